@@ -1,0 +1,10 @@
+//! Activity buffers: handed to CUPTI when it asks, taken back full, walked, copied to the log, used again.
+
+mod callbacks;
+mod log;
+mod pool;
+mod walk;
+
+pub(crate) use callbacks::{completed, requested};
+pub(crate) use log::{LOG, Log};
+pub(crate) use pool::POOL;

@@ -1,0 +1,88 @@
+//! From a buffer to its records' bytes, with the names they point to.
+
+use std::collections::hash_map::Entry;
+use std::ffi::{CStr, c_char};
+
+use rustc_hash::FxHashMap;
+
+use crate::sys::abi::CuptiResult;
+use crate::sys::api::Api;
+use crate::sys::generated::kernel;
+
+/// What one buffer held.
+#[derive(Debug, Default)]
+pub(crate) struct Walked {
+    /// The records' bytes, one after the other.
+    pub(crate) bytes: Vec<u8>,
+    /// Each record: its kind and its length.
+    pub(crate) records: Vec<(u32, u32)>,
+    /// Kernel names by the address that records hold.
+    pub(crate) names: FxHashMap<u64, String>,
+    /// The bytes after a record that CUPTI could not step over.
+    pub(crate) unreadable: u64,
+}
+
+/// Steps through the first `valid` bytes with CUPTI's own iterator, whose strides only the library knows.
+pub(crate) fn walk(api: &Api, words: &mut [u64], valid: usize) -> Walked {
+    let mut out = Walked::default();
+    let base = words.as_mut_ptr().cast::<u8>();
+    let mut record: *mut u8 = std::ptr::null_mut();
+    let mut starts = Vec::new();
+    let mut end = valid;
+    loop {
+        // SAFETY: `base` is a live buffer of at least `valid` bytes, and `record` is null or what the last call gave.
+        let code = unsafe { (api.get_next_record)(base, valid, &mut record) };
+        if code == CuptiResult::SUCCESS {
+            let at = (record as usize).wrapping_sub(base as usize);
+            let after = starts.last().map_or(0, |&last| last + 4);
+            if at >= after && at + 4 <= valid {
+                starts.push(at);
+                continue;
+            }
+        }
+        if code != CuptiResult::MAX_LIMIT_REACHED {
+            // A record of unknown kind stops the iterator; what follows cannot be told apart.
+            end = starts.last().copied().unwrap_or(0);
+            starts.pop();
+            out.unreadable = (valid - end) as u64;
+        }
+        break;
+    }
+    // SAFETY: `base` has `valid` initialised bytes, and CUPTI no longer writes to a buffer it gave back.
+    let bytes = unsafe { std::slice::from_raw_parts(base, valid) };
+    out.bytes.extend_from_slice(&bytes[..end]);
+    out.records.reserve(starts.len());
+    let mut last_name = 0;
+    for (i, &at) in starts.iter().enumerate() {
+        let next = starts.get(i + 1).copied().unwrap_or(end);
+        let record = &bytes[at..next];
+        let kind = u32_at(record, 0);
+        out.records.push((kind, record.len() as u32));
+        if kind == kernel::KIND && record.len() >= kernel::NAME + 8 {
+            let address = u64_at(record, kernel::NAME);
+            // Most kernels come many times in a row.
+            if address == 0 || address == last_name {
+                continue;
+            }
+            last_name = address;
+            if let Entry::Vacant(place) = out.names.entry(address) {
+                // SAFETY: a kernel record's name is a NUL-terminated string that CUPTI keeps until the process ends.
+                let name = unsafe { CStr::from_ptr(address as *const c_char) };
+                place.insert(name.to_string_lossy().into_owned());
+            }
+        }
+    }
+    out
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes[at..]
+        .first_chunk()
+        .map_or(0, |b| u32::from_ne_bytes(*b))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes[at..]
+        .first_chunk()
+        .map_or(0, |b| u64::from_ne_bytes(*b))
+}

@@ -1,0 +1,55 @@
+//! CUPTI for Rust: found and loaded at run time, one binary for every CUPTI from 12.0 on.
+//!
+//! A [`Collector`] records what the GPU did (kernels, copies, memsets, synchronisations) and the driver calls that
+//! caused it, each with the calling thread and the *word* that the thread had set ([`calls::set_word`]). A profiler
+//! keeps its current range there. This crate knows nothing of ranges.
+//!
+//! ```no_run
+//! use cupti::{Collector, Config, Library, Record};
+//!
+//! # fn main() -> Result<(), cupti::Error> {
+//! let library = Library::open()?; // is_unavailable() where there is no GPU
+//! let collector = Collector::start(&library, &Config::new())?; // is_busy() under nsys or ncu
+//! // ... work that uses CUDA, on any thread ...
+//! let collected = collector.stop()?; // waits for the GPU
+//! for record in &collected.records {
+//!     if let Record::Kernel(kernel) = record {
+//!         println!("{:?}: {} ns", collected.records.name(kernel.name), kernel.span.end_ns - kernel.span.start_ns);
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! It is a guest in the process: it prints nothing, panics are caught at the C boundary, `cuptiFinalize` is never
+//! called, a forked child never touches CUPTI, and no lock is taken in a CUDA call but once a thread and collection.
+//! Linux only, x86-64 and aarch64.
+//!
+//! Without a GPU, driver or libcupti, [`Library::open`] says what is missing. The feature `fake` has a stand-in that
+//! speaks the same function table, for tests.
+
+#![cfg(target_os = "linux")]
+
+mod buffer;
+pub mod calls;
+pub mod clock;
+mod collector;
+mod config;
+mod error;
+#[cfg(feature = "fake")]
+pub mod fake;
+mod library;
+mod record;
+pub mod sys;
+pub mod thread_log;
+
+pub use calls::{Call, CallClass, DriverFunction, ThreadCalls};
+pub use clock::Clock;
+pub use collector::{Collected, Collector, Losses};
+pub use config::Config;
+pub use error::Error;
+pub use library::{Device, Driver, Library, Version};
+pub use record::{
+    ActivityKind, CopyKind, GraphNode, Kernel, Memcpy, MemoryKind, Memset, NameKey, Overhead,
+    OverheadKind, Place, Record, RecordBytes, Records, Span, Synchronization, SynchronizationKind,
+};

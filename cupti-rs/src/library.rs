@@ -1,0 +1,188 @@
+//! A loaded CUPTI and what the driver says of the machine.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Kind};
+use crate::sys::abi::CuptiResult;
+use crate::sys::api::Api;
+use crate::sys::{driver, loader};
+
+/// CUPTI, found and loaded at run time, on a machine whose driver works.
+///
+/// Cheap to clone. Nothing is ever unloaded: CUPTI's worker thread lives as long as the process.
+#[derive(Debug, Clone)]
+pub struct Library {
+    pub(crate) api: Api,
+    path: PathBuf,
+    version: Version,
+    driver: Driver,
+}
+
+/// The driver and the devices it shows to this process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Driver {
+    /// The newest CUDA version the driver serves, as `cuDriverGetVersion` has it: 13000 is 13.0.
+    pub cuda_version: u32,
+    /// The devices, by ordinal.
+    pub devices: Vec<Device>,
+}
+
+/// One GPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Device {
+    /// The CUDA ordinal, which is the device id of activity records.
+    pub id: u32,
+    /// The marketing name (`cuDeviceGetName`).
+    pub name: String,
+    /// Major and minor: (9, 0) is sm_90.
+    pub compute_capability: (u32, u32),
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// Bytes of device memory (`cuDeviceTotalMem`).
+    pub memory_bytes: u64,
+}
+
+impl Device {
+    /// A device as a test or a recording describes it.
+    #[must_use]
+    pub fn new(
+        id: u32,
+        name: impl Into<String>,
+        compute_capability: (u32, u32),
+        multiprocessors: u32,
+        memory_bytes: u64,
+    ) -> Self {
+        Self {
+            id,
+            name: name.into(),
+            compute_capability,
+            multiprocessors,
+            memory_bytes,
+        }
+    }
+}
+
+/// CUPTI's API version (`cuptiGetVersion`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(pub u32);
+
+impl Version {
+    /// The CUDA release this API version belongs to, as (major, minor). 11.8, 12.0 and 12.1 share the number 18 and
+    /// read as 12.0.
+    #[must_use]
+    pub fn cuda_release(self) -> (u32, u32) {
+        match self.0 {
+            130_000.. => (self.0 / 10_000, self.0 / 100 % 100),
+            27.. => (12, 9),
+            26 => (12, 8),
+            24..=25 => (12, 6),
+            20..=23 => (12, self.0 - 18),
+            _ => (12, 0),
+        }
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (major, minor) = self.cuda_release();
+        write!(f, "{major}.{minor} (API {})", self.0)
+    }
+}
+
+impl Library {
+    /// Opens CUPTI where it is usually found, or from the file that `CUPTI_LIBRARY_PATH` names.
+    ///
+    /// The order: a libcupti this process has mapped already; the virtual environment's and the toolkit's folders; the
+    /// dynamic linker's own search. The driver's major version is preferred. The first call initialises the driver
+    /// (`cuInit`), which takes tens of milliseconds where nothing did so before.
+    ///
+    /// # Errors
+    /// [`is_unavailable`](Error::is_unavailable): no driver, no device, no libcupti, or one that is too old or broken.
+    pub fn open() -> Result<Self, Error> {
+        Self::open_with(None)
+    }
+
+    /// Opens CUPTI from this file and no other.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_path(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::open_with(Some(path.as_ref()))
+    }
+
+    fn open_with(explicit: Option<&Path>) -> Result<Self, Error> {
+        let driver = driver::probe()?;
+        let (api, path) = loader::open(explicit, driver.cuda_version / 1000)?;
+        Self::from_parts(api, path, driver)
+    }
+
+    /// A library from its function table; checks that it can be used.
+    pub(crate) fn from_parts(api: Api, path: PathBuf, driver: Driver) -> Result<Self, Error> {
+        let mut version = 0;
+        // SAFETY: `version` is a live u32, all that cuptiGetVersion writes.
+        let code = unsafe { (api.get_version)(&mut version) };
+        if code != CuptiResult::SUCCESS {
+            return Err(Error::call("cuptiGetVersion", code));
+        }
+        let why = match version {
+            0..18 => Some("it is older than CUPTI 12.0"),
+            130_000 => Some("CUPTI 13.0 before update 1 deadlocks and crashes (fixed in 13.0.85)"),
+            _ => None,
+        };
+        if let Some(why) = why {
+            return Err(Error::new(Kind::Unusable { path, version, why }));
+        }
+        Ok(Self {
+            api,
+            path,
+            version: Version(version),
+            driver,
+        })
+    }
+
+    /// The file it was loaded from, or the name under which it was already mapped.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// CUPTI's API version.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The driver and its devices.
+    #[must_use]
+    pub fn driver(&self) -> &Driver {
+        &self.driver
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Version;
+
+    #[test]
+    fn versions_read_as_their_cuda_release() {
+        let releases = [18, 20, 23, 24, 26, 27, 28, 130_001, 130_101, 130_500]
+            .map(|v| Version(v).cuda_release());
+        let expected = [
+            (12, 0),
+            (12, 2),
+            (12, 5),
+            (12, 6),
+            (12, 8),
+            (12, 9),
+            (12, 9),
+            (13, 0),
+            (13, 1),
+            (13, 5),
+        ];
+        assert_eq!(releases, expected);
+        assert_eq!(Version(130_001).to_string(), "13.0 (API 130001)");
+    }
+}

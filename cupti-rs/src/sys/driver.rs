@@ -1,0 +1,115 @@
+//! The few facts about driver and devices that come from libcuda. It is opened and initialised before any CUPTI
+//! call: some CUPTI versions crash without a driver.
+
+use std::ffi::{c_char, c_int};
+
+use crate::error::{Error, Kind};
+use crate::library::{Device, Driver};
+
+type Init = unsafe extern "C" fn(u32) -> c_int;
+type DriverGetVersion = unsafe extern "C" fn(*mut c_int) -> c_int;
+type DeviceGetCount = unsafe extern "C" fn(*mut c_int) -> c_int;
+type DeviceGet = unsafe extern "C" fn(*mut c_int, c_int) -> c_int;
+type DeviceGetName = unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int;
+type DeviceGetAttribute = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int;
+type DeviceTotalMem = unsafe extern "C" fn(*mut usize, c_int) -> c_int;
+
+const ATTRIBUTE_MULTIPROCESSOR_COUNT: c_int = 16;
+const ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: c_int = 75;
+const ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: c_int = 76;
+
+/// Opens libcuda, initialises it and reads what it says of the machine.
+///
+/// The library stays open for the life of the process, as CUDA itself needs.
+pub(crate) fn probe() -> Result<Driver, Error> {
+    // SAFETY: libcuda's initialisers are made to run in any process.
+    let opened = unsafe { libloading::Library::new("libcuda.so.1") };
+    let library = opened.map_err(|e| {
+        Error::new(Kind::NoDriver {
+            reason: super::loader::reason(&e),
+        })
+    })?;
+    let result = read(&library);
+    std::mem::forget(library);
+    result
+}
+
+fn check(function: &'static str, code: c_int) -> Result<(), Error> {
+    if code == 0 {
+        Ok(())
+    } else {
+        Err(Error::new(Kind::Driver { function, code }))
+    }
+}
+
+fn symbol<T: Copy>(library: &libloading::Library, name: &'static str) -> Result<T, Error> {
+    // SAFETY: every caller names the function whose declaration in the driver API is its `T`.
+    let found = unsafe { library.get::<T>(name) };
+    match found {
+        Ok(symbol) => Ok(*symbol),
+        Err(e) => Err(Error::new(Kind::NoDriver {
+            reason: super::loader::reason(&e),
+        })),
+    }
+}
+
+fn read(library: &libloading::Library) -> Result<Driver, Error> {
+    let init: Init = symbol(library, "cuInit")?;
+    let get_version: DriverGetVersion = symbol(library, "cuDriverGetVersion")?;
+    let get_count: DeviceGetCount = symbol(library, "cuDeviceGetCount")?;
+    let get: DeviceGet = symbol(library, "cuDeviceGet")?;
+    let get_name: DeviceGetName = symbol(library, "cuDeviceGetName")?;
+    let get_attribute: DeviceGetAttribute = symbol(library, "cuDeviceGetAttribute")?;
+    let total_mem: DeviceTotalMem = symbol(library, "cuDeviceTotalMem_v2")?;
+
+    // SAFETY: cuInit takes a flags word that must be 0 and may be called any number of times.
+    check("cuInit", unsafe { init(0) })?;
+    let mut version = 0;
+    // SAFETY: `version` is a live int.
+    check("cuDriverGetVersion", unsafe { get_version(&mut version) })?;
+    let mut count = 0;
+    // SAFETY: `count` is a live int and the driver is initialised.
+    check("cuDeviceGetCount", unsafe { get_count(&mut count) })?;
+    if count <= 0 {
+        return Err(Error::new(Kind::NoDevice));
+    }
+    let mut devices = Vec::new();
+    for ordinal in 0..count {
+        let mut device = 0;
+        // SAFETY: `device` is a live int and `ordinal` is below the count that the driver gave.
+        check("cuDeviceGet", unsafe { get(&mut device, ordinal) })?;
+        let mut name = [0u8; 256];
+        // SAFETY: `name` has 256 bytes, one more than the length told, so that it ends in a NUL whatever is written.
+        check("cuDeviceGetName", unsafe {
+            get_name(name.as_mut_ptr().cast(), 255, device)
+        })?;
+        let mut memory = 0;
+        // SAFETY: `memory` is a live usize and `device` came from cuDeviceGet.
+        check("cuDeviceTotalMem", unsafe {
+            total_mem(&mut memory, device)
+        })?;
+        let attribute = |which: c_int| -> Result<u32, Error> {
+            let mut value = 0;
+            // SAFETY: `value` is a live int and `device` came from cuDeviceGet.
+            check("cuDeviceGetAttribute", unsafe {
+                get_attribute(&mut value, which, device)
+            })?;
+            Ok(value as u32)
+        };
+        let length = name.iter().position(|&b| b == 0).unwrap_or(name.len());
+        devices.push(Device {
+            id: ordinal as u32,
+            name: String::from_utf8_lossy(&name[..length]).into_owned(),
+            compute_capability: (
+                attribute(ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+                attribute(ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+            ),
+            multiprocessors: attribute(ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+            memory_bytes: memory as u64,
+        });
+    }
+    Ok(Driver {
+        cuda_version: version as u32,
+        devices,
+    })
+}

@@ -1,0 +1,9 @@
+//! The C boundary: what CUPTI and the driver look like in memory, and how they are found. **Outside semver.**
+
+pub mod abi;
+pub mod api;
+pub(crate) mod driver;
+#[allow(missing_docs)] // its first line says how it was made
+pub mod generated;
+pub(crate) mod loader;
+pub(crate) mod os;
