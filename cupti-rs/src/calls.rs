@@ -198,6 +198,12 @@ pub fn word() -> u64 {
     CURRENT_WORD.try_with(Cell::get).unwrap_or(0)
 }
 
+/// The kernel's id of the calling thread (`gettid`), as [`ThreadCalls::thread_id`] has it.
+#[must_use]
+pub fn thread_id() -> u32 {
+    os::thread_id()
+}
+
 struct Thread {
     epoch: u32,
     writer: Writer<WORDS>,
@@ -268,7 +274,7 @@ fn with_thread(with: impl FnOnce(&mut Option<Thread>)) {
 #[inline(never)]
 fn register(epoch: u32) -> Thread {
     let writer = Writer::new();
-    LOGS.lock().push((os::thread_id(), writer.log()));
+    LOGS.lock().push((thread_id(), writer.log()));
     Thread {
         epoch,
         writer,

@@ -1,1 +1,56 @@
-//! placeholder
+//! Which kernels did this range launch, how long did the GPU work for it, what did the host wait for: asked and answered
+//! in the process, exact, with no external profiler.
+//!
+//! ```no_run
+//! use profiler_core::Profiler;
+//!
+//! # fn forward() {}
+//! # fn main() -> Result<(), profiler_core::Error> {
+//! let profiler = Profiler::builder().build()?;
+//! let ((), profile) = profiler.record(|| {
+//!     let _range = nvtx::range("forward"); // or #[nvtx::annotate] on the function
+//!     forward(); // CUDA work through any library, on this thread
+//! })?;
+//!
+//! println!("{profile}"); // ranges, kernels, health
+//! if let Some(forward) = profile.range("forward") {
+//!     println!("{} kernels, {:?} on the GPU", forward.kernels(), forward.gpu_time());
+//! }
+//! profile.health().assert_complete(); // every record has its call, nothing was dropped
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # How work finds its range
+//! A range puts its number in a word of its thread. Driver callbacks on launches, copies, memsets and synchronisations
+//! log that word with CUPTI's correlation id, and the activity records of the work carry the same id. No clock is
+//! involved. Work that other threads launch counts for the ranges of those threads.
+//!
+//! # What it costs
+//! A range costs two clock reads and a few stores; a launch costs CUPTI's own work and a log entry. The figures, with
+//! machine and spread, are in `docs/measurements.md` of the repository.
+//!
+//! # Where there is no GPU
+//! Building a [`Profiler`] gives an error for which [`is_unavailable`](Error::is_unavailable) is true. A [`Recording`]
+//! from another machine can be read anywhere.
+
+mod correlate;
+mod error;
+mod health;
+mod profile;
+mod profiler;
+mod recording;
+mod report;
+mod source;
+mod store;
+mod totals;
+mod tree;
+
+pub use error::Error;
+pub use health::{Account, Health};
+pub use profile::{
+    Attribution, Copy, DriverCall, GpuOperation, Kernel, Profile, Range, RangeNode, RangeSummary,
+};
+pub use profiler::{Profiler, ProfilerBuilder};
+pub use recording::{DeviceInfo, Recording, RecordingInfo};
+pub use totals::Totals;

@@ -28,8 +28,7 @@ pub(crate) fn walk(api: &Api, words: &mut [u64], valid: usize) -> Walked {
     let base = words.as_mut_ptr().cast::<u8>();
     let mut record: *mut u8 = std::ptr::null_mut();
     let mut starts = Vec::new();
-    let mut end = valid;
-    loop {
+    let whole = loop {
         // SAFETY: `base` is a live buffer of at least `valid` bytes, and `record` is null or what the last call gave.
         let code = unsafe { (api.get_next_record)(base, valid, &mut record) };
         if code == CuptiResult::SUCCESS {
@@ -40,16 +39,16 @@ pub(crate) fn walk(api: &Api, words: &mut [u64], valid: usize) -> Walked {
                 continue;
             }
         }
-        if code != CuptiResult::MAX_LIMIT_REACHED {
-            // A record of unknown kind stops the iterator; what follows cannot be told apart.
-            end = starts.last().copied().unwrap_or(0);
-            starts.pop();
-            out.unreadable = (valid - end) as u64;
-        }
-        break;
-    }
+        break code == CuptiResult::MAX_LIMIT_REACHED;
+    };
     // SAFETY: `base` has `valid` initialised bytes, and CUPTI no longer writes to a buffer it gave back.
     let bytes = unsafe { std::slice::from_raw_parts(base, valid) };
+    let end = if whole {
+        valid
+    } else {
+        readable_end(bytes, &mut starts)
+    };
+    out.unreadable = (valid - end) as u64;
     out.bytes.extend_from_slice(&bytes[..end]);
     out.records.reserve(starts.len());
     let mut last_name = 0;
@@ -73,6 +72,25 @@ pub(crate) fn walk(api: &Api, words: &mut [u64], valid: usize) -> Walked {
         }
     }
     out
+}
+
+/// Where the readable part ends, if a record of unknown kind stopped the iterator: what follows cannot be told apart.
+/// The last record it gave is kept if another of its kind shows its length.
+#[cold]
+fn readable_end(bytes: &[u8], starts: &mut Vec<usize>) -> usize {
+    let Some(&last) = starts.last() else { return 0 };
+    let kind = u32_at(bytes, last);
+    let length = starts
+        .windows(2)
+        .find(|pair| u32_at(bytes, pair[0]) == kind)
+        .map(|pair| pair[1] - pair[0]);
+    match length {
+        Some(length) if last + length <= bytes.len() => last + length,
+        _ => {
+            starts.pop();
+            last
+        }
+    }
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {

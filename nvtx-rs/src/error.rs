@@ -1,0 +1,129 @@
+//! The crate's one error.
+
+use std::error;
+#[cfg(feature = "enable")]
+use std::ffi::OsStr;
+use std::fmt;
+
+#[cfg(feature = "enable")]
+use crate::tool::PATH_VARIABLE;
+
+/// Why a tool could not be attached, or an observer not be installed.
+///
+/// Its text says what was tried, what came back and what to do. Ranges work on in every case.
+#[derive(Debug)]
+pub struct Error(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    #[cfg(feature = "enable")]
+    NotLoaded { library: String, reason: String },
+    #[cfg(feature = "enable")]
+    NoEntryPoint { library: String, reason: String },
+    #[cfg(feature = "enable")]
+    Refused { library: String },
+    #[cfg(feature = "enable")]
+    Taken,
+    #[cfg(not(feature = "enable"))]
+    Disabled,
+}
+
+impl Error {
+    /// Whether another observer holds the slot.
+    #[must_use]
+    pub fn is_taken(&self) -> bool {
+        #[cfg(feature = "enable")]
+        return matches!(self.0, Kind::Taken);
+        #[cfg(not(feature = "enable"))]
+        return false;
+    }
+
+    /// Whether the crate was built without its feature `enable`, so that no range is ever seen.
+    #[must_use]
+    pub fn is_disabled(&self) -> bool {
+        cfg!(not(feature = "enable"))
+    }
+
+    #[cfg(not(feature = "enable"))]
+    pub(crate) fn disabled() -> Error {
+        Error(Kind::Disabled)
+    }
+}
+
+#[cfg(feature = "enable")]
+impl Error {
+    pub(crate) fn taken() -> Error {
+        Error(Kind::Taken)
+    }
+
+    pub(crate) fn not_loaded(library: &OsStr, reason: &dyn error::Error) -> Error {
+        Error(Kind::NotLoaded {
+            library: library.display().to_string(),
+            reason: whole_text(reason),
+        })
+    }
+
+    pub(crate) fn no_entry_point(library: &OsStr, reason: &dyn error::Error) -> Error {
+        Error(Kind::NoEntryPoint {
+            library: library.display().to_string(),
+            reason: whole_text(reason),
+        })
+    }
+
+    pub(crate) fn refused(library: &OsStr) -> Error {
+        Error(Kind::Refused {
+            library: library.display().to_string(),
+        })
+    }
+}
+
+/// The text of an error and of all that caused it: the loader's own words are in the last one.
+#[cfg(feature = "enable")]
+fn whole_text(error: &dyn error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            #[cfg(feature = "enable")]
+            Kind::NotLoaded { library, reason } => write!(
+                f,
+                "nvtx: could not load the tool `{library}`, which {PATH_VARIABLE} names: {reason}; \
+                 correct or unset the variable (ranges go on without the tool)"
+            ),
+            #[cfg(feature = "enable")]
+            Kind::NoEntryPoint { library, reason } => write!(
+                f,
+                "nvtx: `{library}`, which {PATH_VARIABLE} names, is no NVTX v3 tool: {reason}; \
+                 correct or unset the variable (ranges go on without the tool)"
+            ),
+            #[cfg(feature = "enable")]
+            Kind::Refused { library } => write!(
+                f,
+                "nvtx: the tool `{library}`, which {PATH_VARIABLE} names, refused to attach: its \
+                 InitializeInjectionNvtx2 returned 0; see the tool's own messages, or unset the \
+                 variable (ranges go on without the tool)"
+            ),
+            #[cfg(feature = "enable")]
+            Kind::Taken => f.write_str(
+                "nvtx: could not install the observer: another one holds the slot, and there is one \
+                 for the life of the process; use one profiler in a process",
+            ),
+            #[cfg(not(feature = "enable"))]
+            Kind::Disabled => f.write_str(
+                "nvtx: could not install the observer: the crate was built without its feature \
+                 `enable`, so no range is ever seen; turn the feature on",
+            ),
+        }
+    }
+}
+
+impl error::Error for Error {}

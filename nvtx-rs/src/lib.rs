@@ -1,0 +1,101 @@
+//! NVTX v3 ranges in Rust alone: no C compiler, no libclang, no CUDA.
+//!
+//! A range names a piece of work on the thread that does it. Tools that speak NVTX (Nsight Systems,
+//! Nsight Compute, CUPTI) show it beside the GPU's work, and a profiler inside the process sees it
+//! through [`observer`]. Libraries and programs that annotate depend on this crate alone.
+//!
+//! ```
+//! fn attention() {
+//!     let _range = nvtx::range("attention");
+//!     // The range lasts until `_range` is dropped: a return, a `?` and a panic end it too.
+//! }
+//! # attention();
+//! ```
+//!
+//! With the attribute (feature `macros`) a whole function is a range:
+//!
+//! ```
+//! # #[cfg(feature = "macros")] {
+//! #[nvtx::annotate]
+//! fn forward(x: f32) -> f32 {
+//!     x * 2.0
+//! }
+//! assert_eq!(forward(1.0), 2.0);
+//! # }
+//! ```
+//!
+//! # Cost
+//!
+//! With no tool and no observer, a range is one relaxed load and a branch at its start and a branch
+//! at its end: under 1 ns for the pair. Nothing is allocated unless a tool is attached and the name
+//! is longer than 255 bytes.
+//!
+//! # Tools
+//!
+//! A tool is found as NVTX's own headers find it: at the first range of the process, the library
+//! that `NVTX_INJECTION64_PATH` names is loaded (`nsys profile` sets the variable). A library that
+//! can't be loaded, or refuses, leaves ranges that do nothing for tools; [`attach_error`] says why.
+//!
+//! A name goes to tools as UTF-8. NVTX's names end at the first NUL, so each NUL inside a name is
+//! shown to a tool as `?`; an [`observer`] gets the name as it was given.
+//!
+//! # Features
+//!
+//! - `enable` (default): without it every call compiles to nothing with the same API, so code that
+//!   annotates needs no `cfg`.
+//! - `macros` (default): [`annotate`](macro@annotate).
+#![cfg_attr(not(feature = "macros"), allow(rustdoc::broken_intra_doc_links))]
+// Unsafe code is for `sys` alone.
+#![deny(unsafe_code)]
+
+// The macro's expansion names `::nvtx`, and this crate's own tests use the macro.
+extern crate self as nvtx;
+
+#[doc(hidden)]
+#[path = "private.rs"]
+pub mod __private;
+mod error;
+pub mod observer;
+mod range;
+#[cfg(feature = "enable")]
+mod state;
+#[cfg(feature = "enable")]
+#[allow(unsafe_code)]
+mod sys;
+#[cfg(feature = "enable")]
+mod text;
+#[cfg(feature = "enable")]
+mod tool;
+
+pub use crate::error::Error;
+pub use crate::range::{Range, range};
+#[cfg(feature = "macros")]
+pub use profiler_macros::annotate;
+
+/// Whether an NVTX tool is attached to this process.
+///
+/// The first call of this or of [`range`] looks for the tool, and the answer stays for the life of
+/// the process. Always `false` without the feature `enable`.
+#[must_use]
+pub fn is_attached() -> bool {
+    #[cfg(feature = "enable")]
+    return tool::is_attached();
+    #[cfg(not(feature = "enable"))]
+    return false;
+}
+
+/// Why the tool that the environment names could not be attached; `None` where one was, or where
+/// none was named.
+///
+/// ```
+/// if let Some(error) = nvtx::attach_error() {
+///     eprintln!("{error}");
+/// }
+/// ```
+#[must_use]
+pub fn attach_error() -> Option<&'static Error> {
+    #[cfg(feature = "enable")]
+    return tool::attach_error();
+    #[cfg(not(feature = "enable"))]
+    return None;
+}

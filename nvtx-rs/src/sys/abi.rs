@@ -1,0 +1,242 @@
+//! The tables that a tool gets, and the calls through them.
+//!
+//! A tool asks for an export table by id. One of them is a function that gives, for each NVTX module,
+//! an array of addresses of slots; the tool writes its functions through those addresses. Tools
+//! refuse a client that lacks a module they know, so all modules are here with all their slots,
+//! though the crate calls two of the functions.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::mem;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+/// Where a tool puts one of its functions; null until it does.
+type Slot = AtomicPtr<c_void>;
+
+/// The address of a slot, or null: an entry of the array that a tool gets.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct SlotAddress(*const Slot);
+
+// SAFETY: the address is null or that of a static, and a `Slot` may be used from any thread.
+unsafe impl Sync for SlotAddress {}
+
+/// The array for `SLOTS` slots: index 0 is no function, and a null stands after the last.
+const fn table<const SLOTS: usize, const ENTRIES: usize>(
+    slots: &'static [Slot; SLOTS],
+) -> [SlotAddress; ENTRIES] {
+    assert!(ENTRIES == SLOTS + 1);
+    let mut entries = [SlotAddress(ptr::null()); ENTRIES];
+    let mut index = 1;
+    while index < SLOTS {
+        entries[index] = SlotAddress(&raw const slots[index]);
+        index += 1;
+    }
+    entries
+}
+
+macro_rules! modules {
+    ($($name:ident = $id:literal, $slots:literal slots, $table:ident;)*) => {
+        $(
+            static $name: [Slot; $slots] = [const { Slot::new(ptr::null_mut()) }; $slots];
+            static $table: [SlotAddress; $slots + 1] = table(&$name);
+        )*
+
+        /// The array of a module, with the null at its end.
+        fn module_table(id: u32) -> Option<&'static [SlotAddress]> {
+            match id {
+                $($id => Some(&$table),)*
+                _ => None,
+            }
+        }
+
+        #[cfg(test)]
+        const MODULES: &[(u32, usize)] = &[$(($id, $slots)),*];
+    };
+}
+
+modules! {
+    CORE = 1, 16 slots, CORE_TABLE;
+    CUDA = 2, 9 slots, CUDA_TABLE;
+    OPENCL = 3, 15 slots, OPENCL_TABLE;
+    CUDART = 4, 7 slots, CUDART_TABLE;
+    CORE2 = 5, 16 slots, CORE2_TABLE;
+    SYNC = 6, 7 slots, SYNC_TABLE;
+}
+
+/// Slots of the module CORE.
+const RANGE_PUSH_A: usize = 9;
+const RANGE_POP: usize = 11;
+
+type RangePushA = unsafe extern "C" fn(message: *const c_char) -> c_int;
+type RangePop = unsafe extern "C" fn() -> c_int;
+
+/// What a tool's entry point gets.
+pub(super) type GetExportTable = extern "C" fn(id: u32) -> *const c_void;
+/// A tool's entry point; 0 means that it refuses.
+pub(super) type InitializeInjection = unsafe extern "C" fn(GetExportTable) -> c_int;
+
+const EXPORT_CALLBACKS: u32 = 1;
+const EXPORT_VERSION_INFO: u32 = 3;
+
+/// The NVTX version that this client speaks.
+const NVTX_VERSION: u32 = 3;
+
+#[repr(C)]
+struct Callbacks {
+    struct_size: usize,
+    get_module_function_table:
+        unsafe extern "C" fn(u32, *mut *const SlotAddress, *mut c_uint) -> c_int,
+}
+
+#[repr(C)]
+struct VersionInfo {
+    struct_size: usize,
+    version: u32,
+    reserved: u32,
+    set_injection_nvtx_version: extern "C" fn(u32),
+}
+
+#[cfg(target_pointer_width = "64")]
+const _: () = {
+    assert!(size_of::<Callbacks>() == 16);
+    assert!(mem::offset_of!(Callbacks, get_module_function_table) == 8);
+    assert!(size_of::<VersionInfo>() == 24);
+    assert!(mem::offset_of!(VersionInfo, version) == 8);
+    assert!(mem::offset_of!(VersionInfo, set_injection_nvtx_version) == 16);
+};
+
+static CALLBACKS: Callbacks = Callbacks {
+    struct_size: size_of::<Callbacks>(),
+    get_module_function_table,
+};
+
+static VERSION_INFO: VersionInfo = VersionInfo {
+    struct_size: size_of::<VersionInfo>(),
+    version: NVTX_VERSION,
+    reserved: 0,
+    set_injection_nvtx_version,
+};
+
+/// The NVTX version that the tool was built with, as it says; 0 until it does.
+static TOOL_VERSION: AtomicU32 = AtomicU32::new(0);
+
+pub(super) extern "C" fn get_export_table(id: u32) -> *const c_void {
+    match id {
+        EXPORT_CALLBACKS => (&raw const CALLBACKS).cast(),
+        EXPORT_VERSION_INFO => (&raw const VERSION_INFO).cast(),
+        _ => ptr::null(),
+    }
+}
+
+extern "C" fn set_injection_nvtx_version(version: u32) {
+    TOOL_VERSION.store(version, Ordering::Relaxed);
+}
+
+/// # Safety
+///
+/// Each of `table` and `size` is null or may be written.
+unsafe extern "C" fn get_module_function_table(
+    module: u32,
+    table: *mut *const SlotAddress,
+    size: *mut c_uint,
+) -> c_int {
+    let Some(entries) = module_table(module) else {
+        return 0;
+    };
+    if !size.is_null() {
+        // Without the null at the end. CAST: at most 16.
+        let slots = (entries.len() - 1) as c_uint;
+        // SAFETY: not null, so the caller promises that it may be written.
+        unsafe { size.write(slots) };
+    }
+    if !table.is_null() {
+        // SAFETY: not null, so the caller promises that it may be written.
+        unsafe { table.write(entries.as_ptr()) };
+    }
+    1
+}
+
+/// Starts a range in the tool; `false` where it left the slot empty.
+pub(crate) fn push(name: &CStr) -> bool {
+    let function = CORE[RANGE_PUSH_A].load(Ordering::Acquire);
+    if function.is_null() {
+        return false;
+    }
+    // SAFETY: not null, so the tool wrote it, and NVTX defines what a tool writes to this slot.
+    let function = unsafe { mem::transmute::<*mut c_void, RangePushA>(function) };
+    // SAFETY: `name` ends with a NUL and lives through the call, which is all that the tool may use.
+    let _level = unsafe { function(name.as_ptr()) };
+    true
+}
+
+/// Ends the innermost range of this thread in the tool, unless the tool left the slot empty.
+pub(crate) fn pop() {
+    let function = CORE[RANGE_POP].load(Ordering::Acquire);
+    if function.is_null() {
+        return;
+    }
+    // SAFETY: not null, so the tool wrote it, and NVTX defines what a tool writes to this slot.
+    let function = unsafe { mem::transmute::<*mut c_void, RangePop>(function) };
+    // SAFETY: it takes nothing, and may be called at any time.
+    let _level = unsafe { function() };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a tool does to get a module's table.
+    fn ask(module: u32) -> (c_int, *const SlotAddress, c_uint) {
+        let mut table = ptr::null();
+        let mut size = 0;
+        // SAFETY: both point to locals.
+        let answer = unsafe { get_module_function_table(module, &mut table, &mut size) };
+        (answer, table, size)
+    }
+
+    #[test]
+    fn every_module_answers_with_its_slots() {
+        for &(module, slots) in MODULES {
+            let (answer, table, size) = ask(module);
+            assert_eq!((answer, size as usize), (1, slots), "module {module}");
+            // SAFETY: the table has one entry more than the size it gave.
+            let entries = unsafe { std::slice::from_raw_parts(table, slots + 1) };
+            let null: Vec<usize> = (0..=slots).filter(|&i| entries[i].0.is_null()).collect();
+            assert_eq!(null, [0, slots], "module {module}");
+            for (i, entry) in entries.iter().enumerate().take(slots).skip(1) {
+                assert!(
+                    entries[..i].iter().all(|e| e.0 != entry.0),
+                    "slot {i} twice"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn unknown_modules_and_tables_are_refused_and_nothing_is_written() {
+        for module in [0, 7, u32::MAX] {
+            assert_eq!(ask(module), (0, ptr::null(), 0));
+        }
+        for id in [0, 2, 4, u32::MAX] {
+            assert!(get_export_table(id).is_null());
+        }
+    }
+
+    #[test]
+    fn outputs_that_are_not_wanted_may_be_null() {
+        // SAFETY: both are null.
+        let answer = unsafe { get_module_function_table(1, ptr::null_mut(), ptr::null_mut()) };
+        assert_eq!(answer, 1);
+    }
+
+    #[test]
+    fn a_tool_tells_its_version() {
+        let info = get_export_table(EXPORT_VERSION_INFO).cast::<VersionInfo>();
+        // SAFETY: the id names this type, and the address is that of a static.
+        let info = unsafe { &*info };
+        assert_eq!((info.struct_size, info.version), (size_of_val(info), 3));
+        (info.set_injection_nvtx_version)(3);
+        assert_eq!(TOOL_VERSION.load(Ordering::Relaxed), 3);
+    }
+}

@@ -1,0 +1,109 @@
+//! What the started processes do.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Barrier;
+use std::thread;
+
+use nvtx::range;
+
+/// Longer than the name of any range should be.
+pub(crate) const LONG: usize = 100_000;
+/// Threads of the scenario `threads`, and the outer ranges of each.
+pub(crate) const THREADS: usize = 8;
+pub(crate) const ROUNDS: usize = 50;
+
+pub(crate) fn play(scenario: &str) {
+    match scenario {
+        "nested" => nested(),
+        "names" => names(),
+        "panic" => panicking(),
+        "threads" => threads(),
+        "early" => early(),
+        "ask-first" => {
+            let _ = nvtx::is_attached();
+            nested();
+        }
+        "tree" => tree(),
+        _ => panic!("no scenario `{scenario}`"),
+    }
+}
+
+fn nested() {
+    let _outer = range("outer");
+    {
+        let _first = range("first");
+        let _inner = range("inner");
+    }
+    let _second = range("second");
+}
+
+fn names() {
+    drop(range(""));
+    drop(range("größe ∑ 核 🚀"));
+    drop(range("line\nbreak"));
+    drop(range("a\0b"));
+    drop(range(&"x".repeat(255)));
+    drop(range(&"y".repeat(256)));
+    drop(range(&"z".repeat(LONG)));
+}
+
+fn panicking() {
+    // The panic is meant: nothing is to be printed for it.
+    panic::set_hook(Box::new(|_| ()));
+    let _around = range("around");
+    let caught = panic::catch_unwind(AssertUnwindSafe(|| {
+        let _one = range("one");
+        let _two = range("two");
+        panic!("inside two ranges");
+    }));
+    assert!(caught.is_err());
+    drop(range("after"));
+}
+
+fn threads() {
+    // All at once, so that the first ranges of the process race for the tool.
+    let barrier = Barrier::new(THREADS);
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                barrier.wait();
+                for round in 0..ROUNDS {
+                    let _outer = range("outer");
+                    let _inner = range(&format!("round {round}"));
+                }
+            });
+        }
+    });
+}
+
+fn early() {
+    fn find(stop: usize) -> Option<usize> {
+        for at in 0.. {
+            let _step = range(&format!("step {at}"));
+            if at == stop {
+                return Some(at);
+            }
+            let _rest = Some(at).filter(|at| *at < 2)?;
+        }
+        None
+    }
+    assert_eq!(find(1), Some(1));
+    assert_eq!(find(5), None);
+}
+
+/// For a real tool: levels, threads, names. No comma or quote in a name, so that CSV stays simple.
+fn tree() {
+    fn branch() {
+        let _training = range("training");
+        for _ in 0..100 {
+            let _step = range("step");
+            drop(range("forward"));
+            let _backward = range("backward ∑ 核");
+            drop(range(&"l".repeat(300)));
+        }
+    }
+    thread::scope(|scope| {
+        scope.spawn(branch);
+        branch();
+    });
+}

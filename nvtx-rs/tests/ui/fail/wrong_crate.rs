@@ -1,0 +1,8 @@
+mod gpu {}
+
+#[nvtx::annotate(crate = gpu)]
+fn work() {}
+
+fn main() {
+    work();
+}

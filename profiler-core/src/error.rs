@@ -1,0 +1,110 @@
+//! The one error type of this crate.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Why a profile could not be taken or read.
+///
+/// Opaque; ask it what a caller can act on. Its text says what was tried, what came back and what to do.
+#[derive(Debug, Clone)]
+pub struct Error(Box<Kind>);
+
+#[derive(Debug, Clone)]
+pub(crate) enum Kind {
+    /// CUPTI, or what it needs.
+    Cupti(cupti::Error),
+    /// The range observer slot of `nvtx`.
+    Observer(String),
+    /// `stop` without `start`.
+    NotRunning,
+    /// `start` while a profiler of this process runs.
+    Running,
+    /// A file could not be read or written.
+    Io {
+        what: &'static str,
+        path: PathBuf,
+        source: Arc<io::Error>,
+    },
+    /// Bytes that are not a recording this version can read.
+    Format { what: String },
+}
+
+impl Error {
+    #[cold]
+    pub(crate) fn new(kind: Kind) -> Self {
+        Self(Box::new(kind))
+    }
+
+    #[cold]
+    pub(crate) fn format(what: impl Into<String>) -> Self {
+        Self::new(Kind::Format { what: what.into() })
+    }
+
+    /// True where GPU records cannot be had at all: no driver, no device, no usable CUPTI.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        matches!(&*self.0, Kind::Cupti(error) if error.is_unavailable())
+    }
+
+    /// True where somebody else holds CUPTI or the range observer: another tool, or another profiler of this process.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        match &*self.0 {
+            Kind::Cupti(error) => error.is_busy(),
+            Kind::Observer(_) | Kind::Running => true,
+            _ => false,
+        }
+    }
+
+    /// True where CUPTI refused for lack of privileges.
+    #[must_use]
+    pub fn is_permission(&self) -> bool {
+        matches!(&*self.0, Kind::Cupti(error) if error.is_permission())
+    }
+
+    /// True where a profiler was stopped that was not running.
+    #[must_use]
+    pub fn is_not_running(&self) -> bool {
+        matches!(&*self.0, Kind::NotRunning)
+    }
+
+    /// True where bytes are not a recording, a damaged one, or one of a newer version.
+    #[must_use]
+    pub fn is_format(&self) -> bool {
+        matches!(&*self.0, Kind::Format { .. })
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.0 {
+            Kind::Cupti(error) => error.fmt(f),
+            Kind::Observer(why) => write!(f, "ranges cannot be observed: {why}"),
+            Kind::NotRunning => f.write_str("the profiler is not running: call start before stop"),
+            Kind::Running => f.write_str(
+                "a profiler of this process runs already, and CUPTI serves one session at a time: stop it before the \
+                 next start",
+            ),
+            Kind::Io { what, path, source } => write!(f, "could not {what} {}: {source}", path.display()),
+            Kind::Format { what } => write!(f, "not a readable recording: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &*self.0 {
+            Kind::Cupti(error) => Some(error),
+            Kind::Io { source, .. } => Some(&**source),
+            _ => None,
+        }
+    }
+}
+
+impl From<cupti::Error> for Error {
+    fn from(error: cupti::Error) -> Self {
+        Self::new(Kind::Cupti(error))
+    }
+}

@@ -1,0 +1,191 @@
+//! What a profile may not show: records and calls that were lost, odd or unmatched. Nothing is lost in silence.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// One kind of work in the account: calls that should have given records, and records that should have had a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
+pub struct Account {
+    /// Records of this kind.
+    pub records: u64,
+    /// Those of them whose call is in the call log.
+    pub matched_records: u64,
+    /// Successful calls that owe at least one record.
+    pub calls: u64,
+    /// Those of them that have one.
+    pub matched_calls: u64,
+}
+
+impl Account {
+    /// True if every record has its call and every call its record.
+    #[must_use]
+    pub fn is_balanced(&self) -> bool {
+        self.records == self.matched_records && self.calls == self.matched_calls
+    }
+}
+
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.records == self.matched_records && self.calls == self.matched_calls {
+            return write!(f, "{} of {}", self.matched_records, self.records);
+        }
+        write!(
+            f,
+            "{} of {} records and {} of {} calls",
+            self.matched_records, self.records, self.matched_calls, self.calls
+        )
+    }
+}
+
+/// How far a profile can be trusted. All counts but `records` and the accounts are zero in a complete one.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
+pub struct Health {
+    /// Activity records that CUPTI gave.
+    pub records: u64,
+    /// Kernels: a launch owes one, a graph launch as many as it gives.
+    pub kernels: Account,
+    /// Copies.
+    pub copies: Account,
+    /// Memsets.
+    pub memsets: Account,
+    /// Synchronisations, waits for events among them. Queries give such records too; they owe none.
+    pub synchronizations: Account,
+    /// Records of a kind or length that this version cannot read.
+    pub unknown_records: u64,
+    /// Bytes that could not be divided into records.
+    pub unreadable_bytes: u64,
+    /// GPU operations without a start or an end: CUPTI ran out of device buffers, or a stop gave up waiting.
+    pub zero_timestamps: u64,
+    /// Records that CUPTI says it dropped.
+    pub dropped_by_cupti: u64,
+    /// Records thrown away at the session's memory limit.
+    pub over_memory_limit: u64,
+    /// Buffers with unfinished work when a stop gave up waiting for the GPU.
+    pub unfinished_buffers: u64,
+    /// GPU operations that seem to start before their call did: the clocks disagree.
+    pub before_their_call: u64,
+    /// Calls that had not returned at the stop.
+    pub open_calls: u64,
+    /// Ranges that had not ended at the stop; they count until then.
+    pub open_ranges: u64,
+    /// Ranges that could not be recorded.
+    pub lost_ranges: u64,
+    /// Calls whose range is not in the recording.
+    pub calls_in_unknown_ranges: u64,
+    /// Graph launches that gave no record; right for a graph without kernels, copies and memsets.
+    pub silent_graph_launches: u64,
+    /// Panics caught in callbacks and observers.
+    pub panics: u64,
+    /// Calls before the start or after the stop had begun; they and their records are left out of everything else.
+    pub calls_outside: u64,
+    /// Calls that returned an error. A fact about the program, not a loss.
+    pub failed_calls: u64,
+    /// Calls captured into a graph: they owe no record. A fact, not a loss.
+    pub captured_calls: u64,
+    /// Activity buffers that CUPTI asked for. A fact, not a loss.
+    pub buffers: u64,
+    /// Those of them that had to be allocated within a CUDA call of the program. A fact, not a loss.
+    pub pool_misses: u64,
+    /// Time in CUPTI's own overhead records, in nanoseconds, flushes and buffer requests among it. A fact, not a loss.
+    pub overhead_ns: u64,
+}
+
+impl Health {
+    /// The losses, by name.
+    fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        [
+            ("records that could not be read", self.unknown_records),
+            ("bytes that could not be read", self.unreadable_bytes),
+            ("operations without timestamps", self.zero_timestamps),
+            ("records dropped by CUPTI", self.dropped_by_cupti),
+            ("records over the memory limit", self.over_memory_limit),
+            ("buffers unfinished at the stop", self.unfinished_buffers),
+            (
+                "operations before their call (clock error)",
+                self.before_their_call,
+            ),
+            ("calls open at the stop", self.open_calls),
+            ("ranges open at the stop", self.open_ranges),
+            ("ranges lost", self.lost_ranges),
+            ("calls in unknown ranges", self.calls_in_unknown_ranges),
+            ("panics caught", self.panics),
+        ]
+        .into_iter()
+        .filter(|(_, count)| *count != 0)
+    }
+
+    fn accounts(&self) -> [(&'static str, &Account); 4] {
+        [
+            ("kernels", &self.kernels),
+            ("copies", &self.copies),
+            ("memsets", &self.memsets),
+            ("synchronisations", &self.synchronizations),
+        ]
+    }
+
+    /// True if nothing was lost: every record was read and has its call, every call that owes a record has one, all
+    /// have timestamps, and every range ended.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.losses().next().is_none()
+            && self
+                .accounts()
+                .iter()
+                .all(|(_, account)| account.is_balanced())
+    }
+
+    /// For tests: nothing was lost.
+    ///
+    /// # Panics
+    /// With this health as text, if something was.
+    #[track_caller]
+    pub fn assert_complete(&self) {
+        assert!(self.is_complete(), "the profile is not complete: {self}");
+    }
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = if self.is_complete() {
+            "complete"
+        } else {
+            "INCOMPLETE"
+        };
+        write!(
+            f,
+            "{state}; {} records; matched to their calls: ",
+            self.records
+        )?;
+        for (i, (name, account)) in self.accounts().into_iter().enumerate() {
+            let separator = if i == 0 { "" } else { ", " };
+            write!(f, "{separator}{name} {account}")?;
+        }
+        let mut losses = self.losses().peekable();
+        if losses.peek().is_none() {
+            write!(f, "; nothing dropped, no zero timestamp")?;
+        } else {
+            write!(f, "; lost or odd: ")?;
+            for (i, (name, count)) in losses.enumerate() {
+                let separator = if i == 0 { "" } else { ", " };
+                write!(f, "{separator}{count} {name}")?;
+            }
+        }
+        for (name, count) in [
+            ("failed calls", self.failed_calls),
+            ("calls captured into graphs", self.captured_calls),
+            (
+                "graph launches without a record",
+                self.silent_graph_launches,
+            ),
+            ("calls outside the session", self.calls_outside),
+        ] {
+            if count != 0 {
+                write!(f, "; {count} {name}")?;
+            }
+        }
+        Ok(())
+    }
+}

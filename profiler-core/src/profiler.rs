@@ -1,0 +1,259 @@
+//! Start and stop: the one place that ties the collectors to the recording.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use cupti::{Collector, Config, Library};
+
+use crate::error::{Error, Kind};
+use crate::profile::Profile;
+use crate::recording::ranges::{self, RECORDER};
+use crate::recording::{Losses, Recording, RecordingInfo};
+
+/// Records what this process does on its GPUs, and in which ranges.
+///
+/// ```no_run
+/// use profiler_core::Profiler;
+///
+/// # fn step() {}
+/// # fn main() -> Result<(), profiler_core::Error> {
+/// let profiler = Profiler::builder().build()?; // is_unavailable() where there is no GPU
+/// profiler.start()?; // is_busy() under nsys or ncu
+/// {
+///     let _range = nvtx::range("step");
+///     step();
+/// }
+/// let profile = profiler.stop()?; // waits for the GPU
+/// println!("{profile}");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// CUPTI serves one session at a time in a process: a second start is refused plainly. A session may begin and end on
+/// different threads; work of all threads is seen. Dropping a running profiler throws its session away.
+#[derive(Debug)]
+pub struct Profiler {
+    library: Library,
+    config: Config,
+    session: Mutex<Option<Session>>,
+}
+
+/// Fields are dropped in this order: the place becomes free last.
+#[derive(Debug)]
+struct Session {
+    collector: Collector,
+    observing: Observing,
+    info: RecordingInfo,
+    place: Place,
+}
+
+/// The process's one place for a session.
+#[derive(Debug)]
+struct Place;
+
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+impl Place {
+    fn take() -> Result<Self, Error> {
+        match TAKEN.swap(true, Ordering::Acquire) {
+            true => Err(Error::new(Kind::Running)),
+            false => Ok(Self),
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        TAKEN.store(false, Ordering::Release);
+    }
+}
+
+/// The ranges of this session are being recorded; ends it when dropped.
+#[derive(Debug)]
+struct Observing {
+    switch: nvtx::observer::Switch,
+    panics_before: u64,
+    epoch: u32,
+}
+
+impl Observing {
+    fn begin() -> Result<Self, Error> {
+        let switch = nvtx::observer::install(&RECORDER)
+            .map_err(|error| Error::new(Kind::Observer(error.to_string())))?;
+        let epoch = ranges::begin();
+        switch.on();
+        Ok(Self {
+            panics_before: switch.panics(),
+            switch,
+            epoch,
+        })
+    }
+
+    /// Panics of the observer since the beginning.
+    fn panics(&self) -> u64 {
+        self.switch.panics().saturating_sub(self.panics_before)
+    }
+}
+
+impl Drop for Observing {
+    fn drop(&mut self) {
+        self.switch.off();
+        let _ = ranges::end();
+    }
+}
+
+/// Settings of a [`Profiler`].
+#[derive(Debug, Default)]
+#[must_use]
+pub struct ProfilerBuilder {
+    library: Option<Library>,
+    config: Config,
+}
+
+impl ProfilerBuilder {
+    /// Uses this CUPTI instead of the one that is found: one opened from a path, or the stand-in of `cupti::fake`.
+    pub fn library(mut self, library: Library) -> Self {
+        self.library = Some(library);
+        self
+    }
+
+    /// What to collect and with how much memory.
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Finds CUPTI; nothing is recorded yet.
+    ///
+    /// # Errors
+    /// [`is_unavailable`](Error::is_unavailable), with what is missing.
+    pub fn build(self) -> Result<Profiler, Error> {
+        let library = match self.library {
+            Some(library) => library,
+            None => Library::open()?,
+        };
+        Ok(Profiler {
+            library,
+            config: self.config,
+            session: Mutex::new(None),
+        })
+    }
+}
+
+impl Profiler {
+    /// A profiler with settings.
+    pub fn builder() -> ProfilerBuilder {
+        ProfilerBuilder::default()
+    }
+
+    /// Starts recording: ranges, driver calls, GPU records. Costs milliseconds, the first time more.
+    ///
+    /// Ranges that are open already, and work launched already, are not seen.
+    ///
+    /// # Errors
+    /// [`is_busy`](Error::is_busy) if this or another profiler of the process runs, or another tool holds CUPTI (ranges
+    /// go on as NVTX all the same); otherwise CUPTI's refusal.
+    pub fn start(&self) -> Result<(), Error> {
+        let mut session = self.session.lock();
+        let place = Place::take()?;
+        let info = RecordingInfo::now(&self.library);
+        // The collector first: it fails more often, and a range needs no call to be seen.
+        let collector = Collector::start(&self.library, &self.config)?;
+        let observing = Observing::begin()?;
+        *session = Some(Session {
+            collector,
+            observing,
+            info,
+            place,
+        });
+        Ok(())
+    }
+
+    /// Stops and gives what was recorded, joined.
+    ///
+    /// Waits until the GPU has finished what was launched, at most the configured time (10 s); no context or stream of
+    /// the program is touched. Joining takes about a microsecond an operation.
+    ///
+    /// # Errors
+    /// [`is_not_running`](Error::is_not_running), or CUPTI's refusal.
+    pub fn stop(&self) -> Result<Profile, Error> {
+        self.stop_recording().map(Profile::from_recording)
+    }
+
+    /// Stops and gives the raw logs, not joined: the cheapest way to end a session.
+    ///
+    /// # Errors
+    /// As [`stop`](Self::stop).
+    pub fn stop_recording(&self) -> Result<Recording, Error> {
+        let session = self.session.lock().take();
+        let session = session.ok_or_else(|| Error::new(Kind::NotRunning))?;
+        let Session {
+            collector,
+            observing,
+            info,
+            place,
+        } = session;
+        let collected = collector.stop()?;
+        observing.switch.off();
+        let ranges = ranges::end();
+        let losses = collected.losses;
+        let recording = Recording {
+            info,
+            window_ns: collected.window_ns,
+            clock: collected.clock,
+            epoch: observing.epoch,
+            records: collected.records,
+            calls: collected.calls,
+            ranges: ranges.threads,
+            losses: Losses {
+                dropped_by_cupti: losses.dropped_by_cupti,
+                over_memory_limit: losses.over_memory_limit,
+                irregular: losses.irregular,
+                unreadable_bytes: losses.unreadable_bytes,
+                panics: losses.panics + observing.panics(),
+                unfinished_buffers: losses.unfinished_buffers,
+                buffers: losses.buffers,
+                pool_misses: losses.pool_misses,
+                ranges: ranges.lost,
+            },
+        };
+        drop(observing);
+        drop(place);
+        Ok(recording)
+    }
+
+    /// Records while `f` runs. If it panics, the session ends and is thrown away.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start) and [`stop`](Self::stop).
+    pub fn record<R>(&self, f: impl FnOnce() -> R) -> Result<(R, Profile), Error> {
+        self.start()?;
+        let discard = Discard(self);
+        let result = f();
+        std::mem::forget(discard);
+        Ok((result, self.stop()?))
+    }
+
+    /// True between start and stop.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.session.lock().is_some()
+    }
+
+    /// The CUPTI it uses.
+    #[must_use]
+    pub fn library(&self) -> &Library {
+        &self.library
+    }
+}
+
+/// Throws the session away, if the closure that is recorded panics.
+struct Discard<'a>(&'a Profiler);
+
+impl Drop for Discard<'_> {
+    fn drop(&mut self) {
+        let session = self.0.session.lock().take();
+        drop(session);
+    }
+}

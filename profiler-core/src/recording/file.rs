@@ -1,0 +1,268 @@
+//! A recording as bytes: a magic word, then frames of (tag, length, content), little-endian. Logs are binary, the rest
+//! is JSON. A reader skips tags it does not know; the last frame says that nothing is cut off.
+
+use std::collections::BTreeMap;
+
+use cupti::{ActivityKind, Call, Clock, NameKey, RecordBytes, ThreadCalls};
+use serde::{Deserialize, Serialize};
+
+use super::ranges::{self, RangeEntry, ThreadRanges};
+use super::{Losses, Recording, RecordingInfo};
+use crate::error::Error;
+
+const MAGIC: &[u8; 8] = b"GPUPROF\x01";
+const INFO: &[u8; 4] = b"INFO";
+const NAMES: &[u8; 4] = b"NAME";
+const RECORDS: &[u8; 4] = b"RECS";
+const CALLS: &[u8; 4] = b"CALL";
+const RANGES: &[u8; 4] = b"RNGE";
+const END: &[u8; 4] = b"DONE";
+
+/// Kernel names by address, and the strides of CUPTI's records by kind.
+#[derive(Serialize, Deserialize)]
+struct Names {
+    strides: BTreeMap<u32, u32>,
+    names: BTreeMap<u64, String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ThreadHead {
+    thread_id: u32,
+    #[serde(default)]
+    thread_name: Option<String>,
+    #[serde(default)]
+    names: Vec<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Done {
+    window_ns: (u64, u64),
+    /// CUPTI's clock ahead of ours at start and stop; absent where it is ours.
+    clock_offset_ns: Option<(i64, i64)>,
+    epoch: u32,
+    losses: Losses,
+}
+
+fn frame(out: &mut Vec<u8>, tag: &[u8; 4], content: &[u8]) {
+    out.extend_from_slice(tag);
+    out.extend_from_slice(&(content.len() as u64).to_le_bytes());
+    out.extend_from_slice(content);
+}
+
+/// These types hold only strings and numbers, which always have a JSON form.
+fn json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+/// A thread's frame: the length of the JSON head, the head, the entries' words.
+fn thread_frame<const WORDS: usize>(
+    head: &ThreadHead,
+    entries: impl Iterator<Item = [u64; WORDS]>,
+) -> Vec<u8> {
+    let head = json(head);
+    let mut content = (head.len() as u64).to_le_bytes().to_vec();
+    content.extend_from_slice(&head);
+    entries
+        .flatten()
+        .for_each(|word| content.extend_from_slice(&word.to_le_bytes()));
+    content
+}
+
+pub(super) fn write(recording: &Recording) -> Vec<u8> {
+    let mut out = MAGIC.to_vec();
+    frame(&mut out, INFO, &json(&recording.info));
+    let names = Names {
+        strides: recording
+            .records
+            .strides()
+            .map(|(kind, stride)| (kind.0, stride))
+            .collect(),
+        names: recording
+            .records
+            .names()
+            .map(|(key, name)| (key.0, name.to_owned()))
+            .collect(),
+    };
+    frame(&mut out, NAMES, &json(&names));
+    for buffer in recording.records.buffers() {
+        frame(&mut out, RECORDS, buffer);
+    }
+    for thread in &recording.calls {
+        let head = ThreadHead {
+            thread_id: thread.thread_id,
+            thread_name: None,
+            names: vec![],
+        };
+        frame(
+            &mut out,
+            CALLS,
+            &thread_frame(&head, thread.calls.iter().map(Call::to_words)),
+        );
+    }
+    for thread in &recording.ranges {
+        let head = ThreadHead {
+            thread_id: thread.thread_id,
+            thread_name: thread.thread_name.clone(),
+            names: thread.names.clone(),
+        };
+        frame(
+            &mut out,
+            RANGES,
+            &thread_frame(&head, thread.entries.iter().map(|entry| entry.to_words())),
+        );
+    }
+    let clock_offset_ns = match recording.clock {
+        Clock::Offset { at_start, at_stop } => Some((at_start, at_stop)),
+        _ => None,
+    };
+    let done = Done {
+        window_ns: recording.window_ns,
+        clock_offset_ns,
+        epoch: recording.epoch,
+        losses: recording.losses,
+    };
+    frame(&mut out, END, &json(&done));
+    out
+}
+
+/// The bytes not yet read, with the place for messages.
+struct Reader<'a> {
+    rest: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, length: usize, what: &str) -> Result<&'a [u8], Error> {
+        let Some((taken, rest)) = self.rest.split_at_checked(length) else {
+            return Err(Error::format(format!(
+                "it ends in the middle of {what}: at byte {} {length} bytes are missing, {} are there; the file was cut short",
+                self.at,
+                self.rest.len()
+            )));
+        };
+        self.rest = rest;
+        self.at += length;
+        Ok(taken)
+    }
+
+    fn u64(&mut self, what: &str) -> Result<u64, Error> {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(self.take(8, what)?);
+        Ok(u64::from_le_bytes(bytes))
+    }
+}
+
+fn parse<T: for<'de> Deserialize<'de>>(bytes: &[u8], what: &str) -> Result<T, Error> {
+    serde_json::from_slice(bytes)
+        .map_err(|error| Error::format(format!("{what} is damaged: {error}")))
+}
+
+fn read_thread<const WORDS: usize>(
+    content: &[u8],
+    what: &str,
+) -> Result<(ThreadHead, Vec<[u64; WORDS]>), Error> {
+    let mut reader = Reader {
+        rest: content,
+        at: 0,
+    };
+    let length = usize::try_from(reader.u64(what)?).unwrap_or(usize::MAX);
+    let head = parse(reader.take(length, what)?, what)?;
+    let (words, rest) = reader.rest.as_chunks::<8>();
+    let (entries, odd) = words.as_chunks::<WORDS>();
+    if !rest.is_empty() || !odd.is_empty() {
+        return Err(Error::format(format!(
+            "{what} is no whole number of entries"
+        )));
+    }
+    Ok((
+        head,
+        entries
+            .iter()
+            .map(|entry| entry.map(u64::from_le_bytes))
+            .collect(),
+    ))
+}
+
+pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
+    let magic = bytes.first_chunk::<8>().ok_or_else(|| {
+        Error::format(format!(
+            "it has {} bytes, too few for a recording",
+            bytes.len()
+        ))
+    })?;
+    if magic[..7] != MAGIC[..7] {
+        return Err(Error::format(
+            "it does not begin as one; is it a file that this profiler saved?",
+        ));
+    }
+    if magic[7] > MAGIC[7] {
+        return Err(Error::format(format!(
+            "it has format {}, and this version reads formats up to {}: use a newer profiler-core",
+            magic[7], MAGIC[7]
+        )));
+    }
+    let mut reader = Reader {
+        rest: &bytes[8..],
+        at: 8,
+    };
+    let (mut info, mut names, mut done) = (None, None, None);
+    let (mut buffers, mut calls, mut threads) = (Vec::new(), Vec::new(), Vec::new());
+    while done.is_none() {
+        let tag = reader.take(4, "a frame's tag")?;
+        let length = usize::try_from(reader.u64("a frame's length")?).unwrap_or(usize::MAX);
+        let content = reader.take(
+            length,
+            &format!("the frame {:?}", String::from_utf8_lossy(tag)),
+        )?;
+        if tag == INFO {
+            info = Some(parse::<RecordingInfo>(
+                content,
+                "the machine's description",
+            )?);
+        } else if tag == NAMES {
+            names = Some(parse::<Names>(content, "the table of kernel names")?);
+        } else if tag == RECORDS {
+            buffers.push(content.to_vec());
+        } else if tag == CALLS {
+            let (head, entries) = read_thread(content, "a thread's call log")?;
+            let entries = entries.into_iter().map(Call::from_words).collect();
+            calls.push(ThreadCalls::new(head.thread_id, entries));
+        } else if tag == RANGES {
+            let (head, entries) =
+                read_thread::<{ ranges::WORDS }>(content, "a thread's range log")?;
+            threads.push(ThreadRanges {
+                thread_id: head.thread_id,
+                thread_name: head.thread_name,
+                names: head.names,
+                entries: entries.into_iter().map(RangeEntry::from_words).collect(),
+            });
+        } else if tag == END {
+            done = Some(parse::<Done>(content, "the closing frame")?);
+        }
+    }
+    let missing = |what: &str| Error::format(format!("it has no {what}"));
+    let info = info.ok_or_else(|| missing("description of the machine"))?;
+    let names = names.ok_or_else(|| missing("table of kernel names"))?;
+    let done = done.ok_or_else(|| missing("closing frame"))?;
+    let strides = names
+        .strides
+        .into_iter()
+        .map(|(kind, stride)| (ActivityKind(kind), stride));
+    let keys = names
+        .names
+        .into_iter()
+        .map(|(key, name)| (NameKey(key), name));
+    Ok(Recording {
+        info,
+        window_ns: done.window_ns,
+        clock: match done.clock_offset_ns {
+            Some((at_start, at_stop)) => Clock::Offset { at_start, at_stop },
+            None => Clock::Monotonic,
+        },
+        epoch: done.epoch,
+        records: RecordBytes::from_parts(buffers, strides, keys),
+        calls,
+        ranges: threads,
+        losses: done.losses,
+    })
+}

@@ -1,0 +1,126 @@
+//! What a recording says of itself: which machine, which versions, when. Never the host's name, the user, paths or the
+//! environment.
+
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+/// Where and when a recording was made, and with what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RecordingInfo {
+    /// Seconds since the Unix epoch at the start.
+    pub recorded_at_s: u64,
+    /// CUPTI's API version (`cuptiGetVersion`).
+    pub cupti_version: u32,
+    /// The newest CUDA version of the driver (`cuDriverGetVersion`): 13000 is 13.0.
+    pub cuda_driver_version: u32,
+    /// The driver's own version, such as 580.159.04, where the kernel module says it.
+    pub driver_release: Option<String>,
+    /// The GPUs of the machine, by CUDA ordinal.
+    pub devices: Vec<DeviceInfo>,
+    /// The version of this crate that recorded.
+    pub recorder_version: String,
+}
+
+/// One GPU of the machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct DeviceInfo {
+    /// The CUDA ordinal.
+    pub id: u32,
+    /// The marketing name.
+    pub name: String,
+    /// Major and minor: (9, 0) is sm_90.
+    pub compute_capability: (u32, u32),
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// Bytes of device memory.
+    pub memory_bytes: u64,
+}
+
+impl RecordingInfo {
+    pub(crate) fn now(library: &cupti::Library) -> Self {
+        let since_epoch = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let device = |device: &cupti::Device| DeviceInfo {
+            id: device.id,
+            name: device.name.clone(),
+            compute_capability: device.compute_capability,
+            multiprocessors: device.multiprocessors,
+            memory_bytes: device.memory_bytes,
+        };
+        Self {
+            recorded_at_s: since_epoch.as_secs(),
+            cupti_version: library.version().0,
+            cuda_driver_version: library.driver().cuda_version,
+            driver_release: driver_release(),
+            devices: library.driver().devices.iter().map(device).collect(),
+            recorder_version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+
+    /// The date of the recording (UTC), as 2026-11-21.
+    #[must_use]
+    pub fn date(&self) -> String {
+        // A damaged file may hold any number; humantime knows the years up to 9999.
+        let seconds = self.recorded_at_s.min(253_402_300_799);
+        let at = UNIX_EPOCH + Duration::from_secs(seconds);
+        humantime::format_rfc3339_seconds(at)
+            .to_string()
+            .chars()
+            .take(10)
+            .collect()
+    }
+}
+
+/// The kernel module's version: the first word of its line that looks like one.
+fn driver_release() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
+    let is_version = |word: &&str| {
+        word.contains('.')
+            && word
+                .split('.')
+                .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
+    };
+    text.lines()
+        .next()?
+        .split_whitespace()
+        .find(is_version)
+        .map(str::to_owned)
+}
+
+impl fmt::Display for RecordingInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.devices[..] {
+            [] => write!(f, "no device")?,
+            [one] => write!(f, "{}", one.name)?,
+            [first, rest @ ..] if rest.iter().all(|device| device.name == first.name) => {
+                write!(f, "{} x {}", self.devices.len(), first.name)?;
+            }
+            [first, rest @ ..] => {
+                write!(f, "{}", first.name)?;
+                rest.iter()
+                    .try_for_each(|device| write!(f, " + {}", device.name))?;
+            }
+        }
+        let cuda = self.cuda_driver_version;
+        match &self.driver_release {
+            Some(release) => write!(
+                f,
+                ", driver {release} (CUDA {}.{})",
+                cuda / 1000,
+                cuda / 10 % 100
+            )?,
+            None => write!(f, ", driver of CUDA {}.{}", cuda / 1000, cuda / 10 % 100)?,
+        }
+        write!(
+            f,
+            ", CUPTI {}, recorded {}",
+            cupti::Version(self.cupti_version),
+            self.date()
+        )
+    }
+}

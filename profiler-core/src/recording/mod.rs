@@ -1,0 +1,98 @@
+//! The recording: three append-only logs (CUPTI's bytes, driver calls, ranges) with what is needed to read them
+//! anywhere. Live runs, replays and tests all go through it; nothing in it is joined or judged yet.
+
+mod file;
+mod info;
+pub(crate) mod ranges;
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use cupti::{Clock, RecordBytes, ThreadCalls};
+
+use crate::error::{Error, Kind};
+pub use info::{DeviceInfo, RecordingInfo};
+use ranges::ThreadRanges;
+
+/// The raw logs of one session. [`Profile::from_recording`](crate::Profile::from_recording) reads them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recording {
+    pub(crate) info: RecordingInfo,
+    /// When the session was on, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub(crate) window_ns: (u64, u64),
+    pub(crate) clock: Clock,
+    /// The epoch that the range words of its calls carry.
+    pub(crate) epoch: u32,
+    pub(crate) records: RecordBytes,
+    pub(crate) calls: Vec<ThreadCalls>,
+    pub(crate) ranges: Vec<ThreadRanges>,
+    pub(crate) losses: Losses,
+}
+
+/// What the collectors lost, for the health report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Losses {
+    pub(crate) dropped_by_cupti: u64,
+    pub(crate) over_memory_limit: u64,
+    pub(crate) irregular: u64,
+    pub(crate) unreadable_bytes: u64,
+    pub(crate) panics: u64,
+    pub(crate) unfinished_buffers: u64,
+    pub(crate) buffers: u64,
+    pub(crate) pool_misses: u64,
+    pub(crate) ranges: u64,
+}
+
+impl Recording {
+    /// Where and when it was made.
+    #[must_use]
+    pub fn info(&self) -> &RecordingInfo {
+        &self.info
+    }
+
+    /// Writes it to a file, replacing what is there.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let path = path.as_ref();
+        fs::write(path, self.to_bytes()).map_err(|source| {
+            Error::new(Kind::Io {
+                what: "write",
+                path: path.to_owned(),
+                source: Arc::new(source),
+            })
+        })
+    }
+
+    /// Reads a file that [`save`](Self::save) wrote.
+    ///
+    /// # Errors
+    /// The file cannot be read, or [`is_format`](Error::is_format).
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let bytes = fs::read(path).map_err(|source| {
+            Error::new(Kind::Io {
+                what: "read",
+                path: path.to_owned(),
+                source: Arc::new(source),
+            })
+        })?;
+        Self::from_bytes(&bytes)
+    }
+
+    /// The file's content.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        file::write(self)
+    }
+
+    /// Reads the content of a file.
+    ///
+    /// # Errors
+    /// [`is_format`](Error::is_format): not a recording, cut short, or written by a newer version.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        file::read(bytes)
+    }
+}

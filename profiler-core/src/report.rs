@@ -1,0 +1,287 @@
+//! The report for people: ranges as a tree, the kernels that took the time, and how far to trust it.
+
+use std::fmt::{self, Write as _};
+use std::time::Duration;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use rustc_hash::FxHashMap;
+
+use crate::profile::{Profile, RangeNode};
+use crate::totals::Totals;
+
+/// Kernels in the table; the others are summed in its last row.
+const KERNELS: usize = 12;
+/// Longest name of a kernel in the table.
+const NAME_WIDTH: usize = 60;
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "GPU profile: {}", self.recording_info())?;
+        let totals = self.totals();
+        writeln!(
+            f,
+            "{} recorded; on the GPU {} in {} kernels, {} in {} copies ({}), {} in {} memsets; \
+             {} synchronisations blocked the host for {}",
+            time(self.duration()),
+            time(totals.kernel_time()),
+            totals.kernels,
+            time(totals.copy_time()),
+            totals.copies,
+            bytes(totals.copy_bytes),
+            time(Duration::from_nanos(totals.memset_ns)),
+            totals.memsets,
+            totals.synchronizations,
+            time(totals.synchronization_time()),
+        )?;
+        writeln!(f)?;
+        writeln!(f, "{}", ranges(self))?;
+        writeln!(f)?;
+        writeln!(f, "{}", kernels(self))?;
+        writeln!(f)?;
+        write!(f, "health: {}", self.health())
+    }
+}
+
+fn table(header: &[&str], right_from: usize) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header.iter().copied());
+    for (i, column) in table.column_iter_mut().enumerate() {
+        column.set_padding(if i == 0 { (0, 1) } else { (1, 1) });
+        if i >= right_from {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+fn finish(table: &Table) -> String {
+    table
+        .lines()
+        .map(|line| line.trim_end().to_owned())
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn ranges(profile: &Profile) -> String {
+    let mut table = table(
+        &[
+            "range",
+            "times",
+            "host time",
+            "GPU time",
+            "own GPU",
+            "launches",
+            "kernels",
+            "copies",
+            "copied",
+            "memsets",
+            "syncs",
+        ],
+        1,
+    );
+    for root in profile.roots() {
+        add_range(&mut table, &root, "", "", "");
+    }
+    let outside = profile.outside_ranges();
+    if outside != Totals::default() {
+        let mut row = vec![
+            "(outside any range)".to_owned(),
+            String::new(),
+            String::new(),
+        ];
+        row.extend(columns(&outside, &outside));
+        table.add_row(row);
+    }
+    if table.row_count() == 0 {
+        return "no ranges and no GPU work".into();
+    }
+    finish(&table)
+}
+
+/// `lead` stands before the name; `indent` before the names of the ranges within.
+fn add_range(table: &mut Table, node: &RangeNode<'_>, indent: &str, lead: &str, below: &str) {
+    let mut row = vec![
+        format!("{indent}{lead}{}", shortened(node.name(), NAME_WIDTH)),
+        node.instances().to_string(),
+        time(node.host_time()),
+    ];
+    row.extend(columns(&node.inclusive(), &node.exclusive()));
+    table.add_row(row);
+    let indent = format!("{indent}{below}");
+    let mut children = node.children().peekable();
+    while let Some(child) = children.next() {
+        let (lead, below) = if children.peek().is_some() {
+            ("├─ ", "│  ")
+        } else {
+            ("└─ ", "   ")
+        };
+        add_range(table, &child, &indent, lead, below);
+    }
+}
+
+fn columns(inclusive: &Totals, exclusive: &Totals) -> [String; 8] {
+    [
+        time(inclusive.gpu_time()),
+        time(exclusive.gpu_time()),
+        inclusive.launches.to_string(),
+        inclusive.kernels.to_string(),
+        inclusive.copies.to_string(),
+        bytes(inclusive.copy_bytes),
+        inclusive.memsets.to_string(),
+        inclusive.synchronizations.to_string(),
+    ]
+}
+
+#[derive(Default)]
+struct KernelSum {
+    count: u64,
+    total: Duration,
+    least: Option<Duration>,
+    most: Duration,
+}
+
+fn kernels(profile: &Profile) -> String {
+    let mut sums: FxHashMap<&str, KernelSum> = FxHashMap::default();
+    for kernel in profile.kernels() {
+        let sum = sums.entry(kernel.name()).or_default();
+        sum.count += 1;
+        let Some(took) = kernel.gpu_time() else {
+            continue;
+        };
+        sum.total += took;
+        sum.least = Some(sum.least.map_or(took, |least| least.min(took)));
+        sum.most = sum.most.max(took);
+    }
+    if sums.is_empty() {
+        return "no kernels".into();
+    }
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_by(|(name, sum), (other, than)| than.total.cmp(&sum.total).then(name.cmp(other)));
+    let all: Duration = sums.iter().map(|(_, sum)| sum.total).sum();
+    let share = |total: Duration| {
+        let percent = 100.0 * total.as_secs_f64() / all.as_secs_f64().max(f64::MIN_POSITIVE);
+        format!("{percent:.1} %")
+    };
+
+    let mut table = table(
+        &["kernel", "count", "GPU time", "share", "mean", "min", "max"],
+        1,
+    );
+    let shown = if sums.len() == KERNELS + 1 {
+        KERNELS + 1
+    } else {
+        KERNELS
+    };
+    for (name, sum) in sums.iter().take(shown) {
+        table.add_row([
+            shortened(&demangled(name), NAME_WIDTH),
+            sum.count.to_string(),
+            time(sum.total),
+            share(sum.total),
+            time(sum.total.div_f64(sum.count as f64)),
+            time(sum.least.unwrap_or_default()),
+            time(sum.most),
+        ]);
+    }
+    let rest = sums.get(shown..).unwrap_or_default();
+    if !rest.is_empty() {
+        let total: Duration = rest.iter().map(|(_, sum)| sum.total).sum();
+        let count: u64 = rest.iter().map(|(_, sum)| sum.count).sum();
+        let name = format!("({} other kernels)", rest.len());
+        table.add_row([name, count.to_string(), time(total), share(total)]);
+    }
+    finish(&table)
+}
+
+/// A C++ name without its parameters; other names as they are.
+fn demangled(name: &str) -> String {
+    let options = cpp_demangle::DemangleOptions::new()
+        .no_params()
+        .no_return_type();
+    cpp_demangle::Symbol::new(name)
+        .ok()
+        .and_then(|symbol| symbol.demangle_with_options(&options).ok())
+        .unwrap_or_else(|| name.to_owned())
+}
+
+fn shortened(name: &str, width: usize) -> String {
+    let clean = name.replace(['\n', '\r', '\t'], " ");
+    if clean.chars().count() <= width {
+        return clean;
+    }
+    let mut short: String = clean.chars().take(width - 1).collect();
+    short.push('…');
+    short
+}
+
+/// Three significant digits or more, in the unit that suits: 950 ns, 1.23 us, 45.6 ms.
+fn time(duration: Duration) -> String {
+    let ns = duration.as_nanos() as f64;
+    scaled(ns, &[(1.0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s")])
+}
+
+fn bytes(count: u64) -> String {
+    scaled(
+        count as f64,
+        &[
+            (1.0, "B"),
+            (1024.0, "KiB"),
+            (1024.0 * 1024.0, "MiB"),
+            (1024.0 * 1024.0 * 1024.0, "GiB"),
+        ],
+    )
+}
+
+fn scaled(value: f64, units: &[(f64, &str)]) -> String {
+    let (size, unit) = units
+        .iter()
+        .rev()
+        .find(|(size, _)| value >= *size)
+        .unwrap_or(&units[0]);
+    let scaled = value / size;
+    let digits = match scaled {
+        _ if *size == 1.0 => 0,
+        100.0.. => 1,
+        10.0.. => 2,
+        _ => 3,
+    };
+    let mut out = String::new();
+    let _ = write!(out, "{scaled:.digits$} {unit}");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_sizes_read_in_the_unit_that_suits() {
+        let times = [0, 950, 1_234, 45_678, 123_456, 1_500_000, 12_345_678_901]
+            .map(|ns| time(Duration::from_nanos(ns)));
+        assert_eq!(
+            times,
+            [
+                "0 ns", "950 ns", "1.234 us", "45.68 us", "123.5 us", "1.500 ms", "12.35 s"
+            ]
+        );
+        assert_eq!(
+            [0, 1023, 1024, 5 << 20].map(bytes),
+            ["0 B", "1023 B", "1.000 KiB", "5.000 MiB"]
+        );
+    }
+
+    #[test]
+    fn names_are_demangled_and_kept_to_a_width() {
+        assert_eq!(
+            demangled("_ZN7cutlass6KernelIfEEvNT_6ParamsE"),
+            "cutlass::Kernel<float>"
+        );
+        assert_eq!(demangled("sm80_xmma_gemm"), "sm80_xmma_gemm");
+        assert_eq!(demangled("_Zbroken"), "_Zbroken");
+        assert_eq!(shortened("a\tb", 10), "a b");
+        assert_eq!(shortened("größer als fünf", 5), "größ…");
+    }
+}

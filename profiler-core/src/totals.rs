@@ -1,0 +1,93 @@
+//! Sums over GPU operations and driver calls: what a range, or everything, came to.
+
+use std::ops::AddAssign;
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// Counts and sums. Counts are exact; times are sums over operations, so that two kernels that run at the same time
+/// count twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
+pub struct Totals {
+    /// Calls that launched a kernel or a graph, successfully and not into a graph under capture.
+    pub launches: u64,
+    /// Kernels that ran.
+    pub kernels: u64,
+    /// Their time on the GPU, in nanoseconds (`end - start` of CUPTI's records).
+    pub kernel_ns: u64,
+    /// Copies that ran.
+    pub copies: u64,
+    /// Their time, in nanoseconds.
+    pub copy_ns: u64,
+    /// Bytes they moved.
+    pub copy_bytes: u64,
+    /// Memsets that ran.
+    pub memsets: u64,
+    /// Their time, in nanoseconds.
+    pub memset_ns: u64,
+    /// Bytes they wrote.
+    pub memset_bytes: u64,
+    /// Calls that blocked the host until the GPU got somewhere: `cuCtxSynchronize`, `cuStreamSynchronize`,
+    /// `cuEventSynchronize`. Copies that block are not among them.
+    pub synchronizations: u64,
+    /// The host time spent in them, in nanoseconds.
+    pub synchronization_ns: u64,
+    /// Calls that allocated, registered or mapped memory.
+    pub allocations: u64,
+    /// Calls that freed, unregistered or unmapped memory.
+    pub frees: u64,
+    /// Calls that returned an error.
+    pub failed_calls: u64,
+}
+
+impl Totals {
+    /// Kernels, copies and memsets: what nsys calls "GPU Ops".
+    #[must_use]
+    pub fn gpu_operations(&self) -> u64 {
+        self.kernels + self.copies + self.memsets
+    }
+
+    /// The time of all GPU operations, summed.
+    #[must_use]
+    pub fn gpu_time(&self) -> Duration {
+        Duration::from_nanos(self.kernel_ns + self.copy_ns + self.memset_ns)
+    }
+
+    /// The time of all kernels, summed.
+    #[must_use]
+    pub fn kernel_time(&self) -> Duration {
+        Duration::from_nanos(self.kernel_ns)
+    }
+
+    /// The time of all copies, summed.
+    #[must_use]
+    pub fn copy_time(&self) -> Duration {
+        Duration::from_nanos(self.copy_ns)
+    }
+
+    /// The host time in synchronisation calls, summed.
+    #[must_use]
+    pub fn synchronization_time(&self) -> Duration {
+        Duration::from_nanos(self.synchronization_ns)
+    }
+}
+
+impl AddAssign for Totals {
+    fn add_assign(&mut self, other: Self) {
+        self.launches += other.launches;
+        self.kernels += other.kernels;
+        self.kernel_ns += other.kernel_ns;
+        self.copies += other.copies;
+        self.copy_ns += other.copy_ns;
+        self.copy_bytes += other.copy_bytes;
+        self.memsets += other.memsets;
+        self.memset_ns += other.memset_ns;
+        self.memset_bytes += other.memset_bytes;
+        self.synchronizations += other.synchronizations;
+        self.synchronization_ns += other.synchronization_ns;
+        self.allocations += other.allocations;
+        self.frees += other.frees;
+        self.failed_calls += other.failed_calls;
+    }
+}

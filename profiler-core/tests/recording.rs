@@ -1,0 +1,136 @@
+//! A recording is the raw logs and nothing else: it reads back the same, every byte counts, and damage is an error.
+#![allow(clippy::unwrap_used)] // the helpers are tests too
+
+use cupti::fake::{Fake, Work};
+use profiler_core::{Profile, Profiler, Recording};
+
+fn recorded() -> Profile {
+    let fake = Fake::builder().version(130_401).build();
+    let profiler = Profiler::builder()
+        .library(fake.library().unwrap())
+        .build()
+        .unwrap();
+    let ((), profile) = profiler
+        .record(|| {
+            for i in 0..3 {
+                let _batch = nvtx::range("batch");
+                let _named = nvtx::range(&format!("größe {i}"));
+                fake.launch(Work::kernel(c"_ZN4gemmIfEEvv").taking_ns(1_000 + i));
+                fake.launch(Work::host_to_device(1 << 20));
+                fake.launch(Work::memset(77));
+                fake.launch(Work::synchronize());
+            }
+        })
+        .unwrap();
+    profile
+}
+
+#[test]
+fn a_recording_reads_back_the_same() {
+    let profile = recorded();
+    let bytes = profile.recording().to_bytes();
+    let back = Profile::from_bytes(&bytes).unwrap();
+    assert_eq!(back.recording(), profile.recording());
+    assert_eq!(back.to_string(), profile.to_string());
+    assert_eq!(back.recording().to_bytes(), bytes);
+
+    let path = std::env::temp_dir().join(format!("gpuprof-test-{}.gpuprof", std::process::id()));
+    profile.save(&path).unwrap();
+    let loaded = Profile::load(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(loaded.recording(), profile.recording());
+    let error = Profile::load(&path).unwrap_err();
+    assert!(
+        error.to_string().contains(path.to_str().unwrap()) && !error.is_format(),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_changed_byte_of_a_kernel_record_changes_the_report() {
+    let profile = recorded();
+    let bytes = profile.recording().to_bytes();
+    // The end of the longest kernel: 1,002 ns after its start, found by its duration.
+    let (kernel, _) = profile
+        .kernels()
+        .filter_map(|kernel| Some((*kernel.details(), kernel.gpu_time()?)))
+        .max_by_key(|(_, time)| *time)
+        .unwrap();
+    let needle = [
+        kernel.span.start_ns.to_le_bytes(),
+        kernel.span.end_ns.to_le_bytes(),
+    ]
+    .concat();
+    let at = bytes
+        .windows(16)
+        .position(|window| window == needle)
+        .unwrap();
+    let mut changed = bytes.clone();
+    changed[at + 8] ^= 0x40;
+    let changed = Profile::from_bytes(&changed).unwrap();
+    assert_ne!(changed.to_string(), profile.to_string());
+}
+
+#[test]
+fn every_cut_is_an_error_that_says_so() {
+    let bytes = recorded().recording().to_bytes();
+    for length in (0..bytes.len()).step_by(7).chain([bytes.len() - 1]) {
+        let error = Recording::from_bytes(&bytes[..length]).unwrap_err();
+        assert!(error.is_format(), "{length}: {error}");
+        if length >= 8 {
+            assert!(error.to_string().contains("cut short"), "{length}: {error}");
+        }
+    }
+}
+
+#[test]
+fn other_files_and_newer_formats_are_told_apart() {
+    let error = Recording::from_bytes(b"SQLite format 3\0 and so on").unwrap_err();
+    assert!(
+        error.to_string().contains("does not begin as one"),
+        "{error}"
+    );
+    assert!(
+        Recording::from_bytes(b"")
+            .unwrap_err()
+            .to_string()
+            .contains("0 bytes")
+    );
+    let mut newer = recorded().recording().to_bytes();
+    newer[7] = 9;
+    let error = Recording::from_bytes(&newer).unwrap_err();
+    assert!(
+        error.to_string().contains("format 9") && error.to_string().contains("newer"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_frame_of_an_unknown_tag_is_skipped() {
+    let bytes = recorded().recording().to_bytes();
+    let mut with_more = bytes[..8].to_vec();
+    with_more.extend_from_slice(b"XTRA");
+    with_more.extend_from_slice(&5u64.to_le_bytes());
+    with_more.extend_from_slice(b"12345");
+    with_more.extend_from_slice(&bytes[8..]);
+    assert_eq!(Recording::from_bytes(&with_more).unwrap().to_bytes(), bytes);
+}
+
+#[test]
+fn damage_anywhere_never_panics() {
+    let bytes = recorded().recording().to_bytes();
+    let mut state = 88_172_645_463_325_252_u64;
+    for _ in 0..3_000 {
+        let mut damaged = bytes.clone();
+        for _ in 0..4 {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let at = state as usize % damaged.len();
+            damaged[at] = (state >> 40) as u8;
+        }
+        if let Ok(profile) = Profile::from_bytes(&damaged) {
+            let _ = profile.to_string();
+        }
+    }
+}
