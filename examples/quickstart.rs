@@ -62,10 +62,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         return train(&mut mlp, args.batches);
     }
 
-    let profiler = match Profiler::builder()
-        .build()
-        .and_then(|p| p.start().map(|()| p))
-    {
+    let profiler = match Profiler::builder().build().and_then(|p| p.start().map(|()| p)) {
         Ok(profiler) => profiler,
         Err(error) if error.is_unavailable() => return print_instead(args, &error.to_string()),
         Err(error) if error.is_busy() => {
@@ -104,10 +101,7 @@ fn print_instead(args: &Args, why: &str) -> Result<(), Box<dyn Error>> {
 }
 
 fn print_replay(profile: &Profile, why: &str) -> Result<(), Box<dyn Error>> {
-    println!(
-        "replay of a recorded run ({}), because: {why}\n",
-        profile.recording_info()
-    );
+    println!("replay of a recorded run ({}), because: {why}\n", profile.recording_info());
     println!("{profile}");
     Ok(())
 }

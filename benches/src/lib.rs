@@ -1,1 +1,18 @@
-//! placeholder
+//! What the benchmarks share: the statistics of paired rounds, and the setting that makes memory cost what it costs.
+
+pub mod stats;
+
+/// True under `cargo bench`; false under `cargo test`, where each benchmark is only to show that it runs.
+#[must_use]
+pub fn is_measuring() -> bool {
+    std::env::args().any(|arg| arg == "--bench")
+}
+
+/// Has every larger allocation come fresh from the kernel from now on.
+///
+/// A log that only grows pays a page fault for each new page. A benchmark that runs session after session would get the
+/// pages of the last one back from the allocator, and would show a log that is cheaper than it is.
+pub fn fresh_memory() {
+    // SAFETY: takes two integers; a value that it does not like is refused.
+    let _ = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, 64 << 10) };
+}

@@ -71,17 +71,13 @@ impl DriverFunction {
     /// The function of this name, if its calls are recorded.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
-        DRIVER_CALLS
-            .iter()
-            .find(|call| call.name == name)
-            .map(|call| Self(call.id))
+        DRIVER_CALLS.iter().find(|call| call.name == name).map(|call| Self(call.id))
     }
 
     /// The function's name, such as `cuLaunchKernel`.
     #[must_use]
     pub fn name(self) -> &'static str {
-        self.entry()
-            .map_or("(unknown driver call)", |call| call.name)
+        self.entry().map_or("(unknown driver call)", |call| call.name)
     }
 
     /// What it does.
@@ -186,9 +182,7 @@ thread_local! {
 /// Sets the word that this thread's calls carry from now on, and returns the one before. Costs about 1 ns.
 #[inline]
 pub fn set_word(word: u64) -> u64 {
-    CURRENT_WORD
-        .try_with(|current| current.replace(word))
-        .unwrap_or(0)
+    CURRENT_WORD.try_with(|current| current.replace(word)).unwrap_or(0)
 }
 
 /// The word that this thread's calls carry.
@@ -247,11 +241,7 @@ pub(crate) unsafe extern "C" fn callback(
         DOMAIN_DRIVER_API => {
             // SAFETY: in this domain CUPTI passes a CUpti_CallbackData that lives until we return.
             let data = unsafe { &*data.cast::<CallbackData>() };
-            if data.callback_site == API_ENTER {
-                enter(epoch, id, data)
-            } else {
-                exit(epoch, data)
-            }
+            if data.callback_site == API_ENTER { enter(epoch, id, data) } else { exit(epoch, data) }
         }
         DOMAIN_RESOURCE => node_created(epoch),
         _ => {}
@@ -275,11 +265,7 @@ fn with_thread(with: impl FnOnce(&mut Option<Thread>)) {
 fn register(epoch: u32) -> Thread {
     let writer = Writer::new();
     LOGS.lock().push((thread_id(), writer.log()));
-    Thread {
-        epoch,
-        writer,
-        open: Vec::with_capacity(16),
-    }
+    Thread { epoch, writer, open: Vec::with_capacity(16) }
 }
 
 fn enter(epoch: u32, id: u32, data: &CallbackData) {
@@ -313,11 +299,7 @@ fn exit(epoch: u32, data: &CallbackData) {
             return;
         };
         // An exit whose enter was before the start has no entry; those above it on the stack never returned here.
-        let Some(place) = thread
-            .open
-            .iter()
-            .rposition(|(id, _)| *id == data.correlation_id)
-        else {
+        let Some(place) = thread.open.iter().rposition(|(id, _)| *id == data.correlation_id) else {
             return;
         };
         let (_, slot) = thread.open[place];
@@ -392,12 +374,7 @@ mod tests {
             empty: false,
         };
         assert_eq!(Call::from_words(call.to_words()), call);
-        let open = Call {
-            end_ns: None,
-            captured: false,
-            empty: true,
-            ..call
-        };
+        let open = Call { end_ns: None, captured: false, empty: true, ..call };
         assert_eq!(Call::from_words(open.to_words()), open);
     }
 }

@@ -1,10 +1,9 @@
 //! One clock for host and GPU: `CLOCK_MONOTONIC` in nanoseconds, the clock under [`std::time::Instant`] on Linux.
 //!
-//! CUPTI's own clock is `CLOCK_REALTIME`, which steps. A timestamp callback replaces it; it is registered once per
-//! process, before anything is enabled, since registering again corrupts records. Whether it took is checked at every
-//! start; where it did not, the offset to CUPTI's clock is measured at start and at stop.
-
-use parking_lot::Mutex;
+//! CUPTI has a clock of its own (`CLOCK_REALTIME`). Its offset to ours is measured at the start and at the stop of a
+//! collection, and timestamps are brought over on the line between. CUPTI also offers to call a timestamp function of
+//! ours; that is not used: on an H200 it made CUPTI's GPU times drift several times faster, it cannot be taken back, and
+//! it would change the clock of every other CUPTI user of the process (docs/decisions/002-clock.md).
 
 use crate::error::Error;
 use crate::library::Library;
@@ -18,45 +17,55 @@ pub fn now_ns() -> u64 {
     os::monotonic_ns()
 }
 
-/// How CUPTI's timestamps relate to [`now_ns`].
+/// One comparison of the two clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Clock {
-    /// CUPTI reads the same clock.
-    Monotonic,
-    /// CUPTI reads its own clock, ahead of ours by this many nanoseconds, as measured at start and at stop.
-    Offset {
-        /// At the start.
-        at_start: i64,
-        /// At the stop.
-        at_stop: i64,
-    },
+pub struct Reading {
+    /// When, in [`now_ns`] time.
+    pub at_ns: u64,
+    /// How far CUPTI's clock was ahead.
+    pub offset_ns: i64,
 }
 
-extern "C" fn timestamp() -> u64 {
-    os::monotonic_ns()
+/// How CUPTI's timestamps relate to [`now_ns`]: two readings, and the line between them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Clock {
+    /// At the start of the collection.
+    pub start: Reading,
+    /// At its stop.
+    pub stop: Reading,
 }
 
-/// How far outside the bracket a reading may lie and still count as the same clock.
-const TOLERANCE_NS: i64 = 1_000;
-const BRACKETS: usize = 32;
+/// The steepest slew of a well-kept clock is 500 ppm; beyond twice that, and a millisecond, it was set.
+const STEP_NS: u64 = 1_000_000;
+const SLEW: f64 = 1e-3;
 
-/// Registers the timestamp callback with this library if this process has not done so.
-pub(crate) fn register(library: &Library) {
-    static REGISTERED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
-    let register = library.api.register_timestamp_callback;
-    let mut registered = REGISTERED.lock();
-    if !registered.contains(&(register as usize)) {
-        registered.push(register as usize);
-        // SAFETY: `timestamp` lives as long as the process and cannot unwind; nothing is enabled yet. A refusal shows
-        // in `compare`.
-        unsafe { register(timestamp) };
+impl Clock {
+    /// A timestamp of CUPTI in [`now_ns`] time. 0, which CUPTI writes for none, has no meaning here either.
+    #[must_use]
+    pub fn monotonic_ns(&self, cupti_ns: u64) -> u64 {
+        let first = cupti_ns.wrapping_add_signed(self.start.offset_ns.wrapping_neg());
+        let between = self.stop.at_ns.saturating_sub(self.start.at_ns).max(1);
+        let elapsed = first.saturating_sub(self.start.at_ns).min(between);
+        let change = self.stop.offset_ns.wrapping_sub(self.start.offset_ns) as f64;
+        let change = change * (elapsed as f64 / between as f64);
+        first.wrapping_add_signed((change as i64).wrapping_neg())
+    }
+
+    /// By how much CUPTI's clock was set between the readings; 0 if it was not. Timestamps in between are then wrong by
+    /// up to this.
+    #[must_use]
+    pub fn step_ns(&self) -> u64 {
+        let between = self.stop.at_ns.saturating_sub(self.start.at_ns);
+        let change = self.stop.offset_ns.abs_diff(self.start.offset_ns);
+        if change > STEP_NS + (between as f64 * SLEW) as u64 { change } else { 0 }
     }
 }
 
-/// What CUPTI's clock shows against ours: (offset at the tightest of many brackets, whether it lies in the bracket).
-pub(crate) fn compare(library: &Library) -> Result<(i64, bool), Error> {
-    let mut best = (u64::MAX, 0, false);
+const BRACKETS: usize = 32;
+
+/// Compares the clocks: the tightest of many brackets, some tens of nanoseconds wide.
+pub(crate) fn read(library: &Library) -> Result<Reading, Error> {
+    let mut best = (u64::MAX, Reading { at_ns: 0, offset_ns: 0 });
     for _ in 0..BRACKETS {
         let mut cupti = 0;
         let before = now_ns();
@@ -68,10 +77,41 @@ pub(crate) fn compare(library: &Library) -> Result<(i64, bool), Error> {
         }
         let width = after - before;
         if width < best.0 {
-            let offset = cupti.wrapping_sub(before + width / 2) as i64;
-            let inside = offset.abs() <= width as i64 / 2 + TOLERANCE_NS;
-            best = (width, offset, inside);
+            let at_ns = before + width / 2;
+            best = (width, Reading { at_ns, offset_ns: cupti.wrapping_sub(at_ns) as i64 });
         }
     }
-    Ok((best.1, best.2))
+    Ok(best.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clock(start: (u64, i64), stop: (u64, i64)) -> Clock {
+        let reading = |(at_ns, offset_ns)| Reading { at_ns, offset_ns };
+        Clock { start: reading(start), stop: reading(stop) }
+    }
+
+    #[test]
+    fn a_drifting_clock_is_followed() {
+        let drifting = clock((1_000_000, 500), (2_000_000, 700));
+        assert_eq!(drifting.monotonic_ns(1_000_500), 1_000_000);
+        assert_eq!(drifting.monotonic_ns(2_000_700), 2_000_000);
+        assert_eq!(drifting.monotonic_ns(1_500_600), 1_500_000);
+        assert_eq!(drifting.step_ns(), 0);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_is_noticed() {
+        assert_eq!(clock((0, 0), (1_000_000_000, 3_600_000_000_000)).step_ns(), 3_600_000_000_000);
+        assert_eq!(clock((0, 5_000_000), (1_000_000_000, 0)).step_ns(), 5_000_000);
+        assert_eq!(clock((0, 0), (1_000_000_000, 500_000)).step_ns(), 0, "500 ppm is a slew");
+    }
+
+    #[test]
+    fn nonsense_does_not_panic() {
+        let extreme = clock((u64::MAX, i64::MIN), (0, i64::MAX));
+        let _ = (extreme.monotonic_ns(0), extreme.monotonic_ns(u64::MAX), extreme.step_ns());
+    }
 }

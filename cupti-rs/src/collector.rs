@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::buffer::{self, LOG, Log, POOL};
 use crate::calls::{self, ThreadCalls};
-use crate::clock::{self, Clock};
+use crate::clock::{self, Clock, Reading};
 use crate::config::Config;
 use crate::error::{Error, Kind};
 use crate::library::{Library, Version};
@@ -43,7 +43,7 @@ pub struct Collector {
     subscriber: Subscriber,
     config: Config,
     start_ns: u64,
-    offset: Option<i64>,
+    clock: Reading,
     process: u32,
     running: bool,
 }
@@ -123,12 +123,17 @@ impl Collector {
     fn start_alone(library: &Library, config: &Config, process: u32) -> Result<Self, Error> {
         let api: &'static Api = leaked(&library.api);
         let subscriber = subscribe(&library.api)?;
+        if let Some(why) = library.unusable {
+            // SAFETY: the handle is the subscription just made.
+            let _ = unsafe { (library.api.unsubscribe)(subscriber.0) };
+            return Err(library.refuse(why));
+        }
         let mut collector = Self {
             library: library.clone(),
             subscriber,
             config: config.clone(),
             start_ns: 0,
-            offset: None,
+            clock: Reading { at_ns: 0, offset_ns: 0 },
             process,
             running: false,
         };
@@ -150,9 +155,7 @@ impl Collector {
 
     fn enable(&mut self) -> Result<(), Error> {
         let api = &self.library.api;
-        clock::register(&self.library);
-        let (offset, same) = clock::compare(&self.library)?;
-        self.offset = (!same).then_some(offset);
+        self.clock = clock::read(&self.library)?;
         let mut size = size_of::<u8>();
         let mut zeroed = 1u8;
         // Our buffers are zeroed where nobody waits; without this CUPTI does it inside the program's CUDA call.
@@ -201,9 +204,7 @@ impl Collector {
     pub fn flush(&self) -> Result<(), Error> {
         self.check_process()?;
         // SAFETY: takes flags by value; no lock is held that our buffer callbacks take.
-        check("cuptiActivityFlushAll", unsafe {
-            (self.library.api.flush_all)(0)
-        })
+        check("cuptiActivityFlushAll", unsafe { (self.library.api.flush_all)(0) })
     }
 
     /// Ends the collection and gives what it collected.
@@ -218,10 +219,7 @@ impl Collector {
         self.running = false;
         let drained = self.drain();
         let stop_ns = clock::now_ns();
-        let ended_offset = self
-            .offset
-            .map(|_| clock::compare(&self.library))
-            .transpose();
+        let clock_at_stop = clock::read(&self.library);
         self.disable();
         let (calls, panics) = calls::end();
         let mut dropped = 0;
@@ -234,10 +232,7 @@ impl Collector {
 
         let unfinished = drained?;
         check("cuptiActivityGetNumDroppedRecords", code)?;
-        let clock = match (self.offset, ended_offset?) {
-            (Some(at_start), Some((at_stop, _))) => Clock::Offset { at_start, at_stop },
-            _ => Clock::Monotonic,
-        };
+        let clock = Clock { start: self.clock, stop: clock_at_stop? };
         let (buffers, pool_misses) = POOL.counts();
         Ok(Collected {
             version: self.library.version(),
@@ -303,11 +298,7 @@ impl Collector {
     }
 
     fn check_process(&self) -> Result<(), Error> {
-        if self.process == std::process::id() {
-            Ok(())
-        } else {
-            Err(Error::new(Kind::Forked))
-        }
+        if self.process == std::process::id() { Ok(()) } else { Err(Error::new(Kind::Forked)) }
     }
 }
 
@@ -322,11 +313,7 @@ impl Drop for Collector {
 }
 
 fn check(function: &'static str, code: CuptiResult) -> Result<(), Error> {
-    if code == CuptiResult::SUCCESS {
-        Ok(())
-    } else {
-        Err(Error::call(function, code))
-    }
+    if code == CuptiResult::SUCCESS { Ok(()) } else { Err(Error::call(function, code)) }
 }
 
 fn subscribe(api: &Api) -> Result<Subscriber, Error> {
@@ -335,9 +322,9 @@ fn subscribe(api: &Api) -> Result<Subscriber, Error> {
     let code = unsafe { (api.subscribe)(&mut handle, calls::callback, std::ptr::null_mut()) };
     match code {
         CuptiResult::SUCCESS => Ok(Subscriber(handle)),
-        CuptiResult::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED => Err(Error::new(Kind::Busy {
-            holder: holder(api),
-        })),
+        CuptiResult::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED => {
+            Err(Error::new(Kind::Busy { holder: holder(api) }))
+        }
         code => Err(Error::call("cuptiSubscribe", code)),
     }
 }
@@ -354,14 +341,8 @@ fn holder(api: &Api) -> Option<String> {
     };
     let mut handle = std::ptr::null_mut();
     // SAFETY: `handle` and `params` are live, and `params` tells the room in `name`, which outlives the call.
-    let code = unsafe {
-        subscribe(
-            &mut handle,
-            calls::callback,
-            std::ptr::null_mut(),
-            &mut params,
-        )
-    };
+    let code =
+        unsafe { subscribe(&mut handle, calls::callback, std::ptr::null_mut(), &mut params) };
     if code == CuptiResult::SUCCESS {
         // The holder has gone meanwhile.
         // SAFETY: the handle is the subscription just made.
@@ -378,9 +359,8 @@ fn leaked(api: &Api) -> &'static Api {
     use parking_lot::Mutex;
     static TABLES: Mutex<Vec<&'static Api>> = Mutex::new(Vec::new());
     let mut tables = TABLES.lock();
-    let known = tables
-        .iter()
-        .find(|table| table.get_next_record as usize == api.get_next_record as usize);
+    let known =
+        tables.iter().find(|table| table.get_next_record as usize == api.get_next_record as usize);
     match known {
         Some(table) => table,
         None => {

@@ -26,11 +26,7 @@ pub(crate) enum Kind {
     /// The library opened but lacks a function.
     MissingSymbol { path: PathBuf, symbol: &'static str },
     /// The library is older than this crate can use, or is known to be broken.
-    Unusable {
-        path: PathBuf,
-        version: u32,
-        why: &'static str,
-    },
+    Unusable { path: PathBuf, version: u32, why: &'static str },
     /// Another subscriber holds CUPTI.
     Busy { holder: Option<String> },
     /// This process already collects through this crate.
@@ -38,10 +34,7 @@ pub(crate) enum Kind {
     /// The collector was started in the parent of this process.
     Forked,
     /// A CUPTI function failed.
-    Call {
-        function: &'static str,
-        code: CuptiResult,
-    },
+    Call { function: &'static str, code: CuptiResult },
 }
 
 impl Error {

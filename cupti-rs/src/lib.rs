@@ -44,7 +44,7 @@ pub mod sys;
 pub mod thread_log;
 
 pub use calls::{Call, CallClass, DriverFunction, ThreadCalls};
-pub use clock::Clock;
+pub use clock::{Clock, Reading};
 pub use collector::{Collected, Collector, Losses};
 pub use config::Config;
 pub use error::Error;

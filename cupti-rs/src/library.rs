@@ -17,6 +17,8 @@ pub struct Library {
     path: PathBuf,
     version: Version,
     driver: Driver,
+    /// Why nothing may be collected with it; told at a start, after the question who else uses it.
+    pub(crate) unusable: Option<&'static str>,
 }
 
 /// The driver and the devices it shows to this process.
@@ -55,13 +57,7 @@ impl Device {
         multiprocessors: u32,
         memory_bytes: u64,
     ) -> Self {
-        Self {
-            id,
-            name: name.into(),
-            compute_capability,
-            multiprocessors,
-            memory_bytes,
-        }
+        Self { id, name: name.into(), compute_capability, multiprocessors, memory_bytes }
     }
 }
 
@@ -115,8 +111,18 @@ impl Library {
 
     fn open_with(explicit: Option<&Path>) -> Result<Self, Error> {
         let driver = driver::probe()?;
-        let (api, path) = loader::open(explicit, driver.cuda_version / 1000)?;
-        Self::from_parts(api, path, driver)
+        let (api, path, mapped) = loader::open(explicit, driver.cuda_version / 1000)?;
+        let library = Self::from_parts(api, path, driver)?;
+        match library.unusable {
+            // A tool that is attached brings a CUPTI of its own. That it holds it is then the better answer.
+            Some(why) if !mapped => Err(library.refuse(why)),
+            _ => Ok(library),
+        }
+    }
+
+    #[cold]
+    pub(crate) fn refuse(&self, why: &'static str) -> Error {
+        Error::new(Kind::Unusable { path: self.path.clone(), version: self.version.0, why })
     }
 
     /// A library from its function table; checks that it can be used.
@@ -127,20 +133,10 @@ impl Library {
         if code != CuptiResult::SUCCESS {
             return Err(Error::call("cuptiGetVersion", code));
         }
-        let why = match version {
-            0..18 => Some("it is older than CUPTI 12.0"),
-            130_000 => Some("CUPTI 13.0 before update 1 deadlocks and crashes (fixed in 13.0.85)"),
-            _ => None,
-        };
-        if let Some(why) = why {
-            return Err(Error::new(Kind::Unusable { path, version, why }));
-        }
-        Ok(Self {
-            api,
-            path,
-            version: Version(version),
-            driver,
-        })
+        let known_bad = "CUPTI 13.0 before update 1 deadlocks and crashes (fixed in 13.0.85)";
+        let unusable = (version == 130_000).then_some(known_bad);
+        let library = Self { api, path, version: Version(version), driver, unusable };
+        if version < 18 { Err(library.refuse("it is older than CUPTI 12.0")) } else { Ok(library) }
     }
 
     /// The file it was loaded from, or the name under which it was already mapped.

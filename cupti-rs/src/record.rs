@@ -27,6 +27,8 @@ impl ActivityKind {
     pub const MEMSET: Self = Self(memset::KIND);
     /// What CUPTI and the driver themselves cost.
     pub const OVERHEAD: Self = Self(overhead::KIND);
+    /// Recorded events. Libraries before 12.9 give them along with synchronisations; they have no typed record yet.
+    pub const CUDA_EVENT: Self = Self(36);
     /// Waits for streams, events and contexts.
     pub const SYNCHRONIZATION: Self = Self(synchronization::KIND);
 }
@@ -39,6 +41,7 @@ impl fmt::Display for ActivityKind {
             Self::MEMCPY2 => "MEMCPY2",
             Self::MEMSET => "MEMSET",
             Self::OVERHEAD => "OVERHEAD",
+            Self::CUDA_EVENT => "CUDA_EVENT",
             Self::SYNCHRONIZATION => "SYNCHRONIZATION",
             Self(other) => return write!(f, "activity kind {other}"),
         };
@@ -60,11 +63,7 @@ pub struct RecordBytes {
 
 impl RecordBytes {
     pub(crate) fn from_log(log: Log) -> Self {
-        Self {
-            buffers: log.buffers,
-            strides: log.strides,
-            names: log.names,
-        }
+        Self { buffers: log.buffers, strides: log.strides, names: log.names }
     }
 
     /// Records as a recording holds them: runs of whole records, the stride of each kind, names by address.
@@ -76,10 +75,7 @@ impl RecordBytes {
     ) -> Self {
         Self {
             buffers,
-            strides: strides
-                .into_iter()
-                .map(|(kind, stride)| (kind.0, stride))
-                .collect(),
+            strides: strides.into_iter().map(|(kind, stride)| (kind.0, stride)).collect(),
             names: names.into_iter().map(|(key, name)| (key.0, name)).collect(),
         }
     }
@@ -92,16 +88,12 @@ impl RecordBytes {
 
     /// Bytes from one record to the next, by kind.
     pub fn strides(&self) -> impl Iterator<Item = (ActivityKind, u32)> {
-        self.strides
-            .iter()
-            .map(|(&kind, &stride)| (ActivityKind(kind), stride))
+        self.strides.iter().map(|(&kind, &stride)| (ActivityKind(kind), stride))
     }
 
     /// All names, by address.
     pub fn names(&self) -> impl Iterator<Item = (NameKey, &str)> {
-        self.names
-            .iter()
-            .map(|(&key, name)| (NameKey(key), name.as_str()))
+        self.names.iter().map(|(&key, name)| (NameKey(key), name.as_str()))
     }
 
     /// The name at an address: a kernel's, mangled as the compiler made it.
@@ -113,11 +105,7 @@ impl RecordBytes {
     /// Every record.
     #[must_use]
     pub fn iter(&self) -> Records<'_> {
-        Records {
-            rest: &[],
-            buffers: self.buffers.iter(),
-            strides: &self.strides,
-        }
+        Records { rest: &[], buffers: self.buffers.iter(), strides: &self.strides }
     }
 }
 
@@ -480,18 +468,11 @@ impl<const N: usize> Fields<'_, N> {
     }
     #[inline]
     fn span(&self, start: usize, end: usize) -> Span {
-        Span {
-            start_ns: self.u64(start),
-            end_ns: self.u64(end),
-        }
+        Span { start_ns: self.u64(start), end_ns: self.u64(end) }
     }
     #[inline]
     fn place(&self, device: usize, context: usize, stream: usize) -> Place {
-        Place {
-            device: self.u32(device),
-            context: self.u32(context),
-            stream: self.u32(stream),
-        }
+        Place { device: self.u32(device), context: self.u32(context), stream: self.u32(stream) }
     }
     #[inline]
     fn id(&self, at: usize) -> Option<u32> {
@@ -524,9 +505,7 @@ const fn oldest(strides: &[((u32, u32), usize)]) -> usize {
 impl Kernel {
     fn decode(bytes: &[u8]) -> Option<Self> {
         use kernel::*;
-        let f: Fields<'_, { oldest(&STRIDES) }> = Fields {
-            known: bytes.first_chunk()?,
-        };
+        let f: Fields<'_, { oldest(&STRIDES) }> = Fields { known: bytes.first_chunk()? };
         Some(Self {
             name: NameKey(f.u64(NAME)),
             span: f.span(START, END),
@@ -550,9 +529,7 @@ const FLAG_ASYNC: u16 = 1;
 impl Memcpy {
     fn decode(bytes: &[u8]) -> Option<Self> {
         use memcpy::*;
-        let f: Fields<'_, { oldest(&STRIDES) }> = Fields {
-            known: bytes.first_chunk()?,
-        };
+        let f: Fields<'_, { oldest(&STRIDES) }> = Fields { known: bytes.first_chunk()? };
         Some(Self {
             kind: CopyKind::from_raw(f.u8(COPY_KIND)),
             source: MemoryKind(f.u8(SRC_KIND)),
@@ -569,9 +546,7 @@ impl Memcpy {
 
     fn decode_peer(bytes: &[u8]) -> Option<Self> {
         use memcpy2::*;
-        let f: Fields<'_, { oldest(&STRIDES) }> = Fields {
-            known: bytes.first_chunk()?,
-        };
+        let f: Fields<'_, { oldest(&STRIDES) }> = Fields { known: bytes.first_chunk()? };
         Some(Self {
             kind: CopyKind::from_raw(f.u8(COPY_KIND)),
             source: MemoryKind(f.u8(SRC_KIND)),
@@ -590,9 +565,7 @@ impl Memcpy {
 impl Memset {
     fn decode(bytes: &[u8]) -> Option<Self> {
         use memset::*;
-        let f: Fields<'_, { oldest(&STRIDES) }> = Fields {
-            known: bytes.first_chunk()?,
-        };
+        let f: Fields<'_, { oldest(&STRIDES) }> = Fields { known: bytes.first_chunk()? };
         Some(Self {
             value: f.u32(VALUE),
             bytes: f.u64(BYTES),
@@ -609,9 +582,7 @@ impl Memset {
 impl Synchronization {
     fn decode(bytes: &[u8]) -> Option<Self> {
         use synchronization::*;
-        let f: Fields<'_, { oldest(&STRIDES) }> = Fields {
-            known: bytes.first_chunk()?,
-        };
+        let f: Fields<'_, { oldest(&STRIDES) }> = Fields { known: bytes.first_chunk()? };
         Some(Self {
             kind: match f.u32(TYPE) {
                 1 => SynchronizationKind::Event,
@@ -632,12 +603,8 @@ impl Synchronization {
 impl Overhead {
     fn decode(bytes: &[u8]) -> Option<Self> {
         use overhead::*;
-        let f: Fields<'_, { oldest(&STRIDES) }> = Fields {
-            known: bytes.first_chunk()?,
-        };
-        let correlation = bytes
-            .get(CORRELATION_ID..)
-            .and_then(|rest| rest.first_chunk());
+        let f: Fields<'_, { oldest(&STRIDES) }> = Fields { known: bytes.first_chunk()? };
+        let correlation = bytes.get(CORRELATION_ID..).and_then(|rest| rest.first_chunk());
         Some(Self {
             kind: OverheadKind(f.u32(OVERHEAD_KIND)),
             span: f.span(START, END),

@@ -19,13 +19,8 @@ struct Chunk<const WORDS: usize> {
 
 impl<const WORDS: usize> Chunk<WORDS> {
     fn new() -> Arc<Self> {
-        let entries = (0..CHUNK)
-            .map(|_| [const { AtomicU64::new(0) }; WORDS])
-            .collect();
-        Arc::new(Self {
-            entries,
-            next: OnceLock::new(),
-        })
+        let entries = (0..CHUNK).map(|_| [const { AtomicU64::new(0) }; WORDS]).collect();
+        Arc::new(Self { entries, next: OnceLock::new() })
     }
 
     fn entry(&self, slot: u64) -> &[AtomicU64; WORDS] {
@@ -63,15 +58,8 @@ impl<const WORDS: usize> Writer<WORDS> {
     #[must_use]
     pub fn new() -> Self {
         let first = Chunk::new();
-        let log = Arc::new(ThreadLog {
-            first: first.clone(),
-            len: AtomicU64::new(0),
-        });
-        Self {
-            log,
-            current: first,
-            len: 0,
-        }
+        let log = Arc::new(ThreadLog { first: first.clone(), len: AtomicU64::new(0) });
+        Self { log, current: first, len: 0 }
     }
 
     /// The log, for readers.
@@ -117,9 +105,7 @@ impl<const WORDS: usize> Writer<WORDS> {
         if slot >= self.len.saturating_sub(1) / CHUNK * CHUNK {
             self.current.entry(slot)[word].load(Ordering::Relaxed)
         } else {
-            self.log
-                .chunk(slot)
-                .map_or(0, |chunk| chunk.entry(slot)[word].load(Ordering::Relaxed))
+            self.log.chunk(slot).map_or(0, |chunk| chunk.entry(slot)[word].load(Ordering::Relaxed))
         }
     }
 }
@@ -201,12 +187,7 @@ mod tests {
         }
         let entries = all(&log);
         assert_eq!(entries.len() as u64, CHUNK * 2 + 5);
-        assert!(
-            entries
-                .iter()
-                .enumerate()
-                .all(|(i, e)| *e == [i as u64, i as u64 * 3])
-        );
+        assert!(entries.iter().enumerate().all(|(i, e)| *e == [i as u64, i as u64 * 3]));
     }
 
     #[test]

@@ -44,13 +44,7 @@ pub enum Replay {
 
 impl Default for Args {
     fn default() -> Args {
-        Args {
-            batches: 20,
-            save: None,
-            profiler: true,
-            replay: None,
-            help: false,
-        }
+        Args { batches: 20, save: None, profiler: true, replay: None, help: false }
     }
 }
 
@@ -117,27 +111,13 @@ mod tests {
     #[test]
     fn every_option_is_understood() {
         assert_eq!(parse(""), Ok(Args::default()));
-        let expected = Args {
-            batches: 3,
-            save: Some("a.gpuprof".into()),
-            ..Args::default()
-        };
+        let expected = Args { batches: 3, save: Some("a.gpuprof".into()), ..Args::default() };
         assert_eq!(parse("--batches 3 --save a.gpuprof"), Ok(expected));
-        let expected = Args {
-            profiler: false,
-            batches: 5,
-            ..Args::default()
-        };
+        let expected = Args { profiler: false, batches: 5, ..Args::default() };
         assert_eq!(parse("--no-profiler --batches 5"), Ok(expected));
-        assert_eq!(
-            parse("--replay").map(|args| args.replay),
-            Ok(Some(Replay::Bundled))
-        );
+        assert_eq!(parse("--replay").map(|args| args.replay), Ok(Some(Replay::Bundled)));
         let file = Replay::File("b.gpuprof".into());
-        assert_eq!(
-            parse("--replay b.gpuprof").map(|args| args.replay),
-            Ok(Some(file))
-        );
+        assert_eq!(parse("--replay b.gpuprof").map(|args| args.replay), Ok(Some(file)));
         assert!(parse("--help").is_ok_and(|args| args.help));
     }
 

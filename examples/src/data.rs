@@ -40,15 +40,9 @@ impl Data {
 
         let mut targets = Vec::with_capacity(BATCHES * BATCH * OUTPUT);
         for input in inputs.chunks_exact(INPUT) {
-            let hidden = first
-                .chunks_exact(INPUT)
-                .map(|row| dot(row, input).max(0.0));
+            let hidden = first.chunks_exact(INPUT).map(|row| dot(row, input).max(0.0));
             let hidden: Vec<f32> = hidden.collect();
-            targets.extend(
-                second
-                    .chunks_exact(TEACHER_HIDDEN)
-                    .map(|row| dot(row, &hidden)),
-            );
+            targets.extend(second.chunks_exact(TEACHER_HIDDEN).map(|row| dot(row, &hidden)));
         }
         Data { inputs, targets }
     }

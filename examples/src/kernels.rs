@@ -41,10 +41,7 @@ impl Kernels {
             format!("--gpu-architecture=compute_{major}{minor}"),
             format!("--define-macro=BLOCK={BLOCK}"),
         ];
-        let options = CompileOptions {
-            options,
-            ..CompileOptions::default()
-        };
+        let options = CompileOptions { options, ..CompileOptions::default() };
         let module =
             context.load_module(compile_ptx_with_opts(include_str!("kernels.cu"), options)?)?;
         Ok(Kernels {
@@ -114,12 +111,7 @@ impl Kernels {
         let same = gradient.len() == out.len() && target.len() == out.len();
         check(same && !loss.is_empty(), "mse_grad")?;
         let mut launch = self.stream.launch_builder(&self.mse_grad);
-        launch
-            .arg(gradient)
-            .arg(loss)
-            .arg(out)
-            .arg(target)
-            .arg(&len);
+        launch.arg(gradient).arg(loss).arg(out).arg(target).arg(&len);
         // SAFETY: the arguments match the kernel's parameters; it stays below `len`, the length of
         // three buffers, and writes the first value of `loss`, which has one.
         unsafe { launch.launch(one_thread_each(len)) }?;
@@ -169,13 +161,7 @@ impl Kernels {
         let same = velocity.len() == value.len() && gradient.len() == value.len();
         check(same, "sgd_update")?;
         let mut launch = self.stream.launch_builder(&self.sgd_update);
-        launch
-            .arg(value)
-            .arg(velocity)
-            .arg(gradient)
-            .arg(&rate)
-            .arg(&momentum)
-            .arg(&len);
+        launch.arg(value).arg(velocity).arg(gradient).arg(&rate).arg(&momentum).arg(&len);
         // SAFETY: the arguments match the kernel's parameters; it stays below `len`, the length of
         // all three buffers.
         unsafe { launch.launch(one_thread_each(len)) }?;
@@ -198,29 +184,17 @@ pub(crate) struct Product {
 impl Product {
     /// `A` lies in memory as `[m, k]`, `B` as `[k, n]`.
     pub(crate) fn plain(m: usize, n: usize, k: usize) -> Product {
-        Product {
-            m,
-            n,
-            k,
-            a_transposed: false,
-            b_transposed: false,
-        }
+        Product { m, n, k, a_transposed: false, b_transposed: false }
     }
 
     /// `A` lies in memory as `[k, m]`, `B` as `[k, n]`.
     pub(crate) fn a_transposed(m: usize, n: usize, k: usize) -> Product {
-        Product {
-            a_transposed: true,
-            ..Product::plain(m, n, k)
-        }
+        Product { a_transposed: true, ..Product::plain(m, n, k) }
     }
 
     /// `A` lies in memory as `[m, k]`, `B` as `[n, k]`.
     pub(crate) fn b_transposed(m: usize, n: usize, k: usize) -> Product {
-        Product {
-            b_transposed: true,
-            ..Product::plain(m, n, k)
-        }
+        Product { b_transposed: true, ..Product::plain(m, n, k) }
     }
 
     /// What to tell cuBLAS, whose matrices are column-major, when it is given `(B, A, C)`.
@@ -235,33 +209,10 @@ impl Product {
     /// | `A^T [k, m]` | `A [m, k]`           | `A^T [k, m]`         | k            | N         |
     /// |              | `A^T [k, m]`         | `A [m, k]`           | m            | T         |
     fn config(self) -> Result<GemmConfig<f32>> {
-        let (m, n, k) = (
-            i32::try_from(self.m)?,
-            i32::try_from(self.n)?,
-            i32::try_from(self.k)?,
-        );
-        let (transa, lda) = if self.b_transposed {
-            (CUBLAS_OP_T, k)
-        } else {
-            (CUBLAS_OP_N, n)
-        };
-        let (transb, ldb) = if self.a_transposed {
-            (CUBLAS_OP_T, m)
-        } else {
-            (CUBLAS_OP_N, k)
-        };
-        Ok(GemmConfig {
-            transa,
-            transb,
-            m: n,
-            n: m,
-            k,
-            alpha: 1.0,
-            lda,
-            ldb,
-            beta: 0.0,
-            ldc: n,
-        })
+        let (m, n, k) = (i32::try_from(self.m)?, i32::try_from(self.n)?, i32::try_from(self.k)?);
+        let (transa, lda) = if self.b_transposed { (CUBLAS_OP_T, k) } else { (CUBLAS_OP_N, n) };
+        let (transb, ldb) = if self.a_transposed { (CUBLAS_OP_T, m) } else { (CUBLAS_OP_N, k) };
+        Ok(GemmConfig { transa, transb, m: n, n: m, k, alpha: 1.0, lda, ldb, beta: 0.0, ldc: n })
     }
 }
 
@@ -278,11 +229,7 @@ fn length(buffer: &Buffer) -> Result<u32> {
 }
 
 fn check(fits: bool, call: &str) -> Result<()> {
-    if fits {
-        Ok(())
-    } else {
-        Err(format!("{call}: the buffers do not fit each other").into())
-    }
+    if fits { Ok(()) } else { Err(format!("{call}: the buffers do not fit each other").into()) }
 }
 
 #[cfg(test)]
@@ -296,16 +243,10 @@ mod tests {
         for row in 0..m {
             for col in 0..n {
                 let term = |i: usize| {
-                    let a = if cfg.transa == CUBLAS_OP_N {
-                        a[row + i * lda]
-                    } else {
-                        a[i + row * lda]
-                    };
-                    let b = if cfg.transb == CUBLAS_OP_N {
-                        b[i + col * ldb]
-                    } else {
-                        b[col + i * ldb]
-                    };
+                    let a =
+                        if cfg.transa == CUBLAS_OP_N { a[row + i * lda] } else { a[i + row * lda] };
+                    let b =
+                        if cfg.transb == CUBLAS_OP_N { b[i + col * ldb] } else { b[col + i * ldb] };
                     a * b
                 };
                 c[row + col * ldc] = cfg.alpha * (0..k).map(term).sum::<f32>();
@@ -319,20 +260,12 @@ mod tests {
         let a = |row: usize, col: usize| (10 * row + col + 1) as f32;
         let b = |row: usize, col: usize| (row as f32) - 2.0 * (col as f32);
         let term = |i: usize, j: usize| a(i / n, j) * b(j, i % n);
-        let c: Vec<f32> = (0..m * n)
-            .map(|i| (0..k).map(|j| term(i, j)).sum())
-            .collect();
+        let c: Vec<f32> = (0..m * n).map(|i| (0..k).map(|j| term(i, j)).sum()).collect();
         let row_major = |rows: usize, cols: usize, at: &dyn Fn(usize, usize) -> f32| -> Vec<f32> {
             (0..rows * cols).map(|i| at(i / cols, i % cols)).collect()
         };
-        let (a_plain, a_flipped) = (
-            row_major(m, k, &a),
-            row_major(k, m, &|row, col| a(col, row)),
-        );
-        let (b_plain, b_flipped) = (
-            row_major(k, n, &b),
-            row_major(n, k, &|row, col| b(col, row)),
-        );
+        let (a_plain, a_flipped) = (row_major(m, k, &a), row_major(k, m, &|row, col| a(col, row)));
+        let (b_plain, b_flipped) = (row_major(k, n, &b), row_major(n, k, &|row, col| b(col, row)));
 
         for (product, a, b) in [
             (Product::plain(m, n, k), &a_plain, &b_plain),

@@ -57,21 +57,12 @@ struct Parameter {
 impl Parameter {
     fn new(value: Vec<f32>) -> Parameter {
         let (gradient, velocity) = (vec![0.0; value.len()], vec![0.0; value.len()]);
-        Parameter {
-            value,
-            gradient,
-            velocity,
-        }
+        Parameter { value, gradient, velocity }
     }
 
     /// One step down the gradient, which is then cleared.
     fn step(&mut self) {
-        for ((w, g), v) in self
-            .value
-            .iter_mut()
-            .zip(&mut self.gradient)
-            .zip(&mut self.velocity)
-        {
+        for ((w, g), v) in self.value.iter_mut().zip(&mut self.gradient).zip(&mut self.velocity) {
             *v = MOMENTUM * *v + *g;
             *w -= LEARNING_RATE * *v;
             *g = 0.0;
@@ -82,12 +73,7 @@ impl Parameter {
 /// `sum += factor * row`, written out like [`dot`].
 fn add_scaled(sum: &mut [f32], factor: f32, row: &[f32]) {
     debug_assert!(sum.len() == row.len() && sum.len().is_multiple_of(8));
-    for (s, r) in sum
-        .as_chunks_mut::<8>()
-        .0
-        .iter_mut()
-        .zip(row.as_chunks::<8>().0)
-    {
+    for (s, r) in sum.as_chunks_mut::<8>().0.iter_mut().zip(row.as_chunks::<8>().0) {
         s[0] += factor * r[0];
         s[1] += factor * r[1];
         s[2] += factor * r[2];

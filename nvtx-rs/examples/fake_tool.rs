@@ -7,10 +7,7 @@
 //! - `refuse`: the entry point returns 0;
 //! - `empty`, `push-only`, `pop-only`: which functions it installs, where the default is both;
 //! - `annotated`: it starts ranges itself while it is being attached.
-#![allow(
-    clippy::multiple_unsafe_ops_per_block,
-    reason = "a test tool, near the C it stands for"
-)]
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "a test tool, near the C it stands for")]
 
 use std::env;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -123,16 +120,10 @@ unsafe fn attach(get_export_table: GetExportTable, mode: &str) -> Result<(), Str
             let (mut table, mut size) = (ptr::null_mut(), 0);
             let answer = get(module, &mut table, &mut size);
             check(answer == 1, format!("module {module} answers {answer}"))?;
-            check(
-                size as usize == slots,
-                format!("module {module} has {size} slots"),
-            )?;
+            check(size as usize == slots, format!("module {module} has {size} slots"))?;
             for slot in 1..slots {
                 let address = *table.add(slot);
-                check(
-                    !address.is_null(),
-                    format!("slot {slot} of module {module}"),
-                )?;
+                check(!address.is_null(), format!("slot {slot} of module {module}"))?;
             }
         }
 

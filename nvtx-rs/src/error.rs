@@ -71,9 +71,7 @@ impl Error {
     }
 
     pub(crate) fn refused(library: &OsStr) -> Error {
-        Error(Kind::Refused {
-            library: library.display().to_string(),
-        })
+        Error(Kind::Refused { library: library.display().to_string() })
     }
 }
 

@@ -53,11 +53,7 @@ impl Range {
         let _ = name;
         Range {
             #[cfg(feature = "enable")]
-            begun: if state::is_idle() {
-                Begun::NOTHING
-            } else {
-                Begun::start(name)
-            },
+            begun: if state::is_idle() { Begun::NOTHING } else { Begun::start(name) },
             not_send: PhantomData,
         }
     }
@@ -84,10 +80,7 @@ struct Begun {
 
 #[cfg(feature = "enable")]
 impl Begun {
-    const NOTHING: Begun = Begun {
-        parts: 0,
-        token: Token::new(0),
-    };
+    const NOTHING: Begun = Begun { parts: 0, token: Token::new(0) };
 
     /// The observer is told last, and of the end first, so that the times it takes leave the tool out.
     #[cold]

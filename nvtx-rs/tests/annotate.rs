@@ -1,9 +1,5 @@
 //! Annotated functions do what they did before, and each call is a range with the right name.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "helpers of tests are not inside a #[test]"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are not inside a #[test]")]
 
 use std::cell::RefCell;
 use std::fmt::{Debug, Display};
@@ -223,14 +219,8 @@ fn same_variable(__nvtx_range: u8) -> u8 {
 
 #[test]
 fn the_body_is_untouched() {
-    assert_eq!(
-        observed(inner_attribute),
-        (2, "+inner_attribute -".to_owned())
-    );
-    assert_eq!(
-        observed(|| same_variable(2)),
-        (5, "+same_variable -".to_owned())
-    );
+    assert_eq!(observed(inner_attribute), (2, "+inner_attribute -".to_owned()));
+    assert_eq!(observed(|| same_variable(2)), (5, "+same_variable -".to_owned()));
 }
 
 macro_rules! wrapped {

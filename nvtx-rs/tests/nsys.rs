@@ -2,11 +2,7 @@
 //!
 //! `NSYS_NVTX` names a program that runs another under `nsys` with NVTX alone and exports what was
 //! recorded, as `nsys-nvtx OUT.sqlite PROGRAM`; `nsys` lies beside it. No GPU is needed.
-#![allow(
-    clippy::panic,
-    clippy::print_stderr,
-    reason = "a test without the standard harness"
-)]
+#![allow(clippy::panic, clippy::print_stderr, reason = "a test without the standard harness")]
 
 mod support;
 

@@ -1,9 +1,5 @@
 //! What an observer sees. There is one in a process, so all tests share it and take turns.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "helpers of tests are not inside a #[test]"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are not inside a #[test]")]
 
 use std::mem;
 use std::panic::{self, AssertUnwindSafe};
@@ -31,13 +27,7 @@ enum Event {
 
 impl Recorder {
     const fn new() -> Recorder {
-        Recorder {
-            events: Mutex::new(Events {
-                next: 0,
-                seen: Vec::new(),
-                panic_at_end_of: None,
-            }),
-        }
+        Recorder { events: Mutex::new(Events { next: 0, seen: Vec::new(), panic_at_end_of: None }) }
     }
 
     fn events(&self) -> MutexGuard<'_, Events> {
@@ -82,16 +72,9 @@ fn turn() -> Turn {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let switch = observer::install(&RECORDER).unwrap();
-    *RECORDER.events() = Events {
-        next: 1,
-        seen: Vec::new(),
-        panic_at_end_of: None,
-    };
+    *RECORDER.events() = Events { next: 1, seen: Vec::new(), panic_at_end_of: None };
     switch.on();
-    Turn {
-        switch,
-        _turn: turn,
-    }
+    Turn { switch, _turn: turn }
 }
 
 impl Drop for Turn {
@@ -118,14 +101,8 @@ fn nested_ranges_give_their_own_tokens_back() {
         drop(nvtx::range("first"));
         let _second = nvtx::range("second");
     }
-    let expected = [
-        start("outer", 1),
-        start("first", 2),
-        End(2),
-        start("second", 3),
-        End(3),
-        End(1),
-    ];
+    let expected =
+        [start("outer", 1), start("first", 2), End(2), start("second", 3), End(3), End(1)];
     assert_eq!(seen(), expected);
 }
 
@@ -136,10 +113,7 @@ fn ranges_that_end_out_of_order_are_told_apart() {
     let second = nvtx::range("second");
     drop(first);
     drop(second);
-    assert_eq!(
-        seen(),
-        [start("first", 1), start("second", 2), End(1), End(2)]
-    );
+    assert_eq!(seen(), [start("first", 1), start("second", 2), End(1), End(2)]);
 }
 
 #[test]
@@ -204,10 +178,7 @@ fn a_panic_ends_the_ranges_that_it_leaves() {
         panic!("inside");
     });
     assert!(caught.is_err());
-    assert_eq!(
-        seen(),
-        [start("outer", 1), start("inner", 2), End(2), End(1)]
-    );
+    assert_eq!(seen(), [start("outer", 1), start("inner", 2), End(2), End(1)]);
 }
 
 #[test]
@@ -320,11 +291,6 @@ fn ranges_in_the_destructors_of_a_thread_are_seen() {
         static AT_EXIT: AtExit = const { AtExit };
     }
     let _turn = turn();
-    thread::spawn(|| AT_EXIT.with(|_| drop(nvtx::range("before"))))
-        .join()
-        .unwrap();
-    assert_eq!(
-        seen(),
-        [start("before", 1), End(1), start("at exit", 2), End(2)]
-    );
+    thread::spawn(|| AT_EXIT.with(|_| drop(nvtx::range("before")))).join().unwrap();
+    assert_eq!(seen(), [start("before", 1), End(1), start("at exit", 2), End(2)]);
 }

@@ -15,51 +15,21 @@ type Test = fn() -> Result<(), Failed>;
 fn main() {
     support::run_scenario();
     let tests: &[(&'static str, Test)] = &[
-        (
-            "nested_ranges_arrive_in_order",
-            nested_ranges_arrive_in_order,
-        ),
+        ("nested_ranges_arrive_in_order", nested_ranges_arrive_in_order),
         ("names_arrive_whole", names_arrive_whole),
-        (
-            "a_panic_ends_the_ranges_that_it_leaves",
-            a_panic_ends_the_ranges_that_it_leaves,
-        ),
-        (
-            "a_return_ends_the_ranges_that_it_leaves",
-            a_return_ends_the_ranges_that_it_leaves,
-        ),
-        (
-            "each_thread_is_balanced_from_its_first_range",
-            each_thread_is_balanced,
-        ),
-        (
-            "asking_for_the_tool_attaches_it",
-            asking_for_the_tool_attaches_it,
-        ),
-        (
-            "functions_that_a_tool_left_out_are_not_called",
-            functions_left_out_are_not_called,
-        ),
-        (
-            "a_tool_may_start_ranges_while_it_is_attached",
-            a_tool_may_start_ranges,
-        ),
+        ("a_panic_ends_the_ranges_that_it_leaves", a_panic_ends_the_ranges_that_it_leaves),
+        ("a_return_ends_the_ranges_that_it_leaves", a_return_ends_the_ranges_that_it_leaves),
+        ("each_thread_is_balanced_from_its_first_range", each_thread_is_balanced),
+        ("asking_for_the_tool_attaches_it", asking_for_the_tool_attaches_it),
+        ("functions_that_a_tool_left_out_are_not_called", functions_left_out_are_not_called),
+        ("a_tool_may_start_ranges_while_it_is_attached", a_tool_may_start_ranges),
         ("no_tool_is_no_error", no_tool_is_no_error),
         ("a_missing_library_is_told", a_missing_library_is_told),
-        (
-            "a_file_that_is_no_library_is_told",
-            a_file_that_is_no_library_is_told,
-        ),
-        (
-            "a_library_that_is_no_tool_is_told",
-            a_library_that_is_no_tool_is_told,
-        ),
+        ("a_file_that_is_no_library_is_told", a_file_that_is_no_library_is_told),
+        ("a_library_that_is_no_tool_is_told", a_library_that_is_no_tool_is_told),
         ("a_tool_that_refuses_is_told", a_tool_that_refuses_is_told),
     ];
-    let trials = tests
-        .iter()
-        .map(|&(name, test)| Trial::test(name, test))
-        .collect();
+    let trials = tests.iter().map(|&(name, test)| Trial::test(name, test)).collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
 
@@ -96,10 +66,8 @@ fn names_arrive_whole() -> Result<(), Failed> {
         "y".repeat(256),
         "z".repeat(LONG),
     ];
-    let expected: Vec<String> = names
-        .iter()
-        .flat_map(|name| [format!("push {name:?}"), "pop".to_owned()])
-        .collect();
+    let expected: Vec<String> =
+        names.iter().flat_map(|name| [format!("push {name:?}"), "pop".to_owned()]).collect();
     assert_eq!(events("names", ""), expected);
     Ok(())
 }
@@ -139,12 +107,7 @@ fn each_thread_is_balanced() -> Result<(), Failed> {
     let expected: Vec<String> = (0..ROUNDS)
         .flat_map(|round| {
             let inner = format!(r#"push "round {round}""#);
-            [
-                r#"push "outer""#.to_owned(),
-                inner,
-                "pop".to_owned(),
-                "pop".to_owned(),
-            ]
+            [r#"push "outer""#.to_owned(), inner, "pop".to_owned(), "pop".to_owned()]
         })
         .collect();
     assert_eq!(threads.len(), THREADS);

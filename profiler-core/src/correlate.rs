@@ -32,9 +32,7 @@ pub(crate) fn join(store: &mut Store, window_ns: (u64, u64), health: &mut Health
         operation.call = by_id.get(&operation.correlation_id).copied();
         let Some(row) = operation.call else {
             // Work that was asked for while the stop went on.
-            return operation
-                .time
-                .is_none_or(|time| time.start_ns < window_ns.1);
+            return operation.time.is_none_or(|time| time.start_ns < window_ns.1);
         };
         found[row.at()].operations += 1;
         within(&calls[row.at()])
@@ -54,8 +52,9 @@ pub(crate) fn join(store: &mut Store, window_ns: (u64, u64), health: &mut Health
         account.records += 1;
         account.matched_records += u64::from(operation.call.is_some());
         if let (Some(call), Some(time)) = (operation.call, operation.time) {
-            let early = time.start_ns < store.calls[call.at()].call.start_ns;
-            health.before_their_call += u64::from(early);
+            let early = store.calls[call.at()].call.start_ns.saturating_sub(time.start_ns);
+            health.before_their_call += u64::from(early != 0);
+            health.clock_error_ns = health.clock_error_ns.max(early);
         }
     }
     for synchronization in &store.synchronizations {
@@ -142,12 +141,6 @@ fn remove_calls_outside(store: &mut Store, within: impl Fn(&Call) -> bool) {
             call.0 = new_rows[call.at()];
         }
     };
-    store
-        .operations
-        .iter_mut()
-        .for_each(|operation| moved(&mut operation.call));
-    store
-        .synchronizations
-        .iter_mut()
-        .for_each(|synchronization| moved(&mut synchronization.call));
+    store.operations.iter_mut().for_each(|operation| moved(&mut operation.call));
+    store.synchronizations.iter_mut().for_each(|synchronization| moved(&mut synchronization.call));
 }

@@ -22,11 +22,7 @@ pub(crate) enum Kind {
     /// `start` while a profiler of this process runs.
     Running,
     /// A file could not be read or written.
-    Io {
-        what: &'static str,
-        path: PathBuf,
-        source: Arc<io::Error>,
-    },
+    Io { what: &'static str, path: PathBuf, source: Arc<io::Error> },
     /// Bytes that are not a recording this version can read.
     Format { what: String },
 }

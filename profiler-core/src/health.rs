@@ -65,8 +65,9 @@ pub struct Health {
     pub over_memory_limit: u64,
     /// Buffers with unfinished work when a stop gave up waiting for the GPU.
     pub unfinished_buffers: u64,
-    /// GPU operations that seem to start before their call did: the clocks disagree.
-    pub before_their_call: u64,
+    /// By how much the system's clock, which is CUPTI's, was set during the session, in nanoseconds. Times of GPU
+    /// operations are then wrong by up to this.
+    pub clock_step_ns: u64,
     /// Calls that had not returned at the stop.
     pub open_calls: u64,
     /// Ranges that had not ended at the stop; they count until then.
@@ -81,10 +82,19 @@ pub struct Health {
     pub panics: u64,
     /// Calls before the start or after the stop had begun; they and their records are left out of everything else.
     pub calls_outside: u64,
+    /// Records that came unasked and are not read: event records, which CUPTI before 12.9 gives along with
+    /// synchronisations. A fact, not a loss.
+    pub unused_records: u64,
     /// Calls that returned an error. A fact about the program, not a loss.
     pub failed_calls: u64,
     /// Calls captured into a graph: they owe no record. A fact, not a loss.
     pub captured_calls: u64,
+    /// GPU operations that seem to start before their call did: CUPTI maps the GPU's clock to the host's with an error
+    /// that grows to tens of microseconds in the first seconds of a process. A fact, not a loss: which call and range an
+    /// operation belongs to, and how long it took, do not depend on it.
+    pub before_their_call: u64,
+    /// The most by which one did, in nanoseconds.
+    pub clock_error_ns: u64,
     /// Activity buffers that CUPTI asked for. A fact, not a loss.
     pub buffers: u64,
     /// Those of them that had to be allocated within a CUDA call of the program. A fact, not a loss.
@@ -103,10 +113,7 @@ impl Health {
             ("records dropped by CUPTI", self.dropped_by_cupti),
             ("records over the memory limit", self.over_memory_limit),
             ("buffers unfinished at the stop", self.unfinished_buffers),
-            (
-                "operations before their call (clock error)",
-                self.before_their_call,
-            ),
+            ("ns that the system's clock was set by", self.clock_step_ns),
             ("calls open at the stop", self.open_calls),
             ("ranges open at the stop", self.open_ranges),
             ("ranges lost", self.lost_ranges),
@@ -131,10 +138,7 @@ impl Health {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.losses().next().is_none()
-            && self
-                .accounts()
-                .iter()
-                .all(|(_, account)| account.is_balanced())
+            && self.accounts().iter().all(|(_, account)| account.is_balanced())
     }
 
     /// For tests: nothing was lost.
@@ -149,16 +153,8 @@ impl Health {
 
 impl fmt::Display for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = if self.is_complete() {
-            "complete"
-        } else {
-            "INCOMPLETE"
-        };
-        write!(
-            f,
-            "{state}; {} records; matched to their calls: ",
-            self.records
-        )?;
+        let state = if self.is_complete() { "complete" } else { "INCOMPLETE" };
+        write!(f, "{state}; {} records; matched to their calls: ", self.records)?;
         for (i, (name, account)) in self.accounts().into_iter().enumerate() {
             let separator = if i == 0 { "" } else { ", " };
             write!(f, "{separator}{name} {account}")?;
@@ -173,13 +169,19 @@ impl fmt::Display for Health {
                 write!(f, "{separator}{count} {name}")?;
             }
         }
+        if self.before_their_call != 0 {
+            let most = self.clock_error_ns as f64 / 1e3;
+            write!(
+                f,
+                "; {} operations seem to start up to {most:.1} us before their call",
+                self.before_their_call
+            )?;
+        }
         for (name, count) in [
             ("failed calls", self.failed_calls),
+            ("event records not read", self.unused_records),
             ("calls captured into graphs", self.captured_calls),
-            (
-                "graph launches without a record",
-                self.silent_graph_launches,
-            ),
+            ("graph launches without a record", self.silent_graph_launches),
             ("calls outside the session", self.calls_outside),
         ] {
             if count != 0 {

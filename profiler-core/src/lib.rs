@@ -54,3 +54,7 @@ pub use profile::{
 pub use profiler::{Profiler, ProfilerBuilder};
 pub use recording::{DeviceInfo, Recording, RecordingInfo};
 pub use totals::Totals;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

@@ -40,12 +40,7 @@ impl Profile {
         let mut store = source::read(&recording, &mut health);
         correlate::join(&mut store, recording.window_ns, &mut health);
         let tree = Tree::build(&store);
-        Self {
-            recording,
-            store,
-            tree,
-            health,
-        }
+        Self { recording, store, tree, health }
     }
 
     /// Reads and joins a recording that [`save`](Self::save) wrote.
@@ -116,10 +111,7 @@ impl Profile {
 
     /// The outermost ranges, by path: all instances of the same name are one node. In the order they first began.
     pub fn roots(&self) -> impl Iterator<Item = RangeNode<'_>> {
-        self.tree
-            .roots
-            .iter()
-            .map(|&id| RangeNode { profile: self, id })
+        self.tree.roots.iter().map(|&id| RangeNode { profile: self, id })
     }
 
     /// All ranges of this name, or of this path: `"forward"`, `"batch/forward"`. `None` if there is none.
@@ -147,48 +139,35 @@ impl Profile {
 
     /// Every instance of every range, by thread and in the order they began.
     pub fn ranges(&self) -> impl Iterator<Item = Range<'_>> {
-        (0..self.store.ranges.len() as u32).map(|row| Range {
-            profile: self,
-            id: RangeId(row),
-        })
+        (0..self.store.ranges.len() as u32).map(|row| Range { profile: self, id: RangeId(row) })
     }
 
     /// Every GPU operation by start: kernels, copies, memsets.
     pub fn operations(&self) -> impl Iterator<Item = GpuOperation<'_>> {
-        self.store
-            .operations
-            .iter()
-            .map(|row| GpuOperation { profile: self, row })
+        self.store.operations.iter().map(|row| GpuOperation { profile: self, row })
     }
 
     /// Every kernel by start.
     pub fn kernels(&self) -> impl Iterator<Item = Kernel<'_>> {
-        self.operations()
-            .filter_map(|operation| match operation.row.work {
-                Work::Kernel { name, details } => Some(Kernel {
-                    operation,
-                    name: self.store.names.get(name),
-                    details,
-                }),
-                _ => None,
-            })
+        self.operations().filter_map(|operation| match operation.row.work {
+            Work::Kernel { name, details } => {
+                Some(Kernel { operation, name: self.store.names.get(name), details })
+            }
+            _ => None,
+        })
     }
 
     /// Every copy by start.
     pub fn copies(&self) -> impl Iterator<Item = Copy<'_>> {
-        self.operations()
-            .filter_map(|operation| match operation.row.work {
-                Work::Copy(details) => Some(Copy { operation, details }),
-                _ => None,
-            })
+        self.operations().filter_map(|operation| match operation.row.work {
+            Work::Copy(details) => Some(Copy { operation, details }),
+            _ => None,
+        })
     }
 
     /// Every driver call that was recorded, by thread and in the order they were made.
     pub fn calls(&self) -> impl Iterator<Item = DriverCall<'_>> {
-        (0..self.store.calls.len() as u32).map(|row| DriverCall {
-            profile: self,
-            id: CallId(row),
-        })
+        (0..self.store.calls.len() as u32).map(|row| DriverCall { profile: self, id: CallId(row) })
     }
 
     fn since_start(&self, ns: u64) -> Duration {
@@ -289,9 +268,8 @@ impl<'a> RangeNode<'a> {
             if node.name() == rest {
                 return true;
             }
-            let Some(outer) = rest
-                .strip_suffix(node.name())
-                .and_then(|rest| rest.strip_suffix('/'))
+            let Some(outer) =
+                rest.strip_suffix(node.name()).and_then(|rest| rest.strip_suffix('/'))
             else {
                 return false;
             };
@@ -344,10 +322,7 @@ impl<'a> RangeNode<'a> {
     /// The ranges within it, in the order they first began.
     pub fn children(&self) -> impl Iterator<Item = RangeNode<'a>> {
         let profile = self.profile;
-        self.node()
-            .children
-            .iter()
-            .map(move |&id| RangeNode { profile, id })
+        self.node().children.iter().map(move |&id| RangeNode { profile, id })
     }
 }
 
@@ -396,9 +371,7 @@ impl<'a> Range<'a> {
     /// Its thread's name, if it has one.
     #[must_use]
     pub fn thread_name(&self) -> Option<&'a str> {
-        self.profile.store.threads[self.row().thread.at()]
-            .name
-            .as_deref()
+        self.profile.store.threads[self.row().thread.at()].name.as_deref()
     }
 
     /// The range it lies in.
@@ -411,10 +384,7 @@ impl<'a> Range<'a> {
     /// The node of the tree that it is an instance of.
     #[must_use]
     pub fn node(&self) -> RangeNode<'a> {
-        RangeNode {
-            profile: self.profile,
-            id: self.profile.tree.of_range[self.id.at()],
-        }
+        RangeNode { profile: self.profile, id: self.profile.tree.of_range[self.id.at()] }
     }
 
     /// What was asked for in it and in ranges within it.
@@ -435,17 +405,13 @@ impl<'a> GpuOperation<'a> {
     /// When it started on the GPU, since the session's start. `None` where CUPTI had no timestamps.
     #[must_use]
     pub fn start(&self) -> Option<Duration> {
-        self.row
-            .time
-            .map(|time| self.profile.since_start(time.start_ns))
+        self.row.time.map(|time| self.profile.since_start(time.start_ns))
     }
 
     /// How long it ran on the GPU. `None` where CUPTI had no timestamps.
     #[must_use]
     pub fn gpu_time(&self) -> Option<Duration> {
-        self.row
-            .time
-            .map(|time| Duration::from_nanos(Interval::ns(time)))
+        self.row.time.map(|time| Duration::from_nanos(Interval::ns(time)))
     }
 
     /// The device's CUDA ordinal.
@@ -477,11 +443,7 @@ impl<'a> GpuOperation<'a> {
     /// How it came to that range.
     #[must_use]
     pub fn attribution(&self) -> Attribution {
-        if self.range().is_some() {
-            Attribution::Launch
-        } else {
-            Attribution::None
-        }
+        if self.range().is_some() { Attribution::Launch } else { Attribution::None }
     }
 }
 
@@ -588,8 +550,7 @@ impl<'a> DriverCall<'a> {
     #[must_use]
     pub fn host_time(&self) -> Option<Duration> {
         let call = &self.row().call;
-        call.end_ns
-            .map(|end| Duration::from_nanos(end.saturating_sub(call.start_ns)))
+        call.end_ns.map(|end| Duration::from_nanos(end.saturating_sub(call.start_ns)))
     }
 
     /// Its `CUresult`; 0 is success.

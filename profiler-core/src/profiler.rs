@@ -83,11 +83,7 @@ impl Observing {
             .map_err(|error| Error::new(Kind::Observer(error.to_string())))?;
         let epoch = ranges::begin();
         switch.on();
-        Ok(Self {
-            panics_before: switch.panics(),
-            switch,
-            epoch,
-        })
+        Ok(Self { panics_before: switch.panics(), switch, epoch })
     }
 
     /// Panics of the observer since the beginning.
@@ -133,11 +129,7 @@ impl ProfilerBuilder {
             Some(library) => library,
             None => Library::open()?,
         };
-        Ok(Profiler {
-            library,
-            config: self.config,
-            session: Mutex::new(None),
-        })
+        Ok(Profiler { library, config: self.config, session: Mutex::new(None) })
     }
 }
 
@@ -161,12 +153,7 @@ impl Profiler {
         // The collector first: it fails more often, and a range needs no call to be seen.
         let collector = Collector::start(&self.library, &self.config)?;
         let observing = Observing::begin()?;
-        *session = Some(Session {
-            collector,
-            observing,
-            info,
-            place,
-        });
+        *session = Some(Session { collector, observing, info, place });
         Ok(())
     }
 
@@ -188,12 +175,7 @@ impl Profiler {
     pub fn stop_recording(&self) -> Result<Recording, Error> {
         let session = self.session.lock().take();
         let session = session.ok_or_else(|| Error::new(Kind::NotRunning))?;
-        let Session {
-            collector,
-            observing,
-            info,
-            place,
-        } = session;
+        let Session { collector, observing, info, place } = session;
         let collected = collector.stop()?;
         observing.switch.off();
         let ranges = ranges::end();

@@ -44,9 +44,7 @@ impl fmt::Display for Profile {
 
 fn table(header: &[&str], right_from: usize) -> Table {
     let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Disabled);
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header.iter().copied());
     for (i, column) in table.column_iter_mut().enumerate() {
         column.set_padding(if i == 0 { (0, 1) } else { (1, 1) });
@@ -58,11 +56,7 @@ fn table(header: &[&str], right_from: usize) -> Table {
 }
 
 fn finish(table: &Table) -> String {
-    table
-        .lines()
-        .map(|line| line.trim_end().to_owned())
-        .collect::<Vec<_>>()
-        .join("\n")
+    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
 fn ranges(profile: &Profile) -> String {
@@ -87,11 +81,7 @@ fn ranges(profile: &Profile) -> String {
     }
     let outside = profile.outside_ranges();
     if outside != Totals::default() {
-        let mut row = vec![
-            "(outside any range)".to_owned(),
-            String::new(),
-            String::new(),
-        ];
+        let mut row = vec!["(outside any range)".to_owned(), String::new(), String::new()];
         row.extend(columns(&outside, &outside));
         table.add_row(row);
     }
@@ -113,11 +103,8 @@ fn add_range(table: &mut Table, node: &RangeNode<'_>, indent: &str, lead: &str, 
     let indent = format!("{indent}{below}");
     let mut children = node.children().peekable();
     while let Some(child) = children.next() {
-        let (lead, below) = if children.peek().is_some() {
-            ("├─ ", "│  ")
-        } else {
-            ("└─ ", "   ")
-        };
+        let (lead, below) =
+            if children.peek().is_some() { ("├─ ", "│  ") } else { ("└─ ", "   ") };
         add_range(table, &child, &indent, lead, below);
     }
 }
@@ -166,15 +153,8 @@ fn kernels(profile: &Profile) -> String {
         format!("{percent:.1} %")
     };
 
-    let mut table = table(
-        &["kernel", "count", "GPU time", "share", "mean", "min", "max"],
-        1,
-    );
-    let shown = if sums.len() == KERNELS + 1 {
-        KERNELS + 1
-    } else {
-        KERNELS
-    };
+    let mut table = table(&["kernel", "count", "GPU time", "share", "mean", "min", "max"], 1);
+    let shown = if sums.len() == KERNELS + 1 { KERNELS + 1 } else { KERNELS };
     for (name, sum) in sums.iter().take(shown) {
         table.add_row([
             shortened(&demangled(name), NAME_WIDTH),
@@ -198,9 +178,7 @@ fn kernels(profile: &Profile) -> String {
 
 /// A C++ name without its parameters; other names as they are.
 fn demangled(name: &str) -> String {
-    let options = cpp_demangle::DemangleOptions::new()
-        .no_params()
-        .no_return_type();
+    let options = cpp_demangle::DemangleOptions::new().no_params().no_return_type();
     cpp_demangle::Symbol::new(name)
         .ok()
         .and_then(|symbol| symbol.demangle_with_options(&options).ok())
@@ -226,21 +204,12 @@ fn time(duration: Duration) -> String {
 fn bytes(count: u64) -> String {
     scaled(
         count as f64,
-        &[
-            (1.0, "B"),
-            (1024.0, "KiB"),
-            (1024.0 * 1024.0, "MiB"),
-            (1024.0 * 1024.0 * 1024.0, "GiB"),
-        ],
+        &[(1.0, "B"), (1024.0, "KiB"), (1024.0 * 1024.0, "MiB"), (1024.0 * 1024.0 * 1024.0, "GiB")],
     )
 }
 
 fn scaled(value: f64, units: &[(f64, &str)]) -> String {
-    let (size, unit) = units
-        .iter()
-        .rev()
-        .find(|(size, _)| value >= *size)
-        .unwrap_or(&units[0]);
+    let (size, unit) = units.iter().rev().find(|(size, _)| value >= *size).unwrap_or(&units[0]);
     let scaled = value / size;
     let digits = match scaled {
         _ if *size == 1.0 => 0,
@@ -263,9 +232,7 @@ mod tests {
             .map(|ns| time(Duration::from_nanos(ns)));
         assert_eq!(
             times,
-            [
-                "0 ns", "950 ns", "1.234 us", "45.68 us", "123.5 us", "1.500 ms", "12.35 s"
-            ]
+            ["0 ns", "950 ns", "1.234 us", "45.68 us", "123.5 us", "1.500 ms", "12.35 s"]
         );
         assert_eq!(
             [0, 1023, 1024, 5 << 20].map(bytes),
@@ -275,10 +242,7 @@ mod tests {
 
     #[test]
     fn names_are_demangled_and_kept_to_a_width() {
-        assert_eq!(
-            demangled("_ZN7cutlass6KernelIfEEvNT_6ParamsE"),
-            "cutlass::Kernel<float>"
-        );
+        assert_eq!(demangled("_ZN7cutlass6KernelIfEEvNT_6ParamsE"), "cutlass::Kernel<float>");
         assert_eq!(demangled("sm80_xmma_gemm"), "sm80_xmma_gemm");
         assert_eq!(demangled("_Zbroken"), "_Zbroken");
         assert_eq!(shortened("a\tb", 10), "a b");

@@ -1,6 +1,6 @@
 //! From a recording to the store: decodes CUPTI's bytes, brings all times to one clock, names what has a name.
 
-use cupti::{Clock, Record, Span};
+use cupti::{ActivityKind, Record};
 use rustc_hash::FxHashMap;
 
 use crate::health::Health;
@@ -9,32 +9,6 @@ use crate::recording::ranges::RangeWord;
 use crate::store::{
     Call, Interval, Operation, Range, RangeId, Store, Synchronization, Thread, ThreadId, Work,
 };
-
-/// CUPTI's clock, brought to ours: the offset moves evenly from start to stop.
-struct ToMonotonic {
-    window_ns: (u64, u64),
-    offsets: Option<(i64, i64)>,
-}
-
-impl ToMonotonic {
-    fn time(&self, cupti_ns: u64) -> u64 {
-        let Some((at_start, at_stop)) = self.offsets else {
-            return cupti_ns;
-        };
-        let first = cupti_ns.wrapping_add_signed(at_start.wrapping_neg());
-        let window = self.window_ns.1.saturating_sub(self.window_ns.0).max(1);
-        let elapsed = first.saturating_sub(self.window_ns.0).min(window);
-        let drift = at_stop.wrapping_sub(at_start) as f64 * (elapsed as f64 / window as f64);
-        first.wrapping_add_signed((drift as i64).wrapping_neg())
-    }
-
-    fn interval(&self, span: Span) -> Option<Interval> {
-        span.is_known().then(|| Interval {
-            start_ns: self.time(span.start_ns),
-            end_ns: self.time(span.end_ns),
-        })
-    }
-}
 
 /// Reads everything a recording holds; what cannot be read is counted in `health`.
 pub(crate) fn read(recording: &Recording, health: &mut Health) -> Store {
@@ -83,11 +57,7 @@ fn read_ranges(
     let mut first_rows = Vec::with_capacity(recording.ranges.len());
     for log in &recording.ranges {
         let thread = thread(store, threads, log.thread_id, log.thread_name.as_deref());
-        let names: Vec<_> = log
-            .names
-            .iter()
-            .map(|name| store.names.intern(name))
-            .collect();
+        let names: Vec<_> = log.names.iter().map(|name| store.names.intern(name)).collect();
         let unnamed = store.names.intern("(unknown name)");
         let first = store.ranges.len() as u32;
         first_rows.push((first, log.entries.len()));
@@ -130,54 +100,33 @@ fn read_calls(
             } else {
                 None
             };
-            store.calls.push(Call {
-                call: *call,
-                thread,
-                range,
-            });
+            store.calls.push(Call { call: *call, thread, range });
         }
     }
 }
 
 fn read_records(recording: &Recording, store: &mut Store, health: &mut Health) {
-    let offsets = match recording.clock {
-        Clock::Offset { at_start, at_stop } => Some((at_start, at_stop)),
-        _ => None,
-    };
-    let clock = ToMonotonic {
-        window_ns: recording.window_ns,
-        offsets,
-    };
+    let clock = recording.clock;
+    health.clock_step_ns = clock.step_ns();
     let mut kernel_names = FxHashMap::default();
     for record in &recording.records {
         health.records += 1;
         let (work, place, span, correlation_id) = match record {
             Record::Kernel(kernel) => {
                 let name = *kernel_names.entry(kernel.name).or_insert_with(|| {
-                    store.names.intern(
-                        recording
-                            .records
-                            .name(kernel.name)
-                            .unwrap_or("(unknown kernel)"),
-                    )
+                    store
+                        .names
+                        .intern(recording.records.name(kernel.name).unwrap_or("(unknown kernel)"))
                 });
-                let work = Work::Kernel {
-                    name,
-                    details: kernel,
-                };
+                let work = Work::Kernel { name, details: kernel };
                 (work, kernel.place, kernel.span, kernel.correlation_id)
             }
             Record::Memcpy(copy) => (Work::Copy(copy), copy.place, copy.span, copy.correlation_id),
-            Record::Memset(memset) => (
-                Work::Memset(memset),
-                memset.place,
-                memset.span,
-                memset.correlation_id,
-            ),
+            Record::Memset(memset) => {
+                (Work::Memset(memset), memset.place, memset.span, memset.correlation_id)
+            }
             Record::Synchronization(record) => {
-                store
-                    .synchronizations
-                    .push(Synchronization { record, call: None });
+                store.synchronizations.push(Synchronization { record, call: None });
                 continue;
             }
             Record::Overhead(overhead) => {
@@ -189,50 +138,21 @@ fn read_records(recording: &Recording, store: &mut Store, health: &mut Health) {
                 health.unreadable_bytes += bytes.len() as u64;
                 continue;
             }
+            Record::Unknown { kind: ActivityKind::CUDA_EVENT, .. } => {
+                health.unused_records += 1;
+                continue;
+            }
             _ => {
                 health.unknown_records += 1;
                 continue;
             }
         };
-        let time = clock.interval(span);
-        health.zero_timestamps += u64::from(time.is_none());
-        store.operations.push(Operation {
-            work,
-            place,
-            time,
-            correlation_id,
-            call: None,
+        let time = span.is_known().then(|| Interval {
+            start_ns: clock.monotonic_ns(span.start_ns),
+            end_ns: clock.monotonic_ns(span.end_ns),
         });
+        health.zero_timestamps += u64::from(time.is_none());
+        store.operations.push(Operation { work, place, time, correlation_id, call: None });
     }
-    store
-        .operations
-        .sort_by_key(|operation| operation.time.map_or(0, |time| time.start_ns));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_drifting_clock_is_followed() {
-        let window_ns = (1_000_000, 2_000_000);
-        let clock = ToMonotonic {
-            window_ns,
-            offsets: Some((500, 700)),
-        };
-        assert_eq!(clock.time(1_000_500), 1_000_000);
-        assert_eq!(clock.time(2_000_700), 2_000_000);
-        assert_eq!(clock.time(1_500_600), 1_500_000);
-        let same = ToMonotonic {
-            window_ns,
-            offsets: None,
-        };
-        assert_eq!(same.time(1_234_567), 1_234_567);
-        let extreme = ToMonotonic {
-            window_ns: (u64::MAX, 0),
-            offsets: Some((i64::MIN, i64::MAX)),
-        };
-        extreme.time(0);
-        extreme.time(u64::MAX);
-    }
+    store.operations.sort_by_key(|operation| operation.time.map_or(0, |time| time.start_ns));
 }

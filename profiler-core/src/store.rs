@@ -109,10 +109,7 @@ pub(crate) struct Operation {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Work {
-    Kernel {
-        name: NameId,
-        details: cupti::Kernel,
-    },
+    Kernel { name: NameId, details: cupti::Kernel },
     Copy(cupti::Memcpy),
     Memset(cupti::Memset),
 }

@@ -180,9 +180,8 @@ fn of_call(call: &cupti::Call) -> Totals {
         }
         CallClass::Synchronize => {
             totals.synchronizations = 1;
-            totals.synchronization_ns = call
-                .end_ns
-                .map_or(0, |end| end.saturating_sub(call.start_ns));
+            totals.synchronization_ns =
+                call.end_ns.map_or(0, |end| end.saturating_sub(call.start_ns));
         }
         CallClass::Alloc => totals.allocations = 1,
         CallClass::Free => totals.frees = 1,

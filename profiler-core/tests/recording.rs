@@ -6,10 +6,7 @@ use profiler_core::{Profile, Profiler, Recording};
 
 fn recorded() -> Profile {
     let fake = Fake::builder().version(130_401).build();
-    let profiler = Profiler::builder()
-        .library(fake.library().unwrap())
-        .build()
-        .unwrap();
+    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     let ((), profile) = profiler
         .record(|| {
             for i in 0..3 {
@@ -40,10 +37,7 @@ fn a_recording_reads_back_the_same() {
     std::fs::remove_file(&path).unwrap();
     assert_eq!(loaded.recording(), profile.recording());
     let error = Profile::load(&path).unwrap_err();
-    assert!(
-        error.to_string().contains(path.to_str().unwrap()) && !error.is_format(),
-        "{error}"
-    );
+    assert!(error.to_string().contains(path.to_str().unwrap()) && !error.is_format(), "{error}");
 }
 
 #[test]
@@ -56,15 +50,8 @@ fn a_changed_byte_of_a_kernel_record_changes_the_report() {
         .filter_map(|kernel| Some((*kernel.details(), kernel.gpu_time()?)))
         .max_by_key(|(_, time)| *time)
         .unwrap();
-    let needle = [
-        kernel.span.start_ns.to_le_bytes(),
-        kernel.span.end_ns.to_le_bytes(),
-    ]
-    .concat();
-    let at = bytes
-        .windows(16)
-        .position(|window| window == needle)
-        .unwrap();
+    let needle = [kernel.span.start_ns.to_le_bytes(), kernel.span.end_ns.to_le_bytes()].concat();
+    let at = bytes.windows(16).position(|window| window == needle).unwrap();
     let mut changed = bytes.clone();
     changed[at + 8] ^= 0x40;
     let changed = Profile::from_bytes(&changed).unwrap();
@@ -86,16 +73,8 @@ fn every_cut_is_an_error_that_says_so() {
 #[test]
 fn other_files_and_newer_formats_are_told_apart() {
     let error = Recording::from_bytes(b"SQLite format 3\0 and so on").unwrap_err();
-    assert!(
-        error.to_string().contains("does not begin as one"),
-        "{error}"
-    );
-    assert!(
-        Recording::from_bytes(b"")
-            .unwrap_err()
-            .to_string()
-            .contains("0 bytes")
-    );
+    assert!(error.to_string().contains("does not begin as one"), "{error}");
+    assert!(Recording::from_bytes(b"").unwrap_err().to_string().contains("0 bytes"));
     let mut newer = recorded().recording().to_bytes();
     newer[7] = 9;
     let error = Recording::from_bytes(&newer).unwrap_err();

@@ -11,10 +11,7 @@ use nvtx::range;
 use profiler_core::{Attribution, Profile, Profiler, Totals};
 
 fn profiler(fake: &Fake) -> Profiler {
-    Profiler::builder()
-        .library(fake.library().unwrap())
-        .build()
-        .unwrap()
+    Profiler::builder().library(fake.library().unwrap()).build().unwrap()
 }
 
 fn record(fake: &Fake, program: impl FnOnce()) -> Profile {
@@ -49,14 +46,8 @@ fn work_counts_for_the_range_it_was_launched_in() {
 
     let batch = profile.range("batch").unwrap();
     assert_eq!(batch.instances(), 20);
-    assert_eq!(
-        (batch.kernels(), batch.launches(), batch.copies()),
-        (60, 60, 40)
-    );
-    assert_eq!(
-        (batch.inclusive().memsets, batch.inclusive().memset_bytes),
-        (20, 20 * 64)
-    );
+    assert_eq!((batch.kernels(), batch.launches(), batch.copies()), (60, 60, 40));
+    assert_eq!((batch.inclusive().memsets, batch.inclusive().memset_bytes), (20, 20 * 64));
     assert_eq!(batch.inclusive().copy_bytes, 20 * 1004);
     assert_eq!(batch.synchronizations(), 20);
     assert_eq!(batch.inclusive().gpu_operations(), 120);
@@ -66,34 +57,17 @@ fn work_counts_for_the_range_it_was_launched_in() {
 
     let forward = profile.range("forward").unwrap();
     assert_eq!((forward.kernels(), forward.exclusive().kernels), (40, 20));
-    assert_eq!(
-        forward.inclusive().kernel_time(),
-        Duration::from_nanos(20 * 4_000)
-    );
-    assert_eq!(
-        profile.range("batch/forward/activation").unwrap().kernels(),
-        20
-    );
+    assert_eq!(forward.inclusive().kernel_time(), Duration::from_nanos(20 * 4_000));
+    assert_eq!(profile.range("batch/forward/activation").unwrap().kernels(), 20);
     assert_eq!(profile.range("forward/activation").unwrap().kernels(), 20);
     assert!(profile.range("batch/activation").is_none() && profile.range("nothing").is_none());
     assert!(profile.range("").is_none() && profile.range("/").is_none());
 
     let roots: Vec<_> = profile.roots().collect();
-    assert_eq!(
-        roots.iter().map(|node| node.path()).collect::<Vec<_>>(),
-        ["batch"]
-    );
-    let children: Vec<_> = roots[0]
-        .children()
-        .map(|node| (node.path(), node.instances()))
-        .collect();
-    assert_eq!(
-        children,
-        [
-            ("batch/copy to device".into(), 20),
-            ("batch/forward".into(), 20)
-        ]
-    );
+    assert_eq!(roots.iter().map(|node| node.path()).collect::<Vec<_>>(), ["batch"]);
+    let children: Vec<_> =
+        roots[0].children().map(|node| (node.path(), node.instances())).collect();
+    assert_eq!(children, [("batch/copy to device".into(), 20), ("batch/forward".into(), 20)]);
     assert_eq!(profile.totals(), roots[0].inclusive());
     assert_eq!(profile.outside_ranges(), Totals::default());
 
@@ -109,10 +83,7 @@ fn work_counts_for_the_range_it_was_launched_in() {
         assert_eq!(kernel.call().unwrap().function().name(), "cuLaunchKernel");
         assert!(kernel.start().unwrap() >= kernel.call().unwrap().start());
     }
-    for instance in profile
-        .ranges()
-        .filter(|instance| instance.name() == "batch")
-    {
+    for instance in profile.ranges().filter(|instance| instance.name() == "batch") {
         assert_eq!(instance.inclusive().gpu_operations(), 6);
         assert!(instance.parent().is_none() && !instance.is_open());
     }
@@ -129,15 +100,9 @@ fn work_outside_ranges_is_shown_as_such() {
     });
     profile.health().assert_complete();
     let outside = profile.outside_ranges();
-    assert_eq!(
-        (outside.kernels, outside.launches, outside.allocations),
-        (1, 1, 1)
-    );
+    assert_eq!((outside.kernels, outside.launches, outside.allocations), (1, 1, 1));
     assert_eq!(profile.totals().kernels, 2);
-    let alone = profile
-        .kernels()
-        .find(|kernel| kernel.name() == "alone")
-        .unwrap();
+    let alone = profile.kernels().find(|kernel| kernel.name() == "alone").unwrap();
     assert!(alone.range().is_none());
     assert_eq!(alone.attribution(), Attribution::None);
     assert!(profile.to_string().contains("(outside any range)"));
@@ -155,14 +120,7 @@ fn a_range_within_one_of_its_name_counts_once() {
     let fake = Fake::new();
     let profile = record(&fake, || descend(&fake, 4));
     let summary = profile.range("recursive").unwrap();
-    assert_eq!(
-        (
-            summary.instances(),
-            summary.kernels(),
-            summary.exclusive().kernels
-        ),
-        (4, 4, 4)
-    );
+    assert_eq!((summary.instances(), summary.kernels(), summary.exclusive().kernels), (4, 4, 4));
     assert_eq!(summary.gpu_time(), Duration::from_nanos(40));
     let outermost = profile.ranges().next().unwrap();
     assert_eq!(summary.host_time(), outermost.host_time());
@@ -196,16 +154,9 @@ fn each_thread_has_its_own_ranges() {
         );
     }
     assert_eq!(profile.range("step").unwrap().kernels(), 1000);
-    let of_worker_2 = profile
-        .ranges()
-        .find(|range| range.name() == "worker 2")
-        .unwrap();
+    let of_worker_2 = profile.ranges().find(|range| range.name() == "worker 2").unwrap();
     assert_eq!(of_worker_2.thread_name(), Some("worker 2"));
-    assert!(
-        profile
-            .calls()
-            .all(|call| call.range().unwrap().thread_id() == call.thread_id())
-    );
+    assert!(profile.calls().all(|call| call.range().unwrap().thread_id() == call.thread_id()));
 }
 
 #[test]
@@ -243,11 +194,7 @@ fn names_are_told_apart_by_content() {
         assert_eq!(profile.range(&format!("batch {i}")).unwrap().kernels(), 10);
     }
     assert_eq!(profile.range("").unwrap().instances(), 1);
-    assert_eq!(
-        profile.range("größe/µ").unwrap().instances(),
-        1,
-        "a name may hold a slash"
-    );
+    assert_eq!(profile.range("größe/µ").unwrap().instances(), 1, "a name may hold a slash");
 }
 
 #[test]
@@ -262,10 +209,7 @@ fn ranges_open_at_the_stop_keep_their_work_and_are_counted() {
     assert_eq!(profile.health().open_ranges, 1);
     assert!(!profile.health().is_complete());
     assert!(profile.ranges().next().unwrap().is_open());
-    assert!(
-        profile.to_string().contains("1 ranges open at the stop"),
-        "{profile}"
-    );
+    assert!(profile.to_string().contains("1 ranges open at the stop"), "{profile}");
 
     // The same guard in the next session: its work is outside any range that session knows.
     profiler.start().unwrap();
@@ -279,10 +223,7 @@ fn ranges_open_at_the_stop_keep_their_work_and_are_counted() {
     let profile = profiler.stop().unwrap();
     profile.health().assert_complete();
     assert_eq!(
-        (
-            profile.outside_ranges().kernels,
-            profile.range("inner").unwrap().kernels()
-        ),
+        (profile.outside_ranges().kernels, profile.range("inner").unwrap().kernels()),
         (2, 1)
     );
     assert!(profile.range("open").is_none());
@@ -327,13 +268,7 @@ fn a_thread_that_dies_with_open_ranges_loses_nothing() {
             });
         });
     });
-    assert_eq!(
-        (
-            profile.range("leaked").unwrap().kernels(),
-            profile.health().open_ranges
-        ),
-        (1, 1)
-    );
+    assert_eq!((profile.range("leaked").unwrap().kernels(), profile.health().open_ranges), (1, 1));
 }
 
 #[test]
@@ -358,9 +293,7 @@ fn a_range_that_ends_while_its_thread_is_torn_down_is_no_harm() {
     let health = profile.health();
     assert_eq!(profile.range("ends late").unwrap().kernels(), 1);
     // Depending on which local goes first the range ends, or stays open and the one in teardown is lost: never silent.
-    let seen = profile
-        .range("begun in teardown")
-        .map_or(0, |summary| summary.instances());
+    let seen = profile.range("begun in teardown").map_or(0, |summary| summary.instances());
     assert_eq!(seen + health.lost_ranges, 1);
 }
 
@@ -371,10 +304,7 @@ fn two_profilers_at_once_the_second_is_told() {
     first.start().unwrap();
     for refused in [second.start(), first.start()] {
         let error = refused.unwrap_err();
-        assert!(
-            error.is_busy() && error.to_string().contains("already"),
-            "{error}"
-        );
+        assert!(error.is_busy() && error.to_string().contains("already"), "{error}");
     }
     batch(&fake);
     let profile = first.stop().unwrap();
@@ -389,10 +319,7 @@ fn stop_without_start_is_an_error() {
     let fake = Fake::new();
     let profiler = profiler(&fake);
     let error = profiler.stop().unwrap_err();
-    assert!(
-        error.is_not_running() && error.to_string().contains("start"),
-        "{error}"
-    );
+    assert!(error.is_not_running() && error.to_string().contains("start"), "{error}");
     profiler.record(|| ()).unwrap();
     assert!(profiler.stop().unwrap_err().is_not_running());
 }
@@ -402,10 +329,7 @@ fn under_another_subscriber_the_start_says_who() {
     let fake = Fake::builder().held_by("Nsight Compute").build();
     let profiler = profiler(&fake);
     let error = profiler.start().unwrap_err();
-    assert!(
-        error.is_busy() && error.to_string().contains("Nsight Compute"),
-        "{error}"
-    );
+    assert!(error.is_busy() && error.to_string().contains("Nsight Compute"), "{error}");
     assert!(!profiler.is_running());
     batch(&fake); // the program goes on
 }
@@ -432,10 +356,7 @@ fn a_session_may_start_and_stop_on_different_threads() {
     stopped.recv().unwrap();
     batch(&fake);
     controller.join().unwrap();
-    assert_eq!(
-        profiler.stop().unwrap().range("batch").unwrap().kernels(),
-        3
-    );
+    assert_eq!(profiler.stop().unwrap().range("batch").unwrap().kernels(), 3);
 }
 
 #[test]
@@ -473,34 +394,12 @@ fn every_loss_shows_in_health_and_report() {
     let health = profile.health();
     assert!(!health.is_complete());
     assert_eq!(health.dropped_by_cupti, 3);
-    assert_eq!(
-        (health.kernels.records, health.kernels.matched_records),
-        (3, 2)
-    );
+    assert_eq!((health.kernels.records, health.kernels.matched_records), (3, 2));
     assert_eq!((health.kernels.calls, health.kernels.matched_calls), (3, 2));
-    assert_eq!(
-        (health.copies.records, health.copies.matched_records),
-        (1, 0)
-    );
-    assert_eq!(
-        (
-            health.synchronizations.calls,
-            health.synchronizations.matched_calls
-        ),
-        (1, 0)
-    );
-    assert_eq!(
-        (
-            health.memsets.calls,
-            health.failed_calls,
-            health.captured_calls
-        ),
-        (0, 1, 1)
-    );
-    assert_eq!(
-        (health.zero_timestamps, health.unreadable_bytes >= 128),
-        (1, true)
-    );
+    assert_eq!((health.copies.records, health.copies.matched_records), (1, 0));
+    assert_eq!((health.synchronizations.calls, health.synchronizations.matched_calls), (1, 0));
+    assert_eq!((health.memsets.calls, health.failed_calls, health.captured_calls), (0, 1, 1));
+    assert_eq!((health.zero_timestamps, health.unreadable_bytes >= 128), (1, true));
     let report = profile.to_string();
     for part in [
         "INCOMPLETE",
@@ -513,12 +412,7 @@ fn every_loss_shows_in_health_and_report() {
         assert!(report.contains(part), "{part:?} is missing in\n{report}");
     }
     let assertion = std::panic::catch_unwind(|| health.assert_complete()).unwrap_err();
-    assert!(
-        assertion
-            .downcast_ref::<String>()
-            .unwrap()
-            .contains("INCOMPLETE")
-    );
+    assert!(assertion.downcast_ref::<String>().unwrap().contains("INCOMPLETE"));
 }
 
 #[test]
@@ -531,30 +425,19 @@ fn a_graph_launch_gives_its_nodes_to_the_range_of_the_launch() {
         }
         let _replay = range("replay");
         for _ in 0..3 {
-            fake.launch_graph(&[
-                Work::kernel(c"node"),
-                Work::memset(8),
-                Work::kernel(c"node"),
-            ]);
+            fake.launch_graph(&[Work::kernel(c"node"), Work::memset(8), Work::kernel(c"node")]);
         }
     });
     profile.health().assert_complete();
     let replay = profile.range("replay").unwrap();
-    assert_eq!(
-        (
-            replay.launches(),
-            replay.kernels(),
-            replay.inclusive().memsets
-        ),
-        (3, 6, 3)
-    );
+    assert_eq!((replay.launches(), replay.kernels(), replay.inclusive().memsets), (3, 6, 3));
     let capture = profile.range("capture").unwrap();
     assert_eq!((capture.launches(), capture.kernels()), (0, 0));
 }
 
 #[test]
 fn a_foreign_clock_is_brought_to_ours() {
-    let fake = Fake::builder().clock_offset(-3_000_000_000).build();
+    let fake = Fake::builder().clock_offset(-3_000_000).build();
     let profile = record(&fake, || batch(&fake));
     profile.health().assert_complete();
     for operation in profile.operations() {
@@ -572,15 +455,9 @@ fn fifty_sessions_in_one_process_lose_nothing() {
     let fake = Fake::new();
     let profiler = profiler(&fake);
     for session in 0..50 {
-        let ((), profile) = profiler
-            .record(|| (0..10).for_each(|_| batch(&fake)))
-            .unwrap();
+        let ((), profile) = profiler.record(|| (0..10).for_each(|_| batch(&fake))).unwrap();
         profile.health().assert_complete();
         let summary = profile.range("batch").unwrap();
-        assert_eq!(
-            (summary.instances(), summary.kernels()),
-            (10, 30),
-            "session {session}"
-        );
+        assert_eq!((summary.instances(), summary.kernels()), (10, 30), "session {session}");
     }
 }

@@ -89,21 +89,13 @@ fn name(input: ParseStream<'_>) -> Result<LitStr> {
 /// A path without generics. `syn` has one only with its features for whole syntax trees.
 fn path(input: ParseStream<'_>) -> Result<TokenStream> {
     let at = input.cursor();
-    let wrong = |_| {
-        Error::new(
-            at.span(),
-            "expected a path to `nvtx`, such as `crate = gpu::nvtx`",
-        )
-    };
+    let wrong = |_| Error::new(at.span(), "expected a path to `nvtx`, such as `crate = gpu::nvtx`");
     let mut path = TokenStream::new();
     if input.peek(Token![::]) {
         input.parse::<Token![::]>()?.to_tokens(&mut path);
     }
     loop {
-        input
-            .call(Ident::parse_any)
-            .map_err(wrong)?
-            .to_tokens(&mut path);
+        input.call(Ident::parse_any).map_err(wrong)?.to_tokens(&mut path);
         if !input.peek(Token![::]) {
             return Ok(quote!(#path));
         }

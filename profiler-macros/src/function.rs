@@ -30,13 +30,7 @@ impl Function {
         };
         let mut inner_attributes: Vec<TokenTree> = braces.stream().into_iter().collect();
         let statements = inner_attributes.split_off(inner_attributes_end(&inner_attributes));
-        Ok(Function {
-            name,
-            head,
-            inner_attributes,
-            statements,
-            braces,
-        })
+        Ok(Function { name, head, inner_attributes, statements, braces })
     }
 }
 
@@ -130,9 +124,7 @@ struct Flat {
 
 impl Flat {
     fn new(trees: &[TokenTree]) -> Flat {
-        Flat {
-            rest: trees.iter().rev().cloned().collect(),
-        }
+        Flat { rest: trees.iter().rev().cloned().collect() }
     }
 }
 

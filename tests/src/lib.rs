@@ -1,1 +1,4 @@
-//! placeholder
+//! What GPU tests share: a harness that counts them as ignored where there is no GPU, and the CUDA calls they make.
+
+pub mod cuda;
+pub mod harness;

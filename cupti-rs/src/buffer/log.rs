@@ -59,10 +59,7 @@ impl LogSlot for Option<Log> {
 
 impl Log {
     pub(crate) fn new(limit: u64) -> Self {
-        Self {
-            limit,
-            ..Self::default()
-        }
+        Self { limit, ..Self::default() }
     }
 
     fn append(&mut self, mut walked: Walked) {

@@ -36,9 +36,9 @@ impl Pool {
     /// Makes the pool ready: `count` zeroed buffers of `bytes` each, whose pages are there.
     pub(crate) fn prepare(&self, api: &'static Api, bytes: usize, count: usize) {
         let words = bytes / 8;
-        if self.buffer_words.swap(words, Ordering::Relaxed) != words {
-            while self.free.pop().is_some() {}
-        }
+        let other_size = self.buffer_words.swap(words, Ordering::Relaxed) != words;
+        let wanted = if other_size { 0 } else { count };
+        while self.free.len() > wanted && self.free.pop().is_some() {}
         while self.free.len() < count.min(KEPT) {
             let mut buffer = vec![0u64; words].into_boxed_slice();
             touch(&mut buffer);
@@ -48,8 +48,7 @@ impl Pool {
         }
         self.requested.store(0, Ordering::Relaxed);
         self.misses.store(0, Ordering::Relaxed);
-        self.api
-            .store(std::ptr::from_ref(api).cast_mut(), Ordering::Release);
+        self.api.store(std::ptr::from_ref(api).cast_mut(), Ordering::Release);
     }
 
     /// The present library's table.
@@ -88,10 +87,7 @@ impl Pool {
 
     /// (buffers CUPTI asked for, those of them that had to be allocated on the spot)
     pub(crate) fn counts(&self) -> (u64, u64) {
-        (
-            self.requested.load(Ordering::Relaxed),
-            self.misses.load(Ordering::Relaxed),
-        )
+        (self.requested.load(Ordering::Relaxed), self.misses.load(Ordering::Relaxed))
     }
 }
 

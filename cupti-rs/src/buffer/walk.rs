@@ -43,11 +43,7 @@ pub(crate) fn walk(api: &Api, words: &mut [u64], valid: usize) -> Walked {
     };
     // SAFETY: `base` has `valid` initialised bytes, and CUPTI no longer writes to a buffer it gave back.
     let bytes = unsafe { std::slice::from_raw_parts(base, valid) };
-    let end = if whole {
-        valid
-    } else {
-        readable_end(bytes, &mut starts)
-    };
+    let end = if whole { valid } else { readable_end(bytes, &mut starts) };
     out.unreadable = (valid - end) as u64;
     out.bytes.extend_from_slice(&bytes[..end]);
     out.records.reserve(starts.len());
@@ -80,10 +76,8 @@ pub(crate) fn walk(api: &Api, words: &mut [u64], valid: usize) -> Walked {
 fn readable_end(bytes: &[u8], starts: &mut Vec<usize>) -> usize {
     let Some(&last) = starts.last() else { return 0 };
     let kind = u32_at(bytes, last);
-    let length = starts
-        .windows(2)
-        .find(|pair| u32_at(bytes, pair[0]) == kind)
-        .map(|pair| pair[1] - pair[0]);
+    let length =
+        starts.windows(2).find(|pair| u32_at(bytes, pair[0]) == kind).map(|pair| pair[1] - pair[0]);
     match length {
         Some(length) if last + length <= bytes.len() => last + length,
         _ => {
@@ -94,13 +88,9 @@ fn readable_end(bytes: &[u8], starts: &mut Vec<usize>) -> usize {
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes[at..]
-        .first_chunk()
-        .map_or(0, |b| u32::from_ne_bytes(*b))
+    bytes[at..].first_chunk().map_or(0, |b| u32::from_ne_bytes(*b))
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes[at..]
-        .first_chunk()
-        .map_or(0, |b| u64::from_ne_bytes(*b))
+    bytes[at..].first_chunk().map_or(0, |b| u64::from_ne_bytes(*b))
 }

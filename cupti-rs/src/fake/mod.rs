@@ -51,7 +51,7 @@ pub struct Fake {
 pub struct Builder {
     version: u32,
     holder: Option<String>,
-    clock_offset: Option<i64>,
+    clock_offset: i64,
     faults: Vec<(&'static str, CuptiResult)>,
 }
 
@@ -70,7 +70,7 @@ impl Fake {
         Builder {
             version: 130_001,
             holder: None,
-            clock_offset: None,
+            clock_offset: 1_700_000_000_000_000_000,
             faults: Vec::new(),
         }
     }
@@ -156,12 +156,7 @@ impl Fake {
     /// The activity kinds that are on.
     #[must_use]
     pub fn enabled_kinds(&self) -> Vec<ActivityKind> {
-        STATE
-            .lock()
-            .kinds
-            .iter()
-            .map(|&kind| ActivityKind(kind))
-            .collect()
+        STATE.lock().kinds.iter().map(|&kind| ActivityKind(kind)).collect()
     }
 }
 
@@ -173,7 +168,7 @@ impl Default for Fake {
 
 impl Drop for Fake {
     fn drop(&mut self) {
-        table::reset(0, None, None, Vec::new());
+        table::reset(0, None, 0, Vec::new());
     }
 }
 
@@ -196,10 +191,10 @@ impl Builder {
         self
     }
 
-    /// The timestamp callback is ignored, and CUPTI's clock is ahead of ours by this many nanoseconds.
+    /// CUPTI's clock is ahead of ours by this many nanoseconds, not by 54 years.
     #[must_use]
     pub fn clock_offset(mut self, nanoseconds: i64) -> Self {
-        self.clock_offset = Some(nanoseconds);
+        self.clock_offset = nanoseconds;
         self
     }
 
@@ -216,12 +211,6 @@ impl Builder {
         let turn = TURN.lock();
         table::reset(self.version, self.holder, self.clock_offset, self.faults);
         let device = Device::new(0, "Fake H200", (9, 0), 132, 139 << 30);
-        Fake {
-            _turn: turn,
-            driver: Driver {
-                cuda_version: 13_000,
-                devices: vec![device],
-            },
-        }
+        Fake { _turn: turn, driver: Driver { cuda_version: 13_000, devices: vec![device] } }
     }
 }

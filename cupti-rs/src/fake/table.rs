@@ -22,12 +22,11 @@ static ODD_LENGTHS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 #[derive(Debug)]
 pub(super) struct State {
     holder: Option<String>,
-    clock_offset: Option<i64>,
+    clock_offset: i64,
     faults: Vec<(&'static str, CuptiResult)>,
     pub(super) subscribed: bool,
     callback: Option<CallbackFunc>,
     callback_ids: BTreeSet<(u32, u32)>,
-    timestamp: Option<TimestampCallback>,
     requested: Option<BufferRequested>,
     completed: Option<BufferCompleted>,
     pub(super) kinds: BTreeSet<u32>,
@@ -50,12 +49,11 @@ impl State {
     const fn new() -> Self {
         Self {
             holder: None,
-            clock_offset: None,
+            clock_offset: 0,
             faults: Vec::new(),
             subscribed: false,
             callback: None,
             callback_ids: BTreeSet::new(),
-            timestamp: None,
             requested: None,
             completed: None,
             kinds: BTreeSet::new(),
@@ -69,42 +67,24 @@ impl State {
     }
 
     fn now(&self) -> u64 {
-        match (self.clock_offset, self.timestamp) {
-            (Some(offset), _) => os::monotonic_ns().wrapping_add_signed(offset),
-            (None, Some(timestamp)) => timestamp(),
-            (None, None) => os::monotonic_ns() + 1_700_000_000_000_000_000,
-        }
+        os::monotonic_ns().wrapping_add_signed(self.clock_offset)
     }
 }
 
 pub(super) fn reset(
     version: u32,
     holder: Option<String>,
-    clock_offset: Option<i64>,
+    clock_offset: i64,
     faults: Vec<(&'static str, CuptiResult)>,
 ) {
     VERSION.store(version, Ordering::Relaxed);
     ODD_LENGTHS.lock().clear();
-    let mut state = STATE.lock();
-    // The timestamp callback is registered once per process.
-    let timestamp = state.timestamp;
-    *state = State {
-        holder,
-        clock_offset,
-        faults,
-        timestamp,
-        ..State::new()
-    };
+    *STATE.lock() = State { holder, clock_offset, faults, ..State::new() };
 }
 
 /// The planted fault of this function, if there is one.
 fn fault(function: &str) -> Option<CuptiResult> {
-    STATE
-        .lock()
-        .faults
-        .iter()
-        .find(|(name, _)| *name == function)
-        .map(|(_, code)| *code)
+    STATE.lock().faults.iter().find(|(name, _)| *name == function).map(|(_, code)| *code)
 }
 
 macro_rules! faulty {
@@ -123,7 +103,6 @@ pub(super) fn table() -> Api {
         unsubscribe,
         enable_callback,
         get_timestamp,
-        register_timestamp_callback,
         register_callbacks,
         set_attribute,
         enable,
@@ -168,11 +147,8 @@ unsafe extern "C" fn subscribe_v2(
     // SAFETY: the caller's own arguments.
     let code = unsafe { subscribe(handle, callback, userdata) };
     if code == CuptiResult::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED {
-        let holder = STATE
-            .lock()
-            .holder
-            .clone()
-            .unwrap_or_else(|| "CUPTI for <not provided>".into());
+        let holder =
+            STATE.lock().holder.clone().unwrap_or_else(|| "CUPTI for <not provided>".into());
         // SAFETY: the caller passes live parameters.
         let params = unsafe { &*params };
         let length = holder.len().min(params.old_subscriber_size - 1);
@@ -223,11 +199,6 @@ unsafe extern "C" fn get_timestamp(timestamp: *mut u64) -> CuptiResult {
     CuptiResult::SUCCESS
 }
 
-unsafe extern "C" fn register_timestamp_callback(callback: TimestampCallback) -> CuptiResult {
-    STATE.lock().timestamp = Some(callback);
-    CuptiResult::SUCCESS
-}
-
 unsafe extern "C" fn register_callbacks(
     requested: BufferRequested,
     completed: BufferCompleted,
@@ -261,10 +232,7 @@ unsafe extern "C" fn disable(kind: u32) -> CuptiResult {
 
 unsafe extern "C" fn flush_all(flags: u32) -> CuptiResult {
     faulty!("cuptiActivityFlushAll");
-    let busy = STATE
-        .lock()
-        .busy_until
-        .is_some_and(|until| Instant::now() < until);
+    let busy = STATE.lock().busy_until.is_some_and(|until| Instant::now() < until);
     if !busy || flags & FLAG_FLUSH_FORCED != 0 {
         let _writing = BUFFER.lock();
         complete();
@@ -340,10 +308,7 @@ fn complete() {
 /// Writes a record into the present buffer, or a new one where it does not fit.
 pub(super) fn write(record: &[u8]) {
     let _writing = BUFFER.lock();
-    let fits = STATE
-        .lock()
-        .buffer
-        .is_some_and(|buffer| buffer.used + record.len() <= buffer.size);
+    let fits = STATE.lock().buffer.is_some_and(|buffer| buffer.used + record.len() <= buffer.size);
     if !fits {
         complete();
         let Some(requested) = STATE.lock().requested else {
@@ -356,11 +321,7 @@ pub(super) fn write(record: &[u8]) {
             STATE.lock().dropped += 1;
             return;
         }
-        STATE.lock().buffer = Some(Buffer {
-            address: address as usize,
-            size,
-            used: 0,
-        });
+        STATE.lock().buffer = Some(Buffer { address: address as usize, size, used: 0 });
     }
     let mut state = STATE.lock();
     let Some(buffer) = &mut state.buffer else {
@@ -370,13 +331,9 @@ pub(super) fn write(record: &[u8]) {
     // SAFETY: the buffer has `size` bytes, of which `record.len()` after `used` are free, as tested above.
     unsafe { std::ptr::copy_nonoverlapping(record.as_ptr(), place, record.len()) };
     buffer.used += record.len();
-    let kind = record
-        .first_chunk()
-        .map_or(0, |kind| u32::from_ne_bytes(*kind));
+    let kind = record.first_chunk().map_or(0, |kind| u32::from_ne_bytes(*kind));
     let version = Version(VERSION.load(Ordering::Relaxed));
-    ODD_LENGTHS
-        .lock()
-        .retain(|(address, _)| *address != place as usize);
+    ODD_LENGTHS.lock().retain(|(address, _)| *address != place as usize);
     if stride(kind, version).is_some_and(|stride| stride != record.len()) {
         ODD_LENGTHS.lock().push((place as usize, record.len()));
     }
@@ -397,11 +354,7 @@ pub(super) fn execute(work: &Work, correlation: u32) {
         }
         let now = state.now();
         let (mut start, mut end) = if work.is_on_gpu() {
-            let free = state
-                .streams
-                .get_or_insert_default()
-                .entry(work.stream())
-                .or_default();
+            let free = state.streams.get_or_insert_default().entry(work.stream()).or_default();
             let start = (*free).max(now + 2_000);
             *free = start + work.duration_ns();
             (start, *free)
@@ -411,12 +364,7 @@ pub(super) fn execute(work: &Work, correlation: u32) {
         if state.timestamps_lost {
             (start, end) = (0, 0);
         }
-        work.record(
-            Version(VERSION.load(Ordering::Relaxed)),
-            correlation,
-            start,
-            end,
-        )
+        work.record(Version(VERSION.load(Ordering::Relaxed)), correlation, start, end)
     };
     write(&record);
 }
@@ -438,9 +386,7 @@ fn data(site: u32, correlation: u32, params: *const c_void, result: *const c_voi
 fn call_back(domain: u32, id: u32, data: *const c_void) {
     let callback = {
         let state = STATE.lock();
-        state
-            .callback
-            .filter(|_| state.callback_ids.contains(&(domain, id)))
+        state.callback.filter(|_| state.callback_ids.contains(&(domain, id)))
     };
     if let Some(callback) = callback {
         // SAFETY: the subscriber's callback, with data of the domain's type.
@@ -452,24 +398,14 @@ fn call_back(domain: u32, id: u32, data: *const c_void) {
 pub(super) fn enter(id: u32, bytes: u64) -> u32 {
     let correlation = next_correlation();
     let params = [bytes; 8];
-    let data = data(
-        API_ENTER,
-        correlation,
-        params.as_ptr().cast(),
-        std::ptr::null(),
-    );
+    let data = data(API_ENTER, correlation, params.as_ptr().cast(), std::ptr::null());
     call_back(DOMAIN_DRIVER_API, id, (&raw const data).cast());
     correlation
 }
 
 /// It returns.
 pub(super) fn exit(id: u32, correlation: u32, result: u32) {
-    let data = data(
-        API_ENTER + 1,
-        correlation,
-        std::ptr::null(),
-        (&raw const result).cast(),
-    );
+    let data = data(API_ENTER + 1, correlation, std::ptr::null(), (&raw const result).cast());
     call_back(DOMAIN_DRIVER_API, id, (&raw const data).cast());
 }
 

@@ -15,38 +15,21 @@ pub struct Work {
 
 #[derive(Debug, Clone)]
 enum What {
-    Kernel {
-        name: &'static CStr,
-        grid: u32,
-        block: u32,
-    },
-    Memcpy {
-        kind: u8,
-        bytes: u64,
-    },
-    Memset {
-        bytes: u64,
-    },
+    Kernel { name: &'static CStr, grid: u32, block: u32 },
+    Memcpy { kind: u8, bytes: u64 },
+    Memset { bytes: u64 },
     Synchronize,
 }
 
 impl Work {
     fn new(what: What) -> Self {
-        Self {
-            what,
-            stream: 7,
-            duration_ns: 1_000,
-        }
+        Self { what, stream: 7, duration_ns: 1_000 }
     }
 
     /// A kernel of 128 blocks of 256 threads that takes 1 us on stream 7.
     #[must_use]
     pub fn kernel(name: &'static CStr) -> Self {
-        Self::new(What::Kernel {
-            name,
-            grid: 128,
-            block: 256,
-        })
+        Self::new(What::Kernel { name, grid: 128, block: 256 })
     }
 
     /// An asynchronous copy from pageable host memory to the device.
@@ -145,9 +128,7 @@ impl Work {
                     .u32(STREAM_ID, self.stream);
                 record.u32(GRID_X, grid).u32(GRID_Y, 1).u32(GRID_Z, 1);
                 record.u32(BLOCK_X, block).u32(BLOCK_Y, 1).u32(BLOCK_Z, 1);
-                record
-                    .u32(CORRELATION_ID, correlation)
-                    .u64(NAME, name.as_ptr() as u64);
+                record.u32(CORRELATION_ID, correlation).u64(NAME, name.as_ptr() as u64);
                 record.u16(REGISTERS_PER_THREAD, 32);
             }
             What::Memcpy { kind, bytes } => {
@@ -184,10 +165,7 @@ impl Work {
                     .u64(START, start)
                     .u64(END, end)
                     .u32(CORRELATION_ID, correlation);
-                record
-                    .u32(CONTEXT_ID, 1)
-                    .u32(STREAM_ID, self.stream)
-                    .u32(CUDA_EVENT_ID, u32::MAX);
+                record.u32(CONTEXT_ID, 1).u32(STREAM_ID, self.stream).u32(CUDA_EVENT_ID, u32::MAX);
             }
         }
         record.0
@@ -231,9 +209,5 @@ pub(super) fn stride(kind: u32, version: Version) -> Option<usize> {
         _ => return None,
     };
     let release = version.cuda_release();
-    strides
-        .iter()
-        .rev()
-        .find(|(since, _)| *since <= release)
-        .map(|(_, stride)| *stride)
+    strides.iter().rev().find(|(since, _)| *since <= release).map(|(_, stride)| *stride)
 }

@@ -117,5 +117,3 @@ pub type BufferCompleted = unsafe extern "C" fn(
     size: usize,
     valid: usize,
 );
-/// `CUpti_TimestampCallbackFunc`.
-pub type TimestampCallback = extern "C" fn() -> u64;

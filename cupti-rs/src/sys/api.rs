@@ -58,8 +58,6 @@ api! {
         enable_callback = b"cuptiEnableCallback": fn(u32, SubscriberHandle, u32, u32);
         /// `cuptiGetTimestamp`
         get_timestamp = b"cuptiGetTimestamp": fn(*mut u64);
-        /// `cuptiActivityRegisterTimestampCallback`
-        register_timestamp_callback = b"cuptiActivityRegisterTimestampCallback": fn(TimestampCallback);
         /// `cuptiActivityRegisterCallbacks`
         register_callbacks = b"cuptiActivityRegisterCallbacks": fn(BufferRequested, BufferCompleted);
         /// `cuptiActivitySetAttribute`

@@ -24,22 +24,15 @@ const ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: c_int = 76;
 pub(crate) fn probe() -> Result<Driver, Error> {
     // SAFETY: libcuda's initialisers are made to run in any process.
     let opened = unsafe { libloading::Library::new("libcuda.so.1") };
-    let library = opened.map_err(|e| {
-        Error::new(Kind::NoDriver {
-            reason: super::loader::reason(&e),
-        })
-    })?;
+    let library =
+        opened.map_err(|e| Error::new(Kind::NoDriver { reason: super::loader::reason(&e) }))?;
     let result = read(&library);
     std::mem::forget(library);
     result
 }
 
 fn check(function: &'static str, code: c_int) -> Result<(), Error> {
-    if code == 0 {
-        Ok(())
-    } else {
-        Err(Error::new(Kind::Driver { function, code }))
-    }
+    if code == 0 { Ok(()) } else { Err(Error::new(Kind::Driver { function, code })) }
 }
 
 fn symbol<T: Copy>(library: &libloading::Library, name: &'static str) -> Result<T, Error> {
@@ -47,9 +40,7 @@ fn symbol<T: Copy>(library: &libloading::Library, name: &'static str) -> Result<
     let found = unsafe { library.get::<T>(name) };
     match found {
         Ok(symbol) => Ok(*symbol),
-        Err(e) => Err(Error::new(Kind::NoDriver {
-            reason: super::loader::reason(&e),
-        })),
+        Err(e) => Err(Error::new(Kind::NoDriver { reason: super::loader::reason(&e) })),
     }
 }
 
@@ -80,20 +71,14 @@ fn read(library: &libloading::Library) -> Result<Driver, Error> {
         check("cuDeviceGet", unsafe { get(&mut device, ordinal) })?;
         let mut name = [0u8; 256];
         // SAFETY: `name` has 256 bytes, one more than the length told, so that it ends in a NUL whatever is written.
-        check("cuDeviceGetName", unsafe {
-            get_name(name.as_mut_ptr().cast(), 255, device)
-        })?;
+        check("cuDeviceGetName", unsafe { get_name(name.as_mut_ptr().cast(), 255, device) })?;
         let mut memory = 0;
         // SAFETY: `memory` is a live usize and `device` came from cuDeviceGet.
-        check("cuDeviceTotalMem", unsafe {
-            total_mem(&mut memory, device)
-        })?;
+        check("cuDeviceTotalMem", unsafe { total_mem(&mut memory, device) })?;
         let attribute = |which: c_int| -> Result<u32, Error> {
             let mut value = 0;
             // SAFETY: `value` is a live int and `device` came from cuDeviceGet.
-            check("cuDeviceGetAttribute", unsafe {
-                get_attribute(&mut value, which, device)
-            })?;
+            check("cuDeviceGetAttribute", unsafe { get_attribute(&mut value, which, device) })?;
             Ok(value as u32)
         };
         let length = name.iter().position(|&b| b == 0).unwrap_or(name.len());
@@ -108,8 +93,5 @@ fn read(library: &libloading::Library) -> Result<Driver, Error> {
             memory_bytes: memory as u64,
         });
     }
-    Ok(Driver {
-        cuda_version: version as u32,
-        devices,
-    })
+    Ok(Driver { cuda_version: version as u32, devices })
 }

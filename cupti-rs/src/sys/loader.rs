@@ -25,30 +25,32 @@ pub(crate) fn reason(error: &libloading::Error) -> String {
 
 /// Opens the library: `explicit`, else the environment's, else the first usable one of the usual places, preferring
 /// the major version of the driver.
-pub(crate) fn open(explicit: Option<&Path>, cuda_major: u32) -> Result<(Api, PathBuf), Error> {
-    let named = explicit
-        .map(Path::to_owned)
-        .or_else(|| env::var_os(PATH_VARIABLE).map(PathBuf::from));
+///
+/// Gives its functions, its path, and whether the process had it mapped already.
+pub(crate) fn open(
+    explicit: Option<&Path>,
+    cuda_major: u32,
+) -> Result<(Api, PathBuf, bool), Error> {
+    let named =
+        explicit.map(Path::to_owned).or_else(|| env::var_os(PATH_VARIABLE).map(PathBuf::from));
     if let Some(path) = named {
         let library = load(&path).map_err(|reason| {
-            Error::new(Kind::LibraryNotFound {
-                tried: vec![(path.clone(), reason)],
-            })
+            Error::new(Kind::LibraryNotFound { tried: vec![(path.clone(), reason)] })
         })?;
-        return table(library, path);
+        return table(library, path, false);
     }
     let majors = if cuda_major >= 13 { [13, 12] } else { [12, 13] };
     for major in majors {
         let name = format!("libcupti.so.{major}");
         if let Some(library) = mapped(&name) {
-            return table(library, PathBuf::from(name));
+            return table(library, PathBuf::from(name), true);
         }
     }
     let mut tried = Vec::new();
     let mut unusable = None;
     for path in candidates(&majors) {
         match load(&path) {
-            Ok(library) => match table(library, path) {
+            Ok(library) => match table(library, path, false) {
                 Ok(found) => return Ok(found),
                 Err(error) => unusable = unusable.or(Some(error)),
             },
@@ -58,11 +60,15 @@ pub(crate) fn open(explicit: Option<&Path>, cuda_major: u32) -> Result<(Api, Pat
     Err(unusable.unwrap_or_else(|| Error::new(Kind::LibraryNotFound { tried })))
 }
 
-fn table(library: libloading::Library, path: PathBuf) -> Result<(Api, PathBuf), Error> {
+fn table(
+    library: libloading::Library,
+    path: PathBuf,
+    mapped: bool,
+) -> Result<(Api, PathBuf, bool), Error> {
     let api = Api::load(&library, &path)?;
     // CUPTI's worker thread and its callbacks into us live as long as the process.
     std::mem::forget(library);
-    Ok((api, path))
+    Ok((api, path, mapped))
 }
 
 fn load(path: &Path) -> Result<libloading::Library, String> {
@@ -84,40 +90,25 @@ fn mapped(name: &str) -> Option<libloading::Library> {
 fn candidates(majors: &[u32]) -> Vec<PathBuf> {
     let names: Vec<String> = majors.iter().map(|m| format!("libcupti.so.{m}")).collect();
     let mut folders = Vec::new();
-    for root in ["VIRTUAL_ENV", "CONDA_PREFIX"]
-        .iter()
-        .filter_map(env::var_os)
-    {
-        for python in fs::read_dir(Path::new(&root).join("lib"))
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
+    for root in ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(env::var_os) {
+        for python in fs::read_dir(Path::new(&root).join("lib")).into_iter().flatten().flatten() {
             let nvidia = python.path().join("site-packages/nvidia");
             folders.push(nvidia.join("cu13/lib"));
             folders.push(nvidia.join("cuda_cupti/lib"));
         }
     }
-    let mut toolkits: Vec<PathBuf> = ["CUDA_HOME", "CUDA_PATH"]
-        .iter()
-        .filter_map(env::var_os)
-        .map(PathBuf::from)
-        .collect();
+    let mut toolkits: Vec<PathBuf> =
+        ["CUDA_HOME", "CUDA_PATH"].iter().filter_map(env::var_os).map(PathBuf::from).collect();
     toolkits.push("/usr/local/cuda".into());
     toolkits.push("/opt/cuda".into());
-    let target = if cfg!(target_arch = "aarch64") {
-        "sbsa-linux"
-    } else {
-        "x86_64-linux"
-    };
+    let target = if cfg!(target_arch = "aarch64") { "sbsa-linux" } else { "x86_64-linux" };
     for toolkit in toolkits {
         folders.push(toolkit.join("extras/CUPTI/lib64"));
         folders.push(toolkit.join("lib64"));
         folders.push(toolkit.join(format!("targets/{target}/lib")));
     }
-    let in_folders = names
-        .iter()
-        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
+    let in_folders =
+        names.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
     let mut paths: Vec<PathBuf> = in_folders.filter(|path| path.exists()).collect();
     paths.extend(names.iter().map(PathBuf::from));
     paths.push("libcupti.so".into());
@@ -136,45 +127,29 @@ mod tests {
     #[test]
     fn a_path_that_does_not_exist_is_named_in_the_error() {
         let error = open(Some(Path::new("/nonexistent/libcupti.so.13")), 13).unwrap_err();
-        assert!(
-            not_found(&error).contains("/nonexistent/libcupti.so.13"),
-            "{error}"
-        );
+        assert!(not_found(&error).contains("/nonexistent/libcupti.so.13"), "{error}");
     }
 
     #[test]
     fn a_file_that_is_no_library_says_so() {
         let error = open(Some(Path::new("Cargo.toml")), 13).unwrap_err();
         let text = not_found(&error);
-        assert!(
-            text.contains("Cargo.toml") && text.contains(PATH_VARIABLE),
-            "{text}"
-        );
+        assert!(text.contains("Cargo.toml") && text.contains(PATH_VARIABLE), "{text}");
     }
 
     #[test]
     fn a_library_without_cupti_names_the_missing_function() {
         let error = open(Some(Path::new("libm.so.6")), 13).unwrap_err();
-        assert!(
-            not_found(&error).contains("has no function cuptiGetVersion"),
-            "{error}"
-        );
+        assert!(not_found(&error).contains("has no function cuptiGetVersion"), "{error}");
     }
 
     #[test]
     fn the_drivers_major_is_tried_first_and_the_linker_last() {
         let paths = candidates(&[12, 13]);
-        let bare: Vec<_> = paths
-            .iter()
-            .filter(|p| p.parent() == Some(Path::new("")))
-            .collect();
+        let bare: Vec<_> = paths.iter().filter(|p| p.parent() == Some(Path::new(""))).collect();
         assert_eq!(
             bare,
-            [
-                Path::new("libcupti.so.12"),
-                Path::new("libcupti.so.13"),
-                Path::new("libcupti.so")
-            ]
+            [Path::new("libcupti.so.12"), Path::new("libcupti.so.13"), Path::new("libcupti.so")]
         );
     }
 }

@@ -106,10 +106,8 @@ const _: () = {
     assert!(mem::offset_of!(VersionInfo, set_injection_nvtx_version) == 16);
 };
 
-static CALLBACKS: Callbacks = Callbacks {
-    struct_size: size_of::<Callbacks>(),
-    get_module_function_table,
-};
+static CALLBACKS: Callbacks =
+    Callbacks { struct_size: size_of::<Callbacks>(), get_module_function_table };
 
 static VERSION_INFO: VersionInfo = VersionInfo {
     struct_size: size_of::<VersionInfo>(),
@@ -205,10 +203,7 @@ mod tests {
             let null: Vec<usize> = (0..=slots).filter(|&i| entries[i].0.is_null()).collect();
             assert_eq!(null, [0, slots], "module {module}");
             for (i, entry) in entries.iter().enumerate().take(slots).skip(1) {
-                assert!(
-                    entries[..i].iter().all(|e| e.0 != entry.0),
-                    "slot {i} twice"
-                );
+                assert!(entries[..i].iter().all(|e| e.0 != entry.0), "slot {i} twice");
             }
         }
     }

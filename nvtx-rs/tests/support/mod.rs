@@ -57,16 +57,9 @@ pub(crate) fn play(scenario: &str, tool: Option<&str>, mode: &str) -> Outcome {
     let output = command.output().expect("could not start myself again");
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(
-        output.status.success(),
-        "{scenario}: {}\n{stdout}{stderr}",
-        output.status
-    );
+    assert!(output.status.success(), "{scenario}: {}\n{stdout}{stderr}", output.status);
     let events = fs::read_to_string(&log).unwrap_or_default();
-    Outcome {
-        stdout,
-        events: events.lines().map(str::to_owned).collect(),
-    }
+    Outcome { stdout, events: events.lines().map(str::to_owned).collect() }
 }
 
 /// The fake tool's library, which is `examples/fake_tool.rs` built.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use cupti::{ActivityKind, Call, Clock, NameKey, RecordBytes, ThreadCalls};
+use cupti::{ActivityKind, Call, Clock, NameKey, Reading, RecordBytes, ThreadCalls};
 use serde::{Deserialize, Serialize};
 
 use super::ranges::{self, RangeEntry, ThreadRanges};
@@ -37,8 +37,8 @@ struct ThreadHead {
 #[derive(Serialize, Deserialize)]
 struct Done {
     window_ns: (u64, u64),
-    /// CUPTI's clock ahead of ours at start and stop; absent where it is ours.
-    clock_offset_ns: Option<(i64, i64)>,
+    /// At start and at stop: when the clocks were compared, and how far CUPTI's was ahead.
+    clock_ns: [(u64, i64); 2],
     epoch: u32,
     losses: Losses,
 }
@@ -62,9 +62,7 @@ fn thread_frame<const WORDS: usize>(
     let head = json(head);
     let mut content = (head.len() as u64).to_le_bytes().to_vec();
     content.extend_from_slice(&head);
-    entries
-        .flatten()
-        .for_each(|word| content.extend_from_slice(&word.to_le_bytes()));
+    entries.flatten().for_each(|word| content.extend_from_slice(&word.to_le_bytes()));
     content
 }
 
@@ -72,32 +70,16 @@ pub(super) fn write(recording: &Recording) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     frame(&mut out, INFO, &json(&recording.info));
     let names = Names {
-        strides: recording
-            .records
-            .strides()
-            .map(|(kind, stride)| (kind.0, stride))
-            .collect(),
-        names: recording
-            .records
-            .names()
-            .map(|(key, name)| (key.0, name.to_owned()))
-            .collect(),
+        strides: recording.records.strides().map(|(kind, stride)| (kind.0, stride)).collect(),
+        names: recording.records.names().map(|(key, name)| (key.0, name.to_owned())).collect(),
     };
     frame(&mut out, NAMES, &json(&names));
     for buffer in recording.records.buffers() {
         frame(&mut out, RECORDS, buffer);
     }
     for thread in &recording.calls {
-        let head = ThreadHead {
-            thread_id: thread.thread_id,
-            thread_name: None,
-            names: vec![],
-        };
-        frame(
-            &mut out,
-            CALLS,
-            &thread_frame(&head, thread.calls.iter().map(Call::to_words)),
-        );
+        let head = ThreadHead { thread_id: thread.thread_id, thread_name: None, names: vec![] };
+        frame(&mut out, CALLS, &thread_frame(&head, thread.calls.iter().map(Call::to_words)));
     }
     for thread in &recording.ranges {
         let head = ThreadHead {
@@ -111,13 +93,10 @@ pub(super) fn write(recording: &Recording) -> Vec<u8> {
             &thread_frame(&head, thread.entries.iter().map(|entry| entry.to_words())),
         );
     }
-    let clock_offset_ns = match recording.clock {
-        Clock::Offset { at_start, at_stop } => Some((at_start, at_stop)),
-        _ => None,
-    };
+    let pair = |reading: Reading| (reading.at_ns, reading.offset_ns);
     let done = Done {
         window_ns: recording.window_ns,
-        clock_offset_ns,
+        clock_ns: [pair(recording.clock.start), pair(recording.clock.stop)],
         epoch: recording.epoch,
         losses: recording.losses,
     };
@@ -161,34 +140,20 @@ fn read_thread<const WORDS: usize>(
     content: &[u8],
     what: &str,
 ) -> Result<(ThreadHead, Vec<[u64; WORDS]>), Error> {
-    let mut reader = Reader {
-        rest: content,
-        at: 0,
-    };
+    let mut reader = Reader { rest: content, at: 0 };
     let length = usize::try_from(reader.u64(what)?).unwrap_or(usize::MAX);
     let head = parse(reader.take(length, what)?, what)?;
     let (words, rest) = reader.rest.as_chunks::<8>();
     let (entries, odd) = words.as_chunks::<WORDS>();
     if !rest.is_empty() || !odd.is_empty() {
-        return Err(Error::format(format!(
-            "{what} is no whole number of entries"
-        )));
+        return Err(Error::format(format!("{what} is no whole number of entries")));
     }
-    Ok((
-        head,
-        entries
-            .iter()
-            .map(|entry| entry.map(u64::from_le_bytes))
-            .collect(),
-    ))
+    Ok((head, entries.iter().map(|entry| entry.map(u64::from_le_bytes)).collect()))
 }
 
 pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
     let magic = bytes.first_chunk::<8>().ok_or_else(|| {
-        Error::format(format!(
-            "it has {} bytes, too few for a recording",
-            bytes.len()
-        ))
+        Error::format(format!("it has {} bytes, too few for a recording", bytes.len()))
     })?;
     if magic[..7] != MAGIC[..7] {
         return Err(Error::format(
@@ -201,24 +166,16 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
             magic[7], MAGIC[7]
         )));
     }
-    let mut reader = Reader {
-        rest: &bytes[8..],
-        at: 8,
-    };
+    let mut reader = Reader { rest: &bytes[8..], at: 8 };
     let (mut info, mut names, mut done) = (None, None, None);
     let (mut buffers, mut calls, mut threads) = (Vec::new(), Vec::new(), Vec::new());
     while done.is_none() {
         let tag = reader.take(4, "a frame's tag")?;
         let length = usize::try_from(reader.u64("a frame's length")?).unwrap_or(usize::MAX);
-        let content = reader.take(
-            length,
-            &format!("the frame {:?}", String::from_utf8_lossy(tag)),
-        )?;
+        let content =
+            reader.take(length, &format!("the frame {:?}", String::from_utf8_lossy(tag)))?;
         if tag == INFO {
-            info = Some(parse::<RecordingInfo>(
-                content,
-                "the machine's description",
-            )?);
+            info = Some(parse::<RecordingInfo>(content, "the machine's description")?);
         } else if tag == NAMES {
             names = Some(parse::<Names>(content, "the table of kernel names")?);
         } else if tag == RECORDS {
@@ -244,21 +201,13 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
     let info = info.ok_or_else(|| missing("description of the machine"))?;
     let names = names.ok_or_else(|| missing("table of kernel names"))?;
     let done = done.ok_or_else(|| missing("closing frame"))?;
-    let strides = names
-        .strides
-        .into_iter()
-        .map(|(kind, stride)| (ActivityKind(kind), stride));
-    let keys = names
-        .names
-        .into_iter()
-        .map(|(key, name)| (NameKey(key), name));
+    let reading = |(at_ns, offset_ns)| Reading { at_ns, offset_ns };
+    let strides = names.strides.into_iter().map(|(kind, stride)| (ActivityKind(kind), stride));
+    let keys = names.names.into_iter().map(|(key, name)| (NameKey(key), name));
     Ok(Recording {
         info,
         window_ns: done.window_ns,
-        clock: match done.clock_offset_ns {
-            Some((at_start, at_stop)) => Clock::Offset { at_start, at_stop },
-            None => Clock::Monotonic,
-        },
+        clock: Clock { start: reading(done.clock_ns[0]), stop: reading(done.clock_ns[1]) },
         epoch: done.epoch,
         records: RecordBytes::from_parts(buffers, strides, keys),
         calls,

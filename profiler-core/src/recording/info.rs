@@ -42,9 +42,7 @@ pub struct DeviceInfo {
 
 impl RecordingInfo {
     pub(crate) fn now(library: &cupti::Library) -> Self {
-        let since_epoch = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let device = |device: &cupti::Device| DeviceInfo {
             id: device.id,
             name: device.name.clone(),
@@ -68,11 +66,7 @@ impl RecordingInfo {
         // A damaged file may hold any number; humantime knows the years up to 9999.
         let seconds = self.recorded_at_s.min(253_402_300_799);
         let at = UNIX_EPOCH + Duration::from_secs(seconds);
-        humantime::format_rfc3339_seconds(at)
-            .to_string()
-            .chars()
-            .take(10)
-            .collect()
+        humantime::format_rfc3339_seconds(at).to_string().chars().take(10).collect()
     }
 }
 
@@ -85,11 +79,7 @@ fn driver_release() -> Option<String> {
                 .split('.')
                 .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
     };
-    text.lines()
-        .next()?
-        .split_whitespace()
-        .find(is_version)
-        .map(str::to_owned)
+    text.lines().next()?.split_whitespace().find(is_version).map(str::to_owned)
 }
 
 impl fmt::Display for RecordingInfo {
@@ -102,25 +92,16 @@ impl fmt::Display for RecordingInfo {
             }
             [first, rest @ ..] => {
                 write!(f, "{}", first.name)?;
-                rest.iter()
-                    .try_for_each(|device| write!(f, " + {}", device.name))?;
+                rest.iter().try_for_each(|device| write!(f, " + {}", device.name))?;
             }
         }
         let cuda = self.cuda_driver_version;
         match &self.driver_release {
-            Some(release) => write!(
-                f,
-                ", driver {release} (CUDA {}.{})",
-                cuda / 1000,
-                cuda / 10 % 100
-            )?,
+            Some(release) => {
+                write!(f, ", driver {release} (CUDA {}.{})", cuda / 1000, cuda / 10 % 100)?
+            }
             None => write!(f, ", driver of CUDA {}.{}", cuda / 1000, cuda / 10 % 100)?,
         }
-        write!(
-            f,
-            ", CUPTI {}, recorded {}",
-            cupti::Version(self.cupti_version),
-            self.date()
-        )
+        write!(f, ", CUPTI {}, recorded {}", cupti::Version(self.cupti_version), self.date())
     }
 }

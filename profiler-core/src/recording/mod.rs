@@ -58,11 +58,7 @@ impl Recording {
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         fs::write(path, self.to_bytes()).map_err(|source| {
-            Error::new(Kind::Io {
-                what: "write",
-                path: path.to_owned(),
-                source: Arc::new(source),
-            })
+            Error::new(Kind::Io { what: "write", path: path.to_owned(), source: Arc::new(source) })
         })
     }
 
@@ -73,11 +69,7 @@ impl Recording {
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let bytes = fs::read(path).map_err(|source| {
-            Error::new(Kind::Io {
-                what: "read",
-                path: path.to_owned(),
-                source: Arc::new(source),
-            })
+            Error::new(Kind::Io { what: "read", path: path.to_owned(), source: Arc::new(source) })
         })?;
         Self::from_bytes(&bytes)
     }

@@ -113,9 +113,7 @@ static EPOCH: AtomicU32 = AtomicU32::new(0);
 static THREADS: Mutex<Vec<Arc<Shared>>> = Mutex::new(Vec::new());
 
 /// The process's one observer of ranges.
-pub(crate) static RECORDER: Recorder = Recorder {
-    lost: AtomicU64::new(0),
-};
+pub(crate) static RECORDER: Recorder = Recorder { lost: AtomicU64::new(0) };
 
 #[derive(Debug)]
 pub(crate) struct Recorder {
@@ -139,9 +137,7 @@ pub(crate) fn end() -> RecordedRanges {
     let shared = std::mem::take(&mut *THREADS.lock());
     let threads = shared.into_iter().map(|thread| {
         let mut entries = Vec::with_capacity(thread.log.len() as usize);
-        thread
-            .log
-            .for_each(END, |_, words| entries.push(RangeEntry::from_words(words)));
+        thread.log.for_each(END, |_, words| entries.push(RangeEntry::from_words(words)));
         ThreadRanges {
             thread_id: thread.thread_id,
             thread_name: thread.thread_name.clone(),
@@ -149,10 +145,7 @@ pub(crate) fn end() -> RecordedRanges {
             entries,
         }
     });
-    RecordedRanges {
-        threads: threads.collect(),
-        lost: RECORDER.lost.load(Ordering::Relaxed),
-    }
+    RecordedRanges { threads: threads.collect(), lost: RECORDER.lost.load(Ordering::Relaxed) }
 }
 
 /// The present thread's part of a recording.
@@ -214,10 +207,7 @@ impl Thread {
 
     fn start(&mut self, name: &str) -> Option<RangeWord> {
         let name = self.name(name);
-        let parent = self
-            .open
-            .last()
-            .map_or(0, |parent| parent.place().1 as u64 + 1);
+        let parent = self.open.last().map_or(0, |parent| parent.place().1 as u64 + 1);
         let slot = self.writer.push([parent, name, now_ns(), 0]);
         let word = RangeWord::new(self.epoch, self.number, slot)?;
         self.open.push(word);
@@ -265,9 +255,7 @@ impl Observer for Recorder {
         let word = RangeWord(token.get());
         let _ = THREAD.try_with(|thread| {
             if let Ok(mut thread) = thread.try_borrow_mut()
-                && let Some(thread) = thread
-                    .as_mut()
-                    .filter(|thread| thread.epoch == word.epoch())
+                && let Some(thread) = thread.as_mut().filter(|thread| thread.epoch == word.epoch())
             {
                 thread.end(word);
             }
@@ -282,10 +270,7 @@ mod tests {
     #[test]
     fn a_word_holds_its_place() {
         let word = RangeWord::new(4095, (1 << 22) - 1, (1 << 30) - 1).unwrap();
-        assert_eq!(
-            (word.epoch(), word.place()),
-            (4095, ((1 << 22) - 1, (1 << 30) - 1))
-        );
+        assert_eq!((word.epoch(), word.place()), (4095, ((1 << 22) - 1, (1 << 30) - 1)));
         let word = RangeWord::new(1, 0, 0).unwrap();
         assert_ne!(word.0, 0);
         assert_eq!((word.epoch(), word.place()), (1, (0, 0)));
@@ -295,18 +280,8 @@ mod tests {
     #[test]
     fn an_entry_survives_its_words() {
         for entry in [
-            RangeEntry {
-                parent: None,
-                name: 3,
-                start_ns: 5,
-                end_ns: Some(9),
-            },
-            RangeEntry {
-                parent: Some(0),
-                name: 0,
-                start_ns: 1,
-                end_ns: None,
-            },
+            RangeEntry { parent: None, name: 3, start_ns: 5, end_ns: Some(9) },
+            RangeEntry { parent: Some(0), name: 0, start_ns: 1, end_ns: None },
         ] {
             assert_eq!(RangeEntry::from_words(entry.to_words()), entry);
         }

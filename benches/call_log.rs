@@ -1,0 +1,114 @@
+//! What do our two driver callbacks cost, one at the start and one at the end of a call?
+//!
+//! The stand-in for CUPTI makes the call, which costs more than our part of it. So the same call is also made while no
+//! collector runs, and as a call that is not on our list while one runs: the stand-in then does all it does otherwise (its
+//! locks, its look at which callbacks are on) but does not call us. `pair` is the difference to the latter, taken within
+//! each sample. It is what our code adds, without CUPTI's own way into a callback.
+#![allow(clippy::expect_used, reason = "a benchmark that cannot be set up must fail")]
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use cupti::fake::Fake;
+use cupti::sys::generated::DRIVER_CALLS;
+use cupti::{Collector, Config, Library};
+use gpu_profiler_benches::{fresh_memory, is_measuring};
+
+/// Calls in one collection: 4 MiB of log.
+const PER_COLLECTION: u64 = 100_000;
+/// Calls timed in a row before the other sort has its turn.
+const BLOCK: u64 = 1_000;
+
+fn call_log(c: &mut Criterion) {
+    fresh_memory();
+    // The newest version, so that every call on the list exists.
+    let fake = Fake::builder().version(130_500).build();
+    let library = fake.library().expect("the stand-in opens");
+    // The stand-in looks a call up by its name in the list: the last one takes it as long as one that differs from that
+    // in its last letter alone, and is not there.
+    let last = DRIVER_CALLS[DRIVER_CALLS.len() - 1].name;
+    let unrecorded = format!("{}?", &last[..last.len() - 1]);
+
+    let mut group = c.benchmark_group("call_log");
+    group.bench_function("stand-in, no collector", |b| {
+        b.iter(|| fake.call_only(black_box("cuMemAlloc_v2"), 0));
+    });
+    group.bench_function("stand-in and both callbacks", |b| {
+        b.iter_custom(|iterations| {
+            in_collections(&library, iterations, |count| {
+                (time(&fake, "cuMemAlloc_v2", count), count)
+            })
+        });
+    });
+    group.bench_function("stand-in, a call that is not recorded", |b| {
+        b.iter_custom(|iterations| {
+            in_collections(&library, iterations, |count| (time(&fake, &unrecorded, count), 0))
+        });
+    });
+    group.bench_function("pair (both callbacks less the stand-in)", |b| {
+        b.iter_custom(|iterations| {
+            let difference = in_collections(&library, iterations, |count| {
+                let mut with = Duration::ZERO;
+                let mut without = Duration::ZERO;
+                let mut left = count;
+                while left > 0 {
+                    let block = left.min(BLOCK);
+                    left -= block;
+                    without += time(&fake, &unrecorded, block);
+                    with += time(&fake, last, block);
+                }
+                (with.saturating_sub(without), count)
+            });
+            // A sample of a few calls may come out at nothing, which criterion could not divide by.
+            difference.max(Duration::from_nanos(1))
+        });
+    });
+    group.finish();
+}
+
+fn time(fake: &Fake, function: &str, count: u64) -> Duration {
+    let start = Instant::now();
+    for _ in 0..count {
+        black_box(fake.call_only(black_box(function), 0));
+    }
+    start.elapsed()
+}
+
+/// Makes `iterations` calls in as many collections as it takes, so that no log grows without end. Starting and stopping
+/// a collection is not counted. `run` gives its time, and how many calls should be in the log.
+fn in_collections(
+    library: &Library,
+    iterations: u64,
+    mut run: impl FnMut(u64) -> (Duration, u64),
+) -> Duration {
+    let mut left = iterations;
+    let mut total = Duration::ZERO;
+    while left > 0 {
+        let count = left.min(PER_COLLECTION);
+        left -= count;
+        let collector = Collector::start(library, &Config::new()).expect("no other one runs");
+        let (time, recorded) = run(count);
+        total += time;
+        let collected = collector.stop().expect("the collector runs");
+        let calls: usize = collected.calls.iter().map(|log| log.calls.len()).sum();
+        assert_eq!(calls as u64, recorded, "every call is in the log");
+    }
+    total
+}
+
+fn config() -> Criterion {
+    let c = Criterion::default();
+    if is_measuring() {
+        c.measurement_time(Duration::from_secs(3)).warm_up_time(Duration::from_secs(1))
+    } else {
+        c
+    }
+}
+
+criterion_group! {
+    name = benches;
+    config = config();
+    targets = call_log
+}
+criterion_main!(benches);

@@ -1,0 +1,111 @@
+//! How fast is a recording read: records decoded from CUPTI's bytes, and a whole recording joined to a profile?
+#![allow(clippy::expect_used, reason = "a benchmark that cannot be set up must fail")]
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use cupti::fake::{Fake, Work};
+use cupti::{Collector, Config, RecordBytes};
+use gpu_profiler_benches::is_measuring;
+use profiler_core::{Profile, Profiler, Recording};
+
+fn decode(c: &mut Criterion) {
+    let count: u64 = if is_measuring() { 1_000_000 } else { 10_000 };
+    let records = records(count);
+    assert_eq!(records.iter().count() as u64, count);
+
+    let mut group = c.benchmark_group("decode");
+    group.throughput(Throughput::Elements(count));
+    group.bench_function("half kernels, half copies", |b| {
+        b.iter(|| {
+            for record in &records {
+                black_box(&record);
+            }
+        });
+    });
+    group.finish();
+}
+
+/// Kernels and copies by turns, as CUPTI 13.0 lays them out: 10,000 that the stand-in wrote, over and over, each time in
+/// memory of its own.
+fn records(count: u64) -> RecordBytes {
+    const WRITTEN: u64 = 10_000;
+    let fake = Fake::new();
+    let library = fake.library().expect("the stand-in opens");
+    let collector = Collector::start(&library, &Config::new()).expect("no other one runs");
+    for _ in 0..WRITTEN / 2 {
+        fake.unseen(&Work::kernel(c"_Z4axpyfPKfPf"));
+        fake.unseen(&Work::host_to_device(4096));
+    }
+    let written = collector.stop().expect("the collector runs").records;
+    let names = written.names().map(|(key, name)| (key, name.to_owned()));
+    let buffers = (0..count / WRITTEN).flat_map(|_| written.buffers().iter().cloned());
+    RecordBytes::from_parts(buffers.collect(), written.strides(), names)
+}
+
+fn join(c: &mut Criterion) {
+    let launches: u64 = if is_measuring() { 200_000 } else { 2_000 };
+    let recording = recording(launches);
+    let profile = Profile::from_recording(recording.clone());
+    profile.health().assert_complete();
+    assert_eq!(profile.kernels().count() as u64, launches);
+    drop(profile);
+
+    let mut group = c.benchmark_group("join");
+    group.sample_size(20);
+    group.throughput(Throughput::Elements(launches));
+    group.bench_function("launches in ranges", |b| {
+        b.iter_batched(|| recording.clone(), Profile::from_recording, BatchSize::PerIteration);
+    });
+    group.finish();
+}
+
+/// Launches of eight kernels on two streams, 50 in each `batch`, half of these in its `forward` and half in its
+/// `backward`, with a wait at its end.
+fn recording(launches: u64) -> Recording {
+    const NAMES: [&std::ffi::CStr; 8] = [
+        c"gemm_nt",
+        c"bias_relu",
+        c"gemm_nn",
+        c"bias_add",
+        c"mse_grad",
+        c"gemm_tn",
+        c"col_sum",
+        c"sgd_update",
+    ];
+    let fake = Fake::new();
+    let profiler = Profiler::builder()
+        .library(fake.library().expect("the stand-in opens"))
+        .build()
+        .expect("the stand-in serves");
+    profiler.start().expect("no other session runs");
+    for _ in 0..launches / 50 {
+        let _batch = nvtx::range("batch");
+        for part in ["forward", "backward"] {
+            let _part = nvtx::range(part);
+            for i in 0..25 {
+                let kernel = Work::kernel(NAMES[i % NAMES.len()]);
+                fake.launch(kernel.on_stream(7 + (i % 2) as u32));
+            }
+        }
+        fake.launch(Work::synchronize());
+    }
+    profiler.stop_recording().expect("the session runs")
+}
+
+fn config() -> Criterion {
+    let c = Criterion::default();
+    if is_measuring() {
+        c.measurement_time(Duration::from_secs(5)).warm_up_time(Duration::from_secs(1))
+    } else {
+        c
+    }
+}
+
+criterion_group! {
+    name = benches;
+    config = config();
+    targets = decode, join
+}
+criterion_main!(benches);

@@ -1,0 +1,738 @@
+//! What does an empty kernel launch cost on a GPU, in total, under each way to record it?
+//!
+//! ```text
+//! launch_cost --bench [--rounds 9] [--launches 200000] [--modes none,raw,ours,ours-range,nsys]
+//! ```
+//!
+//! | mode | what records |
+//! | --- | --- |
+//! | `none` | nothing |
+//! | `raw` | CUPTI from C++ with the same activity kinds and callback ids, and an empty callback: `raw_cupti.cpp` |
+//! | `ours` | `cupti::Collector` |
+//! | `ours-range` | `profiler_core::Profiler`, with a range around each launch |
+//! | `nsys` | `nsys profile -t cuda,nvtx` around `none`; the environment's `NSYS` names nsys |
+//! | `nsys-range` | the same with a range around each launch; only on request |
+//!
+//! Each measurement is a process of its own, this program started again with `--mode`. The rounds go through all modes,
+//! each starting with another one, and what is compared is compared within a round. All modes run the same machine code
+//! around the launch. `raw` is a shared library that `RAW_CUPTI` names; where it names none, `raw_cupti.cpp` is compiled
+//! if there are a compiler and a CUDA toolkit. With `OUT` set, each measurement is also a line in `$OUT/launch_cost.jsonl`.
+//!
+//! It fails if a kernel record was lost in any of our modes or in `raw`.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program that prints what it measured"
+)]
+
+use std::env;
+use std::error::Error;
+use std::ffi::{CString, c_void};
+use std::fs::{self, File};
+use std::hint::black_box;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::ptr::null_mut;
+use std::time::{Duration, Instant};
+
+use cudarc::driver::{CudaContext, DriverError, result, sys};
+use cupti::sys::generated::DRIVER_CALLS;
+use cupti::{Collector, Config, Library, Record};
+use gpu_profiler_benches::stats::{bootstrap_median, median};
+use profiler_core::{Profile, Profiler};
+use serde::{Deserialize, Serialize};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+const WARM_UP: u64 = 5_000;
+const LAUNCHES: u64 = 200_000;
+const ROUNDS: usize = 9;
+/// Launches between two waits for the stream.
+const SYNCHRONIZE_EVERY: u64 = 500;
+const RESAMPLES: usize = 10_000;
+const SEED: u64 = 20;
+
+const PTX: &str =
+    ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry empty()\n{\n    ret;\n}\n";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    None,
+    Raw,
+    Ours,
+    OursRange,
+    Nsys,
+    NsysRange,
+}
+
+const MODES: [(Mode, &str); 6] = [
+    (Mode::None, "none"),
+    (Mode::Raw, "raw"),
+    (Mode::Ours, "ours"),
+    (Mode::OursRange, "ours-range"),
+    (Mode::Nsys, "nsys"),
+    (Mode::NsysRange, "nsys-range"),
+];
+
+/// What is measured unless `--modes` says otherwise.
+const USUAL: [Mode; 5] = [Mode::None, Mode::Raw, Mode::Ours, Mode::OursRange, Mode::Nsys];
+
+const RATIOS: [(Mode, Mode); 7] = [
+    (Mode::Ours, Mode::Raw),
+    (Mode::OursRange, Mode::Raw),
+    (Mode::Nsys, Mode::Raw),
+    (Mode::Raw, Mode::None),
+    (Mode::Ours, Mode::Nsys),
+    (Mode::OursRange, Mode::Nsys),
+    (Mode::OursRange, Mode::NsysRange),
+];
+
+impl Mode {
+    fn parse(name: &str) -> Result<Self> {
+        MODES
+            .iter()
+            .find(|(_, known)| *known == name)
+            .map(|(mode, _)| *mode)
+            .ok_or_else(|| format!("no mode is called {name}").into())
+    }
+
+    fn name(self) -> &'static str {
+        MODES.iter().find(|(mode, _)| *mode == self).map_or("?", |(_, name)| name)
+    }
+
+    fn has_ranges(self) -> bool {
+        matches!(self, Self::OursRange | Self::NsysRange)
+    }
+
+    fn is_under_nsys(self) -> bool {
+        matches!(self, Self::Nsys | Self::NsysRange)
+    }
+}
+
+/// One measurement, as its process prints it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Sample {
+    mode: String,
+    #[serde(default)]
+    round: usize,
+    launches: u64,
+    ns_per_launch: f64,
+    /// From the end of the last launch to the records, all there.
+    stop_ms: Option<f64>,
+    /// From the records to a joined profile.
+    join_ms: Option<f64>,
+    records: Option<u64>,
+    kernels: Option<u64>,
+    dropped: Option<u64>,
+    bytes: Option<u64>,
+    /// Buffers that had to be allocated inside a launch.
+    pool_misses: Option<u64>,
+    /// CUPTI's API version.
+    cupti: Option<u32>,
+    /// What our own accounts say was lost.
+    losses: Option<String>,
+}
+
+#[derive(Debug)]
+struct Options {
+    measure: bool,
+    /// Set in a process that measures one mode.
+    mode: Option<Mode>,
+    modes: Vec<Mode>,
+    rounds: usize,
+    launches: u64,
+}
+
+impl Options {
+    fn parse(args: impl IntoIterator<Item = String>) -> Result<Self> {
+        let mut options = Self {
+            measure: false,
+            mode: None,
+            modes: USUAL.to_vec(),
+            rounds: ROUNDS,
+            launches: LAUNCHES,
+        };
+        let mut args = args.into_iter();
+        while let Some(arg) = args.next() {
+            let mut value = || args.next().ok_or(format!("{arg} needs a value"));
+            match arg.as_str() {
+                "--bench" => {}
+                "--mode" => options.mode = Some(Mode::parse(&value()?)?),
+                "--modes" => {
+                    options.modes = value()?.split(',').map(Mode::parse).collect::<Result<_>>()?;
+                }
+                "--rounds" => options.rounds = value()?.parse::<usize>()?.max(1),
+                "--launches" => options.launches = value()?.parse::<u64>()?.max(1),
+                // What `cargo bench` hands to all benchmarks: a filter, or criterion's own flags.
+                other => {
+                    eprintln!("launch_cost: does not know {other}");
+                    continue;
+                }
+            }
+            options.measure = true;
+        }
+        Ok(options)
+    }
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("launch_cost: ERROR: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<ExitCode> {
+    let options = Options::parse(env::args().skip(1))?;
+    if !options.measure {
+        eprintln!("launch_cost: not measured without --bench");
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(why) = unavailable() {
+        eprintln!("launch_cost: skipped: {why}");
+        // A process that was started to measure must not look as if it had.
+        let code = if options.mode.is_some() { 1 } else { 0 };
+        return Ok(ExitCode::from(code));
+    }
+    match options.mode {
+        Some(mode) => {
+            let sample = measure(mode, options.launches)?;
+            println!("{}", serde_json::to_string(&sample)?);
+            Ok(ExitCode::SUCCESS)
+        }
+        None => compare(&options),
+    }
+}
+
+/// Why CUDA cannot be used here. Asked before anything else: cudarc panics where the driver's library is missing.
+fn unavailable() -> Option<String> {
+    // SAFETY: opens and closes the library, whose initialisers are meant to run in any program.
+    if !unsafe { sys::is_culib_present() } {
+        return Some("the CUDA driver (libcuda) was not found".into());
+    }
+    match CudaContext::device_count() {
+        Ok(0) => Some("the CUDA driver sees no GPU".into()),
+        Ok(_) => None,
+        Err(error) => Some(format!("the CUDA driver does not start: {:?}", error.0)),
+    }
+}
+
+// ---- One measurement, in a process of its own
+
+/// An empty kernel and a stream on GPU 0, for as long as the process lives.
+#[derive(Debug)]
+struct Gpu {
+    kernel: sys::CUfunction,
+    stream: sys::CUstream,
+}
+
+impl Gpu {
+    fn new() -> Result<Self> {
+        result::init()?;
+        let device = result::device::get(0)?;
+        // SAFETY: the device is the one just given.
+        let context = unsafe { result::primary_ctx::retain(device) }?;
+        // SAFETY: the context is the one just retained, and it is never released.
+        unsafe { result::ctx::set_current(context) }?;
+        let ptx = CString::new(PTX)?;
+        // SAFETY: the image is PTX that ends with a NUL, and lives through the call.
+        let module = unsafe { result::module::load_data(ptx.as_ptr().cast()) }?;
+        // SAFETY: the module is loaded and is never unloaded.
+        let kernel = unsafe { result::module::get_function(module, CString::new("empty")?) }?;
+        let stream = result::stream::create(result::stream::StreamKind::NonBlocking)?;
+        Ok(Self { kernel, stream })
+    }
+
+    #[inline]
+    fn launch(&self) -> std::result::Result<(), DriverError> {
+        let none: *mut *mut c_void = null_mut();
+        // SAFETY: kernel and stream live as long as the process, in its one context; the kernel takes no parameter.
+        let code = unsafe {
+            sys::cuLaunchKernel(self.kernel, 1, 1, 1, 1, 1, 1, 0, self.stream, none, none)
+        };
+        code.result()
+    }
+
+    #[inline]
+    fn synchronize(&self) -> std::result::Result<(), DriverError> {
+        // SAFETY: the stream lives as long as the process.
+        unsafe { result::stream::synchronize(self.stream) }
+    }
+
+    /// The loop that is measured: the same instructions in every mode. Returns with the GPU idle.
+    #[inline(never)]
+    fn launch_all(
+        &self,
+        launches: u64,
+        ranges: bool,
+    ) -> std::result::Result<Duration, DriverError> {
+        let start = Instant::now();
+        for i in 1..=launches {
+            // Opaque, or the compiler would make two loops of this one.
+            let range = black_box(ranges).then(|| nvtx::range("launch"));
+            self.launch()?;
+            drop(range);
+            if i % SYNCHRONIZE_EVERY == 0 {
+                self.synchronize()?;
+            }
+        }
+        self.synchronize()?;
+        Ok(start.elapsed())
+    }
+}
+
+fn measure(mode: Mode, launches: u64) -> Result<Sample> {
+    let gpu = Gpu::new()?;
+    gpu.launch_all(WARM_UP, false)?;
+    let collection = Collection::start(mode)?;
+    let time = gpu.launch_all(launches, mode.has_ranges())?;
+    let mut sample = Sample {
+        mode: mode.name().into(),
+        round: 0,
+        launches,
+        ns_per_launch: time.as_nanos() as f64 / launches as f64,
+        stop_ms: None,
+        join_ms: None,
+        records: None,
+        kernels: None,
+        dropped: None,
+        bytes: None,
+        pool_misses: None,
+        cupti: None,
+        losses: None,
+    };
+    collection.stop(&mut sample)?;
+    Ok(sample)
+}
+
+/// What records, if anything.
+enum Collection {
+    Nothing,
+    Raw(Raw),
+    Ours(Box<Collector>),
+    OursRange(Box<Profiler>),
+}
+
+impl Collection {
+    fn start(mode: Mode) -> Result<Self> {
+        Ok(match mode {
+            // Under nsys the process itself records nothing.
+            Mode::None | Mode::Nsys | Mode::NsysRange => Self::Nothing,
+            Mode::Raw => Self::Raw(Raw::start()?),
+            Mode::Ours => {
+                let collector = Collector::start(&Library::open()?, &Config::new())?;
+                Self::Ours(Box::new(collector))
+            }
+            Mode::OursRange => {
+                let profiler = Profiler::builder().build()?;
+                profiler.start()?;
+                Self::OursRange(Box::new(profiler))
+            }
+        })
+    }
+
+    fn stop(self, sample: &mut Sample) -> Result<()> {
+        let start = Instant::now();
+        match self {
+            Self::Nothing => {}
+            Self::Raw(raw) => {
+                let [records, kernels, dropped, bytes] = raw.stop()?;
+                sample.stop_ms = Some(milliseconds(start));
+                sample.records = Some(records);
+                sample.kernels = Some(kernels);
+                sample.dropped = Some(dropped);
+                sample.bytes = Some(bytes);
+                sample.cupti = Some(raw.version()?);
+            }
+            Self::Ours(collector) => {
+                let collected = collector.stop()?;
+                sample.stop_ms = Some(milliseconds(start));
+                let records = &collected.records;
+                let kernels = records.iter().filter(|r| matches!(r, Record::Kernel(_)));
+                sample.kernels = Some(kernels.count() as u64);
+                sample.records = Some(records.iter().count() as u64);
+                sample.bytes = Some(records.buffers().iter().map(|b| b.len() as u64).sum());
+                let losses = collected.losses;
+                sample.dropped = Some(losses.dropped_by_cupti + losses.over_memory_limit);
+                sample.pool_misses = Some(losses.pool_misses);
+                sample.cupti = Some(collected.version.0);
+                let lost = losses.irregular
+                    + losses.unreadable_bytes
+                    + losses.panics
+                    + losses.unfinished_buffers;
+                sample.losses = (lost != 0).then(|| format!("{losses:?}"));
+            }
+            Self::OursRange(profiler) => {
+                let recording = profiler.stop_recording()?;
+                sample.stop_ms = Some(milliseconds(start));
+                let start = Instant::now();
+                let profile = Profile::from_recording(recording);
+                sample.join_ms = Some(milliseconds(start));
+                let health = profile.health();
+                sample.records = Some(health.records);
+                sample.kernels = Some(health.kernels.records);
+                sample.dropped = Some(health.dropped_by_cupti + health.over_memory_limit);
+                sample.pool_misses = Some(health.pool_misses);
+                sample.cupti = Some(profile.recording_info().cupti_version);
+                sample.losses = (!health.is_complete()).then(|| health.to_string());
+                let in_ranges = profile.range("launch").map_or(0, |range| range.kernels());
+                if in_ranges != health.kernels.records {
+                    sample.losses = Some(format!("only {in_ranges} kernels found their range"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn milliseconds(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
+}
+
+/// The library made of `raw_cupti.cpp`, collecting.
+struct Raw(libloading::Library);
+
+impl Raw {
+    fn start() -> Result<Self> {
+        let path = env::var_os("RAW_CUPTI").ok_or("RAW_CUPTI names no library")?;
+        // SAFETY: the user named this library; it and libcupti have ordinary initialisers.
+        let raw = Self(unsafe { libloading::Library::new(path) }?);
+        type Start = unsafe extern "C" fn(*const u32, usize) -> i32;
+        // SAFETY: this is the function's type in `raw_cupti.cpp`.
+        let start = unsafe { raw.0.get::<Start>(b"raw_start\0") }?;
+        let ids: Vec<u32> = DRIVER_CALLS.iter().map(|call| call.id).collect();
+        // SAFETY: as many ids lie there as the length says; they are not kept.
+        match unsafe { start(ids.as_ptr(), ids.len()) } {
+            0 => Ok(raw),
+            code => Err(format!("raw_start gives CUPTI's error {code}").into()),
+        }
+    }
+
+    /// Records, kernels, dropped, bytes.
+    fn stop(&self) -> Result<[u64; 4]> {
+        type Stop = unsafe extern "C" fn(*mut u64) -> i32;
+        // SAFETY: this is the function's type in `raw_cupti.cpp`.
+        let stop = unsafe { self.0.get::<Stop>(b"raw_stop\0") }?;
+        let mut out = [0; 4];
+        // SAFETY: four words lie there, which is what it writes.
+        match unsafe { stop(out.as_mut_ptr()) } {
+            0 => Ok(out),
+            code => Err(format!("raw_stop gives CUPTI's error {code}").into()),
+        }
+    }
+
+    fn version(&self) -> Result<u32> {
+        type Version = unsafe extern "C" fn() -> u32;
+        // SAFETY: this is the function's type in `raw_cupti.cpp`.
+        let version = unsafe { self.0.get::<Version>(b"raw_version\0") }?;
+        // SAFETY: takes nothing, and asks CUPTI for a constant.
+        Ok(unsafe { version() })
+    }
+}
+
+// ---- All of them, compared
+
+/// A folder that is removed with all it holds.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self> {
+        let path = env::temp_dir().join(format!("launch_cost-{}", std::process::id()));
+        fs::create_dir_all(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What the processes need to run.
+struct Setup {
+    program: PathBuf,
+    scratch: Scratch,
+    raw: Option<PathBuf>,
+    nsys: Option<PathBuf>,
+}
+
+fn compare(options: &Options) -> Result<ExitCode> {
+    let mut setup =
+        Setup { program: env::current_exe()?, scratch: Scratch::new()?, raw: None, nsys: None };
+    let mut modes = options.modes.clone();
+    if modes.contains(&Mode::Raw) {
+        match raw_library(&setup.scratch.0) {
+            Ok(path) => setup.raw = Some(path),
+            Err(why) => {
+                eprintln!("launch_cost: raw is left out: {why}");
+                modes.retain(|mode| *mode != Mode::Raw);
+            }
+        }
+    }
+    if modes.iter().any(|mode| mode.is_under_nsys()) {
+        match nsys() {
+            Ok(path) => setup.nsys = Some(path),
+            Err(why) => {
+                eprintln!("launch_cost: nsys is left out: {why}");
+                modes.retain(|mode| !mode.is_under_nsys());
+            }
+        }
+    }
+    let mut lines = match env::var_os("OUT") {
+        Some(folder) => Some(File::create(Path::new(&folder).join("launch_cost.jsonl"))?),
+        None => None,
+    };
+
+    let mut samples: Vec<Sample> = Vec::new();
+    let mut failed = Vec::new();
+    let mut lost = false;
+    for round in 0..options.rounds {
+        for place in 0..modes.len() {
+            let mode = modes[(place + round) % modes.len()];
+            if failed.contains(&mode) {
+                continue;
+            }
+            match setup.measure(mode, options.launches) {
+                Ok(sample) => {
+                    let sample = Sample { mode: mode.name().into(), round, ..sample };
+                    if let Some(lines) = &mut lines {
+                        writeln!(lines, "{}", serde_json::to_string(&sample)?)?;
+                    }
+                    eprintln!(
+                        "launch_cost: round {}: {}: {:.0} ns",
+                        round + 1,
+                        mode.name(),
+                        sample.ns_per_launch
+                    );
+                    lost |= report_losses(mode, &sample);
+                    samples.push(sample);
+                }
+                Err(error) => {
+                    println!("ERROR: round {}: {}: {error}", round + 1, mode.name());
+                    failed.push(mode);
+                }
+            }
+        }
+    }
+    print_tables(options, &modes, &samples);
+    Ok(if lost || !failed.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Prints what was lost; true if something was.
+fn report_losses(mode: Mode, sample: &Sample) -> bool {
+    let mut lost = false;
+    let mut error = |what: String| {
+        println!("ERROR: round {}: {}: {what}", sample.round + 1, mode.name());
+        lost = true;
+    };
+    if let Some(kernels) = sample.kernels.filter(|kernels| *kernels != sample.launches) {
+        error(format!("{kernels} kernel records of {} launches", sample.launches));
+    }
+    if let Some(dropped) = sample.dropped.filter(|dropped| *dropped != 0) {
+        error(format!("{dropped} records dropped"));
+    }
+    if let Some(losses) = &sample.losses {
+        error(losses.clone());
+    }
+    lost
+}
+
+impl Setup {
+    fn measure(&self, mode: Mode, launches: u64) -> Result<Sample> {
+        let mut command = match &self.nsys {
+            Some(nsys) if mode.is_under_nsys() => {
+                let mut command = Command::new(nsys);
+                command.args(["profile", "-t", "cuda,nvtx", "-s", "none", "--cpuctxsw=none", "-o"]);
+                command.arg(self.scratch.0.join("report"));
+                command.args(["-f", "true"]);
+                command.arg(&self.program);
+                command
+            }
+            _ => Command::new(&self.program),
+        };
+        command.args(["--mode", mode.name()]);
+        command.args(["--launches", &launches.to_string()]);
+        if let Some(raw) = &self.raw {
+            command.env("RAW_CUPTI", raw);
+        }
+        // Files, as nsys may leave processes behind that would keep a pipe open.
+        let (out, err) = (self.scratch.0.join("stdout"), self.scratch.0.join("stderr"));
+        let status = command
+            .stdin(Stdio::null())
+            .stdout(File::create(&out)?)
+            .stderr(File::create(&err)?)
+            .status()?;
+        let read = |path| fs::read(path).map(|text| String::from_utf8_lossy(&text).into_owned());
+        let stdout = read(&out)?;
+        // nsys prints lines of its own around the one of ours.
+        let sample = stdout.lines().find_map(|line| serde_json::from_str::<Sample>(line).ok());
+        match sample {
+            Some(sample) if status.success() => Ok(sample),
+            _ => Err(format!("{status}: {stdout}{}", read(&err)?.trim_end()).into()),
+        }
+    }
+}
+
+fn print_tables(options: &Options, modes: &[Mode], samples: &[Sample]) {
+    let of = |mode: Mode| samples.iter().filter(move |s| s.mode == mode.name());
+    println!(
+        "\nOne launch of an empty kernel, in ns: {} rounds of {} launches, a wait every {SYNCHRONIZE_EVERY}",
+        options.rounds, options.launches
+    );
+    println!(
+        "{:<12}{:>9}{:>9}{:>9}{:>12}{:>14}",
+        "mode", "median", "min", "max", "stop (ms)", "bytes/launch"
+    );
+    for &mode in modes {
+        let times: Vec<f64> = of(mode).map(|s| s.ns_per_launch).collect();
+        if times.is_empty() {
+            continue;
+        }
+        let (min, max) =
+            times.iter().fold((f64::INFINITY, 0.0_f64), |(min, max), &t| (min.min(t), max.max(t)));
+        let stops: Vec<f64> = of(mode).filter_map(|s| s.stop_ms).collect();
+        let bytes: Vec<f64> =
+            of(mode).filter_map(|s| Some(s.bytes? as f64 / s.launches as f64)).collect();
+        let optional = |values: &[f64]| match values {
+            [] => String::new(),
+            values => format!("{:.1}", median(values)),
+        };
+        println!(
+            "{:<12}{:>9.0}{min:>9.0}{max:>9.0}{:>12}{:>14}",
+            mode.name(),
+            median(&times),
+            optional(&stops),
+            optional(&bytes)
+        );
+    }
+    println!("\nRatios within a round: median, with the 95 % interval of the median (bootstrap)");
+    for (over, under) in RATIOS {
+        let ratios: Vec<f64> = of(over)
+            .filter_map(|s| {
+                let other = of(under).find(|other| other.round == s.round)?;
+                Some(s.ns_per_launch / other.ns_per_launch)
+            })
+            .collect();
+        if ratios.is_empty() {
+            continue;
+        }
+        let (low, high) = bootstrap_median(&ratios, RESAMPLES, SEED);
+        let name = format!("{} / {}", over.name(), under.name());
+        println!(
+            "{name:<26}{:>7.3}  [{low:.3}, {high:.3}]  of {} rounds",
+            median(&ratios),
+            ratios.len()
+        );
+    }
+    let versions = |mode: Mode| of(mode).find_map(|s| s.cupti);
+    if let (Some(raw), Some(ours)) = (versions(Mode::Raw), versions(Mode::Ours))
+        && raw != ours
+    {
+        println!(
+            "NOTE: raw used CUPTI {raw} and ours {ours}: set CUPTI_LIBRARY_PATH to the file that raw is linked to"
+        );
+    }
+}
+
+/// nsys, if the environment names one that runs.
+fn nsys() -> Result<PathBuf> {
+    let path = PathBuf::from(env::var_os("NSYS").ok_or("NSYS names none")?);
+    let output = Command::new(&path)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("{}: {error}", path.display()))?;
+    if output.status.success() {
+        Ok(path)
+    } else {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        Err(format!("{}: {}", path.display(), stderr.trim_end()).into())
+    }
+}
+
+/// The library of mode `raw`: the one that RAW_CUPTI names, or one compiled now.
+fn raw_library(scratch: &Path) -> Result<PathBuf> {
+    if let Some(path) = env::var_os("RAW_CUPTI") {
+        // In full: a bare name would be looked for elsewhere.
+        return fs::canonicalize(&path)
+            .map_err(|error| format!("RAW_CUPTI: {}: {error}", path.display()).into());
+    }
+    let source = [
+        env::var_os("CARGO_MANIFEST_DIR").map(|folder| Path::new(&folder).join("raw_cupti.cpp")),
+        Some("benches/raw_cupti.cpp".into()),
+        Some("raw_cupti.cpp".into()),
+    ]
+    .into_iter()
+    .flatten()
+    .find(|path| path.exists())
+    .ok_or("raw_cupti.cpp was not found, and RAW_CUPTI names no library")?;
+
+    let toolkits = [env::var_os("CUDA_HOME"), env::var_os("CUDA_PATH")];
+    let toolkits: Vec<PathBuf> = toolkits
+        .into_iter()
+        .flatten()
+        .map(PathBuf::from)
+        .chain(["/usr/local/cuda".into()])
+        .collect();
+    let folders = |parts: &[&str]| -> Vec<PathBuf> {
+        toolkits
+            .iter()
+            .flat_map(|toolkit| parts.iter().map(move |part| toolkit.join(part)))
+            .filter(|folder| folder.is_dir())
+            .collect()
+    };
+    let includes = folders(&["include", "extras/CUPTI/include"]);
+    if !includes.iter().any(|f| f.join("cupti.h").exists()) {
+        return Err("cupti.h was not found, and RAW_CUPTI names no library".into());
+    }
+    let mut libraries = Vec::new();
+    libraries.extend(env::var_os("CUPTI_LIBRARY_PATH").map(PathBuf::from));
+    for folder in folders(&["extras/CUPTI/lib64", "lib64", "lib"]) {
+        for name in ["libcupti.so", "libcupti.so.13", "libcupti.so.12"] {
+            libraries.push(folder.join(name));
+        }
+    }
+    let library = libraries
+        .into_iter()
+        .find(|path| path.is_file())
+        .ok_or("libcupti.so was not found, and RAW_CUPTI names no library")?;
+    let library = std::path::absolute(library)?;
+    let folder = library.parent().unwrap_or(Path::new("/"));
+
+    let made = scratch.join("libraw_cupti.so");
+    let mut tried = String::new();
+    let nvcc = folders(&["bin"]).into_iter().map(|bin| bin.join("nvcc"));
+    let compilers = ["g++".into(), "c++".into(), "nvcc".into()];
+    for compiler in compilers.into_iter().chain(nvcc) {
+        let is_nvcc = compiler.ends_with("nvcc");
+        let mut command = Command::new(&compiler);
+        command.args(["-O2", "-std=c++17", "-shared"]);
+        // nvcc hands these on to the compiler and the linker only if told to.
+        if is_nvcc {
+            command.args(["-Xcompiler", "-fPIC,-pthread"]);
+            command.arg("-Xlinker").arg("-rpath");
+            command.arg("-Xlinker").arg(folder);
+        } else {
+            command.args(["-fPIC", "-pthread"]);
+            command.arg(format!("-Wl,-rpath,{}", folder.display()));
+        }
+        for include in &includes {
+            command.arg("-I").arg(include);
+        }
+        command.arg(&source).arg(&library).arg("-o").arg(&made);
+        match command.stdin(Stdio::null()).output() {
+            Ok(output) if output.status.success() => return Ok(made),
+            Ok(output) => {
+                let stderr = String::from_utf8_lossy(&output.stderr);
+                tried += &format!("\n{}: {}", compiler.display(), stderr.trim_end());
+            }
+            Err(error) => tried += &format!("\n{}: {error}", compiler.display()),
+        }
+    }
+    Err(format!("{} was not compiled: {tried}", source.display()).into())
+}

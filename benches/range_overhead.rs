@@ -1,0 +1,113 @@
+//! What does a range cost, from `nvtx::range` to the drop of its guard?
+//!
+//! Idle (no tool, no profiler), and with a `Profiler` session running over the stand-in for CUPTI, which plays no part in
+//! ranges: the observer and the range log are the real ones.
+#![allow(clippy::expect_used, reason = "a benchmark that cannot be set up must fail")]
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use cupti::fake::Fake;
+use gpu_profiler_benches::{fresh_memory, is_measuring};
+use profiler_core::Profiler;
+
+/// Ranges in one session: 3 MiB of log, and names to match where each has its own.
+const PER_SESSION: u64 = 100_000;
+
+fn idle(c: &mut Criterion) {
+    let mut group = c.benchmark_group("range");
+    group.bench_function("idle", |b| b.iter(|| nvtx::range(black_box("step"))));
+    group.finish();
+}
+
+fn recorded(c: &mut Criterion) {
+    fresh_memory();
+    let fake = Fake::new();
+    let library = fake.library().expect("the stand-in opens");
+    let profiler = Profiler::builder().library(library).build().expect("the stand-in serves");
+
+    let mut group = c.benchmark_group("range");
+    group.bench_function("recorded, literal name", |b| {
+        b.iter_custom(|iterations| {
+            in_sessions(&profiler, iterations, |count| {
+                let start = Instant::now();
+                for _ in 0..count {
+                    drop(nvtx::range(black_box("step")));
+                }
+                start.elapsed()
+            })
+        });
+    });
+    group.bench_function("recorded, literal name, third of three levels", |b| {
+        b.iter_custom(|iterations| {
+            in_sessions(&profiler, iterations, |count| {
+                let _outer = nvtx::range("epoch");
+                let _inner = nvtx::range("batch");
+                let start = Instant::now();
+                for _ in 0..count {
+                    drop(nvtx::range(black_box("step")));
+                }
+                start.elapsed()
+            })
+        });
+    });
+    // Every name is new to the session, which is the worst case: each goes into the thread's table of names.
+    group.bench_function("recorded, computed name, new each time", |b| {
+        b.iter_custom(|iterations| {
+            in_sessions(&profiler, iterations, |count| {
+                let names: Vec<String> = (0..count).map(|i| format!("batch {i}")).collect();
+                let start = Instant::now();
+                for name in &names {
+                    drop(nvtx::range(black_box(name)));
+                }
+                start.elapsed()
+            })
+        });
+    });
+    let mut i = 0u64;
+    group.bench_function("format!(\"batch {i}\") alone", |b| {
+        b.iter(|| {
+            i = (i + 1) % PER_SESSION;
+            format!("batch {i}")
+        });
+    });
+    group.finish();
+}
+
+/// Runs `iterations` ranges in as many sessions as it takes, so that no log grows without end.
+fn in_sessions(
+    profiler: &Profiler,
+    iterations: u64,
+    mut run: impl FnMut(u64) -> Duration,
+) -> Duration {
+    let mut left = iterations;
+    let mut total = Duration::ZERO;
+    while left > 0 {
+        let count = left.min(PER_SESSION);
+        left -= count;
+        profiler.start().expect("no other session runs");
+        // Makes the thread's log and puts the usual name in its table.
+        drop(nvtx::range("step"));
+        total += run(count);
+        let recording = profiler.stop_recording().expect("the session runs");
+        drop(recording);
+    }
+    total
+}
+
+fn config() -> Criterion {
+    let c = Criterion::default();
+    if is_measuring() {
+        c.measurement_time(Duration::from_secs(3)).warm_up_time(Duration::from_secs(1))
+    } else {
+        c
+    }
+}
+
+criterion_group! {
+    name = benches;
+    config = config();
+    targets = idle, recorded
+}
+criterion_main!(benches);

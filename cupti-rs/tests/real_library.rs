@@ -1,0 +1,309 @@
+//! NVIDIA's own libcupti as a referee: does it step over the records as we lay them out, and refuse where we expect it?
+//!
+//! `CUPTI_REFEREES` names libcupti files, separated by colons. No GPU is needed. Each check runs in a process of its
+//! own, so that a library that crashes fails its trial and no other.
+#![allow(clippy::print_stderr, reason = "a test without the standard harness")]
+
+use std::collections::BTreeMap;
+use std::env;
+use std::error::Error;
+use std::ffi::c_void;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use cupti::fake::{Fake, Work};
+use cupti::sys::abi::{CallbackFunc, CuptiResult, SubscriberHandle};
+use cupti::sys::generated::{kernel, memcpy, memcpy2, memset, overhead, synchronization};
+use cupti::{ActivityKind, Collector, Config, Version};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// Tells this program, started by itself, which check to run and on which library.
+const CHECK: &str = "CUPTI_REFEREE_CHECK";
+const FILE: &str = "CUPTI_REFEREE_FILE";
+
+type Check = fn(&Path) -> Result<(), Failed>;
+
+/// Each check, and whether it can only be made where there is no driver.
+const CHECKS: [(&str, Check, bool); 4] = [
+    ("its_version_is_that_of_its_release", version, false),
+    ("its_iterator_steps_by_our_strides", records, false),
+    ("subscribing_without_a_driver_is_an_error", subscription, true),
+    ("opening_without_a_driver_is_unavailable", unavailable, true),
+];
+
+/// Bytes from one record to the next, with the first release that uses them.
+type Strides = &'static [((u32, u32), usize)];
+
+/// Every kind that is collected.
+const KINDS: [(u32, Strides); 6] = [
+    (kernel::KIND, &kernel::STRIDES),
+    (memcpy::KIND, &memcpy::STRIDES),
+    (memcpy2::KIND, &memcpy2::STRIDES),
+    (memset::KIND, &memset::STRIDES),
+    (overhead::KIND, &overhead::STRIDES),
+    (synchronization::KIND, &synchronization::STRIDES),
+];
+
+fn main() -> ExitCode {
+    if let (Ok(check), Some(file)) = (env::var(CHECK), env::var_os(FILE)) {
+        return run_check(&check, Path::new(&file));
+    }
+    let files: Vec<PathBuf> = env::var_os("CUPTI_REFEREES")
+        .iter()
+        .flat_map(env::split_paths)
+        .filter(|file| !file.as_os_str().is_empty())
+        .collect();
+    let mut trials = Vec::new();
+    if files.is_empty() {
+        eprintln!("the checks on real libraries are ignored: CUPTI_REFEREES names no libcupti");
+        for (name, ..) in CHECKS {
+            trials.push(Trial::test(name, || Ok(())).with_ignored_flag(true));
+        }
+    }
+    let driver = has_driver();
+    for file in &files {
+        let mute = mute(file);
+        if let Some(why) = &mute {
+            eprintln!("the checks on {} are ignored: {why}", file.display());
+        } else if driver {
+            eprintln!(
+                "the checks without a driver on {} are ignored: there is one",
+                file.display()
+            );
+        }
+        for (name, _, driverless) in CHECKS {
+            let ignored = mute.is_some() || (driver && driverless);
+            let asked = file.clone();
+            let trial = Trial::test(format!("{}: {name}", title(file)), move || {
+                in_own_process(name, &asked)
+            });
+            trials.push(trial.with_ignored_flag(ignored));
+        }
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+fn run_check(check: &str, file: &Path) -> ExitCode {
+    let found = CHECKS.iter().find(|(name, ..)| *name == check);
+    let outcome = match found {
+        Some((_, run, _)) => run(file),
+        None => Err(format!("no check is called {check}").into()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failed) => {
+            eprintln!("{}", failed.message().unwrap_or("failed"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn in_own_process(check: &str, file: &Path) -> Result<(), Failed> {
+    let output = Command::new(env::current_exe()?).env(CHECK, check).env(FILE, file).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{}: {}\n{said}", file.display(), output.status).into())
+}
+
+/// Why a library says nothing at all on a machine without a driver: those from 13.2 on do not even tell their version.
+/// Older ones have no such excuse.
+fn mute(file: &Path) -> Option<String> {
+    let newer = wheel_release(file).is_none_or(|release| release >= (13, 2));
+    if has_driver() || !newer || !file.ends_with("libcupti.so.13") {
+        return None;
+    }
+    let error = in_own_process(CHECKS[0].0, file).err()?;
+    let message = error.message()?;
+    // 13.2 calls itself until the stack is full.
+    if message.contains("(SIG") {
+        Some("without a driver it crashes, as CUPTI 13.2 does".into())
+    } else if message.contains("cuptiGetVersion: 999") {
+        Some("without a driver it says nothing (999), as CUPTI from 13.3 on".into())
+    } else {
+        None
+    }
+}
+
+fn has_driver() -> bool {
+    // SAFETY: the driver's initialisers are made to run in any process.
+    unsafe { libloading::Library::new("libcuda.so.1") }.is_ok()
+}
+
+/// What to call a library: the release of its package, or else its path.
+fn title(file: &Path) -> String {
+    wheel_version(file).unwrap_or_else(|| file.display().to_string())
+}
+
+/// The version that a Python package names in the folder beside its files.
+fn wheel_version(file: &Path) -> Option<String> {
+    let root = file.ancestors().find(|folder| folder.ends_with("nvidia"))?;
+    fs::read_dir(root.parent()?).ok()?.flatten().find_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let (package, version) = name.strip_suffix(".dist-info")?.split_once('-')?;
+        package.starts_with("nvidia_cuda_cupti").then(|| version.to_owned())
+    })
+}
+
+fn wheel_release(file: &Path) -> Option<(u32, u32)> {
+    let version = wheel_version(file)?;
+    let mut parts = version.split('.').map(str::parse);
+    Some((parts.next()?.ok()?, parts.next()?.ok()?))
+}
+
+fn open(file: &Path) -> Result<libloading::Library, Failed> {
+    // SAFETY: the file is a libcupti, whose initialisers are made to run in any process.
+    let library = unsafe { libloading::Library::new(file) };
+    library.map_err(|error| match error.source() {
+        Some(reason) => reason.to_string().into(),
+        None => error.into(),
+    })
+}
+
+fn version_of(library: &libloading::Library) -> Result<Version, Failed> {
+    type GetVersion = unsafe extern "C" fn(*mut u32) -> CuptiResult;
+    // SAFETY: this is CUPTI's declaration of the function.
+    let get_version = unsafe { library.get::<GetVersion>(b"cuptiGetVersion") }?;
+    let mut version = 0;
+    // SAFETY: `version` is a live u32, all that cuptiGetVersion writes.
+    let code = unsafe { get_version(&mut version) };
+    ensure(code == CuptiResult::SUCCESS, || format!("cuptiGetVersion: {}", code.0))?;
+    Ok(Version(version))
+}
+
+/// The version is understood, and is the release that the library's package names.
+fn version(file: &Path) -> Result<(), Failed> {
+    let version = version_of(&open(file)?)?;
+    ensure(version.0 >= 18, || format!("{version} is before 12.0"))?;
+    let expected = match wheel_release(file) {
+        // 12.0 and 12.1 have one number, as have 12.6 and 12.7.
+        Some((12, 1)) => (12, 0),
+        Some((12, 7)) => (12, 6),
+        Some(release) => release,
+        None => return Ok(()),
+    };
+    ensure(version.cuda_release() == expected, || {
+        format!("reads as {version}, its package is {expected:?}")
+    })
+}
+
+/// The library's iterator lands on every record that the stand-in wrote for this version, and nowhere else.
+fn records(file: &Path) -> Result<(), Failed> {
+    type GetNextRecord = unsafe extern "C" fn(*mut u8, usize, *mut *mut u8) -> CuptiResult;
+    let library = open(file)?;
+    let version = version_of(&library)?;
+    // SAFETY: this is CUPTI's declaration of the function.
+    let next = unsafe { library.get::<GetNextRecord>(b"cuptiActivityGetNextRecord") }?;
+    let mut seen: BTreeMap<u32, usize> = BTreeMap::new();
+    for bytes in buffers(version)? {
+        let expected = offsets(&bytes, version, &mut seen)?;
+        let mut words = vec![0u64; bytes.len().div_ceil(8)];
+        for (word, chunk) in words.iter_mut().zip(bytes.chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..chunk.len()].copy_from_slice(chunk);
+            *word = u64::from_ne_bytes(whole);
+        }
+        let base = words.as_mut_ptr().cast::<u8>();
+        let mut record = std::ptr::null_mut();
+        let mut landed = Vec::new();
+        let code = loop {
+            // SAFETY: `base` has `bytes.len()` live bytes, and `record` is null or what the last call gave.
+            let code = unsafe { next(base, bytes.len(), &mut record) };
+            if code != CuptiResult::SUCCESS || landed.len() > expected.len() {
+                break code;
+            }
+            landed.push((record as usize).wrapping_sub(base as usize));
+        };
+        ensure(landed == expected, || {
+            format!("{version} steps to {landed:?}, we to {expected:?}")
+        })?;
+        ensure(code == CuptiResult::MAX_LIMIT_REACHED, || format!("{version} ends with {code}"))?;
+    }
+    ensure(KINDS.iter().all(|(kind, _)| seen.contains_key(kind)), || {
+        format!("not every kind was written: {seen:?}")
+    })
+}
+
+/// What a collection on a stand-in of this version gives: every kind in a row, and every kind after every other.
+fn buffers(version: Version) -> Result<Vec<Vec<u8>>, Failed> {
+    let fake = Fake::builder().version(version.0).build();
+    let collector = Collector::start(&fake.library()?, &Config::new())?;
+    let write = |kind: u32| -> Result<(), Failed> {
+        match kind {
+            kernel::KIND => _ = fake.launch(Work::kernel(c"axpy")),
+            memcpy::KIND => _ = fake.launch(Work::host_to_device(4096)),
+            memset::KIND => _ = fake.launch(Work::memset(512)),
+            synchronization::KIND => _ = fake.launch(Work::synchronize()),
+            // The stand-in has no work that gives these two.
+            other => fake.raw_record(ActivityKind(other), stride(other, version)?),
+        }
+        Ok(())
+    };
+    for (first, _) in KINDS {
+        for (second, _) in KINDS {
+            write(first)?;
+            write(second)?;
+        }
+    }
+    let collected = collector.stop()?;
+    ensure(collected.records.iter().count() == 72, || {
+        format!("the collection lost records: {:?}", collected.losses)
+    })?;
+    Ok(collected.records.buffers().to_vec())
+}
+
+/// Where each record of a buffer begins, by our strides; counts the kinds.
+fn offsets(
+    bytes: &[u8],
+    version: Version,
+    seen: &mut BTreeMap<u32, usize>,
+) -> Result<Vec<usize>, Failed> {
+    let mut at = 0;
+    let mut offsets = Vec::new();
+    while let Some(kind) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+        let kind = u32::from_ne_bytes(*kind);
+        offsets.push(at);
+        *seen.entry(kind).or_default() += 1;
+        at += stride(kind, version)?;
+    }
+    ensure(at == bytes.len(), || format!("the stand-in wrote {} bytes, not {at}", bytes.len()))?;
+    Ok(offsets)
+}
+
+fn stride(kind: u32, version: Version) -> Result<usize, Failed> {
+    let strides = KINDS.iter().find(|(known, _)| *known == kind);
+    let (_, strides) = strides.ok_or_else(|| format!("kind {kind} is not collected"))?;
+    let release = version.cuda_release();
+    let since = strides.iter().rev().find(|(since, _)| *since <= release);
+    let (_, stride) = since.ok_or_else(|| format!("kind {kind} is newer than {version}"))?;
+    Ok(*stride)
+}
+
+fn subscription(file: &Path) -> Result<(), Failed> {
+    type Subscribe =
+        unsafe extern "C" fn(*mut SubscriberHandle, CallbackFunc, *mut c_void) -> CuptiResult;
+    unsafe extern "C" fn callback(_: *mut c_void, _: u32, _: u32, _: *const c_void) {}
+
+    let library = open(file)?;
+    // SAFETY: this is CUPTI's declaration of the function.
+    let subscribe = unsafe { library.get::<Subscribe>(b"cuptiSubscribe") }?;
+    let mut handle = std::ptr::null_mut();
+    // SAFETY: `handle` is a live place, and the callback lives as long as the process.
+    let code = unsafe { subscribe(&mut handle, callback, std::ptr::null_mut()) };
+    ensure([CuptiResult::NOT_INITIALIZED, CuptiResult(999)].contains(&code), || {
+        format!("cuptiSubscribe gives {code}")
+    })
+}
+
+fn unavailable(file: &Path) -> Result<(), Failed> {
+    match cupti::Library::open_path(file) {
+        Ok(library) => Err(format!("opened {}", library.version()).into()),
+        Err(error) => ensure(error.is_unavailable(), || error.to_string()),
+    }
+}
+
+fn ensure(holds: bool, message: impl FnOnce() -> String) -> Result<(), Failed> {
+    if holds { Ok(()) } else { Err(message().into()) }
+}

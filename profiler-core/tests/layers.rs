@@ -1,0 +1,340 @@
+//! The modules of this crate stand in an order and look up only; `unsafe` stands where the C boundary is.
+//!
+//! Both are read from the source text, so a violation is named by file and line.
+#![allow(clippy::unwrap_used)] // the helpers are tests too
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The modules in import order: a module uses only those before it. One with submodules counts as one. `lib.rs` stands
+/// above all and is not checked.
+const ORDER: [&str; 11] = [
+    "error",
+    "recording",
+    "totals",
+    "health",
+    "store",
+    "source",
+    "correlate",
+    "tree",
+    "profile",
+    "report",
+    "profiler",
+];
+
+/// What CUPTI collects and how: names of `cupti` for the modules in [`COLLECTS`] alone. All others see records.
+const RAW: [&str; 7] =
+    ["Collected", "Collector", "Config", "Library", "RecordBytes", "fake", "sys"];
+const COLLECTS: [&str; 2] = ["recording", "profiler"];
+
+/// The crates that programs use.
+const LIBRARIES: [&str; 4] = ["nvtx-rs", "cupti-rs", "profiler-core", "profiler-macros"];
+
+/// The files and folders where `unsafe` may stand.
+const UNSAFE: [&str; 8] = [
+    "nvtx-rs/src/sys/",
+    "cupti-rs/src/sys/",
+    "cupti-rs/src/buffer/",
+    "cupti-rs/src/calls.rs",
+    "cupti-rs/src/clock.rs",
+    "cupti-rs/src/collector.rs",
+    "cupti-rs/src/library.rs",
+    "cupti-rs/src/fake/",
+];
+
+#[test]
+fn modules_look_up_only() {
+    let files = sources("profiler-core");
+    assert!(files.len() > ORDER.len(), "{files:?}");
+    let found: Vec<String> =
+        files.iter().flat_map(|(file, text)| layer_violations(file, text)).collect();
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn unsafe_stands_at_the_c_boundary_only() {
+    let files: Vec<_> = LIBRARIES.into_iter().flat_map(sources).collect();
+    let found: Vec<String> =
+        files.iter().flat_map(|(file, text)| unsafe_violations(file, text)).collect();
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+    for place in UNSAFE {
+        let used = |(file, text): &(String, String)| {
+            file.starts_with(place) && !words(text, "unsafe").is_empty()
+        };
+        assert!(files.iter().any(used), "{place} no longer needs `unsafe`");
+    }
+}
+
+#[test]
+fn a_planted_back_reference_is_named() {
+    let text =
+        "use crate::error::Error;\nuse crate::{\n    store::{Call, Store},\n    report,\n};\n";
+    assert_eq!(
+        layer_violations("profiler-core/src/tree.rs", text),
+        ["profiler-core/src/tree.rs:4: `tree` uses `report`, which does not stand before it"]
+    );
+    let text = "//! crate::report\nfn f() { super::profile::f() }";
+    assert_eq!(
+        layer_violations("profiler-core/src/store.rs", text),
+        ["profiler-core/src/store.rs:2: `store` uses `profile`, which does not stand before it"]
+    );
+    let text = "use super::super::store::Call;\nuse super::ranges;\nuse crate::recording::ranges;";
+    assert_eq!(
+        layer_violations("profiler-core/src/recording/file.rs", text),
+        [
+            "profiler-core/src/recording/file.rs:1: `recording` uses `store`, which does not stand before it"
+        ]
+    );
+}
+
+#[test]
+fn a_planted_way_around_the_order_is_named() {
+    assert_eq!(
+        layer_violations("profiler-core/src/store.rs", "\nfn f(_: crate::Profile) {}"),
+        [
+            "profiler-core/src/store.rs:2: `Profile` is named by the crate's root: name its module instead"
+        ]
+    );
+    assert_eq!(
+        layer_violations("profiler-core/src/new.rs", ""),
+        ["profiler-core/src/new.rs: `new` has no place in the order; give it one in this test"]
+    );
+    let text = "use cupti::{Call, Collected};\nfn f(_: &cupti::Library) {}";
+    assert_eq!(
+        layer_violations("profiler-core/src/store.rs", text),
+        [
+            "profiler-core/src/store.rs:1: `store` uses `cupti::Collected`, which is for recording and profiler",
+            "profiler-core/src/store.rs:2: `store` uses `cupti::Library`, which is for recording and profiler",
+        ]
+    );
+    assert!(layer_violations("profiler-core/src/profiler.rs", text).is_empty());
+}
+
+#[test]
+fn a_planted_unsafe_is_named() {
+    let text = "// unsafe\n#![forbid(unsafe_code)]\nlet s = \"unsafe\";\nunsafe fn f() {}";
+    assert_eq!(
+        unsafe_violations("nvtx-rs/src/range.rs", text),
+        ["nvtx-rs/src/range.rs:4: `unsafe` outside the C boundary"]
+    );
+    assert!(unsafe_violations("nvtx-rs/src/sys/abi.rs", text).is_empty());
+}
+
+#[test]
+fn comments_and_literals_are_not_code() {
+    let text = r##"a /* b /* c */ d */ e "f \" g" 'h' '\'' &'i j r#"k " l"# b"m" // n
+o"##;
+    let code = code_of(text);
+    let left: Vec<&str> = code.split_whitespace().collect();
+    assert_eq!(left, ["a", "e", "&'i", "j", "r", "b", "o"]);
+    assert_eq!(code.lines().count(), 2);
+}
+
+fn layer_violations(file: &str, text: &str) -> Vec<String> {
+    let inner = file.split_once("/src/").map_or(file, |(_, inner)| inner);
+    let module = inner.split_once('/').map_or(inner.trim_end_matches(".rs"), |(folder, _)| folder);
+    if module == "lib" {
+        return Vec::new();
+    }
+    let Some(place) = ORDER.iter().position(|name| *name == module) else {
+        return vec![format!(
+            "{file}: `{module}` has no place in the order; give it one in this test"
+        )];
+    };
+    let code = code_of(text);
+    let mut found = Vec::new();
+    for (line, name) in heads(&code, "crate") {
+        if name == module {
+            continue;
+        }
+        match ORDER.iter().position(|other| *other == name) {
+            Some(other) if other < place => {}
+            Some(_) => found.push(format!(
+                "{file}:{line}: `{module}` uses `{name}`, which does not stand before it"
+            )),
+            None => found.push(format!(
+                "{file}:{line}: `{name}` is named by the crate's root: name its module instead"
+            )),
+        }
+    }
+    // `super` may be this module as well as the root; what is called like a module is taken for one.
+    for (line, name) in heads(&code, "super") {
+        if ORDER.iter().position(|other| *other == name).is_some_and(|other| other > place) {
+            found.push(format!(
+                "{file}:{line}: `{module}` uses `{name}`, which does not stand before it"
+            ));
+        }
+    }
+    for (line, name) in heads(&code, "cupti") {
+        if RAW.contains(&name) && !COLLECTS.contains(&module) {
+            found.push(format!(
+                "{file}:{line}: `{module}` uses `cupti::{name}`, which is for {}",
+                COLLECTS.join(" and ")
+            ));
+        }
+    }
+    found
+}
+
+fn unsafe_violations(file: &str, text: &str) -> Vec<String> {
+    if UNSAFE.iter().any(|place| file.starts_with(place)) {
+        return Vec::new();
+    }
+    let code = code_of(text);
+    words(&code, "unsafe")
+        .into_iter()
+        .map(|at| format!("{file}:{}: `unsafe` outside the C boundary", line_of(&code, at)))
+        .collect()
+}
+
+/// Every name that follows `root::`, with its line; of `root::{a, b::{c}}` these are `a` and `b`.
+fn heads<'a>(code: &'a str, root: &str) -> Vec<(usize, &'a str)> {
+    let mut found = Vec::new();
+    for at in words(code, root) {
+        let Some(rest) = code[at + root.len()..].trim_start().strip_prefix("::") else {
+            continue;
+        };
+        let rest = rest.trim_start();
+        let start = code.len() - rest.len();
+        let Some(group) = rest.strip_prefix('{') else {
+            let name = identifier(rest);
+            if !name.is_empty() && name != root {
+                found.push((line_of(code, start), name));
+            }
+            continue;
+        };
+        let (mut depth, mut first) = (1, true);
+        for (i, c) in group.char_indices() {
+            match c {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                ',' if depth == 1 => first = true,
+                c if first && depth == 1 && !c.is_whitespace() => {
+                    let name = identifier(&group[i..]);
+                    if !name.is_empty() {
+                        found.push((line_of(code, start + 1 + i), name));
+                    }
+                    first = false;
+                }
+                _ => {}
+            }
+            if depth == 0 {
+                break;
+            }
+        }
+    }
+    found
+}
+
+fn is_part_of_name(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+fn identifier(text: &str) -> &str {
+    let end = text.find(|c| !is_part_of_name(c)).unwrap_or(text.len());
+    &text[..end]
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    text[..at].matches('\n').count() + 1
+}
+
+/// Where a whole word stands.
+fn words(code: &str, word: &str) -> Vec<usize> {
+    let alone = |at: usize| {
+        !code[..at].ends_with(is_part_of_name)
+            && !code[at + word.len()..].starts_with(is_part_of_name)
+    };
+    code.match_indices(word).map(|(at, _)| at).filter(|&at| alone(at)).collect()
+}
+
+/// The text with comments and literals blanked out; lines stay.
+fn code_of(text: &str) -> String {
+    let mut code = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let length = skipped(rest, code.chars().next_back());
+        if length == 0 {
+            code.push(c);
+            rest = &rest[c.len_utf8()..];
+        } else {
+            code.push(' ');
+            code.extend(rest[..length].chars().filter(|c| *c == '\n'));
+            rest = &rest[length..];
+        }
+    }
+    code
+}
+
+/// How many bytes of a comment or literal `rest` begins with; `before` is the character before it.
+fn skipped(rest: &str, before: Option<char>) -> usize {
+    let end = |found: Option<usize>| found.unwrap_or(rest.len());
+    if rest.starts_with("//") {
+        return end(rest.find('\n'));
+    }
+    if rest.starts_with("/*") {
+        let mut depth = 0;
+        for (i, _) in rest.match_indices(['*', '/']) {
+            match &rest.as_bytes()[i..] {
+                [b'/', b'*', ..] => depth += 1,
+                [b'*', b'/', ..] => depth -= 1,
+                _ => {}
+            }
+            if depth == 0 {
+                return i + 2;
+            }
+        }
+        return rest.len();
+    }
+    if before == Some('r') && (rest.starts_with('"') || rest.starts_with("#\"")) {
+        let marks = rest.len() - rest.trim_start_matches('#').len();
+        let close = format!("\"{}", "#".repeat(marks));
+        let body = marks + 1;
+        return end(rest[body..].find(&close).map(|at| body + at + close.len()));
+    }
+    if rest.starts_with('"') {
+        return end(closing(rest, '"'));
+    }
+    // A lifetime has no closing quote after its first character.
+    let literal = rest.strip_prefix('\'').is_some_and(|inner| {
+        inner.starts_with('\\') || inner.chars().nth(1).is_some_and(|c| c == '\'')
+    });
+    if literal {
+        return end(closing(rest, '\''));
+    }
+    0
+}
+
+/// The bytes to the end of a literal that begins and ends with `quote`.
+fn closing(rest: &str, quote: char) -> Option<usize> {
+    let mut escaped = false;
+    for (i, c) in rest.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            c if c == quote => return Some(i + c.len_utf8()),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The source files of a crate, each as (path from the workspace's root, text).
+fn sources(library: &str) -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut folders: Vec<PathBuf> = vec![root.join(library).join("src")];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let name = path.strip_prefix(root).unwrap().to_str().unwrap();
+                files.push((name.to_owned(), fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    files.sort();
+    files
+}

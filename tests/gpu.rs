@@ -1,0 +1,509 @@
+//! What only a GPU can show. Run with `cargo test -p gpu-profiler-tests --test gpu`; without a GPU each test is ignored
+//! and the reason printed.
+#![allow(clippy::unwrap_used, clippy::panic)] // tests
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use cupti::{Collector, Config, CopyKind, Library};
+use gpu_profiler_examples::mlp::{Mlp, reference_losses};
+use gpu_profiler_tests::cuda::{DEFAULT, Gpu};
+use gpu_profiler_tests::harness;
+use nvtx::range;
+use profiler_core::{Profile, Profiler};
+
+fn main() -> ExitCode {
+    harness::run(&[
+        ("every_kind_of_work_matches_its_call", every_kind_of_work_matches_its_call),
+        ("calls_that_owe_no_record_are_known", calls_that_owe_no_record_are_known),
+        (
+            "a_training_run_counts_right_and_learns_right",
+            a_training_run_counts_right_and_learns_right,
+        ),
+        ("fifty_sessions_lose_and_leak_nothing", fifty_sessions_lose_and_leak_nothing),
+        ("threads_and_streams_keep_their_ranges", threads_and_streams_keep_their_ranges),
+        ("graph_launches_give_all_their_nodes", graph_launches_give_all_their_nodes),
+        ("kernel_time_agrees_with_events", kernel_time_agrees_with_events),
+        ("times_lie_on_the_hosts_clock", times_lie_on_the_hosts_clock),
+        ("a_stop_waits_for_the_gpu", a_stop_waits_for_the_gpu),
+        ("a_stop_gives_up_and_says_so", a_stop_gives_up_and_says_so),
+        ("a_hundred_thousand_launches_lose_nothing", a_hundred_thousand_launches_lose_nothing),
+        ("small_buffers_lose_nothing", small_buffers_lose_nothing),
+        ("a_foreign_subscriber_is_busy", a_foreign_subscriber_is_busy),
+        ("a_second_profiler_is_told", a_second_profiler_is_told),
+        ("bad_libraries_say_why", bad_libraries_say_why),
+        ("a_recording_replays_the_same", a_recording_replays_the_same),
+    ])
+    .exit_code()
+}
+
+fn record(program: impl FnOnce()) -> Profile {
+    let profiler = Profiler::builder().build().unwrap();
+    let ((), profile) = profiler.record(program).unwrap();
+    profile
+}
+
+fn every_kind_of_work_matches_its_call() {
+    const MIB: usize = 1 << 20;
+    let gpu = Gpu::get();
+    let (stream, other) = (gpu.stream(), gpu.stream());
+    let (a, b) = (gpu.alloc(MIB), gpu.alloc(MIB));
+    let pinned = gpu.pinned(MIB);
+    let mut host = vec![1u8; MIB];
+    let event = gpu.event();
+    gpu.launch_empty(stream);
+    gpu.synchronize_context();
+
+    let profile = record(|| {
+        {
+            let _range = range("kernels");
+            gpu.launch_empty(stream);
+            gpu.launch_empty(DEFAULT);
+            gpu.launch_spin(other, 10_000);
+        }
+        {
+            let _range = range("copies");
+            gpu.copy_in(a, &host);
+            gpu.copy_in(a, &host[..16]);
+            gpu.copy_out(&mut host, a);
+            gpu.copy_in_async(a, pinned, MIB, stream);
+            gpu.copy_in_async(a, host.as_ptr().cast(), 70_000, stream);
+            gpu.copy_out_async(pinned, a, MIB, stream);
+            gpu.copy_within_async(b, a, MIB, stream);
+        }
+        {
+            let _range = range("memsets");
+            gpu.fill(a, 7, 1000);
+            gpu.fill_async(a, 7, 2000, stream);
+            gpu.fill_2d_async(a, 512, 16, 8, stream);
+        }
+        {
+            let _range = range("syncs");
+            gpu.launch_spin(stream, 1_000_000);
+            gpu.record(event, stream);
+            gpu.wait(other, event);
+            gpu.synchronize_event(event);
+            gpu.synchronize_event(event);
+            gpu.synchronize(stream);
+            gpu.synchronize(other);
+            gpu.synchronize_context();
+            gpu.synchronize(DEFAULT);
+        }
+    });
+    let health = profile.health();
+    health.assert_complete();
+    assert_eq!((health.kernels.records, health.kernels.calls), (4, 4));
+    assert_eq!((health.copies.records, health.copies.calls), (7, 7));
+    assert_eq!((health.memsets.records, health.memsets.calls), (3, 3));
+    // Six waits of the host and one of a stream.
+    assert_eq!((health.synchronizations.records, health.synchronizations.calls), (7, 7));
+
+    assert_eq!(profile.range("kernels").unwrap().kernels(), 3);
+    let copies = profile.range("copies").unwrap();
+    assert_eq!((copies.copies(), copies.launches()), (7, 0));
+    assert_eq!(copies.inclusive().copy_bytes as usize, 5 * MIB + 16 + 70_000);
+    let memsets = profile.range("memsets").unwrap().inclusive();
+    assert_eq!((memsets.memsets, memsets.memset_bytes), (3, 1000 + 2000 + 16 * 4 * 8));
+    let syncs = profile.range("syncs").unwrap();
+    assert_eq!((syncs.synchronizations(), syncs.kernels()), (6, 1));
+    assert!(syncs.inclusive().synchronization_time() >= Duration::from_micros(800));
+
+    let of = |kind| profile.copies().filter(|copy| copy.kind() == kind).count();
+    assert_eq!(
+        (of(CopyKind::HostToDevice), of(CopyKind::DeviceToHost), of(CopyKind::DeviceToDevice)),
+        (4, 2, 1)
+    );
+    let pinned_copies =
+        profile.copies().filter(|copy| copy.details().source.to_string() == "pinned").count();
+    assert_eq!(pinned_copies, 1);
+    gpu.free(a);
+    gpu.free(b);
+}
+
+fn calls_that_owe_no_record_are_known() {
+    let gpu = Gpu::get();
+    let stream = gpu.stream();
+    let memory = gpu.alloc(4096);
+    let event = gpu.event();
+    gpu.launch_empty(stream);
+    gpu.synchronize_context();
+    let profile = record(|| {
+        let _range = range("odd");
+        gpu.copy_in(memory, &[]);
+        gpu.copy_in_async(memory, std::ptr::null(), 0, stream);
+        gpu.fill_async(memory, 1, 0, stream);
+        gpu.fill_2d_async(memory, 512, 0, 8, stream);
+        let _ = gpu.launch_wrongly(stream);
+        gpu.launch_spin(stream, 2_000_000);
+        gpu.record(event, stream);
+        assert!(!gpu.is_done(stream) && !gpu.event_is_done(event));
+        gpu.synchronize(stream);
+        assert!(gpu.is_done(stream) && gpu.event_is_done(event));
+        gpu.free(gpu.alloc(1 << 20));
+    });
+    let health = profile.health();
+    health.assert_complete();
+    assert_eq!((health.failed_calls, health.copies.calls, health.memsets.calls), (1, 0, 0));
+    let odd = profile.range("odd").unwrap().inclusive();
+    assert_eq!((odd.launches, odd.kernels, odd.synchronizations), (1, 1, 1));
+    assert_eq!((odd.allocations, odd.frees, odd.failed_calls), (1, 1, 1));
+    gpu.free(memory);
+}
+
+fn a_training_run_counts_right_and_learns_right() {
+    const BATCHES: u64 = 20;
+    let mut mlp = Mlp::new(1, 0).unwrap();
+    mlp.warm_up().unwrap();
+    let mut losses = Vec::new();
+    let profile = record(|| {
+        for batch in 0..BATCHES as usize {
+            losses.push(mlp.train_batch(batch).unwrap());
+        }
+    });
+    for (batch, (loss, expected)) in
+        losses.iter().zip(reference_losses(1, BATCHES as usize)).enumerate()
+    {
+        assert!(
+            (loss - expected).abs() / expected < 1e-2,
+            "batch {batch}: {loss} instead of {expected}"
+        );
+    }
+    profile.health().assert_complete();
+    let of = |name| profile.range(name).unwrap();
+    let batch = of("batch");
+    assert_eq!(batch.instances(), BATCHES);
+    assert_eq!(batch.copies(), 3 * BATCHES);
+    assert_eq!(batch.synchronizations(), BATCHES);
+    assert_eq!(of("copy to device").copies(), 2 * BATCHES);
+    assert_eq!(of("copy to device").inclusive().memsets, BATCHES);
+    assert_eq!(of("optimizer").kernels(), 4 * BATCHES);
+    let parts = ["forward", "backward", "optimizer"].map(|name| of(name).kernels());
+    assert_eq!(parts.iter().sum::<u64>(), batch.kernels(), "all kernels are in one of the parts");
+    assert_eq!(batch.exclusive().kernels, 0);
+    assert_eq!(profile.outside_ranges(), profiler_core::Totals::default());
+    // Every batch does the same.
+    let per_batch: Vec<_> = profile
+        .ranges()
+        .filter(|range| range.name() == "batch")
+        .map(|range| {
+            (range.inclusive().kernels, range.inclusive().copies, range.inclusive().memsets)
+        })
+        .collect();
+    assert!(per_batch.iter().all(|counts| *counts == per_batch[0]), "{per_batch:?}");
+}
+
+/// Bytes of this process's memory that are resident.
+fn resident() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
+fn fifty_sessions_lose_and_leak_nothing() {
+    let gpu = Gpu::get();
+    let stream = gpu.stream();
+    let memory = gpu.alloc(4096);
+    let profiler = Profiler::builder().build().unwrap();
+    let mut after_ten = (0, 0);
+    for session in 0..50 {
+        let ((), profile) = profiler
+            .record(|| {
+                for _ in 0..200 {
+                    let _step = range("step");
+                    gpu.launch_empty(stream);
+                    gpu.fill_async(memory, 1, 64, stream);
+                }
+                gpu.synchronize(stream);
+            })
+            .unwrap();
+        profile.health().assert_complete();
+        let step = profile.range("step").unwrap();
+        assert_eq!(
+            (step.instances(), step.kernels(), step.inclusive().memsets),
+            (200, 200, 200),
+            "{session}"
+        );
+        if session == 9 {
+            after_ten = (resident(), gpu.memory().0);
+        }
+    }
+    let grown = resident().saturating_sub(after_ten.0);
+    assert!(grown < 8 << 20, "40 sessions left {grown} bytes on the host");
+    let taken = after_ten.1.saturating_sub(gpu.memory().0);
+    assert!(taken < 8 << 20, "40 sessions left {taken} bytes on the GPU");
+    gpu.free(memory);
+}
+
+fn threads_and_streams_keep_their_ranges() {
+    let gpu = Gpu::get();
+    gpu.launch_empty(DEFAULT);
+    gpu.synchronize_context();
+    let profile = record(|| {
+        std::thread::scope(|scope| {
+            for worker in 0..4u64 {
+                scope.spawn(move || {
+                    let gpu = Gpu::get();
+                    let stream = gpu.stream();
+                    for i in 0..500 {
+                        let _range = range(&format!("worker {worker}"));
+                        gpu.launch_empty(stream);
+                        if i % 10 == worker {
+                            let _inner = range("second");
+                            gpu.launch_empty(stream);
+                        }
+                    }
+                    gpu.synchronize(stream);
+                });
+            }
+        });
+    });
+    profile.health().assert_complete();
+    for worker in 0..4 {
+        let summary = profile.range(&format!("worker {worker}")).unwrap();
+        assert_eq!((summary.exclusive().kernels, summary.kernels()), (500, 550));
+    }
+    let streams: std::collections::HashSet<u32> =
+        profile.kernels().map(|kernel| kernel.stream()).collect();
+    assert_eq!(streams.len(), 4);
+    assert_eq!(profile.outside_ranges().synchronizations, 4);
+}
+
+fn graph_launches_give_all_their_nodes() {
+    let gpu = Gpu::get();
+    let stream = gpu.stream();
+    let (a, b) = (gpu.alloc(4096), gpu.alloc(4096));
+    gpu.launch_empty(stream);
+    gpu.synchronize(stream);
+    let profile = record(|| {
+        let graph = {
+            let _range = range("capture");
+            gpu.capture(stream, || {
+                for _ in 0..10 {
+                    gpu.launch_empty(stream);
+                }
+                gpu.fill_async(a, 1, 4096, stream);
+                gpu.copy_within_async(b, a, 4096, stream);
+            })
+        };
+        for _ in 0..100 {
+            let _range = range("replay");
+            gpu.launch_graph(graph, stream);
+        }
+        gpu.synchronize(stream);
+    });
+    let health = profile.health();
+    health.assert_complete();
+    assert_eq!((health.captured_calls, health.silent_graph_launches), (12, 0));
+    let replay = profile.range("replay").unwrap().inclusive();
+    assert_eq!(
+        (replay.launches, replay.kernels, replay.memsets, replay.copies),
+        (100, 1000, 100, 100)
+    );
+    let capture = profile.range("capture").unwrap();
+    assert_eq!((capture.launches(), capture.kernels()), (0, 0));
+    gpu.free(a);
+    gpu.free(b);
+}
+
+fn kernel_time_agrees_with_events() {
+    let gpu = Gpu::get();
+    let stream = gpu.stream();
+    let (before, after) = (gpu.event(), gpu.event());
+    for nanoseconds in [200_000, 2_000_000, 20_000_000] {
+        let profile = record(|| {
+            // The first launch of a session waits for buffers; with work ahead of it the next one does not show.
+            gpu.launch_spin(stream, 3_000_000);
+            gpu.record(before, stream);
+            gpu.launch_spin(stream, nanoseconds);
+            gpu.record(after, stream);
+            gpu.synchronize(stream);
+        });
+        profile.health().assert_complete();
+        let kernel = profile.kernels().nth(1).unwrap().gpu_time().unwrap().as_nanos() as f64;
+        let events = gpu.elapsed_ns(before, after);
+        // Between the events lies what it takes to begin and end a kernel, too.
+        assert!(
+            kernel <= events * 1.01,
+            "{kernel} ns in the record, {events} ns between the events"
+        );
+        assert!(
+            kernel >= events * 0.99 - 20_000.0,
+            "{kernel} ns recorded, {events} ns between the events"
+        );
+    }
+}
+
+/// How far CUPTI's idea of the GPU's clock may be off, in nanoseconds: it drifts in the first seconds of a process.
+const CLOCK_ERROR: u64 = 60_000;
+
+fn times_lie_on_the_hosts_clock() {
+    let gpu = Gpu::get();
+    let stream = gpu.stream();
+    gpu.launch_empty(stream);
+    gpu.synchronize(stream);
+    let library = Library::open().unwrap();
+    let collector = Collector::start(&library, &Config::new()).unwrap();
+    let begin = cupti::clock::now_ns();
+    for _ in 0..2000 {
+        gpu.launch_empty(stream);
+    }
+    gpu.synchronize(stream);
+    let end = cupti::clock::now_ns();
+    let collected = collector.stop().unwrap();
+    let clock = collected.clock;
+    assert_eq!(clock.step_ns(), 0);
+    let mut kernels = 0;
+    for record in &collected.records {
+        if let cupti::Record::Kernel(kernel) = record {
+            let start = clock.monotonic_ns(kernel.span.start_ns);
+            let stop = clock.monotonic_ns(kernel.span.end_ns);
+            assert!(
+                begin < start + CLOCK_ERROR && stop < end + CLOCK_ERROR,
+                "{start}..{stop} in {begin}..{end}"
+            );
+            kernels += 1;
+        }
+    }
+    assert_eq!(kernels, 2000);
+}
+
+fn a_stop_waits_for_the_gpu() {
+    let gpu = Gpu::get();
+    let stream = gpu.stream();
+    gpu.launch_spin(stream, 1000);
+    gpu.synchronize(stream);
+    let profiler = Profiler::builder().build().unwrap();
+    profiler.start().unwrap();
+    gpu.launch_spin(stream, 300_000_000);
+    let begin = Instant::now();
+    let profile = profiler.stop().unwrap(); // nobody synchronised
+    assert!(begin.elapsed() >= Duration::from_millis(250), "{:?}", begin.elapsed());
+    profile.health().assert_complete();
+    let took = profile.kernels().next().unwrap().gpu_time().unwrap();
+    assert!((295..330).contains(&took.as_millis()), "{took:?}");
+}
+
+fn a_stop_gives_up_and_says_so() {
+    let gpu = Gpu::get();
+    let stream = gpu.stream();
+    let config = Config::new().drain_timeout(Duration::from_millis(100));
+    let profiler = Profiler::builder().config(config).build().unwrap();
+    profiler.start().unwrap();
+    gpu.launch_empty(stream);
+    gpu.launch_spin(stream, 1_500_000_000);
+    let begin = Instant::now();
+    let profile = profiler.stop().unwrap();
+    assert!(begin.elapsed() < Duration::from_millis(1_200), "{:?}", begin.elapsed());
+    let health = profile.health();
+    assert!(!health.is_complete() && health.unfinished_buffers >= 1, "{health}");
+    gpu.synchronize(stream);
+    // The next session is whole again.
+    let profile = record(|| {
+        gpu.launch_empty(stream);
+        gpu.synchronize(stream);
+    });
+    profile.health().assert_complete();
+    assert_eq!(profile.totals().kernels, 1);
+}
+
+fn a_hundred_thousand_launches_lose_nothing() {
+    let gpu = Gpu::get();
+    let stream = gpu.stream();
+    let profile = record(|| {
+        for i in 0..100_000 {
+            let _range = range("launch");
+            gpu.launch_empty(stream);
+            if i % 500 == 0 {
+                gpu.synchronize(stream);
+            }
+        }
+    });
+    profile.health().assert_complete();
+    let launch = profile.range("launch").unwrap();
+    assert_eq!(
+        (launch.instances(), launch.kernels(), launch.synchronizations()),
+        (100_000, 100_000, 200)
+    );
+}
+
+fn small_buffers_lose_nothing() {
+    let gpu = Gpu::get();
+    let stream = gpu.stream();
+    let config = Config::new().buffer_bytes(64 << 10).buffers(1);
+    let profiler = Profiler::builder().config(config).build().unwrap();
+    let ((), profile) = profiler
+        .record(|| {
+            for _ in 0..20_000 {
+                gpu.launch_empty(stream);
+            }
+            gpu.synchronize(stream);
+        })
+        .unwrap();
+    profile.health().assert_complete();
+    assert_eq!(profile.totals().kernels, 20_000);
+    assert!(profile.health().buffers > 50, "{:?}", profile.health());
+}
+
+/// Subscribes to the same libcupti behind the profiler's back, as a tool would.
+fn a_foreign_subscriber_is_busy() {
+    type Subscribe = unsafe extern "C" fn(*mut *mut u8, extern "C" fn(), *mut u8) -> u32;
+    type Unsubscribe = unsafe extern "C" fn(*mut u8) -> u32;
+    extern "C" fn never_called() {}
+    let gpu = Gpu::get();
+    let profiler = Profiler::builder().build().unwrap();
+    // SAFETY: the library is mapped already; its initialisers have run.
+    let library = unsafe { libloading::Library::new(profiler.library().path()) }.unwrap();
+    // SAFETY: the function's declaration, with its pointers as pointers to bytes.
+    let subscribe = unsafe { library.get::<Subscribe>("cuptiSubscribe") }.unwrap();
+    // SAFETY: as above.
+    let unsubscribe = unsafe { library.get::<Unsubscribe>("cuptiUnsubscribe") }.unwrap();
+    let mut handle = std::ptr::null_mut();
+    // SAFETY: no callback is enabled, so none is called.
+    assert_eq!(unsafe { subscribe(&mut handle, never_called, std::ptr::null_mut()) }, 0);
+    let error = profiler.start().unwrap_err();
+    assert!(error.is_busy() && !error.is_unavailable(), "{error}");
+    {
+        let _range = range("the program goes on");
+        gpu.launch_empty(DEFAULT);
+        gpu.synchronize_context();
+    }
+    // SAFETY: the handle is the subscription made above.
+    assert_eq!(unsafe { unsubscribe(handle) }, 0);
+    let ((), profile) = profiler.record(|| gpu.launch_empty(DEFAULT)).unwrap();
+    assert_eq!(profile.totals().kernels, 1);
+}
+
+fn a_second_profiler_is_told() {
+    let gpu = Gpu::get();
+    let first = Profiler::builder().build().unwrap();
+    let second = Profiler::builder().build().unwrap();
+    first.start().unwrap();
+    let error = second.start().unwrap_err();
+    assert!(error.is_busy() && error.to_string().contains("already"), "{error}");
+    gpu.launch_empty(DEFAULT);
+    let profile = first.stop().unwrap();
+    profile.health().assert_complete();
+    assert_eq!(profile.totals().kernels, 1);
+    assert!(second.stop().unwrap_err().is_not_running());
+}
+
+fn bad_libraries_say_why() {
+    for (path, part) in [
+        ("/nonexistent/libcupti.so.13", "/nonexistent/libcupti.so.13"),
+        ("Cargo.toml", "Cargo.toml"),
+        ("libm.so.6", "has no function cuptiGetVersion"),
+    ] {
+        let error = Library::open_path(path).unwrap_err();
+        assert!(error.is_unavailable() && error.to_string().contains(part), "{path}: {error}");
+    }
+}
+
+fn a_recording_replays_the_same() {
+    let gpu = Gpu::get();
+    let profile = record(|| {
+        let _range = range("step");
+        gpu.launch_empty(DEFAULT);
+        gpu.synchronize_context();
+    });
+    let replayed = Profile::from_bytes(&profile.recording().to_bytes()).unwrap();
+    assert_eq!(replayed.to_string(), profile.to_string());
+}

@@ -1,0 +1,49 @@
+//! The recording of `quickstart` that was made on an H200, replayed: real records of a real GPU, joined here.
+
+use profiler_core::{Profile, Recording};
+
+const RECORDING: &[u8] = include_bytes!("../examples/recordings/quickstart-h200.gpuprof");
+
+#[test]
+fn the_bundled_recording_is_complete() {
+    let profile = Profile::from_bytes(RECORDING).unwrap();
+    profile.health().assert_complete();
+    assert!(profile.recording_info().to_string().contains("NVIDIA H200"));
+    assert_eq!(Recording::from_bytes(RECORDING).unwrap().to_bytes(), RECORDING);
+}
+
+/// What `nsys stats -r nvtx_gpu_proj_sum` says of the same program run under nsys on the same machine, in its columns
+/// "Range Instances" and "Total GPU Ops".
+#[test]
+fn operations_per_range_are_those_that_nsys_counts() {
+    let profile = Profile::from_bytes(RECORDING).unwrap();
+    for (range, instances, operations) in [
+        ("batch", 20, 440),
+        ("batch/copy to device", 20, 60),
+        ("batch/forward", 20, 100),
+        ("batch/backward", 20, 180),
+        ("batch/optimizer", 20, 80),
+    ] {
+        let summary = profile.range(range).unwrap();
+        assert_eq!(
+            (summary.instances(), summary.inclusive().gpu_operations()),
+            (instances, operations),
+            "{range}"
+        );
+    }
+}
+
+#[test]
+fn one_byte_of_a_kernel_record_changes_the_report() {
+    let report = Profile::from_bytes(RECORDING).unwrap().to_string();
+    let profile = Profile::from_bytes(RECORDING).unwrap();
+    let kernel = profile.kernels().next().unwrap();
+    let span = kernel.details().span;
+    let needle = [span.start_ns.to_le_bytes(), span.end_ns.to_le_bytes()].concat();
+    let at = RECORDING.windows(16).position(|bytes| bytes == needle).unwrap();
+    for byte in [at + 1, at + 9] {
+        let mut changed = RECORDING.to_vec();
+        changed[byte] ^= 0x10;
+        assert_ne!(Profile::from_bytes(&changed).unwrap().to_string(), report, "byte {byte}");
+    }
+}

@@ -1,0 +1,329 @@
+//! The CUDA driver calls that tests make, each checked, on one primary context.
+//!
+//! They are the raw calls, so that a test knows exactly what it asked for.
+
+use std::ffi::{CString, c_void};
+use std::sync::{Arc, OnceLock};
+
+use cudarc::driver::CudaContext;
+use cudarc::driver::sys::{
+    self, CUdeviceptr, CUevent, CUfunction, CUgraphExec, CUresult, CUstream,
+};
+
+/// Why CUDA cannot be used here, or `None` if it can.
+#[must_use]
+pub fn unavailable() -> Option<String> {
+    // SAFETY: opens and closes the library, whose initialisers are meant to run in any program.
+    if !unsafe { sys::is_culib_present() } {
+        return Some("the CUDA driver (libcuda) was not found".into());
+    }
+    match CudaContext::device_count() {
+        Ok(0) => Some("the CUDA driver sees no GPU".into()),
+        Ok(_) => None,
+        Err(error) => Some(format!("the CUDA driver does not start: {:?}", error.0)),
+    }
+}
+
+/// Two kernels: one does nothing, one runs for a number of nanoseconds of the GPU's timer.
+const PTX: &str = r"
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry empty() { ret; }
+.visible .entry spin(.param .u64 nanoseconds) {
+    .reg .u64 %begin, %now, %passed, %wanted;
+    .reg .pred %go_on;
+    ld.param.u64 %wanted, [nanoseconds];
+    mov.u64 %begin, %globaltimer;
+again:
+    mov.u64 %now, %globaltimer;
+    sub.u64 %passed, %now, %begin;
+    setp.lt.u64 %go_on, %passed, %wanted;
+    @%go_on bra again;
+    ret;
+}
+";
+
+/// The GPU, its primary context current on this thread, and two kernels.
+#[derive(Debug, Clone)]
+pub struct Gpu {
+    context: Arc<CudaContext>,
+    empty: Handle<CUfunction>,
+    spin: Handle<CUfunction>,
+}
+
+/// A CUDA handle. The driver takes them on any thread.
+#[derive(Debug, Clone, Copy)]
+pub struct Handle<T>(pub T);
+// SAFETY: CUDA handles may be used on any thread; the driver synchronises.
+unsafe impl<T> Send for Handle<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Handle<T> {}
+
+/// A stream.
+pub type Stream = Handle<CUstream>;
+
+/// The default stream.
+pub const DEFAULT: Stream = Handle(std::ptr::null_mut());
+
+#[track_caller]
+#[allow(clippy::panic)] // a test's call that fails fails the test
+fn check(result: CUresult) {
+    if result != CUresult::CUDA_SUCCESS {
+        panic!("CUDA call failed: {result:?}");
+    }
+}
+
+macro_rules! cuda {
+    ($function:ident($($argument:expr),* $(,)?)) => {{
+        // SAFETY: the arguments are live places, live handles, or memory of the sizes told.
+        let result = unsafe { sys::$function($($argument),*) };
+        check(result);
+    }};
+}
+
+impl Gpu {
+    /// GPU 0. The first call loads the kernels.
+    ///
+    /// # Panics
+    /// Where CUDA refuses.
+    #[must_use]
+    #[allow(clippy::unwrap_used)] // as check
+    pub fn get() -> Self {
+        static GPU: OnceLock<Gpu> = OnceLock::new();
+        let gpu = GPU.get_or_init(|| {
+            let context = CudaContext::new(0).unwrap();
+            context.bind_to_thread().unwrap();
+            let image = CString::new(PTX).unwrap();
+            let mut module = std::ptr::null_mut();
+            cuda!(cuModuleLoadData(&mut module, image.as_ptr().cast()));
+            let function = |name: &std::ffi::CStr| {
+                let mut function = std::ptr::null_mut();
+                cuda!(cuModuleGetFunction(&mut function, module, name.as_ptr()));
+                Handle(function)
+            };
+            Gpu { context, empty: function(c"empty"), spin: function(c"spin") }
+        });
+        gpu.context.bind_to_thread().unwrap();
+        gpu.clone()
+    }
+
+    /// A new stream that does not wait for the default one.
+    #[must_use]
+    pub fn stream(&self) -> Stream {
+        let mut stream = std::ptr::null_mut();
+        cuda!(cuStreamCreate(&mut stream, 1));
+        Handle(stream)
+    }
+
+    /// Device memory; freed by [`free`](Self::free).
+    #[must_use]
+    pub fn alloc(&self, bytes: usize) -> CUdeviceptr {
+        let mut memory = 0;
+        cuda!(cuMemAlloc_v2(&mut memory, bytes));
+        memory
+    }
+
+    /// Frees device memory.
+    pub fn free(&self, memory: CUdeviceptr) {
+        cuda!(cuMemFree_v2(memory));
+    }
+
+    /// Page-locked host memory, never freed.
+    #[must_use]
+    pub fn pinned(&self, bytes: usize) -> *mut c_void {
+        let mut memory = std::ptr::null_mut();
+        cuda!(cuMemAllocHost_v2(&mut memory, bytes));
+        memory
+    }
+
+    /// (free, all) bytes of device memory.
+    #[must_use]
+    pub fn memory(&self) -> (usize, usize) {
+        let (mut free, mut all) = (0, 0);
+        cuda!(cuMemGetInfo_v2(&mut free, &mut all));
+        (free, all)
+    }
+
+    /// Launches the kernel that does nothing.
+    pub fn launch_empty(&self, stream: Stream) {
+        let (no_arguments, no_extra) = (std::ptr::null_mut(), std::ptr::null_mut());
+        cuda!(cuLaunchKernel(self.empty.0, 1, 1, 1, 32, 1, 1, 0, stream.0, no_arguments, no_extra));
+    }
+
+    /// Launches it with more threads than a block may have; gives the error.
+    #[must_use]
+    pub fn launch_wrongly(&self, stream: Stream) -> CUresult {
+        let null = std::ptr::null_mut();
+        // SAFETY: the driver checks the sizes and refuses; no kernel runs.
+        unsafe {
+            sys::cuLaunchKernel(
+                self.empty.0,
+                1,
+                1,
+                1,
+                4096,
+                1,
+                1,
+                0,
+                stream.0,
+                null,
+                std::ptr::null_mut(),
+            )
+        }
+    }
+
+    /// Launches the kernel that runs for this long.
+    pub fn launch_spin(&self, stream: Stream, nanoseconds: u64) {
+        let mut nanoseconds = nanoseconds;
+        let mut arguments = [(&raw mut nanoseconds).cast::<c_void>()];
+        let no_extra = std::ptr::null_mut();
+        cuda!(cuLaunchKernel(
+            self.spin.0,
+            1,
+            1,
+            1,
+            1,
+            1,
+            1,
+            0,
+            stream.0,
+            arguments.as_mut_ptr(),
+            no_extra
+        ));
+    }
+
+    /// Copies to the device and returns when the source may be reused.
+    pub fn copy_in(&self, to: CUdeviceptr, from: &[u8]) {
+        cuda!(cuMemcpyHtoD_v2(to, from.as_ptr().cast(), from.len()));
+    }
+
+    /// Copies from the device.
+    pub fn copy_out(&self, to: &mut [u8], from: CUdeviceptr) {
+        cuda!(cuMemcpyDtoH_v2(to.as_mut_ptr().cast(), from, to.len()));
+    }
+
+    /// Copies to the device in the order of a stream; `from` must live until then.
+    pub fn copy_in_async(
+        &self,
+        to: CUdeviceptr,
+        from: *const c_void,
+        bytes: usize,
+        stream: Stream,
+    ) {
+        cuda!(cuMemcpyHtoDAsync_v2(to, from, bytes, stream.0));
+    }
+
+    /// Copies from the device in the order of a stream; `to` must live until then.
+    pub fn copy_out_async(&self, to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: Stream) {
+        cuda!(cuMemcpyDtoHAsync_v2(to, from, bytes, stream.0));
+    }
+
+    /// Copies within the device in the order of a stream.
+    pub fn copy_within_async(
+        &self,
+        to: CUdeviceptr,
+        from: CUdeviceptr,
+        bytes: usize,
+        stream: Stream,
+    ) {
+        cuda!(cuMemcpyDtoDAsync_v2(to, from, bytes, stream.0));
+    }
+
+    /// Fills with a byte.
+    pub fn fill(&self, memory: CUdeviceptr, value: u8, bytes: usize) {
+        cuda!(cuMemsetD8_v2(memory, value, bytes));
+    }
+
+    /// Fills with a byte in the order of a stream.
+    pub fn fill_async(&self, memory: CUdeviceptr, value: u8, bytes: usize, stream: Stream) {
+        cuda!(cuMemsetD8Async(memory, value, bytes, stream.0));
+    }
+
+    /// Fills a rectangle with a 32-bit value in the order of a stream.
+    pub fn fill_2d_async(
+        &self,
+        memory: CUdeviceptr,
+        pitch: usize,
+        width: usize,
+        height: usize,
+        stream: Stream,
+    ) {
+        cuda!(cuMemsetD2D32Async(memory, pitch, 5, width, height, stream.0));
+    }
+
+    /// Waits for a stream.
+    pub fn synchronize(&self, stream: Stream) {
+        cuda!(cuStreamSynchronize(stream.0));
+    }
+
+    /// Waits for the context.
+    pub fn synchronize_context(&self) {
+        cuda!(cuCtxSynchronize());
+    }
+
+    /// Asks whether a stream is done.
+    #[must_use]
+    pub fn is_done(&self, stream: Stream) -> bool {
+        // SAFETY: a live stream.
+        let result = unsafe { sys::cuStreamQuery(stream.0) };
+        result == CUresult::CUDA_SUCCESS
+    }
+
+    /// A new event.
+    #[must_use]
+    pub fn event(&self) -> Handle<CUevent> {
+        let mut event = std::ptr::null_mut();
+        cuda!(cuEventCreate(&mut event, 0));
+        Handle(event)
+    }
+
+    /// Records an event in a stream.
+    pub fn record(&self, event: Handle<CUevent>, stream: Stream) {
+        cuda!(cuEventRecord(event.0, stream.0));
+    }
+
+    /// Waits for an event.
+    pub fn synchronize_event(&self, event: Handle<CUevent>) {
+        cuda!(cuEventSynchronize(event.0));
+    }
+
+    /// Asks whether an event is done.
+    #[must_use]
+    pub fn event_is_done(&self, event: Handle<CUevent>) -> bool {
+        // SAFETY: a live event.
+        let result = unsafe { sys::cuEventQuery(event.0) };
+        result == CUresult::CUDA_SUCCESS
+    }
+
+    /// Has a stream wait for an event.
+    pub fn wait(&self, stream: Stream, event: Handle<CUevent>) {
+        cuda!(cuStreamWaitEvent(stream.0, event.0, 0));
+    }
+
+    /// Nanoseconds between two events that are done.
+    #[must_use]
+    pub fn elapsed_ns(&self, from: Handle<CUevent>, to: Handle<CUevent>) -> f64 {
+        let mut milliseconds = 0.0;
+        cuda!(cuEventElapsedTime_v2(&mut milliseconds, from.0, to.0));
+        f64::from(milliseconds) * 1e6
+    }
+
+    /// Captures what `work` asks of a stream into a graph, ready to launch.
+    #[must_use]
+    pub fn capture(&self, stream: Stream, work: impl FnOnce()) -> Handle<CUgraphExec> {
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        cuda!(cuStreamBeginCapture_v2(stream.0, mode));
+        work();
+        let mut graph = std::ptr::null_mut();
+        cuda!(cuStreamEndCapture(stream.0, &mut graph));
+        let mut executable = std::ptr::null_mut();
+        cuda!(cuGraphInstantiateWithFlags(&mut executable, graph, 0));
+        Handle(executable)
+    }
+
+    /// Launches a graph.
+    pub fn launch_graph(&self, graph: Handle<CUgraphExec>, stream: Stream) {
+        cuda!(cuGraphLaunch(graph.0, stream.0));
+    }
+}
