@@ -1,0 +1,179 @@
+//! What is measured: each row is a loop over pairs of push and pop, eight to a turn, so that the loop is lost beside them.
+//!
+//! A barrier stands between any two steps, in the C loops too, so that no compiler carries what it knows of one range
+//! to the next. A row "around a call" has an opaque call between push and pop instead: without one, the compiler sees
+//! that an idle range stays idle to its end, which in a program with something inside the range it may not.
+
+use std::arch::asm;
+
+/// Pairs in one turn of a loop.
+pub(crate) const PAIRS_PER_TURN: u64 = 8;
+
+/// A row of the table.
+#[derive(Clone, Copy)]
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    /// Runs so many turns.
+    pub(crate) run: fn(u64),
+    /// Whether a tool sees its pairs.
+    pub(crate) is_range: bool,
+}
+
+/// The rows of this build, always in the same order.
+pub(crate) const ROWS: &[Row] = &[
+    Row { name: NOTHING, run: nothing, is_range: false },
+    #[cfg(nvtx_header)]
+    Row { name: HEADER, run: header::pairs, is_range: true },
+    Row { name: RANGE, run: range, is_range: true },
+    Row { name: ANNOTATE, run: annotate, is_range: true },
+    #[cfg(feature = "nvidia")]
+    Row { name: NVIDIA, run: nvidia::pairs, is_range: true },
+    Row { name: CALL, run: call, is_range: false },
+    #[cfg(nvtx_header)]
+    Row { name: HEADER_CALL, run: header::around_calls, is_range: true },
+    Row { name: RANGE_CALL, run: range_around_call, is_range: true },
+    #[cfg(feature = "nvidia")]
+    Row { name: NVIDIA_CALL, run: nvidia::around_calls, is_range: true },
+];
+
+pub(crate) const NOTHING: &str = "the loop alone";
+pub(crate) const HEADER: &str = "C header";
+pub(crate) const RANGE: &str = "nvtx::range";
+pub(crate) const ANNOTATE: &str = "#[nvtx::annotate]";
+pub(crate) const NVIDIA: &str = "NVIDIA's crate";
+pub(crate) const CALL: &str = "a call alone";
+pub(crate) const HEADER_CALL: &str = "C header around a call";
+pub(crate) const RANGE_CALL: &str = "nvtx::range around a call";
+pub(crate) const NVIDIA_CALL: &str = "NVIDIA's crate around a call";
+
+/// Nothing read from memory before is known after.
+#[inline(always)]
+fn barrier() {
+    // SAFETY: no instruction at all.
+    unsafe { asm!("", options(nostack, preserves_flags)) };
+}
+
+macro_rules! turns {
+    ($turns:ident, $body:block) => {
+        for _ in 0..$turns {
+            $body
+            $body
+            $body
+            $body
+            $body
+            $body
+            $body
+            $body
+        }
+    };
+}
+
+/// What the rows "around a call" call, through a pointer that the compiler does not know.
+extern "C" fn body() {
+    barrier();
+}
+
+fn opaque() -> extern "C" fn() {
+    std::hint::black_box(body as extern "C" fn())
+}
+
+#[inline(never)]
+fn nothing(turns: u64) {
+    turns!(turns, {
+        barrier();
+        barrier();
+    });
+}
+
+#[inline(never)]
+fn call(turns: u64) {
+    let body = opaque();
+    turns!(turns, {
+        body();
+        barrier();
+    });
+}
+
+#[inline(never)]
+fn range(turns: u64) {
+    turns!(turns, {
+        let range = nvtx::range("step");
+        barrier();
+        drop(range);
+        barrier();
+    });
+}
+
+#[inline(never)]
+fn range_around_call(turns: u64) {
+    let body = opaque();
+    turns!(turns, {
+        let range = nvtx::range("step");
+        body();
+        drop(range);
+        barrier();
+    });
+}
+
+#[inline(always)]
+#[nvtx::annotate(name = "step")]
+fn annotated() {
+    barrier();
+}
+
+#[inline(never)]
+fn annotate(turns: u64) {
+    turns!(turns, {
+        annotated();
+        barrier();
+    });
+}
+
+#[cfg(nvtx_header)]
+mod header {
+    // Named here too: of a package with a library, cargo links what a build script made to the library alone.
+    #[link(name = "nvtx_header_rows", kind = "static")]
+    unsafe extern "C" {
+        fn peers_header_pairs(turns: u64);
+        fn peers_header_around_calls(turns: u64, body: extern "C" fn());
+    }
+
+    pub(super) fn pairs(turns: u64) {
+        // SAFETY: header.c takes any number.
+        unsafe { peers_header_pairs(turns) };
+    }
+
+    pub(super) fn around_calls(turns: u64) {
+        let body = super::opaque();
+        // SAFETY: header.c takes any number, and the function may be called at any time.
+        unsafe { peers_header_around_calls(turns, body) };
+    }
+}
+
+#[cfg(feature = "nvidia")]
+mod nvidia {
+    use nvidia_nvtx::LocalRange;
+
+    use super::{barrier, opaque};
+
+    #[inline(never)]
+    pub(super) fn pairs(turns: u64) {
+        turns!(turns, {
+            let range = LocalRange::new(c"step");
+            barrier();
+            drop(range);
+            barrier();
+        });
+    }
+
+    #[inline(never)]
+    pub(super) fn around_calls(turns: u64) {
+        let body = opaque();
+        turns!(turns, {
+            let range = LocalRange::new(c"step");
+            body();
+            drop(range);
+            barrier();
+        });
+    }
+}
