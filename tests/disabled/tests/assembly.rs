@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::fs;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::path::Path;
 use std::process::Command;
 
@@ -19,7 +20,11 @@ type Functions = BTreeMap<String, Vec<String>>;
 /// Compiles the library with these features and reads its functions.
 fn compile(features: &str) -> Functions {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let assembly = folder.join(format!("library-{features}.s"));
+    // Where cargo takes the library for fresh, the file is that of an earlier run. Checkouts that share a target folder
+    // must not share it.
+    let checkout =
+        BuildHasherDefault::<DefaultHasher>::default().hash_one(env!("CARGO_MANIFEST_DIR"));
+    let assembly = folder.join(format!("{checkout:x}-{features}.s"));
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(&cargo)
         .args(["rustc", "--quiet", "--lib", "--release", "--features", features])
@@ -37,8 +42,9 @@ fn compile(features: &str) -> Functions {
         "features `{features}` do not compile:\n{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let text = fs::read_to_string(&assembly)
-        .unwrap_or_else(|error| panic!("{} was not written: {error}", assembly.display()));
+    let text = fs::read_to_string(&assembly).unwrap_or_else(|error| {
+        panic!("{}: {error}; `cargo clean` makes cargo write it again", assembly.display())
+    });
     let functions = functions(&text);
     let names: Vec<&str> = functions.keys().map(String::as_str).collect();
     assert_eq!(names, FUNCTIONS, "functions in {}", assembly.display());
