@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Makes the NVTX calls of groups of a calls file through the Python package `nvtx`; src/main.rs makes them through ours.
+
+    program.py offers               the calls and attributes that it can make, one a line
+    program.py CALLS.json GROUP...  makes the calls of these groups
+
+A calls file maps the name of a group to its calls, which happen in the order in which they are written, each on the
+thread that it names, over all groups. A call has these keys:
+
+    thread    the number of its thread
+    op        push, pop, start, end or mark
+    text      the name, for push, start and mark; `times` repeats it
+    id        which range an end ends, for start and end
+    domain    by name, for push, pop, start and mark; the default one without
+    color     0xAARRGGBB as a number, for push, start and mark
+    category  by name, for push, start and mark
+    payload   a whole number (an int64) or another (a double), for push, start and mark
+"""
+
+import json
+import queue
+import sys
+import threading
+
+import nvtx
+
+OFFERS = ["push", "pop", "start", "end", "mark", "domain", "color", "category", "payload"]
+
+
+def make(call, ranges):
+    op = call["op"]
+    if op == "pop":
+        nvtx.pop_range(domain=call.get("domain"))
+        return
+    if op == "end":
+        nvtx.end_range(ranges.pop(call["id"]))
+        return
+    arguments = {key: call[key] for key in ("domain", "color", "category", "payload") if key in call}
+    arguments["message"] = call["text"] * call.get("times", 1)
+    if op == "push":
+        nvtx.push_range(**arguments)
+    elif op == "start":
+        ranges[call["id"]] = nvtx.start_range(**arguments)
+    elif op == "mark":
+        nvtx.mark(**arguments)
+    else:
+        raise ValueError(f"no op is called {op}")
+
+
+class Worker:
+    """A thread that makes one call at a time."""
+
+    def __init__(self, ranges):
+        self.ranges = ranges
+        self.calls = queue.Queue()
+        self.results = queue.Queue()
+        self.thread = threading.Thread(target=self.work)
+        self.thread.start()
+
+    def work(self):
+        while (call := self.calls.get()) is not None:
+            try:
+                make(call, self.ranges)
+                self.results.put(None)
+            except Exception as error:
+                self.results.put(error)
+
+    def make(self, call):
+        self.calls.put(call)
+        error = self.results.get()
+        if error is not None:
+            raise error
+
+    def end(self):
+        self.calls.put(None)
+        self.thread.join()
+
+
+def main():
+    if sys.argv[1:] == ["offers"]:
+        print("\n".join(OFFERS))
+        return
+    with open(sys.argv[1], encoding="utf-8") as file:
+        groups = json.load(file)
+    workers = {}
+    ranges = {}
+    try:
+        for name in sys.argv[2:]:
+            for call in groups[name]:
+                number = call["thread"]
+                if number not in workers:
+                    workers[number] = Worker(ranges)
+                workers[number].make(call)
+    finally:
+        for worker in workers.values():
+            worker.end()
+
+
+if __name__ == "__main__":
+    main()
