@@ -8,7 +8,7 @@ use std::fmt;
 #[cfg(feature = "enable")]
 use crate::tool::PATH_VARIABLE;
 
-/// Why a tool could not be attached, or an observer not be installed.
+/// Why a tool could not be attached, an observer not be installed, or a record not be made.
 ///
 /// Its text says what was tried, what came back and what to do. Ranges work on in every case.
 #[derive(Debug)]
@@ -16,12 +16,24 @@ pub struct Error(Kind);
 
 #[derive(Debug)]
 enum Kind {
+    Mismatch {
+        schema: &'static str,
+        why: String,
+    },
     #[cfg(feature = "enable")]
-    NotLoaded { library: String, reason: String },
+    NotLoaded {
+        library: String,
+        reason: String,
+    },
     #[cfg(feature = "enable")]
-    NoEntryPoint { library: String, reason: String },
+    NoEntryPoint {
+        library: String,
+        reason: String,
+    },
     #[cfg(feature = "enable")]
-    Refused { library: String },
+    Refused {
+        library: String,
+    },
     #[cfg(feature = "enable")]
     Taken,
     #[cfg(not(feature = "enable"))]
@@ -41,7 +53,20 @@ impl Error {
     /// Whether the crate was built without its feature `enable`, so that no range is ever seen.
     #[must_use]
     pub fn is_disabled(&self) -> bool {
-        cfg!(not(feature = "enable"))
+        #[cfg(feature = "enable")]
+        return false;
+        #[cfg(not(feature = "enable"))]
+        return matches!(self.0, Kind::Disabled);
+    }
+
+    /// Whether the values of a record are not what its schema says.
+    #[must_use]
+    pub fn is_mismatch(&self) -> bool {
+        matches!(self.0, Kind::Mismatch { .. })
+    }
+
+    pub(crate) fn mismatch(schema: &'static str, why: String) -> Error {
+        Error(Kind::Mismatch { schema, why })
     }
 
     #[cfg(not(feature = "enable"))]
@@ -91,6 +116,11 @@ fn whole_text(error: &dyn error::Error) -> String {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
+            Kind::Mismatch { schema, why } => write!(
+                f,
+                "nvtx: could not make a record of the schema `{schema}`: {why}; give it values as \
+                 its entries say"
+            ),
             #[cfg(feature = "enable")]
             Kind::NotLoaded { library, reason } => write!(
                 f,

@@ -47,6 +47,8 @@
 #![cfg_attr(not(feature = "macros"), allow(rustdoc::broken_intra_doc_links))]
 // Unsafe code is for `sys` alone.
 #![deny(unsafe_code)]
+// What there is nothing to do for is left out, and much of what would do it is then unused.
+#![cfg_attr(not(feature = "enable"), allow(dead_code, unused_imports))]
 
 // The macro's expansion names `::nvtx`, and this crate's own tests use the macro.
 extern crate self as nvtx;
@@ -54,27 +56,52 @@ extern crate self as nvtx;
 #[doc(hidden)]
 #[path = "private.rs"]
 pub mod __private;
+mod category;
+mod color;
+pub mod counter;
+pub mod cuda;
+pub mod deferred;
+mod domain;
+#[cfg(feature = "enable")]
+mod emit;
 mod error;
+mod event;
+mod field;
+mod macros;
 pub mod observer;
+mod payload;
 mod range;
-#[cfg(feature = "enable")]
+mod resource;
+pub mod schema;
 mod state;
-#[cfg(feature = "enable")]
+mod string;
+mod sync;
 #[allow(unsafe_code)]
 mod sys;
-#[cfg(feature = "enable")]
 mod text;
+mod thread;
+pub mod time;
 #[cfg(feature = "enable")]
 mod tool;
 
+pub use crate::category::Category;
+pub use crate::color::Color;
+pub use crate::domain::{Domain, OwnedDomain};
 pub use crate::error::Error;
-pub use crate::range::{Range, range};
+pub use crate::event::{Event, event, mark};
+pub use crate::field::{Field, FieldValue};
+pub use crate::payload::Payload;
+pub use crate::range::{ProcessRange, Range, process_range, range};
+pub use crate::resource::{Resource, ResourceId, resource};
+pub use crate::string::RegisteredString;
+pub use crate::sync::{Acquired, Acquiring, SyncObject, sync_object};
+pub use crate::thread::{name_current_thread, name_thread};
 #[cfg(feature = "macros")]
 pub use profiler_macros::annotate;
 
 /// Whether an NVTX tool is attached to this process.
 ///
-/// The first call of this or of [`range`] looks for the tool, and the answer stays for the life of
+/// The first call of this or of [`range`](range()) looks for the tool, and the answer stays for the life of
 /// the process. Always `false` without the feature `enable`.
 #[must_use]
 pub fn is_attached() -> bool {
@@ -98,4 +125,15 @@ pub fn attach_error() -> Option<&'static Error> {
     return tool::attach_error();
     #[cfg(not(feature = "enable"))]
     return None;
+}
+
+/// [`Domain::category`] in the default domain.
+pub fn category(name: &str) -> Category {
+    domain::DomainRef::Default.category(name)
+}
+
+/// [`Domain::register`] in the default domain.
+#[must_use]
+pub fn register(text: &str) -> RegisteredString {
+    RegisteredString::new(domain::DomainRef::Default, text)
 }

@@ -38,9 +38,14 @@ use std::sync::OnceLock;
 #[cfg(feature = "enable")]
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::Error;
+use crate::domain::DomainRef;
+#[cfg(feature = "enable")]
+use crate::event::Event;
+use crate::resource::ResourceId;
+use crate::schema::Record;
 #[cfg(feature = "enable")]
 use crate::state;
+use crate::{Category, Color, Error, Field, Payload};
 
 /// What an observer gives back at a start, and gets at the end of the same range. Only the observer
 /// knows what it means.
@@ -61,26 +66,156 @@ impl Token {
     }
 }
 
-/// What is known of a range when it starts.
+/// What is known of a range when it starts. All is borrowed for the call alone.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct RangeStart<'a> {
-    /// The name as it was given. It is borrowed for the call alone.
+    /// The name as it was given.
     pub name: &'a str,
+    /// The name of the domain; `None` for the default one.
+    pub domain: Option<&'a str>,
+    /// The group that the range belongs to.
+    pub category: Option<Category>,
+    /// The colour that it is to be shown in.
+    pub color: Option<Color>,
+    /// The number that goes with it.
+    pub payload: Option<Payload>,
+    /// Its named values.
+    pub fields: &'a [Field<'a>],
+    /// Its values by a schema.
+    pub record: Option<&'a Record>,
 }
 
 impl<'a> RangeStart<'a> {
     /// A start with this name: for tests of an observer.
     #[must_use]
     pub const fn new(name: &'a str) -> RangeStart<'a> {
-        RangeStart { name }
+        RangeStart {
+            name,
+            domain: None,
+            category: None,
+            color: None,
+            payload: None,
+            fields: &[],
+            record: None,
+        }
+    }
+
+    #[cfg(feature = "enable")]
+    fn of(event: &'a Event<'a>) -> RangeStart<'a> {
+        RangeStart {
+            name: event.name,
+            domain: event.domain.name(),
+            category: event.category,
+            color: event.color,
+            payload: event.payload,
+            fields: event.fields.as_slice(),
+            record: event.record,
+        }
     }
 }
 
-/// Sees the ranges of every thread.
+/// A moment that was marked; the same is known of it as of a range's start.
+pub type Mark<'a> = RangeStart<'a>;
+
+/// What a name was given to. Pointers are numbers here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Named<'a> {
+    /// The thread with this number of the system's.
+    Thread(u32),
+    /// A `CUdevice`.
+    CuDevice(i32),
+    /// A `CUcontext`.
+    CuContext(usize),
+    /// A `CUstream`.
+    CuStream(usize),
+    /// A `CUevent`.
+    CuEvent(usize),
+    /// A device of the CUDA runtime.
+    CudaDevice(i32),
+    /// A `cudaStream_t`.
+    CudaStream(usize),
+    /// A `cudaEvent_t`.
+    CudaEvent(usize),
+    /// Anything else.
+    Resource {
+        /// What it is.
+        id: ResourceId,
+        /// The name of the domain; `None` for the default one.
+        domain: Option<&'a str>,
+    },
+}
+
+/// What is done with a [`SyncObject`](crate::SyncObject).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SyncStep {
+    /// This thread begins to try to get it.
+    AcquireStart,
+    /// The attempt was given up.
+    AcquireFailed,
+    /// It is this thread's.
+    AcquireSuccess,
+    /// It is about to be given back.
+    Releasing,
+}
+
+/// A sample of a counter.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct CounterSample<'a> {
+    /// The counter's name.
+    pub name: &'a str,
+    /// The name of the domain; `None` for the default one.
+    pub domain: Option<&'a str>,
+    /// The unit; empty where it has none.
+    pub unit: &'a str,
+    /// When, by the counter's clock; `None` is now.
+    pub time: Option<i64>,
+    /// The value.
+    pub value: CounterValue<'a>,
+}
+
+/// The value of a [`CounterSample`].
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum CounterValue<'a> {
+    /// Of a counter of whole numbers.
+    I64(i64),
+    /// Of a counter of floating-point numbers.
+    F64(f64),
+    /// Of a group of counters.
+    Record(&'a Record),
+    /// None could be had, or none is needed.
+    Missing,
+}
+
+/// An event that is told after it happened.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct DeferredEvent<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The name of the domain; `None` for the default one.
+    pub domain: Option<&'a str>,
+    /// The clock of its times.
+    pub clock: crate::time::Clock,
+    /// When it began, or when it was.
+    pub start: i64,
+    /// When it ended; `None` for a mark.
+    pub end: Option<i64>,
+    /// The group that it belongs to.
+    pub category: Option<Category>,
+    /// The colour that it is to be shown in.
+    pub color: Option<Color>,
+}
+
+/// Sees the events of every thread: all that a tool gets, and the fields that tools have no place for.
 ///
-/// Both functions are called on the thread of the range and inside the annotated program, so they are
-/// to be fast and must start no range themselves: that would call them again without end.
+/// The functions are called on the thread of the event and inside the annotated program, so they are
+/// to be fast and must start no range themselves: that would call them again without end. Those that
+/// an observer leaves out do nothing.
 ///
 /// A range that began while the observer was on has its end reported, whatever was switched since;
 /// one that began while it was off has not. An end comes after its start on the same thread, and
@@ -98,6 +233,57 @@ pub trait Observer: Sync + Send {
 
     /// The range for which [`range_start`](Observer::range_start) gave `token` ends on this thread.
     fn range_end(&self, token: Token);
+
+    /// As [`range_end`](Observer::range_end), with what [`Range::end_with`](crate::Range::end_with) was
+    /// given. Left out, the record is dropped and the range ends.
+    fn range_end_with(&self, token: Token, record: &Record) {
+        let _ = record;
+        self.range_end(token);
+    }
+
+    /// A range of the process starts on this thread, and may end on another. `None`, as where this is
+    /// left out, means that the end need not be told.
+    fn process_range_start(&self, range: &RangeStart<'_>) -> Option<Token> {
+        let _ = range;
+        None
+    }
+
+    /// The process range for which [`process_range_start`](Observer::process_range_start) gave `token`
+    /// ends, on this thread.
+    fn process_range_end(&self, token: Token) {
+        let _ = token;
+    }
+
+    /// As [`process_range_end`](Observer::process_range_end), with a record.
+    fn process_range_end_with(&self, token: Token, record: &Record) {
+        let _ = record;
+        self.process_range_end(token);
+    }
+
+    /// A moment was marked on this thread.
+    fn mark(&self, mark: &Mark<'_>) {
+        let _ = mark;
+    }
+
+    /// Something was given a name.
+    fn named(&self, what: &Named<'_>, name: &str) {
+        let _ = (what, name);
+    }
+
+    /// A counter was sampled.
+    fn counter(&self, sample: &CounterSample<'_>) {
+        let _ = sample;
+    }
+
+    /// This thread did something with the synchronisation object `name` of `domain`.
+    fn sync(&self, domain: Option<&str>, name: &str, step: SyncStep) {
+        let _ = (domain, name, step);
+    }
+
+    /// An event was told after it happened.
+    fn deferred(&self, event: &DeferredEvent<'_>) {
+        let _ = event;
+    }
 }
 
 #[cfg(feature = "enable")]
@@ -189,16 +375,74 @@ impl Switch {
 }
 
 #[cfg(feature = "enable")]
-pub(crate) fn start(name: &str) -> Option<Token> {
+pub(crate) fn range_start(event: &Event<'_>) -> Option<Token> {
     let observer = OBSERVER.get()?;
-    guarded(|| observer.range_start(&RangeStart { name }))
+    guarded(|| observer.range_start(&RangeStart::of(event)))
 }
 
 #[cfg(feature = "enable")]
-pub(crate) fn end(token: Token) {
+pub(crate) fn range_end(token: Token, record: Option<&Record>) {
     if let Some(observer) = OBSERVER.get() {
-        guarded(|| observer.range_end(token));
+        guarded(|| match record {
+            None => observer.range_end(token),
+            Some(record) => observer.range_end_with(token, record),
+        });
     }
+}
+
+#[cfg(feature = "enable")]
+pub(crate) fn process_range_start(event: &Event<'_>) -> Option<Token> {
+    let observer = OBSERVER.get()?;
+    guarded(|| observer.process_range_start(&RangeStart::of(event))).flatten()
+}
+
+#[cfg(feature = "enable")]
+pub(crate) fn process_range_end(token: Token, record: Option<&Record>) {
+    if let Some(observer) = OBSERVER.get() {
+        guarded(|| match record {
+            None => observer.process_range_end(token),
+            Some(record) => observer.process_range_end_with(token, record),
+        });
+    }
+}
+
+#[cfg(feature = "enable")]
+pub(crate) fn mark(event: &Event<'_>) {
+    if let Some(observer) = OBSERVER.get() {
+        guarded(|| observer.mark(&RangeStart::of(event)));
+    }
+}
+
+pub(crate) fn named(what: &Named<'_>, name: &str) {
+    if_on(|observer| observer.named(what, name));
+}
+
+pub(crate) fn counter(sample: &CounterSample<'_>) {
+    if_on(|observer| observer.counter(sample));
+}
+
+pub(crate) fn sync(domain: DomainRef<'_>, name: &str, step: SyncStep) {
+    if_on(|observer| observer.sync(domain.name(), name, step));
+}
+
+pub(crate) fn deferred(event: &DeferredEvent<'_>) {
+    if_on(|observer| observer.deferred(event));
+}
+
+/// Whether the observer is switched on.
+pub(crate) fn is_on() -> bool {
+    !crate::state::is_idle() && crate::state::current() & crate::state::OBSERVER != 0
+}
+
+fn if_on(call: impl FnOnce(&dyn Observer)) {
+    #[cfg(feature = "enable")]
+    if is_on()
+        && let Some(observer) = OBSERVER.get()
+    {
+        guarded(|| call(*observer));
+    }
+    #[cfg(not(feature = "enable"))]
+    let _ = call;
 }
 
 /// Keeps a panic of the observer out of the annotated program.

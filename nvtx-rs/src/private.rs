@@ -1,4 +1,4 @@
-//! All that the expansion of `#[annotate]` may touch. Outside semver: it changes with the macro.
+//! All that the expansions of the macros may touch. Outside semver: it changes with them.
 //!
 //! The expansion has to compile in every edition that a caller may use:
 //!
@@ -16,10 +16,175 @@
 //! assert_eq!(work(), Ok(7));
 //! ```
 
-use crate::Range;
+use std::fmt::Arguments;
+use std::sync::OnceLock;
+
+use crate::domain::{Domain, DomainRef};
+use crate::event::Event;
+use crate::state;
+use crate::string;
+use crate::sys::types::Handle;
+use crate::{ProcessRange, Range};
+
+pub use std::format_args;
+
+/// Whether anyone looks, or may look: it costs one load.
+#[inline]
+#[must_use]
+pub fn is_active() -> bool {
+    !state::is_idle()
+}
 
 /// Starts the range of an annotated function.
 #[inline]
 pub fn range(name: &'static str) -> Range {
     crate::range(name)
+}
+
+/// A place in a program that makes events of one name. The tool is handed the name once.
+#[derive(Debug)]
+pub struct CallSite {
+    /// `None` until the macro knows it, as with [`CallSite::unnamed`].
+    name: Option<&'static str>,
+    domain: Option<&'static Domain>,
+    /// The name that was registered, and what the tool calls it.
+    registered: OnceLock<(&'static str, Option<Handle>)>,
+}
+
+impl CallSite {
+    /// A call site of the default domain.
+    #[must_use]
+    pub const fn new(name: &'static str) -> CallSite {
+        CallSite { name: Some(name), domain: None, registered: OnceLock::new() }
+    }
+
+    /// A call site of `domain`.
+    #[must_use]
+    pub const fn in_domain(name: &'static str, domain: &'static Domain) -> CallSite {
+        CallSite { name: Some(name), domain: Some(domain), registered: OnceLock::new() }
+    }
+
+    /// A call site whose name comes with the first event.
+    #[must_use]
+    pub const fn unnamed() -> CallSite {
+        CallSite { name: None, domain: None, registered: OnceLock::new() }
+    }
+
+    /// As [`CallSite::unnamed`], in `domain`.
+    #[must_use]
+    pub const fn unnamed_in_domain(domain: &'static Domain) -> CallSite {
+        CallSite { name: None, domain: Some(domain), registered: OnceLock::new() }
+    }
+
+    /// Whether anyone looks, or may look: it costs one load.
+    #[inline]
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        is_active()
+    }
+
+    /// Starts a range of this thread.
+    #[inline]
+    pub fn range(&'static self) -> Range {
+        Range::start(|| self.event())
+    }
+
+    /// Starts a range of this thread with what `describe` adds; it runs only if somebody looks.
+    #[inline]
+    pub fn range_with<'a>(&'static self, describe: impl FnOnce(Event<'a>) -> Event<'a>) -> Range {
+        if is_active() { describe(self.event()).range() } else { Range::NONE }
+    }
+
+    /// Starts a range of the process.
+    #[inline]
+    pub fn process_range(&'static self) -> ProcessRange {
+        ProcessRange::start(|| self.event())
+    }
+
+    /// Starts a range of the process with what `describe` adds; it runs only if somebody looks.
+    #[inline]
+    pub fn process_range_with<'a>(
+        &'static self,
+        describe: impl FnOnce(Event<'a>) -> Event<'a>,
+    ) -> ProcessRange {
+        if is_active() { describe(self.event()).process_range() } else { ProcessRange::NONE }
+    }
+
+    /// Marks a moment.
+    #[inline]
+    pub fn mark(&'static self) {
+        if is_active() {
+            self.event().mark();
+        }
+    }
+
+    /// Describes an event of this place.
+    #[cold]
+    pub fn event(&'static self) -> Event<'static> {
+        self.event_named(self.name.unwrap_or_default())
+    }
+
+    fn event_named(&'static self, name: &'static str) -> Event<'static> {
+        let domain = DomainRef::of(self.domain);
+        let handle = if state::has_tool() {
+            let &(registered, handle) =
+                self.registered.get_or_init(|| (name, string::register(domain, name)));
+            // A place has one name; should it ever have two, the second is not registered.
+            handle.filter(|_| std::ptr::eq(registered, name) || registered == name)
+        } else {
+            None
+        };
+        Event::registered(domain, name, handle)
+    }
+
+    /// Describes an event of a name that [`Name::new`] made.
+    #[cold]
+    pub fn event_of<'a>(&'static self, name: &'a Name) -> Event<'a> {
+        match name {
+            Name::Literal(name) => self.event_named(name),
+            Name::Formatted(name) => Event::in_domain(DomainRef::of(self.domain), name),
+        }
+    }
+}
+
+/// A name as the macros take it.
+#[derive(Debug)]
+pub enum Name {
+    /// Without arguments: it is the same for all events of a place.
+    Literal(&'static str),
+    /// With arguments.
+    Formatted(String),
+}
+
+impl Name {
+    /// Formats the name, unless it is a literal.
+    #[cold]
+    #[must_use]
+    pub fn new(name: Arguments<'_>) -> Name {
+        match name.as_str() {
+            Some(name) => Name::Literal(name),
+            None => Name::Formatted(name.to_string()),
+        }
+    }
+}
+
+/// What the macros expand to, when nobody looks.
+pub mod idle {
+    use crate::{ProcessRange, Range};
+
+    /// A range that nobody sees.
+    #[inline]
+    pub fn range() -> Range {
+        Range::NONE
+    }
+
+    /// A range that nobody sees.
+    #[inline]
+    pub fn process_range() -> ProcessRange {
+        ProcessRange::NONE
+    }
+
+    /// Nothing.
+    #[inline]
+    pub fn mark() {}
 }

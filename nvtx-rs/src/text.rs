@@ -3,7 +3,9 @@
 //! A tool reads a name up to its first NUL and must copy it during the call, so the copy that adds
 //! the NUL lives on the stack. What happens to a NUL inside a name is decided here alone.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
+
+use crate::sys::types::Text;
 
 /// What the stack takes, the NUL at the end included. Longer names are copied to the heap.
 const STACK_BYTES: usize = 256;
@@ -31,6 +33,30 @@ fn copy<'a>(name: &str, buffer: &'a mut [u8]) -> &'a CStr {
     }
     // There is a NUL: the zero after the text.
     CStr::from_bytes_until_nul(buffer).unwrap_or_default()
+}
+
+/// Texts that a tool gets together, as the parts of a schema.
+#[derive(Debug)]
+pub(crate) struct CStrings(Vec<CString>);
+
+impl CStrings {
+    pub(crate) fn new() -> CStrings {
+        CStrings(Vec::new())
+    }
+
+    /// Keeps a copy, and says where.
+    pub(crate) fn add(&mut self, text: &str) -> usize {
+        self.0.push(with_c_str(text, CStr::to_owned));
+        self.0.len() - 1
+    }
+
+    /// The text of [`add`](CStrings::add); none where it is empty.
+    pub(crate) fn get(&self, place: usize) -> Text<'_> {
+        match self.0.get(place) {
+            Some(text) if !text.is_empty() => Text::new(text),
+            _ => Text::NONE,
+        }
+    }
 }
 
 #[cfg(test)]

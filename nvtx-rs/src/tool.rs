@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::env;
 use std::sync::OnceLock;
 
-use crate::{Error, state, sys, text};
+use crate::{Error, state, sys};
 
 /// The variable in which a tool names its library; NVTX has one for each pointer width.
 pub(crate) const PATH_VARIABLE: &str = if cfg!(target_pointer_width = "32") {
@@ -48,7 +48,12 @@ pub(crate) fn attach() -> Option<&'static Result<bool, Error>> {
 
 fn find() -> Result<bool, Error> {
     match env::var_os(PATH_VARIABLE) {
-        Some(path) if !path.is_empty() && path != NO_TOOL => sys::load(&path).map(|()| true),
+        Some(path) if !path.is_empty() && path != NO_TOOL => {
+            sys::load(&path)?;
+            // NVTX tells a tool that its functions are in place from here on.
+            sys::functions::initialize(std::ptr::null());
+            Ok(true)
+        }
         _ => Ok(false),
     }
 }
@@ -59,14 +64,4 @@ pub(crate) fn is_attached() -> bool {
 
 pub(crate) fn attach_error() -> Option<&'static Error> {
     attach()?.as_ref().err()
-}
-
-/// Tells the tool of a start; `false` where it did not ask for starts.
-pub(crate) fn push(name: &str) -> bool {
-    text::with_c_str(name, sys::push)
-}
-
-/// Tells the tool of the end of the last range that was pushed on this thread.
-pub(crate) fn pop() {
-    sys::pop();
 }

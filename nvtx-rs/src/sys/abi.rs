@@ -2,16 +2,17 @@
 //!
 //! A tool asks for an export table by id. One of them is a function that gives, for each NVTX module,
 //! an array of addresses of slots; the tool writes its functions through those addresses. Tools
-//! refuse a client that lacks a module they know, so all modules are here with all their slots,
-//! though the crate calls two of the functions.
+//! refuse a client that lacks a module they know, so all modules are here with all their slots. Names
+//! go out as UTF-8, so the functions for wide characters are never called, nor those for OpenCL.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint, c_void};
+#[cfg(target_pointer_width = "64")]
 use std::mem;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// Where a tool puts one of its functions; null until it does.
-type Slot = AtomicPtr<c_void>;
+pub(super) type Slot = AtomicPtr<c_void>;
 
 /// The address of a slot, or null: an entry of the array that a tool gets.
 #[derive(Clone, Copy)]
@@ -38,7 +39,7 @@ const fn table<const SLOTS: usize, const ENTRIES: usize>(
 macro_rules! modules {
     ($($name:ident = $id:literal, $slots:literal slots, $table:ident;)*) => {
         $(
-            static $name: [Slot; $slots] = [const { Slot::new(ptr::null_mut()) }; $slots];
+            pub(super) static $name: [Slot; $slots] = [const { Slot::new(ptr::null_mut()) }; $slots];
             static $table: [SlotAddress; $slots + 1] = table(&$name);
         )*
 
@@ -63,13 +64,6 @@ modules! {
     CORE2 = 5, 16 slots, CORE2_TABLE;
     SYNC = 6, 7 slots, SYNC_TABLE;
 }
-
-/// Slots of the module CORE.
-const RANGE_PUSH_A: usize = 9;
-const RANGE_POP: usize = 11;
-
-type RangePushA = unsafe extern "C" fn(message: *const c_char) -> c_int;
-type RangePop = unsafe extern "C" fn() -> c_int;
 
 /// What a tool's entry point gets.
 pub(super) type GetExportTable = extern "C" fn(id: u32) -> *const c_void;
@@ -153,31 +147,6 @@ unsafe extern "C" fn get_module_function_table(
         unsafe { table.write(entries.as_ptr()) };
     }
     1
-}
-
-/// Starts a range in the tool; `false` where it left the slot empty.
-pub(crate) fn push(name: &CStr) -> bool {
-    let function = CORE[RANGE_PUSH_A].load(Ordering::Acquire);
-    if function.is_null() {
-        return false;
-    }
-    // SAFETY: not null, so the tool wrote it, and NVTX defines what a tool writes to this slot.
-    let function = unsafe { mem::transmute::<*mut c_void, RangePushA>(function) };
-    // SAFETY: `name` ends with a NUL and lives through the call, which is all that the tool may use.
-    let _level = unsafe { function(name.as_ptr()) };
-    true
-}
-
-/// Ends the innermost range of this thread in the tool, unless the tool left the slot empty.
-pub(crate) fn pop() {
-    let function = CORE[RANGE_POP].load(Ordering::Acquire);
-    if function.is_null() {
-        return;
-    }
-    // SAFETY: not null, so the tool wrote it, and NVTX defines what a tool writes to this slot.
-    let function = unsafe { mem::transmute::<*mut c_void, RangePop>(function) };
-    // SAFETY: it takes nothing, and may be called at any time.
-    let _level = unsafe { function() };
 }
 
 #[cfg(test)]

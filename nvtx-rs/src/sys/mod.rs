@@ -1,10 +1,18 @@
 //! NVTX's binary interface, and the only unsafe code of the crate.
 //!
 //! The client's half of NVTX is data: tables of slots, into which a tool writes the functions it wants
-//! called. [`abi`] holds the tables, [`loader`] hands them to a tool. What is offered upwards is safe.
+//! called. [`abi`] and [`extension`] hold the tables, [`loader`] hands them to a tool, [`types`] are
+//! the structures that the functions take, and [`functions`] calls them. What is offered upwards is
+//! safe.
 
+#[cfg(feature = "enable")]
 mod abi;
+#[cfg(feature = "enable")]
+mod extension;
+pub(crate) mod functions;
+#[cfg(feature = "enable")]
 mod loader;
+pub(crate) mod types;
 
-pub(crate) use abi::{pop, push};
+#[cfg(feature = "enable")]
 pub(crate) use loader::load;

@@ -1,0 +1,350 @@
+//! Counters: values over time, which tools draw as curves.
+
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+
+use crate::domain::{Domain, DomainRef};
+use crate::observer::{self, CounterSample, CounterValue};
+use crate::schema::{Record, Schema};
+use crate::state;
+use crate::sys::functions;
+use crate::sys::types::{
+    CounterAttributes, CounterBatch, CounterSemantics, Handle, Semantics, TimeSemantics,
+};
+use crate::text::CStrings;
+use crate::time::{Clock, Scope};
+
+/// Why a counter has no value now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// It is zero.
+    Zero,
+    /// It is as it was.
+    Unchanged,
+    /// It could not be had.
+    Unavailable,
+}
+
+/// What counters and groups of them have in common.
+#[derive(Debug)]
+struct Registration {
+    name: &'static str,
+    description: &'static str,
+    unit: &'static str,
+    domain: Option<&'static Domain>,
+    scope: Scope,
+    clock: Clock,
+    id: OnceLock<Option<u64>>,
+}
+
+impl Registration {
+    const fn new(name: &'static str) -> Registration {
+        Registration {
+            name,
+            description: "",
+            unit: "",
+            domain: None,
+            scope: Scope::PROCESS,
+            clock: Clock::TOOL,
+            id: OnceLock::new(),
+        }
+    }
+
+    fn domain(&self) -> Handle {
+        DomainRef::of(self.domain).handle_or_null()
+    }
+
+    /// What the tool calls it; `None` where there is no tool, or one that takes no counters.
+    fn id(
+        &self,
+        schema: impl FnOnce() -> Option<u64>,
+        limits: (i64, u64, u64),
+        flags: u64,
+    ) -> Option<u64> {
+        if !state::has_tool() {
+            return None;
+        }
+        *self.id.get_or_init(|| {
+            let schema = schema()?;
+            let mut strings = CStrings::new();
+            let [name, description, unit] =
+                [self.name, self.description, self.unit].map(|text| strings.add(text));
+            let time = TimeSemantics::new(self.clock.number());
+            let mut semantics = CounterSemantics::new(strings.get(unit), &time);
+            (semantics.limit_type, semantics.min, semantics.max) = limits;
+            semantics.flags = flags;
+            let attributes = CounterAttributes {
+                size: size_of::<CounterAttributes<'_>>(),
+                schema,
+                name: strings.get(name),
+                description: strings.get(description),
+                scope: self.scope.number(),
+                semantics: Semantics::counter(&semantics),
+                counter: 0,
+            };
+            functions::counter_register(self.domain(), &attributes).filter(|id| *id != 0)
+        })
+    }
+
+    fn observed(&self, time: Option<i64>, value: CounterValue<'_>) {
+        observer::counter(&CounterSample {
+            name: self.name,
+            domain: self.domain.map(Domain::name),
+            unit: self.unit,
+            time,
+            value,
+        });
+    }
+
+    fn missing(&self, id: Option<u64>, why: Missing) {
+        if let Some(id) = id {
+            let reason = match why {
+                Missing::Zero => 0,
+                Missing::Unchanged => 1,
+                Missing::Unavailable => 2,
+            };
+            functions::counter_no_value(self.domain(), id, reason);
+        }
+        self.observed(None, CounterValue::Missing);
+    }
+}
+
+macro_rules! described {
+    () => {
+        /// It is of this domain.
+        #[must_use]
+        pub const fn in_domain(mut self, domain: &'static Domain) -> Self {
+            self.registration.domain = Some(domain);
+            self
+        }
+
+        /// What it is, at more length.
+        #[must_use]
+        pub const fn described(mut self, description: &'static str) -> Self {
+            self.registration.description = description;
+            self
+        }
+
+        /// The unit of its values, such as `B`.
+        #[must_use]
+        pub const fn unit(mut self, unit: &'static str) -> Self {
+            self.registration.unit = unit;
+            self
+        }
+
+        /// It is of this place; without it, of this process.
+        #[must_use]
+        pub const fn in_scope(mut self, scope: Scope) -> Self {
+            self.registration.scope = scope;
+            self
+        }
+
+        /// The clock of the times in batches; without it, the tool's.
+        #[must_use]
+        pub const fn clock(mut self, clock: Clock) -> Self {
+            self.registration.clock = clock;
+            self
+        }
+    };
+}
+
+/// A value over time, of `i64` or `f64`. Made for a `static`.
+///
+/// ```
+/// use nvtx::counter::Counter;
+///
+/// static LOSS: Counter<f64> = Counter::new("loss");
+/// static MEMORY: Counter<i64> = Counter::new("memory").unit("B").limits(0, 80 << 30);
+///
+/// LOSS.sample(0.25);
+/// MEMORY.sample(1 << 30);
+/// ```
+#[derive(Debug)]
+pub struct Counter<T> {
+    registration: Registration,
+    limits: (i64, u64, u64),
+    value: PhantomData<T>,
+}
+
+const LIMITS: u64 = 1 << 2 | 1 << 3;
+
+impl<T: Sample> Counter<T> {
+    /// Says the value of now.
+    #[inline]
+    pub fn sample(&self, value: T) {
+        if !state::is_idle() {
+            self.sample_now(value);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn sample_now(&self, value: T) {
+        if let Some(id) = self.id() {
+            value.tell(self.registration.domain, id);
+        }
+        self.registration.observed(None, value.observed());
+    }
+
+    /// Says that there is no value now.
+    pub fn missing(&self, why: Missing) {
+        if !state::is_idle() {
+            self.registration.missing(self.id(), why);
+        }
+    }
+
+    /// Says values with their times, by the counter's [`clock`](Counter::clock), in this order.
+    pub fn batch(&self, samples: &[(i64, T)]) {
+        if state::is_idle() || samples.is_empty() {
+            return;
+        }
+        if let Some(id) = self.id() {
+            let times: Vec<i64> = samples.iter().map(|(time, _)| *time).collect();
+            let values: Vec<u8> = samples.iter().flat_map(|(_, value)| value.bytes()).collect();
+            let batch = CounterBatch::new(id, &values, 0, &times);
+            functions::counter_batch(self.registration.domain(), &batch);
+        }
+        for (time, value) in samples {
+            self.registration.observed(Some(*time), value.observed());
+        }
+    }
+
+    fn id(&self) -> Option<u64> {
+        let flags = if self.limits.0 == 0 { 0 } else { LIMITS };
+        self.registration.id(|| Some(T::TYPE), self.limits, flags)
+    }
+}
+
+impl<T> Counter<T> {
+    /// A counter of the default domain.
+    #[must_use]
+    pub const fn new(name: &'static str) -> Counter<T> {
+        Counter { registration: Registration::new(name), limits: (0, 0, 0), value: PhantomData }
+    }
+
+    described!();
+}
+
+impl Counter<i64> {
+    /// The values that it lies between.
+    #[must_use]
+    pub const fn limits(mut self, min: i64, max: i64) -> Counter<i64> {
+        self.limits = (1, min.cast_unsigned(), max.cast_unsigned());
+        self
+    }
+}
+
+impl Counter<f64> {
+    /// The values that it lies between.
+    #[must_use]
+    pub const fn limits(mut self, min: f64, max: f64) -> Counter<f64> {
+        self.limits = (3, min.to_bits(), max.to_bits());
+        self
+    }
+}
+
+/// The types of a counter's values: `i64` and `f64`.
+pub trait Sample: Copy + private::Sealed {}
+
+impl Sample for i64 {}
+impl Sample for f64 {}
+
+mod private {
+    use super::{CounterValue, Domain, DomainRef, functions};
+
+    pub trait Sealed {
+        const TYPE: u64;
+        fn tell(self, domain: Option<&'static Domain>, counter: u64);
+        fn bytes(self) -> [u8; 8];
+        fn observed(self) -> CounterValue<'static>;
+    }
+
+    impl Sealed for i64 {
+        const TYPE: u64 = 17;
+
+        fn tell(self, domain: Option<&'static Domain>, counter: u64) {
+            functions::counter_sample_i64(DomainRef::of(domain).handle_or_null(), counter, self);
+        }
+
+        fn bytes(self) -> [u8; 8] {
+            self.to_ne_bytes()
+        }
+
+        fn observed(self) -> CounterValue<'static> {
+            CounterValue::I64(self)
+        }
+    }
+
+    impl Sealed for f64 {
+        const TYPE: u64 = 44;
+
+        fn tell(self, domain: Option<&'static Domain>, counter: u64) {
+            functions::counter_sample_f64(DomainRef::of(domain).handle_or_null(), counter, self);
+        }
+
+        fn bytes(self) -> [u8; 8] {
+            self.to_ne_bytes()
+        }
+
+        fn observed(self) -> CounterValue<'static> {
+            CounterValue::F64(self)
+        }
+    }
+}
+
+/// Counters that are sampled together, as a record. Made for a `static`.
+///
+/// ```
+/// use nvtx::counter::CounterGroup;
+/// use nvtx::schema::{Entry, EntryType, Schema};
+///
+/// static POOL: Schema = Schema::new(
+///     "pool",
+///     &[
+///         Entry::new("used", EntryType::U64).counter(),
+///         Entry::new("free", EntryType::U64).counter(),
+///     ],
+/// )
+/// .counter_group();
+/// static POOLS: CounterGroup = CounterGroup::new("pools", &POOL);
+///
+/// POOLS.sample(&POOL.record(&[10u64.into(), 90u64.into()])?);
+/// # Ok::<(), nvtx::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct CounterGroup {
+    registration: Registration,
+    schema: &'static Schema,
+}
+
+impl CounterGroup {
+    /// A group of the default domain; give it the domain of its schema.
+    #[must_use]
+    pub const fn new(name: &'static str, schema: &'static Schema) -> CounterGroup {
+        CounterGroup { registration: Registration::new(name), schema }
+    }
+
+    described!();
+
+    /// Says the values of now. A record of another schema is not a sample of this group.
+    pub fn sample(&self, record: &Record) {
+        if state::is_idle() || !std::ptr::eq(record.schema(), self.schema) {
+            return;
+        }
+        if let Some(id) = self.id() {
+            functions::counter_bytes(self.registration.domain(), id, record.bytes());
+        }
+        self.registration.observed(None, CounterValue::Record(record));
+    }
+
+    /// Says that there are no values now.
+    pub fn missing(&self, why: Missing) {
+        if !state::is_idle() {
+            self.registration.missing(self.id(), why);
+        }
+    }
+
+    fn id(&self) -> Option<u64> {
+        self.registration.id(|| self.schema.id(), (0, 0, 0), 0)
+    }
+}

@@ -1,0 +1,274 @@
+//! Domains: the name space that a library gives its events.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use crate::category::{Categories, Category};
+use crate::event::Event;
+use crate::range::{ProcessRange, Range};
+use crate::resource::{Resource, ResourceId};
+use crate::state;
+use crate::string::RegisteredString;
+use crate::sync::SyncObject;
+use crate::sys::functions;
+use crate::sys::types::{Handle, Text};
+use crate::text::with_c_str;
+
+/// The events of a library, which tools show and filter together. Made for a `static`.
+///
+/// ```
+/// use nvtx::Domain;
+///
+/// static GPU: Domain = Domain::new("my-lib");
+///
+/// fn upload() {
+///     let _range = GPU.range("upload");
+/// }
+/// # upload();
+/// ```
+///
+/// A tool is told of the domain at its first event, and from then on the way is free of locks. Events
+/// that name no domain are in the default one. A domain whose name is only known at run time, or that
+/// ends before the program does, is an [`OwnedDomain`].
+pub struct Domain {
+    name: Cow<'static, str>,
+    handle: OnceLock<Handle>,
+    categories: Categories,
+}
+
+impl Domain {
+    /// A domain with this name. Tools take two with one name for different domains.
+    #[must_use]
+    pub const fn new(name: &'static str) -> Domain {
+        Domain { name: Cow::Borrowed(name), handle: OnceLock::new(), categories: Categories::new() }
+    }
+
+    /// The domain's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What the tool calls it; to be asked for only where a tool is attached.
+    fn handle(&self) -> Handle {
+        *self.handle.get_or_init(|| {
+            let handle = with_c_str(&self.name, |name| functions::domain_create(Text::new(name)));
+            handle.unwrap_or(Handle::NULL)
+        })
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        if let Some(&handle) = self.handle.get()
+            && !handle.is_null()
+        {
+            functions::domain_destroy(handle);
+        }
+    }
+}
+
+impl fmt::Debug for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Domain").field(&self.name).finish()
+    }
+}
+
+/// A [`Domain`] of run time: a tool is told of its end when the last clone, range, string and resource
+/// of it is dropped.
+///
+/// ```
+/// let domain = nvtx::OwnedDomain::new(format!("worker {}", 3));
+/// let range = domain.process_range("job");
+/// drop(domain);
+/// drop(range); // The domain ends here.
+/// ```
+#[derive(Clone, Debug)]
+pub struct OwnedDomain(Arc<Domain>);
+
+impl OwnedDomain {
+    /// A domain with this name. Tools take two with one name for different domains.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> OwnedDomain {
+        let mut domain = Domain::new("");
+        domain.name = Cow::Owned(name.into());
+        OwnedDomain(Arc::new(domain))
+    }
+
+    /// The domain's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+}
+
+/// The domain of an event that is being described.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum DomainRef<'a> {
+    Default,
+    Static(&'static Domain),
+    Owned(&'a Arc<Domain>),
+}
+
+/// The domain of something that goes on; it keeps an owned one alive.
+#[derive(Clone, Debug)]
+pub(crate) enum DomainKeep {
+    Default,
+    Static(&'static Domain),
+    Owned(Arc<Domain>),
+}
+
+static DEFAULT_CATEGORIES: Categories = Categories::new();
+
+impl<'a> DomainRef<'a> {
+    pub(crate) fn of(domain: Option<&'static Domain>) -> DomainRef<'a> {
+        domain.map_or(DomainRef::Default, DomainRef::Static)
+    }
+
+    fn get(self) -> Option<&'a Domain> {
+        match self {
+            DomainRef::Default => None,
+            DomainRef::Static(domain) => Some(domain),
+            DomainRef::Owned(domain) => Some(domain),
+        }
+    }
+
+    /// `None` is the default domain, which has functions of its own.
+    pub(crate) fn handle(self) -> Option<Handle> {
+        self.get().map(Domain::handle)
+    }
+
+    /// For functions that all domains share: the default one is null.
+    pub(crate) fn handle_or_null(self) -> Handle {
+        self.handle().unwrap_or(Handle::NULL)
+    }
+
+    pub(crate) fn name(self) -> Option<&'a str> {
+        self.get().map(Domain::name)
+    }
+
+    pub(crate) fn keep(self) -> DomainKeep {
+        match self {
+            DomainRef::Default => DomainKeep::Default,
+            DomainRef::Static(domain) => DomainKeep::Static(domain),
+            DomainRef::Owned(domain) => DomainKeep::Owned(domain.clone()),
+        }
+    }
+
+    /// Whether both are one domain.
+    pub(crate) fn is(self, other: DomainRef<'_>) -> bool {
+        match (self.get(), other.get()) {
+            (None, None) => true,
+            (Some(one), Some(other)) => std::ptr::eq(one, other),
+            _ => false,
+        }
+    }
+
+    pub(crate) fn category(self, name: &str) -> Category {
+        let categories = self.get().map_or(&DEFAULT_CATEGORIES, |domain| &domain.categories);
+        categories.get(name, |category| {
+            if state::has_tool() {
+                let domain = self.handle();
+                with_c_str(name, |name| match domain {
+                    None => functions::name_category(category.id(), Text::new(name)),
+                    Some(domain) => {
+                        functions::domain_name_category(domain, category.id(), Text::new(name))
+                    }
+                });
+            }
+        })
+    }
+
+    pub(crate) fn is_enabled(self) -> bool {
+        if state::is_idle() {
+            return false;
+        }
+        let state = state::current();
+        // A tool that does not answer takes every domain.
+        state & state::OBSERVER != 0
+            || state & state::TOOL != 0
+                && functions::domain_is_enabled(self.handle_or_null()) != Some(0)
+    }
+}
+
+impl DomainKeep {
+    pub(crate) fn as_ref(&self) -> DomainRef<'_> {
+        match self {
+            DomainKeep::Default => DomainRef::Default,
+            DomainKeep::Static(domain) => DomainRef::Static(domain),
+            DomainKeep::Owned(domain) => DomainRef::Owned(domain),
+        }
+    }
+}
+
+/// What both kinds of domain offer. They differ in how long they are there: `$life` is that.
+macro_rules! methods {
+    ($domain:ident, $life:lifetime, $reference:expr) => {
+        /// Events of this domain.
+        #[allow(clippy::extra_unused_lifetimes, reason = "one text for two lifetimes")]
+        impl $domain {
+            /// Starts a range of this thread: [`range`](crate::range()) in this domain.
+            #[inline]
+            pub fn range<'a>(&$life self, name: &str) -> Range {
+                Range::start(|| Event::in_domain($reference(self), name))
+            }
+
+            /// Starts a range that may end on any thread: [`process_range`](crate::process_range())
+            /// in this domain.
+            #[inline]
+            pub fn process_range<'a>(&$life self, name: &str) -> ProcessRange {
+                ProcessRange::start(|| Event::in_domain($reference(self), name))
+            }
+
+            /// Marks a moment: [`mark`](crate::mark()) in this domain.
+            #[inline]
+            pub fn mark<'a>(&$life self, name: &str) {
+                if !state::is_idle() {
+                    Event::in_domain($reference(self), name).mark();
+                }
+            }
+
+            /// Describes an event of this domain.
+            #[inline]
+            pub fn event<'a>(&$life self, name: &'a str) -> Event<'a> {
+                Event::in_domain($reference(self), name)
+            }
+
+            /// The category of this name, which is made if it is new; see [`Category`].
+            pub fn category<'a>(&$life self, name: &str) -> Category {
+                $reference(self).category(name)
+            }
+
+            /// Hands `text` to the tool once, so that events can name it at no cost.
+            pub fn register<'a>(&$life self, text: &str) -> RegisteredString {
+                RegisteredString::new($reference(self), text)
+            }
+
+            /// Names something that is not an event, such as a thread or a device, until the
+            /// returned value is dropped.
+            pub fn resource<'a>(&$life self, id: ResourceId, name: &str) -> Resource {
+                Resource::new($reference(self), id, name)
+            }
+
+            /// A lock of the program's own making, whose use tools can show.
+            pub fn sync_object<'a>(&$life self, name: &str) -> SyncObject {
+                SyncObject::new($reference(self), name)
+            }
+
+            /// Whether an observer or a tool takes events of this domain. A tool's user may have
+            /// asked for other domains only; events may be sent all the same.
+            #[must_use]
+            pub fn is_enabled<'a>(&$life self) -> bool {
+                $reference(self).is_enabled()
+            }
+        }
+    };
+}
+
+methods!(Domain, 'static, DomainRef::Static);
+methods!(OwnedDomain, 'a, owned);
+
+fn owned(domain: &OwnedDomain) -> DomainRef<'_> {
+    DomainRef::Owned(&domain.0)
+}

@@ -1,0 +1,136 @@
+//! Events on their way to the tool.
+//!
+//! What was begun says how it is to be ended, so a tool that lacks one of a pair of functions never
+//! gets half of it.
+
+use crate::domain::DomainRef;
+use crate::event::Event;
+use crate::schema::Record;
+use crate::sys::functions;
+use crate::sys::types::{EventAttributes, Message, PayloadData, Text};
+use crate::text::with_c_str;
+
+/// Tells the tool of a start on this thread; `false` where it does not take starts.
+pub(crate) fn push(event: &Event<'_>) -> bool {
+    let level = match event.domain.handle() {
+        None => with_plain(event, functions::range_push_a)
+            .or_else(|| with_attributes(event, functions::range_push_ex)),
+        Some(domain) => {
+            with_attributes(event, |event| functions::domain_range_push_ex(domain, event))
+        }
+    };
+    level.is_some()
+}
+
+/// Ends the innermost range of this thread and domain.
+pub(crate) fn pop(domain: DomainRef<'_>) {
+    match domain.handle() {
+        None => functions::range_pop(),
+        Some(domain) => functions::domain_range_pop(domain),
+    };
+}
+
+/// As [`pop`], with a last word.
+pub(crate) fn pop_with(domain: DomainRef<'_>, record: &Record) {
+    let schema = if record.is_of(domain) { record.schema_id() } else { None };
+    let data = schema.map(|schema| [PayloadData::new(schema, record.bytes())]);
+    let popped = data.and_then(|data| functions::pop_payloads(domain.handle_or_null(), &data));
+    if popped.is_none() {
+        pop(domain);
+    }
+}
+
+/// Tells the tool of a process range; its number, or `None` where it takes none.
+pub(crate) fn start(event: &Event<'_>) -> Option<u64> {
+    match event.domain.handle() {
+        None => with_plain(event, functions::range_start_a)
+            .or_else(|| with_attributes(event, functions::range_start_ex)),
+        Some(domain) => {
+            with_attributes(event, |event| functions::domain_range_start_ex(domain, event))
+        }
+    }
+}
+
+pub(crate) fn end(domain: DomainRef<'_>, range: u64) {
+    match domain.handle() {
+        None => functions::range_end(range),
+        Some(domain) => functions::domain_range_end(domain, range),
+    };
+}
+
+/// As [`end`], with a last word.
+pub(crate) fn end_with(domain: DomainRef<'_>, range: u64, record: &Record) {
+    let schema = if record.is_of(domain) { record.schema_id() } else { None };
+    let data = schema.map(|schema| [PayloadData::new(schema, record.bytes())]);
+    let ended =
+        data.and_then(|data| functions::end_payloads(domain.handle_or_null(), range, &data));
+    if ended.is_none() {
+        end(domain, range);
+    }
+}
+
+pub(crate) fn mark(event: &Event<'_>) {
+    match event.domain.handle() {
+        None => with_plain(event, functions::mark_a)
+            .or_else(|| with_attributes(event, functions::mark_ex)),
+        Some(domain) => with_attributes(event, |event| functions::domain_mark_ex(domain, event)),
+    };
+}
+
+/// Calls the function for a name alone, if there is but a name.
+fn with_plain<R>(event: &Event<'_>, call: impl FnOnce(Text<'_>) -> Option<R>) -> Option<R> {
+    let plain = event.registered.is_none()
+        && event.color.is_none()
+        && event.category.is_none()
+        && event.payload.is_none()
+        && event.record.is_none();
+    if plain { with_c_str(event.name, |name| call(Text::new(name))) } else { None }
+}
+
+fn with_attributes<R>(event: &Event<'_>, call: impl FnOnce(&EventAttributes<'_>) -> R) -> R {
+    match event.registered {
+        Some(name) => attributes(event, Message::Registered(name), call),
+        None => {
+            with_c_str(event.name, |name| attributes(event, Message::Text(Text::new(name)), call))
+        }
+    }
+}
+
+fn attributes<R>(
+    event: &Event<'_>,
+    message: Message<'_>,
+    call: impl FnOnce(&EventAttributes<'_>) -> R,
+) -> R {
+    let mut attributes = EventAttributes::new(message);
+    if let Some(color) = event.color {
+        attributes.set_color(color.to_argb());
+    }
+    if let Some(category) = event.category {
+        attributes.category = category.id();
+    }
+    if let Some(payload) = event.payload {
+        let (kind, bits) = payload.raw();
+        attributes.set_payload(kind, bits);
+    }
+    let record = event.record.filter(|record| record.is_of(event.domain));
+    let Some((record, schema)) = record.and_then(|record| Some((record, record.schema_id()?)))
+    else {
+        return call(&attributes);
+    };
+    let record = PayloadData::new(schema, record.bytes());
+    // An event has one place for payloads, so a number beside a record becomes one more of them.
+    match event.payload {
+        None => {
+            let data = [record];
+            attributes.set_extended(&data);
+            call(&attributes)
+        }
+        Some(payload) => {
+            let (kind, bytes, size) = payload.entry();
+            let number = PayloadData::new(kind, bytes.get(..size).unwrap_or(&bytes));
+            let data = [number, record];
+            attributes.set_extended(&data);
+            call(&attributes)
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The description of an event, before it becomes a range or a mark.
+
+use crate::category::Category;
+use crate::color::Color;
+use crate::domain::DomainRef;
+use crate::field::{Field, FieldValue, Fields};
+use crate::payload::Payload;
+use crate::range::{ProcessRange, Range};
+use crate::schema::Record;
+use crate::state;
+use crate::sys::types::Handle;
+
+/// What is known of an event. It becomes a [`range`](Event::range), a
+/// [`process_range`](Event::process_range) or a [`mark`](Event::mark); till then nothing happened.
+///
+/// With no tool and no observer nothing is computed from it. To keep even the arguments from being
+/// computed use the macros, as [`range!`](crate::range!).
+///
+/// ```
+/// use nvtx::Color;
+///
+/// let _range = nvtx::event("matmul")
+///     .color(Color::GREEN)
+///     .payload(12u64)
+///     .field("flops", 2e9, "flop")
+///     .range();
+/// ```
+#[must_use = "nothing happens until `range`, `process_range` or `mark` is called"]
+#[derive(Clone, Debug)]
+pub struct Event<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) registered: Option<Handle>,
+    pub(crate) domain: DomainRef<'a>,
+    pub(crate) color: Option<Color>,
+    pub(crate) category: Option<Category>,
+    pub(crate) payload: Option<Payload>,
+    pub(crate) fields: Fields<'a>,
+    pub(crate) record: Option<&'a Record>,
+}
+
+impl<'a> Event<'a> {
+    #[inline]
+    pub(crate) fn in_domain(domain: DomainRef<'a>, name: &'a str) -> Event<'a> {
+        Event::registered(domain, name, None)
+    }
+
+    #[inline]
+    pub(crate) fn registered(
+        domain: DomainRef<'a>,
+        name: &'a str,
+        registered: Option<Handle>,
+    ) -> Event<'a> {
+        Event {
+            name,
+            registered,
+            domain,
+            color: None,
+            category: None,
+            payload: None,
+            fields: Fields::NONE,
+            record: None,
+        }
+    }
+
+    /// The colour that a tool draws it in.
+    #[inline]
+    pub fn color(mut self, color: Color) -> Event<'a> {
+        self.color = Some(color);
+        self
+    }
+
+    /// The group that it belongs to, which is one of its domain.
+    #[inline]
+    pub fn category(mut self, category: Category) -> Event<'a> {
+        self.category = Some(category);
+        self
+    }
+
+    /// A number that goes with it.
+    #[inline]
+    pub fn payload(mut self, payload: impl Into<Payload>) -> Event<'a> {
+        self.payload = Some(payload.into());
+        self
+    }
+
+    /// Its named values, for the observer; they take the place of earlier ones. This needs no heap.
+    #[inline]
+    pub fn fields(mut self, fields: &'a [Field<'a>]) -> Event<'a> {
+        self.fields = Fields::Borrowed(fields);
+        self
+    }
+
+    /// One more named value, for the observer. It goes to the heap if somebody looks; for none of it
+    /// see [`fields`](Event::fields).
+    #[inline]
+    pub fn field(
+        mut self,
+        name: &'a str,
+        value: impl Into<FieldValue<'a>>,
+        unit: &'a str,
+    ) -> Event<'a> {
+        if !state::is_idle() {
+            self.fields.push(Field::new(name, value, unit));
+        }
+        self
+    }
+
+    /// A record of several values, for tools that know schemas and for the observer. Its schema is one
+    /// of the event's domain; with an event of another, a tool gets none.
+    #[inline]
+    pub fn record(mut self, record: &'a Record) -> Event<'a> {
+        self.record = Some(record);
+        self
+    }
+
+    /// Starts a range of this thread, which ends when the guard is dropped.
+    #[inline]
+    pub fn range(self) -> Range {
+        Range::start(|| self)
+    }
+
+    /// Starts a range that may end on any thread.
+    #[inline]
+    pub fn process_range(self) -> ProcessRange {
+        ProcessRange::start(|| self)
+    }
+
+    /// Marks a moment.
+    #[inline]
+    pub fn mark(self) {
+        if !state::is_idle() {
+            self.mark_now();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn mark_now(self) {
+        #[cfg(feature = "enable")]
+        {
+            let state = state::current();
+            if state & state::TOOL != 0 {
+                crate::emit::mark(&self);
+            }
+            if state & state::OBSERVER != 0 {
+                crate::observer::mark(&self);
+            }
+        }
+    }
+}
+
+/// Describes an event of the default domain.
+#[inline]
+pub fn event(name: &str) -> Event<'_> {
+    Event::in_domain(DomainRef::Default, name)
+}
+
+/// Marks a moment in the default domain.
+///
+/// ```
+/// nvtx::mark("cache miss");
+/// ```
+#[inline]
+pub fn mark(name: &str) {
+    if !state::is_idle() {
+        event(name).mark_now();
+    }
+}

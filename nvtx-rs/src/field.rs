@@ -1,0 +1,111 @@
+//! Named values of an event, for the observer.
+
+/// One of an event's named values, such as `flops = 2e9 flop`.
+///
+/// The observer gets fields as they are. They say in a form that a program can use what a name says
+/// only to people: how much work a range did, in which type, on how many bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Field<'a> {
+    /// What the value is of: `flops`, `bytes`, `dtype`.
+    pub name: &'a str,
+    /// The value.
+    pub value: FieldValue<'a>,
+    /// The unit of the value, such as `flop` or `B`; empty where it has none.
+    pub unit: &'a str,
+}
+
+impl<'a> Field<'a> {
+    /// A field; `unit` is empty where there is none.
+    pub fn new(name: &'a str, value: impl Into<FieldValue<'a>>, unit: &'a str) -> Field<'a> {
+        Field { name, value: value.into(), unit }
+    }
+}
+
+/// The value of a [`Field`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum FieldValue<'a> {
+    /// An unsigned number.
+    U64(u64),
+    /// A signed number.
+    I64(i64),
+    /// A floating-point number.
+    F64(f64),
+    /// True or false.
+    Bool(bool),
+    /// Text.
+    Str(&'a str),
+}
+
+macro_rules! from {
+    ($($variant:ident: $($type:ty),*;)*) => {
+        $($(
+            impl From<$type> for FieldValue<'_> {
+                fn from(value: $type) -> Self {
+                    FieldValue::$variant(value.into())
+                }
+            }
+        )*)*
+    };
+}
+
+from! {
+    U64: u8, u16, u32, u64;
+    I64: i8, i16, i32, i64;
+    F64: f32, f64;
+    Bool: bool;
+}
+
+impl From<usize> for FieldValue<'_> {
+    fn from(value: usize) -> Self {
+        // CAST: no target has a wider usize.
+        FieldValue::U64(value as u64)
+    }
+}
+
+impl From<isize> for FieldValue<'_> {
+    fn from(value: isize) -> Self {
+        // CAST: no target has a wider isize.
+        FieldValue::I64(value as i64)
+    }
+}
+
+impl<'a> From<&'a str> for FieldValue<'a> {
+    fn from(value: &'a str) -> Self {
+        FieldValue::Str(value)
+    }
+}
+
+impl<'a> From<&'a String> for FieldValue<'a> {
+    fn from(value: &'a String) -> Self {
+        FieldValue::Str(value)
+    }
+}
+
+/// The fields of an event: those of a caller's slice, until one is added to them.
+#[derive(Clone, Debug)]
+pub(crate) enum Fields<'a> {
+    Borrowed(&'a [Field<'a>]),
+    Owned(Vec<Field<'a>>),
+}
+
+impl<'a> Fields<'a> {
+    pub(crate) const NONE: Fields<'static> = Fields::Borrowed(&[]);
+
+    pub(crate) fn push(&mut self, field: Field<'a>) {
+        if let Fields::Borrowed(fields) = self {
+            *self = Fields::Owned(fields.to_vec());
+        }
+        if let Fields::Owned(fields) = self {
+            fields.push(field);
+        }
+    }
+
+    pub(crate) fn as_slice(&self) -> &[Field<'a>] {
+        match self {
+            Fields::Borrowed(fields) => fields,
+            Fields::Owned(fields) => fields,
+        }
+    }
+}

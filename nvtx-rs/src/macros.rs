@@ -1,0 +1,128 @@
+//! The macros: events whose names and values are computed only if somebody looks.
+
+/// Starts a range of this thread, and computes its name and options only if somebody looks.
+///
+/// A name without arguments is registered with the tool once for each call site, so that its text is
+/// not copied again.
+///
+/// ```
+/// # use nvtx::{Color, Domain};
+/// static GPU: Domain = Domain::new("my-lib");
+///
+/// for i in 0..3 {
+///     let _batch = nvtx::range!("batch {i}");
+///     let _load = nvtx::range!("load");
+///     let _gemm = nvtx::range!(
+///         domain: GPU,
+///         color: Color::GREEN,
+///         category: GPU.category("math"),
+///         payload: i,
+///         fields: { "flops" = 2e9, "flop"; "dtype" = "bf16" },
+///         "gemm {i}",
+///     );
+/// }
+/// ```
+///
+/// Options come first, each at most once and in any order, and then the name as [`format!`] takes it:
+///
+/// - `domain: GPU`: the domain, which is a `static`;
+/// - `color: Color::RED`: a [`Color`](crate::Color);
+/// - `category: c`: a [`Category`](crate::Category) of the domain;
+/// - `payload: x`: what becomes a [`Payload`](crate::Payload);
+/// - `fields: { "name" = value, "unit"; "name" = value }`: [`Field`](crate::Field)s;
+/// - `record: &record`: a [`Record`](crate::schema::Record).
+#[macro_export]
+macro_rules! range {
+    ($($all:tt)+) => {
+        $crate::__nvtx_event!(range, [$crate::__private::CallSite::unnamed()], [], $($all)+)
+    };
+}
+
+/// Starts a range of the process, which may end on any thread; the rest is as with
+/// [`range!`](crate::range!).
+///
+/// ```
+/// # let id = 3;
+/// let request = nvtx::process_range!("request {id}");
+/// std::thread::spawn(move || drop(request));
+/// ```
+#[macro_export]
+macro_rules! process_range {
+    ($($all:tt)+) => {
+        $crate::__nvtx_event!(process_range, [$crate::__private::CallSite::unnamed()], [], $($all)+)
+    };
+}
+
+/// Marks a moment; the rest is as with [`range!`](crate::range!).
+///
+/// ```
+/// # let bytes = 4096u64;
+/// nvtx::mark!(payload: bytes, "evicted");
+/// ```
+#[macro_export]
+macro_rules! mark {
+    ($($all:tt)+) => {
+        $crate::__nvtx_event!(mark, [$crate::__private::CallSite::unnamed()], [], $($all)+)
+    };
+}
+
+/// Reads the options off one by one: what to do, the call site, what was read, and the rest.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __nvtx_event {
+    ($what:ident, [$($site:tt)*], [$($read:tt)*], domain: $domain:path, $($rest:tt)+) => {
+        $crate::__nvtx_event!(
+            $what,
+            [$crate::__private::CallSite::unnamed_in_domain(&$domain)],
+            [$($read)*],
+            $($rest)+
+        )
+    };
+    ($what:ident, [$($site:tt)*], [$($read:tt)*], color: $value:expr, $($rest:tt)+) => {
+        $crate::__nvtx_event!($what, [$($site)*], [$($read)* .color($value)], $($rest)+)
+    };
+    ($what:ident, [$($site:tt)*], [$($read:tt)*], category: $value:expr, $($rest:tt)+) => {
+        $crate::__nvtx_event!($what, [$($site)*], [$($read)* .category($value)], $($rest)+)
+    };
+    ($what:ident, [$($site:tt)*], [$($read:tt)*], payload: $value:expr, $($rest:tt)+) => {
+        $crate::__nvtx_event!($what, [$($site)*], [$($read)* .payload($value)], $($rest)+)
+    };
+    ($what:ident, [$($site:tt)*], [$($read:tt)*], record: $value:expr, $($rest:tt)+) => {
+        $crate::__nvtx_event!($what, [$($site)*], [$($read)* .record($value)], $($rest)+)
+    };
+    (
+        $what:ident, [$($site:tt)*], [$($read:tt)*],
+        fields: { $($name:literal = $value:expr $(, $unit:literal)?);+ $(;)? }, $($rest:tt)+
+    ) => {
+        $crate::__nvtx_event!(
+            $what,
+            [$($site)*],
+            [$($read)* .fields(&[
+                $($crate::Field::new($name, $value, $crate::__nvtx_unit!($($unit)?))),+
+            ])],
+            $($rest)+
+        )
+    };
+    ($what:ident, [$($site:tt)*], [$($read:tt)*], $($name:tt)+) => {
+        if $crate::__private::is_active() {
+            static __NVTX_SITE: $crate::__private::CallSite = $($site)*;
+            match $crate::__private::Name::new($crate::__private::format_args!($($name)+)) {
+                name => __NVTX_SITE.event_of(&name) $($read)* .$what(),
+            }
+        } else {
+            $crate::__private::idle::$what()
+        }
+    };
+}
+
+/// The unit of a field, or none.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __nvtx_unit {
+    () => {
+        ""
+    };
+    ($unit:literal) => {
+        $unit
+    };
+}

@@ -1,0 +1,642 @@
+//! Records of several values, and the schemas that tell tools what is in them.
+//!
+//! A tool reads a record's bytes as its schema says, so the two must agree: records are made by their
+//! schema alone, which checks every value, and a schema holds no pointers. Offsets are those of C, so
+//! a `#[repr(C)]` structure with the same members has the same bytes.
+
+use std::sync::OnceLock;
+
+use crate::Error;
+use crate::domain::{Domain, DomainRef};
+use crate::range::{ProcessRange, Range};
+use crate::state;
+use crate::sys::functions;
+use crate::sys::types::{
+    EnumAttributes, EnumEntry, PayloadData, SchemaAttributes, SchemaEntry, Semantics, TimeSemantics,
+};
+use crate::text::CStrings;
+use crate::time::Clock;
+
+/// The type of an [`Entry`].
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum EntryType {
+    /// A signed number of 8 bits.
+    I8,
+    /// An unsigned number of 8 bits.
+    U8,
+    /// A signed number of 16 bits.
+    I16,
+    /// An unsigned number of 16 bits.
+    U16,
+    /// A signed number of 32 bits.
+    I32,
+    /// An unsigned number of 32 bits.
+    U32,
+    /// A signed number of 64 bits.
+    I64,
+    /// An unsigned number of 64 bits.
+    U64,
+    /// A floating-point number of 32 bits.
+    F32,
+    /// A floating-point number of 64 bits.
+    F64,
+    /// An address, as a number.
+    Address,
+    /// A [`Category`](crate::Category) by its number.
+    Category,
+    /// A [`Color`](crate::Color) as one number.
+    Color,
+    /// Text of at most this many bytes.
+    Text(usize),
+    /// One of the values of an [`Enum`], as a number of its size.
+    Enum(&'static Enum),
+    /// What the tool calls a registered string: for deferred events, whose names are all such.
+    #[doc(hidden)]
+    Registered,
+}
+
+impl EntryType {
+    /// NVTX's number of the type; 0 for an enum that the tool did not take.
+    fn number(self) -> u64 {
+        match self {
+            EntryType::I8 => 11,
+            EntryType::U8 => 12,
+            EntryType::I16 => 13,
+            EntryType::U16 => 14,
+            EntryType::I32 => 15,
+            EntryType::U32 => 16,
+            EntryType::I64 => 17,
+            EntryType::U64 => 18,
+            EntryType::F32 => 43,
+            EntryType::F64 => 44,
+            EntryType::Address => 23,
+            EntryType::Category => 68,
+            EntryType::Color => 69,
+            EntryType::Text(_) => 76,
+            EntryType::Registered => 80,
+            // A tool that knows no enums gets the number.
+            EntryType::Enum(values) => values.id().unwrap_or(match values.bytes {
+                1 => 12,
+                2 => 14,
+                4 => 16,
+                _ => 18,
+            }),
+        }
+    }
+
+    const fn size(self) -> usize {
+        match self {
+            EntryType::I8 | EntryType::U8 => 1,
+            EntryType::I16 | EntryType::U16 => 2,
+            EntryType::I32 | EntryType::U32 | EntryType::F32 => 4,
+            EntryType::Category | EntryType::Color => 4,
+            EntryType::I64 | EntryType::U64 | EntryType::F64 => 8,
+            EntryType::Address | EntryType::Registered => size_of::<usize>(),
+            // A tool takes a length of 0 for a pointer.
+            EntryType::Text(0) => 1,
+            EntryType::Text(length) => length,
+            EntryType::Enum(values) => values.bytes,
+        }
+    }
+
+    const fn align(self) -> usize {
+        if let EntryType::Text(_) = self { 1 } else { self.size() }
+    }
+}
+
+/// One of the values in a [`Schema`].
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    name: &'static str,
+    description: &'static str,
+    kind: EntryType,
+    /// `None` is a single value.
+    count: Option<usize>,
+    flags: u64,
+    clock: Option<Clock>,
+}
+
+impl Entry {
+    /// A value of this type.
+    #[must_use]
+    pub const fn new(name: &'static str, kind: EntryType) -> Entry {
+        Entry { name, description: "", kind, count: None, flags: 0, clock: None }
+    }
+
+    /// This many values of this type. Text has its length already: an array of texts is one value.
+    #[must_use]
+    pub const fn array(name: &'static str, kind: EntryType, count: usize) -> Entry {
+        let count = if let EntryType::Text(_) = kind { None } else { Some(count) };
+        Entry { count, ..Entry::new(name, kind) }
+    }
+
+    /// What it is, at more length.
+    #[must_use]
+    pub const fn described(mut self, description: &'static str) -> Entry {
+        self.description = description;
+        self
+    }
+
+    /// Tools are asked not to show it.
+    #[must_use]
+    pub const fn hidden(mut self) -> Entry {
+        self.flags |= 1 << 9;
+        self
+    }
+
+    /// It is the name of the event, for [`Record::mark`] and the like; a [`EntryType::Text`].
+    #[must_use]
+    pub const fn message(mut self) -> Entry {
+        self.flags |= 1 << 10;
+        self
+    }
+
+    /// It is a sample of a counter: for [`CounterGroup`](crate::counter::CounterGroup).
+    #[must_use]
+    pub const fn counter(mut self) -> Entry {
+        self.flags |= 4 << 12;
+        self
+    }
+
+    /// It is a time by `clock`: of a range's begin.
+    pub(crate) const fn timed(mut self, flags: u64, clock: Clock) -> Entry {
+        const TIMESTAMP: u64 = 2 << 10;
+        self.flags |= TIMESTAMP | flags;
+        self.clock = Some(clock);
+        self
+    }
+
+    const fn bytes(&self) -> usize {
+        match self.count {
+            None => self.kind.size(),
+            Some(count) => self.kind.size() * count,
+        }
+    }
+}
+
+/// What is in a [`Record`]: its entries, in order. Made for a `static`.
+///
+/// ```
+/// use nvtx::schema::{Entry, EntryType, Enum, Schema};
+///
+/// static DTYPE: Enum = Enum::new("dtype", 1, &[("f32", 0), ("bf16", 1)]);
+/// static GEMM: Schema = Schema::new(
+///     "gemm",
+///     &[
+///         Entry::array("shape", EntryType::U32, 3),
+///         Entry::new("flops", EntryType::F64),
+///         Entry::new("dtype", EntryType::Enum(&DTYPE)),
+///     ],
+/// );
+///
+/// let shape: &[u32] = &[64, 64, 128];
+/// let record = GEMM.record(&[shape.into(), 1e6.into(), 1u8.into()])?;
+/// let _range = nvtx::event("gemm").record(&record).range();
+/// # Ok::<(), nvtx::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Schema {
+    name: &'static str,
+    entries: &'static [Entry],
+    domain: Option<&'static Domain>,
+    flags: u64,
+    id: OnceLock<Option<u64>>,
+}
+
+impl Schema {
+    /// A schema of the default domain.
+    #[must_use]
+    pub const fn new(name: &'static str, entries: &'static [Entry]) -> Schema {
+        Schema { name, entries, domain: None, flags: 0, id: OnceLock::new() }
+    }
+
+    /// A schema of `domain`, for its events.
+    #[must_use]
+    pub const fn in_domain(
+        name: &'static str,
+        domain: &'static Domain,
+        entries: &'static [Entry],
+    ) -> Schema {
+        let mut schema = Schema::new(name, entries);
+        schema.domain = Some(domain);
+        schema
+    }
+
+    pub(crate) const fn flagged(mut self, flags: u64) -> Schema {
+        self.flags = flags;
+        self
+    }
+
+    /// Its samples are those of a group of counters.
+    #[must_use]
+    pub const fn counter_group(self) -> Schema {
+        self.flagged(1 << 3)
+    }
+
+    /// The schema's name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The bytes of a record.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        size(self.entries)
+    }
+
+    /// What the tool calls it; `None` where there is no tool, or one that takes no schemas.
+    pub(crate) fn id(&self) -> Option<u64> {
+        if !state::has_tool() {
+            return None;
+        }
+        *self.id.get_or_init(|| register(self.domain(), self.name, self.flags, self.entries))
+    }
+
+    pub(crate) fn domain(&self) -> DomainRef<'static> {
+        DomainRef::of(self.domain)
+    }
+
+    /// A record with these values, one for each entry.
+    ///
+    /// # Errors
+    ///
+    /// Where the number of values is not that of the entries, or a value does not fit its entry:
+    /// [`Error::is_mismatch`].
+    pub fn record(&'static self, values: &[Value<'_>]) -> Result<Record, Error> {
+        if values.len() != self.entries.len() {
+            return Err(Error::mismatch(
+                self.name,
+                format!("{} values for {} entries", values.len(), self.entries.len()),
+            ));
+        }
+        let mut bytes = vec![0; self.size()];
+        for ((offset, entry), value) in offsets(self.entries).zip(values) {
+            let place = bytes.get_mut(offset..offset + entry.bytes()).unwrap_or_default();
+            if !value.write(entry.kind, entry.count, place) {
+                return Err(Error::mismatch(
+                    self.name,
+                    format!("{value:?} does not fit `{}`, which is {:?}", entry.name, entry.kind),
+                ));
+            }
+        }
+        Ok(Record { schema: self, bytes: bytes.into() })
+    }
+
+    /// A record with these bytes, such as those of a `#[repr(C)]` structure with the same members.
+    ///
+    /// # Errors
+    ///
+    /// Where there are not [`size`](Schema::size) of them: [`Error::is_mismatch`].
+    pub fn record_of_bytes(&'static self, bytes: &[u8]) -> Result<Record, Error> {
+        if bytes.len() != self.size() {
+            let why = format!("{} bytes for a record of {}", bytes.len(), self.size());
+            return Err(Error::mismatch(self.name, why));
+        }
+        Ok(Record { schema: self, bytes: bytes.into() })
+    }
+}
+
+/// The bytes of a record with these entries.
+fn size(entries: &[Entry]) -> usize {
+    let end = offsets(entries).last().map_or(0, |(offset, entry)| offset + entry.bytes());
+    let align = entries.iter().map(|entry| entry.kind.align()).max().unwrap_or(1);
+    end.next_multiple_of(align)
+}
+
+/// The entries with the offsets that C gives them.
+fn offsets(entries: &[Entry]) -> impl Iterator<Item = (usize, &Entry)> {
+    let mut next = 0usize;
+    entries.iter().map(move |entry| {
+        let offset = next.next_multiple_of(entry.kind.align());
+        next = offset + entry.bytes();
+        (offset, entry)
+    })
+}
+
+/// Tells the tool of a schema; `None` where it does not take it.
+pub(crate) fn register(
+    domain: DomainRef<'_>,
+    name: &str,
+    flags: u64,
+    entries: &[Entry],
+) -> Option<u64> {
+    const FIXED_ARRAY: u64 = 1 << 4;
+    let mut strings = CStrings::new();
+    let name = strings.add(name);
+    let texts: Vec<_> = entries
+        .iter()
+        .map(|entry| (strings.add(entry.name), strings.add(entry.description)))
+        .collect();
+    let times: Vec<_> = entries
+        .iter()
+        .map(|entry| entry.clock.map(|clock| TimeSemantics::new(clock.number())))
+        .collect();
+    let described: Vec<_> = offsets(entries)
+        .zip(&texts)
+        .zip(&times)
+        .map(|(((offset, entry), (name, description)), time)| SchemaEntry {
+            flags: entry.flags | if entry.count.is_some() { FIXED_ARRAY } else { 0 },
+            kind: entry.kind.number(),
+            name: strings.get(*name),
+            description: strings.get(*description),
+            length: match entry.kind {
+                EntryType::Text(_) => entry.kind.size() as u64,
+                _ => entry.count.unwrap_or(0) as u64,
+            },
+            offset: offset as u64,
+            semantics: time.as_ref().map_or(Semantics::NONE, Semantics::time),
+            reserved: 0,
+        })
+        .collect();
+    let attributes = SchemaAttributes::new(strings.get(name), flags, &described, size(entries));
+    let id = functions::schema_register(domain.handle_or_null(), &attributes);
+    id.filter(|id| *id != 0)
+}
+
+/// The values that a number may have, with their names.
+#[derive(Debug)]
+pub struct Enum {
+    name: &'static str,
+    bytes: usize,
+    values: &'static [(&'static str, u64)],
+    flags: bool,
+    domain: Option<&'static Domain>,
+    id: OnceLock<Option<u64>>,
+}
+
+impl Enum {
+    /// An enum that takes `bytes` bytes, 1, 2, 4 or 8; another size becomes the next of these.
+    #[must_use]
+    pub const fn new(
+        name: &'static str,
+        bytes: usize,
+        values: &'static [(&'static str, u64)],
+    ) -> Enum {
+        let bytes = match bytes {
+            0 | 1 => 1,
+            2 => 2,
+            3 | 4 => 4,
+            _ => 8,
+        };
+        Enum { name, bytes, values, flags: false, domain: None, id: OnceLock::new() }
+    }
+
+    /// Its values are bits that may be set together.
+    #[must_use]
+    pub const fn flags(mut self) -> Enum {
+        self.flags = true;
+        self
+    }
+
+    /// It is of `domain`, for the schemas of this domain.
+    #[must_use]
+    pub const fn in_domain(mut self, domain: &'static Domain) -> Enum {
+        self.domain = Some(domain);
+        self
+    }
+
+    fn id(&self) -> Option<u64> {
+        *self.id.get_or_init(|| {
+            let mut strings = CStrings::new();
+            let name = strings.add(self.name);
+            let names: Vec<_> = self.values.iter().map(|(name, _)| strings.add(name)).collect();
+            let entries: Vec<_> = self
+                .values
+                .iter()
+                .zip(&names)
+                .map(|((_, value), name)| EnumEntry {
+                    name: strings.get(*name),
+                    value: *value,
+                    is_flag: self.flags.into(),
+                })
+                .collect();
+            let attributes = EnumAttributes::new(strings.get(name), &entries, self.bytes);
+            let domain = DomainRef::of(self.domain).handle_or_null();
+            functions::enum_register(domain, &attributes).filter(|id| *id != 0)
+        })
+    }
+}
+
+/// A value for a [`Record`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Value<'a> {
+    /// A number, for an entry of any type of whole numbers that it fits, and for an enum.
+    Int(i128),
+    /// A number for an entry of floating-point numbers; one of 32 bits gets the nearest.
+    Float(f64),
+    /// Text that is not longer than its entry.
+    Text(&'a str),
+    /// Numbers for an array.
+    U32s(&'a [u32]),
+    /// Numbers for an array.
+    U64s(&'a [u64]),
+    /// Numbers for an array.
+    F32s(&'a [f32]),
+    /// Numbers for an array.
+    F64s(&'a [f64]),
+}
+
+impl Value<'_> {
+    /// Puts the value to its place; `false` where it does not fit.
+    fn write(self, kind: EntryType, count: Option<usize>, place: &mut [u8]) -> bool {
+        match (self, count) {
+            (Value::Text(text), None) => {
+                let fits = matches!(kind, EntryType::Text(_)) && text.len() <= place.len();
+                if fits && let Some(place) = place.get_mut(..text.len()) {
+                    place.copy_from_slice(text.as_bytes());
+                }
+                fits
+            }
+            (Value::U32s(all), Some(_)) => write_all(all, |v| Value::Int((*v).into()), kind, place),
+            (Value::U64s(all), Some(_)) => write_all(all, |v| Value::Int((*v).into()), kind, place),
+            (Value::F32s(all), Some(_)) => {
+                write_all(all, |v| Value::Float((*v).into()), kind, place)
+            }
+            (Value::F64s(all), Some(_)) => write_all(all, |v| Value::Float(*v), kind, place),
+            (_, None) => self.write_number(kind, place),
+            _ => false,
+        }
+    }
+
+    fn write_number(self, kind: EntryType, place: &mut [u8]) -> bool {
+        match (self, kind) {
+            // CAST: the nearest, as documented.
+            (Value::Float(value), EntryType::F32) => copy(&(value as f32).to_ne_bytes(), place),
+            (Value::Float(value), EntryType::F64) => copy(&value.to_ne_bytes(), place),
+            (Value::Int(value), EntryType::I8) => int::<i8, 1>(value, i8::to_ne_bytes, place),
+            (Value::Int(value), EntryType::I16) => int::<i16, 2>(value, i16::to_ne_bytes, place),
+            (Value::Int(value), EntryType::I32) => int::<i32, 4>(value, i32::to_ne_bytes, place),
+            (Value::Int(value), EntryType::I64) => int::<i64, 8>(value, i64::to_ne_bytes, place),
+            (_, EntryType::F32 | EntryType::F64 | EntryType::Text(_)) => false,
+            (Value::Int(value), _) => match place.len() {
+                1 => int::<u8, 1>(value, u8::to_ne_bytes, place),
+                2 => int::<u16, 2>(value, u16::to_ne_bytes, place),
+                4 => int::<u32, 4>(value, u32::to_ne_bytes, place),
+                8 => int::<u64, 8>(value, u64::to_ne_bytes, place),
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+}
+
+fn write_all<'v, T>(
+    all: &[T],
+    value: impl Fn(&T) -> Value<'v>,
+    kind: EntryType,
+    place: &mut [u8],
+) -> bool {
+    let size = kind.size();
+    all.len() * size == place.len()
+        && all
+            .iter()
+            .zip(place.chunks_exact_mut(size))
+            .all(|(element, place)| value(element).write_number(kind, place))
+}
+
+fn int<T: TryFrom<i128>, const N: usize>(
+    value: i128,
+    bytes: impl FnOnce(T) -> [u8; N],
+    place: &mut [u8],
+) -> bool {
+    T::try_from(value).is_ok_and(|value| copy(&bytes(value), place))
+}
+
+fn copy(bytes: &[u8], place: &mut [u8]) -> bool {
+    let fits = bytes.len() == place.len();
+    if fits {
+        place.copy_from_slice(bytes);
+    }
+    fits
+}
+
+macro_rules! from {
+    ($($variant:ident: $($type:ty),*;)*) => {
+        $($(
+            impl From<$type> for Value<'_> {
+                fn from(value: $type) -> Self {
+                    Value::$variant(value.into())
+                }
+            }
+        )*)*
+    };
+}
+
+from! {
+    Int: bool, u8, u16, u32, u64, i8, i16, i32, i64;
+    Float: f32, f64;
+}
+
+macro_rules! from_borrowed {
+    ($($variant:ident: $type:ty;)*) => {
+        $(
+            impl<'a> From<&'a $type> for Value<'a> {
+                fn from(value: &'a $type) -> Self {
+                    Value::$variant(value)
+                }
+            }
+        )*
+    };
+}
+
+from_borrowed! {
+    Text: str;
+    U32s: [u32];
+    U64s: [u64];
+    F32s: [f32];
+    F64s: [f64];
+}
+
+impl From<usize> for Value<'_> {
+    fn from(value: usize) -> Self {
+        // CAST: wider than any usize.
+        Value::Int(value as i128)
+    }
+}
+
+/// Values as a [`Schema`] says. Made by [`Schema::record`].
+#[derive(Clone, Debug)]
+pub struct Record {
+    schema: &'static Schema,
+    bytes: Box<[u8]>,
+}
+
+impl Record {
+    /// What is in it.
+    #[must_use]
+    pub fn schema(&self) -> &'static Schema {
+        self.schema
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub(crate) fn schema_id(&self) -> Option<u64> {
+        self.schema.id()
+    }
+
+    pub(crate) fn is_of(&self, domain: DomainRef<'_>) -> bool {
+        self.schema.domain().is(domain)
+    }
+
+    /// Marks a moment by the record alone. Its name is that of the entry that is the
+    /// [`message`](Entry::message), and for the observer the schema's.
+    pub fn mark(&self) {
+        if state::is_idle() {
+            return;
+        }
+        if let Some(id) = self.schema_id() {
+            let data = [PayloadData::new(id, self.bytes())];
+            functions::mark_payloads(self.schema.domain().handle_or_null(), &data);
+        }
+        #[cfg(feature = "enable")]
+        if state::current() & state::OBSERVER != 0 {
+            crate::observer::mark(&self.event());
+        }
+    }
+
+    /// Starts a range of this thread by the record alone, with the name as for [`mark`](Record::mark).
+    pub fn range(&self) -> Range {
+        #[cfg(feature = "enable")]
+        if !state::is_idle() {
+            let domain = self.schema.domain();
+            let level = self.schema_id().and_then(|id| {
+                let data = [PayloadData::new(id, self.bytes())];
+                functions::push_payloads(domain.handle_or_null(), &data)
+            });
+            let observed = state::current() & state::OBSERVER != 0;
+            let event = self.event();
+            let token = if observed { crate::observer::range_start(&event) } else { None };
+            return Range::pushed(domain, token, level.is_some());
+        }
+        Range::NONE
+    }
+
+    /// Starts a range of the process by the record alone, with the name as for [`mark`](Record::mark).
+    pub fn process_range(&self) -> ProcessRange {
+        #[cfg(feature = "enable")]
+        if !state::is_idle() {
+            let domain = self.schema.domain();
+            let range = self.schema_id().and_then(|id| {
+                let data = [PayloadData::new(id, self.bytes())];
+                functions::start_payloads(domain.handle_or_null(), &data)
+            });
+            let observed = state::current() & state::OBSERVER != 0;
+            let event = self.event();
+            let token = if observed { crate::observer::process_range_start(&event) } else { None };
+            return ProcessRange::started(domain, token, range);
+        }
+        ProcessRange::NONE
+    }
+
+    #[cfg(feature = "enable")]
+    fn event(&self) -> crate::Event<'_> {
+        crate::Event::in_domain(self.schema.domain(), self.schema.name).record(self)
+    }
+}

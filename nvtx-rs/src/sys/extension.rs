@@ -1,0 +1,169 @@
+//! The extensions of NVTX: payload schemas and counters.
+//!
+//! An extension has its own table, which a tool fills in its second entry point when the program first
+//! uses the extension. A tool without that entry point, or one that refuses, leaves the table empty.
+
+use std::ffi::{c_int, c_void};
+use std::mem;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Once, OnceLock};
+
+use super::abi::Slot;
+
+/// Slots of each extension: what NVTX's own client offers, so that a newer tool finds room.
+const SLOTS: usize = 63;
+
+/// `nvtxExtModuleInfo_t`.
+#[repr(C)]
+pub(super) struct ModuleInfo {
+    nvtx_version: u16,
+    struct_size: u16,
+    module: u16,
+    compatibility: u16,
+    segment_count: usize,
+    segments: *mut Segment,
+    get_export_function: *const c_void,
+    info: *const TypeInfo,
+}
+
+/// `nvtxExtModuleSegment_t`.
+#[repr(C)]
+struct Segment {
+    id: usize,
+    slot_count: usize,
+    slots: *const Slot,
+}
+
+/// `nvtxPayloadEntryTypeInfo_t`: the size of a type of C, and its alignment.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct TypeInfo {
+    size: u16,
+    align: u16,
+}
+
+#[cfg(target_pointer_width = "64")]
+const _: () = {
+    assert!(size_of::<ModuleInfo>() == 40);
+    assert!(size_of::<Segment>() == 24);
+    assert!(size_of::<TypeInfo>() == 4);
+};
+
+pub(super) type InitializeExtension = unsafe extern "C" fn(*mut ModuleInfo) -> c_int;
+
+/// Types that a tool is told the size of; their numbers are the positions.
+const TYPES: usize = 29;
+
+static TYPE_INFO: [TypeInfo; TYPES] = {
+    const fn of<T>() -> TypeInfo {
+        TypeInfo { size: size_of::<T>() as u16, align: align_of::<T>() as u16 }
+    }
+    use std::ffi::{c_char, c_int, c_long, c_longlong, c_short, c_uchar, c_uint, c_ulong};
+    use std::ffi::{c_ulonglong, c_ushort};
+    [
+        // The first tells the length of the array and the size of its entries.
+        TypeInfo { size: TYPES as u16, align: size_of::<TypeInfo>() as u16 },
+        of::<c_char>(),
+        of::<c_uchar>(),
+        of::<c_short>(),
+        of::<c_ushort>(),
+        of::<c_int>(),
+        of::<c_uint>(),
+        of::<c_long>(),
+        of::<c_ulong>(),
+        of::<c_longlong>(),
+        of::<c_ulonglong>(),
+        of::<i8>(),
+        of::<u8>(),
+        of::<i16>(),
+        of::<u16>(),
+        of::<i32>(),
+        of::<u32>(),
+        of::<i64>(),
+        of::<u64>(),
+        of::<f32>(),
+        of::<f64>(),
+        // Rust has no `long double`, and no schema of ours holds one.
+        TypeInfo { size: 0, align: 0 },
+        of::<usize>(),
+        of::<*const c_void>(),
+        if cfg!(windows) { of::<u16>() } else { of::<u32>() },
+        of::<u8>(),
+        of::<u16>(),
+        of::<u32>(),
+        TypeInfo { size: 0, align: 0 },
+    ]
+};
+
+/// The tool's second entry point.
+static ENTRY_POINT: OnceLock<InitializeExtension> = OnceLock::new();
+
+pub(super) fn set_entry_point(function: InitializeExtension) {
+    let _ = ENTRY_POINT.set(function);
+}
+
+struct Extension {
+    slots: [Slot; SLOTS],
+    once: Once,
+    module: u16,
+    compatibility: u16,
+    info: Option<&'static [TypeInfo; TYPES]>,
+}
+
+impl Extension {
+    const fn new(
+        module: u16,
+        compatibility: u16,
+        info: Option<&'static [TypeInfo; TYPES]>,
+    ) -> Extension {
+        let slots = [const { AtomicPtr::new(ptr::null_mut()) }; SLOTS];
+        Extension { slots, once: Once::new(), module, compatibility, info }
+    }
+
+    /// The slots, after the tool had its chance to fill them.
+    fn slots(&'static self) -> &'static [Slot; SLOTS] {
+        self.once.call_once(|| {
+            if let Some(&entry_point) = ENTRY_POINT.get() {
+                self.offer(entry_point);
+            }
+        });
+        &self.slots
+    }
+
+    #[cold]
+    fn offer(&'static self, entry_point: InitializeExtension) {
+        let mut segment = Segment { id: 0, slot_count: SLOTS, slots: self.slots.as_ptr() };
+        let mut info = ModuleInfo {
+            nvtx_version: 3,
+            struct_size: mem::size_of::<ModuleInfo>() as u16,
+            module: self.module,
+            compatibility: self.compatibility,
+            segment_count: 1,
+            segments: &raw mut segment,
+            get_export_function: ptr::null(),
+            info: self.info.map_or(ptr::null(), |info| info.as_ptr()),
+        };
+        // SAFETY: NVTX defines this function's type, and all that `info` points to lives through the
+        // call; the slots are static and atomic.
+        let accepted = unsafe { entry_point(&raw mut info) };
+        if accepted == 0 {
+            for slot in &self.slots {
+                slot.store(ptr::null_mut(), Ordering::Release);
+            }
+        }
+    }
+}
+
+static PAYLOAD: Extension = Extension::new(2, 0x0104, Some(&TYPE_INFO));
+static COUNTERS: Extension = Extension::new(4, 0x0102, None);
+
+/// The table of the payload extension.
+pub(super) fn payload() -> &'static [Slot; SLOTS] {
+    PAYLOAD.slots()
+}
+
+/// The table of the counters extension.
+pub(super) fn counters() -> &'static [Slot; SLOTS] {
+    COUNTERS.slots()
+}

@@ -1,0 +1,491 @@
+//! The structures that NVTX's functions take, with the layout of C.
+//!
+//! What a structure points to is a borrow in its type, so that a call can't outlive it.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::marker::PhantomData;
+use std::ptr;
+
+/// The NVTX version that attributes name.
+const VERSION: u16 = 3;
+
+/// What a tool calls one of its objects; null where it gave none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Handle(*mut c_void);
+
+// SAFETY: a handle is a number to us: it is given back to the tool and never followed.
+unsafe impl Send for Handle {}
+// SAFETY: as above.
+unsafe impl Sync for Handle {}
+
+impl Handle {
+    pub(crate) const NULL: Handle = Handle(ptr::null_mut());
+
+    pub(crate) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    pub(crate) fn bits(self) -> u64 {
+        self.0.addr() as u64
+    }
+}
+
+/// A C string, borrowed; null where there is none.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub(crate) struct Text<'a>(*const c_char, PhantomData<&'a CStr>);
+
+impl<'a> Text<'a> {
+    pub(crate) const NONE: Text<'a> = Text(ptr::null(), PhantomData);
+
+    pub(crate) fn new(text: &'a CStr) -> Text<'a> {
+        Text(text.as_ptr(), PhantomData)
+    }
+
+    pub(crate) fn is_none(self) -> bool {
+        self.0.is_null()
+    }
+}
+
+/// What an event is called: its type and its value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Message<'a> {
+    Text(Text<'a>),
+    Registered(Handle),
+}
+
+impl<'a> Message<'a> {
+    fn raw(self) -> (i32, RawMessage<'a>) {
+        match self {
+            Message::Text(text) => (1, RawMessage { text }),
+            Message::Registered(handle) => (3, RawMessage { handle }),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+union RawMessage<'a> {
+    text: Text<'a>,
+    handle: Handle,
+}
+
+/// Values of [`EventAttributes::payload_type`] are 1 to 6 for the plain types, and this.
+const PAYLOAD_EXTENDED: u32 = 0xDFBD_0009;
+const COLOR_ARGB: i32 = 1;
+
+/// `nvtxEventAttributes_t`.
+#[repr(C)]
+pub(crate) struct EventAttributes<'a> {
+    version: u16,
+    size: u16,
+    pub(crate) category: u32,
+    color_type: i32,
+    color: u32,
+    payload_type: i32,
+    reserved: i32,
+    payload: u64,
+    message_type: i32,
+    message: RawMessage<'a>,
+    payloads: PhantomData<&'a [PayloadData<'a>]>,
+}
+
+impl<'a> EventAttributes<'a> {
+    pub(crate) fn new(message: Message<'a>) -> EventAttributes<'a> {
+        let (message_type, message) = message.raw();
+        EventAttributes {
+            version: VERSION,
+            size: size_of::<Self>() as u16,
+            category: 0,
+            color_type: 0,
+            color: 0,
+            payload_type: 0,
+            reserved: 0,
+            payload: 0,
+            message_type,
+            message,
+            payloads: PhantomData,
+        }
+    }
+
+    pub(crate) fn set_color(&mut self, argb: u32) {
+        self.color_type = COLOR_ARGB;
+        self.color = argb;
+    }
+
+    /// A payload of one of the plain types, as its type's number and its bits.
+    pub(crate) fn set_payload(&mut self, payload_type: i32, bits: u64) {
+        self.payload_type = payload_type;
+        self.payload = bits;
+    }
+
+    pub(crate) fn set_extended(&mut self, payloads: &'a [PayloadData<'a>]) {
+        self.payload_type = PAYLOAD_EXTENDED.cast_signed();
+        // CAST: an event has two payloads at most.
+        self.reserved = payloads.len() as i32;
+        self.payload = payloads.as_ptr().expose_provenance() as u64;
+    }
+}
+
+/// `nvtxPayloadData_t`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct PayloadData<'a> {
+    schema: u64,
+    size: usize,
+    payload: *const u8,
+    bytes: PhantomData<&'a [u8]>,
+}
+
+impl<'a> PayloadData<'a> {
+    /// `bytes` are at least as long as the schema says: `crate::schema` sees to it.
+    pub(crate) fn new(schema: u64, bytes: &'a [u8]) -> PayloadData<'a> {
+        PayloadData { schema, size: bytes.len(), payload: bytes.as_ptr(), bytes: PhantomData }
+    }
+}
+
+/// `nvtxResourceAttributes_t`.
+#[repr(C)]
+pub(crate) struct ResourceAttributes<'a> {
+    version: u16,
+    size: u16,
+    identifier_type: i32,
+    identifier: u64,
+    message_type: i32,
+    message: RawMessage<'a>,
+}
+
+impl<'a> ResourceAttributes<'a> {
+    pub(crate) fn new(kind: u32, identifier: u64, name: Text<'a>) -> ResourceAttributes<'a> {
+        let (message_type, message) = Message::Text(name).raw();
+        ResourceAttributes {
+            version: VERSION,
+            size: size_of::<Self>() as u16,
+            identifier_type: kind.cast_signed(),
+            identifier,
+            message_type,
+            message,
+        }
+    }
+}
+
+/// `nvtxSyncUserAttributes_t`.
+#[repr(C)]
+pub(crate) struct SyncAttributes<'a> {
+    version: u16,
+    size: u16,
+    message_type: i32,
+    message: RawMessage<'a>,
+}
+
+impl<'a> SyncAttributes<'a> {
+    pub(crate) fn new(name: Text<'a>) -> SyncAttributes<'a> {
+        let (message_type, message) = Message::Text(name).raw();
+        SyncAttributes { version: VERSION, size: size_of::<Self>() as u16, message_type, message }
+    }
+}
+
+/// The head of a semantic extension: `nvtxSemanticsHeader_t`.
+#[repr(C)]
+struct SemanticsHeader {
+    size: u32,
+    id: u16,
+    version: u16,
+    next: *const c_void,
+}
+
+/// `nvtxSemanticsTime_t`: which clock a timestamp is of.
+#[repr(C)]
+pub(crate) struct TimeSemantics {
+    header: SemanticsHeader,
+    time_domain: u64,
+}
+
+impl TimeSemantics {
+    pub(crate) fn new(time_domain: u64) -> TimeSemantics {
+        let size = size_of::<Self>() as u32;
+        let header = SemanticsHeader { size, id: 2, version: 1, next: ptr::null() };
+        TimeSemantics { header, time_domain }
+    }
+}
+
+/// `nvtxSemanticsCounter_t`: unit and limits of a counter.
+#[repr(C)]
+pub(crate) struct CounterSemantics<'a> {
+    header: SemanticsHeader,
+    pub(crate) flags: u64,
+    unit: Text<'a>,
+    scale_numerator: u64,
+    scale_denominator: u64,
+    pub(crate) limit_type: i64,
+    pub(crate) min: u64,
+    pub(crate) max: u64,
+    time: PhantomData<&'a TimeSemantics>,
+}
+
+impl<'a> CounterSemantics<'a> {
+    pub(crate) fn new(unit: Text<'a>, time: &'a TimeSemantics) -> CounterSemantics<'a> {
+        let size = size_of::<Self>() as u32;
+        let next = ptr::from_ref(time).cast();
+        CounterSemantics {
+            header: SemanticsHeader { size, id: 5, version: 2, next },
+            flags: 0,
+            unit,
+            scale_numerator: 1,
+            scale_denominator: 1,
+            limit_type: 0,
+            min: 0,
+            max: 0,
+            time: PhantomData,
+        }
+    }
+}
+
+/// A pointer to semantics, or null.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Semantics<'a>(*const c_void, PhantomData<&'a CounterSemantics<'a>>);
+
+impl<'a> Semantics<'a> {
+    pub(crate) const NONE: Semantics<'a> = Semantics(ptr::null(), PhantomData);
+
+    pub(crate) fn time(time: &'a TimeSemantics) -> Semantics<'a> {
+        Semantics(ptr::from_ref(time).cast(), PhantomData)
+    }
+
+    pub(crate) fn counter(counter: &'a CounterSemantics<'a>) -> Semantics<'a> {
+        Semantics(ptr::from_ref(counter).cast(), PhantomData)
+    }
+}
+
+/// `nvtxPayloadSchemaEntry_t`.
+#[repr(C)]
+pub(crate) struct SchemaEntry<'a> {
+    pub(crate) flags: u64,
+    pub(crate) kind: u64,
+    pub(crate) name: Text<'a>,
+    pub(crate) description: Text<'a>,
+    pub(crate) length: u64,
+    pub(crate) offset: u64,
+    pub(crate) semantics: Semantics<'a>,
+    pub(crate) reserved: usize,
+}
+
+/// `nvtxPayloadSchemaAttr_t`, for a schema of fixed size.
+#[repr(C)]
+pub(crate) struct SchemaAttributes<'a> {
+    field_mask: u64,
+    name: Text<'a>,
+    kind: u64,
+    flags: u64,
+    entries: *const SchemaEntry<'a>,
+    entry_count: usize,
+    static_size: usize,
+    pack_align: usize,
+    schema: u64,
+    extension: usize,
+    borrowed: PhantomData<&'a [SchemaEntry<'a>]>,
+}
+
+impl<'a> SchemaAttributes<'a> {
+    pub(crate) fn new(
+        name: Text<'a>,
+        flags: u64,
+        entries: &'a [SchemaEntry<'a>],
+        static_size: usize,
+    ) -> SchemaAttributes<'a> {
+        const NAME: u64 = 1 << 1;
+        // Type, flags, entries, their number, and the size.
+        const ALWAYS: u64 = 1 << 2 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6;
+        SchemaAttributes {
+            field_mask: if name.is_none() { ALWAYS } else { ALWAYS | NAME },
+            name,
+            kind: 1,
+            flags,
+            entries: entries.as_ptr(),
+            entry_count: entries.len(),
+            static_size,
+            pack_align: 0,
+            schema: 0,
+            extension: 0,
+            borrowed: PhantomData,
+        }
+    }
+}
+
+/// `nvtxPayloadEnum_t`.
+#[repr(C)]
+pub(crate) struct EnumEntry<'a> {
+    pub(crate) name: Text<'a>,
+    pub(crate) value: u64,
+    pub(crate) is_flag: i8,
+}
+
+/// `nvtxPayloadEnumAttr_t`.
+#[repr(C)]
+pub(crate) struct EnumAttributes<'a> {
+    field_mask: u64,
+    name: Text<'a>,
+    entries: *const EnumEntry<'a>,
+    entry_count: usize,
+    size: usize,
+    schema: u64,
+    extension: usize,
+    borrowed: PhantomData<&'a [EnumEntry<'a>]>,
+}
+
+impl<'a> EnumAttributes<'a> {
+    pub(crate) fn new(
+        name: Text<'a>,
+        entries: &'a [EnumEntry<'a>],
+        size: usize,
+    ) -> EnumAttributes<'a> {
+        EnumAttributes {
+            // Name, entries, their number, and the size.
+            field_mask: 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4,
+            name,
+            entries: entries.as_ptr(),
+            entry_count: entries.len(),
+            size,
+            schema: 0,
+            extension: 0,
+            borrowed: PhantomData,
+        }
+    }
+}
+
+/// `nvtxScopeAttr_t`.
+#[repr(C)]
+pub(crate) struct ScopeAttributes<'a> {
+    size: usize,
+    path: Text<'a>,
+    parent: u64,
+    scope: u64,
+}
+
+impl<'a> ScopeAttributes<'a> {
+    pub(crate) fn new(path: Text<'a>, parent: u64) -> ScopeAttributes<'a> {
+        ScopeAttributes { size: size_of::<Self>(), path, parent, scope: 0 }
+    }
+}
+
+/// `nvtxTimeDomainAttr_t`.
+#[repr(C)]
+pub(crate) struct TimeDomainAttributes {
+    pub(crate) scope: u64,
+    pub(crate) timestamp_type: u64,
+    pub(crate) time_domain: u64,
+    pub(crate) flags: u64,
+    pub(crate) resolution: i64,
+    pub(crate) start: u64,
+}
+
+/// `nvtxEventBatch_t`.
+#[repr(C)]
+pub(crate) struct EventBatch<'a> {
+    schema: u64,
+    size: usize,
+    events: *const u8,
+    scope: u64,
+    flags: u64,
+    flex_data: *const c_void,
+    flex_size: usize,
+    flex_offset: usize,
+    borrowed: PhantomData<&'a [u8]>,
+}
+
+impl<'a> EventBatch<'a> {
+    pub(crate) fn new(schema: u64, events: &'a [u8], scope: u64, flags: u64) -> EventBatch<'a> {
+        EventBatch {
+            schema,
+            size: events.len(),
+            events: events.as_ptr(),
+            scope,
+            flags,
+            flex_data: ptr::null(),
+            flex_size: 0,
+            flex_offset: 0,
+            borrowed: PhantomData,
+        }
+    }
+}
+
+/// `nvtxSyncPoint_t`: one moment in two clocks.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct SyncPoint {
+    pub(crate) source: i64,
+    pub(crate) destination: i64,
+}
+
+/// `nvtxCounterAttr_t`.
+#[repr(C)]
+pub(crate) struct CounterAttributes<'a> {
+    pub(crate) size: usize,
+    pub(crate) schema: u64,
+    pub(crate) name: Text<'a>,
+    pub(crate) description: Text<'a>,
+    pub(crate) scope: u64,
+    pub(crate) semantics: Semantics<'a>,
+    pub(crate) counter: u64,
+}
+
+/// `nvtxCounterBatch_t`.
+#[repr(C)]
+pub(crate) struct CounterBatch<'a> {
+    counter: u64,
+    samples: *const u8,
+    samples_size: usize,
+    flags: u64,
+    timestamps: *const i64,
+    timestamps_size: usize,
+    borrowed: PhantomData<&'a [u8]>,
+}
+
+impl<'a> CounterBatch<'a> {
+    pub(crate) fn new(
+        counter: u64,
+        samples: &'a [u8],
+        flags: u64,
+        timestamps: &'a [i64],
+    ) -> CounterBatch<'a> {
+        CounterBatch {
+            counter,
+            samples: samples.as_ptr(),
+            samples_size: samples.len(),
+            flags,
+            timestamps: timestamps.as_ptr(),
+            timestamps_size: size_of_val(timestamps),
+            borrowed: PhantomData,
+        }
+    }
+}
+
+#[cfg(target_pointer_width = "64")]
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<EventAttributes<'_>>() == 48);
+    assert!(offset_of!(EventAttributes<'_>, payload) == 24);
+    assert!(offset_of!(EventAttributes<'_>, message_type) == 32);
+    assert!(offset_of!(EventAttributes<'_>, message) == 40);
+    assert!(size_of::<PayloadData<'_>>() == 24);
+    assert!(size_of::<ResourceAttributes<'_>>() == 32);
+    assert!(offset_of!(ResourceAttributes<'_>, message_type) == 16);
+    assert!(size_of::<SyncAttributes<'_>>() == 16);
+    assert!(size_of::<SchemaAttributes<'_>>() == 80);
+    assert!(offset_of!(SchemaAttributes<'_>, schema) == 64);
+    assert!(size_of::<SchemaEntry<'_>>() == 64);
+    assert!(offset_of!(SchemaEntry<'_>, semantics) == 48);
+    assert!(size_of::<EnumEntry<'_>>() == 24);
+    assert!(size_of::<EnumAttributes<'_>>() == 56);
+    assert!(size_of::<ScopeAttributes<'_>>() == 32);
+    assert!(size_of::<TimeDomainAttributes>() == 48);
+    assert!(size_of::<EventBatch<'_>>() == 64);
+    assert!(size_of::<SyncPoint>() == 16);
+    assert!(size_of::<CounterAttributes<'_>>() == 56);
+    assert!(offset_of!(CounterAttributes<'_>, counter) == 48);
+    assert!(size_of::<CounterBatch<'_>>() == 48);
+    assert!(size_of::<TimeSemantics>() == 24);
+    assert!(size_of::<CounterSemantics<'_>>() == 72);
+};

@@ -1,0 +1,164 @@
+//! Clocks and places, for what is told after the fact.
+
+use crate::domain::{Domain, DomainRef};
+use crate::state;
+use crate::sys::functions;
+use crate::sys::types::{ScopeAttributes, SyncPoint, Text, TimeDomainAttributes};
+use crate::text::with_c_str;
+
+/// The clock that a timestamp is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clock(u64);
+
+impl Clock {
+    /// The tool's own clock, which [`timestamp`] reads.
+    pub const TOOL: Clock = Clock(1);
+    /// The processor's counter: `rdtsc`, or `CNTVCT` on ARM.
+    pub const TSC: Clock = Clock(10);
+    /// `CLOCK_REALTIME` in nanoseconds.
+    pub const REALTIME: Clock = Clock(12);
+    /// `CLOCK_MONOTONIC` in nanoseconds.
+    pub const MONOTONIC: Clock = Clock(14);
+    /// `CLOCK_MONOTONIC_RAW` in nanoseconds.
+    pub const MONOTONIC_RAW: Clock = Clock(15);
+    /// `CLOCK_BOOTTIME` in nanoseconds.
+    pub const BOOTTIME: Clock = Clock(17);
+    /// The GPU's global timer in nanoseconds.
+    pub const GPU: Clock = Clock(80);
+
+    /// NVTX's number of the clock.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+
+    /// A clock of the program's own, in `domain`; `None` where there is no tool that takes one.
+    #[must_use]
+    pub fn register(
+        domain: Option<&'static Domain>,
+        scope: Scope,
+        ticks_per_second: i64,
+    ) -> Option<Clock> {
+        if !state::has_tool() {
+            return None;
+        }
+        let attributes = TimeDomainAttributes {
+            scope: scope.0,
+            timestamp_type: 0,
+            time_domain: 0,
+            flags: 0,
+            resolution: ticks_per_second,
+            start: 0,
+        };
+        let domain = DomainRef::of(domain).handle_or_null();
+        functions::time_domain_register(domain, &attributes).filter(|id| *id != 0).map(Clock)
+    }
+
+    /// Gives the tool a function that reads this clock. The tool may call it on any thread, and until
+    /// the process ends.
+    pub fn source(self, domain: Option<&'static Domain>, read: extern "C" fn() -> i64) {
+        const UNSAFE_AFTER_TEARDOWN: u64 = 1;
+        if state::has_tool() {
+            let domain = DomainRef::of(domain).handle_or_null();
+            functions::timer_source(domain, self.0, UNSAFE_AFTER_TEARDOWN, read);
+        }
+    }
+
+    /// As [`source`](Clock::source), with a function that knows more than the time.
+    ///
+    /// Should it panic the time is 0. What the tool needs to call it is never freed.
+    pub fn source_with(
+        self,
+        domain: Option<&'static Domain>,
+        read: &'static (dyn Fn() -> i64 + Sync),
+    ) {
+        const UNSAFE_AFTER_TEARDOWN: u64 = 1;
+        if state::has_tool() {
+            let domain = DomainRef::of(domain).handle_or_null();
+            functions::timer_source_with(domain, self.0, UNSAFE_AFTER_TEARDOWN, read);
+        }
+    }
+
+    /// The same moment by this clock and by another. Two such moments let a tool convert.
+    pub fn sync_point(
+        self,
+        domain: Option<&'static Domain>,
+        time: i64,
+        other: Clock,
+        other_time: i64,
+    ) {
+        if state::has_tool() {
+            let domain = DomainRef::of(domain).handle_or_null();
+            functions::time_sync_point(domain, self.0, other.0, time, other_time);
+        }
+    }
+
+    /// Many moments, each by this clock and by another.
+    pub fn sync_points(self, domain: Option<&'static Domain>, other: Clock, points: &[(i64, i64)]) {
+        if state::has_tool() {
+            let domain = DomainRef::of(domain).handle_or_null();
+            let points: Vec<_> = points
+                .iter()
+                .map(|&(source, destination)| SyncPoint { source, destination })
+                .collect();
+            functions::sync_points(domain, self.0, other.0, &points);
+        }
+    }
+
+    /// How to convert: `slope` ticks of `other` pass for one of this clock, and `time` is `other_time`.
+    pub fn conversion(
+        self,
+        domain: Option<&'static Domain>,
+        time: i64,
+        other: Clock,
+        other_time: i64,
+        slope: f64,
+    ) {
+        if state::has_tool() {
+            let domain = DomainRef::of(domain).handle_or_null();
+            functions::timestamp_conversion(domain, self.0, other.0, slope, time, other_time);
+        }
+    }
+}
+
+/// Where an event or a counter comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scope(u64);
+
+impl Scope {
+    /// Not said.
+    pub const NONE: Scope = Scope(0);
+    /// The root of all.
+    pub const ROOT: Scope = Scope(1);
+    /// This machine.
+    pub const MACHINE: Scope = Scope(2);
+    /// This process.
+    pub const PROCESS: Scope = Scope(21);
+    /// This thread.
+    pub const THREAD: Scope = Scope(22);
+
+    /// A place of the program's own: a path such as `GPU[CUDAID:0]` below `self`, which is
+    /// [`ROOT`](Scope::ROOT), [`NONE`](Scope::NONE) or such a place. `NONE` where there is no tool that
+    /// takes it.
+    #[must_use]
+    pub fn child(self, domain: Option<&'static Domain>, path: &str) -> Scope {
+        if !state::has_tool() {
+            return Scope::NONE;
+        }
+        let domain = DomainRef::of(domain).handle_or_null();
+        let scope = with_c_str(path, |path| {
+            functions::scope_register(domain, &ScopeAttributes::new(Text::new(path), self.0))
+        });
+        Scope(scope.unwrap_or(0))
+    }
+
+    pub(crate) const fn number(self) -> u64 {
+        self.0
+    }
+}
+
+/// The time by the tool's own clock, [`Clock::TOOL`]; `None` where there is no tool that gives it.
+#[must_use]
+pub fn timestamp() -> Option<i64> {
+    if state::has_tool() { functions::timestamp_get() } else { None }
+}
