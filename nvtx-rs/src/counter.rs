@@ -1,6 +1,5 @@
 //! Counters: values over time, which tools draw as curves.
 
-use std::marker::PhantomData;
 use std::sync::OnceLock;
 
 use crate::domain::{Domain, DomainRef};
@@ -24,6 +23,9 @@ pub enum Missing {
     /// It could not be had.
     Unavailable,
 }
+
+/// The flags that say that the limits are meant.
+const LIMITS: u64 = 1 << 2 | 1 << 3;
 
 /// What counters and groups of them have in common.
 #[derive(Debug)]
@@ -58,8 +60,7 @@ impl Registration {
     fn id(
         &self,
         schema: impl FnOnce() -> Option<u64>,
-        limits: (i64, u64, u64),
-        flags: u64,
+        limits: Option<(i64, u64, u64)>,
     ) -> Option<u64> {
         if !state::has_tool() {
             return None;
@@ -71,8 +72,10 @@ impl Registration {
                 [self.name, self.description, self.unit].map(|text| strings.add(text));
             let time = TimeSemantics::new(self.clock.number());
             let mut semantics = CounterSemantics::new(strings.get(unit), &time);
-            (semantics.limit_type, semantics.min, semantics.max) = limits;
-            semantics.flags = flags;
+            if let Some(limits) = limits {
+                (semantics.limit_type, semantics.min, semantics.max) = limits;
+                semantics.flags = LIMITS;
+            }
             let attributes = CounterAttributes {
                 size: size_of::<CounterAttributes<'_>>(),
                 schema,
@@ -162,11 +165,8 @@ macro_rules! described {
 #[derive(Debug)]
 pub struct Counter<T> {
     registration: Registration,
-    limits: (i64, u64, u64),
-    value: PhantomData<T>,
+    limits: Option<(T, T)>,
 }
-
-const LIMITS: u64 = 1 << 2 | 1 << 3;
 
 impl<T: Sample> Counter<T> {
     /// Says the value of now.
@@ -210,37 +210,27 @@ impl<T: Sample> Counter<T> {
     }
 
     fn id(&self) -> Option<u64> {
-        let flags = if self.limits.0 == 0 { 0 } else { LIMITS };
-        self.registration.id(|| Some(T::TYPE), self.limits, flags)
+        let bits = |value: T| u64::from_ne_bytes(value.bytes());
+        let limits = self.limits.map(|(min, max)| (T::LIMIT_TYPE, bits(min), bits(max)));
+        self.registration.id(|| Some(T::TYPE), limits)
     }
 }
 
-impl<T> Counter<T> {
+impl<T: Copy> Counter<T> {
     /// A counter of the default domain.
     #[must_use]
     pub const fn new(name: &'static str) -> Counter<T> {
-        Counter { registration: Registration::new(name), limits: (0, 0, 0), value: PhantomData }
+        Counter { registration: Registration::new(name), limits: None }
+    }
+
+    /// The values that it lies between.
+    #[must_use]
+    pub const fn limits(mut self, min: T, max: T) -> Counter<T> {
+        self.limits = Some((min, max));
+        self
     }
 
     described!();
-}
-
-impl Counter<i64> {
-    /// The values that it lies between.
-    #[must_use]
-    pub const fn limits(mut self, min: i64, max: i64) -> Counter<i64> {
-        self.limits = (1, min.cast_unsigned(), max.cast_unsigned());
-        self
-    }
-}
-
-impl Counter<f64> {
-    /// The values that it lies between.
-    #[must_use]
-    pub const fn limits(mut self, min: f64, max: f64) -> Counter<f64> {
-        self.limits = (3, min.to_bits(), max.to_bits());
-        self
-    }
 }
 
 /// The types of a counter's values: `i64` and `f64`.
@@ -254,6 +244,7 @@ mod private {
 
     pub trait Sealed {
         const TYPE: u64;
+        const LIMIT_TYPE: i64;
         fn tell(self, domain: Option<&'static Domain>, counter: u64);
         fn bytes(self) -> [u8; 8];
         fn observed(self) -> CounterValue<'static>;
@@ -261,6 +252,7 @@ mod private {
 
     impl Sealed for i64 {
         const TYPE: u64 = 17;
+        const LIMIT_TYPE: i64 = 1;
 
         fn tell(self, domain: Option<&'static Domain>, counter: u64) {
             functions::counter_sample_i64(DomainRef::of(domain).handle_or_null(), counter, self);
@@ -277,6 +269,7 @@ mod private {
 
     impl Sealed for f64 {
         const TYPE: u64 = 44;
+        const LIMIT_TYPE: i64 = 3;
 
         fn tell(self, domain: Option<&'static Domain>, counter: u64) {
             functions::counter_sample_f64(DomainRef::of(domain).handle_or_null(), counter, self);
@@ -345,6 +338,6 @@ impl CounterGroup {
     }
 
     fn id(&self) -> Option<u64> {
-        self.registration.id(|| self.schema.id(), (0, 0, 0), 0)
+        self.registration.id(|| self.schema.id(), None)
     }
 }
