@@ -111,6 +111,15 @@ pub fn is_attached() -> bool {
     return false;
 }
 
+/// Looks for the tool now, and lets it do what it wants to do early.
+///
+/// The first event does so too. Called at the start of `main`, no event has to wait for the tool.
+pub fn initialize() {
+    if state::has_tool() {
+        sys::functions::initialize();
+    }
+}
+
 /// Why the tool that the environment names could not be attached; `None` where one was, or where
 /// none was named.
 ///

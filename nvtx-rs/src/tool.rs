@@ -48,12 +48,7 @@ pub(crate) fn attach() -> Option<&'static Result<bool, Error>> {
 
 fn find() -> Result<bool, Error> {
     match env::var_os(PATH_VARIABLE) {
-        Some(path) if !path.is_empty() && path != NO_TOOL => {
-            sys::load(&path)?;
-            // NVTX tells a tool that its functions are in place from here on.
-            sys::functions::initialize(std::ptr::null());
-            Ok(true)
-        }
+        Some(path) if !path.is_empty() && path != NO_TOOL => sys::load(&path).map(|()| true),
         _ => Ok(false),
     }
 }

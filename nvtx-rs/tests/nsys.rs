@@ -9,7 +9,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -19,30 +19,83 @@ fn main() {
     let nsys = env::var_os("NSYS_NVTX");
     if nsys.is_none() {
         eprintln!(
-            "nsys_records_every_range_at_its_level is ignored: NSYS_NVTX does not name a program \
-             that runs nsys"
+            "the tests of nsys are ignored: NSYS_NVTX does not name a program that runs nsys"
         );
     }
     let ignored = nsys.is_none();
-    let test = move || records_every_range(&nsys.ok_or("NSYS_NVTX is not set")?);
-    let trial =
-        Trial::test("nsys_records_every_range_at_its_level", test).with_ignored_flag(ignored);
-    libtest_mimic::run(&Arguments::from_args(), vec![trial]).exit();
+    let trial = |name, test: fn(&OsString) -> Result<(), Failed>| {
+        let nsys = nsys.clone();
+        Trial::test(name, move || test(&nsys.ok_or("NSYS_NVTX is not set")?))
+            .with_ignored_flag(ignored)
+    };
+    let trials = vec![
+        trial("nsys_records_every_range_at_its_level", records_every_range),
+        trial("nsys_records_every_part_of_an_event", records_every_part),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
 
-fn records_every_range(nsys_nvtx: &OsString) -> Result<(), Failed> {
+/// Records a scenario; gives the folder and the SQLite file in it.
+fn record(nsys_nvtx: &OsString, scenario: &str) -> Result<(support::Folder, PathBuf), Failed> {
     let folder = support::Folder::new();
     let recorded = folder.0.join("recorded.sqlite");
     let output = Command::new(nsys_nvtx)
         .arg(&recorded)
         .arg(env::current_exe()?)
-        .env(support::SCENARIO, "tree")
+        .env(support::SCENARIO, scenario)
         .output()?;
     let stdout = String::from_utf8_lossy(&output.stdout);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stdout}{stderr}");
     assert!(stdout.contains("attached: true"), "{stdout}{stderr}");
+    Ok((folder, recorded))
+}
 
+/// Prints a line for each event, in order: all columns of interest, with texts looked up.
+const DUMP: &str = r#"
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+text = dict(db.execute("select id, value from StringIds"))
+domains = {d: t for d, t in db.execute(
+    "select domainId, coalesce(text, textId) from NVTX_EVENTS where eventType = 75")}
+domains = {d: text.get(t, t) for d, t in domains.items()}
+columns = [row[1] for row in db.execute("pragma table_info(NVTX_EVENTS)")]
+rows = [dict(zip(columns, row)) for row in db.execute("select * from NVTX_EVENTS order by start")]
+tids = []
+for row in rows:
+    for key in ("globalTid", "endGlobalTid"):
+        if row.get(key) is not None and row[key] not in tids:
+            tids.append(row[key])
+for row in rows:
+    name = row["text"] if row["text"] is not None else text.get(row["textId"])
+    parts = ["event %s" % row["eventType"], "%s" % name]
+    if row["domainId"] in domains and row["domainId"] != 0:
+        parts.append("domain %s" % domains[row["domainId"]])
+    for key in ("color", "category", "uint64Value", "int64Value", "doubleValue", "uint32Value",
+                "int32Value", "floatValue"):
+        if row.get(key) is not None:
+            parts.append("%s %s" % (key, row[key]))
+    parts.append("thread %d" % tids.index(row["globalTid"]))
+    if row.get("endGlobalTid") is not None:
+        parts.append("to %d" % tids.index(row["endGlobalTid"]))
+    print("; ".join(parts))
+"#;
+
+fn records_every_part(nsys_nvtx: &OsString) -> Result<(), Failed> {
+    let (_folder, recorded) = record(nsys_nvtx, "real")?;
+    let Ok(output) = Command::new("python3").arg("-c").arg(DUMP).arg(&recorded).output() else {
+        eprintln!("nsys_records_every_part_of_an_event does nothing: there is no python3");
+        return Ok(());
+    };
+    let dump = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{dump}{}", String::from_utf8_lossy(&output.stderr));
+    let expected = include_str!("events/nsys.txt");
+    assert_eq!(dump.lines().collect::<Vec<_>>(), expected.lines().collect::<Vec<_>>());
+    Ok(())
+}
+
+fn records_every_range(nsys_nvtx: &OsString) -> Result<(), Failed> {
+    let (_folder, recorded) = record(nsys_nvtx, "tree")?;
     let output = Command::new(Path::new(nsys_nvtx).with_file_name("nsys"))
         .args(["stats", "--report", "nvtx_pushpop_trace", "--format", "csv"])
         .arg(&recorded)

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use support::scenarios::{LONG, ROUNDS, THREADS};
+use support::scenarios::{LONG, ROUNDS, THREADS, stress_ranges};
 use support::{Folder, fake_tool, play};
 
 type Test = fn() -> Result<(), Failed>;
@@ -23,6 +23,12 @@ fn main() {
         ("asking_for_the_tool_attaches_it", asking_for_the_tool_attaches_it),
         ("functions_that_a_tool_left_out_are_not_called", functions_left_out_are_not_called),
         ("a_tool_may_start_ranges_while_it_is_attached", a_tool_may_start_ranges),
+        ("each_function_gets_what_it_is_to", each_function_gets_what_it_is_to),
+        ("a_tool_without_extensions_gets_the_rest", a_tool_without_extensions_gets_the_rest),
+        ("a_tool_may_leave_out_all_but_starts", a_tool_may_leave_out_all_but_starts),
+        ("a_tool_says_which_domains_it_takes", a_tool_says_which_domains_it_takes),
+        ("odd_uses_are_as_documented", odd_uses_are_as_documented),
+        ("no_range_of_a_million_is_lost", no_range_of_a_million_is_lost),
         ("no_tool_is_no_error", no_tool_is_no_error),
         ("a_missing_library_is_told", a_missing_library_is_told),
         ("a_file_that_is_no_library_is_told", a_file_that_is_no_library_is_told),
@@ -134,6 +140,95 @@ fn a_tool_may_start_ranges() -> Result<(), Failed> {
     let events = events("nested", "annotated");
     assert_eq!(events[..2], [r#"push "in the tool""#, "pop"]);
     assert_eq!(events[2..], self::events("nested", ""));
+    Ok(())
+}
+
+/// The scenarios that use all of NVTX, and what the fake tool writes of each: read and found right
+/// by what NVTX defines. A change in these files is a change in what tools get.
+const WHOLE: [(&str, &str); 7] = [
+    ("events", include_str!("events/events.txt")),
+    ("domains", include_str!("events/domains.txt")),
+    ("names-of-things", include_str!("events/names-of-things.txt")),
+    ("records", include_str!("events/records.txt")),
+    ("counters", include_str!("events/counters.txt")),
+    ("deferred", include_str!("events/deferred.txt")),
+    ("sites", include_str!("events/sites.txt")),
+];
+
+fn each_function_gets_what_it_is_to() -> Result<(), Failed> {
+    for (scenario, expected) in WHOLE {
+        let outcome = play(scenario, Some(&fake_tool()), "");
+        let expected: Vec<&str> = expected.lines().collect();
+        for (number, (seen, expected)) in outcome.events.iter().zip(&expected).enumerate() {
+            assert_eq!(seen, expected, "{scenario}, line {}", number + 1);
+        }
+        assert_eq!(outcome.events.len(), expected.len(), "{scenario}: {:#?}", outcome.events);
+    }
+    Ok(())
+}
+
+fn a_tool_without_extensions_gets_the_rest() -> Result<(), Failed> {
+    for mode in ["refuse-extensions", "no-slots"] {
+        let events = events("records", mode);
+        let offered = events.iter().filter(|event| event.starts_with("extension ")).count();
+        assert_eq!(offered, 1, "once, and refused: {events:#?}");
+        let count = |start: &str| events.iter().filter(|event| event.starts_with(start)).count();
+        assert_eq!(count("Payload"), 0, "{events:#?}");
+        // The events themselves arrive, but for those that are a record alone.
+        assert_eq!(count("RangePushEx") + count("push"), 2, "{events:#?}");
+        assert_eq!(count("pop"), 2, "{events:#?}");
+        assert_eq!(count("DomainRangePushEx"), 3, "{events:#?}");
+        assert_eq!(count("DomainRangePop"), 3, "{events:#?}");
+        assert_eq!(count("RangeStartA"), 1, "{events:#?}");
+        assert_eq!(count("RangeEnd"), 1, "{events:#?}");
+        let counters = self::events("counters", mode);
+        let rest = counters.iter().filter(|event| event.starts_with("Counter")).count();
+        assert_eq!(rest, 0, "{counters:#?}");
+    }
+    Ok(())
+}
+
+fn a_tool_may_leave_out_all_but_starts() -> Result<(), Failed> {
+    for (scenario, _) in WHOLE.iter().filter(|(scenario, _)| *scenario != "deferred") {
+        let kinds = ["push ", "extension "];
+        for event in play(scenario, Some(&fake_tool()), "push-only").events {
+            let event = event.split_once(' ').map_or(event.as_str(), |(_, event)| event);
+            assert!(kinds.iter().any(|kind| event.starts_with(kind)), "{scenario}: {event}");
+        }
+        play(scenario, None, "");
+    }
+    Ok(())
+}
+
+fn a_tool_says_which_domains_it_takes() -> Result<(), Failed> {
+    let outcome = play("is-enabled", Some(&fake_tool()), "disabled");
+    assert_eq!(outcome.stdout, "enabled: false\nattached: true\n");
+    let outcome = play("is-enabled", Some(&fake_tool()), "no-slots");
+    assert_eq!(outcome.stdout, "enabled: true\nattached: true\n");
+    assert_eq!(play("is-enabled", None, "").stdout, "enabled: false\nattached: false\n");
+    Ok(())
+}
+
+fn odd_uses_are_as_documented() -> Result<(), Failed> {
+    let outcome = play("odd-ends", Some(&fake_tool()), "");
+    let start = ["push \"one\"", "push \"two\"", "pop", "pop"];
+    let held = ["push \"held\"", "push \"held too\"", "pop", "pop"];
+    let expected: Vec<String> = [start, held].concat().iter().map(|e| format!("0 {e}")).collect();
+    assert_eq!(outcome.events[..8], expected);
+    let deep = &outcome.events[8..20_008];
+    assert!(deep[..10_000].iter().all(|event| event == "0 push \"deep\""));
+    assert!(deep[10_000..].iter().all(|event| event == "0 pop"));
+    assert_eq!(outcome.events[20_008], "1 push \"leaked\"");
+    assert_eq!(outcome.events[20_009], format!("0 push {:?}", "m".repeat(1 << 20)));
+    assert_eq!(outcome.events[20_010..], ["0 pop"]);
+    Ok(())
+}
+
+/// Ten million with `NVTX_STRESS_RANGES=10000000`.
+fn no_range_of_a_million_is_lost() -> Result<(), Failed> {
+    let all = stress_ranges();
+    let outcome = play("stress", Some(&fake_tool()), "count");
+    assert_eq!(outcome.events, [format!("0 {all} pushes, {all} pops")]);
     Ok(())
 }
 

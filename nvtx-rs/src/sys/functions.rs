@@ -69,7 +69,7 @@ functions! {
     register_string = CORE2[10] => (domain: Handle, text: Text<'_>) -> Handle;
     domain_create = CORE2[12] => (name: Text<'_>) -> Handle;
     domain_destroy = CORE2[14] => (domain: Handle) -> ();
-    initialize = CORE2[15] => (reserved: *const c_void) -> ();
+    initialize_with = CORE2[15] => (reserved: *const c_void) -> ();
 
     name_cu_device = CUDA[1] => (device: c_int, name: Text<'_>) -> ();
     name_cu_context = CUDA[3] => (context: *mut c_void, name: Text<'_>) -> ();
@@ -203,4 +203,9 @@ pub(crate) fn timer_source_with(
     }
     let data: *const ReadClock = Box::leak(Box::new(read));
     timer_source_with_data(domain, time_domain, flags, call, data.cast_mut().cast())
+}
+
+/// [`initialize_with`] what NVTX keeps for later: nothing.
+pub(crate) fn initialize() -> Option<()> {
+    initialize_with(std::ptr::null())
 }

@@ -11,6 +11,7 @@
 )]
 
 pub(crate) mod scenarios;
+pub(crate) mod whole;
 
 use std::env;
 use std::fs;

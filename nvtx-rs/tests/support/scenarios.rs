@@ -6,6 +6,8 @@ use std::thread;
 
 use nvtx::range;
 
+use super::whole;
+
 /// Longer than the name of any range should be.
 pub(crate) const LONG: usize = 100_000;
 /// Threads of the scenario `threads`, and the outer ranges of each.
@@ -24,6 +26,17 @@ pub(crate) fn play(scenario: &str) {
             nested();
         }
         "tree" => tree(),
+        "events" => whole::events(),
+        "domains" => whole::domains(),
+        "names-of-things" => whole::names_of_things(),
+        "records" => whole::records(),
+        "counters" => whole::counters(),
+        "deferred" => whole::deferred(),
+        "sites" => whole::sites(),
+        "odd-ends" => whole::odd_ends(),
+        "stress" => stress(),
+        "is-enabled" => whole::is_enabled(),
+        "real" => whole::real(),
         _ => panic!("no scenario `{scenario}`"),
     }
 }
@@ -89,6 +102,28 @@ fn early() {
     }
     assert_eq!(find(1), Some(1));
     assert_eq!(find(5), None);
+}
+
+/// Ranges of the scenario `stress`, over all its threads.
+pub(crate) fn stress_ranges() -> u64 {
+    const VARIABLE: &str = "NVTX_STRESS_RANGES";
+    std::env::var(VARIABLE).ok().and_then(|ranges| ranges.parse().ok()).unwrap_or(1_000_000)
+}
+
+/// As many ranges as asked for, with a name of each kind.
+fn stress() {
+    let each = stress_ranges() / THREADS as u64;
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for _ in 0..each {
+                    drop(range("a name"));
+                }
+            });
+        }
+    });
+    // The fake tool answers with its counts.
+    nvtx::initialize();
 }
 
 /// For a real tool: levels, threads, names. No comma or quote in a name, so that CSV stays simple.
