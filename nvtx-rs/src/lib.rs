@@ -67,6 +67,7 @@ mod emit;
 mod error;
 mod event;
 mod field;
+mod instrument;
 mod macros;
 pub mod observer;
 mod payload;
@@ -83,6 +84,8 @@ mod thread;
 pub mod time;
 #[cfg(feature = "enable")]
 mod tool;
+#[cfg(feature = "tracing")]
+mod tracing;
 
 pub use crate::category::Category;
 pub use crate::color::Color;
@@ -90,6 +93,7 @@ pub use crate::domain::{Domain, OwnedDomain};
 pub use crate::error::Error;
 pub use crate::event::{Event, event, mark};
 pub use crate::field::{Field, FieldValue};
+pub use crate::instrument::{InRange, Instrument, Instrumented};
 pub use crate::payload::Payload;
 pub use crate::range::{ProcessRange, Range, process_range, range};
 pub use crate::resource::{Resource, ResourceId, resource};
@@ -146,3 +150,5 @@ pub fn category(name: &str) -> Category {
 pub fn register(text: &str) -> RegisteredString {
     RegisteredString::new(domain::DomainRef::Default, text)
 }
+#[cfg(feature = "tracing")]
+pub use crate::tracing::NvtxLayer;

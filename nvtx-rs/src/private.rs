@@ -26,7 +26,10 @@ use crate::string;
 use crate::sys::types::Handle;
 use crate::{ProcessRange, Range};
 
-pub use std::format_args;
+pub use std::option::Option::{self, None, Some};
+pub use std::{concat, format_args, module_path};
+
+pub use crate::instrument::InRange;
 
 /// Whether anyone looks, or may look: it costs one load.
 #[inline]

@@ -1,24 +1,50 @@
 //! The options between the attribute's parentheses.
 
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 use syn::ext::IdentExt;
-use syn::parse::{ParseStream, Parser};
-use syn::{Error, LitStr, Result, Token};
+use syn::parse::{Parse, ParseStream, Parser};
+use syn::{Error, LitBool, LitStr, Result, Token, parenthesized};
 
-const HELP: &str = "`annotate` takes `name = \"...\"` and `crate = path`";
+const HELP: &str = "`annotate` takes `name = \"...\"`, `qualified`, `domain = PATH`, `color = ...`, \
+                    `category = ...`, `payload = ...`, `fields(...)`, `lifetime = false`, \
+                    `polls = false` and `crate = path`";
 
 /// What the user asked for.
 #[derive(Default)]
 pub(crate) struct Args {
     pub(crate) name: Option<LitStr>,
+    /// The module's path stands before the name.
+    pub(crate) qualified: Option<Span>,
+    /// The path to a static domain.
+    pub(crate) domain: Option<TokenStream>,
+    pub(crate) color: Option<TokenStream>,
+    pub(crate) category: Option<TokenStream>,
+    pub(crate) payload: Option<TokenStream>,
+    pub(crate) fields: Vec<Field>,
+    /// Of a future: whether its whole life is a process range, and each poll a thread range.
+    pub(crate) lifetime: Option<LitBool>,
+    pub(crate) polls: Option<LitBool>,
     /// The path to `nvtx`.
     pub(crate) krate: Option<TokenStream>,
+}
+
+/// One of `fields(n, flops = 2.0 * n => "flop")`.
+pub(crate) struct Field {
+    pub(crate) name: Ident,
+    pub(crate) value: TokenStream,
+    pub(crate) unit: Option<LitStr>,
 }
 
 impl Args {
     pub(crate) fn parse(options: TokenStream) -> Result<Args> {
         parse.parse2(options)
+    }
+
+    /// Whether an event has more than its name and domain.
+    pub(crate) fn has_details(&self) -> bool {
+        let Args { color, category, payload, fields, .. } = self;
+        color.is_some() || category.is_some() || payload.is_some() || !fields.is_empty()
     }
 }
 
@@ -39,10 +65,29 @@ fn parse(input: ParseStream<'_>) -> Result<Args> {
                 equals(input, &option, "\"...\"")?;
                 args.name = Some(name(input)?);
             }
+            "qualified" => {
+                once(&option, args.qualified.is_some())?;
+                args.qualified = Some(option.span());
+            }
+            "domain" => {
+                once(&option, args.domain.is_some())?;
+                equals(input, &option, "PATH")?;
+                args.domain = Some(domain(input)?);
+            }
+            "color" => expression(input, &option, &mut args.color)?,
+            "category" => expression(input, &option, &mut args.category)?,
+            "payload" => expression(input, &option, &mut args.payload)?,
+            "fields" => {
+                once(&option, !args.fields.is_empty())?;
+                args.fields = fields(input, &option)?;
+            }
+            "lifetime" => flag(input, &option, &mut args.lifetime)?,
+            "polls" => flag(input, &option, &mut args.polls)?,
             "crate" => {
                 once(&option, args.krate.is_some())?;
                 equals(input, &option, "path")?;
-                args.krate = Some(path(input)?);
+                args.krate =
+                    Some(path(input, "expected a path to `nvtx`, such as `crate = gpu::nvtx`")?);
             }
             other => {
                 let help = format!("unknown option `{other}`: {HELP}");
@@ -79,17 +124,112 @@ fn name(input: ParseStream<'_>) -> Result<LitStr> {
                     `nvtx::range(name)` in the body";
         Error::new(at.span(), help)
     })?;
-    if name.suffix().is_empty() {
-        Ok(name)
+    unsuffixed(name)
+}
+
+fn unsuffixed(text: LitStr) -> Result<LitStr> {
+    if text.suffix().is_empty() {
+        Ok(text)
     } else {
-        Err(Error::new(name.span(), "a name takes no suffix: remove it"))
+        Err(Error::new(text.span(), "a string takes no suffix here: remove it"))
+    }
+}
+
+fn domain(input: ParseStream<'_>) -> Result<TokenStream> {
+    if input.peek(LitStr) {
+        let help = "a domain is a static, so that all its ranges share it: write `static GPU: \
+                    nvtx::Domain = nvtx::Domain::new(\"...\");` and `domain = GPU`";
+        return Err(input.error(help));
+    }
+    path(input, "expected the path of a static `nvtx::Domain`, such as `domain = crate::GPU`")
+}
+
+fn flag(input: ParseStream<'_>, option: &Ident, value: &mut Option<LitBool>) -> Result<()> {
+    once(option, value.is_some())?;
+    equals(input, option, "false")?;
+    let help = format!("option `{option}` is `true` or `false`");
+    *value = Some(input.parse().map_err(|error: Error| Error::new(error.span(), help))?);
+    Ok(())
+}
+
+fn expression(
+    input: ParseStream<'_>,
+    option: &Ident,
+    value: &mut Option<TokenStream>,
+) -> Result<()> {
+    once(option, value.is_some())?;
+    equals(input, option, "...")?;
+    let tokens = until(input, |input| input.peek(Token![,]))?;
+    if tokens.is_empty() {
+        return Err(input.error(format!("option `{option}` needs a value before the `,`")));
+    }
+    *value = Some(tokens);
+    Ok(())
+}
+
+/// The tokens up to the first that `ends` sees. An expression is taken as it stands: to parse it needs the whole of
+/// Rust's syntax. A comma that is in no brackets ends it, also that of `f::<A, B>()`: put parentheses around such a one.
+fn until(input: ParseStream<'_>, ends: impl Fn(ParseStream<'_>) -> bool) -> Result<TokenStream> {
+    let mut tokens = TokenStream::new();
+    while !input.is_empty() && !ends(input) {
+        input.parse::<TokenTree>()?.to_tokens(&mut tokens);
+    }
+    Ok(tokens)
+}
+
+fn fields(input: ParseStream<'_>, option: &Ident) -> Result<Vec<Field>> {
+    if !matches!(input.cursor().token_tree(), Some((TokenTree::Group(group), _)) if group.delimiter() == Delimiter::Parenthesis)
+    {
+        let help =
+            "option `fields` takes a list: write `fields(n, flops = 2.0 * n as f64 => \"flop\")`";
+        return Err(Error::new(option.span(), help));
+    }
+    let list;
+    parenthesized!(list in input);
+    let fields: Vec<Field> = list.parse_terminated(Field::parse, Token![,])?.into_iter().collect();
+    if fields.is_empty() {
+        return Err(Error::new(option.span(), "option `fields` names no field: remove it"));
+    }
+    Ok(fields)
+}
+
+impl Parse for Field {
+    fn parse(input: ParseStream<'_>) -> Result<Field> {
+        let at = input.cursor();
+        let name: Ident = input.parse().map_err(|_| {
+            Error::new(
+                at.span(),
+                "expected a field: `argument`, or `name = value`, or `name = value => \"unit\"`",
+            )
+        })?;
+        let mut value = quote!(#name);
+        if input.peek(Token![=]) && !input.peek(Token![=>]) {
+            input.parse::<Token![=]>()?;
+            value = until(input, |input| input.peek(Token![,]) || input.peek(Token![=>]))?;
+            if value.is_empty() {
+                return Err(Error::new(
+                    name.span(),
+                    format!("field `{name}` needs a value after the `=`"),
+                ));
+            }
+        }
+        let mut unit = None;
+        if input.peek(Token![=>]) {
+            input.parse::<Token![=>]>()?;
+            let at = input.cursor();
+            let text: LitStr = input.parse().map_err(|_| {
+                Error::new(at.span(), "a unit is a string literal, such as `\"flop\"`")
+            })?;
+            unit = Some(unsuffixed(text)?);
+        }
+        Ok(Field { name, value, unit })
     }
 }
 
 /// A path without generics. `syn` has one only with its features for whole syntax trees.
-fn path(input: ParseStream<'_>) -> Result<TokenStream> {
+fn path(input: ParseStream<'_>, help: &str) -> Result<TokenStream> {
     let at = input.cursor();
-    let wrong = |_| Error::new(at.span(), "expected a path to `nvtx`, such as `crate = gpu::nvtx`");
+    let wrong = |_| Error::new(at.span(), help);
     let mut path = TokenStream::new();
     if input.peek(Token![::]) {
         input.parse::<Token![::]>()?.to_tokens(&mut path);

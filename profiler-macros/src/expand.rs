@@ -1,16 +1,16 @@
 //! From options and an item to the item with a range in its body.
 
-use proc_macro2::{Group, Span, TokenStream, TokenTree};
-use quote::{ToTokens, TokenStreamExt, quote, quote_spanned};
-use syn::LitStr;
+use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
+use quote::{ToTokens, TokenStreamExt, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
+use syn::{Error, LitBool, LitStr, Result};
 
 use crate::args::Args;
-use crate::function::Function;
+use crate::function::{Function, Kind};
 
 /// The whole attribute. After an error the item stays as it was, so that the error comes alone.
 pub(crate) fn annotate(options: TokenStream, item: TokenStream) -> TokenStream {
-    match Args::parse(options).and_then(|args| Ok(expand(args, Function::parse(item.clone())?))) {
+    match Args::parse(options).and_then(|args| expand(args, Function::parse(item.clone())?)) {
         Ok(expansion) => expansion,
         Err(error) => {
             let mut tokens = error.to_compile_error();
@@ -20,28 +20,144 @@ pub(crate) fn annotate(options: TokenStream, item: TokenStream) -> TokenStream {
     }
 }
 
-fn expand(args: Args, function: Function) -> TokenStream {
-    let krate = args.krate.unwrap_or_else(|| quote!(::nvtx));
-    let name = args.name.unwrap_or_else(|| {
+fn expand(args: Args, function: Function) -> Result<TokenStream> {
+    if function.kind == Kind::Value
+        && let Some(flag) = args.lifetime.as_ref().or(args.polls.as_ref())
+    {
+        let help = "`lifetime` and `polls` are for futures: an `async fn`, or one that returns `impl Future`";
+        return Err(Error::new(flag.span(), help));
+    }
+    let krate = args.krate.clone().unwrap_or_else(|| quote!(::nvtx));
+    let private = quote!(#krate::__private);
+    let site = site(&args, &function, &private);
+    let statements = &function.statements;
+    let mut body = TokenStream::new();
+    body.append_all(&function.inner_attributes);
+    match function.kind {
+        Kind::Value => {
+            let start = start(&args, "range");
+            // Hygienic: a variable of this name in the body is another variable.
+            body.extend(quote_spanned! { Span::mixed_site() =>
+                #site
+                let __nvtx_range = #start;
+            });
+            body.append_all(statements);
+        }
+        Kind::Async => {
+            let hint = type_hint(&function.output);
+            let future = future(&args, &private);
+            let inner = block(&function, quote!(#hint #(#statements)*));
+            body.extend(quote_spanned! { Span::mixed_site() =>
+                #site
+                #future(async move #inner).await
+            });
+        }
+        Kind::ImplFuture => {
+            let future = future(&args, &private);
+            let inner = block(&function, quote!(#(#statements)*));
+            // A closure, so that a `return` in the body gives its future to be followed, too.
+            body.extend(quote_spanned! { Span::mixed_site() =>
+                #site
+                #[allow(clippy::redundant_closure_call)]
+                let __nvtx_future = (move || #inner)();
+                #future(__nvtx_future)
+            });
+        }
+    }
+    let braces = block(&function, body);
+    let mut item = TokenStream::new();
+    item.append_all(function.head);
+    braces.to_tokens(&mut item);
+    Ok(item)
+}
+
+/// Braces with the place of the user's.
+fn block(function: &Function, content: TokenStream) -> TokenTree {
+    let mut braces = Group::new(function.braces.delimiter(), content);
+    braces.set_span(function.braces.span());
+    TokenTree::Group(braces)
+}
+
+/// The static that keeps what is known of the range before it starts.
+fn site(args: &Args, function: &Function, private: &TokenStream) -> TokenStream {
+    let name = args.name.clone().unwrap_or_else(|| {
         let name = &function.name;
         LitStr::new(&name.unraw().to_string(), name.span())
     });
-
-    // Hygienic: a variable of this name in the body is another variable.
-    let guard = quote_spanned! { Span::mixed_site() =>
-        let __nvtx_range = #krate::__private::range(#name);
+    let name = match args.qualified {
+        Some(_) => quote!(#private::concat!(#private::module_path!(), "::", #name)),
+        None => quote!(#name),
     };
-    let mut body = TokenStream::new();
-    body.append_all(function.inner_attributes);
-    body.extend(guard);
-    body.append_all(function.statements);
-    let mut braces = Group::new(function.braces.delimiter(), body);
-    braces.set_span(function.braces.span());
+    let new = match &args.domain {
+        Some(domain) => quote!(in_domain(#name, &#domain)),
+        None => quote!(new(#name)),
+    };
+    quote_spanned! { Span::mixed_site() =>
+        static __NVTX_SITE: #private::CallSite = #private::CallSite::#new;
+    }
+}
 
-    let mut item = TokenStream::new();
-    item.append_all(function.head);
-    TokenTree::Group(braces).to_tokens(&mut item);
-    item
+/// The expression that starts a `range` or a `process_range`.
+fn start(args: &Args, what: &str) -> TokenStream {
+    if !args.has_details() {
+        let what = Ident::new(what, Span::mixed_site());
+        return quote_spanned!(Span::mixed_site() => __NVTX_SITE.#what());
+    }
+    let with = format_ident!("{what}_with", span = Span::mixed_site());
+    let details = details(args);
+    quote_spanned!(Span::mixed_site() => __NVTX_SITE.#with(|__nvtx_event| __nvtx_event #details))
+}
+
+/// The calls that add to an event what the user asked for.
+fn details(args: &Args) -> TokenStream {
+    let mut calls = TokenStream::new();
+    for (method, value) in
+        [("color", &args.color), ("category", &args.category), ("payload", &args.payload)]
+    {
+        if let Some(value) = value {
+            let method = Ident::new(method, Span::mixed_site());
+            calls.extend(quote!(.#method(#value)));
+        }
+    }
+    for field in &args.fields {
+        let name = LitStr::new(&field.name.unraw().to_string(), field.name.span());
+        let value = &field.value;
+        let unit = field.unit.clone().unwrap_or_else(|| LitStr::new("", Span::mixed_site()));
+        calls.extend(quote!(.field(#name, #value, #unit)));
+    }
+    calls
+}
+
+/// The function that follows a future, up to its opening parenthesis. The whole life is a process range, which has the
+/// details; the polls are thread ranges of the name alone.
+fn future(args: &Args, private: &TokenStream) -> TokenStream {
+    let wanted = |flag: &Option<LitBool>| flag.as_ref().is_none_or(|flag| flag.value);
+    let lifetime = if wanted(&args.lifetime) {
+        let start = start(args, "process_range");
+        quote!(#private::Some(#start))
+    } else {
+        quote!(#private::None)
+    };
+    let polls = wanted(&args.polls);
+    quote_spanned!(Span::mixed_site() => #private::InRange::at(&__NVTX_SITE, #lifetime, #polls).follow)
+}
+
+/// Lets the compiler know the type of an async block as well as it knew that of the function: `?` needs it.
+fn type_hint(output: &[TokenTree]) -> TokenStream {
+    let is_impl = |token: &TokenTree| matches!(token, TokenTree::Ident(word) if word == "impl");
+    // A variable can be neither an `impl Trait` nor, in stable Rust, a `!`.
+    let is_never = matches!(output, [TokenTree::Punct(bang)] if bang.as_char() == '!');
+    if is_never || output.iter().any(is_impl) {
+        return TokenStream::new();
+    }
+    let output = if output.is_empty() { quote!(()) } else { quote!(#(#output)*) };
+    quote_spanned! { Span::mixed_site() =>
+        #[allow(unreachable_code, clippy::diverging_sub_expression, clippy::empty_loop)]
+        if false {
+            let __nvtx_output: #output = loop {};
+            return __nvtx_output;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -58,6 +174,14 @@ mod tests {
         text.parse::<TokenStream>().unwrap().to_string()
     }
 
+    /// The statements before a body.
+    fn guard(krate: &str, site: &str, start: &str) -> String {
+        format!(
+            "static __NVTX_SITE: {krate}::__private::CallSite = {krate}::__private::CallSite::{site}; \
+             let __nvtx_range = __NVTX_SITE.{start};"
+        )
+    }
+
     #[test]
     fn a_guard_stands_before_the_body_and_the_rest_is_the_same() {
         let item = |guard: &str| {
@@ -66,25 +190,86 @@ mod tests {
                  -> [u8; {{ N }}] where T: A<{{ 1 + 1 }}> {{ {guard} unsafe {{ g(x) }} }}"
             ))
         };
+        assert_eq!(expanded("", &item("")), item(&guard("::nvtx", "new(\"f\")", "range()")));
         assert_eq!(
-            expanded("", &item("")),
-            item("let __nvtx_range = ::nvtx::__private::range(\"f\");")
-        );
-        assert_eq!(
-            expanded("crate = a::b, name = \"n\"", &item("")),
-            item("let __nvtx_range = a::b::__private::range(\"n\");")
+            expanded("crate = a::b, name = \"n\", domain = c::D", &item("")),
+            item(&guard("a::b", "in_domain(\"n\", &c::D)", "range()"))
         );
     }
 
     #[test]
+    fn details_are_described_only_if_somebody_looks() {
+        let options = "color = Color::RED, category = D.category(\"x, y\"), payload = f(a, b) + 1, \
+                       fields(n, flops = 2.0 * n => \"flop\")";
+        let with = "range_with(|__nvtx_event| __nvtx_event .color(Color::RED) .category(D.category(\"x, y\")) \
+                    .payload(f(a, b) + 1) .field(\"n\", n, \"\") .field(\"flops\", 2.0 * n, \"flop\"))";
+        let expected = format!("fn f() {{ {} g() }}", guard("::nvtx", "new(\"f\")", with));
+        assert_eq!(expanded(options, "fn f() { g() }"), printed(&expected));
+    }
+
+    #[test]
+    fn a_qualified_name_begins_with_the_module() {
+        let name = "::nvtx::__private::concat!(::nvtx::__private::module_path!(), \"::\", \"f\")";
+        let expected =
+            format!("fn f() {{ {} }}", guard("::nvtx", &format!("new({name})"), "range()"));
+        assert_eq!(expanded("qualified", "fn f() {}"), printed(&expected));
+    }
+
+    #[test]
+    fn the_kind_of_a_function_is_told_from_its_head() {
+        for (item, kind) in [
+            ("fn f() -> u32 { 1 }", Kind::Value),
+            ("fn f<F: Fn(u32) -> Vec<u32>>(f: F) -> Vec<u32> where F: Send { 1 }", Kind::Value),
+            ("pub async unsafe fn f(self: Pin<&mut Self>) -> Result<(), E> { 1 }", Kind::Async),
+            (
+                "fn f<T>(x: T) -> impl Future<Output = T> + Send where T: Send { 1 }",
+                Kind::ImplFuture,
+            ),
+            ("fn f() -> impl Send + std::future::Future<Output = ()> { 1 }", Kind::ImplFuture),
+            ("fn f() -> impl Iterator<Item = Future> { 1 }", Kind::Value),
+            ("fn f() -> Future { 1 }", Kind::Value),
+        ] {
+            assert_eq!(Function::parse(item.parse().unwrap()).unwrap().kind, kind, "{item}");
+        }
+        let output = |item: &str| {
+            let output = Function::parse(item.parse().unwrap()).unwrap().output;
+            quote!(#(#output)*).to_string()
+        };
+        assert_eq!(
+            output("fn f<F: Fn(A) -> B>(f: F) -> Vec<fn(A) -> B> where F: C {}"),
+            printed("Vec<fn(A) -> B>")
+        );
+        assert_eq!(output("fn f(a: [u8; { 1 }]) {}"), "");
+    }
+
+    #[test]
+    fn a_future_is_followed_for_life_and_by_poll_unless_told_otherwise() {
+        let item = "async fn f(x: u32) -> u32 { g(x).await }";
+        let all = expanded("", item);
+        assert!(
+            all.contains(&printed("::nvtx::__private::Some(__NVTX_SITE.process_range()), true")),
+            "{all}"
+        );
+        assert!(all.contains(&printed("let __nvtx_output: u32 = loop {};")), "{all}");
+        let none = expanded("lifetime = false, polls = false", item);
+        assert!(none.contains(&printed("::nvtx::__private::None, false")), "{none}");
+        let impl_future = expanded("", "fn f() -> impl Future<Output = ()> { async {} }");
+        assert!(impl_future.contains(&printed("(move || { async {} })()")), "{impl_future}");
+    }
+
+    #[test]
     fn nothing_unsafe_is_emitted() {
-        assert!(!expanded("", "fn f() {}").contains("unsafe"));
+        for item in
+            ["fn f() {}", "async fn f() {}", "fn f() -> impl Future<Output = ()> { async {} }"]
+        {
+            assert!(!expanded("", item).contains("unsafe"));
+        }
     }
 
     #[test]
     fn inner_attributes_stay_in_front() {
         let expanded = expanded("", "fn f() { #![allow(a)] #![allow(b)] #[c] let x = !y; }");
-        let guard = "let __nvtx_range = ::nvtx::__private::range(\"f\");";
+        let guard = guard("::nvtx", "new(\"f\")", "range()");
         let expected = format!("fn f() {{ #![allow(a)] #![allow(b)] {guard} #[c] let x = !y; }}");
         assert_eq!(expanded, printed(&expected));
     }
@@ -98,12 +283,18 @@ mod tests {
 
     #[test]
     fn an_error_leaves_the_item_as_it_was() {
-        for item in ["async fn f() { g().await }", "struct S;", "fn f();"] {
+        for item in ["const fn f() {}", "struct S;", "fn f();"] {
             let expanded = expanded("", item);
             assert!(expanded.contains("compile_error"), "{expanded}");
             assert!(expanded.ends_with(&printed(item)), "{expanded}");
         }
-        assert!(expanded("name = 1", "fn f() {}").ends_with(&printed("fn f() {}")));
+        for options in
+            ["name = 1", "polls = false", "domain = \"d\"", "fields()", "fields(1)", "payload = ,"]
+        {
+            let expanded = expanded(options, "fn f() {}");
+            assert!(expanded.contains("compile_error"), "{options}: {expanded}");
+            assert!(expanded.ends_with(&printed("fn f() {}")), "{options}: {expanded}");
+        }
         assert!(expanded("", "").contains("compile_error"));
     }
 }

@@ -7,9 +7,12 @@
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use syn::{Error, Result};
 
-/// A function with a body, for which a range of a thread can be emitted.
+/// A function with a body.
 pub(crate) struct Function {
     pub(crate) name: Ident,
+    pub(crate) kind: Kind,
+    /// What stands after `->`; empty where there is nothing.
+    pub(crate) output: Vec<TokenTree>,
     /// Everything before the body.
     pub(crate) head: Vec<TokenTree>,
     /// `#![...]` at the front of the body, which must stay there.
@@ -20,17 +23,34 @@ pub(crate) struct Function {
     pub(crate) braces: Group,
 }
 
+/// What a call of the function gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Its value, when the body is done.
+    Value,
+    /// A future of it, since the function is `async`.
+    Async,
+    /// Whatever future the body makes: the function returns `impl Future`.
+    ImplFuture,
+}
+
 impl Function {
     pub(crate) fn parse(item: TokenStream) -> Result<Function> {
         let mut head: Vec<TokenTree> = opened(item).into_iter().collect();
-        let name = name(&head)?;
+        let (name, is_async) = name(&head)?;
         let Some(braces) = head.pop().and_then(braces) else {
             let help = "`annotate` needs a function with a body: put it on the implementation";
             return Err(Error::new(name.span(), help));
         };
         let mut inner_attributes: Vec<TokenTree> = braces.stream().into_iter().collect();
         let statements = inner_attributes.split_off(inner_attributes_end(&inner_attributes));
-        Ok(Function { name, head, inner_attributes, statements, braces })
+        let output = output(&head, &name);
+        let kind = match is_async {
+            true => Kind::Async,
+            false if is_impl_future(&output) => Kind::ImplFuture,
+            false => Kind::Value,
+        };
+        Ok(Function { name, kind, output, head, inner_attributes, statements, braces })
     }
 }
 
@@ -61,12 +81,61 @@ fn braces(tree: TokenTree) -> Option<Group> {
     }
 }
 
-/// The name of the function that `item` starts, if a range can be emitted for it.
-fn name(item: &[TokenTree]) -> Result<Ident> {
+/// What stands between `->` and `where` or the body, invisible groups opened.
+fn output(head: &[TokenTree], name: &Ident) -> Vec<TokenTree> {
+    let mut tokens = Flat::new(head)
+        .skip_while(|token| !matches!(token, TokenTree::Ident(word) if word == name));
+    tokens.next();
+    let tokens: Vec<TokenTree> = tokens.collect();
+    // The parameters are the first parentheses outside the generics; an arrow's `>` closes nothing.
+    let mut depth = 0;
+    let mut after_dash = false;
+    let mut parameters = None;
+    for (i, token) in tokens.iter().enumerate() {
+        match token {
+            TokenTree::Punct(punct) if punct.as_char() == '<' => depth += 1,
+            TokenTree::Punct(punct) if punct.as_char() == '>' && !after_dash => depth -= 1,
+            TokenTree::Group(group)
+                if group.delimiter() == Delimiter::Parenthesis && depth == 0 =>
+            {
+                parameters = Some(i);
+                break;
+            }
+            _ => {}
+        }
+        after_dash = matches!(token, TokenTree::Punct(punct) if punct.as_char() == '-');
+    }
+    let rest = parameters.map_or(&[][..], |i| &tokens[i + 1..]);
+    match rest {
+        [TokenTree::Punct(dash), TokenTree::Punct(angle), rest @ ..]
+            if dash.as_char() == '-' && angle.as_char() == '>' =>
+        {
+            let is_where =
+                |token: &&TokenTree| matches!(token, TokenTree::Ident(word) if word == "where");
+            rest.iter().take_while(|token| !is_where(token)).cloned().collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Whether a return type is written as `impl ... Future ...`, before any `<` of another name.
+fn is_impl_future(output: &[TokenTree]) -> bool {
+    let is =
+        |token: &TokenTree, text: &str| matches!(token, TokenTree::Ident(word) if word == text);
+    output.first().is_some_and(|first| is(first, "impl"))
+        && output
+            .iter()
+            .take_while(|token| !matches!(token, TokenTree::Punct(punct) if punct.as_char() == '<'))
+            .any(|token| is(token, "Future"))
+}
+
+/// The name of the function that `item` starts, if a range can be emitted for it, and whether it is `async`.
+fn name(item: &[TokenTree]) -> Result<(Ident, bool)> {
     let mut tokens = Flat::new(item);
     // The first word after the visibility: what the item is, for one that is no function.
     let mut kind = None;
     let mut refused = None;
+    let mut is_async = false;
     while let Some(token) = tokens.next() {
         match &token {
             // An attribute: `#` and its brackets.
@@ -81,10 +150,12 @@ fn name(item: &[TokenTree]) -> Result<Ident> {
                 match word.to_string().as_str() {
                     "pub" => continue,
                     "fn" => match tokens.next() {
-                        Some(TokenTree::Ident(name)) => return refused.map_or(Ok(name), Err),
+                        Some(TokenTree::Ident(name)) => {
+                            return refused.map_or(Ok((name, is_async)), Err);
+                        }
                         _ => return Err(not_a_function(span)),
                     },
-                    "async" => refused = Some(Error::new(span, ASYNC)),
+                    "async" => is_async = true,
                     "const" => refused = Some(Error::new(span, CONST)),
                     "default" | "unsafe" | "safe" | "extern" => {}
                     _ => return Err(not_a_function(kind.unwrap_or(span))),
@@ -97,9 +168,6 @@ fn name(item: &[TokenTree]) -> Result<Ident> {
     Err(not_a_function(kind.unwrap_or_else(Span::call_site)))
 }
 
-const ASYNC: &str = "`annotate` on an `async fn` is not supported yet: a range belongs to one thread \
-                     and must not live across an `.await`; annotate the functions that it calls, or \
-                     use `nvtx::range` between awaits";
 const CONST: &str = "`annotate` can't be used on a `const fn`: starting a range is not constant; \
                      remove `const`, or annotate the caller";
 

@@ -18,30 +18,45 @@ mod function;
 /// }
 /// ```
 ///
-/// becomes
+/// becomes, in essence,
 ///
 /// ```ignore
 /// fn forward(x: &Tensor) -> Tensor {
-///     let __nvtx_range = ::nvtx::__private::range("forward");
+///     let _range = nvtx::range!("forward");
 ///     x.relu()
 /// }
 /// ```
 ///
 /// The range starts when the body does and ends when the body is left, in whatever way: its end, a
-/// `return`, a `?` or a panic. Everything else of the function stays as it was written. The variable
-/// can't be seen by the body, and nothing unsafe is emitted.
+/// `return`, a `?` or a panic. Everything else of the function stays as it was written. The names that
+/// the expansion uses can't be seen by the body, and nothing unsafe is emitted.
 ///
 /// # Options
 ///
 /// - `name = "..."`: the name of the range; without it, the name of the function.
+/// - `qualified`: the module's path before the name, as in `model::layers::forward`.
+/// - `domain = PATH`: a static `nvtx::Domain`.
+/// - `color = ...`, `category = ...`, `payload = ...`: expressions, as the methods of `nvtx::Event` take
+///   them. They may use the arguments, and are computed only if somebody looks.
+/// - `fields(n, flops = 2.0 * n as f64 => "flop")`: named values: an argument, or a name with a value,
+///   each with a unit if it has one.
+/// - `lifetime = false`, `polls = false`: for futures, see below.
 /// - `crate = path`: where `nvtx` is to be found; without it, `::nvtx`. For a renamed dependency, or
 ///   when `nvtx` comes through another crate: `#[gpu::nvtx::annotate(crate = gpu::nvtx)]`.
 ///
+/// A value ends at the next comma outside brackets: put parentheses around one such as `(f::<A, B>())`.
+///
+/// # Futures
+///
+/// An `async fn`, and a function that returns `impl Future`, makes a future. From its first poll (for
+/// `impl Future`, from the call) until it is done or dropped it is a range of the process, with the
+/// details above; each poll is a range of the thread that polls, with the name alone. Either can be
+/// turned off.
+///
 /// # Where it works
 ///
-/// On functions and methods with a body, generic or not, `unsafe` and `extern` ones too. Not on
-/// `async fn`, since the range belongs to a thread and the function may move to another at each
-/// `.await`, and not on `const fn`, since starting a range is not constant: both are compile errors.
+/// On functions and methods with a body, generic or not, `async`, `unsafe` and `extern` ones too. Not on
+/// `const fn`, since starting a range is not constant.
 #[proc_macro_attribute]
 pub fn annotate(options: TokenStream, item: TokenStream) -> TokenStream {
     expand::annotate(options.into(), item.into()).into()

@@ -1,0 +1,243 @@
+//! Futures, streams, iterators and closures in ranges.
+//!
+//! A future has a life and polls, and they are different things: its life may wander over threads and lies across all
+//! else that goes on meanwhile, so that it can only be a range of the process; each poll is work of one thread, and what
+//! it launches belongs there, so that it is a range of that thread. Both are opened unless one is turned off.
+
+use std::borrow::Cow;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+
+use crate::__private::CallSite;
+use crate::domain::{Domain, DomainRef};
+use crate::event::Event;
+use crate::range::{ProcessRange, Range};
+use crate::state;
+
+/// How a future, a stream, an iterator or a closure is seen; made from a name, or with settings.
+///
+/// ```
+/// use nvtx::{Domain, InRange, Instrument};
+///
+/// static IO: Domain = Domain::new("io");
+///
+/// # async fn fetch() {}
+/// let quiet = fetch().in_range(InRange::new("fetch").domain(&IO).lifetime(false));
+/// ```
+#[derive(Debug)]
+#[must_use = "it does nothing by itself: give it to `in_range`, or call `run` or `wrap`"]
+pub struct InRange {
+    name: Name,
+    lifetime: Lifetime,
+    polls: bool,
+}
+
+#[derive(Debug)]
+enum Name {
+    Site(&'static CallSite),
+    Text(Option<&'static Domain>, Cow<'static, str>),
+}
+
+#[derive(Debug)]
+enum Lifetime {
+    Wanted,
+    Unwanted,
+    /// As the macro made it.
+    Given(Option<ProcessRange>),
+}
+
+impl Name {
+    fn event(&self) -> Event<'_> {
+        match self {
+            Name::Site(site) => site.event(),
+            Name::Text(domain, text) => Event::in_domain(DomainRef::of(*domain), text),
+        }
+    }
+
+    #[inline]
+    fn range(&self) -> Range {
+        Range::start(|| self.event())
+    }
+}
+
+impl InRange {
+    /// Ranges of this name, in the default domain: one of the process for the whole life, one of the thread for each
+    /// poll or step.
+    pub fn new(name: impl Into<Cow<'static, str>>) -> InRange {
+        InRange { name: Name::Text(None, name.into()), lifetime: Lifetime::Wanted, polls: true }
+    }
+
+    /// What the macro makes for a future.
+    #[doc(hidden)]
+    #[inline]
+    pub fn at(site: &'static CallSite, lifetime: Option<ProcessRange>, polls: bool) -> InRange {
+        InRange { name: Name::Site(site), lifetime: Lifetime::Given(lifetime), polls }
+    }
+
+    /// In this domain instead of the default one.
+    pub fn domain(mut self, domain: &'static Domain) -> InRange {
+        if let Name::Text(place, _) = &mut self.name {
+            *place = Some(domain);
+        }
+        self
+    }
+
+    /// Whether its whole life, until it is done or dropped, is a range of the process. It is unless told otherwise.
+    pub fn lifetime(mut self, wanted: bool) -> InRange {
+        self.lifetime = if wanted { Lifetime::Wanted } else { Lifetime::Unwanted };
+        self
+    }
+
+    /// Whether each poll, or step of an iterator, is a range of its thread. It is unless told otherwise.
+    pub fn polls(mut self, wanted: bool) -> InRange {
+        self.polls = wanted;
+        self
+    }
+
+    /// Wraps a value. Its life begins now.
+    #[inline]
+    pub fn follow<T>(self, inner: T) -> Instrumented<T> {
+        let life = match self.lifetime {
+            Lifetime::Wanted => {
+                (!state::is_idle()).then(|| ProcessRange::start(|| self.name.event()))
+            }
+            Lifetime::Unwanted => None,
+            Lifetime::Given(range) => range,
+        };
+        Instrumented { inner, life, name: self.polls.then_some(self.name) }
+    }
+
+    /// Calls `f` in a range of this thread.
+    pub fn run<R>(&self, f: impl FnOnce() -> R) -> R {
+        let _range = self.name.range();
+        f()
+    }
+
+    /// A closure that runs in a range of the thread that calls it: for `thread::spawn`, `rayon::join` and their like.
+    ///
+    /// ```
+    /// let job = nvtx::InRange::new("job").wrap(|| 6 * 7);
+    /// assert_eq!(std::thread::spawn(job).join().unwrap(), 42);
+    /// ```
+    pub fn wrap<R>(self, f: impl FnOnce() -> R) -> impl FnOnce() -> R {
+        move || self.run(f)
+    }
+
+    /// The same for a closure that is called with a value, any number of times: for `map`, `for_each` and their like.
+    ///
+    /// ```
+    /// let squares: Vec<u32> = (1..4).map(nvtx::InRange::new("square").wrap_each(|x| x * x)).collect();
+    /// assert_eq!(squares, [1, 4, 9]);
+    /// ```
+    pub fn wrap_each<A, R>(self, mut f: impl FnMut(A) -> R) -> impl FnMut(A) -> R {
+        move |value| self.run(|| f(value))
+    }
+}
+
+impl From<&'static str> for InRange {
+    fn from(name: &'static str) -> InRange {
+        InRange::new(name)
+    }
+}
+
+impl From<String> for InRange {
+    fn from(name: String) -> InRange {
+        InRange::new(name)
+    }
+}
+
+/// Puts a future, a stream or an iterator in ranges.
+///
+/// ```
+/// use nvtx::Instrument;
+///
+/// # async fn load() -> u32 { 7 }
+/// let future = load().in_range("load"); // a range for its whole life, and one for each poll
+/// let sum: u32 = (1..4).in_range("sum").sum(); // one for each step
+/// assert_eq!(sum, 6);
+/// ```
+pub trait Instrument: Sized {
+    /// Puts it in ranges of this name; [`InRange`] has settings.
+    #[inline]
+    fn in_range(self, range: impl Into<InRange>) -> Instrumented<Self> {
+        range.into().follow(self)
+    }
+}
+
+impl<T> Instrument for T {}
+
+pin_project! {
+    /// A future, stream or iterator in ranges. Made by [`Instrument::in_range`].
+    #[derive(Debug)]
+    #[must_use = "futures, streams and iterators do nothing unless they are polled"]
+    pub struct Instrumented<T> {
+        #[pin]
+        inner: T,
+        life: Option<ProcessRange>,
+        name: Option<Name>,
+    }
+}
+
+impl<T> Instrumented<T> {
+    /// What it wraps; its life as a range ends here.
+    pub fn into_inner(self) -> T {
+        self.inner
+    }
+}
+
+impl<F: Future> Future for Instrumented<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let range = this.name.as_ref().map(Name::range);
+        let polled = this.inner.poll(context);
+        drop(range);
+        if polled.is_ready() {
+            // A future that is done may still be kept for long.
+            this.life.take();
+        }
+        polled
+    }
+}
+
+#[cfg(feature = "stream")]
+impl<S: futures_core::Stream> futures_core::Stream for Instrumented<S> {
+    type Item = S::Item;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<S::Item>> {
+        let this = self.project();
+        let range = this.name.as_ref().map(Name::range);
+        let polled = this.inner.poll_next(context);
+        drop(range);
+        if matches!(polled, Poll::Ready(None)) {
+            this.life.take();
+        }
+        polled
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.inner.size_hint()
+    }
+}
+
+impl<I: Iterator> Iterator for Instrumented<I> {
+    type Item = I::Item;
+
+    fn next(&mut self) -> Option<I::Item> {
+        let range = self.name.as_ref().map(Name::range);
+        let item = self.inner.next();
+        drop(range);
+        if item.is_none() {
+            self.life.take();
+        }
+        item
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.inner.size_hint()
+    }
+}

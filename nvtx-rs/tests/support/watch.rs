@@ -1,0 +1,113 @@
+//! An observer that writes everything down, for the tests of one process. They take turns.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nvtx::observer::{self, Mark, Observer, RangeStart, Switch, Token};
+
+/// What was seen, a line each: `+name` and `-name` for a range of a thread, `>name` and `<name` for one of the process,
+/// `!name` for a mark; before it the thread's name, if it is a worker's.
+pub(crate) struct Watch(Mutex<Seen>);
+
+struct Seen {
+    lines: Vec<String>,
+    /// By token.
+    names: Vec<String>,
+}
+
+static WATCH: Watch = Watch(Mutex::new(Seen { lines: Vec::new(), names: Vec::new() }));
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Held while a test watches.
+pub(crate) struct Watching {
+    switch: Switch,
+    _turn: MutexGuard<'static, ()>,
+}
+
+pub(crate) fn watch() -> Watching {
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    #[allow(clippy::unwrap_used, reason = "a test that cannot watch must fail")]
+    let switch = observer::install(&WATCH).unwrap();
+    WATCH.seen().lines.clear();
+    switch.on();
+    Watching { switch, _turn: turn }
+}
+
+impl Watching {
+    /// What was seen since this was last asked.
+    pub(crate) fn seen(&self) -> Vec<String> {
+        std::mem::take(&mut WATCH.seen().lines)
+    }
+}
+
+impl Watching {
+    /// Looks away, or again.
+    #[allow(dead_code, reason = "not every test file does")]
+    pub(crate) fn look(&self, looking: bool) {
+        if looking { self.switch.on() } else { self.switch.off() }
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.switch.off();
+    }
+}
+
+impl Watch {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, line: String) {
+        let thread = std::thread::current();
+        let worker = thread.name().filter(|name| name.starts_with("worker"));
+        let line = worker.map_or(line.clone(), |worker| format!("{worker}: {line}"));
+        self.seen().lines.push(line);
+    }
+
+    fn start(&self, what: char, range: &RangeStart<'_>) -> Token {
+        let mut details = String::new();
+        if let Some(domain) = range.domain {
+            details += &format!(" domain={domain}");
+        }
+        if let Some(color) = range.color {
+            details += &format!(" color={:08x}", color.to_argb());
+        }
+        if let Some(category) = range.category {
+            details += &format!(" category={}", category.name());
+        }
+        if let Some(payload) = range.payload {
+            details += &format!(" payload={payload:?}");
+        }
+        for field in range.fields {
+            details += &format!(" {}={:?}{}", field.name, field.value, field.unit);
+        }
+        self.note(format!("{what}{}{details}", range.name));
+        let mut seen = self.seen();
+        seen.names.push(range.name.to_owned());
+        Token::new(seen.names.len() as u64 - 1)
+    }
+
+    fn end(&self, what: char, token: Token) {
+        let name = self.seen().names[token.get() as usize].clone();
+        self.note(format!("{what}{name}"));
+    }
+}
+
+impl Observer for Watch {
+    fn range_start(&self, range: &RangeStart<'_>) -> Token {
+        self.start('+', range)
+    }
+    fn range_end(&self, token: Token) {
+        self.end('-', token);
+    }
+    fn process_range_start(&self, range: &RangeStart<'_>) -> Option<Token> {
+        Some(self.start('>', range))
+    }
+    fn process_range_end(&self, token: Token) {
+        self.end('<', token);
+    }
+    fn mark(&self, mark: &Mark<'_>) {
+        self.start('!', mark);
+    }
+}
