@@ -392,7 +392,10 @@ fn a_stop_gives_up_and_says_so() {
     gpu.launch_spin(stream, 1_500_000_000);
     let begin = Instant::now();
     let profile = profiler.stop().unwrap();
-    assert!(begin.elapsed() < Duration::from_millis(1_200), "{:?}", begin.elapsed());
+    // Older versions wait for running kernels themselves, whatever they are asked.
+    if profiler.library().version().cuda_release() >= (13, 0) {
+        assert!(begin.elapsed() < Duration::from_millis(1_200), "{:?}", begin.elapsed());
+    }
     let health = profile.health();
     assert!(!health.is_complete() && health.unfinished_buffers >= 1, "{health}");
     gpu.synchronize(stream);
