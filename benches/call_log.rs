@@ -13,7 +13,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use cupti::fake::Fake;
 use cupti::sys::generated::DRIVER_CALLS;
 use cupti::{Collector, Config, Library};
-use gpu_profiler_benches::{fresh_memory, is_measuring};
+use gpu_profiler_benches::fresh_memory;
 
 /// Calls in one collection: 4 MiB of log.
 const PER_COLLECTION: u64 = 100_000;
@@ -97,18 +97,9 @@ fn in_collections(
     total
 }
 
-fn config() -> Criterion {
-    let c = Criterion::default();
-    if is_measuring() {
-        c.measurement_time(Duration::from_secs(3)).warm_up_time(Duration::from_secs(1))
-    } else {
-        c
-    }
-}
-
 criterion_group! {
     name = benches;
-    config = config();
+    config = gpu_profiler_benches::criterion(3);
     targets = call_log
 }
 criterion_main!(benches);

@@ -2,7 +2,6 @@
 #![allow(clippy::expect_used, reason = "a benchmark that cannot be set up must fail")]
 
 use std::hint::black_box;
-use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use cupti::fake::{Fake, Work};
@@ -94,18 +93,9 @@ fn recording(launches: u64) -> Recording {
     profiler.stop_recording().expect("the session runs")
 }
 
-fn config() -> Criterion {
-    let c = Criterion::default();
-    if is_measuring() {
-        c.measurement_time(Duration::from_secs(5)).warm_up_time(Duration::from_secs(1))
-    } else {
-        c
-    }
-}
-
 criterion_group! {
     name = benches;
-    config = config();
+    config = gpu_profiler_benches::criterion(5);
     targets = decode, join
 }
 criterion_main!(benches);

@@ -36,10 +36,11 @@ use std::process::{Command, ExitCode, Stdio};
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
-use cudarc::driver::{CudaContext, DriverError, result, sys};
+use cudarc::driver::{DriverError, result, sys};
 use cupti::sys::generated::DRIVER_CALLS;
 use cupti::{Collector, Config, Library, Record};
 use gpu_profiler_benches::stats::{bootstrap_median, median};
+use gpu_profiler_tests::cuda::unavailable;
 use profiler_core::{Profile, Profiler};
 use serde::{Deserialize, Serialize};
 
@@ -205,19 +206,6 @@ fn run() -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         None => compare(&options),
-    }
-}
-
-/// Why CUDA cannot be used here. Asked before anything else: cudarc panics where the driver's library is missing.
-fn unavailable() -> Option<String> {
-    // SAFETY: opens and closes the library, whose initialisers are meant to run in any program.
-    if !unsafe { sys::is_culib_present() } {
-        return Some("the CUDA driver (libcuda) was not found".into());
-    }
-    match CudaContext::device_count() {
-        Ok(0) => Some("the CUDA driver sees no GPU".into()),
-        Ok(_) => None,
-        Err(error) => Some(format!("the CUDA driver does not start: {:?}", error.0)),
     }
 }
 

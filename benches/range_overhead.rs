@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use cupti::fake::Fake;
-use gpu_profiler_benches::{fresh_memory, is_measuring};
+use gpu_profiler_benches::fresh_memory;
 use profiler_core::Profiler;
 
 /// Ranges in one session: 3 MiB of log, and names to match where each has its own.
@@ -96,18 +96,9 @@ fn in_sessions(
     total
 }
 
-fn config() -> Criterion {
-    let c = Criterion::default();
-    if is_measuring() {
-        c.measurement_time(Duration::from_secs(3)).warm_up_time(Duration::from_secs(1))
-    } else {
-        c
-    }
-}
-
 criterion_group! {
     name = benches;
-    config = config();
+    config = gpu_profiler_benches::criterion(3);
     targets = idle, recorded
 }
 criterion_main!(benches);

@@ -21,7 +21,6 @@
 #include <cstring>
 #include <mutex>
 #include <thread>
-#include <time.h>
 #include <utility>
 #include <vector>
 
@@ -123,12 +122,6 @@ Store store;
 std::atomic<int64_t> with_cupti{0};
 CUpti_SubscriberHandle subscriber = nullptr;
 
-uint64_t CUPTIAPI timestamp() {
-    timespec now{};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
-}
-
 /// Empty: only the call itself is paid for.
 void CUPTIAPI callback(void *, CUpti_CallbackDomain, CUpti_CallbackId, const void *) {}
 
@@ -202,18 +195,9 @@ bool failed(const char *function, CUptiResult code) {
 }
 
 CUptiResult enable(const uint32_t *driver_cbids, size_t n) {
-    static bool clock_registered = false;
-    CUptiResult code = CUPTI_SUCCESS;
-    if (!clock_registered) {
-        code = cuptiActivityRegisterTimestampCallback(timestamp);
-        if (failed("cuptiActivityRegisterTimestampCallback", code)) {
-            return code;
-        }
-        clock_registered = true;
-    }
     uint8_t zeroed = 1;
     size_t size = sizeof zeroed;
-    code = cuptiActivitySetAttribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &size, &zeroed);
+    CUptiResult code = cuptiActivitySetAttribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &size, &zeroed);
     if (code != CUPTI_ERROR_INVALID_PARAMETER && failed("cuptiActivitySetAttribute", code)) {
         return code;
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use cupti::{Collector, Config, CopyKind, Library};
 use gpu_profiler_examples::mlp::{Mlp, reference_losses};
-use gpu_profiler_tests::cuda::{DEFAULT, Gpu};
+use gpu_profiler_tests::cuda::{DEFAULT, Gpu, Host};
 use gpu_profiler_tests::harness;
 use nvtx::range;
 use profiler_core::{Profile, Profiler};
@@ -67,7 +67,7 @@ fn every_kind_of_work_matches_its_call() {
             gpu.copy_in(a, &host[..16]);
             gpu.copy_out(&mut host, a);
             gpu.copy_in_async(a, pinned, MIB, stream);
-            gpu.copy_in_async(a, host.as_ptr().cast(), 70_000, stream);
+            gpu.copy_in_async(a, Host::pageable(&mut host), 70_000, stream);
             gpu.copy_out_async(pinned, a, MIB, stream);
             gpu.copy_within_async(b, a, MIB, stream);
         }
@@ -130,7 +130,7 @@ fn calls_that_owe_no_record_are_known() {
     let profile = record(|| {
         let _range = range("odd");
         gpu.copy_in(memory, &[]);
-        gpu.copy_in_async(memory, std::ptr::null(), 0, stream);
+        gpu.copy_in_async(memory, Host::none(), 0, stream);
         gpu.fill_async(memory, 1, 0, stream);
         gpu.fill_2d_async(memory, 512, 0, 8, stream);
         let _ = gpu.launch_wrongly(stream);
@@ -392,7 +392,10 @@ fn a_stop_gives_up_and_says_so() {
     gpu.launch_spin(stream, 1_500_000_000);
     let begin = Instant::now();
     let profile = profiler.stop().unwrap();
-    assert!(begin.elapsed() < Duration::from_millis(1_200), "{:?}", begin.elapsed());
+    // Older versions wait for running kernels themselves, whatever they are asked.
+    if profiler.library().version().cuda_release() >= (13, 0) {
+        assert!(begin.elapsed() < Duration::from_millis(1_200), "{:?}", begin.elapsed());
+    }
     let health = profile.health();
     assert!(!health.is_complete() && health.unfinished_buffers >= 1, "{health}");
     gpu.synchronize(stream);

@@ -47,3 +47,15 @@ fn one_byte_of_a_kernel_record_changes_the_report() {
         assert_ne!(Profile::from_bytes(&changed).unwrap().to_string(), report, "byte {byte}");
     }
 }
+
+#[test]
+fn the_readme_shows_what_is_printed() {
+    let report = Profile::from_bytes(RECORDING).unwrap().to_string();
+    let readme = include_str!("../README.md");
+    let shown = readme.split("```text\n").nth(1).unwrap().split("```").next().unwrap();
+    let lines: Vec<_> = shown.lines().filter(|line| !line.is_empty()).collect();
+    assert!(lines.len() > 10, "{lines:?}");
+    for line in lines {
+        assert!(report.lines().any(|printed| printed == line), "the report has no line {line:?}");
+    }
+}

@@ -2,10 +2,28 @@
 
 pub mod stats;
 
+use std::time::Duration;
+
+use criterion::Criterion;
+
 /// True under `cargo bench`; false under `cargo test`, where each benchmark is only to show that it runs.
 #[must_use]
 pub fn is_measuring() -> bool {
     std::env::args().any(|arg| arg == "--bench")
+}
+
+/// Criterion with some seconds of measurement, or with its quickest settings where a benchmark is only to show that it
+/// runs.
+#[must_use]
+pub fn criterion(seconds: u64) -> Criterion {
+    let criterion = Criterion::default();
+    if is_measuring() {
+        criterion
+            .measurement_time(Duration::from_secs(seconds))
+            .warm_up_time(Duration::from_secs(1))
+    } else {
+        criterion
+    }
 }
 
 /// Has every larger allocation come fresh from the kernel from now on.

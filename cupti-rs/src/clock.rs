@@ -7,7 +7,6 @@
 
 use crate::error::Error;
 use crate::library::Library;
-use crate::sys::abi::CuptiResult;
 use crate::sys::os;
 
 /// Nanoseconds of `CLOCK_MONOTONIC` now. Costs about 27 ns.
@@ -67,14 +66,10 @@ const BRACKETS: usize = 32;
 pub(crate) fn read(library: &Library) -> Result<Reading, Error> {
     let mut best = (u64::MAX, Reading { at_ns: 0, offset_ns: 0 });
     for _ in 0..BRACKETS {
-        let mut cupti = 0;
         let before = now_ns();
-        // SAFETY: `cupti` is a live u64, all that cuptiGetTimestamp writes.
-        let code = unsafe { (library.api.get_timestamp)(&mut cupti) };
+        let cupti = library.api.timestamp();
         let after = now_ns();
-        if code != CuptiResult::SUCCESS {
-            return Err(Error::call("cuptiGetTimestamp", code));
-        }
+        let cupti = cupti?;
         let width = after - before;
         if width < best.0 {
             let at_ns = before + width / 2;

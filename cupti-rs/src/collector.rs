@@ -1,22 +1,19 @@
 //! Start, flush, stop: the one place that drives CUPTI.
 
-use std::ffi::CStr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::buffer::{self, LOG, Log, POOL};
+use crate::buffer::{LOG, Log, POOL};
 use crate::calls::{self, ThreadCalls};
 use crate::clock::{self, Clock, Reading};
 use crate::config::Config;
 use crate::error::{Error, Kind};
 use crate::library::{Library, Version};
 use crate::record::{ActivityKind, RecordBytes};
-use crate::sys::abi::{
-    ATTR_ZEROED_OUT_ACTIVITY_BUFFER, CuptiResult, DOMAIN_DRIVER_API, DOMAIN_RESOURCE,
-    FLAG_FLUSH_FORCED, RESOURCE_GRAPHNODE_CREATED, SubscriberHandle, SubscriberParams,
-};
+use crate::sys::abi::{DOMAIN_DRIVER_API, DOMAIN_RESOURCE, RESOURCE_GRAPHNODE_CREATED};
 use crate::sys::api::Api;
 use crate::sys::generated::DRIVER_CALLS;
+use crate::sys::safe::Subscription;
 
 /// The activity kinds that are collected.
 const KINDS: [ActivityKind; 6] = [
@@ -28,9 +25,6 @@ const KINDS: [ActivityKind; 6] = [
     ActivityKind::SYNCHRONIZATION,
 ];
 
-/// Name under which other tools see this subscriber.
-const NAME: &CStr = c"cupti-rs";
-
 /// CUPTI has one subscriber, so a process has one collector at a time: this is its process id, or 0.
 static COLLECTING: AtomicU32 = AtomicU32::new(0);
 
@@ -40,21 +34,13 @@ static COLLECTING: AtomicU32 = AtomicU32::new(0);
 #[derive(Debug)]
 pub struct Collector {
     library: Library,
-    subscriber: Subscriber,
+    subscription: Subscription,
     config: Config,
     start_ns: u64,
     clock: Reading,
     process: u32,
     running: bool,
 }
-
-/// CUPTI's handle; it is only ever passed back to CUPTI.
-#[derive(Debug)]
-struct Subscriber(SubscriberHandle);
-// SAFETY: CUPTI's functions may be called with the handle from any thread.
-unsafe impl Send for Subscriber {}
-// SAFETY: as above; the handle itself is never dereferenced here.
-unsafe impl Sync for Subscriber {}
 
 /// What a collection gave: CUPTI's bytes and the calls, raw, with all that is needed to read them elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,15 +108,14 @@ impl Collector {
 
     fn start_alone(library: &Library, config: &Config, process: u32) -> Result<Self, Error> {
         let api: &'static Api = leaked(&library.api);
-        let subscriber = subscribe(&library.api)?;
+        let subscription = library.api.subscribe_callback()?;
         if let Some(why) = library.unusable {
-            // SAFETY: the handle is the subscription just made.
-            let _ = unsafe { (library.api.unsubscribe)(subscriber.0) };
+            subscription.end();
             return Err(library.refuse(why));
         }
         let mut collector = Self {
             library: library.clone(),
-            subscriber,
+            subscription,
             config: config.clone(),
             start_ns: 0,
             clock: Reading { at_ns: 0, offset_ns: 0 },
@@ -156,45 +141,17 @@ impl Collector {
     fn enable(&mut self) -> Result<(), Error> {
         let api = &self.library.api;
         self.clock = clock::read(&self.library)?;
-        let mut size = size_of::<u8>();
-        let mut zeroed = 1u8;
-        // Our buffers are zeroed where nobody waits; without this CUPTI does it inside the program's CUDA call.
-        // SAFETY: `size` tells the size of `zeroed`; both live through the call.
-        let code = unsafe {
-            (api.set_attribute)(
-                ATTR_ZEROED_OUT_ACTIVITY_BUFFER,
-                &mut size,
-                (&raw mut zeroed).cast(),
-            )
-        };
-        // A library that does not know the attribute zeroes the buffers itself.
-        if code != CuptiResult::INVALID_PARAMETER {
-            check("cuptiActivitySetAttribute", code)?;
-        }
-        // SAFETY: both functions live as long as the process and do not unwind.
-        let code = unsafe { (api.register_callbacks)(buffer::requested, buffer::completed) };
-        check("cuptiActivityRegisterCallbacks", code)?;
+        api.use_pool()?;
         for call in &DRIVER_CALLS {
-            match self.enable_callback(true, DOMAIN_DRIVER_API, call.id) {
-                // Functions that are newer than the library cannot be called in it either.
-                CuptiResult::INVALID_PARAMETER => {}
-                code => check("cuptiEnableCallback", code)?,
-            }
+            // A function that the library does not know cannot be called in it either.
+            self.subscription.enable_callback(DOMAIN_DRIVER_API, call.id)?;
         }
-        let code = self.enable_callback(true, DOMAIN_RESOURCE, RESOURCE_GRAPHNODE_CREATED);
-        check("cuptiEnableCallback", code)?;
+        self.subscription.enable_callback(DOMAIN_RESOURCE, RESOURCE_GRAPHNODE_CREATED)?;
         for kind in KINDS {
-            // SAFETY: takes a kind by value.
-            check("cuptiActivityEnable", unsafe { (api.enable)(kind.0) })?;
+            api.enable_kind(kind.0)?;
         }
         self.start_ns = clock::now_ns();
         Ok(())
-    }
-
-    fn enable_callback(&self, on: bool, domain: u32, id: u32) -> CuptiResult {
-        let on = u32::from(on);
-        // SAFETY: the handle is our live subscription.
-        unsafe { (self.library.api.enable_callback)(on, self.subscriber.0, domain, id) }
     }
 
     /// Has CUPTI hand over the records that are complete. The GPU is not waited for.
@@ -203,8 +160,7 @@ impl Collector {
     /// CUPTI's refusal, or a process forked off after the start.
     pub fn flush(&self) -> Result<(), Error> {
         self.check_process()?;
-        // SAFETY: takes flags by value; no lock is held that our buffer callbacks take.
-        check("cuptiActivityFlushAll", unsafe { (self.library.api.flush_all)(0) })
+        self.library.api.flush(false)
     }
 
     /// Ends the collection and gives what it collected.
@@ -222,16 +178,11 @@ impl Collector {
         let clock_at_stop = clock::read(&self.library);
         self.disable();
         let (calls, panics) = calls::end();
-        let mut dropped = 0;
-        // SAFETY: a null context asks for the global queue; `dropped` is a live usize.
-        let code = unsafe {
-            (self.library.api.get_num_dropped_records)(std::ptr::null_mut(), 0, &mut dropped)
-        };
+        let dropped = self.library.api.dropped();
         let log = LOG.lock().take().unwrap_or_default();
         COLLECTING.store(0, Ordering::Release);
 
         let unfinished = drained?;
-        check("cuptiActivityGetNumDroppedRecords", code)?;
         let clock = Clock { start: self.clock, stop: clock_at_stop? };
         let (buffers, pool_misses) = POOL.counts();
         Ok(Collected {
@@ -239,7 +190,7 @@ impl Collector {
             window_ns: (self.start_ns, stop_ns),
             clock,
             losses: Losses {
-                dropped_by_cupti: dropped as u64,
+                dropped_by_cupti: dropped?,
                 over_memory_limit: log.counts.over_limit,
                 irregular: log.counts.irregular,
                 unreadable_bytes: log.counts.unreadable_bytes,
@@ -275,13 +226,10 @@ impl Collector {
     fn disable(&self) {
         let api = &self.library.api;
         for kind in KINDS {
-            // SAFETY: takes a kind by value; disabling what is off does nothing.
-            let _ = unsafe { (api.disable)(kind.0) };
+            api.disable_kind(kind.0);
         }
-        // SAFETY: takes flags by value; no lock is held that our buffer callbacks take.
-        let _ = unsafe { (api.flush_all)(FLAG_FLUSH_FORCED) };
-        // SAFETY: the handle is our live subscription; this ends it and with it all callbacks.
-        let _ = unsafe { (api.unsubscribe)(self.subscriber.0) };
+        let _ = api.flush(true);
+        self.subscription.end();
     }
 
     /// Throws away what was collected and frees the place.
@@ -310,48 +258,6 @@ impl Drop for Collector {
             self.forget();
         }
     }
-}
-
-fn check(function: &'static str, code: CuptiResult) -> Result<(), Error> {
-    if code == CuptiResult::SUCCESS { Ok(()) } else { Err(Error::call(function, code)) }
-}
-
-fn subscribe(api: &Api) -> Result<Subscriber, Error> {
-    let mut handle = std::ptr::null_mut();
-    // SAFETY: `handle` is a live place, and the callback lives as long as the process and does not unwind.
-    let code = unsafe { (api.subscribe)(&mut handle, calls::callback, std::ptr::null_mut()) };
-    match code {
-        CuptiResult::SUCCESS => Ok(Subscriber(handle)),
-        CuptiResult::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED => {
-            Err(Error::new(Kind::Busy { holder: holder(api) }))
-        }
-        code => Err(Error::call("cuptiSubscribe", code)),
-    }
-}
-
-/// Who holds CUPTI, as far as it says; only asked for after a refusal.
-fn holder(api: &Api) -> Option<String> {
-    let subscribe = api.subscribe_v2?;
-    let mut name = [0u8; 128];
-    let mut params = SubscriberParams {
-        struct_size: size_of::<SubscriberParams>(),
-        subscriber_name: NAME.as_ptr(),
-        old_subscriber_name: name.as_mut_ptr().cast(),
-        old_subscriber_size: name.len() - 1,
-    };
-    let mut handle = std::ptr::null_mut();
-    // SAFETY: `handle` and `params` are live, and `params` tells the room in `name`, which outlives the call.
-    let code =
-        unsafe { subscribe(&mut handle, calls::callback, std::ptr::null_mut(), &mut params) };
-    if code == CuptiResult::SUCCESS {
-        // The holder has gone meanwhile.
-        // SAFETY: the handle is the subscription just made.
-        let _ = unsafe { (api.unsubscribe)(handle) };
-        return None;
-    }
-    let name = CStr::from_bytes_until_nul(&name).ok()?.to_string_lossy();
-    // nsys and clients of the first subscribe function give no name; CUPTI then says so.
-    (!name.is_empty() && !name.contains("<not provided>")).then(|| name.into_owned())
 }
 
 /// The one lasting copy of a function table, for callbacks that carry no context.

@@ -52,7 +52,8 @@ impl Config {
         self
     }
 
-    /// How long a stop waits for work that the GPU has not finished.
+    /// How long a stop waits for work that the GPU has not finished. CUPTI 12.8 itself waits for running kernels at a
+    /// stop, without limit; 13.0 does not.
     #[must_use]
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.drain_timeout = timeout;

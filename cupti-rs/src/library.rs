@@ -4,7 +4,6 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Kind};
-use crate::sys::abi::CuptiResult;
 use crate::sys::api::Api;
 use crate::sys::{driver, loader};
 
@@ -127,12 +126,7 @@ impl Library {
 
     /// A library from its function table; checks that it can be used.
     pub(crate) fn from_parts(api: Api, path: PathBuf, driver: Driver) -> Result<Self, Error> {
-        let mut version = 0;
-        // SAFETY: `version` is a live u32, all that cuptiGetVersion writes.
-        let code = unsafe { (api.get_version)(&mut version) };
-        if code != CuptiResult::SUCCESS {
-            return Err(Error::call("cuptiGetVersion", code));
-        }
+        let version = api.version()?;
         let known_bad = "CUPTI 13.0 before update 1 deadlocks and crashes (fixed in 13.0.85)";
         let unusable = (version == 130_000).then_some(known_bad);
         let library = Self { api, path, version: Version(version), driver, unusable };

@@ -147,9 +147,13 @@ fn read_records(recording: &Recording, store: &mut Store, health: &mut Health) {
                 continue;
             }
         };
-        let time = span.is_known().then(|| Interval {
-            start_ns: clock.monotonic_ns(span.start_ns),
-            end_ns: clock.monotonic_ns(span.end_ns),
+        // The start moves to our clock; the duration stays what CUPTI measured.
+        let time = span.is_known().then(|| {
+            let start_ns = clock.monotonic_ns(span.start_ns);
+            Interval {
+                start_ns,
+                end_ns: start_ns.saturating_add(span.end_ns.saturating_sub(span.start_ns)),
+            }
         });
         health.zero_timestamps += u64::from(time.is_none());
         store.operations.push(Operation { work, place, time, correlation_id, call: None });

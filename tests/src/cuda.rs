@@ -60,6 +60,24 @@ unsafe impl<T> Send for Handle<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Handle<T> {}
 
+/// Host memory that the GPU copies from or to. Whoever makes one keeps the memory until the copies are done.
+#[derive(Debug, Clone, Copy)]
+pub struct Host(*mut c_void);
+
+impl Host {
+    /// Ordinary, pageable memory.
+    #[must_use]
+    pub fn pageable(memory: &mut [u8]) -> Self {
+        Self(memory.as_mut_ptr().cast())
+    }
+
+    /// No memory, for copies of nothing.
+    #[must_use]
+    pub fn none() -> Self {
+        Self(std::ptr::null_mut())
+    }
+}
+
 /// A stream.
 pub type Stream = Handle<CUstream>;
 
@@ -131,10 +149,10 @@ impl Gpu {
 
     /// Page-locked host memory, never freed.
     #[must_use]
-    pub fn pinned(&self, bytes: usize) -> *mut c_void {
+    pub fn pinned(&self, bytes: usize) -> Host {
         let mut memory = std::ptr::null_mut();
         cuda!(cuMemAllocHost_v2(&mut memory, bytes));
-        memory
+        Host(memory)
     }
 
     /// (free, all) bytes of device memory.
@@ -203,20 +221,14 @@ impl Gpu {
         cuda!(cuMemcpyDtoH_v2(to.as_mut_ptr().cast(), from, to.len()));
     }
 
-    /// Copies to the device in the order of a stream; `from` must live until then.
-    pub fn copy_in_async(
-        &self,
-        to: CUdeviceptr,
-        from: *const c_void,
-        bytes: usize,
-        stream: Stream,
-    ) {
-        cuda!(cuMemcpyHtoDAsync_v2(to, from, bytes, stream.0));
+    /// Copies to the device in the order of a stream.
+    pub fn copy_in_async(&self, to: CUdeviceptr, from: Host, bytes: usize, stream: Stream) {
+        cuda!(cuMemcpyHtoDAsync_v2(to, from.0, bytes, stream.0));
     }
 
-    /// Copies from the device in the order of a stream; `to` must live until then.
-    pub fn copy_out_async(&self, to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: Stream) {
-        cuda!(cuMemcpyDtoHAsync_v2(to, from, bytes, stream.0));
+    /// Copies from the device in the order of a stream.
+    pub fn copy_out_async(&self, to: Host, from: CUdeviceptr, bytes: usize, stream: Stream) {
+        cuda!(cuMemcpyDtoHAsync_v2(to.0, from, bytes, stream.0));
     }
 
     /// Copies within the device in the order of a stream.

@@ -12,11 +12,11 @@ macro_rules! api {
         required { $($(#[$doc:meta])* $name:ident = $symbol:literal : fn($($arg:ty),*);)* }
         optional { $($(#[$odoc:meta])* $oname:ident = $osymbol:literal : fn($($oarg:ty),*);)* }
     ) => {
-        /// CUPTI's functions, as pointers.
+        /// CUPTI's functions, as pointers. Only this crate makes one: from a library, or for the stand-in.
         #[derive(Debug, Clone, Copy)]
         pub struct Api {
-            $($(#[$doc])* pub $name: unsafe extern "C" fn($($arg),*) -> CuptiResult,)*
-            $($(#[$odoc])* pub $oname: Option<unsafe extern "C" fn($($oarg),*) -> CuptiResult>,)*
+            $($(#[$doc])* pub(crate) $name: unsafe extern "C" fn($($arg),*) -> CuptiResult,)*
+            $($(#[$odoc])* pub(crate) $oname: Option<unsafe extern "C" fn($($oarg),*) -> CuptiResult>,)*
         }
 
         impl Api {

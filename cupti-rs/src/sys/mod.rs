@@ -7,3 +7,4 @@ pub(crate) mod driver;
 pub mod generated;
 pub(crate) mod loader;
 pub(crate) mod os;
+pub(crate) mod safe;

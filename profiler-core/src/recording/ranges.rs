@@ -44,11 +44,11 @@ impl RangeWord {
 }
 
 /// Words of an entry.
-pub(crate) const WORDS: usize = 4;
-const PARENT: usize = 0;
-const NAME: usize = 1;
-const START: usize = 2;
-const END: usize = 3;
+pub(crate) const WORDS: usize = 3;
+/// The entry of the range around it plus 1, in the upper half; the index of its name in the lower.
+const PLACE: usize = 0;
+const START: usize = 1;
+const END: usize = 2;
 
 /// One range, as its thread wrote it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,8 +65,8 @@ pub(crate) struct RangeEntry {
 impl RangeEntry {
     pub(crate) fn from_words(words: [u64; WORDS]) -> Self {
         Self {
-            parent: words[PARENT].checked_sub(1),
-            name: words[NAME],
+            parent: (words[PLACE] >> 32).checked_sub(1),
+            name: words[PLACE] & u64::from(u32::MAX),
             start_ns: words[START],
             end_ns: (words[END] != 0).then_some(words[END]),
         }
@@ -74,8 +74,7 @@ impl RangeEntry {
 
     pub(crate) fn to_words(self) -> [u64; WORDS] {
         let mut words = [0; WORDS];
-        words[PARENT] = self.parent.map_or(0, |parent| parent + 1);
-        words[NAME] = self.name;
+        words[PLACE] = self.parent.map_or(0, |parent| parent + 1) << 32 | self.name;
         words[START] = self.start_ns;
         words[END] = self.end_ns.unwrap_or(0);
         words
@@ -208,7 +207,7 @@ impl Thread {
     fn start(&mut self, name: &str) -> Option<RangeWord> {
         let name = self.name(name);
         let parent = self.open.last().map_or(0, |parent| parent.place().1 as u64 + 1);
-        let slot = self.writer.push([parent, name, now_ns(), 0]);
+        let slot = self.writer.push([parent << 32 | name, now_ns(), 0]);
         let word = RangeWord::new(self.epoch, self.number, slot)?;
         self.open.push(word);
         set_word(word.0);
@@ -217,11 +216,15 @@ impl Thread {
 
     fn end(&mut self, word: RangeWord) {
         let now = now_ns();
-        if let Some(place) = self.open.iter().rposition(|open| *open == word) {
+        if self.open.last() == Some(&word) {
+            self.open.pop();
+        } else if let Some(place) = self.open.iter().rposition(|open| *open == word) {
             self.open.remove(place);
-            self.writer.set(word.place().1 as u64, END, now);
-            set_word(self.open.last().map_or(0, |top| top.0));
+        } else {
+            return;
         }
+        self.writer.set(word.place().1 as u64, END, now);
+        set_word(self.open.last().map_or(0, |top| top.0));
     }
 }
 
