@@ -211,14 +211,18 @@ macro_rules! methods {
             /// Starts a range of this thread: [`range`](crate::range()) in this domain.
             #[inline]
             pub fn range<'a>(&$life self, name: &str) -> Range {
-                Range::start(|| Event::in_domain($reference(self), name))
+                if state::is_idle() { Range::NONE } else { Range::begin_named($reference(self), name) }
             }
 
             /// Starts a range that may end on any thread: [`process_range`](crate::process_range())
             /// in this domain.
             #[inline]
             pub fn process_range<'a>(&$life self, name: &str) -> ProcessRange {
-                ProcessRange::start(|| Event::in_domain($reference(self), name))
+                if state::is_idle() {
+                    ProcessRange::NONE
+                } else {
+                    ProcessRange::begin_named($reference(self), name)
+                }
             }
 
             /// Marks a moment: [`mark`](crate::mark()) in this domain.

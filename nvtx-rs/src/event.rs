@@ -100,7 +100,8 @@ impl<'a> Event<'a> {
         unit: &'a str,
     ) -> Event<'a> {
         if !state::is_idle() {
-            self.fields.push(Field::new(name, value, unit));
+            // By value: an event that nobody sees can then stay in registers.
+            self.fields = self.fields.with(Field::new(name, value, unit));
         }
         self
     }
@@ -116,13 +117,13 @@ impl<'a> Event<'a> {
     /// Starts a range of this thread, which ends when the guard is dropped.
     #[inline]
     pub fn range(self) -> Range {
-        Range::start(|| self)
+        if state::is_idle() { Range::NONE } else { Range::begin_event(self) }
     }
 
     /// Starts a range that may end on any thread.
     #[inline]
     pub fn process_range(self) -> ProcessRange {
-        ProcessRange::start(|| self)
+        if state::is_idle() { ProcessRange::NONE } else { ProcessRange::begin_event(self) }
     }
 
     /// Marks a moment.

@@ -93,13 +93,15 @@ pub(crate) enum Fields<'a> {
 impl<'a> Fields<'a> {
     pub(crate) const NONE: Fields<'static> = Fields::Borrowed(&[]);
 
-    pub(crate) fn push(&mut self, field: Field<'a>) {
-        if let Fields::Borrowed(fields) = self {
-            *self = Fields::Owned(fields.to_vec());
-        }
-        if let Fields::Owned(fields) = self {
-            fields.push(field);
-        }
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn with(self, field: Field<'a>) -> Fields<'a> {
+        let mut fields = match self {
+            Fields::Borrowed(fields) => fields.to_vec(),
+            Fields::Owned(fields) => fields,
+        };
+        fields.push(field);
+        Fields::Owned(fields)
     }
 
     pub(crate) fn as_slice(&self) -> &[Field<'a>] {

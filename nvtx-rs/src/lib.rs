@@ -24,11 +24,29 @@
 //! # }
 //! ```
 //!
+//! # What there is
+//!
+//! | to say | use |
+//! | --- | --- |
+//! | work of a thread | [`range`](range()), [`range!`], [`annotate`](macro@annotate) |
+//! | something that may end on another thread | [`process_range`](process_range()), [`process_range!`] |
+//! | a moment | [`mark`](mark()), [`mark!`] |
+//! | more than a name: colour, category, number, fields | [`event`] |
+//! | whose it is | [`Domain`], for a `static`; [`OwnedDomain`] |
+//! | a name said often | [`register`]; the macros do it for literals |
+//! | what a thread, a stream, a device is called | [`name_current_thread`], [`cuda`], [`resource`] |
+//! | a lock that no tool knows | [`sync_object`] |
+//! | several values at once, with their types | [`schema`] |
+//! | a value over time | [`counter`] |
+//! | what was over before it could be told | [`deferred`], [`time`] |
+//!
 //! # Cost
 //!
 //! With no tool and no observer, a range is one relaxed load and a branch at its start and a branch
-//! at its end: under 1 ns for the pair. Nothing is allocated unless a tool is attached and the name
-//! is longer than 255 bytes.
+//! at its end: under 1 ns for the pair. The macros then compute neither the name nor the options.
+//! Nothing is allocated for a literal name, but by the tool itself; a name of more than 255 bytes is
+//! copied to the heap if a tool is attached. No lock is on the way of an event: a domain, a call site
+//! and a schema take one at their first event, with a tool.
 //!
 //! # Tools
 //!
@@ -37,7 +55,11 @@
 //! can't be loaded, or refuses, leaves ranges that do nothing for tools; [`attach_error`] says why.
 //!
 //! A name goes to tools as UTF-8. NVTX's names end at the first NUL, so each NUL inside a name is
-//! shown to a tool as `?`; an [`observer`] gets the name as it was given.
+//! shown to a tool as `?`; an [`observer`] gets the name as it was given. A name may be empty, and may
+//! be as long as memory allows.
+//!
+//! A forked child has the tool of its parent, as far as the tool itself goes on there; none is looked
+//! for again.
 //!
 //! # Features
 //!

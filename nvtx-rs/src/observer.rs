@@ -102,6 +102,7 @@ impl<'a> RangeStart<'a> {
     }
 
     #[cfg(feature = "enable")]
+    #[inline]
     fn of(event: &'a Event<'a>) -> RangeStart<'a> {
         RangeStart {
             name: event.name,
@@ -375,6 +376,7 @@ impl Switch {
 }
 
 #[cfg(feature = "enable")]
+#[inline]
 pub(crate) fn range_start(event: &Event<'_>) -> Option<Token> {
     let observer = OBSERVER.get()?;
     guarded(|| observer.range_start(&RangeStart::of(event)))
@@ -391,6 +393,7 @@ pub(crate) fn range_end(token: Token, record: Option<&Record>) {
 }
 
 #[cfg(feature = "enable")]
+#[inline]
 pub(crate) fn process_range_start(event: &Event<'_>) -> Option<Token> {
     let observer = OBSERVER.get()?;
     guarded(|| observer.process_range_start(&RangeStart::of(event))).flatten()
@@ -407,6 +410,7 @@ pub(crate) fn process_range_end(token: Token, record: Option<&Record>) {
 }
 
 #[cfg(feature = "enable")]
+#[inline]
 pub(crate) fn mark(event: &Event<'_>) {
     if let Some(observer) = OBSERVER.get() {
         guarded(|| observer.mark(&RangeStart::of(event)));

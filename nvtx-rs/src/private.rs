@@ -89,7 +89,7 @@ impl CallSite {
     /// Starts a range of this thread.
     #[inline]
     pub fn range(&'static self) -> Range {
-        Range::start(|| self.event())
+        Range::start(move || self.event())
     }
 
     /// Starts a range of this thread with what `describe` adds; it runs only if somebody looks.
@@ -101,7 +101,7 @@ impl CallSite {
     /// Starts a range of the process.
     #[inline]
     pub fn process_range(&'static self) -> ProcessRange {
-        ProcessRange::start(|| self.event())
+        ProcessRange::start(move || self.event())
     }
 
     /// Starts a range of the process with what `describe` adds; it runs only if somebody looks.

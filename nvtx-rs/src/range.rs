@@ -29,7 +29,7 @@ use crate::{domain::DomainKeep, emit, observer, observer::Token};
 /// ```
 #[inline]
 pub fn range(name: &str) -> Range {
-    Range::start(|| Event::in_domain(DomainRef::Default, name))
+    Range::start(move || Event::in_domain(DomainRef::Default, name))
 }
 
 /// Starts a range of the process: it may overlap others, and end on another thread than it began.
@@ -42,7 +42,7 @@ pub fn range(name: &str) -> Range {
 /// ```
 #[inline]
 pub fn process_range(name: &str) -> ProcessRange {
-    ProcessRange::start(|| Event::in_domain(DomainRef::Default, name))
+    ProcessRange::start(move || Event::in_domain(DomainRef::Default, name))
 }
 
 /// A range that is going on; dropping it ends it. Made by [`range`](crate::range()).
@@ -86,14 +86,39 @@ impl Range {
     /// `event` is called only if somebody looks.
     #[inline]
     pub(crate) fn start<'a>(event: impl FnOnce() -> Event<'a>) -> Range {
-        if state::is_idle() { Range::NONE } else { Range::begin(event()) }
+        if state::is_idle() { Range::NONE } else { Range::begin_with(event) }
+    }
+
+    /// Out of line with all that describes the event, so that a range that nobody sees is a branch.
+    #[cold]
+    #[inline(never)]
+    fn begin_with<'a>(event: impl FnOnce() -> Event<'a>) -> Range {
+        Range::begin(&event())
     }
 
     #[cold]
     #[inline(never)]
-    fn begin(event: Event<'_>) -> Range {
+    pub(crate) fn begin_event(event: Event<'_>) -> Range {
+        Range::begin(&event)
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn begin_named(domain: DomainRef<'_>, name: &str) -> Range {
+        Range::begin(&Event::in_domain(domain, name))
+    }
+
+    /// The observer is told last, and of the end first, so that the times it takes leave the tool out.
+    #[inline]
+    pub(crate) fn begin(event: &Event<'_>) -> Range {
         #[cfg(feature = "enable")]
-        return Range { begun: Begun::push(&event), not_send: PhantomData };
+        {
+            let state = state::current();
+            let pushed = state & state::TOOL != 0 && emit::push(event);
+            let token =
+                if state & state::OBSERVER != 0 { observer::range_start(event) } else { None };
+            Range::begun(event.domain, pushed, token)
+        }
         #[cfg(not(feature = "enable"))]
         {
             let _ = event;
@@ -101,19 +126,26 @@ impl Range {
         }
     }
 
-    /// As a range of the tool alone, which `push` began.
+    /// A range of which the tool or the observer, or both, were told.
     #[cfg(feature = "enable")]
-    pub(crate) fn pushed(domain: DomainRef<'_>, token: Option<Token>, pushed: bool) -> Range {
-        let begun = Begun::of(domain, pushed, token);
-        Range { begun, not_send: PhantomData }
+    #[inline]
+    pub(crate) fn begun(domain: DomainRef<'_>, pushed: bool, token: Option<Token>) -> Range {
+        let tool = if pushed { state::TOOL } else { 0 };
+        let observer = if token.is_some() { state::OBSERVER } else { 0 };
+        let parts = tool | observer;
+        if parts == 0 {
+            return Range::NONE;
+        }
+        let token = token.unwrap_or(Token::new(0));
+        Range { begun: Some(Begun { parts, token, domain: domain.keep() }), not_send: PhantomData }
     }
 
-    /// Ends the range with a record of what came out. A tool that takes no records there, and the
-    /// observer of an earlier interface, see an end alone.
+    /// Ends the range with a record of what came out. A tool that takes no records there, and an
+    /// observer that asks for none, see an end alone.
     pub fn end_with(mut self, record: &Record) {
         #[cfg(feature = "enable")]
-        if let Some(begun) = self.begun.take() {
-            begun.pop(Some(record));
+        if let Some(begun) = &mut self.begun {
+            begun.end(Some(record));
         }
         #[cfg(not(feature = "enable"))]
         {
@@ -122,61 +154,45 @@ impl Range {
     }
 }
 
+#[cfg(not(feature = "enable"))]
 impl Drop for Range {
     #[inline]
-    fn drop(&mut self) {
-        #[cfg(feature = "enable")]
-        if self.begun.is_some() {
-            // Out of line, so that a range that nobody sees is a branch.
-            end_range(self);
-        }
-    }
+    fn drop(&mut self) {}
 }
 
-#[cfg(feature = "enable")]
-#[cold]
-#[inline(never)]
-fn end_range(range: &mut Range) {
-    if let Some(begun) = range.begun.take() {
-        begun.pop(None);
-    }
-}
-
-/// The parts of a thread's range that were begun, and so are to be ended.
+/// A range of a thread of which somebody was told, and so is to be told of its end. A guard that
+/// nobody was told of has none, so that to drop it is one branch.
 #[cfg(feature = "enable")]
 #[derive(Debug)]
 struct Begun {
-    /// Whether the tool was told.
-    pushed: bool,
-    token: Option<Token>,
+    /// [`state::TOOL`] and [`state::OBSERVER`], as far as each was told of the start.
+    parts: u8,
+    token: Token,
     domain: DomainKeep,
 }
 
 #[cfg(feature = "enable")]
 impl Begun {
-    /// The observer is told last, and of the end first, so that the times it takes leave the tool out.
-    fn push(event: &Event<'_>) -> Option<Begun> {
-        let state = state::current();
-        let pushed = state & state::TOOL != 0 && emit::push(event);
-        let token = if state & state::OBSERVER != 0 { observer::range_start(event) } else { None };
-        Begun::of(event.domain, pushed, token)
-    }
-
-    fn of(domain: DomainRef<'_>, pushed: bool, token: Option<Token>) -> Option<Begun> {
-        let begun = pushed || token.is_some();
-        begun.then(|| Begun { pushed, token, domain: domain.keep() })
-    }
-
-    fn pop(self, record: Option<&Record>) {
-        if let Some(token) = self.token {
-            observer::range_end(token, record);
+    fn end(&mut self, record: Option<&Record>) {
+        if self.parts & state::OBSERVER != 0 {
+            observer::range_end(self.token, record);
         }
-        if self.pushed {
+        if self.parts & state::TOOL != 0 {
             match record {
                 None => emit::pop(self.domain.as_ref()),
                 Some(record) => emit::pop_with(self.domain.as_ref(), record),
             }
         }
+        self.parts = 0;
+    }
+}
+
+#[cfg(feature = "enable")]
+impl Drop for Begun {
+    #[cold]
+    #[inline(never)]
+    fn drop(&mut self) {
+        self.end(None);
     }
 }
 
@@ -201,14 +217,37 @@ impl ProcessRange {
     /// `event` is called only if somebody looks.
     #[inline]
     pub(crate) fn start<'a>(event: impl FnOnce() -> Event<'a>) -> ProcessRange {
-        if state::is_idle() { ProcessRange::NONE } else { ProcessRange::begin(event()) }
+        if state::is_idle() { ProcessRange::NONE } else { ProcessRange::begin_with(event) }
     }
 
     #[cold]
     #[inline(never)]
-    fn begin(event: Event<'_>) -> ProcessRange {
+    fn begin_with<'a>(event: impl FnOnce() -> Event<'a>) -> ProcessRange {
+        ProcessRange::begin(&event())
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn begin_event(event: Event<'_>) -> ProcessRange {
+        ProcessRange::begin(&event)
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn begin_named(domain: DomainRef<'_>, name: &str) -> ProcessRange {
+        ProcessRange::begin(&Event::in_domain(domain, name))
+    }
+
+    #[inline]
+    pub(crate) fn begin(event: &Event<'_>) -> ProcessRange {
         #[cfg(feature = "enable")]
-        return ProcessRange { begun: BegunProcess::start(&event) };
+        {
+            let state = state::current();
+            let number = if state & state::TOOL != 0 { emit::start(event) } else { None };
+            let observed = state & state::OBSERVER != 0;
+            let token = if observed { observer::process_range_start(event) } else { None };
+            ProcessRange::begun(event.domain, number, token)
+        }
         #[cfg(not(feature = "enable"))]
         {
             let _ = event;
@@ -216,21 +255,30 @@ impl ProcessRange {
         }
     }
 
-    /// As a range that is already begun.
+    /// A range of which the tool or the observer, or both, were told.
     #[cfg(feature = "enable")]
-    pub(crate) fn started(
+    #[inline]
+    pub(crate) fn begun(
         domain: DomainRef<'_>,
+        number: Option<u64>,
         token: Option<Token>,
-        range: Option<u64>,
     ) -> ProcessRange {
-        ProcessRange { begun: BegunProcess::of(domain, range, token) }
+        let tool = if number.is_some() { state::TOOL } else { 0 };
+        let observer = if token.is_some() { state::OBSERVER } else { 0 };
+        let parts = tool | observer;
+        if parts == 0 {
+            return ProcessRange::NONE;
+        }
+        let (token, number) = (token.unwrap_or(Token::new(0)), number.unwrap_or(0));
+        let begun = BegunProcess { parts, token, number, domain: domain.keep() };
+        ProcessRange { begun: Some(begun) }
     }
 
-    /// Ends the range with a record of what came out. A tool that takes no records there sees an end
-    /// alone.
+    /// Ends the range with a record of what came out. A tool that takes no records there, and an
+    /// observer that asks for none, see an end alone.
     pub fn end_with(mut self, record: &Record) {
         #[cfg(feature = "enable")]
-        if let Some(begun) = self.begun.take() {
+        if let Some(begun) = &mut self.begun {
             begun.end(Some(record));
         }
         #[cfg(not(feature = "enable"))]
@@ -240,58 +288,44 @@ impl ProcessRange {
     }
 }
 
+#[cfg(not(feature = "enable"))]
 impl Drop for ProcessRange {
     #[inline]
-    fn drop(&mut self) {
-        #[cfg(feature = "enable")]
-        if self.begun.is_some() {
-            end_process_range(self);
-        }
-    }
+    fn drop(&mut self) {}
 }
 
-#[cfg(feature = "enable")]
-#[cold]
-#[inline(never)]
-fn end_process_range(range: &mut ProcessRange) {
-    if let Some(begun) = range.begun.take() {
-        begun.end(None);
-    }
-}
-
+/// As [`Begun`], of a range of the process.
 #[cfg(feature = "enable")]
 #[derive(Debug)]
 struct BegunProcess {
+    parts: u8,
+    token: Token,
     /// The tool's number of the range.
-    range: Option<u64>,
-    token: Option<Token>,
+    number: u64,
     domain: DomainKeep,
 }
 
 #[cfg(feature = "enable")]
 impl BegunProcess {
-    fn start(event: &Event<'_>) -> Option<BegunProcess> {
-        let state = state::current();
-        let range = if state & state::TOOL != 0 { emit::start(event) } else { None };
-        let observed = state & state::OBSERVER != 0;
-        let token = if observed { observer::process_range_start(event) } else { None };
-        BegunProcess::of(event.domain, range, token)
-    }
-
-    fn of(domain: DomainRef<'_>, range: Option<u64>, token: Option<Token>) -> Option<BegunProcess> {
-        let begun = range.is_some() || token.is_some();
-        begun.then(|| BegunProcess { range, token, domain: domain.keep() })
-    }
-
-    fn end(self, record: Option<&Record>) {
-        if let Some(token) = self.token {
-            observer::process_range_end(token, record);
+    fn end(&mut self, record: Option<&Record>) {
+        if self.parts & state::OBSERVER != 0 {
+            observer::process_range_end(self.token, record);
         }
-        if let Some(range) = self.range {
+        if self.parts & state::TOOL != 0 {
             match record {
-                None => emit::end(self.domain.as_ref(), range),
-                Some(record) => emit::end_with(self.domain.as_ref(), range, record),
+                None => emit::end(self.domain.as_ref(), self.number),
+                Some(record) => emit::end_with(self.domain.as_ref(), self.number, record),
             }
         }
+        self.parts = 0;
+    }
+}
+
+#[cfg(feature = "enable")]
+impl Drop for BegunProcess {
+    #[cold]
+    #[inline(never)]
+    fn drop(&mut self) {
+        self.end(None);
     }
 }

@@ -613,7 +613,7 @@ impl Record {
             let observed = state::current() & state::OBSERVER != 0;
             let event = self.event();
             let token = if observed { crate::observer::range_start(&event) } else { None };
-            return Range::pushed(domain, token, level.is_some());
+            return Range::begun(domain, level.is_some(), token);
         }
         Range::NONE
     }
@@ -630,7 +630,7 @@ impl Record {
             let observed = state::current() & state::OBSERVER != 0;
             let event = self.event();
             let token = if observed { crate::observer::process_range_start(&event) } else { None };
-            return ProcessRange::started(domain, token, range);
+            return ProcessRange::begun(domain, range, token);
         }
         ProcessRange::NONE
     }

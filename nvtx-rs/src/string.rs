@@ -54,13 +54,13 @@ impl RegisteredString {
     /// Starts a range of this thread.
     #[inline]
     pub fn range(&self) -> Range {
-        Range::start(|| self.event())
+        Range::start(move || self.event())
     }
 
     /// Starts a range that may end on any thread.
     #[inline]
     pub fn process_range(&self) -> ProcessRange {
-        ProcessRange::start(|| self.event())
+        ProcessRange::start(move || self.event())
     }
 
     /// Marks a moment.

@@ -39,3 +39,30 @@ fn there_is_no_tool_and_no_observer() {
     assert!(!refused.is_taken());
     assert!(refused.to_string().contains("`enable`"));
 }
+
+static DOMAIN: nvtx::Domain = nvtx::Domain::new("nothing");
+static COUNTER: nvtx::counter::Counter<i64> = nvtx::counter::Counter::new("nothing");
+
+#[test]
+fn all_the_rest_is_nothing() {
+    let process = nvtx::event("nothing").color(nvtx::Color::RED).payload(1u64).process_range();
+    assert_eq!(size_of_val(&process), 0);
+    drop(process);
+    drop(nvtx::range!(domain: DOMAIN, payload: unreachable(), "nothing {}", unreachable()));
+    nvtx::mark!("nothing {}", unreachable());
+    DOMAIN.mark("nothing");
+    drop(DOMAIN.range("nothing"));
+    assert_eq!(DOMAIN.category("io").name(), "io");
+    assert_eq!(DOMAIN.register("text").as_str(), "text");
+    assert!(!DOMAIN.is_enabled());
+    drop(DOMAIN.resource(nvtx::ResourceId::handle(1), "nothing"));
+    DOMAIN.sync_object("nothing").acquire().succeeded().release();
+    COUNTER.sample(1);
+    nvtx::name_current_thread("nothing");
+    nvtx::initialize();
+    assert_eq!(nvtx::time::timestamp(), None);
+}
+
+fn unreachable() -> u64 {
+    unreachable!("nobody looks")
+}
