@@ -8,7 +8,7 @@ use crate::event::Event;
 use crate::schema::Record;
 use crate::sys::functions;
 use crate::sys::types::{EventAttributes, Message, PayloadData, Text};
-use crate::text::with_c_str;
+use crate::text::with_text;
 
 /// Tells the tool of a start on this thread; `false` where it does not take starts.
 pub(crate) fn push(event: &Event<'_>) -> bool {
@@ -84,15 +84,13 @@ fn with_plain<R>(event: &Event<'_>, call: impl FnOnce(Text<'_>) -> Option<R>) ->
         && event.category.is_none()
         && event.payload.is_none()
         && event.record.is_none();
-    if plain { with_c_str(event.name, |name| call(Text::new(name))) } else { None }
+    if plain { with_text(event.name, call) } else { None }
 }
 
 fn with_attributes<R>(event: &Event<'_>, call: impl FnOnce(&EventAttributes<'_>) -> R) -> R {
     match event.registered {
         Some(name) => attributes(event, Message::Registered(name), call),
-        None => {
-            with_c_str(event.name, |name| attributes(event, Message::Text(Text::new(name)), call))
-        }
+        None => with_text(event.name, |name| attributes(event, Message::Text(name), call)),
     }
 }
 

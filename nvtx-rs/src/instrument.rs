@@ -129,7 +129,7 @@ impl InRange {
     /// The same for a closure that is called with a value, any number of times: for `map`, `for_each` and their like.
     ///
     /// ```
-    /// let squares: Vec<u32> = (1..4).map(nvtx::InRange::new("square").wrap_each(|x| x * x)).collect();
+    /// let squares: Vec<u32> = (1u32..4).map(nvtx::InRange::new("square").wrap_each(|x| x * x)).collect();
     /// assert_eq!(squares, [1, 4, 9]);
     /// ```
     pub fn wrap_each<A, R>(self, mut f: impl FnMut(A) -> R) -> impl FnMut(A) -> R {

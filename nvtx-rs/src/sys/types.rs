@@ -43,8 +43,24 @@ impl<'a> Text<'a> {
         Text(text.as_ptr(), PhantomData)
     }
 
+    /// Bytes that end in a NUL, so that whoever reads up to one stays within them.
+    #[inline]
+    pub(crate) fn terminated(bytes: &'a [u8]) -> Text<'a> {
+        match bytes.last() {
+            Some(0) => Text(bytes.as_ptr().cast(), PhantomData),
+            _ => Text::new(c""),
+        }
+    }
+
     pub(crate) fn is_none(self) -> bool {
         self.0.is_null()
+    }
+
+    /// What a tool reads.
+    #[cfg(test)]
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
+        // SAFETY: a text that is not null ends in a NUL within what it borrows; the tests make no other.
+        unsafe { CStr::from_ptr(self.0) }.to_bytes().to_vec()
     }
 }
 
