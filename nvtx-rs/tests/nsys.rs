@@ -107,7 +107,9 @@ fn records_every_range(nsys_nvtx: &OsString) -> Result<(), Failed> {
         let cells: Vec<&str> = line.split(',').collect();
         if let Some((name, thread, level)) = columns {
             if cells.len() > level {
-                let range = (cells[level].parse()?, cells[name].to_owned());
+                // Newer versions write `domain:name`; the default domain has no name.
+                let shown = cells[name].strip_prefix(':').unwrap_or(cells[name]);
+                let range = (cells[level].parse()?, shown.to_owned());
                 threads.entry(cells[thread]).or_default().push(range);
             }
         } else {
