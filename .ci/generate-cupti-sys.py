@@ -109,7 +109,6 @@ def main():
             if wheel.startswith("11.") or not stride: continue
             if not versions or versions[-1][1] != stride: versions.append((wheel, stride))
         p(f"/// `{kind}` records: offsets in `{struct}`, of which every older struct of the family is a prefix.")
-        p("#[allow(dead_code)]")
         p(f"pub mod {module} {{")
         p(f"    /// `CUPTI_ACTIVITY_KIND_{kind}`.")
         p(f"    pub const KIND: u32 = {strides[kind]['kind']};")

@@ -10,7 +10,9 @@ use crate::config::Config;
 use crate::error::{Error, Kind};
 use crate::library::{Library, Version};
 use crate::record::{ActivityKind, RecordBytes};
-use crate::sys::abi::{DOMAIN_DRIVER_API, DOMAIN_RESOURCE, RESOURCE_GRAPHNODE_CREATED};
+use crate::sys::abi::{
+    CuptiResult, DOMAIN_DRIVER_API, DOMAIN_RESOURCE, RESOURCE_GRAPHNODE_CREATED,
+};
 use crate::sys::api::Api;
 use crate::sys::generated::DRIVER_CALLS;
 use crate::sys::safe::Subscription;
@@ -146,7 +148,10 @@ impl Collector {
             // A function that the library does not know cannot be called in it either.
             self.subscription.enable_callback(DOMAIN_DRIVER_API, call.id)?;
         }
-        self.subscription.enable_callback(DOMAIN_RESOURCE, RESOURCE_GRAPHNODE_CREATED)?;
+        // Every library has this one; without it captured calls would pass for calls that lost their work.
+        if !self.subscription.enable_callback(DOMAIN_RESOURCE, RESOURCE_GRAPHNODE_CREATED)? {
+            return Err(Error::call("cuptiEnableCallback", CuptiResult::INVALID_PARAMETER));
+        }
         for kind in KINDS {
             api.enable_kind(kind.0)?;
         }

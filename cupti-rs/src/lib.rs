@@ -23,7 +23,7 @@
 //!
 //! It is a guest in the process: it prints nothing, panics are caught at the C boundary, `cuptiFinalize` is never
 //! called, a forked child never touches CUPTI, and no lock is taken in a CUDA call but once a thread and collection.
-//! Linux only, x86-64 and aarch64.
+//! Linux only; run on x86-64, written for aarch64 too and not tried there.
 //!
 //! Without a GPU, driver or libcupti, [`Library::open`] says what is missing. The feature `fake` has a stand-in that
 //! speaks the same function table, for tests.

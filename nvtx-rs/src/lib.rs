@@ -66,6 +66,8 @@
 //! - `enable` (default): without it every call compiles to nothing with the same API, so code that
 //!   annotates needs no `cfg`.
 //! - `macros` (default): [`annotate`](macro@annotate).
+//! - `stream`: [`Instrument`] for streams, besides futures and iterators.
+//! - `tracing`: `NvtxLayer`, which makes ranges of the spans of `tracing`.
 #![cfg_attr(not(feature = "macros"), allow(rustdoc::broken_intra_doc_links))]
 // Unsafe code is for `sys` alone.
 #![deny(unsafe_code)]

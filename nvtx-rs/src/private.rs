@@ -38,12 +38,6 @@ pub fn is_active() -> bool {
     !state::is_idle()
 }
 
-/// Starts the range of an annotated function.
-#[inline]
-pub fn range(name: &'static str) -> Range {
-    crate::range(name)
-}
-
 /// A place in a program that makes events of one name. The tool is handed the name once.
 #[derive(Debug)]
 pub struct CallSite {

@@ -300,7 +300,6 @@ pub const DRIVER_CALLS: [DriverCall; 160] = [
 ];
 
 /// `CONCURRENT_KERNEL` records: offsets in `CUpti_ActivityKernel13`, of which every older struct of the family is a prefix.
-#[allow(dead_code)]
 pub mod kernel {
     /// `CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL`.
     pub const KIND: u32 = 10;
@@ -358,7 +357,6 @@ pub mod kernel {
 }
 
 /// `MEMCPY` records: offsets in `CUpti_ActivityMemcpy7`, of which every older struct of the family is a prefix.
-#[allow(dead_code)]
 pub mod memcpy {
     /// `CUPTI_ACTIVITY_KIND_MEMCPY`.
     pub const KIND: u32 = 1;
@@ -395,7 +393,6 @@ pub mod memcpy {
 }
 
 /// `MEMCPY2` records: offsets in `CUpti_ActivityMemcpyPtoP4`, of which every older struct of the family is a prefix.
-#[allow(dead_code)]
 pub mod memcpy2 {
     /// `CUPTI_ACTIVITY_KIND_MEMCPY2`.
     pub const KIND: u32 = 22;
@@ -438,7 +435,6 @@ pub mod memcpy2 {
 }
 
 /// `MEMSET` records: offsets in `CUpti_ActivityMemset5`, of which every older struct of the family is a prefix.
-#[allow(dead_code)]
 pub mod memset {
     /// `CUPTI_ACTIVITY_KIND_MEMSET`.
     pub const KIND: u32 = 2;
@@ -471,7 +467,6 @@ pub mod memset {
 }
 
 /// `SYNCHRONIZATION` records: offsets in `CUpti_ActivitySynchronization2`, of which every older struct of the family is a prefix.
-#[allow(dead_code)]
 pub mod synchronization {
     /// `CUPTI_ACTIVITY_KIND_SYNCHRONIZATION`.
     pub const KIND: u32 = 38;
@@ -496,7 +491,6 @@ pub mod synchronization {
 }
 
 /// `OVERHEAD` records: offsets in `CUpti_ActivityOverhead3`, of which every older struct of the family is a prefix.
-#[allow(dead_code)]
 pub mod overhead {
     /// `CUPTI_ACTIVITY_KIND_OVERHEAD`.
     pub const KIND: u32 = 17;
