@@ -8,8 +8,9 @@ use crate::calls::{self, ThreadCalls};
 use crate::clock::{self, Clock, Reading};
 use crate::config::Config;
 use crate::error::{Error, Kind};
+use crate::kind::ActivityKind;
 use crate::library::{Library, Version};
-use crate::record::{ActivityKind, RecordBytes};
+use crate::record::RecordBytes;
 use crate::sys::abi::{
     CuptiResult, DOMAIN_DRIVER_API, DOMAIN_RESOURCE, RESOURCE_GRAPHNODE_CREATED,
 };

@@ -38,6 +38,7 @@ mod config;
 mod error;
 #[cfg(feature = "fake")]
 pub mod fake;
+mod kind;
 mod library;
 mod record;
 pub mod sys;
@@ -48,8 +49,9 @@ pub use clock::{Clock, Reading};
 pub use collector::{Collected, Collector, Losses};
 pub use config::Config;
 pub use error::Error;
+pub use kind::ActivityKind;
 pub use library::{Device, Driver, Library, Version};
 pub use record::{
-    ActivityKind, CopyKind, GraphNode, Kernel, Memcpy, MemoryKind, Memset, NameKey, Overhead,
-    OverheadKind, Place, Record, RecordBytes, Records, Span, Synchronization, SynchronizationKind,
+    CopyKind, GraphNode, Kernel, Memcpy, MemoryKind, Memset, NameKey, Overhead, OverheadKind,
+    Place, Record, RecordBytes, Records, Span, Synchronization, SynchronizationKind,
 };

@@ -10,44 +10,8 @@ use std::fmt;
 use rustc_hash::FxHashMap;
 
 use crate::buffer::Log;
+use crate::kind::ActivityKind;
 use crate::sys::generated::{kernel, memcpy, memcpy2, memset, overhead, synchronization};
-
-/// `CUpti_ActivityKind`. A newer library may have kinds that have no name here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ActivityKind(pub u32);
-
-impl ActivityKind {
-    /// Kernels, also those that run beside others.
-    pub const CONCURRENT_KERNEL: Self = Self(kernel::KIND);
-    /// Copies within a device, or between it and the host.
-    pub const MEMCPY: Self = Self(memcpy::KIND);
-    /// Copies between devices.
-    pub const MEMCPY2: Self = Self(memcpy2::KIND);
-    /// Fills.
-    pub const MEMSET: Self = Self(memset::KIND);
-    /// What CUPTI and the driver themselves cost.
-    pub const OVERHEAD: Self = Self(overhead::KIND);
-    /// Recorded events. Libraries before 12.9 give them along with synchronisations; they have no typed record yet.
-    pub const CUDA_EVENT: Self = Self(36);
-    /// Waits for streams, events and contexts.
-    pub const SYNCHRONIZATION: Self = Self(synchronization::KIND);
-}
-
-impl fmt::Display for ActivityKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match *self {
-            Self::CONCURRENT_KERNEL => "CONCURRENT_KERNEL",
-            Self::MEMCPY => "MEMCPY",
-            Self::MEMCPY2 => "MEMCPY2",
-            Self::MEMSET => "MEMSET",
-            Self::OVERHEAD => "OVERHEAD",
-            Self::CUDA_EVENT => "CUDA_EVENT",
-            Self::SYNCHRONIZATION => "SYNCHRONIZATION",
-            Self(other) => return write!(f, "activity kind {other}"),
-        };
-        f.write_str(name)
-    }
-}
 
 /// The address of a name in the memory of the process that was recorded; see [`RecordBytes::name`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

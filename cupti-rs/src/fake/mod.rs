@@ -33,8 +33,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::calls::DriverFunction;
 use crate::error::Error;
+use crate::kind::ActivityKind;
 use crate::library::{Device, Driver, Library};
-use crate::record::ActivityKind;
 use crate::sys::abi::{CuptiResult, RESOURCE_GRAPHNODE_CREATED};
 use table::STATE;
 pub use work::Work;
