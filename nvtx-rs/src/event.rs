@@ -86,7 +86,7 @@ impl<'a> Event<'a> {
     /// Its named values, for the observer; they take the place of earlier ones. This needs no heap.
     #[inline]
     pub fn fields(mut self, fields: &'a [Field<'a>]) -> Event<'a> {
-        self.fields = Fields::Borrowed(fields);
+        self.fields = Fields::of(fields);
         self
     }
 
@@ -112,6 +112,19 @@ impl<'a> Event<'a> {
     pub fn record(mut self, record: &'a Record) -> Event<'a> {
         self.record = Some(record);
         self
+    }
+
+    /// What an observer sees of it.
+    #[cfg(feature = "enable")]
+    pub(crate) fn start(&self) -> crate::observer::RangeStart<'_> {
+        let mut start = crate::observer::RangeStart::new(self.name);
+        start.domain = self.domain.name();
+        start.category = self.category;
+        start.color = self.color;
+        start.payload = self.payload;
+        start.fields = self.fields.as_slice();
+        start.record = self.record;
+        start
     }
 
     /// Starts a range of this thread, which ends when the guard is dropped.
@@ -144,7 +157,7 @@ impl<'a> Event<'a> {
                 crate::emit::mark(&self);
             }
             if state & state::OBSERVER != 0 {
-                crate::observer::mark(&self);
+                crate::observer::mark(&self.start());
             }
         }
     }

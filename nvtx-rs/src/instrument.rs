@@ -59,7 +59,7 @@ impl Name {
 
     #[inline]
     fn range(&self) -> Range {
-        Range::start(|| self.event())
+        if crate::state::is_idle() { Range::NONE } else { Range::begin_event(self.event()) }
     }
 }
 

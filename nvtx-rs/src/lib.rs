@@ -106,6 +106,7 @@ mod sys;
 mod text;
 mod thread;
 pub mod time;
+mod told;
 #[cfg(feature = "enable")]
 mod tool;
 #[cfg(feature = "tracing")]

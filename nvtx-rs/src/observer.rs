@@ -39,8 +39,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::domain::DomainRef;
-#[cfg(feature = "enable")]
-use crate::event::Event;
 use crate::resource::ResourceId;
 use crate::schema::Record;
 #[cfg(feature = "enable")]
@@ -98,20 +96,6 @@ impl<'a> RangeStart<'a> {
             payload: None,
             fields: &[],
             record: None,
-        }
-    }
-
-    #[cfg(feature = "enable")]
-    #[inline]
-    fn of(event: &'a Event<'a>) -> RangeStart<'a> {
-        RangeStart {
-            name: event.name,
-            domain: event.domain.name(),
-            category: event.category,
-            color: event.color,
-            payload: event.payload,
-            fields: event.fields.as_slice(),
-            record: event.record,
         }
     }
 }
@@ -377,9 +361,9 @@ impl Switch {
 
 #[cfg(feature = "enable")]
 #[inline]
-pub(crate) fn range_start(event: &Event<'_>) -> Option<Token> {
+pub(crate) fn range_start(range: &RangeStart<'_>) -> Option<Token> {
     let observer = OBSERVER.get()?;
-    guarded(|| observer.range_start(&RangeStart::of(event)))
+    guarded(|| observer.range_start(range))
 }
 
 #[cfg(feature = "enable")]
@@ -394,9 +378,9 @@ pub(crate) fn range_end(token: Token, record: Option<&Record>) {
 
 #[cfg(feature = "enable")]
 #[inline]
-pub(crate) fn process_range_start(event: &Event<'_>) -> Option<Token> {
+pub(crate) fn process_range_start(range: &RangeStart<'_>) -> Option<Token> {
     let observer = OBSERVER.get()?;
-    guarded(|| observer.process_range_start(&RangeStart::of(event))).flatten()
+    guarded(|| observer.process_range_start(range)).flatten()
 }
 
 #[cfg(feature = "enable")]
@@ -411,9 +395,9 @@ pub(crate) fn process_range_end(token: Token, record: Option<&Record>) {
 
 #[cfg(feature = "enable")]
 #[inline]
-pub(crate) fn mark(event: &Event<'_>) {
+pub(crate) fn mark(mark: &Mark<'_>) {
     if let Some(observer) = OBSERVER.get() {
-        guarded(|| observer.mark(&RangeStart::of(event)));
+        guarded(|| observer.mark(mark));
     }
 }
 

@@ -46,6 +46,13 @@ pub(crate) fn current() -> u8 {
     return 0;
 }
 
+/// Whether a tool is attached and no observer is on; `false` too before a tool was looked for.
+#[cfg(feature = "enable")]
+#[inline]
+pub(crate) fn is_tool_alone() -> bool {
+    STATE.load(Ordering::Acquire) == TOOL
+}
+
 /// Whether a tool is attached, after one was looked for.
 pub(crate) fn has_tool() -> bool {
     !is_idle() && current() & TOOL != 0

@@ -20,8 +20,9 @@ struct Callbacks {
 
 /// The id of the table of callbacks.
 const CALLBACKS: u32 = 1;
-/// A module, and its slots for a push and for a pop.
-const MODULES: [(c_int, &[usize], usize); 2] = [(1, &[8, 9, 10], 11), (5, &[4], 5)];
+/// A module, and its slots for a push, for a pop and, where it has one, for a text to be registered.
+const MODULES: [(c_int, &[usize], usize, Option<usize>); 2] =
+    [(1, &[8, 9, 10], 11, None), (5, &[4], 5, Some(10))];
 
 static PUSHES: AtomicU64 = AtomicU64::new(0);
 static POPS: AtomicU64 = AtomicU64::new(0);
@@ -33,6 +34,11 @@ extern "C" fn push(_: *const c_char, _: *const c_void) -> c_int {
 
 extern "C" fn pop(_: *const c_void) -> c_int {
     0
+}
+
+// As every real tool does, it takes texts beforehand.
+extern "C" fn register(_: *const c_void, _: *const c_char) -> *const c_void {
+    ptr::from_ref(&PUSHES).cast()
 }
 
 extern "C" fn counted_push(_: *const c_char, _: *const c_void) -> c_int {
@@ -76,7 +82,8 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(get_export_table: GetExportTab
     let Some(callbacks) = (unsafe { callbacks.as_ref() }) else {
         return 0;
     };
-    for (module, pushes, pop_slot) in MODULES {
+    let register = register as *const () as Function;
+    for (module, pushes, pop_slot, register_slot) in MODULES {
         let (mut table, mut slots) = (ptr::null_mut(), 0);
         // SAFETY: both point to locals.
         let answer =
@@ -84,7 +91,9 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(get_export_table: GetExportTab
         if answer != 1 || table.is_null() {
             return 0;
         }
-        for (slot, function) in pushes.iter().map(|slot| (*slot, push)).chain([(pop_slot, pop)]) {
+        let pushes = pushes.iter().map(|slot| (*slot, push));
+        let register = register_slot.map(|slot| (slot, register));
+        for (slot, function) in pushes.chain([(pop_slot, pop)]).chain(register) {
             if slot >= slots as usize {
                 return 0;
             }
