@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::CudaContext;
 use cudarc::driver::sys::{
-    self, CUdeviceptr, CUevent, CUfunction, CUgraphExec, CUresult, CUstream,
+    self, CUcontext, CUdeviceptr, CUevent, CUfunction, CUgraphExec, CUresult, CUstream,
 };
 
 /// Why CUDA cannot be used here, or `None` if it can.
@@ -48,6 +48,7 @@ again:
 #[derive(Debug, Clone)]
 pub struct Gpu {
     context: Arc<CudaContext>,
+    current: Handle<CUcontext>,
     empty: Handle<CUfunction>,
     spin: Handle<CUfunction>,
 }
@@ -112,18 +113,44 @@ impl Gpu {
         let gpu = GPU.get_or_init(|| {
             let context = CudaContext::new(0).unwrap();
             context.bind_to_thread().unwrap();
-            let image = CString::new(PTX).unwrap();
-            let mut module = std::ptr::null_mut();
-            cuda!(cuModuleLoadData(&mut module, image.as_ptr().cast()));
-            let function = |name: &std::ffi::CStr| {
-                let mut function = std::ptr::null_mut();
-                cuda!(cuModuleGetFunction(&mut function, module, name.as_ptr()));
-                Handle(function)
-            };
-            Gpu { context, empty: function(c"empty"), spin: function(c"spin") }
+            let current = Handle(context.cu_ctx());
+            Gpu::with_kernels(context, current)
         });
         gpu.context.bind_to_thread().unwrap();
         gpu.clone()
+    }
+
+    /// The same GPU in a new context, which is current on this thread then and is never destroyed.
+    #[must_use]
+    pub fn in_another_context(&self) -> Self {
+        let mut context = std::ptr::null_mut();
+        let ordinary = std::ptr::null_mut();
+        cuda!(cuCtxCreate_v4(&mut context, ordinary, 0, self.context.cu_device()));
+        Self::with_kernels(self.context.clone(), Handle(context))
+    }
+
+    /// Loads the kernels in the context that is current.
+    #[allow(clippy::unwrap_used)] // as check
+    fn with_kernels(context: Arc<CudaContext>, current: Handle<CUcontext>) -> Self {
+        let image = CString::new(PTX).unwrap();
+        let mut module = std::ptr::null_mut();
+        cuda!(cuModuleLoadData(&mut module, image.as_ptr().cast()));
+        let function = |name: &std::ffi::CStr| {
+            let mut function = std::ptr::null_mut();
+            cuda!(cuModuleGetFunction(&mut function, module, name.as_ptr()));
+            Handle(function)
+        };
+        Self { context, current, empty: function(c"empty"), spin: function(c"spin") }
+    }
+
+    /// Makes its context the current one of this thread.
+    pub fn make_current(&self) {
+        cuda!(cuCtxSetCurrent(self.current.0));
+    }
+
+    /// Destroys a stream.
+    pub fn destroy(&self, stream: Stream) {
+        cuda!(cuStreamDestroy_v2(stream.0));
     }
 
     /// A new stream that does not wait for the default one.
