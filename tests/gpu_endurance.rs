@@ -36,6 +36,8 @@ fn work(gpu: &Gpu, with_graph: bool) {
         for _ in 0..GRAPH_LAUNCHES {
             gpu.launch_graph(graph, stream);
         }
+        gpu.synchronize(stream);
+        gpu.destroy_graph(graph);
     }
     for i in 1..=LAUNCHES {
         gpu.launch_empty(stream);

@@ -263,8 +263,13 @@ impl Ends {
 #[cold]
 #[inline(never)]
 fn end_plainly(ends: Ends, token: Token) {
+    if ends == Ends::TOOL { emit::pop(Told::DEFAULT) } else { end_for_all(ends, token) }
+}
+
+#[cfg(feature = "enable")]
+#[inline(never)]
+fn end_for_all(ends: Ends, token: Token) {
     match ends {
-        Ends::TOOL => emit::pop(Told::DEFAULT),
         Ends::OBSERVER => observer::range_end(token, None),
         _ => end(ends, token, None),
     }

@@ -358,7 +358,13 @@ impl Gpu {
         cuda!(cuStreamEndCapture(stream.0, &mut graph));
         let mut executable = std::ptr::null_mut();
         cuda!(cuGraphInstantiateWithFlags(&mut executable, graph, 0));
+        cuda!(cuGraphDestroy(graph));
         Handle(executable)
+    }
+
+    /// Destroys what [`capture`](Self::capture) gave.
+    pub fn destroy_graph(&self, graph: Handle<CUgraphExec>) {
+        cuda!(cuGraphExecDestroy(graph.0));
     }
 
     /// Launches a graph.
