@@ -82,6 +82,9 @@ pub struct RangeStart<'a> {
     pub fields: &'a [Field<'a>],
     /// Its values by a schema.
     pub record: Option<&'a Record>,
+    /// The range of the process that this one is a stay in, as a poll is in the life of its future: the token that the
+    /// observer gave at its start. `None` too where that start was not observed.
+    pub within: Option<Token>,
 }
 
 impl<'a> RangeStart<'a> {
@@ -96,6 +99,7 @@ impl<'a> RangeStart<'a> {
             payload: None,
             fields: &[],
             record: None,
+            within: None,
         }
     }
 }
