@@ -35,8 +35,11 @@
 //! from another machine can be read anywhere.
 
 mod correlate;
+mod described;
 mod error;
 mod health;
+mod mark;
+mod process_range;
 mod profile;
 mod profiler;
 mod recording;
@@ -48,6 +51,8 @@ mod tree;
 
 pub use error::Error;
 pub use health::{Account, Health};
+pub use mark::Mark;
+pub use process_range::ProcessRange;
 pub use profile::{
     Attribution, Copy, DriverCall, GpuOperation, Kernel, Profile, Range, RangeNode, RangeSummary,
 };

@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::described::{Described, described_methods};
 use crate::error::Error;
 use crate::health::Health;
 use crate::recording::{Recording, RecordingInfo};
-use crate::store::{CallId, Interval, Operation, RangeId, Store, Work};
+use crate::store::{CallId, Interval, Operation, RangeId, Store, Subject, Work};
 use crate::totals::Totals;
 use crate::tree::{Node, NodeId, Tree, range_of};
 use crate::{correlate, source};
@@ -170,7 +171,7 @@ impl Profile {
         (0..self.store.calls.len() as u32).map(|row| DriverCall { profile: self, id: CallId(row) })
     }
 
-    fn since_start(&self, ns: u64) -> Duration {
+    pub(crate) fn since_start(&self, ns: u64) -> Duration {
         Duration::from_nanos(ns.saturating_sub(self.recording.window_ns.0))
     }
 }
@@ -286,6 +287,12 @@ impl<'a> RangeNode<'a> {
         self.profile.store.names.get(self.node().name)
     }
 
+    /// Its domain's name; `None` is the default one. Ranges of one name in different domains are different nodes.
+    #[must_use]
+    pub fn domain(&self) -> Option<&'a str> {
+        self.node().domain.map(|domain| self.profile.store.names.get(domain))
+    }
+
     /// Its name with those of the ranges around it: `batch/forward`.
     #[must_use]
     pub fn path(&self) -> String {
@@ -329,19 +336,20 @@ impl<'a> RangeNode<'a> {
 /// One instance of a range.
 #[derive(Debug, Clone, Copy)]
 pub struct Range<'a> {
-    profile: &'a Profile,
-    id: RangeId,
+    pub(crate) profile: &'a Profile,
+    pub(crate) id: RangeId,
 }
+
+described_methods!(Range);
 
 impl<'a> Range<'a> {
     fn row(&self) -> &'a crate::store::Range {
         &self.profile.store.ranges[self.id.at()]
     }
 
-    /// Its name.
-    #[must_use]
-    pub fn name(&self) -> &'a str {
-        self.profile.store.names.get(self.row().name)
+    pub(crate) fn described(&self) -> Described<'a> {
+        let (store, label) = (&self.profile.store, self.row().label);
+        Described { store, label, subject: Subject::Range(self.id) }
     }
 
     /// When it began, since the session's start.

@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::correlate::is_failure;
-use crate::store::{CallId, NameId, RangeId, Store, Work};
+use crate::store::{CallId, NameId, ProcessRangeId, RangeId, Store, Subject, Work};
 use crate::totals::Totals;
 use cupti::CallClass;
 
@@ -14,6 +14,8 @@ pub(crate) struct NodeId(pub(crate) u32);
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) name: NameId,
+    /// `None` is the default one.
+    pub(crate) domain: Option<NameId>,
     pub(crate) parent: Option<NodeId>,
     /// In the order they first began.
     pub(crate) children: Vec<NodeId>,
@@ -26,6 +28,13 @@ pub(crate) struct Node {
     pub(crate) inclusive: Totals,
 }
 
+/// What the ranges of threads that are stays in a range of the process came to.
+#[derive(Debug, Default)]
+pub(crate) struct Stays {
+    pub(crate) ranges: Vec<RangeId>,
+    pub(crate) totals: Totals,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     /// A parent comes before its children.
@@ -35,6 +44,8 @@ pub(crate) struct Tree {
     pub(crate) of_range: Vec<NodeId>,
     /// What every range came to, with those within it.
     pub(crate) range_totals: Vec<Totals>,
+    /// The stays of each range of the process, and what they came to.
+    pub(crate) process_ranges: Vec<Stays>,
     /// What was asked for outside any range, or by no call that is known.
     pub(crate) outside: Totals,
 }
@@ -45,7 +56,29 @@ impl Tree {
         tree.add_nodes(store);
         tree.add_work(store);
         tree.sum_up(store);
+        tree.add_stays(store);
         tree
+    }
+
+    fn add_stays(&mut self, store: &Store) {
+        self.process_ranges.resize_with(store.process_ranges.len(), Stays::default);
+        let within = |range: RangeId| store.details.get(&Subject::Range(range))?.within;
+        let mut stays: Vec<(RangeId, ProcessRangeId)> = (0..store.ranges.len() as u32)
+            .map(RangeId)
+            .filter_map(|range| Some((range, within(range)?)))
+            .collect();
+        stays.sort_by_key(|(range, _)| store.ranges[range.at()].time.start_ns);
+        for (range, whole) in stays {
+            let outer = std::iter::successors(store.ranges[range.at()].parent, |parent| {
+                store.ranges[parent.at()].parent
+            });
+            let stays = &mut self.process_ranges[whole.at()];
+            stays.ranges.push(range);
+            // A stay within a stay is in its sum already.
+            if outer.into_iter().all(|outer| within(outer) != Some(whole)) {
+                stays.totals += self.range_totals[range.at()];
+            }
+        }
     }
 
     fn add_nodes(&mut self, store: &Store) {
@@ -64,7 +97,7 @@ impl Tree {
         &mut self,
         store: &Store,
         range: RangeId,
-        ids: &mut FxHashMap<(Option<NodeId>, NameId), NodeId>,
+        ids: &mut FxHashMap<(Option<NodeId>, Option<NameId>, NameId), NodeId>,
         node_of: &mut [Option<NodeId>],
     ) -> NodeId {
         // From the outermost range that has no node yet, inwards.
@@ -82,10 +115,12 @@ impl Tree {
             }
             let row = &store.ranges[range.at()];
             let parent = row.parent.and_then(|parent| node_of[parent.at()]);
-            node = *ids.entry((parent, row.name)).or_insert_with(|| {
+            let label = *store.label(row.label);
+            node = *ids.entry((parent, label.domain, label.name)).or_insert_with(|| {
                 let id = NodeId(self.nodes.len() as u32);
                 self.nodes.push(Node {
-                    name: row.name,
+                    name: label.name,
+                    domain: label.domain,
                     parent,
                     children: Vec::new(),
                     instances: 0,

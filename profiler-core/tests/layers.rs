@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules in import order: a module uses only those before it. One with submodules counts as one. `lib.rs` stands
 /// above all and is not checked.
-const ORDER: [&str; 11] = [
+const ORDER: [&str; 14] = [
     "error",
     "recording",
     "totals",
@@ -17,7 +17,10 @@ const ORDER: [&str; 11] = [
     "source",
     "correlate",
     "tree",
+    "described",
     "profile",
+    "process_range",
+    "mark",
     "report",
     "profiler",
 ];

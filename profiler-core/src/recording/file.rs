@@ -6,16 +6,19 @@ use std::collections::BTreeMap;
 use cupti::{ActivityKind, Call, Clock, NameKey, Reading, RecordBytes, ThreadCalls};
 use serde::{Deserialize, Serialize};
 
-use super::ranges::{self, RangeEntry, ThreadRanges};
+use super::ranges::{self, Label, RangeEntry, Texts, ThreadRanges};
 use super::{Losses, Recording, RecordingInfo};
 use crate::error::Error;
 
-const MAGIC: &[u8; 8] = b"GPUPROF\x01";
+/// The last byte is the format. Format 1 had no labels (an entry's index was that of its name) and no second log.
+const MAGIC: &[u8; 8] = b"GPUPROF\x02";
 const INFO: &[u8; 4] = b"INFO";
 const NAMES: &[u8; 4] = b"NAME";
 const RECORDS: &[u8; 4] = b"RECS";
 const CALLS: &[u8; 4] = b"CALL";
 const RANGES: &[u8; 4] = b"RNGE";
+/// The second log of the thread whose ranges came last.
+const EVENTS: &[u8; 4] = b"EVNT";
 const END: &[u8; 4] = b"DONE";
 
 /// Kernel names by address, and the strides of CUPTI's records by kind.
@@ -32,6 +35,14 @@ struct ThreadHead {
     thread_name: Option<String>,
     #[serde(default)]
     names: Vec<String>,
+    #[serde(default)]
+    labels: Option<Vec<Label>>,
+}
+
+impl ThreadHead {
+    fn of(thread_id: u32) -> Self {
+        Self { thread_id, thread_name: None, names: vec![], labels: None }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -78,20 +89,25 @@ pub(super) fn write(recording: &Recording) -> Vec<u8> {
         frame(&mut out, RECORDS, buffer);
     }
     for thread in &recording.calls {
-        let head = ThreadHead { thread_id: thread.thread_id, thread_name: None, names: vec![] };
+        let head = ThreadHead::of(thread.thread_id);
         frame(&mut out, CALLS, &thread_frame(&head, thread.calls.iter().map(Call::to_words)));
     }
     for thread in &recording.ranges {
         let head = ThreadHead {
             thread_id: thread.thread_id,
             thread_name: thread.thread_name.clone(),
-            names: thread.names.clone(),
+            names: thread.texts.texts.clone(),
+            labels: Some(thread.texts.labels.clone()),
         };
         frame(
             &mut out,
             RANGES,
             &thread_frame(&head, thread.entries.iter().map(|entry| entry.to_words())),
         );
+        if !thread.events.is_empty() {
+            let head = ThreadHead::of(thread.thread_id);
+            frame(&mut out, EVENTS, &thread_frame(&head, thread.events.iter().copied()));
+        }
     }
     let pair = |reading: Reading| (reading.at_ns, reading.offset_ns);
     let done = Done {
@@ -187,12 +203,22 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
         } else if tag == RANGES {
             let (head, entries) =
                 read_thread::<{ ranges::WORDS }>(content, "a thread's range log")?;
+            let plain = || (0..).map(Label::plain).take(head.names.len()).collect();
+            let labels = head.labels.unwrap_or_else(plain);
             threads.push(ThreadRanges {
                 thread_id: head.thread_id,
                 thread_name: head.thread_name,
-                names: head.names,
+                texts: Texts { texts: head.names, labels },
                 entries: entries.into_iter().map(RangeEntry::from_words).collect(),
+                events: vec![],
             });
+        } else if tag == EVENTS {
+            let (_, events) =
+                read_thread::<{ ranges::EVENT_WORDS }>(content, "a thread's log of events")?;
+            let Some(thread) = threads.last_mut() else {
+                return Err(Error::format("a thread's log of events comes before its ranges"));
+            };
+            thread.events = events;
         } else if tag == END {
             done = Some(parse::<Done>(content, "the closing frame")?);
         }
