@@ -20,14 +20,15 @@ struct Callbacks {
 
 /// The id of the table of callbacks.
 const CALLBACKS: u32 = 1;
-/// A module, and its slots for a push and for a pop.
-const MODULES: [(c_int, &[usize], usize); 2] = [(1, &[8, 9, 10], 11), (5, &[4], 5)];
+/// A module, and its slots for starts and for ends. NVIDIA's layer makes ranges of the process; the others, of a thread.
+const MODULES: [(c_int, &[usize], &[usize]); 2] = [(1, &[8, 9, 10], &[11]), (5, &[2, 4], &[3, 5])];
 
 static PUSHES: AtomicU64 = AtomicU64::new(0);
 static POPS: AtomicU64 = AtomicU64::new(0);
 
-// One function serves every kind of push: in the C calling convention it may leave arguments alone.
-extern "C" fn push(_: *const c_char, _: *const c_void) -> c_int {
+// One function serves every kind of start: in the C calling convention it may leave arguments alone, and a caller reads
+// as much of the result as it knows of.
+extern "C" fn push(_: *const c_char, _: *const c_void) -> u64 {
     0
 }
 
@@ -35,7 +36,7 @@ extern "C" fn pop(_: *const c_void) -> c_int {
     0
 }
 
-extern "C" fn counted_push(_: *const c_char, _: *const c_void) -> c_int {
+extern "C" fn counted_push(_: *const c_char, _: *const c_void) -> u64 {
     PUSHES.fetch_add(1, Ordering::Relaxed);
     0
 }
@@ -76,7 +77,7 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(get_export_table: GetExportTab
     let Some(callbacks) = (unsafe { callbacks.as_ref() }) else {
         return 0;
     };
-    for (module, pushes, pop_slot) in MODULES {
+    for (module, pushes, pops) in MODULES {
         let (mut table, mut slots) = (ptr::null_mut(), 0);
         // SAFETY: both point to locals.
         let answer =
@@ -84,7 +85,9 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(get_export_table: GetExportTab
         if answer != 1 || table.is_null() {
             return 0;
         }
-        for (slot, function) in pushes.iter().map(|slot| (*slot, push)).chain([(pop_slot, pop)]) {
+        let pushes = pushes.iter().map(|slot| (*slot, push));
+        let pops = pops.iter().map(|slot| (*slot, pop));
+        for (slot, function) in pushes.chain(pops) {
             if slot >= slots as usize {
                 return 0;
             }
