@@ -21,7 +21,6 @@ use tracing_subscriber::registry::LookupSpan;
 
 use self::details::{Details, Fields};
 use self::place::Place;
-use self::stays::Begun;
 use crate::__private::is_active;
 use crate::ProcessRange;
 
@@ -169,11 +168,11 @@ impl NvtxLayer {
         let details = if place.has_details {
             let extensions = span.extensions();
             let keep = extensions.get::<Keeps>().and_then(|keeps| keeps.of(self.number()));
-            keep.map(|keep| keep.details).unwrap_or_default()
+            keep.map(|keep| keep.details)
         } else {
-            Details::default()
+            None
         };
-        stays::enter(self.number(), id, Some(Begun::new(place, details)));
+        stays::enter(self.number(), id, Some((place, details)));
     }
 
     #[cold]

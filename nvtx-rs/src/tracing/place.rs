@@ -65,8 +65,13 @@ impl Place {
         })
     }
 
-    pub(super) fn range(&'static self, details: Details) -> Range {
-        self.site.range_with(|event| details.describe(event))
+    /// A range with these details, where it has any.
+    #[inline]
+    pub(super) fn range(&'static self, details: Option<Details>) -> Range {
+        match details {
+            None => self.site.range(),
+            Some(details) => self.site.range_with(|event| details.describe(event)),
+        }
     }
 
     pub(super) fn process_range(&'static self, details: Details) -> ProcessRange {

@@ -10,16 +10,10 @@ use crate::Range;
 
 /// The range of a stay, and what it takes to begin it again.
 #[derive(Debug)]
-pub(super) struct Begun {
+struct Begun {
     place: &'static Place,
-    details: Details,
+    details: Option<Details>,
     range: Range,
-}
-
-impl Begun {
-    pub(super) fn new(place: &'static Place, details: Details) -> Begun {
-        Begun { place, details, range: place.range(details) }
-    }
 }
 
 /// A span that this thread is in.
@@ -53,13 +47,16 @@ pub(super) fn any() -> bool {
     ANY.get()
 }
 
-/// This thread is in the span from now on.
-pub(super) fn enter(layer: usize, span: &Id, begun: Option<Begun>) {
+/// This thread is in the span from now on, with a range of this place and these details if somebody looks.
+///
+/// The range begins while the stays are borrowed: spans of a tool's or observer's own, which it makes while it is told
+/// of this one, find them taken, and it is told of none of them.
+pub(super) fn enter(layer: usize, span: &Id, seen: Option<(&'static Place, Option<Details>)>) {
     let _ = STAYS.try_with(|stays| {
-        if let Ok(mut stays) = stays.try_borrow_mut() {
-            stays.0.push(Stay { layer, span: span.into_u64(), begun });
-            ANY.set(true);
-        }
+        let Ok(mut stays) = stays.try_borrow_mut() else { return };
+        let begin = |(place, details)| Begun { place, details, range: place.range(details) };
+        stays.0.push(Stay { layer, span: span.into_u64(), begun: seen.map(begin) });
+        ANY.set(true);
     });
 }
 
