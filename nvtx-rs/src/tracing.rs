@@ -34,14 +34,25 @@ use crate::ProcessRange;
 ///
 /// - A span is a range of the thread while it is entered; its name is the range's, its target the domain.
 /// - An event is a mark, with its message, in the domain of its target.
-/// - The fields `nvtx.color` (0xRRGGBB, or 0xAARRGGBB with an alpha that is not 0), `nvtx.category` (a string) and
-///   `nvtx.payload` (a number or a bool) go to the range or mark; a value that is recorded later counts from the next
-///   entry on.
+/// - The fields `nvtx.color` (0xRRGGBB, or 0xAARRGGBB with an alpha that is not 0), `nvtx.category` (a string, or what is
+///   shown with `%`) and `nvtx.payload` (a number or a bool) go to the range or mark. A value of another kind is left out.
+///   One that is recorded later counts from the next entry on.
 /// - Spans that are left in another order than they were entered stay right: NVTX's ranges nest, so those entered since
 ///   are ended and begun again around the one that ends.
 ///
-/// It composes with filters as other layers do. With no tool and no observer an entry costs a load; the feature `enable`
-/// off makes it a layer that does nothing.
+/// It composes with filters as other layers do, and subscribers, or layers of one subscriber, do not mix their spans. A
+/// layer that is taken out while a thread is in a span ([`reload`](tracing_subscriber::reload)) is not told of the exit:
+/// that range ends with the thread. With the feature `enable` off it is a layer that does nothing.
+///
+/// # Cost
+///
+/// With no tool and no observer an entry or an exit is a load or two: 2 ns for both above a layer that does nothing. A
+/// span without `nvtx.*` fields costs nothing else; of one that has them they are kept, for somebody may look when it is
+/// entered.
+///
+/// Where somebody looks, an entry and its exit cost some 50 ns above the range itself, mostly to find the span in the
+/// registry. Nothing is allocated once a thread was at the call site, and as deep in spans. No lock is taken either, but
+/// for the one of a span's extensions, to read `nvtx.*` fields: it waits for a layer that writes there on another thread.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct NvtxLayer {

@@ -18,7 +18,7 @@ use tracing_subscriber::filter::{EnvFilter, LevelFilter, Targets};
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::registry::LookupSpan;
-use tracing_subscriber::{Layer, registry, reload};
+use tracing_subscriber::{Layer, Registry, registry, reload};
 use watch::watch;
 
 fn with(layer: NvtxLayer, program: impl FnOnce()) {
@@ -425,6 +425,19 @@ fn a_span_closed_within_its_stay_ends_with_the_stay() {
         watching.seen(),
         [">held", "+held", "!within", "-held", "<held", ">next", "+next", "-next", "<next"]
     );
+}
+
+#[test]
+fn a_life_ends_with_the_close_though_the_data_of_the_span_are_held() {
+    let watching = watch();
+    let dispatch = Dispatch::new(registry().with(NvtxLayer::new().lifetimes(true).domains(false)));
+    let span = dispatcher::with_default(&dispatch, || span!(Level::INFO, "s"));
+    let data = dispatch.downcast_ref::<Registry>().unwrap().span_data(&span.id().unwrap());
+    assert!(data.is_some());
+    drop(span);
+    assert_eq!(watching.seen(), [">s", "<s"]);
+    drop(data);
+    assert_eq!(watching.seen(), [""; 0]);
 }
 
 #[test]
