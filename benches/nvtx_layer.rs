@@ -1,7 +1,7 @@
 //! What does the `tracing` layer cost, above a layer that does nothing?
 //!
 //! By span (made, entered, left, closed) and by stay in a span that is there (entered and left). Run it with a tool's
-//! library in `NVTX_INJECTION64_PATH` and "nobody looks" becomes "a tool": a process has its tool for life. A few
+//! library in `NVTX_INJECTION64_PATH` and the rows are those with a tool: a process has its tool for life. A few
 //! nanoseconds are less than what one row differs from run to run; `benches/nvtx-peers` has the difference in pairs.
 #![allow(clippy::expect_used, reason = "a benchmark that cannot be set up must fail")]
 
@@ -59,16 +59,19 @@ fn stays(group: &mut BenchmarkGroup<'_, WallTime>, name: &str) {
 
 fn layers(c: &mut Criterion) {
     let mut group = c.benchmark_group("layer");
-    let nobody = if nvtx::is_attached() { "a tool" } else { "nobody looks" };
+    let (off, on) = match nvtx::is_attached() {
+        false => ("nobody looks", "an observer"),
+        true => ("a tool", "a tool and an observer"),
+    };
     // Stays only: with no layer at all the registry closes no span, and its memory grows.
     let alone = Dispatch::new(registry());
     dispatcher::with_default(&alone, || stays(&mut group, "the registry alone"));
     rows(&mut group, "a layer that does nothing", &Dispatch::new(registry().with(NoLayer)));
     let ours = Dispatch::new(registry().with(NvtxLayer::new()));
-    rows(&mut group, &format!("NvtxLayer, {nobody}"), &ours);
+    rows(&mut group, &format!("NvtxLayer, {off}"), &ours);
     let switch: Switch = observer::install(&LOOKER).expect("the slot is free");
     switch.on();
-    rows(&mut group, "NvtxLayer, an observer", &ours);
+    rows(&mut group, &format!("NvtxLayer, {on}"), &ours);
     switch.off();
     assert!(LOOKER.seen.load(Ordering::Relaxed) > 0, "the observer saw nothing");
     group.finish();
