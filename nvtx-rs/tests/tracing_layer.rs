@@ -7,7 +7,7 @@ mod watch;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use nvtx::NvtxLayer;
@@ -634,7 +634,11 @@ fn each_poll_of_a_task_is_a_range_of_the_thread_that_polls() {
     const STEPS: usize = 4;
     const YIELDS: usize = 5;
 
-    async fn task() {
+    async fn task(meeting: Option<Arc<Barrier>>) {
+        // Two tasks that wait for each other are on two workers.
+        if let Some(meeting) = meeting {
+            meeting.wait();
+        }
         for _ in 0..STEPS {
             let step = async {
                 for _ in 0..YIELDS {
@@ -651,6 +655,7 @@ fn each_poll_of_a_task_is_a_range_of_the_thread_that_polls() {
     let enters = Enters::default();
     let layer = NvtxLayer::new().domains(false);
     let dispatch = Dispatch::new(registry().with(layer).with(enters.clone()));
+    let meeting = Arc::new(Barrier::new(2));
     let number = AtomicUsize::new(0);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(4)
@@ -659,9 +664,10 @@ fn each_poll_of_a_task_is_a_range_of_the_thread_that_polls() {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let spawn = |_| {
+        let spawn = |number| {
             let span = dispatcher::with_default(&dispatch, || span!(Level::INFO, "task"));
-            tokio::spawn(task().instrument(span).with_subscriber(dispatch.clone()))
+            let task = task((number < 2).then(|| meeting.clone()));
+            tokio::spawn(task.instrument(span).with_subscriber(dispatch.clone()))
         };
         for task in (0..TASKS).map(spawn).collect::<Vec<_>>() {
             task.await.unwrap();
