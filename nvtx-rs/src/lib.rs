@@ -59,7 +59,10 @@
 //! be as long as memory allows.
 //!
 //! A forked child has the tool of its parent, as far as the tool itself goes on there; none is looked
-//! for again.
+//! for again, unless the parent had not looked yet. Ranges take no lock, so a child may use them
+//! whatever other threads did at the fork; but where one of them was in the first event of a domain, a
+//! call site or a schema, in its first call of this crate, or about to make a category, the child
+//! would wait for a thread that it does not have.
 //!
 //! # Features
 //!
