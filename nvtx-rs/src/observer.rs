@@ -33,14 +33,12 @@
 
 #[cfg(feature = "enable")]
 use std::panic::{AssertUnwindSafe, catch_unwind};
-#[cfg(feature = "enable")]
-use std::sync::OnceLock;
-#[cfg(feature = "enable")]
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::domain::DomainRef;
 use crate::resource::ResourceId;
 use crate::schema::Record;
+#[cfg(feature = "enable")]
+use crate::shared::{AtomicU64, OnceLock, Ordering, shared};
 #[cfg(feature = "enable")]
 use crate::state;
 use crate::{Category, Color, Error, Field, Payload};
@@ -276,9 +274,9 @@ pub trait Observer: Sync + Send {
 }
 
 #[cfg(feature = "enable")]
-static OBSERVER: OnceLock<&'static dyn Observer> = OnceLock::new();
+shared! { static OBSERVER: OnceLock<&'static dyn Observer> = OnceLock::new(); }
 #[cfg(feature = "enable")]
-static PANICS: AtomicU64 = AtomicU64::new(0);
+shared! { static PANICS: AtomicU64 = AtomicU64::new(0); }
 
 /// Installs the observer of this process, switched off. Once installed it stays; installing the same
 /// one again gives another switch.

@@ -1,7 +1,6 @@
 //! What the `tracing` layer allocates: nothing, once a thread was at a call site.
 //!
 //! Each case is a process of its own, for the tool is one of the process and so is the observer.
-#![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test without the standard harness")]
 
 mod support;
