@@ -56,7 +56,8 @@
 //!
 //! A name goes to tools as UTF-8. NVTX's names end at the first NUL, so each NUL inside a name is
 //! shown to a tool as `?`; an [`observer`] gets the name as it was given. A name may be empty, and may
-//! be as long as memory allows.
+//! be as long as memory allows; tools have limits of their own (nsys 2023.4 drops an event whose name has more than about
+//! 64 KiB, unless the name was registered).
 //!
 //! A forked child has the tool of its parent, as far as the tool itself goes on there; none is looked
 //! for again, unless the parent had not looked yet. Ranges take no lock, so a child may use them
