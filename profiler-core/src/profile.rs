@@ -29,6 +29,9 @@ pub struct Profile {
 pub enum Attribution {
     /// The call that caused it was made in the range: known by CUPTI's correlation id, exact.
     Launch,
+    /// As [`Launch`](Self::Launch), but the call was made on another thread than the range's, to which a
+    /// [`Context`](crate::Context) was handed.
+    Handed,
     /// No range was open where the call was made, or the call is not known.
     None,
 }
@@ -451,7 +454,16 @@ impl<'a> GpuOperation<'a> {
     /// How it came to that range.
     #[must_use]
     pub fn attribution(&self) -> Attribution {
-        if self.range().is_some() { Attribution::Launch } else { Attribution::None }
+        let store = &self.profile.store;
+        match range_of(store, self.row.call).zip(self.row.call) {
+            None => Attribution::None,
+            Some((range, call))
+                if store.ranges[range.at()].thread == store.calls[call.at()].thread =>
+            {
+                Attribution::Launch
+            }
+            Some(_) => Attribution::Handed,
+        }
     }
 }
 

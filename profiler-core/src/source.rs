@@ -125,6 +125,14 @@ fn read_ranges(
         rows.push(thread_rows);
     }
     read_events(recording, store, &mut rows, health);
+    // What follows relies on this order; only a damaged file breaks it.
+    for row in (0..store.ranges.len() as u32).map(RangeId) {
+        let parent = store.ranges[row.at()].parent;
+        if parent.is_some_and(|parent| store.order(parent) >= store.order(row)) {
+            store.ranges[row.at()].parent = None;
+            health.unknown_records += 1;
+        }
+    }
     rows
 }
 
@@ -174,7 +182,8 @@ fn read_events(
         let (thread, slot) = word.place();
         rows.get(thread)?.process_ranges.get(&(slot as u64)).copied()
     };
-    for (log, rows) in recording.ranges.iter().zip(&*rows) {
+    let all = &*rows;
+    for (log, rows) in recording.ranges.iter().zip(all) {
         for words in &log.events {
             match Event::from_words(*words) {
                 Event::ProcessEnd { of, at_ns } => match process_range(of) {
@@ -199,9 +208,16 @@ fn read_events(
                         health.unknown_records += 1;
                         continue;
                     };
+                    if let Detail::Handed(word) = detail {
+                        let (thread, slot) = word.place();
+                        let parent = all.get(thread).and_then(|rows| rows.range(slot as u64));
+                        hand(store, subject, parent, health);
+                        continue;
+                    }
                     let details = store.details.entry(subject).or_default();
                     let text = |index: u32| rows.texts.get(index as usize).copied();
                     match detail {
+                        Detail::Handed(_) => {}
                         Detail::Within(word) => details.within = process_range(word),
                         Detail::Payload(payload) => details.payload = Some(payload),
                         Detail::Field { name, unit, value } => {
@@ -227,6 +243,19 @@ fn read_events(
     }
     let open = store.process_ranges.iter().filter(|range| range.end_thread.is_none());
     health.open_ranges += open.count() as u64;
+}
+
+/// A range or mark lies in a range of another thread.
+fn hand(store: &mut Store, subject: Subject, parent: Option<RangeId>, health: &mut Health) {
+    let Some(parent) = parent else {
+        health.unknown_records += 1;
+        return;
+    };
+    match subject {
+        Subject::Range(range) => store.ranges[range.at()].parent = Some(parent),
+        Subject::ProcessRange(range) => store.process_ranges[range.at()].parent = Some(parent),
+        Subject::Mark(mark) => store.marks[mark.at()].parent = Some(parent),
+    }
 }
 
 fn read_calls(

@@ -159,7 +159,7 @@ pub(crate) struct Mark {
 pub(crate) struct Range {
     pub(crate) label: LabelId,
     pub(crate) thread: ThreadId,
-    /// Always an earlier row.
+    /// Always one that is earlier in [`Store::order`]; of another thread where a range was handed on.
     pub(crate) parent: Option<RangeId>,
     /// Until the stop, if it had not ended.
     pub(crate) time: Interval,
@@ -220,5 +220,10 @@ pub(crate) struct Store {
 impl Store {
     pub(crate) fn label(&self, id: LabelId) -> &Label {
         &self.labels[id.at()]
+    }
+
+    /// An order in which every range comes after the one it lies in: by start, and then by row.
+    pub(crate) fn order(&self, range: RangeId) -> (u64, RangeId) {
+        (self.ranges[range.at()].time.start_ns, range)
     }
 }

@@ -53,9 +53,11 @@ pub(crate) struct Tree {
 impl Tree {
     pub(crate) fn build(store: &Store) -> Self {
         let mut tree = Self::default();
-        tree.add_nodes(store);
+        let mut order: Vec<RangeId> = (0..store.ranges.len() as u32).map(RangeId).collect();
+        order.sort_unstable_by_key(|&range| store.order(range));
+        tree.add_nodes(store, &order);
         tree.add_work(store);
-        tree.sum_up(store);
+        tree.sum_up(store, &order);
         tree.add_stays(store);
         tree
     }
@@ -81,64 +83,46 @@ impl Tree {
         }
     }
 
-    fn add_nodes(&mut self, store: &Store) {
+    /// Children stand in the order they first began, whatever thread they are of.
+    fn add_nodes(&mut self, store: &Store, order: &[RangeId]) {
         let mut ids = FxHashMap::default();
-        // Children stand in the order they first began, whatever thread they are of.
-        let mut order: Vec<usize> = (0..store.ranges.len()).collect();
-        order.sort_by_key(|&row| store.ranges[row].time.start_ns);
-        let mut node_of = vec![None; store.ranges.len()];
-        for row in order {
-            self.node(store, RangeId(row as u32), &mut ids, &mut node_of);
+        self.of_range = vec![NodeId(0); store.ranges.len()];
+        for &range in order {
+            self.add_node(store, range, &mut ids);
         }
-        self.of_range = node_of.into_iter().flatten().collect();
     }
 
-    fn node(
+    /// The range that it lies in has a node already.
+    fn add_node(
         &mut self,
         store: &Store,
         range: RangeId,
         ids: &mut FxHashMap<(Option<NodeId>, Option<NameId>, NameId), NodeId>,
-        node_of: &mut [Option<NodeId>],
-    ) -> NodeId {
-        // From the outermost range that has no node yet, inwards.
-        let mut missing = vec![range];
-        while let Some(parent) = store.ranges[missing[missing.len() - 1].at()].parent
-            && node_of[parent.at()].is_none()
-        {
-            missing.push(parent);
-        }
-        let mut node = NodeId(0);
-        for range in missing.into_iter().rev() {
-            if let Some(known) = node_of[range.at()] {
-                node = known;
-                continue;
-            }
-            let row = &store.ranges[range.at()];
-            let parent = row.parent.and_then(|parent| node_of[parent.at()]);
-            let label = *store.label(row.label);
-            node = *ids.entry((parent, label.domain, label.name)).or_insert_with(|| {
-                let id = NodeId(self.nodes.len() as u32);
-                self.nodes.push(Node {
-                    name: label.name,
-                    domain: label.domain,
-                    parent,
-                    children: Vec::new(),
-                    instances: 0,
-                    host_ns: 0,
-                    exclusive: Totals::default(),
-                    inclusive: Totals::default(),
-                });
-                match parent {
-                    Some(parent) => self.nodes[parent.0 as usize].children.push(id),
-                    None => self.roots.push(id),
-                }
-                id
+    ) {
+        let row = &store.ranges[range.at()];
+        let parent = row.parent.map(|parent| self.of_range[parent.at()]);
+        let label = store.label(row.label);
+        let node = *ids.entry((parent, label.domain, label.name)).or_insert_with(|| {
+            let id = NodeId(self.nodes.len() as u32);
+            self.nodes.push(Node {
+                name: label.name,
+                domain: label.domain,
+                parent,
+                children: Vec::new(),
+                instances: 0,
+                host_ns: 0,
+                exclusive: Totals::default(),
+                inclusive: Totals::default(),
             });
-            node_of[range.at()] = Some(node);
-            self.nodes[node.0 as usize].instances += 1;
-            self.nodes[node.0 as usize].host_ns += row.time.ns();
-        }
-        node
+            match parent {
+                Some(parent) => self.nodes[parent.0 as usize].children.push(id),
+                None => self.roots.push(id),
+            }
+            id
+        });
+        self.of_range[range.at()] = node;
+        self.nodes[node.0 as usize].instances += 1;
+        self.nodes[node.0 as usize].host_ns += row.time.ns();
     }
 
     fn add_work(&mut self, store: &Store) {
@@ -170,14 +154,14 @@ impl Tree {
     }
 
     /// So far every range has only its own work.
-    fn sum_up(&mut self, store: &Store) {
+    fn sum_up(&mut self, store: &Store, order: &[RangeId]) {
         for (row, node) in self.of_range.iter().enumerate() {
             self.nodes[node.0 as usize].exclusive += self.range_totals[row];
         }
         // A range comes after the one around it, so that backwards every range is whole before it is added.
-        for row in (0..store.ranges.len()).rev() {
-            if let Some(parent) = store.ranges[row].parent {
-                let totals = self.range_totals[row];
+        for range in order.iter().rev() {
+            if let Some(parent) = store.ranges[range.at()].parent {
+                let totals = self.range_totals[range.at()];
                 self.range_totals[parent.at()] += totals;
             }
         }

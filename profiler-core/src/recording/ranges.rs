@@ -115,6 +115,7 @@ const PROCESS_END: u64 = 3;
 const WITHIN: u64 = 4;
 const PAYLOAD: u64 = 5;
 const FIELD: u64 = 6;
+const HANDED: u64 = 7;
 /// Details of an entry of this log rather than of a range.
 const OF_EVENT: u64 = 1 << 55;
 const SLOT_MASK: u64 = OF_EVENT - 1;
@@ -145,6 +146,8 @@ pub(crate) enum Subject {
 pub(crate) enum Detail {
     /// It is a stay in this range of the process.
     Within(RangeWord),
+    /// It began in this range of another thread, which was handed to its own.
+    Handed(RangeWord),
     Payload(Payload),
     /// Name and unit are indices into the thread's texts.
     Field {
@@ -176,6 +179,7 @@ impl Event {
             PROCESS_START => return Self::ProcessStart { label, at_ns: second, parent },
             PROCESS_END => return Self::ProcessEnd { of: RangeWord(third), at_ns: second },
             WITHIN => Detail::Within(RangeWord(second)),
+            HANDED => Detail::Handed(RangeWord(second)),
             PAYLOAD => match payload_of(third, second) {
                 Some(payload) => Detail::Payload(payload),
                 None => return Self::Unknown,
@@ -329,8 +333,25 @@ struct Thread {
     labels: FxHashMap<(u32, Option<u32>, u32, Option<u32>), u64>,
     /// All texts.
     texts: FxHashMap<Box<str>, u32>,
-    /// Open ranges, outermost first. Guards may be dropped in any order.
+    /// Open ranges and attached ones of other threads, outermost first. Guards may be dropped in any order.
     open: Vec<RangeWord>,
+}
+
+/// Puts a range of any thread up on this one; `false` if it is none of the present recording.
+pub(crate) fn attach(word: RangeWord) -> bool {
+    let now = EPOCH.load(Ordering::Acquire);
+    now == word.epoch() && RECORDER.with_thread(|thread| Some(thread.enter(word))).is_some()
+}
+
+/// Takes away what [`attach`] put up last of this range.
+pub(crate) fn detach(word: RangeWord) {
+    let _ = THREAD.try_with(|thread| {
+        if let Ok(mut thread) = thread.try_borrow_mut()
+            && let Some(thread) = thread.as_mut().filter(|thread| thread.epoch == word.epoch())
+        {
+            thread.leave(word);
+        }
+    });
 }
 
 thread_local!(static THREAD: RefCell<Option<Thread>> = const { RefCell::new(None) });
@@ -420,30 +441,55 @@ impl Thread {
         let label = self.label(range);
         let slot = self.writer.push([self.parent() << 32 | label, now_ns(), 0]);
         let word = RangeWord::new(self.epoch, self.number, slot)?;
-        self.open.push(word);
-        set_word(word.0);
+        self.note_handed(slot);
+        self.enter(word);
         if range.payload.is_some() || range.within.is_some() || !range.fields.is_empty() {
             self.details(slot, range);
         }
         Some(word)
     }
 
-    /// The entry of the innermost open range plus 1, or 0.
-    fn parent(&self) -> u64 {
-        self.open.last().map_or(0, |parent| parent.place().1 as u64 + 1)
+    fn enter(&mut self, word: RangeWord) {
+        self.open.push(word);
+        set_word(word.0);
     }
 
-    fn end(&mut self, word: RangeWord) {
-        let now = now_ns();
+    /// Whether the range was open here.
+    fn leave(&mut self, word: RangeWord) -> bool {
         if self.open.last() == Some(&word) {
             self.open.pop();
         } else if let Some(place) = self.open.iter().rposition(|open| *open == word) {
             self.open.remove(place);
         } else {
-            return;
+            return false;
         }
-        self.writer.set(word.place().1 as u64, END, now);
         set_word(self.open.last().map_or(0, |top| top.0));
+        true
+    }
+
+    /// The entry of the innermost open range plus 1; 0 if there is none, or it is one of another thread.
+    fn parent(&self) -> u64 {
+        match self.open.last().map(|parent| parent.place()) {
+            Some((thread, slot)) if thread as u64 == self.number => slot as u64 + 1,
+            _ => 0,
+        }
+    }
+
+    /// Writes down that a range or an event lies in one of another thread, if it does.
+    #[inline]
+    fn note_handed(&mut self, subject: u64) {
+        if let Some(&parent) = self.open.last()
+            && parent.place().0 as u64 != self.number
+        {
+            self.event([HANDED << KIND_SHIFT | subject, parent.0, 0]);
+        }
+    }
+
+    fn end(&mut self, word: RangeWord) {
+        let now = now_ns();
+        if self.leave(word) {
+            self.writer.set(word.place().1 as u64, END, now);
+        }
     }
 
     fn event(&mut self, words: [u64; EVENT_WORDS]) -> u64 {
@@ -461,6 +507,7 @@ impl Thread {
         let label = self.label(event);
         let parent = self.parent();
         let slot = self.event([kind << KIND_SHIFT | label, now_ns(), parent]);
+        self.note_handed(OF_EVENT | slot);
         if event.payload.is_some() || event.within.is_some() || !event.fields.is_empty() {
             self.details(OF_EVENT | slot, event);
         }
