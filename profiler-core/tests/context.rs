@@ -1,7 +1,9 @@
 //! Work that is handed to other threads counts for the range that handed it on.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
-use std::sync::{Arc, mpsc};
+use std::future::Future;
+use std::sync::mpsc;
+use std::task::Poll;
 use std::thread;
 
 use cupti::fake::{Fake, Work};
@@ -160,28 +162,34 @@ fn closures_and_pools_take_it_along() {
     }
 }
 
+/// The tasks borrow the stand-in, so they are not spawned: four threads each poll 25 of them in turn, on one runtime.
 #[test]
 fn tasks_keep_their_own() {
-    let fake = Arc::new(Fake::new());
+    let fake = Fake::new();
     let profiles = record(&fake, || {
         let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(4).build().unwrap();
-        let tasks: Vec<_> = (0..100usize)
-            .map(|task| {
-                let name = format!("request {task}");
-                let _range = range(&name);
-                let fake = fake.clone();
-                runtime.spawn(Context::capture().follow(async move {
-                    for _ in 0..task % 25 {
-                        fake.launch(Work::kernel(c"task"));
-                        tokio::task::yield_now().await;
-                    }
-                }))
-            })
-            .collect();
-        runtime.block_on(async {
-            for task in tasks {
-                task.await.unwrap();
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+        let fake = &fake;
+        let task = |number: usize| {
+            let name = format!("request {number}");
+            let _range = range(&name);
+            Box::pin(Context::capture().follow(async move {
+                for _ in 0..number % 25 {
+                    fake.launch(Work::kernel(c"task"));
+                    tokio::task::yield_now().await;
+                }
+            }))
+        };
+        thread::scope(|scope| {
+            for worker in 0..4 {
+                let handle = runtime.handle().clone();
+                scope.spawn(move || {
+                    let mut tasks: Vec<_> = (0..25).map(|i| task(worker * 25 + i)).collect();
+                    handle.block_on(std::future::poll_fn(|context| {
+                        tasks.retain_mut(|task| task.as_mut().poll(context).is_pending());
+                        if tasks.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+                    }));
+                });
             }
         });
     });

@@ -339,8 +339,11 @@ struct Thread {
 
 /// Puts a range of any thread up on this one; `false` if it is none of the present recording.
 pub(crate) fn attach(word: RangeWord) -> bool {
-    let now = EPOCH.load(Ordering::Acquire);
-    now == word.epoch() && RECORDER.with_thread(|thread| Some(thread.enter(word))).is_some()
+    let enter = |thread: &mut Thread| {
+        thread.enter(word);
+        Some(())
+    };
+    EPOCH.load(Ordering::Acquire) == word.epoch() && RECORDER.with_thread(enter).is_some()
 }
 
 /// Takes away what [`attach`] put up last of this range.
