@@ -147,7 +147,9 @@ fn closures_and_pools_take_it_along() {
         thread::scope(|scope| scope.spawn(job).join().map(drop)).unwrap();
         let each = context.wrap_each(|count: usize| {
             let _inner = range("item");
-            (0..count).for_each(|_| drop(fake.launch(Work::kernel(c"item"))));
+            (0..count).for_each(|_| {
+                fake.launch(Work::kernel(c"item"));
+            });
             count
         });
         use rayon::iter::{IntoParallelIterator, ParallelIterator};
