@@ -40,7 +40,7 @@ fn records(count: u64) -> RecordBytes {
     let written = collector.stop().expect("the collector runs").records;
     let names = written.names().map(|(key, name)| (key, name.to_owned()));
     let buffers = (0..count / WRITTEN).flat_map(|_| written.buffers().iter().cloned());
-    RecordBytes::from_parts(buffers.collect(), written.strides(), names)
+    RecordBytes::from_parts(written.version(), buffers.collect(), written.strides(), names)
 }
 
 fn join(c: &mut Criterion) {
