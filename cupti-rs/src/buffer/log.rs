@@ -175,3 +175,52 @@ impl Log {
         self.buffers.push(run);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kind::ActivityKind;
+    use crate::library::Version;
+    use crate::record::{NameKey, Record, RecordBytes};
+    use crate::sys::generated::kernel;
+
+    const ADDRESS: u64 = 0x7f00_0000_1000;
+    const OTHER: u64 = 0x7f00_0000_2000;
+
+    /// A buffer of kernels with the names at these addresses, as the walk gives it.
+    fn walked(kernels: &[(u64, &str)]) -> Walked {
+        let mut walked = Walked::default();
+        for &(address, name) in kernels {
+            let mut record = vec![0; kernel::STRIDES[0].1];
+            record[..4].copy_from_slice(&ActivityKind::CONCURRENT_KERNEL.0.to_ne_bytes());
+            let at = kernel::NAME.offset();
+            record[at..at + 8].copy_from_slice(&address.to_ne_bytes());
+            walked.records.push((ActivityKind::CONCURRENT_KERNEL.0, record.len() as u32));
+            walked.bytes.extend_from_slice(&record);
+            walked.names.insert(address, name.to_owned());
+        }
+        walked
+    }
+
+    #[test]
+    fn an_address_that_gets_another_name_keeps_both_apart() {
+        let mut log = Log::new(u64::MAX);
+        log.append(walked(&[(ADDRESS, "first"), (OTHER, "steady")]));
+        log.append(walked(&[(ADDRESS, "second"), (OTHER, "steady"), (ADDRESS, "second")]));
+        log.append(walked(&[(ADDRESS, "first")]));
+        log.append(walked(&[(ADDRESS, "second")]));
+        let records = RecordBytes::from_log(log, Version(18));
+        let names: Vec<_> = records
+            .iter()
+            .filter_map(|record| match record {
+                Record::Kernel(kernel) => records.name(kernel.name),
+                _ => None,
+            })
+            .collect();
+        let expected = ["first", "steady", "second", "steady", "second", "first", "second"];
+        assert_eq!(names, expected);
+        let keys: Vec<_> =
+            records.names().map(|(key, _)| key).filter(|key| key.0 >> 63 == 1).collect();
+        assert_eq!(keys, [NameKey(1 << 63 | 1)], "one key for one text");
+    }
+}
