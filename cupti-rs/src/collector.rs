@@ -205,7 +205,7 @@ impl Collector {
                 buffers,
                 pool_misses,
             },
-            records: RecordBytes::from_log(log),
+            records: RecordBytes::from_log(log, self.library.version()),
             calls,
         })
     }

@@ -40,7 +40,7 @@ mod error;
 pub mod fake;
 mod kind;
 mod library;
-mod record;
+pub mod record;
 pub mod sys;
 pub mod thread_log;
 
@@ -52,6 +52,7 @@ pub use error::Error;
 pub use kind::ActivityKind;
 pub use library::{Device, Driver, Library, Version};
 pub use record::{
-    CopyKind, GraphNode, Kernel, Memcpy, MemoryKind, Memset, NameKey, Overhead, OverheadKind,
-    Place, Record, RecordBytes, Records, Span, Synchronization, SynchronizationKind,
+    CopyKind, DataKey, GraphNode, Kernel, KernelRecord, Memcpy, MemoryKind, Memset, NameKey,
+    Overhead, OverheadKind, Place, Record, RecordBytes, Records, Span, Synchronization,
+    SynchronizationKind,
 };

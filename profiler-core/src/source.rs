@@ -1,6 +1,6 @@
 //! From a recording to the store: decodes CUPTI's bytes, brings all times to one clock, names what has a name.
 
-use cupti::{ActivityKind, Record};
+use cupti::Record;
 use rustc_hash::FxHashMap;
 
 use crate::health::Health;
@@ -296,7 +296,7 @@ fn read_records(recording: &Recording, store: &mut Store, health: &mut Health) {
                         .names
                         .intern(recording.records.name(kernel.name).unwrap_or("(unknown kernel)"))
                 });
-                let work = Work::Kernel { name, details: kernel };
+                let work = Work::Kernel { name, details: *kernel };
                 (work, kernel.place, kernel.span, kernel.correlation_id)
             }
             Record::Memcpy(copy) => (Work::Copy(copy), copy.place, copy.span, copy.correlation_id),
@@ -316,12 +316,12 @@ fn read_records(recording: &Recording, store: &mut Store, health: &mut Health) {
                 health.unreadable_bytes += bytes.len() as u64;
                 continue;
             }
-            Record::Unknown { kind: ActivityKind::CUDA_EVENT, .. } => {
-                health.unused_records += 1;
+            Record::Unknown { .. } => {
+                health.unknown_records += 1;
                 continue;
             }
             _ => {
-                health.unknown_records += 1;
+                health.unused_records += 1;
                 continue;
             }
         };

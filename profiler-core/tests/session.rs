@@ -389,7 +389,7 @@ fn every_loss_shows_in_health_and_report() {
         fake.call_only("cuStreamQuery", 600);
         fake.lose_timestamps();
         fake.launch(Work::kernel(c"timeless"));
-        fake.raw_record(ActivityKind(49), 128);
+        fake.raw_record(ActivityKind(99), 128);
     });
     let health = profile.health();
     assert!(!health.is_complete());

@@ -25,6 +25,7 @@
 
 mod table;
 mod work;
+mod written;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -36,8 +37,10 @@ use crate::error::Error;
 use crate::kind::ActivityKind;
 use crate::library::{Device, Driver, Library};
 use crate::sys::abi::{CuptiResult, RESOURCE_GRAPHNODE_CREATED};
+use crate::sys::field::Family;
 use table::STATE;
 pub use work::Work;
+pub use written::Written;
 
 /// The running stand-in.
 #[derive(Debug)]
@@ -123,6 +126,11 @@ impl Fake {
     pub fn unseen(&self, work: &Work) {
         let correlation = table::next_correlation();
         table::execute(work, correlation);
+    }
+
+    /// An activity record as it stands.
+    pub fn write<F: Family>(&self, record: &Written<F>) {
+        table::write(&record.allocate());
     }
 
     /// An activity record as it stands, of a kind and length of the caller's choice.

@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::work::{Work, stride};
+use super::work::Work;
+use super::written::stride;
 use crate::library::Version;
 use crate::sys::abi::*;
 use crate::sys::api::Api;
@@ -366,7 +367,9 @@ pub(super) fn execute(work: &Work, correlation: u32) {
         }
         work.record(Version(VERSION.load(Ordering::Relaxed)), correlation, start, end)
     };
-    write(&record);
+    if let Some(record) = record {
+        write(&record);
+    }
 }
 
 fn data(site: u32, correlation: u32, params: *const c_void, result: *const c_void) -> CallbackData {

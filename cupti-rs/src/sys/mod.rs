@@ -3,6 +3,7 @@
 pub mod abi;
 pub mod api;
 pub(crate) mod driver;
+pub mod field;
 #[allow(missing_docs)] // its first line says how it was made
 pub mod generated;
 pub(crate) mod loader;

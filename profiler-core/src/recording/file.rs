@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use cupti::{ActivityKind, Call, Clock, NameKey, Reading, RecordBytes, ThreadCalls};
+use cupti::{
+    ActivityKind, Call, Clock, DataKey, NameKey, Reading, RecordBytes, ThreadCalls, Version,
+};
 use serde::{Deserialize, Serialize};
 
 use super::ranges::{self, Label, RangeEntry, Texts, ThreadRanges};
@@ -21,11 +23,13 @@ const RANGES: &[u8; 4] = b"RNGE";
 const EVENTS: &[u8; 4] = b"EVNT";
 const END: &[u8; 4] = b"DONE";
 
-/// Kernel names by address, and the strides of CUPTI's records by kind.
+/// The strides of CUPTI's records by kind, and the texts and other bytes that they refer to, by key.
 #[derive(Serialize, Deserialize)]
 struct Names {
     strides: BTreeMap<u32, u32>,
     names: BTreeMap<u64, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    data: BTreeMap<u64, Vec<u8>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -83,6 +87,7 @@ pub(super) fn write(recording: &Recording) -> Vec<u8> {
     let names = Names {
         strides: recording.records.strides().map(|(kind, stride)| (kind.0, stride)).collect(),
         names: recording.records.names().map(|(key, name)| (key.0, name.to_owned())).collect(),
+        data: recording.records.all_data().map(|(key, data)| (key.0, data.to_owned())).collect(),
     };
     frame(&mut out, NAMES, &json(&names));
     for buffer in recording.records.buffers() {
@@ -230,12 +235,14 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
     let reading = |(at_ns, offset_ns)| Reading { at_ns, offset_ns };
     let strides = names.strides.into_iter().map(|(kind, stride)| (ActivityKind(kind), stride));
     let keys = names.names.into_iter().map(|(key, name)| (NameKey(key), name));
+    let data = names.data.into_iter().map(|(key, data)| (DataKey(key), data));
+    let version = Version(info.cupti_version);
     Ok(Recording {
         info,
         window_ns: done.window_ns,
         clock: Clock { start: reading(done.clock_ns[0]), stop: reading(done.clock_ns[1]) },
         epoch: done.epoch,
-        records: RecordBytes::from_parts(buffers, strides, keys),
+        records: RecordBytes::from_parts(version, buffers, strides, keys).with_data(data),
         calls,
         ranges: threads,
         losses: done.losses,
