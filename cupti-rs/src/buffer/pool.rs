@@ -16,6 +16,7 @@ pub(crate) static POOL: LazyLock<Pool> = LazyLock::new(|| Pool {
     free: ArrayQueue::new(KEPT),
     buffer_words: AtomicUsize::new(0),
     out: AtomicI64::new(0),
+    stale: AtomicI64::new(0),
     requested: AtomicU64::new(0),
     misses: AtomicU64::new(0),
     made: AtomicUsize::new(0),
@@ -30,6 +31,8 @@ pub(crate) struct Pool {
     free: ArrayQueue<Box<[u64]>>,
     buffer_words: AtomicUsize,
     out: AtomicI64,
+    /// Those of them that an earlier collection gave out and that never came back; nobody waits for them any more.
+    stale: AtomicI64,
     requested: AtomicU64,
     misses: AtomicU64,
     /// Buffers that there are, waiting and with CUPTI, and how many there may be.
@@ -60,6 +63,7 @@ impl Pool {
             }
             self.made.fetch_add(1, Ordering::Relaxed);
         }
+        self.stale.store(self.out.load(Ordering::Relaxed).max(0), Ordering::Relaxed);
         self.most.store(setup.most, Ordering::Relaxed);
         self.refuse_with_null.store(setup.refuse_with_null, Ordering::Relaxed);
         self.requested.store(0, Ordering::Relaxed);
@@ -116,9 +120,10 @@ impl Pool {
         self.out.fetch_sub(1, Ordering::Release);
     }
 
-    /// Buffers that CUPTI holds. After a flush without force it holds just those with an unfinished record.
+    /// Buffers of this collection that CUPTI holds. After a flush without force it holds just those with an unfinished
+    /// record.
     pub(crate) fn out(&self) -> i64 {
-        self.out.load(Ordering::Acquire)
+        self.out.load(Ordering::Acquire) - self.stale.load(Ordering::Relaxed)
     }
 
     pub(crate) fn counts(&self) -> Counts {

@@ -110,6 +110,17 @@ impl Fake {
         correlation
     }
 
+    /// The same, with `within` run before the call returns.
+    pub fn launch_around(&self, work: &Work, within: impl FnOnce()) -> u32 {
+        let mut frame = driver_frame(work.function());
+        (frame.bytes, frame.symbol) = (work.bytes(), table::symbol(work));
+        frame.enter();
+        table::execute(work, frame.correlation, None);
+        within();
+        frame.exit(0);
+        frame.correlation
+    }
+
     /// The same through a function of the runtime API, whose call shares the correlation id.
     pub fn launch_through_runtime(&self, function: &str, work: &Work) -> u32 {
         let id = RuntimeFunction::by_name(function).map_or(0, |function| function.0);
