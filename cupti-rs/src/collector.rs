@@ -607,9 +607,12 @@ impl Drop for Collector {
 fn leaked(api: &Api) -> &'static Api {
     use parking_lot::Mutex;
     static TABLES: Mutex<Vec<&'static Api>> = Mutex::new(Vec::new());
+    // Those of its functions that callbacks use. The stand-in's versions share all but the last.
+    let key = |api: &Api| {
+        (api.get_next_record as usize, api.get_graph_exec_id.map(|function| function as usize))
+    };
     let mut tables = TABLES.lock();
-    let known =
-        tables.iter().find(|table| table.get_next_record as usize == api.get_next_record as usize);
+    let known = tables.iter().find(|table| key(table) == key(api));
     match known {
         Some(table) => table,
         None => {

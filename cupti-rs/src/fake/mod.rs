@@ -123,6 +123,17 @@ impl Fake {
 
     /// The same through a function of the runtime API, whose call shares the correlation id.
     pub fn launch_through_runtime(&self, function: &str, work: &Work) -> u32 {
+        self.through_runtime(function, work, |id| table::execute(work, id, None))
+    }
+
+    /// The same while its stream is captured.
+    pub fn capture_through_runtime(&self, function: &str, work: &Work) -> u32 {
+        self.through_runtime(function, work, |_| {
+            table::resource(RESOURCE_GRAPHNODE_CREATED, 1, 0, std::ptr::null());
+        })
+    }
+
+    fn through_runtime(&self, function: &str, work: &Work, within: impl FnOnce(u32)) -> u32 {
         let id = RuntimeFunction::by_name(function).map_or(0, |function| function.0);
         let mut outer = Frame::new(DOMAIN_RUNTIME_API, id, table::next_correlation());
         outer.enter();
@@ -130,7 +141,7 @@ impl Fake {
             Frame::new(DOMAIN_DRIVER_API, driver_id(work.function()), outer.correlation);
         (inner.bytes, inner.symbol) = (work.bytes(), table::symbol(work));
         inner.enter();
-        table::execute(work, inner.correlation, None);
+        within(inner.correlation);
         inner.exit(0);
         outer.exit(0);
         outer.correlation
