@@ -23,7 +23,7 @@ pub struct Support {
     pub counters: Counters,
     /// libcupti files that this process has mapped.
     pub mapped: Vec<PathBuf>,
-    /// Variables of the environment that are set and that attach tools or choose a libcupti. Names alone.
+    /// Variables of the environment that are set and that attach tools, or choose GPUs or a libcupti. Names alone.
     pub variables: Vec<&'static str>,
 }
 
