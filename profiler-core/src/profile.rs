@@ -42,7 +42,7 @@ impl Profile {
     pub fn from_recording(recording: Recording) -> Self {
         let mut health = Health::default();
         let mut store = source::read(&recording, &mut health);
-        correlate::join(&mut store, recording.window_ns, &mut health);
+        correlate::join(&mut store, &recording.windows_ns, recording.window_ns.1, &mut health);
         let tree = Tree::build(&store);
         Self { recording, store, tree, health }
     }

@@ -21,7 +21,9 @@ pub(crate) fn read(recording: &Recording, health: &mut Health) -> Store {
     health.dropped_by_cupti = losses.dropped_by_cupti;
     health.over_memory_limit = losses.over_memory_limit;
     health.unfinished_buffers = losses.unfinished_buffers;
+    health.refused_records = losses.refused_records;
     health.panics = losses.panics;
+    health.handler_panics = losses.handler_panics;
     health.lost_ranges = losses.ranges;
     health.buffers = losses.buffers;
     health.pool_misses = losses.pool_misses;

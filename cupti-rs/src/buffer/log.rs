@@ -41,13 +41,17 @@ pub(crate) struct LogCounts {
     pub(crate) irregular: u64,
     /// Bytes that the library's iterator could not step over.
     pub(crate) unreadable_bytes: u64,
-    pub(crate) panics: u64,
+    /// Records of buffers that were not to be had.
+    pub(crate) refused: u64,
+    /// Records from before the profiler switch was first on.
+    pub(crate) before_switch: u64,
 }
 
 /// What the lock's holder can do, also while no collection is on.
 pub(crate) trait LogSlot {
     fn append(&mut self, walked: Walked);
-    fn panicked(&mut self);
+    fn refuse(&mut self, walked: &Walked);
+    fn before_switch(&mut self, walked: &Walked);
 }
 
 impl LogSlot for Option<Log> {
@@ -57,9 +61,16 @@ impl LogSlot for Option<Log> {
         }
     }
 
-    fn panicked(&mut self) {
+    fn refuse(&mut self, walked: &Walked) {
         if let Some(log) = self {
-            log.counts.panics += 1;
+            log.counts.refused += walked.records.len() as u64;
+            log.counts.unreadable_bytes += walked.unreadable;
+        }
+    }
+
+    fn before_switch(&mut self, walked: &Walked) {
+        if let Some(log) = self {
+            log.counts.before_switch += walked.records.len() as u64;
         }
     }
 }

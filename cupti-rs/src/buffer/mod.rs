@@ -8,4 +8,4 @@ mod walk;
 
 pub(crate) use callbacks::{completed, requested};
 pub(crate) use log::{LOG, Log};
-pub(crate) use pool::POOL;
+pub(crate) use pool::{POOL, Setup};

@@ -101,6 +101,14 @@ impl Work {
         }
     }
 
+    /// The kernel's name.
+    pub(super) fn name(&self) -> Option<&'static CStr> {
+        match self.what {
+            What::Kernel { name, .. } => Some(name),
+            _ => None,
+        }
+    }
+
     pub(super) fn kind(&self) -> u32 {
         let kind = match self.what {
             What::Kernel { .. } => ActivityKind::CONCURRENT_KERNEL,
@@ -111,14 +119,16 @@ impl Work {
         kind.0
     }
 
-    /// The record, byte for byte as a library of this version lays it out; `None` if the version has no such record.
+    /// The record, byte for byte as a library of this version lays it out, with its times and the graph and node it was of;
+    /// `None` if the version has no such record.
     pub(super) fn record(
         &self,
         version: Version,
         correlation: u32,
-        start: u64,
-        end: u64,
+        (start, end): (u64, u64),
+        node: Option<(u32, u64)>,
     ) -> Option<Vec<u8>> {
+        let (graph, node) = node.unwrap_or_default();
         let kind = ActivityKind(self.kind());
         let bytes = match self.what {
             What::Kernel { name, grid, block } => {
@@ -136,6 +146,8 @@ impl Work {
                     .set(BLOCK_Z, 1)
                     .set(CORRELATION_ID, correlation)
                     .set(REGISTERS_PER_THREAD, 32)
+                    .set(GRAPH_ID, graph)
+                    .set(GRAPH_NODE_ID, node)
                     .text(NAME, name)
                     .into_bytes()
             }
@@ -154,6 +166,8 @@ impl Work {
                     .set(STREAM_ID, self.stream)
                     .set(CORRELATION_ID, correlation)
                     .set(COPY_COUNT, 1)
+                    .set(GRAPH_ID, graph)
+                    .set(GRAPH_NODE_ID, node)
                     .into_bytes()
             }
             What::Memset { bytes } => {
@@ -167,6 +181,8 @@ impl Work {
                     .set(CONTEXT_ID, 1)
                     .set(STREAM_ID, self.stream)
                     .set(CORRELATION_ID, correlation)
+                    .set(GRAPH_ID, graph)
+                    .set(GRAPH_NODE_ID, node)
                     .into_bytes()
             }
             What::Synchronize => {

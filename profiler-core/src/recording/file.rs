@@ -1,10 +1,14 @@
 //! A recording as bytes: a magic word, then frames of (tag, length, content), little-endian. Logs are binary, the rest
 //! is JSON. A reader skips tags it does not know; the last frame says that nothing is cut off.
+//!
+//! Format 2 added labels and the second log of each thread, calls of the runtime API, graph events, windows and attributes. In
+//! a file of format 1 an entry's index is that of its name, and the session was on all the time.
 
 use std::collections::BTreeMap;
 
 use cupti::{
-    ActivityKind, Call, Clock, DataKey, NameKey, Reading, RecordBytes, ThreadCalls, Version,
+    ActivityKind, Attribute, AttributeSetting, Call, Clock, DataKey, GraphEvent, NameKey, Reading,
+    RecordBytes, ThreadCalls, ThreadGraphs, Version,
 };
 use serde::{Deserialize, Serialize};
 
@@ -12,12 +16,14 @@ use super::ranges::{self, Label, RangeEntry, Texts, ThreadRanges};
 use super::{Losses, Recording, RecordingInfo};
 use crate::error::Error;
 
-/// The last byte is the format. Format 1 had no labels (an entry's index was that of its name) and no second log.
+/// The last byte is the format.
 const MAGIC: &[u8; 8] = b"GPUPROF\x02";
 const INFO: &[u8; 4] = b"INFO";
 const NAMES: &[u8; 4] = b"NAME";
 const RECORDS: &[u8; 4] = b"RECS";
 const CALLS: &[u8; 4] = b"CALL";
+const RUNTIME_CALLS: &[u8; 4] = b"RTCL";
+const GRAPHS: &[u8; 4] = b"GRPH";
 const RANGES: &[u8; 4] = b"RNGE";
 /// The second log of the thread whose ranges came last.
 const EVENTS: &[u8; 4] = b"EVNT";
@@ -52,6 +58,13 @@ impl ThreadHead {
 #[derive(Serialize, Deserialize)]
 struct Done {
     window_ns: (u64, u64),
+    #[serde(default)]
+    windows_ns: Option<Vec<(u64, u64)>>,
+    /// Number, value before, value asked for, value that it was set to.
+    #[serde(default)]
+    attributes: Vec<(u32, u64, u64, u64)>,
+    #[serde(default)]
+    missing_kinds: Vec<u32>,
     /// At start and at stop: when the clocks were compared, and how far CUPTI's was ahead.
     clock_ns: [(u64, i64); 2],
     epoch: u32,
@@ -93,9 +106,18 @@ pub(super) fn write(recording: &Recording) -> Vec<u8> {
     for buffer in recording.records.buffers() {
         frame(&mut out, RECORDS, buffer);
     }
+    let head = ThreadHead::of;
     for thread in &recording.calls {
-        let head = ThreadHead::of(thread.thread_id);
-        frame(&mut out, CALLS, &thread_frame(&head, thread.calls.iter().map(Call::to_words)));
+        let words = thread.calls.iter().map(Call::to_words);
+        frame(&mut out, CALLS, &thread_frame(&head(thread.thread_id), words));
+    }
+    for thread in &recording.runtime_calls {
+        let words = thread.calls.iter().map(Call::to_words);
+        frame(&mut out, RUNTIME_CALLS, &thread_frame(&head(thread.thread_id), words));
+    }
+    for thread in &recording.graphs {
+        let words = thread.events.iter().map(GraphEvent::to_words);
+        frame(&mut out, GRAPHS, &thread_frame(&head(thread.thread_id), words));
     }
     for thread in &recording.ranges {
         let head = ThreadHead {
@@ -117,6 +139,13 @@ pub(super) fn write(recording: &Recording) -> Vec<u8> {
     let pair = |reading: Reading| (reading.at_ns, reading.offset_ns);
     let done = Done {
         window_ns: recording.window_ns,
+        windows_ns: Some(recording.windows_ns.clone()),
+        attributes: recording
+            .attributes
+            .iter()
+            .map(|setting| (setting.attribute.id(), setting.before, setting.asked, setting.set))
+            .collect(),
+        missing_kinds: recording.missing_kinds.iter().map(|kind| kind.0).collect(),
         clock_ns: [pair(recording.clock.start), pair(recording.clock.stop)],
         epoch: recording.epoch,
         losses: recording.losses,
@@ -190,6 +219,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
     let mut reader = Reader { rest: &bytes[8..], at: 8 };
     let (mut info, mut names, mut done) = (None, None, None);
     let (mut buffers, mut calls, mut threads) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut runtime_calls, mut graphs) = (Vec::new(), Vec::new());
     while done.is_none() {
         let tag = reader.take(4, "a frame's tag")?;
         let length = usize::try_from(reader.u64("a frame's length")?).unwrap_or(usize::MAX);
@@ -205,6 +235,14 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
             let (head, entries) = read_thread(content, "a thread's call log")?;
             let entries = entries.into_iter().map(Call::from_words).collect();
             calls.push(ThreadCalls::new(head.thread_id, entries));
+        } else if tag == RUNTIME_CALLS {
+            let (head, entries) = read_thread(content, "a thread's log of runtime calls")?;
+            let entries = entries.into_iter().map(Call::from_words).collect();
+            runtime_calls.push(ThreadCalls::new(head.thread_id, entries));
+        } else if tag == GRAPHS {
+            let (head, entries) = read_thread(content, "a thread's graph log")?;
+            let entries = entries.into_iter().map(GraphEvent::from_words).collect();
+            graphs.push(ThreadGraphs::new(head.thread_id, entries));
         } else if tag == RANGES {
             let (head, entries) =
                 read_thread::<{ ranges::WORDS }>(content, "a thread's range log")?;
@@ -237,14 +275,24 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
     let keys = names.names.into_iter().map(|(key, name)| (NameKey(key), name));
     let data = names.data.into_iter().map(|(key, data)| (DataKey(key), data));
     let version = Version(info.cupti_version);
+    // A setting that this version has no name for is left out: it says nothing about what was recorded.
+    let setting = |&(id, before, asked, set): &(u32, u64, u64, u64)| {
+        let attribute = Attribute::ALL.into_iter().find(|attribute| attribute.id() == id)?;
+        Some(AttributeSetting::new(attribute, before, asked, set))
+    };
     Ok(Recording {
         info,
         window_ns: done.window_ns,
+        windows_ns: done.windows_ns.unwrap_or_else(|| vec![done.window_ns]),
         clock: Clock { start: reading(done.clock_ns[0]), stop: reading(done.clock_ns[1]) },
         epoch: done.epoch,
         records: RecordBytes::from_parts(version, buffers, strides, keys).with_data(data),
         calls,
+        runtime_calls,
+        graphs,
         ranges: threads,
+        attributes: done.attributes.iter().filter_map(setting).collect(),
+        missing_kinds: done.missing_kinds.into_iter().map(ActivityKind).collect(),
         losses: done.losses,
     })
 }
