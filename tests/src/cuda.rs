@@ -196,6 +196,61 @@ impl Gpu {
         cuda!(cuLaunchKernel(self.empty.0, 1, 1, 1, 32, 1, 1, 0, stream.0, no_arguments, no_extra));
     }
 
+    /// The same, in a shape of one's own and with shared memory.
+    pub fn launch_shaped(&self, stream: Stream, grid: [u32; 3], block: [u32; 3], shared: u32) {
+        let (no_arguments, no_extra) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
+        let (kernel, stream) = (self.empty.0, stream.0);
+        cuda!(cuLaunchKernel(
+            kernel,
+            gx,
+            gy,
+            gz,
+            bx,
+            by,
+            bz,
+            shared,
+            stream,
+            no_arguments,
+            no_extra
+        ));
+    }
+
+    /// Device memory of the stream's pool, freed in stream order too.
+    pub fn alloc_and_free_async(&self, bytes: usize, stream: Stream) -> CUdeviceptr {
+        let mut memory = 0;
+        cuda!(cuMemAllocAsync(&mut memory, bytes, stream.0));
+        cuda!(cuMemFreeAsync(memory, stream.0));
+        memory
+    }
+
+    /// Managed memory.
+    #[must_use]
+    pub fn alloc_managed(&self, bytes: usize) -> CUdeviceptr {
+        let mut memory = 0;
+        cuda!(cuMemAllocManaged(&mut memory, bytes, 1));
+        memory
+    }
+
+    /// A call of the runtime API. The toolkit's library is opened for it; `false` where there is none.
+    #[must_use]
+    pub fn runtime_synchronize(&self) -> bool {
+        let names = ["libcudart.so.13", "libcudart.so.12", "libcudart.so"];
+        // SAFETY: the runtime's initialisers are meant to run in any program.
+        let open = |name| unsafe { libloading::Library::new(name) }.ok();
+        let Some(library) = names.into_iter().find_map(open) else { return false };
+        // SAFETY: this is the function's type.
+        let function =
+            unsafe { library.get::<unsafe extern "C" fn() -> i32>(b"cudaDeviceSynchronize") };
+        let called = function.is_ok_and(|function| {
+            // SAFETY: it takes nothing.
+            unsafe { function() == 0 }
+        });
+        // CUPTI keeps what it learnt of the library.
+        std::mem::forget(library);
+        called
+    }
+
     /// Launches it with more threads than a block may have; gives the error.
     #[must_use]
     pub fn launch_wrongly(&self, stream: Stream) -> CUresult {
