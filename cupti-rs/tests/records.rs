@@ -221,7 +221,7 @@ fn copies() {
             asynchronous = true,
             peers = None,
             correlation_id = 9,
-            runtime_correlation_id = 10,
+            runtime_correlation_id = Some(10),
             device_launched = has.from((13, 0), true),
             copies = has.from((12, 8), 14),
         }
@@ -265,7 +265,7 @@ fn copies_between_devices() {
             bytes = 3,
             asynchronous = false,
             correlation_id = 13,
-            runtime_correlation_id = 0,
+            runtime_correlation_id = None,
             channel = None,
             device_launched = None,
             copies = None,

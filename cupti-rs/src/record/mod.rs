@@ -299,7 +299,7 @@ kinds! {
         /// A kernel.
         Kernel(KernelRecord<'a>) = CONCURRENT_KERNEL | KERNEL, KernelRecord::decode;
         /// A copy.
-        Memcpy(Memcpy) = MEMCPY | MEMCPY2, Memcpy::decode_either;
+        Memcpy(Memcpy) = MEMCPY | MEMCPY2, Memcpy::decode;
         /// A fill.
         Memset(Memset) = MEMSET, Memset::decode;
         /// A wait.
@@ -368,7 +368,7 @@ kinds! {
 }
 
 /// Records are moved by value; what would make them longer is read when asked for.
-const _: () = assert!(size_of::<Record<'_>>() <= 176);
+const _: () = assert!(size_of::<Record<'_>>() <= 160);
 
 /// Where an operation ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
