@@ -1,5 +1,6 @@
 //! Every kind of record in every version's layout: what was written is what is read, and what a version does not have is
 //! absent.
+#![allow(clippy::unwrap_used)] // the helpers are tests too
 
 use cupti::fake::{Fake, Written};
 use cupti::record::*;
