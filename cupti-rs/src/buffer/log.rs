@@ -127,8 +127,9 @@ impl Log {
             changed.into_iter().map(|(address, name)| (address, self.key_of(name))).collect();
         let mut at = 0;
         for &(kind, len) in &walked.records {
-            for &offset in
-                pointers::texts(kind).iter().filter(|&&offset| offset + 8 <= len as usize)
+            for &offset in pointers::texts(kind, walked.release)
+                .iter()
+                .filter(|&&offset| offset + 8 <= len as usize)
             {
                 let pointer = walked.bytes[at + offset..].first_chunk_mut();
                 if let Some(pointer) = pointer

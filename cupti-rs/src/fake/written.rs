@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use crate::kind::ActivityKind;
 use crate::library::Version;
-use crate::sys::field::{self, Family, Field, Owned, Plain, Pointer, Strides};
+use crate::sys::field::{self, Family, Field, Owned, OwnedSince13, Plain, Pointer, Strides};
 use crate::sys::generated::FAMILIES;
 
 /// A record in the making: its fields, by the constants of [`generated`](crate::sys::generated), are zero until they are
@@ -64,6 +64,20 @@ impl<F: Family> Written<F> {
     pub fn leave(mut self, field: Field<F, Owned>, content: impl Into<Vec<u8>>) -> Self {
         if field.is_in(self.bytes.len(), self.release) {
             self.left.push((field.offset(), content.into()));
+        }
+        self
+    }
+
+    /// Has a field point to text that is the library's or the reader's to free, as the version has it.
+    #[must_use]
+    pub fn name(mut self, field: Field<F, OwnedSince13>, text: &'static CStr) -> Self {
+        if !field.is_in(self.bytes.len(), self.release) {
+            return self;
+        }
+        if OwnedSince13::is_owned(self.release) {
+            self.left.push((field.offset(), text.to_bytes().to_vec()));
+        } else {
+            self.put(field, &(text.as_ptr() as u64).to_ne_bytes());
         }
         self
     }

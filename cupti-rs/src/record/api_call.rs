@@ -1,5 +1,7 @@
 //! Calls of the runtime and driver APIs.
 
+use std::fmt;
+
 use super::Span;
 use super::fields::{Raw, record};
 use crate::kind::ActivityKind;
@@ -55,5 +57,16 @@ impl ApiFunction {
             Self::Internal => return None,
         };
         (!name.is_empty()).then_some(*name)
+    }
+}
+
+impl fmt::Display for ApiFunction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.name(), self) {
+            (Some(name), _) => f.write_str(name),
+            (None, Self::Driver(id)) => write!(f, "driver function {id}"),
+            (None, Self::Runtime(id)) => write!(f, "runtime function {id}"),
+            (None, Self::Internal) => f.write_str("(the driver itself)"),
+        }
     }
 }
