@@ -1,5 +1,5 @@
-//! Arbitrary records, with what they point to, through the buffers' walk and the log, as a library of an arbitrary version
-//! writes them. Each byte of an input but the first is an operation, or belongs to the one before it.
+//! Arbitrary records, with what they point to, through the buffers' walk and the log, as a library of an arbitrary
+//! version writes them. Each byte of an input but the first is an operation, or belongs to the one before it.
 #![no_main]
 
 use std::hint::black_box;

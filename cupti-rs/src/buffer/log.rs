@@ -142,7 +142,8 @@ impl Log {
         }
     }
 
-    /// Keeps what was taken from memory that is freed by now, whose address may come again, and has the records say which.
+    /// Keeps what was taken from memory that is freed by now, and has the records say which: the address may come
+    /// again.
     fn keep_taken(&mut self, walked: &mut Walked) {
         for (at, taken) in walked.taken.drain(..) {
             let key = match taken {

@@ -1,5 +1,5 @@
-//! What records point to. It is copied before their buffer goes back: text that CUPTI keeps stays where it is, memory that
-//! CUPTI leaves to its client is freed.
+//! What records point to. It is copied before their buffer goes back: text that CUPTI keeps stays where it is, memory
+//! that CUPTI leaves to its client is freed.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -94,7 +94,7 @@ impl Left {
     /// Copies it and frees it; `None` where there is none, or nothing that we know how to read.
     ///
     /// # Safety
-    /// `record` is the record it was found for, as CUPTI wrote it into a buffer that it has given back. Nothing of it was
+    /// `record` is the record it was found for, as CUPTI wrote it into a buffer that it has given back, and was not
     /// taken before.
     pub(super) unsafe fn take(self, record: &[u8]) -> Option<Taken> {
         let address = record.get(self.offset..).and_then(u64::read)? as *mut c_void;
@@ -123,8 +123,8 @@ impl Left {
 /// The text that CUPTI keeps at an address.
 ///
 /// # Safety
-/// `address` is not null and stands in a record, of a kind and at an offset that [`texts`] has for the library's release, as
-/// CUPTI wrote it into a buffer that it has given back just now.
+/// `address` is not null and stands in a record, of a kind and at an offset that [`texts`] has for the library's
+/// release, as CUPTI wrote it into a buffer that it has given back just now.
 pub(super) unsafe fn text(address: u64) -> String {
     // SAFETY: there CUPTI writes the address of a NUL-terminated text that outlives the record.
     let text = unsafe { CStr::from_ptr(address as *const c_char) };

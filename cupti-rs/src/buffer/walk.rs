@@ -14,8 +14,8 @@ use crate::sys::api::Api;
 pub(crate) struct Walked {
     /// The records' bytes, one after the other.
     pub(crate) bytes: Vec<u8>,
-    /// The release of the library that wrote them; (0, 0) if it does not say, and then no memory is freed that only some
-    /// releases leave to us.
+    /// The release of the library that wrote them; (0, 0) if it does not say, and then no memory is freed that only
+    /// some releases leave to us.
     pub(crate) release: (u32, u32),
     /// Each record: its kind and its length.
     pub(crate) records: Vec<(u32, u32)>,

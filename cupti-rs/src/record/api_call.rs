@@ -17,7 +17,8 @@ record! {
         span: Span = f.span(START, END),
         /// The process (`processId`).
         process: u32 = f.get(PROCESS_ID),
-        /// The thread (`threadId`): the kernel's id of it, or, if CUPTI was not asked for that, 32 bits of `pthread_self`.
+        /// The thread (`threadId`): the kernel's id of it, or, if CUPTI was not asked for that, 32 bits of
+        /// `pthread_self`.
         thread: u32 = f.get(THREAD_ID),
         /// The id that the records of its work carry (`correlationId`).
         correlation_id: u32 = f.get(CORRELATION_ID),
@@ -47,8 +48,8 @@ impl ApiFunction {
         }
     }
 
-    /// The function's name as CUPTI has it, such as `cuLaunchKernel` or `cudaMalloc_v3020`; none if it is newer than CUPTI
-    /// 13.5, or there is no function. Costs an index into a table.
+    /// The function's name as CUPTI has it, such as `cuLaunchKernel` or `cudaMalloc_v3020`; none if it is newer than
+    /// CUPTI 13.5, or there is no function. Costs an index into a table.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         let name = match self {

@@ -172,8 +172,8 @@ impl<T: Plain + Copy + Default, const N: usize> Plain for [T; N] {
     }
 }
 
-/// States, for a struct of CUPTI's headers, that the fields are where it has them and that a reader finds just those; and
-/// for the releases that write it, that its size is the stride. Checked by the compiler.
+/// States, for a struct of CUPTI's headers, that the fields are where it has them and that a reader finds just those;
+/// and for the releases that write it, that its size is the stride. Checked by the compiler.
 macro_rules! layouts {
     ($($family:ident: $struct:ident, $size:literal bytes, from $from:expr, written by [$($writer:expr),*];
         has $($has:ident $offset:literal $length:literal),+; lacks $lacks:tt;)*) => {$(
