@@ -70,8 +70,9 @@ FAMILIES = [
 ]
 # The one family whose newest struct moves fields: its structs up to 4, and 5 with pointers in place of arrays.
 SPLIT = {"nvlink": ("CUpti_ActivityNvLink4", "nvlink5"), "nvlink5": ("CUpti_ActivityNvLink5", None)}
-# Pointers to memory that the client has to free.
-OWNED = {("device", "name"), ("overhead", "overheadData"), ("nvlink5", "portDev0"), ("nvlink5", "portDev1")}
+# Pointers to memory that the client has to free; and the one that is so from 13.0 on, and CUPTI's own before.
+OWNED = {("overhead", "overheadData"), ("nvlink5", "portDev0"), ("nvlink5", "portDev1")}
+OWNED_SINCE_13 = {("device", "name")}
 # Signed values; dimensions and sizes are signed in the headers and never negative.
 SIGNED = {("kernel", "priority"): "i32", ("kernel", "gridId"): "i64", ("device_attribute", "value.vInt32"): "i32",
           ("device_attribute", "value.vInt64"): "i64", ("marker_data", "payload.metricValueInt64"): "i64"}
@@ -84,6 +85,7 @@ def rust_type(module, field):
     key = (module, field["name"])
     if key in SIGNED: return SIGNED[key]
     if key in OWNED: return "Owned"
+    if key in OWNED_SINCE_13: return "OwnedSince13"
     type, size = field["type"], field["size"]
     if type.endswith("*"): return "Pointer"
     if type == "double": return "f64"

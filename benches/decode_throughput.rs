@@ -31,8 +31,8 @@ fn decode(c: &mut Criterion) {
     group.finish();
 }
 
-/// These by turns, as CUPTI 13.0 lays them out: 10,000 that the stand-in wrote, over and over, each time in memory of its
-/// own.
+/// These by turns, as CUPTI 13.0 lays them out: 10,000 that the stand-in wrote, over and over, each time in memory of
+/// its own.
 fn records(count: u64, works: &[Work]) -> RecordBytes {
     const WRITTEN: u64 = 10_000;
     let fake = Fake::new();

@@ -2,7 +2,8 @@
 //!
 //! A [`Collector`] records what the GPU did (kernels, copies, memsets, synchronisations) and the driver calls that
 //! caused it, each with the calling thread and the *word* that the thread had set ([`calls::set_word`]). A profiler
-//! keeps its current range there. This crate knows nothing of ranges.
+//! keeps its current range there. This crate knows nothing of ranges. [`record`] has a type for every kind of record
+//! that CUPTI writes.
 //!
 //! ```no_run
 //! use cupti::{Collector, Config, Library, Record};

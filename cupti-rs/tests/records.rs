@@ -1,5 +1,6 @@
 //! Every kind of record in every version's layout: what was written is what is read, and what a version does not have is
 //! absent.
+#![allow(clippy::unwrap_used)] // the helpers are tests too
 
 use cupti::fake::{Fake, Written};
 use cupti::record::*;
@@ -221,7 +222,7 @@ fn copies() {
             asynchronous = true,
             peers = None,
             correlation_id = 9,
-            runtime_correlation_id = 10,
+            runtime_correlation_id = Some(10),
             device_launched = has.from((13, 0), true),
             copies = has.from((12, 8), 14),
         }
@@ -265,7 +266,7 @@ fn copies_between_devices() {
             bytes = 3,
             asynchronous = false,
             correlation_id = 13,
-            runtime_correlation_id = 0,
+            runtime_correlation_id = None,
             channel = None,
             device_launched = None,
             copies = None,
@@ -362,6 +363,8 @@ fn calls() {
     for (function, name) in names {
         assert_eq!(function.name(), name, "{function:?}");
     }
+    assert_eq!(ApiFunction::Driver(307).to_string(), "cuLaunchKernel");
+    assert_eq!(ApiFunction::Runtime(1_000_000).to_string(), "runtime function 1000000");
 }
 
 #[test]
@@ -1468,13 +1471,13 @@ fn texts_are_copied() {
 #[test]
 fn what_was_freed_stays_apart() {
     use generated::device::{ID, NAME};
-    let names = ["NVIDIA H200", "NVIDIA B200", "NVIDIA H200", "größer"];
+    let names = [c"NVIDIA H200", c"NVIDIA B200", c"NVIDIA H200", c"gr\xc3\xb6\xc3\x9fer"];
     let fake = Fake::new();
     let library = fake.library().unwrap();
     let collector = Collector::start(&library, &Config::new()).unwrap();
     for (name, id) in names.iter().zip(0..) {
         let device = Written::new(ActivityKind::DEVICE, library.version()).unwrap();
-        fake.write(&device.set(ID, id).leave(NAME, name.as_bytes()));
+        fake.write(&device.set(ID, id).name(NAME, name));
         // Each in a buffer of its own, so that the last one's memory is free by then.
         collector.flush().unwrap();
     }
@@ -1483,10 +1486,29 @@ fn what_was_freed_stays_apart() {
     assert_eq!(records.buffers().len(), names.len());
     let devices: Vec<_> = records.iter().map(|record| of!(record, Device)).collect();
     let found: Vec<_> = devices.iter().map(|device| records.name(device.name.unwrap())).collect();
-    assert_eq!(found, names.map(Some));
+    assert_eq!(found, names.map(|name| name.to_str().ok()));
     // One key for one text, which is no address.
     assert_eq!(devices[0].name, devices[2].name);
     assert!(devices.iter().all(|device| device.name.unwrap().0 >> 63 == 1));
+}
+
+/// A device's name is CUPTI's before 13.0, and its client's from then on: freed there, left alone here.
+#[test]
+fn the_names_of_devices_are_freed_where_they_are_ours() {
+    use generated::device::NAME;
+    for version in VERSIONS.map(Version) {
+        let fake = Fake::builder().version(version.0).build();
+        let collected = collect(&fake, || {
+            let device = Written::new(ActivityKind::DEVICE, version).unwrap();
+            fake.write(&device.name(NAME, c"NVIDIA H200"));
+        });
+        let records = &collected.records;
+        let device = of!(records.iter().next().unwrap(), Device);
+        let key = device.name.unwrap();
+        assert_eq!(records.name(key), Some("NVIDIA H200"), "{version}");
+        let is_address = key.0 >> 63 == 0;
+        assert_eq!(is_address, version.cuda_release() < (13, 0), "{version}");
+    }
 }
 
 #[test]

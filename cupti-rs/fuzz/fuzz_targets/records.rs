@@ -1,8 +1,8 @@
-//! Arbitrary bytes, strides and versions through the decoder: it neither panics nor reads beyond a record, and every byte
-//! is in just one of the records that it gives.
+//! Arbitrary bytes, strides and versions through the decoder: it neither panics nor reads beyond a record, and every
+//! byte is in just one of the records that it gives.
 //!
-//! An input is: which version (1 byte); whether strides of its own follow instead of that version's (1 byte, odd), 2 bytes
-//! for each kind; the length of the first buffer (2 bytes); the buffers.
+//! An input is: which version (1 byte); whether strides of its own follow instead of that version's (1 byte, odd), 2
+//! bytes for each kind; the length of the first buffer (2 bytes); the buffers.
 #![no_main]
 
 use std::hint::black_box;

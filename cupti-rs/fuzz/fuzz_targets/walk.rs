@@ -1,5 +1,5 @@
-//! Arbitrary records, with what they point to, through the buffers' walk and the log, as a library of an arbitrary version
-//! writes them. Each byte of an input but the first is an operation, or belongs to the one before it.
+//! Arbitrary records, with what they point to, through the buffers' walk and the log, as a library of an arbitrary
+//! version writes them. Each byte of an input but the first is an operation, or belongs to the one before it.
 #![no_main]
 
 use std::hint::black_box;
@@ -42,10 +42,7 @@ fuzz_target!(|input: &[u8]| {
                     .map(|r| r.text(memory2::NAME, text).text(memory2::SOURCE, c"lib")),
             ),
             3 => put(&fake, new::<jit::Layout>(52, version).map(|r| r.text(jit::CACHE_PATH, text))),
-            4 => put(
-                &fake,
-                new::<device::Layout>(8, version).map(|r| r.leave(device::NAME, [next(), next()])),
-            ),
+            4 => put(&fake, new::<device::Layout>(8, version).map(|r| r.name(device::NAME, text))),
             5 => put(
                 &fake,
                 new::<overhead::Layout>(17, version).map(|r| {

@@ -138,8 +138,9 @@ impl Log {
             changed.into_iter().map(|(address, name)| (address, self.key_of(name))).collect();
         let mut at = 0;
         for &(kind, len) in &walked.records {
-            for &offset in
-                pointers::texts(kind).iter().filter(|&&offset| offset + 8 <= len as usize)
+            for &offset in pointers::texts(kind, walked.release)
+                .iter()
+                .filter(|&&offset| offset + 8 <= len as usize)
             {
                 let pointer = walked.bytes[at + offset..].first_chunk_mut();
                 if let Some(pointer) = pointer
@@ -152,7 +153,8 @@ impl Log {
         }
     }
 
-    /// Keeps what was taken from memory that is freed by now, whose address may come again, and has the records say which.
+    /// Keeps what was taken from memory that is freed by now, and has the records say which: the address may come
+    /// again.
     fn keep_taken(&mut self, walked: &mut Walked) {
         for (at, taken) in walked.taken.drain(..) {
             let key = match taken {

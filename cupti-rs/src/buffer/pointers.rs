@@ -1,11 +1,11 @@
-//! What records point to. It is copied before their buffer goes back: text that CUPTI keeps stays where it is, memory that
-//! CUPTI leaves to its client is freed.
+//! What records point to. It is copied before their buffer goes back: text that CUPTI keeps stays where it is, memory
+//! that CUPTI leaves to its client is freed.
 
 use std::ffi::{CStr, c_char, c_void};
 
 use crate::kind::ActivityKind;
 use crate::record::OverheadKind;
-use crate::sys::field::{Field, Owned, Pointer, Value};
+use crate::sys::field::{Field, Owned, OwnedSince13, Pointer, Value};
 use crate::sys::generated::*;
 
 /// Bytes of `CUpti_ActivityOverheadCommandBufferFullData`.
@@ -15,8 +15,8 @@ const MOST_LINKS: usize = 1024;
 /// `CUPTI_DEV_TYPE_GPU`: only such an end of an NVLink has ports.
 const GPU: u32 = 1;
 
-/// Where the records of a kind have pointers to text that CUPTI keeps.
-pub(super) fn texts(kind: u32) -> &'static [usize] {
+/// Where the records of a kind have pointers to text that CUPTI of this release keeps.
+pub(super) fn texts(kind: u32, release: (u32, u32)) -> &'static [usize] {
     const fn at<F>(field: Field<F, Pointer>) -> usize {
         field.offset()
     }
@@ -28,6 +28,9 @@ pub(super) fn texts(kind: u32) -> &'static [usize] {
         ActivityKind::MEMORY => const { &[at(memory::NAME)] },
         ActivityKind::MEMORY2 => const { &[at(memory2::NAME), at(memory2::SOURCE)] },
         ActivityKind::JIT => const { &[at(jit::CACHE_PATH)] },
+        ActivityKind::DEVICE if !OwnedSince13::is_owned(release) => {
+            const { &[device::NAME.offset()] }
+        }
         _ => &[],
     }
 }
@@ -48,25 +51,27 @@ enum What {
     Bytes(usize),
 }
 
-/// What a record leaves to its client.
-pub(super) fn left(kind: u32, record: &[u8]) -> [Option<Left>; 2] {
-    fn at<F>(field: Field<F, Owned>, what: What) -> Option<Left> {
+/// What a record of this release leaves to its client.
+pub(super) fn left(kind: u32, release: (u32, u32), record: &[u8]) -> [Option<Left>; 2] {
+    fn at<F, T>(field: Field<F, T>, what: What) -> Option<Left> {
         Some(Left { offset: field.offset(), what })
     }
     let u32_at = |offset| record.get(offset..).and_then(u32::read).unwrap_or(0);
     match ActivityKind(kind) {
-        ActivityKind::DEVICE => [at(device::NAME, What::Text), None],
+        ActivityKind::DEVICE if OwnedSince13::is_owned(release) => {
+            [at(device::NAME, What::Text), None]
+        }
         ActivityKind::OVERHEAD => {
             let full =
                 u32_at(overhead::OVERHEAD_KIND.offset()) == OverheadKind::COMMAND_BUFFER_FULL.0;
             let bytes = if full { COMMAND_BUFFER_FULL } else { 0 };
             [at(overhead::OVERHEAD_DATA, What::Bytes(bytes)), None]
         }
-        // The older layout, which is longer, has the ports in the record itself.
-        ActivityKind::NVLINK if record.len() == nvlink5::STRIDES[0].1 => {
+        // The older layout has the ports in the record itself.
+        ActivityKind::NVLINK if release >= nvlink5::STRIDES[0].0 => {
             let count = u32_at(nvlink5::PHYSICAL_NV_LINK_COUNT.offset()) as usize;
             let bytes = if count <= MOST_LINKS { count * size_of::<u32>() } else { 0 };
-            let ports = |end: Field<_, u32>, field| {
+            let ports = |end: Field<_, u32>, field: Field<_, Owned>| {
                 (u32_at(end.offset()) == GPU).then(|| at(field, What::Bytes(bytes))).flatten()
             };
             [
@@ -89,7 +94,7 @@ impl Left {
     /// Copies it and frees it; `None` where there is none, or nothing that we know how to read.
     ///
     /// # Safety
-    /// `record` is the record it was found for, as CUPTI wrote it into a buffer that it has given back. Nothing of it was
+    /// `record` is the record it was found for, as CUPTI wrote it into a buffer that it has given back, and was not
     /// taken before.
     pub(super) unsafe fn take(self, record: &[u8]) -> Option<Taken> {
         let address = record.get(self.offset..).and_then(u64::read)? as *mut c_void;
@@ -118,8 +123,8 @@ impl Left {
 /// The text that CUPTI keeps at an address.
 ///
 /// # Safety
-/// `address` is not null and stands in a record, of a kind and at an offset that [`texts`] has, as CUPTI wrote it into a
-/// buffer that it has given back just now.
+/// `address` is not null and stands in a record, of a kind and at an offset that [`texts`] has for the library's
+/// release, as CUPTI wrote it into a buffer that it has given back just now.
 pub(super) unsafe fn text(address: u64) -> String {
     // SAFETY: there CUPTI writes the address of a NUL-terminated text that outlives the record.
     let text = unsafe { CStr::from_ptr(address as *const c_char) };

@@ -5,6 +5,7 @@ use std::collections::hash_map::Entry;
 use rustc_hash::FxHashMap;
 
 use super::pointers::{self, Taken};
+use crate::library::Version;
 use crate::sys::abi::CuptiResult;
 use crate::sys::api::Api;
 
@@ -13,6 +14,9 @@ use crate::sys::api::Api;
 pub(crate) struct Walked {
     /// The records' bytes, one after the other.
     pub(crate) bytes: Vec<u8>,
+    /// The release of the library that wrote them; (0, 0) if it does not say, and then no memory is freed that only
+    /// some releases leave to us.
+    pub(crate) release: (u32, u32),
     /// Each record: its kind and its length.
     pub(crate) records: Vec<(u32, u32)>,
     /// Texts by the address that records hold.
@@ -25,7 +29,8 @@ pub(crate) struct Walked {
 
 /// Steps through the first `valid` bytes with CUPTI's own iterator, whose strides only the library knows.
 pub(crate) fn walk(api: &Api, words: &mut [u64], valid: usize) -> Walked {
-    let mut out = Walked::default();
+    let release = api.version().map_or((0, 0), |version| Version(version).cuda_release());
+    let mut out = Walked { release, ..Walked::default() };
     let base = words.as_mut_ptr().cast::<u8>();
     let mut record: *mut u8 = std::ptr::null_mut();
     let mut starts = Vec::new();
@@ -54,7 +59,7 @@ pub(crate) fn walk(api: &Api, words: &mut [u64], valid: usize) -> Walked {
         let record = &bytes[at..next];
         let kind = u32_at(record, 0);
         out.records.push((kind, record.len() as u32));
-        for &offset in pointers::texts(kind) {
+        for &offset in pointers::texts(kind, release) {
             let address = u64_at(record, offset);
             // Most kernels come many times in a row.
             if address == 0 || address == last_name {
@@ -66,7 +71,7 @@ pub(crate) fn walk(api: &Api, words: &mut [u64], valid: usize) -> Walked {
                 place.insert(unsafe { pointers::text(address) });
             }
         }
-        for left in pointers::left(kind, record).into_iter().flatten() {
+        for left in pointers::left(kind, release, record).into_iter().flatten() {
             // SAFETY: a record of this buffer, which comes by here once, with what was found for it.
             if let Some(taken) = unsafe { left.take(record) } {
                 out.taken.push((at + left.offset, taken));

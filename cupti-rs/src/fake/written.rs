@@ -5,11 +5,11 @@ use std::marker::PhantomData;
 
 use crate::kind::ActivityKind;
 use crate::library::Version;
-use crate::sys::field::{self, Family, Field, Owned, Plain, Pointer, Strides};
+use crate::sys::field::{self, Family, Field, Owned, OwnedSince13, Plain, Pointer, Strides};
 use crate::sys::generated::FAMILIES;
 
-/// A record in the making: its fields, by the constants of [`generated`](crate::sys::generated), are zero until they are
-/// set. A field that the version does not have is left out, as its library leaves it out.
+/// A record in the making: its fields, by the constants of [`generated`](crate::sys::generated), are zero until they
+/// are set. A field that the version does not have is left out, as its library leaves it out.
 ///
 /// ```
 /// use cupti::fake::Written;
@@ -17,8 +17,8 @@ use crate::sys::generated::FAMILIES;
 /// use cupti::{ActivityKind, Record, RecordBytes, Version};
 ///
 /// let version = Version(130_001);
-/// let record = Written::new(ActivityKind::STREAM, version).map(|stream| stream.set(stream::STREAM_ID, 7));
-/// let bytes = record.map(Written::into_bytes).unwrap_or_default();
+/// let record = Written::new(ActivityKind::STREAM, version);
+/// let bytes = record.map(|r| r.set(stream::STREAM_ID, 7).into_bytes()).unwrap_or_default();
 /// let strides = [(ActivityKind::STREAM, bytes.len() as u32)];
 /// let records = RecordBytes::from_parts(version, vec![bytes], strides, []);
 /// assert!(matches!(records.iter().next(), Some(Record::Stream(stream)) if stream.stream == 7));
@@ -35,7 +35,8 @@ pub struct Written<F> {
 const LEAST_ALLOCATION: usize = 4096;
 
 impl<F: Family> Written<F> {
-    /// A record of this kind; `None` if the kind is not of this layout, or a library of this version has no such records.
+    /// A record of this kind; `None` if the kind is not of this layout, or a library of this version has no such
+    /// records.
     #[must_use]
     pub fn new(kind: ActivityKind, version: Version) -> Option<Self> {
         let stride = field::stride(F::STRIDES, version).filter(|_| F::KINDS.contains(&kind.0))?;
@@ -64,6 +65,20 @@ impl<F: Family> Written<F> {
     pub fn leave(mut self, field: Field<F, Owned>, content: impl Into<Vec<u8>>) -> Self {
         if field.is_in(self.bytes.len(), self.release) {
             self.left.push((field.offset(), content.into()));
+        }
+        self
+    }
+
+    /// Has a field point to text that is the library's or the reader's to free, as the version has it.
+    #[must_use]
+    pub fn name(mut self, field: Field<F, OwnedSince13>, text: &'static CStr) -> Self {
+        if !field.is_in(self.bytes.len(), self.release) {
+            return self;
+        }
+        if OwnedSince13::is_owned(self.release) {
+            self.left.push((field.offset(), text.to_bytes().to_vec()));
+        } else {
+            self.put(field, &(text.as_ptr() as u64).to_ne_bytes());
         }
         self
     }

@@ -1,5 +1,7 @@
 //! Calls of the runtime and driver APIs.
 
+use std::fmt;
+
 use super::Span;
 use super::fields::{Raw, record};
 use crate::kind::ActivityKind;
@@ -15,7 +17,8 @@ record! {
         span: Span = f.span(START, END),
         /// The process (`processId`).
         process: u32 = f.get(PROCESS_ID),
-        /// The thread (`threadId`): the kernel's id of it, or, if CUPTI was not asked for that, 32 bits of `pthread_self`.
+        /// The thread (`threadId`): the kernel's id of it, or, if CUPTI was not asked for that, 32 bits of
+        /// `pthread_self`.
         thread: u32 = f.get(THREAD_ID),
         /// The id that the records of its work carry (`correlationId`).
         correlation_id: u32 = f.get(CORRELATION_ID),
@@ -45,8 +48,8 @@ impl ApiFunction {
         }
     }
 
-    /// The function's name as CUPTI has it, such as `cuLaunchKernel` or `cudaMalloc_v3020`; none if it is newer than CUPTI
-    /// 13.5, or there is no function. Costs an index into a table.
+    /// The function's name as CUPTI has it, such as `cuLaunchKernel` or `cudaMalloc_v3020`; none if it is newer than
+    /// CUPTI 13.5, or there is no function. Costs an index into a table.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         let name = match self {
@@ -55,5 +58,16 @@ impl ApiFunction {
             Self::Internal => return None,
         };
         (!name.is_empty()).then_some(*name)
+    }
+}
+
+impl fmt::Display for ApiFunction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.name(), self) {
+            (Some(name), _) => f.write_str(name),
+            (None, Self::Driver(id)) => write!(f, "driver function {id}"),
+            (None, Self::Runtime(id)) => write!(f, "runtime function {id}"),
+            (None, Self::Internal) => f.write_str("(the driver itself)"),
+        }
     }
 }

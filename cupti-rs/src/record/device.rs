@@ -157,6 +157,7 @@ record! {
 
 /// An attribute of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum AttributeId {
     /// A `CUdevice_attribute`.
     Cuda(u32),

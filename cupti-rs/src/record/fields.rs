@@ -112,8 +112,8 @@ impl<'a, F: Family, const N: usize> Fields<'a, F, N> {
     }
 }
 
-/// A record: its fields, each with how it is read from the record's bytes. What stands after a semicolon is private: the
-/// record itself, where parts of it are read when asked for.
+/// A record: its fields, each with how it is read from the record's bytes. What stands after a semicolon is private:
+/// the record itself, where parts of it are read when asked for.
 macro_rules! record {
     ($(#[$doc:meta])* $name:ident$(<$life:lifetime>)?, $raw:ident, $fields:ident of $family:ident {
         $($(#[$field_doc:meta])* $field:ident: $type:ty = $value:expr,)+

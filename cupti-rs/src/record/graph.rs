@@ -8,7 +8,8 @@ record! {
     GraphTrace, raw, f of graph_trace {
         /// When it ran, from its first node to its last (`start`, `end`).
         span: Span = f.span(START, END),
-        /// Where its first node ran, and the stream it was launched into. A device or context of `i32::MAX` is the host.
+        /// Where its first node ran, and the stream it was launched into. A device or context of `i32::MAX` is the
+        /// host.
         place: Place = f.place(DEVICE_ID, CONTEXT_ID, STREAM_ID),
         /// The executable graph (`graphId`).
         graph: u32 = f.get(GRAPH_ID),
@@ -22,8 +23,8 @@ record! {
 }
 
 record! {
-    /// A launch of a CUDA graph from a device (`DEVICE_GRAPH_TRACE`, from CUPTI 12.8). Under hardware tracing its launcher,
-    /// mode and stream mean nothing.
+    /// A launch of a CUDA graph from a device (`DEVICE_GRAPH_TRACE`, from CUPTI 12.8). Under hardware tracing its
+    /// launcher, mode and stream mean nothing.
     DeviceGraphTrace, raw, f of device_graph_trace {
         /// When it ran, from its first node to its last (`start`, `end`).
         span: Span = f.span(START, END),

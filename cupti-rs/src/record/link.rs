@@ -136,8 +136,8 @@ impl<'a> NvLink<'a> {
         })
     }
 
-    /// The ports of the first (0) or second (1) end, one for each physical link; `None` for one that CUPTI does not know
-    /// (`portDev0`, `portDev1`). Nothing for an end that is no GPU.
+    /// The ports of the first (0) or second (1) end, one for each physical link; `None` for one that CUPTI does not
+    /// know (`portDev0`, `portDev1`). Nothing for an end that is no GPU.
     pub fn ports<'r>(
         &self,
         end: usize,

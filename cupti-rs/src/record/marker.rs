@@ -107,8 +107,8 @@ pub enum Payload {
     Throughput(u64),
     /// From 0 (idle) to 10.
     UtilizationLevel(u32),
-    /// Fields by a schema. The address is that of CUPTI's copy in the recorded process, which is not read: what lies there
-    /// is for `cuptiActivityGetNvtxExtPayloadAttr` to tell. From CUPTI 13.0.
+    /// Fields by a schema. The address is that of CUPTI's copy in the recorded process, which is not read: what lies
+    /// there is for `cuptiActivityGetNvtxExtPayloadAttr` to tell. From CUPTI 13.0.
     Extended {
         /// Where it was in the memory of the recorded process.
         address: u64,

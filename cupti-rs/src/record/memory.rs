@@ -175,19 +175,20 @@ words! {
 }
 
 record! {
-    /// A transfer, fault or other event of managed memory (`UNIFIED_MEMORY_COUNTER`). `streamId` means nothing and is left
-    /// out.
+    /// A transfer, fault or other event of managed memory (`UNIFIED_MEMORY_COUNTER`). `streamId` means nothing and is
+    /// left out.
     UnifiedMemory, raw, f of unified_memory_counter {
         /// What happened (`counterKind`).
         kind: UnifiedMemoryKind = UnifiedMemoryKind(f.get(COUNTER_KIND)),
-        /// Bytes of the region; for GPU faults the number of groups of faults on the page; for CPU faults the program counter
-        /// (`value`).
+        /// Bytes of the region; for GPU faults the number of groups of faults on the page; for CPU faults the program
+        /// counter (`value`).
         value: u64 = f.get(VALUE),
         /// When (`start`, `end`). CPU faults, thrashing and remote maps have no end.
         span: Span = f.span(START, END),
         /// The address of the page or region (`address`).
         address: u64 = f.get(ADDRESS),
-        /// Device or CPU it came from (`srcId`); for thrashing a bit for each of the first 32 devices; nothing for CPU faults.
+        /// Device or CPU it came from (`srcId`); for thrashing a bit for each of the first 32 devices; nothing for CPU
+        /// faults.
         source: u32 = f.get(SRC_ID),
         /// Device or CPU it went to (`dstId`), for transfers and remote maps.
         destination: u32 = f.get(DST_ID),
@@ -225,7 +226,8 @@ pub enum UnifiedMemoryCause {
     Access(MemoryAccess),
     /// Why memory was mapped.
     RemoteMap(RemoteMapCause),
-    /// Whether it thrashed or was throttled on the CPU (`CUPTI_ACTIVITY_FLAG_THRASHING_IN_CPU`, `..._THROTTLING_IN_CPU`).
+    /// Whether it thrashed or was throttled on the CPU (`CUPTI_ACTIVITY_FLAG_THRASHING_IN_CPU`,
+    /// `..._THROTTLING_IN_CPU`).
     OnCpu(bool),
     /// `flags` as it is, for other events.
     Other(u32),

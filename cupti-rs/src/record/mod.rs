@@ -2,12 +2,12 @@
 //!
 //! Records are read by offset from byte slices, so that nothing here is unsafe and a record that is shorter or newer
 //! than expected is data, not undefined behaviour. In every family a newer struct only adds to an older one (but for
-//! [`NvLink`], which has two layouts); what a library does not write is `None`. That is known by the record's length, and
-//! by the library's version where the bytes of a new field were padding before.
+//! [`NvLink`], which has two layouts); what a library does not write is `None`. That is known by the record's length,
+//! and by the library's version where the bytes of a new field were padding before.
 //!
 //! Every kind from CUPTI 12.0 to 13.5 has a type here, except OpenACC, OpenMP, preemptions and kernels launched by
-//! kernels before sm_70 (`OPENACC_DATA`, `OPENACC_LAUNCH`, `OPENACC_OTHER`, `OPENMP`, `PREEMPTION`, `CDP_KERNEL`): these
-//! are [`Record::Unknown`], with their bytes.
+//! kernels before sm_70 (`OPENACC_DATA`, `OPENACC_LAUNCH`, `OPENACC_OTHER`, `OPENMP`, `PREEMPTION`, `CDP_KERNEL`):
+//! these are [`Record::Unknown`], with their bytes.
 //!
 //! Times are nanoseconds of CUPTI's clock; [`Clock`](crate::Clock) maps them to the host's. 0 is "not known".
 
@@ -64,8 +64,8 @@ use crate::buffer::Log;
 use crate::kind::ActivityKind;
 use crate::library::Version;
 
-/// Which text a record means; see [`RecordBytes::name`]. Mostly the text's address in the memory of the process that was
-/// recorded; where that memory went back or changed, a number that is no address.
+/// Which text a record means; see [`RecordBytes::name`]. Mostly the text's address in the memory of the process that
+/// was recorded; where that memory went back or changed, a number that is no address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NameKey(pub u64);
 
@@ -89,7 +89,8 @@ impl DataKey {
 
 /// Activity records as CUPTI wrote them, with the strides to step over them and the names they point to.
 ///
-/// Their bytes are CUPTI's but for pointers to memory that CUPTI leaves to its client to free: a key stands in their place.
+/// Their bytes are CUPTI's but for pointers to memory that CUPTI leaves to its client to free: a key stands in their
+/// place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordBytes {
     version: Version,
@@ -105,8 +106,8 @@ impl RecordBytes {
         Self { version, buffers, strides, names, data }
     }
 
-    /// Records as a recording holds them: the version of the library that wrote them, runs of whole records, the stride of
-    /// each kind, names by key.
+    /// Records as a recording holds them: the version of the library that wrote them, runs of whole records, the stride
+    /// of each kind, names by key.
     #[must_use]
     pub fn from_parts(
         version: Version,
@@ -169,7 +170,7 @@ impl RecordBytes {
         self.data.get(&key.0).map(Vec::as_slice)
     }
 
-    /// Every record.
+    /// Every record, each read when it is asked for: some 15 ns, or what its bytes take to come from memory.
     #[must_use]
     pub fn iter(&self) -> Records<'_> {
         let mut low_strides = [0; LOW_KINDS];
@@ -244,7 +245,10 @@ impl<'a> Iterator for Records<'a> {
 
 macro_rules! kinds {
     (
-        frequent { $($(#[$frequent_doc:meta])* $frequent:ident($frequent_type:ty) = $($frequent_kind:ident)|+, $frequent_decode:path;)* }
+        frequent {
+            $($(#[$frequent_doc:meta])*
+            $frequent:ident($frequent_type:ty) = $($frequent_kind:ident)|+, $frequent_decode:path;)*
+        }
         rare { $($(#[$doc:meta])* $variant:ident($type:ty) = $($kind:ident)|+, $decode:path;)* }
     ) => {
         /// One activity record.
@@ -299,7 +303,7 @@ kinds! {
         /// A kernel.
         Kernel(KernelRecord<'a>) = CONCURRENT_KERNEL | KERNEL, KernelRecord::decode;
         /// A copy.
-        Memcpy(Memcpy) = MEMCPY | MEMCPY2, Memcpy::decode_either;
+        Memcpy(Memcpy) = MEMCPY | MEMCPY2, Memcpy::decode;
         /// A fill.
         Memset(Memset) = MEMSET, Memset::decode;
         /// A wait.
@@ -368,7 +372,7 @@ kinds! {
 }
 
 /// Records are moved by value; what would make them longer is read when asked for.
-const _: () = assert!(size_of::<Record<'_>>() <= 176);
+const _: () = assert!(size_of::<Record<'_>>() <= 160);
 
 /// Where an operation ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -491,8 +495,8 @@ mod tests {
     use super::*;
     use crate::sys::generated::FAMILIES;
 
-    /// Every byte of a buffer is in one record, whatever the buffer, the strides and the version are, and reading all that a
-    /// record has does not panic.
+    /// Every byte of a buffer is in one record, whatever the buffer, the strides and the version are, and reading all
+    /// that a record has does not panic.
     #[test]
     fn garbage_is_given_back_and_never_panics() {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;

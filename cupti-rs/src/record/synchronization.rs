@@ -92,7 +92,8 @@ record! {
         event_sync_id: Option<u64> = f.newer(CUDA_EVENT_SYNC_ID),
         /// The node that recorded it, if a graph did (`graphId`, `graphNodeId`). From CUPTI 13.5.
         graph_node: Option<GraphNode> = f.newer_node(GRAPH_ID, GRAPH_NODE_ID),
-        /// The node from which that node was made or last updated (`sourceGraphId`, `sourceGraphNodeId`). From CUPTI 13.5.
+        /// The node from which that node was made or last updated (`sourceGraphId`, `sourceGraphNodeId`). From CUPTI
+        /// 13.5.
         source_graph_node: Option<GraphNode> = f.newer_node(SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID),
     }
 }

@@ -91,73 +91,93 @@ pub struct Peers {
 /// `CUPTI_ACTIVITY_FLAG_MEMCPY_ASYNC` and `..._MEMSET_ASYNC`.
 const FLAG_ASYNC: u16 = 1;
 
-record! {
-    /// A copy (`MEMCPY`, or `MEMCPY2` between devices).
-    Memcpy, raw, f of memcpy {
-        /// From where to where (`copyKind`).
-        kind: CopyKind = CopyKind::from_raw(f.get(COPY_KIND)),
-        /// The kind of memory it reads (`srcKind`).
-        source: MemoryKind = MemoryKind(f.get(SRC_KIND)),
-        /// The kind of memory it writes (`dstKind`).
-        destination: MemoryKind = MemoryKind(f.get(DST_KIND)),
-        /// Bytes moved (`bytes`).
-        bytes: u64 = f.get(BYTES),
-        /// True if the call was asynchronous (`flags`).
-        asynchronous: bool = u16::from(f.get(FLAGS)) & FLAG_ASYNC != 0,
-        /// When it ran (`start`, `end`).
-        span: Span = f.span(START, END),
-        /// Where it ran.
-        place: Place = f.place(DEVICE_ID, CONTEXT_ID, STREAM_ID),
-        /// The two ends, for `MEMCPY2`.
-        peers: Option<Peers> = None,
-        /// The id of the driver call that asked for it (`correlationId`).
-        correlation_id: u32 = f.get(CORRELATION_ID),
-        /// The id of the runtime call that asked for it (`runtimeCorrelationId`); 0 for `MEMCPY2`.
-        runtime_correlation_id: u32 = f.get(RUNTIME_CORRELATION_ID),
-        /// The node it was, if a graph launched it.
-        graph_node: Option<GraphNode> = f.node(GRAPH_ID, GRAPH_NODE_ID),
-        /// The channel it went through (`channelID`, `channelType`); none if the device launched it.
-        channel: Option<Channel> = Channel::new(f.get(CHANNEL_ID), f.get(CHANNEL_TYPE)),
-        /// Whether a graph launched from the device ran it (`isDeviceLaunched`). From CUPTI 13.0, not for `MEMCPY2`.
-        device_launched: Option<bool> = f.newer_flag(IS_DEVICE_LAUNCHED),
-        /// Copies of a batch that this one record tells of (`copyCount`). From CUPTI 12.8, not for `MEMCPY2`.
-        copies: Option<u64> = f.newer(COPY_COUNT),
-        /// The node from which its graph's node was made or last updated (`sourceGraphId`, `sourceGraphNodeId`). From
-        /// CUPTI 13.4, not for `MEMCPY2`.
-        source_graph_node: Option<GraphNode> = f.newer_node(SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID),
-    }
+/// A copy (`MEMCPY`, or `MEMCPY2` between devices).
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct Memcpy {
+    /// From where to where (`copyKind`).
+    pub kind: CopyKind,
+    /// The kind of memory it reads (`srcKind`).
+    pub source: MemoryKind,
+    /// The kind of memory it writes (`dstKind`).
+    pub destination: MemoryKind,
+    /// Bytes moved (`bytes`).
+    pub bytes: u64,
+    /// True if the call was asynchronous (`flags`).
+    pub asynchronous: bool,
+    /// When it ran (`start`, `end`).
+    pub span: Span,
+    /// Where it ran.
+    pub place: Place,
+    /// The two ends, for `MEMCPY2`.
+    pub peers: Option<Peers>,
+    /// The id of the driver call that asked for it (`correlationId`).
+    pub correlation_id: u32,
+    /// The id of the runtime call that asked for it (`runtimeCorrelationId`). Not for `MEMCPY2`.
+    pub runtime_correlation_id: Option<u32>,
+    /// The node it was, if a graph launched it.
+    pub graph_node: Option<GraphNode>,
+    /// The channel it went through (`channelID`, `channelType`); none if the device launched it.
+    pub channel: Option<Channel>,
+    /// Whether a graph launched from the device ran it (`isDeviceLaunched`). From CUPTI 13.0, not for `MEMCPY2`.
+    pub device_launched: Option<bool>,
+    /// Copies of a batch that this one record tells of (`copyCount`). From CUPTI 12.8, not for `MEMCPY2`.
+    pub copies: Option<u64>,
+    /// The node from which its graph's node was made or last updated (`sourceGraphId`, `sourceGraphNodeId`). From CUPTI
+    /// 13.4, not for `MEMCPY2`.
+    pub source_graph_node: Option<GraphNode>,
+}
+
+/// Reads a copy of either layout: what both have, each at offsets of its own, and the fields that differ.
+macro_rules! copy {
+    ($raw:ident, $f:ident of $family:ident { $($field:ident: $value:expr,)+ }) => {{
+        use crate::sys::generated::$family::*;
+        let $f = Fields::<Layout, { oldest(STRIDES) }>::of($raw)?;
+        Some(Memcpy {
+            kind: CopyKind::from_raw($f.get(COPY_KIND)),
+            source: MemoryKind($f.get(SRC_KIND)),
+            destination: MemoryKind($f.get(DST_KIND)),
+            bytes: $f.get(BYTES),
+            asynchronous: u16::from($f.get(FLAGS)) & FLAG_ASYNC != 0,
+            span: $f.span(START, END),
+            place: $f.place(DEVICE_ID, CONTEXT_ID, STREAM_ID),
+            correlation_id: $f.get(CORRELATION_ID),
+            graph_node: $f.node(GRAPH_ID, GRAPH_NODE_ID),
+            channel: Channel::new($f.get(CHANNEL_ID), $f.get(CHANNEL_TYPE)),
+            $($field: $value,)+
+        })
+    }};
 }
 
 impl Memcpy {
     #[inline(always)]
-    pub(super) fn decode_either(raw: Raw<'_>) -> Option<Self> {
+    pub(super) fn decode(raw: Raw<'_>) -> Option<Self> {
         match u32::read(raw.bytes).map(ActivityKind) {
-            Some(ActivityKind::MEMCPY2) => Self::decode_peer(raw),
-            _ => Self::decode(raw),
+            Some(ActivityKind::MEMCPY2) => Self::between_devices(raw),
+            _ => Self::of_one_device(raw),
         }
     }
 
-    fn decode_peer(raw: Raw<'_>) -> Option<Self> {
-        use crate::sys::generated::memcpy2::*;
-        let f = Fields::<Layout, { oldest(STRIDES) }>::of(raw)?;
-        Some(Self {
-            kind: CopyKind::from_raw(f.get(COPY_KIND)),
-            source: MemoryKind(f.get(SRC_KIND)),
-            destination: MemoryKind(f.get(DST_KIND)),
-            bytes: f.get(BYTES),
-            asynchronous: u16::from(f.get(FLAGS)) & FLAG_ASYNC != 0,
-            span: f.span(START, END),
-            place: f.place(DEVICE_ID, CONTEXT_ID, STREAM_ID),
+    #[inline(always)]
+    fn of_one_device(raw: Raw<'_>) -> Option<Self> {
+        copy!(raw, f of memcpy {
+            peers: None,
+            runtime_correlation_id: Some(f.get(RUNTIME_CORRELATION_ID)),
+            device_launched: f.newer_flag(IS_DEVICE_LAUNCHED),
+            copies: f.newer(COPY_COUNT),
+            source_graph_node: f.newer_node(SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID),
+        })
+    }
+
+    fn between_devices(raw: Raw<'_>) -> Option<Self> {
+        copy!(raw, f of memcpy2 {
             peers: Some(Peers {
                 source_device: f.get(SRC_DEVICE_ID),
                 source_context: f.get(SRC_CONTEXT_ID),
                 destination_device: f.get(DST_DEVICE_ID),
                 destination_context: f.get(DST_CONTEXT_ID),
             }),
-            correlation_id: f.get(CORRELATION_ID),
-            runtime_correlation_id: 0,
-            graph_node: f.node(GRAPH_ID, GRAPH_NODE_ID),
-            channel: Channel::new(f.get(CHANNEL_ID), f.get(CHANNEL_TYPE)),
+            runtime_correlation_id: None,
             device_launched: None,
             copies: None,
             source_graph_node: None,

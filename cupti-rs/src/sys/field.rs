@@ -99,6 +99,18 @@ pub struct Pointer(pub(crate) u64);
 #[repr(transparent)]
 pub struct Owned(pub(crate) u64);
 
+/// A pointer to text that CUPTI keeps before 13.0, and leaves to its client to free from then on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(transparent)]
+pub struct OwnedSince13(pub(crate) u64);
+
+impl OwnedSince13 {
+    /// Whether it is the client's.
+    pub(crate) fn is_owned(release: (u32, u32)) -> bool {
+        release >= (13, 0)
+    }
+}
+
 /// A type that a field can have.
 pub trait Value: Sized {
     /// From the bytes at its offset; `None` if they are too few.
@@ -139,7 +151,7 @@ macro_rules! pointers {
         }
     )*};
 }
-pointers!(Pointer, Owned);
+pointers!(Pointer, Owned, OwnedSince13);
 
 impl<T: Value + Copy + Default, const N: usize> Value for [T; N] {
     #[inline]
@@ -160,8 +172,8 @@ impl<T: Plain + Copy + Default, const N: usize> Plain for [T; N] {
     }
 }
 
-/// States, for a struct of CUPTI's headers, that the fields are where it has them and that a reader finds just those; and
-/// for the releases that write it, that its size is the stride. Checked by the compiler.
+/// States, for a struct of CUPTI's headers, that the fields are where it has them and that a reader finds just those;
+/// and for the releases that write it, that its size is the stride. Checked by the compiler.
 macro_rules! layouts {
     ($($family:ident: $struct:ident, $size:literal bytes, from $from:expr, written by [$($writer:expr),*];
         has $($has:ident $offset:literal $length:literal),+; lacks $lacks:tt;)*) => {$(

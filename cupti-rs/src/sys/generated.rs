@@ -2377,7 +2377,7 @@ pub mod device {
     pub const ID: Field<Layout, u32> = Field::at(112);
     pub const ECC_ENABLED: Field<Layout, u32> = Field::at(116);
     pub const UUID: Field<Layout, [u8; 16]> = Field::at(120);
-    pub const NAME: Field<Layout, Owned> = Field::at(136);
+    pub const NAME: Field<Layout, OwnedSince13> = Field::at(136);
     pub const IS_CUDA_VISIBLE: Field<Layout, u8> = Field::at(144);
     pub const IS_MIG_ENABLED: Field<Layout, u8> = Field::at(145);
     pub const GPU_INSTANCE_ID: Field<Layout, u32> = Field::at(152);
