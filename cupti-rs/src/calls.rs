@@ -410,7 +410,7 @@ fn renew(thread: &mut Option<Thread>, epoch: Epoch) -> &mut Thread {
 }
 
 /// A call that is to be logged begins.
-#[inline]
+#[inline(always)] // into the one hot callback
 pub(crate) fn enter(state: State, api: Api, id: u32, correlation_id: u32, empty: bool) {
     let epoch = state.epoch();
     with_thread(|thread| {
@@ -426,7 +426,7 @@ pub(crate) fn enter(state: State, api: Api, id: u32, correlation_id: u32, empty:
 }
 
 /// A call returns; nothing happens if it is none of those that are logged.
-#[inline]
+#[inline(always)] // as enter
 pub(crate) fn exit(state: State, api: Api, id: u32, correlation_id: u32, result: u32) {
     let end = os::monotonic_ns();
     let id = id_word(api, id, correlation_id);
