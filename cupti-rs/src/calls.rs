@@ -307,6 +307,15 @@ struct Thread {
     graphs: Option<GraphWriter>,
     /// Calls that were entered and have not returned, outermost first.
     open: Vec<Open>,
+    /// How many of them were entered before a pause: those may have returned unseen.
+    before_pause: usize,
+}
+
+impl Thread {
+    /// The innermost call that is under way.
+    fn innermost(&self) -> Option<&Open> {
+        self.open.get(self.before_pause..)?.last()
+    }
 }
 
 /// A call that has not returned: the first word of its entry, which says function and correlation id, and its slot.
@@ -314,8 +323,6 @@ struct Thread {
 struct Open {
     id: u64,
     slot: u64,
-    /// When it was entered: one from before a pause may have returned unseen.
-    epoch: Epoch,
 }
 
 /// Which API a callback is about.
@@ -388,43 +395,38 @@ fn with_thread(with: impl FnOnce(&mut Option<Thread>)) {
 fn register(epoch: Epoch) -> Thread {
     let writer = Writer::new();
     LOGS.lock().push(Logs { thread_id: thread_id(), calls: writer.log(), graphs: None });
-    Thread { epoch, writer, graphs: None, open: Vec::with_capacity(16) }
+    Thread { epoch, writer, graphs: None, open: Vec::with_capacity(16), before_pause: 0 }
 }
 
-/// The thread's logs in this collection, made where it has none.
-#[inline]
-fn of(thread: &mut Option<Thread>, epoch: Epoch) -> &mut Thread {
-    match thread {
-        Some(thread) if thread.epoch == epoch => {}
-        _ => renew(thread, epoch),
-    }
-    thread.get_or_insert_with(|| register(epoch))
-}
-
+/// The thread's logs where it has none of this collection, or was last seen before a pause.
 #[cold]
 #[inline(never)]
-fn renew(thread: &mut Option<Thread>, epoch: Epoch) {
-    match thread {
-        Some(thread) if thread.epoch.same_collection(epoch) => thread.epoch = epoch,
-        _ => *thread = Some(register(epoch)),
-    }
+fn renew(thread: &mut Option<Thread>, epoch: Epoch) -> &mut Thread {
+    let known = thread.take().filter(|thread| thread.epoch.same_collection(epoch));
+    let mut known = known.unwrap_or_else(|| register(epoch));
+    known.epoch = epoch;
+    known.before_pause = known.open.len();
+    thread.insert(known)
 }
 
 /// A call that is to be logged begins.
-#[inline]
+#[inline(always)] // into the one hot callback
 pub(crate) fn enter(state: State, api: Api, id: u32, correlation_id: u32, empty: bool) {
     let epoch = state.epoch();
     with_thread(|thread| {
-        let thread = of(thread, epoch);
+        let thread = match thread {
+            Some(thread) if thread.epoch == epoch => thread,
+            _ => renew(thread, epoch),
+        };
         let id = id_word(api, id, correlation_id);
         let flags = if empty { EMPTY } else { 0 };
         let slot = thread.writer.push([id, word(), os::monotonic_ns(), flags, 0]);
-        thread.open.push(Open { id, slot, epoch });
+        thread.open.push(Open { id, slot });
     });
 }
 
-/// It returns.
-#[inline]
+/// A call returns; nothing happens if it is none of those that are logged.
+#[inline(always)] // as enter
 pub(crate) fn exit(state: State, api: Api, id: u32, correlation_id: u32, result: u32) {
     let end = os::monotonic_ns();
     let id = id_word(api, id, correlation_id);
@@ -439,6 +441,7 @@ pub(crate) fn exit(state: State, api: Api, id: u32, correlation_id: u32, result:
         };
         let slot = thread.open[place].slot;
         thread.open.truncate(place);
+        thread.before_pause = thread.before_pause.min(place);
         let flags = thread.writer.get(slot, OUTCOME);
         thread.writer.set(slot, OUTCOME, flags | u64::from(result));
         thread.writer.set(slot, END, end);
@@ -451,12 +454,12 @@ pub(crate) fn node_created(state: State) {
         let Some(thread) = thread.as_mut().filter(|thread| thread.epoch == state.epoch()) else {
             return;
         };
-        let Some(&innermost) = thread.open.last().filter(|open| open.epoch == state.epoch()) else {
+        let Some(&innermost) = thread.innermost() else {
             return;
         };
         // The driver call, and the call of the runtime API that made it.
         let same = |open: &&Open| open.id as u32 == innermost.id as u32;
-        for open in thread.open.iter().rev().take_while(same) {
+        for open in thread.open[thread.before_pause..].iter().rev().take_while(same) {
             let flags = thread.writer.get(open.slot, OUTCOME);
             thread.writer.set(open.slot, OUTCOME, flags | CAPTURED);
         }
@@ -468,12 +471,14 @@ pub(crate) fn node_created(state: State) {
 pub(crate) fn graph_event(state: State, event: GraphEvent) {
     let epoch = state.epoch();
     with_thread(|thread| {
-        let thread = of(thread, epoch);
-        let call = thread.open.last().filter(|open| open.epoch == epoch);
+        let thread = match thread {
+            Some(thread) if thread.epoch == epoch => thread,
+            _ => renew(thread, epoch),
+        };
         let event = GraphEvent {
             at_ns: os::monotonic_ns(),
             word: word(),
-            call: call.map_or(0, |open| open.id as u32),
+            call: thread.innermost().map_or(0, |open| open.id as u32),
             ..event
         };
         let log = &thread.writer.log();

@@ -46,6 +46,12 @@ impl State {
         self.0 & flags != 0
     }
 
+    /// Whether calls are logged and that is all that is to be done with a driver call.
+    #[inline]
+    pub(crate) fn only_logs(self) -> bool {
+        self.0 & (ON | HANDLER | SWITCH) == ON
+    }
+
     /// Which collection and which stretch of it.
     #[inline]
     pub(crate) fn epoch(self) -> Epoch {

@@ -2,7 +2,7 @@
 //!
 //! They are the raw calls, so that a test knows exactly what it asked for.
 
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::CudaContext;
@@ -130,17 +130,8 @@ impl Gpu {
     }
 
     /// Loads the kernels in the context that is current.
-    #[allow(clippy::unwrap_used)] // as check
     fn with_kernels(context: Arc<CudaContext>, current: Handle<CUcontext>) -> Self {
-        let image = CString::new(PTX).unwrap();
-        let mut module = std::ptr::null_mut();
-        cuda!(cuModuleLoadData(&mut module, image.as_ptr().cast()));
-        let function = |name: &std::ffi::CStr| {
-            let mut function = std::ptr::null_mut();
-            cuda!(cuModuleGetFunction(&mut function, module, name.as_ptr()));
-            Handle(function)
-        };
-        Self { context, current, empty: function(c"empty"), spin: function(c"spin") }
+        Self { context, current, empty: load(c"empty"), spin: load(c"spin") }
     }
 
     /// Makes its context the current one of this thread.
@@ -426,4 +417,44 @@ impl Gpu {
     pub fn launch_graph(&self, graph: Handle<CUgraphExec>, stream: Stream) {
         cuda!(cuGraphLaunch(graph.0, stream.0));
     }
+
+    /// Tells profilers that what comes is of interest.
+    pub fn profiler_start(&self) {
+        cuda!(cuProfilerStart());
+    }
+
+    /// Tells them that it is over.
+    pub fn profiler_stop(&self) {
+        cuda!(cuProfilerStop());
+    }
+
+    /// Makes a context of its own, launches the empty kernel in it this often, and destroys it, waiting for nothing.
+    pub fn launch_in_own_context(&self, launches: usize) {
+        let mut context = std::ptr::null_mut();
+        cuda!(cuCtxCreate_v4(&mut context, std::ptr::null_mut(), 0, 0));
+        let empty = load(c"empty");
+        for _ in 0..launches {
+            let (no_arguments, no_extra) = (std::ptr::null_mut(), std::ptr::null_mut());
+            let default = DEFAULT.0;
+            cuda!(cuLaunchKernel(empty.0, 1, 1, 1, 32, 1, 1, 0, default, no_arguments, no_extra));
+        }
+        cuda!(cuCtxDestroy_v2(context));
+        cuda!(cuCtxSetCurrent(self.context.cu_ctx()));
+    }
+
+    /// Resets the primary context, with all that was made in it. Nothing of this type may be used afterwards.
+    pub fn reset(&self) {
+        cuda!(cuDevicePrimaryCtxReset_v2(0));
+    }
+}
+
+/// The kernel of this name in the current context.
+#[allow(clippy::unwrap_used)] // as check
+fn load(name: &CStr) -> Handle<CUfunction> {
+    let image = CString::new(PTX).unwrap();
+    let mut module = std::ptr::null_mut();
+    cuda!(cuModuleLoadData(&mut module, image.as_ptr().cast()));
+    let mut function = std::ptr::null_mut();
+    cuda!(cuModuleGetFunction(&mut function, module, name.as_ptr()));
+    Handle(function)
 }

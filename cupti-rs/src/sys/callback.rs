@@ -25,25 +25,16 @@ pub(crate) unsafe extern "C" fn callback(
     data: *const c_void,
 ) {
     let state = State::load();
-    if !state.has(ON | SWITCH) || data.is_null() {
-        return;
-    }
-    let outcome = catch_unwind(AssertUnwindSafe(|| match domain {
-        DOMAIN_DRIVER_API | DOMAIN_RUNTIME_API => {
-            // SAFETY: in these domains CUPTI passes a CUpti_CallbackData that lives until we return.
-            let data = unsafe { &*data.cast::<CallbackData>() };
-            if state.has(SWITCH) {
-                switch(domain, id, data);
-            }
-            if !state.has(ON) {
-            } else if domain == DOMAIN_DRIVER_API {
-                driver_call(state, id, data);
-            } else {
-                runtime_call(state, id, data);
-            }
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        if data.is_null() {
+            return;
         }
-        _ if state.has(ON) => event(state, domain, id, data),
-        _ => {}
+        if domain == DOMAIN_DRIVER_API && state.only_logs() {
+            // SAFETY: in this domain CUPTI passes a CUpti_CallbackData that lives until we return.
+            log_driver_call(state, id, unsafe { &*data.cast::<CallbackData>() });
+        } else if state.has(ON | SWITCH) {
+            other(state, domain, id, data);
+        }
     }));
     if let Err(panic) = outcome {
         calls::panicked();
@@ -53,45 +44,56 @@ pub(crate) unsafe extern "C" fn callback(
 }
 
 #[inline]
-fn driver_call(state: State, id: u32, data: &CallbackData) {
-    let logged = DriverFunction(id).entry();
-    if data.callback_site == API_ENTER {
-        if state.has(HANDLER) {
-            hand_on(state, DOMAIN_DRIVER_API, id, data);
-        }
-        if let Some(call) = logged {
-            calls::enter(state, calls::Api::Driver, id, data.correlation_id, is_empty(call, data));
-        }
-    } else {
-        if logged.is_some() {
-            calls::exit(state, calls::Api::Driver, id, data.correlation_id, result(data));
-        }
-        if state.has(HANDLER) {
-            hand_on(state, DOMAIN_DRIVER_API, id, data);
-        }
+fn log_driver_call(state: State, id: u32, data: &CallbackData) {
+    if data.callback_site != API_ENTER {
+        calls::exit(state, calls::Api::Driver, id, data.correlation_id, result(data));
+    } else if let Some(call) = DriverFunction(id).entry() {
+        calls::enter(state, calls::Api::Driver, id, data.correlation_id, is_empty(call, data));
     }
 }
 
-fn runtime_call(state: State, id: u32, data: &CallbackData) {
-    let logged = state.has(RUNTIME_CALLS) && RuntimeFunction(id).is_recorded();
-    if data.callback_site == API_ENTER {
-        if state.has(HANDLER) {
-            hand_on(state, DOMAIN_RUNTIME_API, id, data);
+fn log_runtime_call(state: State, id: u32, data: &CallbackData) {
+    if !state.has(RUNTIME_CALLS) {
+        return;
+    }
+    if data.callback_site != API_ENTER {
+        calls::exit(state, calls::Api::Runtime, id, data.correlation_id, result(data));
+    } else if RuntimeFunction(id).is_recorded() {
+        calls::enter(state, calls::Api::Runtime, id, data.correlation_id, false);
+    }
+}
+
+/// All but a driver call that is only logged.
+#[inline(never)]
+fn other(state: State, domain: u32, id: u32, data: *const c_void) {
+    if domain != DOMAIN_DRIVER_API && domain != DOMAIN_RUNTIME_API {
+        if state.has(ON) {
+            event(state, domain, id, data);
         }
-        if logged {
-            calls::enter(state, calls::Api::Runtime, id, data.correlation_id, false);
-        }
-    } else {
-        if logged {
-            calls::exit(state, calls::Api::Runtime, id, data.correlation_id, result(data));
-        }
-        if state.has(HANDLER) {
-            hand_on(state, DOMAIN_RUNTIME_API, id, data);
-        }
+        return;
+    }
+    // SAFETY: in these domains CUPTI passes a CUpti_CallbackData that lives until we return.
+    let data = unsafe { &*data.cast::<CallbackData>() };
+    if state.has(SWITCH) {
+        switch(domain, id, data);
+    }
+    if !state.has(ON) {
+        return;
+    }
+    let log = if domain == DOMAIN_DRIVER_API { log_driver_call } else { log_runtime_call };
+    // The handler's time is no part of the call's.
+    let entering = data.callback_site == API_ENTER;
+    if state.has(HANDLER) && entering {
+        hand_on(state, domain, id, data);
+    }
+    log(state, id, data);
+    if state.has(HANDLER) && !entering {
+        hand_on(state, domain, id, data);
     }
 }
 
 /// Turns the switch at the end of a successful start and at the beginning of a stop.
+#[cold]
 fn switch(domain: u32, id: u32, data: &CallbackData) {
     let entering = data.callback_site == API_ENTER;
     match (domain, id) {
@@ -145,7 +147,6 @@ fn text<'a>(string: *const c_char) -> Option<&'a str> {
     string.to_str().ok()
 }
 
-#[cold]
 fn hand_on(state: State, domain: u32, id: u32, data: &CallbackData) {
     callbacks::dispatch(state, domain, id, || {
         let entering = data.callback_site == API_ENTER;
