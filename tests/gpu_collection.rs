@@ -415,15 +415,16 @@ fn kernels_of_graphs_lead_back_to_their_capture() {
 
     let events: Vec<GraphEvent> =
         collected.graphs.iter().flat_map(|thread| thread.events.clone()).collect();
-    let made: HashMap<u64, GraphEvent> = events
-        .iter()
-        .filter(|event| event.kind == GraphEventKind::NodeCreated)
-        .map(|event| (event.node, *event))
-        .collect();
     let copies: HashMap<u64, u64> = events
         .iter()
         .filter(|event| event.kind == GraphEventKind::NodeCloned)
         .map(|event| (event.node, event.original_node))
+        .collect();
+    // The nodes of the copy that is launched are made, too, and one that only the driver knows the purpose of.
+    let made: HashMap<u64, GraphEvent> = events
+        .iter()
+        .filter(|event| event.kind == GraphEventKind::NodeCreated && event.call != 0)
+        .map(|event| (event.node, *event))
         .collect();
     let execs: Vec<u32> = events
         .iter()

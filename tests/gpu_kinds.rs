@@ -91,10 +91,11 @@ fn every_kind_that_can_be_had() {
 fn a_graph_as_a_whole() {
     let gpu = Gpu::get();
     let stream = gpu.stream();
-    let graph = gpu.capture(stream, || (0..20).for_each(|_| gpu.launch_empty(stream)));
     let library = Library::open().unwrap();
     let collector =
         Collector::start(&library, &Config::new().add_kind(ActivityKind::GRAPH_TRACE)).unwrap();
+    // Not before: CUPTI (12.8 and 13.0.1) crashes at the launch of a graph that is older than the kind.
+    let graph = gpu.capture(stream, || (0..20).for_each(|_| gpu.launch_empty(stream)));
     for _ in 0..10 {
         gpu.launch_graph(graph, stream);
     }
@@ -113,7 +114,7 @@ fn a_graph_as_a_whole() {
             _ => {}
         }
     }
-    assert_eq!((launches.len(), kernels), (10, 1));
+    assert_eq!((launches.len(), kernels), (10, 1), "{launches:?}");
     let calls: Vec<_> = collected.calls.iter().flat_map(|thread| &thread.calls).collect();
     for launch in &launches {
         assert!(launch.span.is_known() && launch.span.start_ns < launch.span.end_ns);
