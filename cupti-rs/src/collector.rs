@@ -450,8 +450,8 @@ impl Collector {
         Ok(())
     }
 
-    /// Turns records and callbacks on again. Nothing happens if it is not paused. Costs tens of microseconds, without
-    /// CUPTI's own part.
+    /// Turns records and callbacks on again, by a call into CUPTI for each callback id and kind. Nothing happens if it is
+    /// not paused.
     ///
     /// # Errors
     /// CUPTI's refusal, after which it is paused as before; or a process forked off after the start.

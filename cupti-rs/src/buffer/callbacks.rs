@@ -44,7 +44,8 @@ pub(crate) unsafe extern "C" fn completed(
     size: usize,
     valid: usize,
 ) {
-    if buffer.is_null() {
+    // A forked child leaves what it has of its parent alone, and its buffers with it.
+    if buffer.is_null() || session::is_child() {
         return;
     }
     let words = std::ptr::slice_from_raw_parts_mut(buffer.cast::<u64>(), size / 8);
