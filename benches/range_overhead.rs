@@ -17,7 +17,18 @@ const PER_SESSION: u64 = 100_000;
 
 fn idle(c: &mut Criterion) {
     let mut group = c.benchmark_group("range");
+    // The guard goes to memory, as one that is kept in a struct does.
     group.bench_function("idle", |b| b.iter(|| nvtx::range(black_box("step"))));
+    group.bench_function("idle, ended in place", |b| {
+        b.iter(|| drop(nvtx::range(black_box("step"))));
+    });
+    group.bench_function("idle, with a payload and two fields", |b| {
+        b.iter(|| {
+            let event = nvtx::event(black_box("matmul")).payload(black_box(12u64));
+            let event = event.field("flops", black_box(2e9), "flop");
+            drop(event.field("bytes", black_box(96u64), "B").range());
+        });
+    });
     group.finish();
 }
 

@@ -72,7 +72,7 @@ fn collect(config: &Config, program: impl FnOnce()) -> Collected {
 
 fn kernels(collected: &Collected) -> Vec<Kernel> {
     let kernel = |record| {
-        if let Record::Kernel(kernel) = record { Some(kernel) } else { None }
+        if let Record::Kernel(kernel) = record { Some(*kernel) } else { None }
     };
     collected.records.iter().filter_map(kernel).collect()
 }

@@ -519,7 +519,7 @@ impl Collector {
                 refused_records: log.counts.refused,
                 before_switch: log.counts.before_switch,
             },
-            records: RecordBytes::from_log(log),
+            records: RecordBytes::from_log(log, self.library.version()),
             calls: read.calls,
             runtime_calls: read.runtime_calls,
             graphs: read.graphs,

@@ -2,7 +2,8 @@
 //!
 //! A [`Collector`] records what the GPU did (kernels, copies, memsets, synchronisations) and the driver calls that
 //! caused it, each with the calling thread and the *word* that the thread had set ([`calls::set_word`]). A profiler
-//! keeps its current range there. This crate knows nothing of ranges.
+//! keeps its current range there. This crate knows nothing of ranges. [`record`] has a type for every kind of record
+//! that CUPTI writes.
 //!
 //! ```no_run
 //! use cupti::{Collector, Config, Library, Record};
@@ -47,7 +48,7 @@ pub mod fake;
 mod graphs;
 mod kind;
 mod library;
-mod record;
+pub mod record;
 mod session;
 mod support;
 pub mod sys;
@@ -64,7 +65,8 @@ pub use graphs::{GraphEvent, GraphEventKind, ThreadGraphs};
 pub use kind::ActivityKind;
 pub use library::{Device, Driver, Library, Version, Warning};
 pub use record::{
-    CopyKind, GraphNode, Kernel, Memcpy, MemoryKind, Memset, NameKey, Overhead, OverheadKind,
-    Place, Record, RecordBytes, Records, Span, Synchronization, SynchronizationKind,
+    CopyKind, DataKey, GraphNode, Kernel, KernelRecord, Memcpy, MemoryKind, Memset, NameKey,
+    Overhead, OverheadKind, Place, Record, RecordBytes, Records, Span, Synchronization,
+    SynchronizationKind,
 };
 pub use support::{Counters, Cupti, Features, Holder, Support, support, version};

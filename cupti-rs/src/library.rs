@@ -71,7 +71,7 @@ impl Version {
     /// The CUDA release this API version belongs to, as (major, minor). 11.8, 12.0 and 12.1 share the number 18 and
     /// read as 12.0.
     #[must_use]
-    pub fn cuda_release(self) -> (u32, u32) {
+    pub const fn cuda_release(self) -> (u32, u32) {
         match self.0 {
             130_000.. => (self.0 / 10_000, self.0 / 100 % 100),
             27.. => (12, 9),

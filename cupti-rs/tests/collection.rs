@@ -17,7 +17,7 @@ fn start(fake: &Fake, config: &Config) -> Collector {
 
 fn kernels(collected: &Collected) -> Vec<cupti::Kernel> {
     let kernel = |record| {
-        if let Record::Kernel(kernel) = record { Some(kernel) } else { None }
+        if let Record::Kernel(kernel) = record { Some(*kernel) } else { None }
     };
     collected.records.iter().filter_map(kernel).collect()
 }

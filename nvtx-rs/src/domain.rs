@@ -14,6 +14,7 @@ use crate::sync::SyncObject;
 use crate::sys::functions;
 use crate::sys::types::{Handle, Text};
 use crate::text::with_c_str;
+use crate::told::Told;
 
 /// The events of a library, which tools show and filter together. Made for a `static`.
 ///
@@ -33,7 +34,7 @@ use crate::text::with_c_str;
 /// ends before the program does, is an [`OwnedDomain`].
 pub struct Domain {
     name: Cow<'static, str>,
-    handle: OnceLock<Handle>,
+    told: OnceLock<(Handle, Told)>,
     categories: Categories,
 }
 
@@ -41,7 +42,7 @@ impl Domain {
     /// A domain with this name. Tools take two with one name for different domains.
     #[must_use]
     pub const fn new(name: &'static str) -> Domain {
-        Domain { name: Cow::Borrowed(name), handle: OnceLock::new(), categories: Categories::new() }
+        Domain { name: Cow::Borrowed(name), told: OnceLock::new(), categories: Categories::new() }
     }
 
     /// The domain's name.
@@ -51,20 +52,26 @@ impl Domain {
     }
 
     /// What the tool calls it; to be asked for only where a tool is attached.
+    #[inline]
     fn handle(&self) -> Handle {
-        *self.handle.get_or_init(|| {
+        self.told().0
+    }
+
+    /// As [`handle`](Domain::handle), with the number of the domain in our own books.
+    #[inline]
+    fn told(&self) -> (Handle, Told) {
+        *self.told.get_or_init(|| {
             let handle = with_c_str(&self.name, |name| functions::domain_create(Text::new(name)));
-            handle.unwrap_or(Handle::NULL)
+            let handle = handle.unwrap_or(Handle::NULL);
+            (handle, Told::new(handle))
         })
     }
 }
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        if let Some(&handle) = self.handle.get()
-            && !handle.is_null()
-        {
-            functions::domain_destroy(handle);
+        if let Some(&(_, told)) = self.told.get() {
+            told.release();
         }
     }
 }
@@ -142,6 +149,24 @@ impl<'a> DomainRef<'a> {
     /// For functions that all domains share: the default one is null.
     pub(crate) fn handle_or_null(self) -> Handle {
         self.handle().unwrap_or(Handle::NULL)
+    }
+
+    /// The domain's number in our own books; to be asked for only where a tool is attached.
+    pub(crate) fn told(self) -> Told {
+        self.get().map_or(Told::DEFAULT, |domain| domain.told().1)
+    }
+
+    /// As [`told`](DomainRef::told), of a domain of which a tool may not have been told.
+    pub(crate) fn told_already(self) -> Option<Told> {
+        match self.get() {
+            None => Some(Told::DEFAULT),
+            Some(domain) => domain.told.get().map(|&(_, told)| told),
+        }
+    }
+
+    /// Whether it lives only as long as it is used.
+    pub(crate) fn is_owned(self) -> bool {
+        matches!(self, DomainRef::Owned(_))
     }
 
     pub(crate) fn name(self) -> Option<&'a str> {

@@ -3,12 +3,31 @@
 //! What was begun says how it is to be ended, so a tool that lacks one of a pair of functions never
 //! gets half of it.
 
-use crate::domain::DomainRef;
+use crate::__private::Registered;
 use crate::event::Event;
 use crate::schema::Record;
 use crate::sys::functions;
-use crate::sys::types::{EventAttributes, Message, PayloadData, Text};
-use crate::text::with_text;
+use crate::sys::types::{EventAttributes, Handle, Message, PayloadData, ShortText, Text};
+use crate::text::{short, with_text};
+use crate::told::Told;
+
+/// Tells the tool of a start on this thread by a short name alone, in the default domain; `false` where the name is another,
+/// or the tool does not take those.
+#[inline]
+pub(crate) fn push_short(name: &str) -> bool {
+    let mut buffer = ShortText::EMPTY;
+    short(name, &mut buffer).and_then(functions::range_push_a).is_some()
+}
+
+/// Tells the tool of a start on this thread of which it knows all; `false` where it does not take those.
+#[inline]
+pub(crate) fn push_registered(range: &Registered) -> bool {
+    let level = match range.domain_handle {
+        None => functions::range_push_ex(&range.attributes),
+        Some(domain) => functions::domain_range_push_ex(domain, &range.attributes),
+    };
+    level.is_some()
+}
 
 /// Tells the tool of a start on this thread; `false` where it does not take starts.
 pub(crate) fn push(event: &Event<'_>) -> bool {
@@ -23,7 +42,8 @@ pub(crate) fn push(event: &Event<'_>) -> bool {
 }
 
 /// Ends the innermost range of this thread and domain.
-pub(crate) fn pop(domain: DomainRef<'_>) {
+#[inline]
+pub(crate) fn pop(domain: Told) {
     match domain.handle() {
         None => functions::range_pop(),
         Some(domain) => functions::domain_range_pop(domain),
@@ -31,10 +51,11 @@ pub(crate) fn pop(domain: DomainRef<'_>) {
 }
 
 /// As [`pop`], with a last word.
-pub(crate) fn pop_with(domain: DomainRef<'_>, record: &Record) {
-    let schema = if record.is_of(domain) { record.schema_id() } else { None };
+pub(crate) fn pop_with(domain: Told, record: &Record) {
+    let schema = if record.is_of_told(domain) { record.schema_id() } else { None };
+    let handle = domain.handle().unwrap_or(Handle::NULL);
     let data = schema.map(|schema| [PayloadData::new(schema, record.bytes())]);
-    let popped = data.and_then(|data| functions::pop_payloads(domain.handle_or_null(), &data));
+    let popped = data.and_then(|data| functions::pop_payloads(handle, &data));
     if popped.is_none() {
         pop(domain);
     }
@@ -51,7 +72,7 @@ pub(crate) fn start(event: &Event<'_>) -> Option<u64> {
     }
 }
 
-pub(crate) fn end(domain: DomainRef<'_>, range: u64) {
+pub(crate) fn end(domain: Told, range: u64) {
     match domain.handle() {
         None => functions::range_end(range),
         Some(domain) => functions::domain_range_end(domain, range),
@@ -59,11 +80,11 @@ pub(crate) fn end(domain: DomainRef<'_>, range: u64) {
 }
 
 /// As [`end`], with a last word.
-pub(crate) fn end_with(domain: DomainRef<'_>, range: u64, record: &Record) {
-    let schema = if record.is_of(domain) { record.schema_id() } else { None };
+pub(crate) fn end_with(domain: Told, range: u64, record: &Record) {
+    let schema = if record.is_of_told(domain) { record.schema_id() } else { None };
+    let handle = domain.handle().unwrap_or(Handle::NULL);
     let data = schema.map(|schema| [PayloadData::new(schema, record.bytes())]);
-    let ended =
-        data.and_then(|data| functions::end_payloads(domain.handle_or_null(), range, &data));
+    let ended = data.and_then(|data| functions::end_payloads(handle, range, &data));
     if ended.is_none() {
         end(domain, range);
     }

@@ -85,29 +85,36 @@ impl<'a> From<&'a String> for FieldValue<'a> {
 
 /// The fields of an event: those of a caller's slice, until one is added to them.
 #[derive(Clone, Debug)]
-pub(crate) enum Fields<'a> {
-    Borrowed(&'a [Field<'a>]),
-    Owned(Vec<Field<'a>>),
+pub(crate) struct Fields<'a> {
+    given: &'a [Field<'a>],
+    /// Behind one pointer, so that an event that nobody sees need not lie in memory.
+    all: Option<Box<List<'a>>>,
 }
 
-impl<'a> Fields<'a> {
-    pub(crate) const NONE: Fields<'static> = Fields::Borrowed(&[]);
+#[derive(Clone, Debug)]
+struct List<'a>(Vec<Field<'a>>);
 
-    #[cold]
-    #[inline(never)]
+impl<'a> Fields<'a> {
+    pub(crate) const NONE: Fields<'static> = Fields { given: &[], all: None };
+
+    pub(crate) const fn of(given: &'a [Field<'a>]) -> Fields<'a> {
+        Fields { given, all: None }
+    }
+
+    #[inline]
     pub(crate) fn with(self, field: Field<'a>) -> Fields<'a> {
-        let mut fields = match self {
-            Fields::Borrowed(fields) => fields.to_vec(),
-            Fields::Owned(fields) => fields,
-        };
-        fields.push(field);
-        Fields::Owned(fields)
+        Fields { given: self.given, all: Some(add(self.given, self.all, field)) }
     }
 
     pub(crate) fn as_slice(&self) -> &[Field<'a>] {
-        match self {
-            Fields::Borrowed(fields) => fields,
-            Fields::Owned(fields) => fields,
-        }
+        self.all.as_ref().map_or(self.given, |all| &all.0)
     }
+}
+
+#[cold]
+#[inline(never)]
+fn add<'a>(given: &[Field<'a>], all: Option<Box<List<'a>>>, field: Field<'a>) -> Box<List<'a>> {
+    let mut all = all.unwrap_or_else(|| Box::new(List(given.to_vec())));
+    all.0.push(field);
+    all
 }

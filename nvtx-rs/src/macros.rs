@@ -103,6 +103,16 @@ macro_rules! __nvtx_event {
             $($rest)+
         )
     };
+    (range, [$($site:tt)*], [], $($name:tt)+) => {
+        if $crate::__private::is_active() {
+            static __NVTX_SITE: $crate::__private::CallSite = $($site)*;
+            __NVTX_SITE.range_of(&$crate::__private::Name::new(
+                $crate::__private::format_args!($($name)+),
+            ))
+        } else {
+            $crate::__private::idle::range()
+        }
+    };
     ($what:ident, [$($site:tt)*], [$($read:tt)*], $($name:tt)+) => {
         if $crate::__private::is_active() {
             static __NVTX_SITE: $crate::__private::CallSite = $($site)*;

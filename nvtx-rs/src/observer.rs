@@ -33,16 +33,12 @@
 
 #[cfg(feature = "enable")]
 use std::panic::{AssertUnwindSafe, catch_unwind};
-#[cfg(feature = "enable")]
-use std::sync::OnceLock;
-#[cfg(feature = "enable")]
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::domain::DomainRef;
-#[cfg(feature = "enable")]
-use crate::event::Event;
 use crate::resource::ResourceId;
 use crate::schema::Record;
+#[cfg(feature = "enable")]
+use crate::shared::{AtomicU64, OnceLock, Ordering, shared};
 #[cfg(feature = "enable")]
 use crate::state;
 use crate::{Category, Color, Error, Field, Payload};
@@ -84,6 +80,9 @@ pub struct RangeStart<'a> {
     pub fields: &'a [Field<'a>],
     /// Its values by a schema.
     pub record: Option<&'a Record>,
+    /// The range of the process that this one is a stay in, as a poll is in the life of its future: the token that the
+    /// observer gave at its start. `None` too where that start was not observed.
+    pub within: Option<Token>,
 }
 
 impl<'a> RangeStart<'a> {
@@ -98,20 +97,7 @@ impl<'a> RangeStart<'a> {
             payload: None,
             fields: &[],
             record: None,
-        }
-    }
-
-    #[cfg(feature = "enable")]
-    #[inline]
-    fn of(event: &'a Event<'a>) -> RangeStart<'a> {
-        RangeStart {
-            name: event.name,
-            domain: event.domain.name(),
-            category: event.category,
-            color: event.color,
-            payload: event.payload,
-            fields: event.fields.as_slice(),
-            record: event.record,
+            within: None,
         }
     }
 }
@@ -288,9 +274,9 @@ pub trait Observer: Sync + Send {
 }
 
 #[cfg(feature = "enable")]
-static OBSERVER: OnceLock<&'static dyn Observer> = OnceLock::new();
+shared! { static OBSERVER: OnceLock<&'static dyn Observer> = OnceLock::new(); }
 #[cfg(feature = "enable")]
-static PANICS: AtomicU64 = AtomicU64::new(0);
+shared! { static PANICS: AtomicU64 = AtomicU64::new(0); }
 
 /// Installs the observer of this process, switched off. Once installed it stays; installing the same
 /// one again gives another switch.
@@ -377,9 +363,9 @@ impl Switch {
 
 #[cfg(feature = "enable")]
 #[inline]
-pub(crate) fn range_start(event: &Event<'_>) -> Option<Token> {
+pub(crate) fn range_start(range: &RangeStart<'_>) -> Option<Token> {
     let observer = OBSERVER.get()?;
-    guarded(|| observer.range_start(&RangeStart::of(event)))
+    guarded(|| observer.range_start(range))
 }
 
 #[cfg(feature = "enable")]
@@ -394,9 +380,9 @@ pub(crate) fn range_end(token: Token, record: Option<&Record>) {
 
 #[cfg(feature = "enable")]
 #[inline]
-pub(crate) fn process_range_start(event: &Event<'_>) -> Option<Token> {
+pub(crate) fn process_range_start(range: &RangeStart<'_>) -> Option<Token> {
     let observer = OBSERVER.get()?;
-    guarded(|| observer.process_range_start(&RangeStart::of(event))).flatten()
+    guarded(|| observer.process_range_start(range)).flatten()
 }
 
 #[cfg(feature = "enable")]
@@ -411,9 +397,9 @@ pub(crate) fn process_range_end(token: Token, record: Option<&Record>) {
 
 #[cfg(feature = "enable")]
 #[inline]
-pub(crate) fn mark(event: &Event<'_>) {
+pub(crate) fn mark(mark: &Mark<'_>) {
     if let Some(observer) = OBSERVER.get() {
-        guarded(|| observer.mark(&RangeStart::of(event)));
+        guarded(|| observer.mark(mark));
     }
 }
 

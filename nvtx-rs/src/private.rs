@@ -23,7 +23,8 @@ use crate::domain::{Domain, DomainRef};
 use crate::event::Event;
 use crate::state;
 use crate::string;
-use crate::sys::types::Handle;
+use crate::sys::types::{EventAttributes, Handle, Message};
+use crate::told::Told;
 use crate::{ProcessRange, Range};
 
 pub use std::option::Option::{self, None, Some};
@@ -45,7 +46,7 @@ pub struct CallSite {
     name: Option<&'static str>,
     domain: Option<&'static Domain>,
     /// The name that was registered, and what the tool calls it.
-    registered: OnceLock<(&'static str, Option<Handle>)>,
+    registered: OnceLock<(&'static str, Option<Registered>)>,
 }
 
 impl CallSite {
@@ -83,7 +84,11 @@ impl CallSite {
     /// Starts a range of this thread.
     #[inline]
     pub fn range(&'static self) -> Range {
-        Range::start(move || self.event())
+        if state::is_idle() {
+            Range::NONE
+        } else {
+            Range::begin_site(self, self.name.unwrap_or_default())
+        }
     }
 
     /// Starts a range of this thread with what `describe` adds; it runs only if somebody looks.
@@ -121,17 +126,33 @@ impl CallSite {
         self.event_named(self.name.unwrap_or_default())
     }
 
-    fn event_named(&'static self, name: &'static str) -> Event<'static> {
+    /// What the tool gets of a range with this name and no more; `None` where it does not take names beforehand, or the
+    /// place has another name. A place has one name; should it ever have two, the second is not registered.
+    #[inline]
+    pub(crate) fn registered(&'static self, name: &'static str) -> Option<&'static Registered> {
+        let (of, registered) = self.registered.get_or_init(|| (name, self.register(name)));
+        registered.as_ref().filter(|_| std::ptr::eq(*of, name) || *of == name)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn register(&'static self, name: &'static str) -> Option<Registered> {
         let domain = DomainRef::of(self.domain);
-        let handle = if state::has_tool() {
-            let &(registered, handle) =
-                self.registered.get_or_init(|| (name, string::register(domain, name)));
-            // A place has one name; should it ever have two, the second is not registered.
-            handle.filter(|_| std::ptr::eq(registered, name) || registered == name)
-        } else {
-            None
-        };
-        Event::registered(domain, name, handle)
+        string::register(domain, name).map(|name| Registered::new(domain, name))
+    }
+
+    pub(crate) fn event_named(&'static self, name: &'static str) -> Event<'static> {
+        let handle = if state::has_tool() { self.registered(name) } else { None };
+        Event::registered(DomainRef::of(self.domain), name, handle.map(Registered::name))
+    }
+
+    /// Starts a range of this thread of a name that [`Name::new`] made.
+    #[cold]
+    pub fn range_of(&'static self, name: &Name) -> Range {
+        match name {
+            Name::Literal(name) => Range::begin_site(self, name),
+            Name::Formatted(name) => Range::begin_named(DomainRef::of(self.domain), name),
+        }
     }
 
     /// Describes an event of a name that [`Name::new`] made.
@@ -141,6 +162,30 @@ impl CallSite {
             Name::Literal(name) => self.event_named(name),
             Name::Formatted(name) => Event::in_domain(DomainRef::of(self.domain), name),
         }
+    }
+}
+
+/// A range of a place, as far as it is the same each time.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    #[cfg_attr(not(feature = "enable"), expect(dead_code, reason = "without tools there is none"))]
+    pub(crate) domain: Told,
+    /// What the tool calls the domain; `None` is the default one.
+    #[cfg_attr(not(feature = "enable"), expect(dead_code, reason = "as above"))]
+    pub(crate) domain_handle: Option<Handle>,
+    name: Handle,
+    #[cfg_attr(not(feature = "enable"), expect(dead_code, reason = "as above"))]
+    pub(crate) attributes: EventAttributes<'static>,
+}
+
+impl Registered {
+    fn new(domain: DomainRef<'_>, name: Handle) -> Registered {
+        let attributes = EventAttributes::new(Message::Registered(name));
+        Registered { domain: domain.told(), domain_handle: domain.handle(), name, attributes }
+    }
+
+    fn name(&self) -> Handle {
+        self.name
     }
 }
 

@@ -6,12 +6,14 @@
 
 use std::marker::PhantomData;
 
+use crate::__private::CallSite;
 use crate::domain::DomainRef;
 use crate::event::Event;
+use crate::observer::Token;
 use crate::schema::Record;
 use crate::state;
 #[cfg(feature = "enable")]
-use crate::{domain::DomainKeep, emit, observer, observer::Token};
+use crate::{emit, observer, observer::RangeStart, told::Told};
 
 /// Starts a range named `name` on this thread; it ends when the returned guard is dropped.
 ///
@@ -29,7 +31,7 @@ use crate::{domain::DomainKeep, emit, observer, observer::Token};
 /// ```
 #[inline]
 pub fn range(name: &str) -> Range {
-    Range::start(move || Event::in_domain(DomainRef::Default, name))
+    if state::is_idle() { Range::NONE } else { Range::begin_plain(name) }
 }
 
 /// Starts a range of the process: it may overlap others, and end on another thread than it began.
@@ -69,8 +71,10 @@ pub fn process_range(name: &str) -> ProcessRange {
 #[must_use = "the range ends when this guard is dropped: keep it in a variable, `let _range = ...`"]
 #[derive(Debug)]
 pub struct Range {
+    /// Two words, which is what a function returns in registers. A guard that lay in memory would cost each idle range
+    /// more than all the rest of it.
     #[cfg(feature = "enable")]
-    begun: Option<Begun>,
+    begun: Begun,
     /// NVTX keeps a stack for each thread, so the end belongs to the thread of the start.
     not_send: PhantomData<*mut ()>,
 }
@@ -79,21 +83,51 @@ impl Range {
     /// A range that nobody sees.
     pub(crate) const NONE: Range = Range {
         #[cfg(feature = "enable")]
-        begun: None,
+        begun: Begun { ends: Ends::NOBODY, token: Token::new(0) },
         not_send: PhantomData,
     };
 
-    /// `event` is called only if somebody looks.
-    #[inline]
-    pub(crate) fn start<'a>(event: impl FnOnce() -> Event<'a>) -> Range {
-        if state::is_idle() { Range::NONE } else { Range::begin_with(event) }
-    }
-
-    /// Out of line with all that describes the event, so that a range that nobody sees is a branch.
+    /// A name alone, in the default domain. What is most frequent of it is short, and the rest a function of its own:
+    /// what a function saves of registers it saves for its longest way.
     #[cold]
     #[inline(never)]
-    fn begin_with<'a>(event: impl FnOnce() -> Event<'a>) -> Range {
-        Range::begin(&event())
+    pub(crate) fn begin_plain(name: &str) -> Range {
+        #[cfg(feature = "enable")]
+        if state::is_tool_alone() && emit::push_short(name) {
+            return Range::begun(Ends::TOOL, Token::new(0));
+        }
+        Range::begin_plain_for_all(name)
+    }
+
+    #[inline(never)]
+    fn begin_plain_for_all(name: &str) -> Range {
+        #[cfg(feature = "enable")]
+        if let state::OBSERVER = state::current() {
+            return match observer::range_start(&RangeStart::new(name)) {
+                Some(token) => Range::begun(Ends::OBSERVER, token),
+                None => Range::NONE,
+            };
+        }
+        Range::begin(&Event::in_domain(DomainRef::Default, name))
+    }
+
+    /// A name of a call site's own.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn begin_site(site: &'static CallSite, name: &'static str) -> Range {
+        #[cfg(feature = "enable")]
+        if state::is_tool_alone()
+            && let Some(range) = site.registered(name)
+            && emit::push_registered(range)
+        {
+            return Range::begun(Ends::tool_in(range.domain), Token::new(0));
+        }
+        Range::begin_site_for_all(site, name)
+    }
+
+    #[inline(never)]
+    fn begin_site_for_all(site: &'static CallSite, name: &'static str) -> Range {
+        Range::begin(&site.event_named(name))
     }
 
     #[cold]
@@ -109,15 +143,14 @@ impl Range {
     }
 
     /// The observer is told last, and of the end first, so that the times it takes leave the tool out.
-    #[inline]
     pub(crate) fn begin(event: &Event<'_>) -> Range {
         #[cfg(feature = "enable")]
         {
             let state = state::current();
             let pushed = state & state::TOOL != 0 && emit::push(event);
-            let token =
-                if state & state::OBSERVER != 0 { observer::range_start(event) } else { None };
-            Range::begun(event.domain, pushed, token)
+            let observed = state & state::OBSERVER != 0;
+            let token = if observed { observer::range_start(&event.start()) } else { None };
+            Range::told(event.domain, pushed, token)
         }
         #[cfg(not(feature = "enable"))]
         {
@@ -128,24 +161,25 @@ impl Range {
 
     /// A range of which the tool or the observer, or both, were told.
     #[cfg(feature = "enable")]
+    pub(crate) fn told(domain: DomainRef<'_>, pushed: bool, token: Option<Token>) -> Range {
+        let ends = Ends::new(domain, pushed, token.is_some());
+        Range::begun(ends, token.unwrap_or(Token::new(0)))
+    }
+
+    #[cfg(feature = "enable")]
     #[inline]
-    pub(crate) fn begun(domain: DomainRef<'_>, pushed: bool, token: Option<Token>) -> Range {
-        let tool = if pushed { state::TOOL } else { 0 };
-        let observer = if token.is_some() { state::OBSERVER } else { 0 };
-        let parts = tool | observer;
-        if parts == 0 {
-            return Range::NONE;
-        }
-        let token = token.unwrap_or(Token::new(0));
-        Range { begun: Some(Begun { parts, token, domain: domain.keep() }), not_send: PhantomData }
+    fn begun(ends: Ends, token: Token) -> Range {
+        Range { begun: Begun { ends, token }, not_send: PhantomData }
     }
 
     /// Ends the range with a record of what came out. A tool that takes no records there, and an
     /// observer that asks for none, see an end alone.
     pub fn end_with(mut self, record: &Record) {
         #[cfg(feature = "enable")]
-        if let Some(begun) = &mut self.begun {
-            begun.end(Some(record));
+        {
+            let Begun { ends, token } = self.begun;
+            self.begun.ends = Ends::NOBODY;
+            end(ends, token, Some(record));
         }
         #[cfg(not(feature = "enable"))]
         {
@@ -154,45 +188,105 @@ impl Range {
     }
 }
 
-#[cfg(not(feature = "enable"))]
 impl Drop for Range {
     #[inline]
-    fn drop(&mut self) {}
+    fn drop(&mut self) {
+        #[cfg(feature = "enable")]
+        if self.begun.ends != Ends::NOBODY {
+            // By value, so that the guard need not lie in memory.
+            end_plainly(self.begun.ends, self.begun.token);
+        }
+    }
 }
 
-/// A range of a thread of which somebody was told, and so is to be told of its end. A guard that
-/// nobody was told of has none, so that to drop it is one branch.
+/// A range of a thread, as far as its end needs it.
 #[cfg(feature = "enable")]
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Begun {
-    /// [`state::TOOL`] and [`state::OBSERVER`], as far as each was told of the start.
-    parts: u8,
+    ends: Ends,
     token: Token,
-    domain: DomainKeep,
 }
 
+/// Who was told of a start, and so is to be told of the end: the tool, the observer, both or, as 0, nobody. For the tool,
+/// the number of the domain too.
 #[cfg(feature = "enable")]
-impl Begun {
-    fn end(&mut self, record: Option<&Record>) {
-        if self.parts & state::OBSERVER != 0 {
-            observer::range_end(self.token, record);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ends(u64);
+
+#[cfg(feature = "enable")]
+impl Ends {
+    const NOBODY: Ends = Ends(0);
+    /// The tool, in the default domain.
+    const TOOL: Ends = Ends(state::TOOL as u64);
+    const OBSERVER: Ends = Ends(state::OBSERVER as u64);
+    /// The range counts as a user of its domain.
+    const COUNTED: u64 = 1 << 8;
+    const DOMAIN_SHIFT: u32 = 32;
+
+    fn new(domain: DomainRef<'_>, tool: bool, observer: bool) -> Ends {
+        let observer = if observer { Ends::OBSERVER.0 } else { 0 };
+        if !tool {
+            return Ends(observer);
         }
-        if self.parts & state::TOOL != 0 {
-            match record {
-                None => emit::pop(self.domain.as_ref()),
-                Some(record) => emit::pop_with(self.domain.as_ref(), record),
-            }
+        let told = domain.told();
+        let mut ends = Ends(Ends::tool_in(told).0 | observer);
+        if domain.is_owned() {
+            told.keep();
+            ends.0 |= Ends::COUNTED;
         }
-        self.parts = 0;
+        ends
+    }
+
+    /// The tool, in a domain that does not end.
+    #[inline]
+    fn tool_in(domain: Told) -> Ends {
+        Ends(Ends::TOOL.0 | u64::from(domain.number()) << Ends::DOMAIN_SHIFT)
+    }
+
+    fn has(self, who: Ends) -> bool {
+        self.0 & who.0 != 0
+    }
+
+    fn domain(self) -> Told {
+        // CAST: the upper half is a domain's number.
+        Told::of_number((self.0 >> Ends::DOMAIN_SHIFT) as u32)
+    }
+
+    /// After the tool was told of the end.
+    fn release_domain(self) {
+        if self.0 & Ends::COUNTED != 0 {
+            self.domain().release();
+        }
     }
 }
 
 #[cfg(feature = "enable")]
-impl Drop for Begun {
-    #[cold]
-    #[inline(never)]
-    fn drop(&mut self) {
-        self.end(None);
+#[cold]
+#[inline(never)]
+fn end_plainly(ends: Ends, token: Token) {
+    if ends == Ends::TOOL { emit::pop(Told::DEFAULT) } else { end_for_all(ends, token) }
+}
+
+#[cfg(feature = "enable")]
+#[inline(never)]
+fn end_for_all(ends: Ends, token: Token) {
+    match ends {
+        Ends::OBSERVER => observer::range_end(token, None),
+        _ => end(ends, token, None),
+    }
+}
+
+#[cfg(feature = "enable")]
+fn end(ends: Ends, token: Token, record: Option<&Record>) {
+    if ends.has(Ends::OBSERVER) {
+        observer::range_end(token, record);
+    }
+    if ends.has(Ends::TOOL) {
+        match record {
+            None => emit::pop(ends.domain()),
+            Some(record) => emit::pop_with(ends.domain(), record),
+        }
+        ends.release_domain();
     }
 }
 
@@ -204,14 +298,14 @@ impl Drop for Begun {
 #[derive(Debug)]
 pub struct ProcessRange {
     #[cfg(feature = "enable")]
-    begun: Option<BegunProcess>,
+    begun: BegunProcess,
 }
 
 impl ProcessRange {
     /// A range that nobody sees.
     pub(crate) const NONE: ProcessRange = ProcessRange {
         #[cfg(feature = "enable")]
-        begun: None,
+        begun: BegunProcess { ends: Ends::NOBODY, token: Token::new(0), number: 0 },
     };
 
     /// `event` is called only if somebody looks.
@@ -245,8 +339,8 @@ impl ProcessRange {
             let state = state::current();
             let number = if state & state::TOOL != 0 { emit::start(event) } else { None };
             let observed = state & state::OBSERVER != 0;
-            let token = if observed { observer::process_range_start(event) } else { None };
-            ProcessRange::begun(event.domain, number, token)
+            let token = if observed { observer::process_range_start(&event.start()) } else { None };
+            ProcessRange::told(event.domain, number, token)
         }
         #[cfg(not(feature = "enable"))]
         {
@@ -257,28 +351,32 @@ impl ProcessRange {
 
     /// A range of which the tool or the observer, or both, were told.
     #[cfg(feature = "enable")]
-    #[inline]
-    pub(crate) fn begun(
+    pub(crate) fn told(
         domain: DomainRef<'_>,
         number: Option<u64>,
         token: Option<Token>,
     ) -> ProcessRange {
-        let tool = if number.is_some() { state::TOOL } else { 0 };
-        let observer = if token.is_some() { state::OBSERVER } else { 0 };
-        let parts = tool | observer;
-        if parts == 0 {
-            return ProcessRange::NONE;
-        }
+        let ends = Ends::new(domain, number.is_some(), token.is_some());
         let (token, number) = (token.unwrap_or(Token::new(0)), number.unwrap_or(0));
-        let begun = BegunProcess { parts, token, number, domain: domain.keep() };
-        ProcessRange { begun: Some(begun) }
+        ProcessRange { begun: BegunProcess { ends, token, number } }
+    }
+
+    /// What the observer gave at its start, if it was told.
+    #[inline]
+    pub(crate) fn observed(&self) -> Option<Token> {
+        #[cfg(feature = "enable")]
+        return self.begun.ends.has(Ends::OBSERVER).then_some(self.begun.token);
+        #[cfg(not(feature = "enable"))]
+        None
     }
 
     /// Ends the range with a record of what came out. A tool that takes no records there, and an
     /// observer that asks for none, see an end alone.
     pub fn end_with(mut self, record: &Record) {
         #[cfg(feature = "enable")]
-        if let Some(begun) = &mut self.begun {
+        {
+            let begun = self.begun;
+            self.begun.ends = Ends::NOBODY;
             begun.end(Some(record));
         }
         #[cfg(not(feature = "enable"))]
@@ -288,44 +386,41 @@ impl ProcessRange {
     }
 }
 
-#[cfg(not(feature = "enable"))]
 impl Drop for ProcessRange {
     #[inline]
-    fn drop(&mut self) {}
+    fn drop(&mut self) {
+        #[cfg(feature = "enable")]
+        if self.begun.ends != Ends::NOBODY {
+            self.begun.end(None);
+        }
+    }
 }
 
 /// As [`Begun`], of a range of the process.
 #[cfg(feature = "enable")]
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct BegunProcess {
-    parts: u8,
+    ends: Ends,
     token: Token,
     /// The tool's number of the range.
     number: u64,
-    domain: DomainKeep,
 }
 
 #[cfg(feature = "enable")]
 impl BegunProcess {
-    fn end(&mut self, record: Option<&Record>) {
-        if self.parts & state::OBSERVER != 0 {
-            observer::process_range_end(self.token, record);
-        }
-        if self.parts & state::TOOL != 0 {
-            match record {
-                None => emit::end(self.domain.as_ref(), self.number),
-                Some(record) => emit::end_with(self.domain.as_ref(), self.number, record),
-            }
-        }
-        self.parts = 0;
-    }
-}
-
-#[cfg(feature = "enable")]
-impl Drop for BegunProcess {
     #[cold]
     #[inline(never)]
-    fn drop(&mut self) {
-        self.end(None);
+    fn end(self, record: Option<&Record>) {
+        let BegunProcess { ends, token, number } = self;
+        if ends.has(Ends::OBSERVER) {
+            observer::process_range_end(token, record);
+        }
+        if ends.has(Ends::TOOL) {
+            match record {
+                None => emit::end(ends.domain(), number),
+                Some(record) => emit::end_with(ends.domain(), number, record),
+            }
+            ends.release_domain();
+        }
     }
 }

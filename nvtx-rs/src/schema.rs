@@ -585,6 +585,12 @@ impl Record {
         self.schema.domain().is(domain)
     }
 
+    /// As [`is_of`](Record::is_of), for a domain that is known by its number.
+    #[cfg(feature = "enable")]
+    pub(crate) fn is_of_told(&self, domain: crate::told::Told) -> bool {
+        self.schema.domain().told_already() == Some(domain)
+    }
+
     /// Marks a moment by the record alone. Its name is that of the entry that is the
     /// [`message`](Entry::message), and for the observer the schema's.
     pub fn mark(&self) {
@@ -597,7 +603,7 @@ impl Record {
         }
         #[cfg(feature = "enable")]
         if state::current() & state::OBSERVER != 0 {
-            crate::observer::mark(&self.event());
+            crate::observer::mark(&self.event().start());
         }
     }
 
@@ -612,8 +618,8 @@ impl Record {
             });
             let observed = state::current() & state::OBSERVER != 0;
             let event = self.event();
-            let token = if observed { crate::observer::range_start(&event) } else { None };
-            return Range::begun(domain, level.is_some(), token);
+            let token = if observed { crate::observer::range_start(&event.start()) } else { None };
+            return Range::told(domain, level.is_some(), token);
         }
         Range::NONE
     }
@@ -629,8 +635,9 @@ impl Record {
             });
             let observed = state::current() & state::OBSERVER != 0;
             let event = self.event();
-            let token = if observed { crate::observer::process_range_start(&event) } else { None };
-            return ProcessRange::begun(domain, range, token);
+            let token =
+                if observed { crate::observer::process_range_start(&event.start()) } else { None };
+            return ProcessRange::told(domain, range, token);
         }
         ProcessRange::NONE
     }

@@ -54,7 +54,7 @@ impl RegisteredString {
     /// Starts a range of this thread.
     #[inline]
     pub fn range(&self) -> Range {
-        Range::start(move || self.event())
+        if state::is_idle() { Range::NONE } else { Range::begin_event(self.event()) }
     }
 
     /// Starts a range that may end on any thread.

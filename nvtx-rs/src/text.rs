@@ -5,7 +5,7 @@
 
 use std::ffi::{CStr, CString};
 
-use crate::sys::types::Text;
+use crate::sys::types::{ShortText, Text};
 
 /// What the stack takes, the NUL at the end included. Longer names are copied to the heap.
 const STACK_BYTES: usize = 256;
@@ -22,21 +22,71 @@ pub(crate) fn with_c_str<R>(name: &str, f: impl FnOnce(&CStr) -> R) -> R {
     }
 }
 
-/// What most names fit in, the NUL included: a range of a short name copies it at little more than a call's cost.
-const SHORT_BYTES: usize = 32;
-
-/// As [`with_c_str`], for the way of a range: one pass over the name, which no one looks through again.
-#[inline]
+/// As [`with_c_str`], for the way of a range.
 pub(crate) fn with_text<R>(name: &str, f: impl FnOnce(Text<'_>) -> R) -> R {
-    let bytes = name.as_bytes();
-    if bytes.len() >= SHORT_BYTES {
-        return with_c_str(name, |name| f(Text::new(name)));
+    let mut buffer = ShortText::EMPTY;
+    match short(name, &mut buffer) {
+        Some(text) => f(text),
+        None => with_longer_text(name, f),
     }
-    let mut buffer = [0; SHORT_BYTES];
-    for (to, &from) in buffer.iter_mut().zip(bytes) {
-        *to = if from == 0 { NUL_SHOWN_AS } else { from };
+}
+
+/// A name of at most 15 bytes as C wants it, in an empty buffer; `None` where it is longer, or has a NUL inside.
+///
+/// Always inlined: the buffer is then written and handed on where it lies, and read by nobody in between. Names that
+/// need more registers than this are not its business, for they would cost every range a few more instructions.
+#[inline(always)]
+pub(crate) fn short<'a>(name: &str, buffer: &'a mut ShortText) -> Option<Text<'a>> {
+    let name = name.as_bytes();
+    let has_nul = match name.len() {
+        0 => false,
+        1 => copy_ends::<1>(name, buffer),
+        2..4 => copy_ends::<2>(name, buffer),
+        4..8 => copy_ends::<4>(name, buffer),
+        8..16 => copy_ends::<8>(name, buffer),
+        _ => true,
+    };
+    if has_nul { None } else { Some(Text::terminated(buffer)) }
+}
+
+/// Any name that is not [`short`].
+fn with_longer_text<R>(name: &str, f: impl FnOnce(Text<'_>) -> R) -> R {
+    let mut buffer = ShortText::EMPTY;
+    match name.len() {
+        16..32 if !copy_ends::<16>(name.as_bytes(), &mut buffer) => f(Text::terminated(&buffer)),
+        _ => with_c_str(name, |name| f(Text::new(name))),
     }
-    f(Text::terminated(&buffer))
+}
+
+/// Copies a name of `N` to `2 * N - 1` bytes as its first and its last `N`, which may overlap; whether there is a NUL.
+#[inline(always)]
+fn copy_ends<const N: usize>(name: &[u8], buffer: &mut ShortText) -> bool {
+    let (Some(first), Some(last)) = (name.first_chunk::<N>(), name.last_chunk::<N>()) else {
+        return true;
+    };
+    let at = name.len() - N;
+    if let Some(place) = buffer.bytes.first_chunk_mut() {
+        *place = *first;
+    }
+    if let Some(place) = buffer.bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+        *place = *last;
+    }
+    has_nul(first) | has_nul(last)
+}
+
+/// Word by word, without an early end.
+#[inline(always)]
+fn has_nul(bytes: &[u8]) -> bool {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let mut last = [1; 8];
+    for (to, &from) in last.iter_mut().zip(rest) {
+        *to = from;
+    }
+    words.iter().chain([&last]).fold(false, |nul, &word| {
+        let word = u64::from_ne_bytes(word);
+        // The highest bit of the lowest byte that is 0, and maybe of some above it.
+        nul | (word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080 != 0)
+    })
 }
 
 /// Copies `name` to the front of `buffer`, which is all zero and longer than `name`.
@@ -86,9 +136,12 @@ mod tests {
 
     #[test]
     fn the_short_way_gives_the_same() {
-        for name in
-            ["", "a", "a\0b\0", "größe ∑ 核", &"x".repeat(31), &"y\0".repeat(16), &"z".repeat(300)]
-        {
+        let lengths = (0..40).map(|length| "abcdefghij".repeat(4)[..length].to_owned());
+        let odd =
+            ["a\0b\0", "größe ∑ 核", "\u{1}\u{7f}\u{80}", &"y\0".repeat(16), &"z".repeat(300)];
+        let nuls = (0..31).map(|at| format!("{}\0{}", "x".repeat(at), "y".repeat(30 - at)));
+        for name in lengths.chain(odd.map(str::to_owned)).chain(nuls) {
+            let name = name.as_str();
             assert_eq!(
                 with_text(name, |name| name.to_bytes()),
                 with_c_str(name, |name| name.to_bytes().to_vec())

@@ -86,7 +86,7 @@ pub struct Health {
     pub handler_panics: u64,
     /// Calls before the start, in a pause or after the stop had begun; they and their records are left out of everything else.
     pub calls_outside: u64,
-    /// Records that came unasked and are not read: event records, which CUPTI before 12.9 gives along with
+    /// Records that came unasked and are not used: event records, for one, which CUPTI before 12.9 gives along with
     /// synchronisations. A fact, not a loss.
     pub unused_records: u64,
     /// Calls that returned an error. A fact about the program, not a loss.
@@ -184,7 +184,7 @@ impl fmt::Display for Health {
         }
         for (name, count) in [
             ("failed calls", self.failed_calls),
-            ("event records not read", self.unused_records),
+            ("records not used", self.unused_records),
             ("calls captured into graphs", self.captured_calls),
             ("graph launches without a record", self.silent_graph_launches),
             ("calls outside the session", self.calls_outside),

@@ -24,7 +24,7 @@
 //! # How work finds its range
 //! A range puts its number in a word of its thread. Driver callbacks on launches, copies, memsets and synchronisations
 //! log that word with CUPTI's correlation id, and the activity records of the work carry the same id. No clock is
-//! involved. Work that other threads launch counts for the ranges of those threads.
+//! involved. Work that other threads launch counts for the ranges of those threads, unless a [`Context`] was handed to them.
 //!
 //! # What it costs
 //! A range costs two clock reads and a few stores; a launch costs CUPTI's own work and a log entry. The figures, with
@@ -34,9 +34,13 @@
 //! Building a [`Profiler`] gives an error for which [`is_unavailable`](Error::is_unavailable) is true. A [`Recording`]
 //! from another machine can be read anywhere.
 
+mod context;
 mod correlate;
+mod described;
 mod error;
 mod health;
+mod mark;
+mod process_range;
 mod profile;
 mod profiler;
 mod recording;
@@ -46,8 +50,11 @@ mod store;
 mod totals;
 mod tree;
 
+pub use context::{Attached, Context, InContext};
 pub use error::Error;
 pub use health::{Account, Health};
+pub use mark::Mark;
+pub use process_range::ProcessRange;
 pub use profile::{
     Attribution, Copy, DriverCall, GpuOperation, Kernel, Profile, Range, RangeNode, RangeSummary,
 };

@@ -8,16 +8,20 @@ use std::path::{Path, PathBuf};
 
 /// The modules in import order: a module uses only those before it. One with submodules counts as one. `lib.rs` stands
 /// above all and is not checked.
-const ORDER: [&str; 11] = [
+const ORDER: [&str; 15] = [
     "error",
     "recording",
+    "context",
     "totals",
     "health",
     "store",
     "source",
     "correlate",
     "tree",
+    "described",
     "profile",
+    "process_range",
+    "mark",
     "report",
     "profiler",
 ];

@@ -1,15 +1,24 @@
 //! A recording is the raw logs and nothing else: it reads back the same, every byte counts, and damage is an error.
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
-use cupti::fake::{Fake, Work};
-use cupti::{ActivityKind, Attribute, Config, GraphEventKind};
+use cupti::fake::{Fake, Work, Written};
+use cupti::record::OverheadKind;
+use cupti::sys::generated::overhead;
+use cupti::{ActivityKind, Attribute, Config, GraphEventKind, Version};
 use profiler_core::{Profile, Profiler, Recording};
 
 fn recorded() -> Profile {
-    let fake = Fake::builder().version(130_401).build();
+    let version = Version(130_401);
+    let fake = Fake::builder().version(version.0).build();
+    // A record with bytes beside it, which CUPTI leaves to its client.
+    let overhead = Written::new(ActivityKind::OVERHEAD, version).unwrap();
+    let overhead = overhead
+        .set(overhead::OVERHEAD_KIND, OverheadKind::COMMAND_BUFFER_FULL.0)
+        .leave(overhead::OVERHEAD_DATA, [7; 12]);
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     let ((), profile) = profiler
         .record(|| {
+            fake.write(&overhead);
             for i in 0..3 {
                 let _batch = nvtx::range("batch");
                 let _named = nvtx::range(&format!("größe {i}"));

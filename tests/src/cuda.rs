@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::CudaContext;
 use cudarc::driver::sys::{
-    self, CUdeviceptr, CUevent, CUfunction, CUgraphExec, CUresult, CUstream,
+    self, CUcontext, CUdeviceptr, CUevent, CUfunction, CUgraphExec, CUresult, CUstream,
 };
 
 /// Why CUDA cannot be used here, or `None` if it can.
@@ -48,6 +48,7 @@ again:
 #[derive(Debug, Clone)]
 pub struct Gpu {
     context: Arc<CudaContext>,
+    current: Handle<CUcontext>,
     empty: Handle<CUfunction>,
     spin: Handle<CUfunction>,
 }
@@ -112,10 +113,35 @@ impl Gpu {
         let gpu = GPU.get_or_init(|| {
             let context = CudaContext::new(0).unwrap();
             context.bind_to_thread().unwrap();
-            Gpu { context, empty: load(c"empty"), spin: load(c"spin") }
+            let current = Handle(context.cu_ctx());
+            Gpu::with_kernels(context, current)
         });
         gpu.context.bind_to_thread().unwrap();
         gpu.clone()
+    }
+
+    /// The same GPU in a new context, which is current on this thread then and is never destroyed.
+    #[must_use]
+    pub fn in_another_context(&self) -> Self {
+        let mut context = std::ptr::null_mut();
+        let ordinary = std::ptr::null_mut();
+        cuda!(cuCtxCreate_v4(&mut context, ordinary, 0, self.context.cu_device()));
+        Self::with_kernels(self.context.clone(), Handle(context))
+    }
+
+    /// Loads the kernels in the context that is current.
+    fn with_kernels(context: Arc<CudaContext>, current: Handle<CUcontext>) -> Self {
+        Self { context, current, empty: load(c"empty"), spin: load(c"spin") }
+    }
+
+    /// Makes its context the current one of this thread.
+    pub fn make_current(&self) {
+        cuda!(cuCtxSetCurrent(self.current.0));
+    }
+
+    /// Destroys a stream.
+    pub fn destroy(&self, stream: Stream) {
+        cuda!(cuStreamDestroy_v2(stream.0));
     }
 
     /// A new stream that does not wait for the default one.
@@ -159,6 +185,61 @@ impl Gpu {
     pub fn launch_empty(&self, stream: Stream) {
         let (no_arguments, no_extra) = (std::ptr::null_mut(), std::ptr::null_mut());
         cuda!(cuLaunchKernel(self.empty.0, 1, 1, 1, 32, 1, 1, 0, stream.0, no_arguments, no_extra));
+    }
+
+    /// The same, in a shape of one's own and with shared memory.
+    pub fn launch_shaped(&self, stream: Stream, grid: [u32; 3], block: [u32; 3], shared: u32) {
+        let (no_arguments, no_extra) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
+        let (kernel, stream) = (self.empty.0, stream.0);
+        cuda!(cuLaunchKernel(
+            kernel,
+            gx,
+            gy,
+            gz,
+            bx,
+            by,
+            bz,
+            shared,
+            stream,
+            no_arguments,
+            no_extra
+        ));
+    }
+
+    /// Device memory of the stream's pool, freed in stream order too.
+    pub fn alloc_and_free_async(&self, bytes: usize, stream: Stream) -> CUdeviceptr {
+        let mut memory = 0;
+        cuda!(cuMemAllocAsync(&mut memory, bytes, stream.0));
+        cuda!(cuMemFreeAsync(memory, stream.0));
+        memory
+    }
+
+    /// Managed memory.
+    #[must_use]
+    pub fn alloc_managed(&self, bytes: usize) -> CUdeviceptr {
+        let mut memory = 0;
+        cuda!(cuMemAllocManaged(&mut memory, bytes, 1));
+        memory
+    }
+
+    /// A call of the runtime API. The toolkit's library is opened for it; `false` where there is none.
+    #[must_use]
+    pub fn runtime_synchronize(&self) -> bool {
+        let names = ["libcudart.so.13", "libcudart.so.12", "libcudart.so"];
+        // SAFETY: the runtime's initialisers are meant to run in any program.
+        let open = |name| unsafe { libloading::Library::new(name) }.ok();
+        let Some(library) = names.into_iter().find_map(open) else { return false };
+        // SAFETY: this is the function's type.
+        let function =
+            unsafe { library.get::<unsafe extern "C" fn() -> i32>(b"cudaDeviceSynchronize") };
+        let called = function.is_ok_and(|function| {
+            // SAFETY: it takes nothing.
+            unsafe { function() == 0 }
+        });
+        // CUPTI keeps what it learnt of the library.
+        std::mem::forget(library);
+        called
     }
 
     /// Launches it with more threads than a block may have; gives the error.
@@ -323,17 +404,18 @@ impl Gpu {
         cuda!(cuStreamEndCapture(stream.0, &mut graph));
         let mut executable = std::ptr::null_mut();
         cuda!(cuGraphInstantiateWithFlags(&mut executable, graph, 0));
+        cuda!(cuGraphDestroy(graph));
         Handle(executable)
+    }
+
+    /// Destroys what [`capture`](Self::capture) gave.
+    pub fn destroy_graph(&self, graph: Handle<CUgraphExec>) {
+        cuda!(cuGraphExecDestroy(graph.0));
     }
 
     /// Launches a graph.
     pub fn launch_graph(&self, graph: Handle<CUgraphExec>, stream: Stream) {
         cuda!(cuGraphLaunch(graph.0, stream.0));
-    }
-
-    /// Ends an executable graph.
-    pub fn destroy_graph(&self, graph: Handle<CUgraphExec>) {
-        cuda!(cuGraphExecDestroy(graph.0));
     }
 
     /// Tells profilers that what comes is of interest.

@@ -20,14 +20,17 @@ struct Callbacks {
 
 /// The id of the table of callbacks.
 const CALLBACKS: u32 = 1;
-/// A module, and its slots for a push and for a pop.
-const MODULES: [(c_int, &[usize], usize); 2] = [(1, &[8, 9, 10], 11), (5, &[4], 5)];
+/// A module, and its slots for starts, for ends and for texts to be registered. NVIDIA's layer makes ranges of the process;
+/// the others, of a thread.
+const MODULES: [(c_int, &[usize], &[usize], &[usize]); 2] =
+    [(1, &[8, 9, 10], &[11], &[]), (5, &[2, 4], &[3, 5], &[10])];
 
 static PUSHES: AtomicU64 = AtomicU64::new(0);
 static POPS: AtomicU64 = AtomicU64::new(0);
 
-// One function serves every kind of push: in the C calling convention it may leave arguments alone.
-extern "C" fn push(_: *const c_char, _: *const c_void) -> c_int {
+// One function serves every kind of start: in the C calling convention it may leave arguments alone, and a caller reads
+// as much of the result as it knows of.
+extern "C" fn push(_: *const c_char, _: *const c_void) -> u64 {
     0
 }
 
@@ -35,7 +38,12 @@ extern "C" fn pop(_: *const c_void) -> c_int {
     0
 }
 
-extern "C" fn counted_push(_: *const c_char, _: *const c_void) -> c_int {
+// As every real tool does, it takes texts beforehand.
+extern "C" fn register(_: *const c_void, _: *const c_char) -> *const c_void {
+    ptr::from_ref(&PUSHES).cast()
+}
+
+extern "C" fn counted_push(_: *const c_char, _: *const c_void) -> u64 {
     PUSHES.fetch_add(1, Ordering::Relaxed);
     0
 }
@@ -76,7 +84,8 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(get_export_table: GetExportTab
     let Some(callbacks) = (unsafe { callbacks.as_ref() }) else {
         return 0;
     };
-    for (module, pushes, pop_slot) in MODULES {
+    let register = register as *const () as Function;
+    for (module, pushes, pops, texts) in MODULES {
         let (mut table, mut slots) = (ptr::null_mut(), 0);
         // SAFETY: both point to locals.
         let answer =
@@ -84,7 +93,10 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(get_export_table: GetExportTab
         if answer != 1 || table.is_null() {
             return 0;
         }
-        for (slot, function) in pushes.iter().map(|slot| (*slot, push)).chain([(pop_slot, pop)]) {
+        let pushes = pushes.iter().map(|slot| (*slot, push));
+        let pops = pops.iter().map(|slot| (*slot, pop));
+        let texts = texts.iter().map(|slot| (*slot, register));
+        for (slot, function) in pushes.chain(pops).chain(texts) {
             if slot >= slots as usize {
                 return 0;
             }

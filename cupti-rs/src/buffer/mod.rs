@@ -2,6 +2,7 @@
 
 mod callbacks;
 mod log;
+mod pointers;
 mod pool;
 mod walk;
 

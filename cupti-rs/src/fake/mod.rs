@@ -25,6 +25,7 @@
 
 mod table;
 mod work;
+mod written;
 
 use std::ffi::CStr;
 use std::path::PathBuf;
@@ -40,8 +41,10 @@ use crate::kind::ActivityKind;
 use crate::library::{Device, Driver, Library, Version};
 use crate::sys::abi::*;
 use crate::sys::callback_ids::*;
+use crate::sys::field::Family;
 use table::{Frame, STATE};
 pub use work::Work;
+pub use written::Written;
 
 /// The running stand-in.
 #[derive(Debug)]
@@ -300,6 +303,11 @@ impl Fake {
     pub fn unseen(&self, work: &Work) {
         let correlation = table::next_correlation();
         table::execute(work, correlation, None);
+    }
+
+    /// An activity record as it stands.
+    pub fn write<F: Family>(&self, record: &Written<F>) {
+        table::write(&record.allocate());
     }
 
     /// An activity record as it stands, of a kind and length of the caller's choice: one of a kind that no library has

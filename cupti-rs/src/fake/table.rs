@@ -9,14 +9,15 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use super::When;
-use super::work::{Work, stride};
+use super::work::Work;
+use super::written::stride;
 use crate::callbacks::GraphIds;
 use crate::kind::ActivityKind;
 use crate::library::Version;
 use crate::sys::abi::*;
 use crate::sys::api::Api;
 use crate::sys::callback_ids::*;
-use crate::sys::generated::{DRIVER_CALLS, kernel, memcpy, memset};
+use crate::sys::generated::DRIVER_CALLS;
 use crate::sys::os;
 
 pub(super) static STATE: Mutex<State> = Mutex::new(State::new());
@@ -703,7 +704,7 @@ pub(super) fn next_correlation() -> u32 {
 
 /// Runs the work and writes its record, if its kind is on.
 pub(super) fn execute(work: &Work, correlation: u32, node: Option<(u32, u64)>) {
-    let mut record = {
+    let record = {
         let mut state = STATE.lock();
         if !state.kinds.contains(&work.kind()) {
             return;
@@ -720,28 +721,16 @@ pub(super) fn execute(work: &Work, correlation: u32, node: Option<(u32, u64)>) {
         if state.timestamps_lost {
             (start, end) = (0, 0);
         }
-        work.record(version(), correlation, start, end)
+        work.record(version(), correlation, (start, end), node)
     };
-    if let Some((graph, node)) = node {
-        let (node_at, graph_at) = match work.kind() {
-            memcpy::KIND => (memcpy::GRAPH_NODE_ID, memcpy::GRAPH_ID),
-            memset::KIND => (memset::GRAPH_NODE_ID, memset::GRAPH_ID),
-            _ => (kernel::GRAPH_NODE_ID, kernel::GRAPH_ID),
-        };
-        record[node_at..node_at + 8].copy_from_slice(&node.to_ne_bytes());
-        record[graph_at..graph_at + 4].copy_from_slice(&graph.to_ne_bytes());
+    if let Some(record) = record {
+        write(&record);
     }
-    write(&record);
 }
 
 /// The kernel's name, as a launch's callback has it.
 pub(super) fn symbol(work: &Work) -> *const c_char {
-    if work.kind() != kernel::KIND {
-        return std::ptr::null();
-    }
-    let record = work.record(version(), 0, 0, 0);
-    let name = record[kernel::NAME..].first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
-    name as *const c_char
+    work.name().map_or(std::ptr::null(), CStr::as_ptr)
 }
 
 fn call_back(domain: u32, id: u32, data: *const c_void) {

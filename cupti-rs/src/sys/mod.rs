@@ -6,6 +6,7 @@ pub(crate) mod callback;
 #[allow(missing_docs)] // as generated
 pub mod callback_ids;
 pub(crate) mod driver;
+pub mod field;
 #[allow(missing_docs)] // its first line says how it was made
 pub mod generated;
 pub(crate) mod loader;

@@ -3,8 +3,10 @@
 //! What a structure points to is a borrow in its type, so that a call can't outlive it.
 
 use std::ffi::{CStr, c_char, c_void};
+use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// The NVTX version that attributes name.
 const VERSION: u16 = 3;
@@ -31,6 +33,20 @@ impl Handle {
     }
 }
 
+/// A place for a [`Handle`] that threads share.
+#[derive(Debug, Default)]
+pub(crate) struct AtomicHandle(AtomicPtr<c_void>);
+
+impl AtomicHandle {
+    pub(crate) fn load(&self) -> Handle {
+        Handle(self.0.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn store(&self, handle: Handle) {
+        self.0.store(handle.0, Ordering::Release);
+    }
+}
+
 /// A C string, borrowed; null where there is none.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
@@ -43,13 +59,10 @@ impl<'a> Text<'a> {
         Text(text.as_ptr(), PhantomData)
     }
 
-    /// Bytes that end in a NUL, so that whoever reads up to one stays within them.
+    /// The bytes up to the first NUL, which is at the latest the one behind them.
     #[inline]
-    pub(crate) fn terminated(bytes: &'a [u8]) -> Text<'a> {
-        match bytes.last() {
-            Some(0) => Text(bytes.as_ptr().cast(), PhantomData),
-            _ => Text::new(c""),
-        }
+    pub(crate) fn terminated(text: &'a ShortText) -> Text<'a> {
+        Text(ptr::from_ref(text).cast(), PhantomData)
     }
 
     pub(crate) fn is_none(self) -> bool {
@@ -62,6 +75,17 @@ impl<'a> Text<'a> {
         // SAFETY: a text that is not null ends in a NUL within what it borrows; the tests make no other.
         unsafe { CStr::from_ptr(self.0) }.to_bytes().to_vec()
     }
+}
+
+/// Bytes with a NUL behind them, whatever they are, so that whoever reads up to one stays within.
+#[repr(C)]
+pub(crate) struct ShortText {
+    pub(crate) bytes: [u8; 31],
+    nul: u8,
+}
+
+impl ShortText {
+    pub(crate) const EMPTY: ShortText = ShortText { bytes: [0; 31], nul: 0 };
 }
 
 /// What an event is called: its type and its value.
@@ -106,6 +130,19 @@ pub(crate) struct EventAttributes<'a> {
     message: RawMessage<'a>,
     payloads: PhantomData<&'a [PayloadData<'a>]>,
 }
+
+impl fmt::Debug for EventAttributes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventAttributes")
+            .field("message_type", &self.message_type)
+            .finish_non_exhaustive()
+    }
+}
+
+// SAFETY: what it points to is borrowed, shared and of types that are `Sync`, and a tool only reads it.
+unsafe impl Send for EventAttributes<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for EventAttributes<'_> {}
 
 impl<'a> EventAttributes<'a> {
     pub(crate) fn new(message: Message<'a>) -> EventAttributes<'a> {

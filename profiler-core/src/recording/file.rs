@@ -1,21 +1,22 @@
 //! A recording as bytes: a magic word, then frames of (tag, length, content), little-endian. Logs are binary, the rest
 //! is JSON. A reader skips tags it does not know; the last frame says that nothing is cut off.
 //!
-//! Format 2 added calls of the runtime API, graph events, windows and attributes; a file of format 1 has none and reads
-//! as a session that was on all the time.
+//! Format 2 added labels and the second log of each thread, calls of the runtime API, graph events, windows and attributes. In
+//! a file of format 1 an entry's index is that of its name, and the session was on all the time.
 
 use std::collections::BTreeMap;
 
 use cupti::{
-    ActivityKind, Attribute, AttributeSetting, Call, Clock, GraphEvent, NameKey, Reading,
-    RecordBytes, ThreadCalls, ThreadGraphs,
+    ActivityKind, Attribute, AttributeSetting, Call, Clock, DataKey, GraphEvent, NameKey, Reading,
+    RecordBytes, ThreadCalls, ThreadGraphs, Version,
 };
 use serde::{Deserialize, Serialize};
 
-use super::ranges::{self, RangeEntry, ThreadRanges};
+use super::ranges::{self, Label, RangeEntry, Texts, ThreadRanges};
 use super::{Losses, Recording, RecordingInfo};
 use crate::error::Error;
 
+/// The last byte is the format.
 const MAGIC: &[u8; 8] = b"GPUPROF\x02";
 const INFO: &[u8; 4] = b"INFO";
 const NAMES: &[u8; 4] = b"NAME";
@@ -24,13 +25,17 @@ const CALLS: &[u8; 4] = b"CALL";
 const RUNTIME_CALLS: &[u8; 4] = b"RTCL";
 const GRAPHS: &[u8; 4] = b"GRPH";
 const RANGES: &[u8; 4] = b"RNGE";
+/// The second log of the thread whose ranges came last.
+const EVENTS: &[u8; 4] = b"EVNT";
 const END: &[u8; 4] = b"DONE";
 
-/// Kernel names by address, and the strides of CUPTI's records by kind.
+/// The strides of CUPTI's records by kind, and the texts and other bytes that they refer to, by key.
 #[derive(Serialize, Deserialize)]
 struct Names {
     strides: BTreeMap<u32, u32>,
     names: BTreeMap<u64, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    data: BTreeMap<u64, Vec<u8>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -40,6 +45,14 @@ struct ThreadHead {
     thread_name: Option<String>,
     #[serde(default)]
     names: Vec<String>,
+    #[serde(default)]
+    labels: Option<Vec<Label>>,
+}
+
+impl ThreadHead {
+    fn of(thread_id: u32) -> Self {
+        Self { thread_id, thread_name: None, names: vec![], labels: None }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -87,12 +100,13 @@ pub(super) fn write(recording: &Recording) -> Vec<u8> {
     let names = Names {
         strides: recording.records.strides().map(|(kind, stride)| (kind.0, stride)).collect(),
         names: recording.records.names().map(|(key, name)| (key.0, name.to_owned())).collect(),
+        data: recording.records.all_data().map(|(key, data)| (key.0, data.to_owned())).collect(),
     };
     frame(&mut out, NAMES, &json(&names));
     for buffer in recording.records.buffers() {
         frame(&mut out, RECORDS, buffer);
     }
-    let head = |thread_id| ThreadHead { thread_id, thread_name: None, names: vec![] };
+    let head = ThreadHead::of;
     for thread in &recording.calls {
         let words = thread.calls.iter().map(Call::to_words);
         frame(&mut out, CALLS, &thread_frame(&head(thread.thread_id), words));
@@ -109,13 +123,18 @@ pub(super) fn write(recording: &Recording) -> Vec<u8> {
         let head = ThreadHead {
             thread_id: thread.thread_id,
             thread_name: thread.thread_name.clone(),
-            names: thread.names.clone(),
+            names: thread.texts.texts.clone(),
+            labels: Some(thread.texts.labels.clone()),
         };
         frame(
             &mut out,
             RANGES,
             &thread_frame(&head, thread.entries.iter().map(|entry| entry.to_words())),
         );
+        if !thread.events.is_empty() {
+            let head = ThreadHead::of(thread.thread_id);
+            frame(&mut out, EVENTS, &thread_frame(&head, thread.events.iter().copied()));
+        }
     }
     let pair = |reading: Reading| (reading.at_ns, reading.offset_ns);
     let done = Done {
@@ -227,12 +246,22 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
         } else if tag == RANGES {
             let (head, entries) =
                 read_thread::<{ ranges::WORDS }>(content, "a thread's range log")?;
+            let plain = || (0..).map(Label::plain).take(head.names.len()).collect();
+            let labels = head.labels.unwrap_or_else(plain);
             threads.push(ThreadRanges {
                 thread_id: head.thread_id,
                 thread_name: head.thread_name,
-                names: head.names,
+                texts: Texts { texts: head.names, labels },
                 entries: entries.into_iter().map(RangeEntry::from_words).collect(),
+                events: vec![],
             });
+        } else if tag == EVENTS {
+            let (_, events) =
+                read_thread::<{ ranges::EVENT_WORDS }>(content, "a thread's log of events")?;
+            let Some(thread) = threads.last_mut() else {
+                return Err(Error::format("a thread's log of events comes before its ranges"));
+            };
+            thread.events = events;
         } else if tag == END {
             done = Some(parse::<Done>(content, "the closing frame")?);
         }
@@ -244,6 +273,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
     let reading = |(at_ns, offset_ns)| Reading { at_ns, offset_ns };
     let strides = names.strides.into_iter().map(|(kind, stride)| (ActivityKind(kind), stride));
     let keys = names.names.into_iter().map(|(key, name)| (NameKey(key), name));
+    let data = names.data.into_iter().map(|(key, data)| (DataKey(key), data));
+    let version = Version(info.cupti_version);
     // A setting that this version has no name for is left out: it says nothing about what was recorded.
     let setting = |&(id, before, asked, set): &(u32, u64, u64, u64)| {
         let attribute = Attribute::ALL.into_iter().find(|attribute| attribute.id() == id)?;
@@ -255,7 +286,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
         windows_ns: done.windows_ns.unwrap_or_else(|| vec![done.window_ns]),
         clock: Clock { start: reading(done.clock_ns[0]), stop: reading(done.clock_ns[1]) },
         epoch: done.epoch,
-        records: RecordBytes::from_parts(buffers, strides, keys),
+        records: RecordBytes::from_parts(version, buffers, strides, keys).with_data(data),
         calls,
         runtime_calls,
         graphs,

@@ -99,6 +99,18 @@ impl Recording {
         &self.missing_kinds
     }
 
+    /// CUPTI's activity records, as it wrote them.
+    #[must_use]
+    pub fn records(&self) -> &RecordBytes {
+        &self.records
+    }
+
+    /// The driver calls that were logged, by thread.
+    #[must_use]
+    pub fn calls(&self) -> &[ThreadCalls] {
+        &self.calls
+    }
+
     /// Writes it to a file, replacing what is there.
     ///
     /// # Errors

@@ -1,0 +1,140 @@
+//! Domains that a tool was told of, by number.
+//!
+//! A guard of a range has to know its domain when it ends. A reference would do for a `static` one, but an owned domain
+//! needs a count to stay alive, and a guard that has to count can't live in registers. So the guard holds a number, and the
+//! count and the tool's handle lie here.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crate::sys::functions;
+use crate::sys::types::{AtomicHandle, Handle};
+
+/// A domain that a tool was told of; the default one, of which it need not be told, is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Told(u32);
+
+#[derive(Debug, Default)]
+struct Entry {
+    handle: AtomicHandle,
+    /// The domain itself, and each of its ranges that go on.
+    users: AtomicU64,
+}
+
+/// Entries in the first chunk; each later one has twice as many, so that an entry never moves.
+const FIRST: u32 = 64;
+static CHUNKS: [OnceLock<Box<[Entry]>>; 26] = [const { OnceLock::new() }; 26];
+static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers { next: 1, free: Vec::new() });
+
+struct Numbers {
+    next: u32,
+    /// Of domains that ended.
+    free: Vec<u32>,
+}
+
+/// The chunk of a number, and the place in it.
+fn place(number: u32) -> (usize, usize) {
+    let shifted = number + FIRST;
+    let chunk = shifted.ilog2() - FIRST.ilog2();
+    (chunk as usize, (shifted - (FIRST << chunk)) as usize)
+}
+
+impl Told {
+    pub(crate) const DEFAULT: Told = Told(0);
+
+    /// A domain of which a tool was just told; [`release`](Told::release) ends it.
+    #[cold]
+    pub(crate) fn new(handle: Handle) -> Told {
+        let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = numbers.free.pop().unwrap_or_else(|| {
+            numbers.next += 1;
+            numbers.next - 1
+        });
+        let (chunk, at) = place(number);
+        let Some(chunk) = CHUNKS.get(chunk) else {
+            // More domains at a time than memory could hold; the events of this one go to the default one.
+            return Told::DEFAULT;
+        };
+        let entries = chunk
+            .get_or_init(|| (0..FIRST << (place(number).0)).map(|_| Entry::default()).collect());
+        if let Some(entry) = entries.get(at) {
+            entry.handle.store(handle);
+            entry.users.store(1, Ordering::Release);
+        }
+        Told(number)
+    }
+
+    fn entry(self) -> Option<&'static Entry> {
+        if self == Told::DEFAULT {
+            return None;
+        }
+        let (chunk, at) = place(self.0);
+        CHUNKS.get(chunk)?.get()?.get(at)
+    }
+
+    /// What the tool calls it; `None` is the default one, which has functions of its own.
+    pub(crate) fn handle(self) -> Option<Handle> {
+        self.entry().map(|entry| entry.handle.load())
+    }
+
+    /// One user more.
+    pub(crate) fn keep(self) {
+        if let Some(entry) = self.entry() {
+            entry.users.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// One user fewer; after the last one the tool is told that the domain has ended.
+    pub(crate) fn release(self) {
+        let Some(entry) = self.entry() else { return };
+        if entry.users.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
+        }
+        let handle = entry.handle.load();
+        if !handle.is_null() {
+            functions::domain_destroy(handle);
+        }
+        NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).free.push(self.0);
+    }
+
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
+
+    /// What [`number`](Told::number) gave.
+    pub(crate) fn of_number(number: u32) -> Told {
+        Told(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_has_a_place_of_its_own() {
+        assert_eq!(place(0), (0, 0));
+        assert_eq!(place(63), (0, 63));
+        assert_eq!(place(64), (1, 0));
+        assert_eq!(place(191), (1, 127));
+        assert_eq!(place(192), (2, 0));
+        let (chunk, at) = place(u32::MAX - FIRST);
+        assert!(chunk < CHUNKS.len() && at < (FIRST as usize) << chunk);
+    }
+
+    #[test]
+    fn a_number_comes_again_only_after_its_last_user() {
+        let domain = Told::new(Handle::NULL);
+        domain.keep();
+        domain.release();
+        let other = Told::new(Handle::NULL);
+        assert_ne!(domain, other);
+        assert_eq!(domain.handle(), Some(Handle::NULL));
+        assert_eq!(Told::DEFAULT.handle(), None);
+        let numbers: Vec<Told> = (0..1_000).map(|_| Told::new(Handle::NULL)).collect();
+        assert!(!numbers.contains(&domain) && !numbers.contains(&other));
+        domain.release();
+        let again: Vec<Told> = (0..2_000).map(|_| Told::new(Handle::NULL)).collect();
+        assert!(again.contains(&domain));
+    }
+}
