@@ -41,8 +41,8 @@ type Handle = dyn Fn(&Callback<'_>) + Send + Sync;
 /// paused; a call under way when the collection begins is seen from its exit, if at all. This crate itself makes no CUDA
 /// call while it collects.
 ///
-/// A callback costs the handler's own time, two clock-free look-ups and what CUPTI needs to get there: some 100 ns on an
-/// H200. Everything of the driver ([`driver_all`](Self::driver_all)) is many calls that nobody thinks of.
+/// A callback costs the handler's own time, a look at what is wanted, and what CUPTI needs to get there: some 100 ns on
+/// an H200. Everything of the driver ([`driver_all`](Self::driver_all)) is many calls that nobody thinks of.
 #[must_use]
 pub struct Callbacks {
     wanted: Vec<Wanted>,

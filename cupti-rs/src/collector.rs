@@ -279,10 +279,10 @@ impl Collector {
     /// Before the buffer functions are registered, as CUPTI wants it.
     fn set_attributes(&mut self) -> Result<(), Error> {
         let api = &self.library.api;
-        // A library that does not know this one zeroes buffers itself.
-        if let Some(before) = api.attribute(ZEROED_BUFFERS)? {
+        // A library that does not know this one zeroes buffers itself; one that does not tell its value has the default.
+        let before = api.attribute(ZEROED_BUFFERS).ok().flatten().unwrap_or(0);
+        if api.set_attribute(ZEROED_BUFFERS, 1)? {
             self.undo.push(Undo::Attribute(ZEROED_BUFFERS, before));
-            api.set_attribute(ZEROED_BUFFERS, 1)?;
         }
         for &(attribute, asked) in &self.config.attributes {
             let lacks = || self.lacks(format!("setting for {attribute}"), "");
@@ -450,8 +450,8 @@ impl Collector {
         Ok(())
     }
 
-    /// Turns records and callbacks on again. Nothing happens if it is not paused. Costs tens of microseconds, without
-    /// CUPTI's own part.
+    /// Turns records and callbacks on again, by a call into CUPTI for each callback id and kind. Nothing happens if it is
+    /// not paused.
     ///
     /// # Errors
     /// CUPTI's refusal, after which it is paused as before; or a process forked off after the start.

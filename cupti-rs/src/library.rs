@@ -162,21 +162,24 @@ impl Library {
     /// What is odd about using this library here, though it may well work. Reads `/proc/self/maps`.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
-        let mapped = loader::mapped_files();
-        let majors: BTreeSet<_> = mapped.iter().filter_map(|file| loader::major(file)).collect();
-        let (library, driver) = (self.version.cuda_release(), self.driver.cuda_release());
-        let (version, cuda_version) = (self.version, self.driver.cuda_version);
-        let mut warnings = Vec::new();
-        if library > driver {
-            warnings.push(Warning::NewerThanDriver { version, cuda_version });
-        } else if library.0 < driver.0 {
-            warnings.push(Warning::OlderThanDriver { version, cuda_version });
-        }
-        if majors.len() > 1 {
-            warnings.push(Warning::SeveralMapped { files: mapped });
-        }
-        warnings
+        warnings(self.version, &self.driver, loader::mapped_files())
     }
+}
+
+fn warnings(version: Version, driver: &Driver, mapped: Vec<PathBuf>) -> Vec<Warning> {
+    let majors: BTreeSet<_> = mapped.iter().filter_map(|file| loader::major(file)).collect();
+    let (release, newest) = (version.cuda_release(), driver.cuda_release());
+    let cuda_version = driver.cuda_version;
+    let mut warnings = Vec::new();
+    if release > newest {
+        warnings.push(Warning::NewerThanDriver { version, cuda_version });
+    } else if release.0 < newest.0 {
+        warnings.push(Warning::OlderThanDriver { version, cuda_version });
+    }
+    if majors.len() > 1 {
+        warnings.push(Warning::SeveralMapped { files: mapped });
+    }
+    warnings
 }
 
 impl Driver {
@@ -243,7 +246,22 @@ impl fmt::Display for Warning {
 
 #[cfg(test)]
 mod tests {
-    use super::Version;
+    use super::*;
+
+    #[test]
+    fn two_majors_in_one_process_are_a_warning_and_one_is_not() {
+        let driver = Driver { cuda_version: 12_080, release: None, devices: Vec::new() };
+        let of = |files: &[&str]| {
+            warnings(Version(26), &driver, files.iter().map(PathBuf::from).collect())
+        };
+        let (twelve, thirteen) = ("/a/libcupti.so.2025.1.1", "/b/libcupti.so.13");
+        assert_eq!(of(&[]), []);
+        assert_eq!(of(&[twelve, "/c/libcupti.so.12"]), []);
+        let [warning] = &of(&[twelve, thirteen])[..] else { unreachable!() };
+        let text = warning.to_string();
+        assert!(text.contains(twelve) && text.contains(thirteen), "{text}");
+        assert_eq!(warnings(Version(27), &driver, Vec::new()).len(), 1, "12.9 is newer than 12.8");
+    }
 
     #[test]
     fn versions_read_as_their_cuda_release() {

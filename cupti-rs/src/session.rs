@@ -3,7 +3,7 @@
 //! The word also numbers the collections and, within one, the stretches between a pause and the next. A thread's log
 //! belongs to a collection; a call that was open at a pause belongs to an earlier stretch.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -102,13 +102,22 @@ pub(crate) fn end() -> Vec<(u64, bool)> {
     std::mem::take(&mut *MARKS.lock())
 }
 
+/// True in a process that was forked off from one that had collected.
+static IS_CHILD: AtomicBool = AtomicBool::new(false);
+
 /// Sees to it that a forked child takes no part: there the word is 0 from the first instruction on.
 pub(crate) fn leave_children_out() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     extern "C" fn in_child() {
         STATE.store(0, Ordering::Release);
+        IS_CHILD.store(true, Ordering::Release);
     }
     ONCE.call_once(|| os::at_fork_in_child(in_child));
+}
+
+/// Whether this process is such a child. Locks may be held there by threads that it does not have.
+pub(crate) fn is_child() -> bool {
+    IS_CHILD.load(Ordering::Acquire)
 }
 
 /// The program turned the switch. Rare, so that a lock does no harm.

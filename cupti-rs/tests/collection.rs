@@ -214,6 +214,7 @@ fn a_pause_collects_nothing_and_loses_nothing() {
     collector.pause().unwrap();
     collector.pause().unwrap();
     assert!(collector.is_paused() && fake.enabled_kinds().is_empty() && fake.is_subscribed());
+    assert!(fake.enabled_callbacks().is_empty());
     let between = clock::now_ns();
     fake.launch(Work::kernel(c"paused"));
     collector.resume().unwrap();
@@ -273,33 +274,53 @@ fn a_failed_resume_leaves_it_paused() {
 #[test]
 fn a_call_across_a_pause_is_no_captured_one() {
     let fake = Fake::new();
-    let collector = std::sync::Mutex::new(None);
-    *collector.lock().unwrap() = Some(start(&fake, &Config::new()));
+    let mut collector = start(&fake, &Config::new().graph_events(true));
+    let (entered, wait) = std::sync::mpsc::channel();
+    let (go_on, paused) = std::sync::mpsc::channel::<()>();
     std::thread::scope(|scope| {
-        let (entered, wait) = std::sync::mpsc::channel();
-        let (go_on, paused) = std::sync::mpsc::channel::<()>();
-        let fake = &fake;
+        let (fake, entered) = (&fake, entered);
         scope.spawn(move || {
             // The callback of the wait's enter is seen, that of its exit falls into the pause.
             fake.launch_around(&Work::synchronize(), || {
                 entered.send(()).unwrap();
                 paused.recv().unwrap();
             });
-            fake.capture(&Work::kernel(c"node"));
+            entered.send(()).unwrap();
+            paused.recv().unwrap();
+            fake.add_node(&mut fake.graph(), &Work::kernel(c"made by a call that is not logged"));
+            fake.capture(&Work::kernel(c"captured"));
         });
         wait.recv().unwrap();
-        let mut place = collector.lock().unwrap();
-        let collector = place.as_mut().unwrap();
         collector.pause().unwrap();
         go_on.send(()).unwrap();
+        wait.recv().unwrap();
+        collector.resume().unwrap();
+        go_on.send(()).unwrap();
     });
-    let mut collector = collector.into_inner().unwrap().unwrap();
-    collector.resume().unwrap();
-    fake.capture(&Work::kernel(c"node"));
     let collected = collector.stop().unwrap();
     let calls = calls(&collected);
     let seen: Vec<_> = calls.iter().map(|call| (call.end_ns.is_some(), call.captured)).collect();
     assert_eq!(seen, [(false, false), (true, true)]);
+    let nodes: Vec<u32> = collected.graphs[0].events.iter().map(|event| event.call).collect();
+    assert_eq!(nodes, [0, 0], "the graph and its node were made in no recorded call");
+}
+
+#[test]
+fn the_switch_turns_at_the_end_of_a_start_and_at_the_beginning_of_a_stop() {
+    let fake = Fake::new();
+    let collector = start(&fake, &Config::new().profiler_switch(true));
+    let launch = || _ = fake.launch(Work::kernel(c"outside"));
+    fake.profiler_call(true, 3, || {});
+    launch(); // a start that failed turns nothing
+    fake.profiler_call(true, 0, launch);
+    let counts = fake.launch(Work::kernel(c"inside"));
+    fake.profiler_call(false, 0, launch);
+    launch();
+    let collected = collector.stop().unwrap();
+    let calls = calls(&collected);
+    let counted = calls.iter().filter(|call| collected.was_on(call.start_ns));
+    assert_eq!(counted.map(|call| call.correlation_id).collect::<Vec<_>>(), [counts]);
+    assert_eq!(calls.len(), 5);
 }
 
 #[test]

@@ -172,6 +172,8 @@ fn a_child_is_left_out() -> ExitCode {
         // CUPTI's callbacks in the child, if it makes any, find nothing to do.
         fake.call_only("cuMemAlloc_v2", 0);
         fake.profiler_stop();
+        // Some buffers are asked for and given back.
+        (0..10_000).for_each(|_| _ = fake.launch(Work::kernel(c"k")));
         let forked = |result: Result<(), cupti::Error>| {
             result.is_err_and(|error| error.to_string().contains("forked"))
         };

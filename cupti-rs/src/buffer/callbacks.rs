@@ -44,7 +44,8 @@ pub(crate) unsafe extern "C" fn completed(
     size: usize,
     valid: usize,
 ) {
-    if buffer.is_null() {
+    // A forked child leaves what it has of its parent alone, and its buffers with it.
+    if buffer.is_null() || session::is_child() {
         return;
     }
     let words = std::ptr::slice_from_raw_parts_mut(buffer.cast::<u64>(), size / 8);
@@ -68,4 +69,34 @@ pub(crate) unsafe extern "C" fn completed(
         std::mem::forget(panic);
     }
     POOL.returned();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_a_forked_child_a_buffer_is_left_alone() {
+        session::leave_children_out();
+        let buffer = Box::into_raw(vec![0u64; 1024].into_boxed_slice());
+        // As when another thread of the parent appends at the time of the fork: the child's copy is never unlocked.
+        let log = LOG.lock();
+        // SAFETY: the child calls nothing but what is tested, and leaves with _exit.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: ends the child should it hang.
+            unsafe { libc::alarm(10) };
+            // SAFETY: the buffer is a Box<[u64]> of this size, given back once.
+            unsafe { completed(std::ptr::null_mut(), 0, buffer.cast(), 8192, 0) };
+            // SAFETY: ends the child without running the parent's exit handlers.
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = 0;
+        // SAFETY: `child` is our child and `status` a live int.
+        unsafe { libc::waitpid(child, &mut status, 0) };
+        drop(log);
+        // SAFETY: made above; the parent's copy was given to nobody.
+        drop(unsafe { Box::from_raw(buffer) });
+        assert_eq!(status, 0, "the child went on");
+    }
 }

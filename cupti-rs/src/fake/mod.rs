@@ -198,10 +198,15 @@ impl Fake {
         let mut frame = driver_frame(work.function());
         frame.bytes = work.bytes();
         frame.enter();
-        let node = graph.add(work.clone());
-        table::graph_event(RESOURCE_GRAPHNODE_CREATED, GraphIds { node, ..graph.ids() });
+        self.add_node(graph, work);
         frame.exit(0);
         frame.correlation
+    }
+
+    /// Adds a node by a call that no log records, as `cuGraphAddKernelNode` is.
+    pub fn add_node(&self, graph: &mut FakeGraph, work: &Work) {
+        let node = graph.add(work.clone());
+        table::graph_event(RESOURCE_GRAPHNODE_CREATED, GraphIds { node, ..graph.ids() });
     }
 
     /// Makes a graph ready to launch: its nodes are copied into an executable graph.
@@ -244,21 +249,28 @@ impl Fake {
 
     /// `cudaProfilerStart`, which calls the driver's function of that name.
     pub fn profiler_start(&self) {
-        self.profiler(RUNTIME_PROFILER_START, DRIVER_PROFILER_START);
+        self.profiler_call(true, 0, || {});
     }
 
     /// `cudaProfilerStop`.
     pub fn profiler_stop(&self) {
-        self.profiler(RUNTIME_PROFILER_STOP, DRIVER_PROFILER_STOP);
+        self.profiler_call(false, 0, || {});
     }
 
-    fn profiler(&self, runtime: u32, driver: u32) {
+    /// One of the two, with this result; `within` runs before it returns.
+    pub fn profiler_call(&self, start: bool, result: u32, within: impl FnOnce()) {
+        let (runtime, driver) = if start {
+            (RUNTIME_PROFILER_START, DRIVER_PROFILER_START)
+        } else {
+            (RUNTIME_PROFILER_STOP, DRIVER_PROFILER_STOP)
+        };
         let mut outer = Frame::new(DOMAIN_RUNTIME_API, runtime, table::next_correlation());
         outer.enter();
         let mut inner = Frame::new(DOMAIN_DRIVER_API, driver, outer.correlation);
         inner.enter();
-        inner.exit(0);
-        outer.exit(0);
+        within();
+        inner.exit(result);
+        outer.exit(result);
     }
 
     /// Something happens to a context or one of its streams; the ids are those that records have.
@@ -392,6 +404,14 @@ impl Fake {
     #[must_use]
     pub fn enabled_kinds(&self) -> Vec<ActivityKind> {
         STATE.lock().kinds.iter().map(|&kind| ActivityKind(kind)).collect()
+    }
+
+    /// The callbacks that are on: (domain, id), and (domain, `u32::MAX`) for a whole one.
+    #[must_use]
+    pub fn enabled_callbacks(&self) -> Vec<(u32, u32)> {
+        let state = STATE.lock();
+        let whole = state.domains.iter().map(|&domain| (domain, u32::MAX));
+        state.callback_ids.iter().copied().chain(whole).collect()
     }
 
     /// What was said of records of single functions: (callback domain, callback id, on or off).

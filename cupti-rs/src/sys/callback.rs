@@ -43,7 +43,7 @@ pub(crate) unsafe extern "C" fn callback(
     }
 }
 
-#[inline]
+#[inline(always)] // into the one hot callback
 fn log_driver_call(state: State, id: u32, data: &CallbackData) {
     if data.callback_site != API_ENTER {
         calls::exit(state, calls::Api::Driver, id, data.correlation_id, result(data));
