@@ -19,7 +19,7 @@ use crate::session;
 use crate::sys::abi::*;
 use crate::sys::api::Api;
 use crate::sys::callback_ids::*;
-use crate::sys::generated::DRIVER_CALLS;
+use crate::sys::generated::{DRIVER_CALLS, DRIVER_FUNCTIONS, RUNTIME_FUNCTIONS};
 use crate::sys::safe::Subscription;
 
 /// CUPTI has one subscriber, so a process has one collector at a time: this is its process id, or 0.
@@ -71,6 +71,9 @@ const SWITCH: [Enabled; 4] = [
     Enabled::Id(DOMAIN_RUNTIME_API, RUNTIME_PROFILER_START),
     Enabled::Id(DOMAIN_RUNTIME_API, RUNTIME_PROFILER_STOP),
 ];
+
+/// How many functions a library may have beyond those of the newest that is known here.
+const NEWER_FUNCTIONS: usize = 128;
 
 /// A running collection of GPU records and calls.
 ///
@@ -351,33 +354,46 @@ impl Collector {
             }
             self.missing_kinds.push(kind);
         }
-        self.filter(&self.config.driver_records, ActivityKind::DRIVER, Api::enable_driver_api)?;
-        self.filter(&self.config.runtime_records, ActivityKind::RUNTIME, Api::enable_runtime_api)?;
+        let (driver, runtime) = (&self.config.driver_records, &self.config.runtime_records);
+        let functions = (DRIVER_FUNCTIONS.len(), RUNTIME_FUNCTIONS.len());
+        self.filter(driver, ActivityKind::DRIVER, functions.0, Api::enable_driver_api)?;
+        self.filter(runtime, ActivityKind::RUNTIME, functions.1, Api::enable_runtime_api)?;
         self.on_since_ns = Some(clock::now_ns());
         Ok(())
     }
 
-    /// Turns on records of some functions of an API.
+    /// Turns on records of some functions of an API: the kind, which means all of them, and then the others off. That is
+    /// the one order that CUPTI heeds (12.8 and 13.0.1): without the kind it takes functions and gives no record, and
+    /// turning the kind on forgets what was said of functions before.
     fn filter<F: Function>(
         &self,
         filter: &Option<ApiFilter<F>>,
         kind: ActivityKind,
+        functions: usize,
         enable: impl Fn(&Api, u32, bool) -> Option<Result<(), Error>>,
     ) -> Result<(), Error> {
         let Some(filter) = filter else { return Ok(()) };
-        let api = &self.library.api;
-        let (functions, on) = match filter {
-            ApiFilter::Only(functions) => (functions, true),
-            ApiFilter::Except(functions) => {
-                // All of them first: the kind overrides what was said of functions before.
-                self.require(kind)?;
-                (functions, false)
+        let lacks = || self.lacks(format!("filter for {kind} records by function"), "CUPTI 12.5");
+        let turn_off = |id| enable(&self.library.api, id, false).unwrap_or_else(|| Err(lacks()));
+        self.require(kind)?;
+        match filter {
+            ApiFilter::Only(wanted) => {
+                let wanted: Vec<u32> = wanted.iter().map(|function| function.id()).collect();
+                // The library may have functions that have no name here, and lack some that do.
+                for id in
+                    (1..(functions + NEWER_FUNCTIONS) as u32).filter(|id| !wanted.contains(id))
+                {
+                    match turn_off(id) {
+                        Err(error) if error.is_unsupported() => return Err(error),
+                        _ => {}
+                    }
+                }
             }
-        };
-        for function in functions {
-            enable(api, function.id(), on).unwrap_or_else(|| {
-                Err(self.lacks(format!("filter for {kind} records by function"), "CUPTI 12.5"))
-            })?;
+            ApiFilter::Except(unwanted) => {
+                for function in unwanted {
+                    turn_off(function.id())?;
+                }
+            }
         }
         Ok(())
     }
@@ -398,19 +414,11 @@ impl Collector {
                 api.disable_kind(kind.0);
             }
         }
-        match &self.config.driver_records {
-            Some(ApiFilter::Only(functions)) => {
-                functions.iter().for_each(|f| _ = api.enable_driver_api(f.0, false));
-            }
-            Some(_) => api.disable_kind(ActivityKind::DRIVER.0),
-            None => {}
+        if self.config.driver_records.is_some() {
+            api.disable_kind(ActivityKind::DRIVER.0);
         }
-        match &self.config.runtime_records {
-            Some(ApiFilter::Only(functions)) => {
-                functions.iter().for_each(|f| _ = api.enable_runtime_api(f.0, false));
-            }
-            Some(_) => api.disable_kind(ActivityKind::RUNTIME.0),
-            None => {}
+        if self.config.runtime_records.is_some() {
+            api.disable_kind(ActivityKind::RUNTIME.0);
         }
     }
 

@@ -414,10 +414,21 @@ impl Fake {
         state.callback_ids.iter().copied().chain(whole).collect()
     }
 
-    /// What was said of records of single functions: (callback domain, callback id, on or off).
+    /// Whether calls of this driver function have activity records.
     #[must_use]
-    pub fn api_filters(&self) -> Vec<(u32, u32, bool)> {
-        STATE.lock().apis.iter().map(|(&(domain, id), &on)| (domain, id, on)).collect()
+    pub fn has_driver_records(&self, function: DriverFunction) -> bool {
+        self.has_records(ActivityKind::DRIVER, (DOMAIN_DRIVER_API, function.0))
+    }
+
+    /// Whether calls of this runtime function have activity records.
+    #[must_use]
+    pub fn has_runtime_records(&self, function: RuntimeFunction) -> bool {
+        self.has_records(ActivityKind::RUNTIME, (DOMAIN_RUNTIME_API, function.0))
+    }
+
+    fn has_records(&self, kind: ActivityKind, function: (u32, u32)) -> bool {
+        let state = STATE.lock();
+        state.kinds.contains(&kind.0) && state.apis.get(&function) != Some(&false)
     }
 
     /// An attribute's value, by CUPTI's number for it; `None` where this version does not have it.

@@ -430,21 +430,30 @@ unsafe extern "C" fn set_attribute(
 }
 
 /// Whether a library of this version collects the kind.
-fn has_kind(kind: u32) -> bool {
+/// What a library says to a kind that it does not give: as 12.8 and 13.0.1 do.
+fn refusal(kind: u32) -> Option<CuptiResult> {
     let since = match kind {
+        36 => (12, 9),
         53 | 54 => (12, 8),
         55 => (12, 9),
         56..=58 => (13, 1),
         59 => (13, 2),
         _ => (12, 0),
     };
-    ActivityKind(kind).name().is_some() && version().cuda_release() >= since
+    let is_known = version().cuda_release() >= since;
+    match ActivityKind(kind) {
+        ActivityKind::CUDA_EVENT if !is_known => Some(CuptiResult::INVALID_KIND),
+        ActivityKind::MODULE => Some(CuptiResult::INVALID_KIND),
+        ActivityKind::DEVICE_ATTRIBUTE => Some(CuptiResult::NOT_COMPATIBLE),
+        kind if is_known && kind.name().is_some() => None,
+        _ => Some(CuptiResult::NOT_COMPATIBLE),
+    }
 }
 
 unsafe extern "C" fn enable(kind: u32) -> CuptiResult {
     faulty!("cuptiActivityEnable");
-    if !has_kind(kind) {
-        return CuptiResult::INVALID_KIND;
+    if let Some(code) = refusal(kind) {
+        return code;
     }
     let mut state = STATE.lock();
     state.kinds.insert(kind);
@@ -472,16 +481,23 @@ fn api_domain(kind: u32) -> Option<u32> {
     }
 }
 
+/// Without its kind a function stays as it is, and CUPTI says that all is well.
+fn enable_api(kind: ActivityKind, function: (u32, u32), on: bool) -> CuptiResult {
+    let mut state = STATE.lock();
+    if state.kinds.contains(&kind.0) {
+        state.apis.insert(function, on);
+    }
+    CuptiResult::SUCCESS
+}
+
 unsafe extern "C" fn enable_driver_api(id: u32, on: u8) -> CuptiResult {
     faulty!("cuptiActivityEnableDriverApi");
-    STATE.lock().apis.insert((DOMAIN_DRIVER_API, id), on != 0);
-    CuptiResult::SUCCESS
+    enable_api(ActivityKind::DRIVER, (DOMAIN_DRIVER_API, id), on != 0)
 }
 
 unsafe extern "C" fn enable_runtime_api(id: u32, on: u8) -> CuptiResult {
     faulty!("cuptiActivityEnableRuntimeApi");
-    STATE.lock().apis.insert((DOMAIN_RUNTIME_API, id), on != 0);
-    CuptiResult::SUCCESS
+    enable_api(ActivityKind::RUNTIME, (DOMAIN_RUNTIME_API, id), on != 0)
 }
 
 unsafe extern "C" fn flush_period(milliseconds: u32) -> CuptiResult {

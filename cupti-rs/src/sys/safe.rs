@@ -129,13 +129,18 @@ impl Api {
         check("cuptiActivityRegisterCallbacks", code)
     }
 
-    /// `Ok(Some(code))` where the library does not have the kind, or not on this machine.
+    /// `Ok(Some(code))` where the library does not have the kind, or not on this machine, or not beside another kind. A
+    /// library answers in several ways to a kind that is newer than itself or gone: 13.0 with NOT_COMPATIBLE, INVALID_KIND
+    /// or, for the interfaces that it dropped, LEGACY_PROFILER_NOT_SUPPORTED.
     pub(crate) fn enable_kind(&self, kind: u32) -> Result<Option<CuptiResult>, Error> {
         // SAFETY: takes a kind by value.
         match unsafe { (self.enable)(kind) } {
             code @ (CuptiResult::INVALID_KIND
             | CuptiResult::INVALID_PARAMETER
-            | CuptiResult::NOT_SUPPORTED) => Ok(Some(code)),
+            | CuptiResult::NOT_READY
+            | CuptiResult::NOT_COMPATIBLE
+            | CuptiResult::NOT_SUPPORTED
+            | CuptiResult::LEGACY_PROFILER_NOT_SUPPORTED) => Ok(Some(code)),
             code => check("cuptiActivityEnable", code).map(|()| None),
         }
     }
