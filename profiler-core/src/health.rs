@@ -93,6 +93,10 @@ pub struct Health {
     pub failed_calls: u64,
     /// Calls captured into a graph: they owe no record. A fact, not a loss.
     pub captured_calls: u64,
+    /// GPU operations that were nodes of CUDA graphs. A fact, not a loss.
+    pub graph_operations: u64,
+    /// Those of them whose node is known to have been made in a range of this session. A fact: a graph may be older.
+    pub graph_operations_captured: u64,
     /// GPU operations that seem to start before their call did: CUPTI maps the GPU's clock to the host's with an error
     /// that grows to tens of microseconds in the first seconds of a process. A fact, not a loss: which call and range an
     /// operation belongs to, and how long it took, do not depend on it.
@@ -186,6 +190,8 @@ impl fmt::Display for Health {
             ("failed calls", self.failed_calls),
             ("records not used", self.unused_records),
             ("calls captured into graphs", self.captured_calls),
+            ("operations of graphs", self.graph_operations),
+            ("of them captured in a range", self.graph_operations_captured),
             ("graph launches without a record", self.silent_graph_launches),
             ("calls outside the session", self.calls_outside),
             ("panics in the program's handler", self.handler_panics),

@@ -136,6 +136,7 @@ impl Profile {
             if !node.ancestors().any(|ancestor| ancestor.matches(path)) {
                 summary.host_ns += node.node().host_ns;
                 summary.inclusive += node.inclusive();
+                summary.replayed += node.replayed();
             }
         }
         (summary.nodes != 0).then_some(summary)
@@ -188,6 +189,7 @@ pub struct RangeSummary {
     host_ns: u64,
     inclusive: Totals,
     exclusive: Totals,
+    replayed: Totals,
 }
 
 impl RangeSummary {
@@ -213,6 +215,13 @@ impl RangeSummary {
     #[must_use]
     pub fn exclusive(&self) -> Totals {
         self.exclusive
+    }
+
+    /// What graph launches, wherever they were made, ran of the nodes that were captured, or added by hand, in it and
+    /// within. The same operations are in the [`inclusive`](Self::inclusive) totals of the range of each launch.
+    #[must_use]
+    pub fn replayed(&self) -> Totals {
+        self.replayed
     }
 
     /// The time of the GPU operations asked for in it and within, summed.
@@ -329,6 +338,12 @@ impl<'a> RangeNode<'a> {
         self.node().exclusive
     }
 
+    /// What graph launches ran of the nodes that were made in it and within; see [`RangeSummary::replayed`].
+    #[must_use]
+    pub fn replayed(&self) -> Totals {
+        self.node().replayed
+    }
+
     /// The ranges within it, in the order they first began.
     pub fn children(&self) -> impl Iterator<Item = RangeNode<'a>> {
         let profile = self.profile;
@@ -403,6 +418,12 @@ impl<'a> Range<'a> {
     pub fn inclusive(&self) -> Totals {
         self.profile.tree.range_totals[self.id.at()]
     }
+
+    /// What graph launches ran of the nodes that were made in it and within; see [`RangeSummary::replayed`].
+    #[must_use]
+    pub fn replayed(&self) -> Totals {
+        self.profile.tree.range_replayed[self.id.at()]
+    }
 }
 
 /// A kernel, a copy or a memset.
@@ -449,6 +470,15 @@ impl<'a> GpuOperation<'a> {
     pub fn range(&self) -> Option<Range<'a>> {
         let profile = self.profile;
         range_of(&profile.store, self.row.call).map(|id| Range { profile, id })
+    }
+
+    /// The range in which the node of a CUDA graph that it was an execution of was made: by capture, or by hand. `None`
+    /// where it was no such node, where the node was made outside any range, or before the session. The range of its
+    /// launch is [`range`](Self::range).
+    #[must_use]
+    pub fn captured_in(&self) -> Option<Range<'a>> {
+        let profile = self.profile;
+        self.row.captured.map(|id| Range { profile, id })
     }
 
     /// How it came to that range.

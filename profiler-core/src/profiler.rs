@@ -129,7 +129,9 @@ impl ProfilerBuilder {
             Some(library) => library,
             None => Library::open()?,
         };
-        Ok(Profiler { library, config: self.config, session: Mutex::new(None) })
+        // Costs nothing but where graphs are made, and there it is what tells whose they are.
+        let config = self.config.graph_events(true);
+        Ok(Profiler { library, config, session: Mutex::new(None) })
     }
 }
 

@@ -1,6 +1,6 @@
 //! From a recording to the store: decodes CUPTI's bytes, brings all times to one clock, names what has a name.
 
-use cupti::Record;
+use cupti::{GraphEventKind, Record};
 use rustc_hash::FxHashMap;
 
 use crate::health::Health;
@@ -31,8 +31,60 @@ pub(crate) fn read(recording: &Recording, health: &mut Health) -> Store {
     let mut threads = FxHashMap::default();
     let rows = read_ranges(recording, &mut store, &mut threads, health);
     read_calls(recording, &mut store, &mut threads, &rows, health);
-    read_records(recording, &mut store, health);
+    let captures = Captures::read(recording, &rows);
+    read_records(recording, &captures, &mut store, health);
     store
+}
+
+/// Where the nodes of CUDA graphs were made.
+///
+/// What is launched is a copy of the graph that was captured, and each node a copy of a node (CUPTI tells of it when the
+/// graph is instantiated, cloned, or added to another as a child). The way back from a copy ends at the node that the
+/// program made.
+struct Captures {
+    /// The node that a node is a copy of.
+    originals: FxHashMap<u64, u64>,
+    /// The range in which a node was made, if it was made in one.
+    ranges: FxHashMap<u64, RangeId>,
+}
+
+/// Copies of copies that are followed; no program comes near it, and a damaged file could go round in a circle.
+const MOST_COPIES: usize = 1000;
+
+impl Captures {
+    fn read(recording: &Recording, rows: &[ThreadRows]) -> Self {
+        let mut captures = Self { originals: FxHashMap::default(), ranges: FxHashMap::default() };
+        for event in recording.graphs.iter().flat_map(|thread| &thread.events) {
+            match event.kind {
+                GraphEventKind::NodeCloned => {
+                    captures.originals.insert(event.node, event.original_node);
+                }
+                GraphEventKind::NodeCreated => {
+                    if let Some(range) = range_of_word(recording, rows, event.word).flatten() {
+                        captures.ranges.insert(event.node, range);
+                    }
+                }
+                _ => {}
+            }
+        }
+        captures
+    }
+
+    fn range(&self, node: u64) -> Option<RangeId> {
+        let copies = std::iter::successors(Some(node), |node| self.originals.get(node).copied());
+        self.ranges.get(&copies.take(MOST_COPIES).last()?).copied()
+    }
+}
+
+/// The range that a word stands for; `None` where it stands for none of this recording, and `Some(None)` where that is lost.
+fn range_of_word(recording: &Recording, rows: &[ThreadRows], word: u64) -> Option<Option<RangeId>> {
+    let place = RangeWord(word);
+    // A word of another epoch belongs to a range that began before this recording.
+    if word == 0 || place.epoch() != recording.epoch {
+        return None;
+    }
+    let (log, slot) = place.place();
+    Some(rows.get(log).and_then(|rows| rows.range(slot as u64)))
 }
 
 fn thread(
@@ -270,22 +322,20 @@ fn read_calls(
     for log in &recording.calls {
         let thread = thread(store, threads, log.thread_id, None);
         for call in &log.calls {
-            let word = RangeWord(call.word);
-            // A word of another epoch belongs to a range that began before this recording.
-            let range = if word.epoch() == recording.epoch && call.word != 0 {
-                let (log, slot) = word.place();
-                let range = rows.get(log).and_then(|rows| rows.range(slot as u64));
-                health.calls_in_unknown_ranges += u64::from(range.is_none());
-                range
-            } else {
-                None
-            };
+            let range = range_of_word(recording, rows, call.word);
+            health.calls_in_unknown_ranges += u64::from(range == Some(None));
+            let range = range.flatten();
             store.calls.push(Call { call: *call, thread, range });
         }
     }
 }
 
-fn read_records(recording: &Recording, store: &mut Store, health: &mut Health) {
+fn read_records(
+    recording: &Recording,
+    captures: &Captures,
+    store: &mut Store,
+    health: &mut Health,
+) {
     let clock = recording.clock;
     health.clock_step_ns = clock.step_ns();
     let mut kernel_names = FxHashMap::default();
@@ -336,7 +386,18 @@ fn read_records(recording: &Recording, store: &mut Store, health: &mut Health) {
             }
         });
         health.zero_timestamps += u64::from(time.is_none());
-        store.operations.push(Operation { work, place, time, correlation_id, call: None });
+        let node = work.graph_node();
+        let captured = node.and_then(|node| captures.range(node.node));
+        health.graph_operations += u64::from(node.is_some());
+        health.graph_operations_captured += u64::from(captured.is_some());
+        store.operations.push(Operation {
+            work,
+            place,
+            time,
+            correlation_id,
+            call: None,
+            captured,
+        });
     }
     store.operations.sort_by_key(|operation| operation.time.map_or(0, |time| time.start_ns));
 }

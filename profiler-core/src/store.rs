@@ -183,6 +183,19 @@ pub(crate) struct Operation {
     pub(crate) correlation_id: u32,
     /// The call that caused it; filled in by `correlate`.
     pub(crate) call: Option<CallId>,
+    /// The range in which the graph node that it was an execution of was made.
+    pub(crate) captured: Option<RangeId>,
+}
+
+impl Work {
+    /// The node of a CUDA graph that it was.
+    pub(crate) fn graph_node(&self) -> Option<cupti::GraphNode> {
+        match self {
+            Self::Kernel { details, .. } => details.graph_node,
+            Self::Copy(copy) => copy.graph_node,
+            Self::Memset(memset) => memset.graph_node,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]

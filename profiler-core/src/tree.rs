@@ -26,6 +26,8 @@ pub(crate) struct Node {
     pub(crate) exclusive: Totals,
     /// With all ranges within them.
     pub(crate) inclusive: Totals,
+    /// What graph launches made of the nodes that were made in them and in ranges within.
+    pub(crate) replayed: Totals,
 }
 
 /// What the ranges of threads that are stays in a range of the process came to.
@@ -44,6 +46,8 @@ pub(crate) struct Tree {
     pub(crate) of_range: Vec<NodeId>,
     /// What every range came to, with those within it.
     pub(crate) range_totals: Vec<Totals>,
+    /// What graph launches made of the nodes that were made in every range, with those within it.
+    pub(crate) range_replayed: Vec<Totals>,
     /// The stays of each range of the process, and what they came to.
     pub(crate) process_ranges: Vec<Stays>,
     /// What was asked for outside any range, or by no call that is known.
@@ -113,6 +117,7 @@ impl Tree {
                 host_ns: 0,
                 exclusive: Totals::default(),
                 inclusive: Totals::default(),
+                replayed: Totals::default(),
             });
             match parent {
                 Some(parent) => self.nodes[parent.0 as usize].children.push(id),
@@ -127,6 +132,7 @@ impl Tree {
 
     fn add_work(&mut self, store: &Store) {
         self.range_totals = vec![Totals::default(); store.ranges.len()];
+        self.range_replayed = self.range_totals.clone();
         for operation in &store.operations {
             let ns = operation.time.map_or(0, |time| time.ns());
             let mut totals = Totals::default();
@@ -140,6 +146,9 @@ impl Tree {
                 }
             }
             self.add(range_of(store, operation.call), totals);
+            if let Some(range) = operation.captured {
+                self.range_replayed[range.at()] += totals;
+            }
         }
         for call in &store.calls {
             self.add(call.range, of_call(&call.call));
@@ -157,21 +166,25 @@ impl Tree {
     fn sum_up(&mut self, store: &Store, order: &[RangeId]) {
         for (row, node) in self.of_range.iter().enumerate() {
             self.nodes[node.0 as usize].exclusive += self.range_totals[row];
+            self.nodes[node.0 as usize].replayed += self.range_replayed[row];
         }
         // A range comes after the one around it, so that backwards every range is whole before it is added.
         for range in order.iter().rev() {
             if let Some(parent) = store.ranges[range.at()].parent {
                 let totals = self.range_totals[range.at()];
                 self.range_totals[parent.at()] += totals;
+                let replayed = self.range_replayed[range.at()];
+                self.range_replayed[parent.at()] += replayed;
             }
         }
         for row in (0..self.nodes.len()).rev() {
             let node = &mut self.nodes[row];
             let exclusive = node.exclusive;
             node.inclusive += exclusive;
-            let (inclusive, parent) = (node.inclusive, node.parent);
+            let (inclusive, replayed, parent) = (node.inclusive, node.replayed, node.parent);
             if let Some(parent) = parent {
                 self.nodes[parent.0 as usize].inclusive += inclusive;
+                self.nodes[parent.0 as usize].replayed += replayed;
             }
         }
     }

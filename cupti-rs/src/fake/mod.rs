@@ -209,22 +209,35 @@ impl Fake {
         table::graph_event(RESOURCE_GRAPHNODE_CREATED, GraphIds { node, ..graph.ids() });
     }
 
-    /// Makes a graph ready to launch: its nodes are copied into an executable graph.
+    /// Makes a graph ready to launch: its nodes are copied into an executable graph, as 12.8 and 13.0.1 tell of it.
     #[must_use]
     pub fn instantiate(&self, graph: &FakeGraph) -> FakeExec {
-        let copy = self.copy_nodes(graph);
-        let exec = FakeGraph::next_id();
-        table::graph_event(RESOURCE_GRAPHEXEC_CREATED, GraphIds { exec, ..copy.ids() });
-        FakeExec { id: exec, nodes: copy.nodes }
+        let copy = FakeGraph { id: FakeGraph::next_id(), nodes: Vec::new() };
+        table::graph_event(RESOURCE_GRAPH_CREATED, copy.ids());
+        let copy = self.copy_nodes(graph, copy);
+        // The driver makes a node more, for itself.
+        let own = GraphIds { node: copy.next_node(), ..copy.ids() };
+        table::graph_event(RESOURCE_GRAPHNODE_CREATED, own);
+        table::graph_event(RESOURCE_GRAPHEXEC_CREATED, GraphIds { exec: copy.id, ..graph.ids() });
+        FakeExec { id: copy.id, nodes: copy.nodes }
     }
 
-    fn copy_nodes(&self, graph: &FakeGraph) -> FakeGraph {
-        let mut copy = FakeGraph { id: FakeGraph::next_id(), nodes: Vec::new() };
+    /// Copies a graph, as `cuGraphClone` does.
+    #[must_use]
+    pub fn clone_graph(&self, graph: &FakeGraph) -> FakeGraph {
+        let copy = FakeGraph { id: FakeGraph::next_id(), nodes: Vec::new() };
         let from = GraphIds { original_graph: graph.id, ..copy.ids() };
         table::graph_event(RESOURCE_GRAPH_CLONED, from);
+        self.copy_nodes(graph, copy)
+    }
+
+    fn copy_nodes(&self, graph: &FakeGraph, mut copy: FakeGraph) -> FakeGraph {
         for (original_node, work) in &graph.nodes {
             let node = copy.add(work.clone());
-            let ids = GraphIds { node, original_node: *original_node, ..from };
+            let ids = GraphIds { node, ..copy.ids() };
+            table::graph_event(RESOURCE_GRAPHNODE_CREATED, ids);
+            let (original_graph, original_node) = (graph.id, *original_node);
+            let ids = GraphIds { original_graph, original_node, ..ids };
             table::graph_event(RESOURCE_GRAPHNODE_CLONED, ids);
         }
         copy
@@ -522,9 +535,13 @@ impl FakeGraph {
         GraphIds { graph: self.id, ..GraphIds::default() }
     }
 
+    fn next_node(&self) -> u64 {
+        u64::from(self.id) << 32 | (self.nodes.len() as u64 + 1)
+    }
+
     /// Adds a node and gives its id, which no other graph's has.
     fn add(&mut self, work: Work) -> u64 {
-        let node = u64::from(self.id) << 32 | (self.nodes.len() as u64 + 1);
+        let node = self.next_node();
         self.nodes.push((node, work));
         node
     }
