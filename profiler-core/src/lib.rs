@@ -36,7 +36,9 @@
 
 mod correlate;
 mod error;
+mod expect;
 mod health;
+mod names;
 mod profile;
 mod profiler;
 mod recording;
@@ -46,7 +48,12 @@ mod store;
 mod totals;
 mod tree;
 
+pub use cupti::CopyKind;
 pub use error::Error;
+pub use expect::{
+    Amount, Budget, Expect, Profiles, Statistic, Violation, Violations, at_least, at_most, between,
+    exactly, expect,
+};
 pub use health::{Account, Health};
 pub use profile::{
     Attribution, Copy, DriverCall, GpuOperation, Kernel, Profile, Range, RangeNode, RangeSummary,

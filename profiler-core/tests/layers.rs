@@ -8,18 +8,25 @@ use std::path::{Path, PathBuf};
 
 /// The modules in import order: a module uses only those before it. One with submodules counts as one. `lib.rs` stands
 /// above all and is not checked.
-const ORDER: [&str; 11] = [
+const ORDER: [&str; 18] = [
     "error",
     "recording",
     "totals",
     "health",
+    "names",
     "store",
     "source",
     "correlate",
     "tree",
     "profile",
     "report",
+    "export",
     "profiler",
+    "expect",
+    "turn",
+    "gpu_test",
+    "measurement",
+    "environment",
 ];
 
 /// What CUPTI collects and how: names of `cupti` for the modules in [`COLLECTS`] alone. All others see records.
