@@ -37,6 +37,7 @@
 mod correlate;
 mod error;
 mod expect;
+mod gpu_test;
 mod health;
 mod names;
 mod profile;
@@ -47,6 +48,7 @@ mod source;
 mod store;
 mod totals;
 mod tree;
+mod turn;
 
 pub use cupti::CopyKind;
 pub use error::Error;
@@ -54,13 +56,22 @@ pub use expect::{
     Amount, Budget, Expect, Profiles, Statistic, Violation, Violations, at_least, at_most, between,
     exactly, expect,
 };
+pub use gpu_test::{GpuTest, Measured, gpu_test, gpu_test_with, gpu_tests_required};
 pub use health::{Account, Health};
 pub use profile::{
     Attribution, Copy, DriverCall, GpuOperation, Kernel, Profile, Range, RangeNode, RangeSummary,
 };
 pub use profiler::{Profiler, ProfilerBuilder};
+pub use profiler_macros::gpu_test;
 pub use recording::{DeviceInfo, Recording, RecordingInfo};
 pub use totals::Totals;
+pub use turn::Turn;
+
+/// What `#[gpu_test]` expands to. Not for use by hand; may change at any time.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::gpu_test::Skipped;
+}
 
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
