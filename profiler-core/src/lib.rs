@@ -35,8 +35,10 @@
 //! from another machine can be read anywhere.
 
 mod correlate;
+mod environment;
 mod error;
 mod expect;
+mod export;
 mod gpu_test;
 mod health;
 mod names;
@@ -51,6 +53,7 @@ mod tree;
 mod turn;
 
 pub use cupti::CopyKind;
+pub use environment::{Guard, from_env, from_env_with};
 pub use error::Error;
 pub use expect::{
     Amount, Budget, Expect, Profiles, Statistic, Violation, Violations, at_least, at_most, between,
