@@ -41,6 +41,8 @@ mod expect;
 mod export;
 mod gpu_test;
 mod health;
+#[cfg(feature = "criterion")]
+mod measurement;
 mod names;
 mod profile;
 mod profiler;
@@ -61,6 +63,8 @@ pub use expect::{
 };
 pub use gpu_test::{GpuTest, Measured, gpu_test, gpu_test_with, gpu_tests_required};
 pub use health::{Account, Health};
+#[cfg(feature = "criterion")]
+pub use measurement::{BusyTime, GpuTime};
 pub use profile::{
     Attribution, Copy, DriverCall, GpuOperation, Kernel, Profile, Range, RangeNode, RangeSummary,
 };

@@ -137,6 +137,9 @@ fn busy_and_idle_are_those_of_the_operations() {
     assert!(text.contains(&idle.replace('µ', "u")), "{idle}: {text}");
     assert!(text.contains("idle until"), "{text}");
     let share = busy as f64 / total as f64;
+    let text = only(expect(&whole).range("step").each().busy_time(at_most(Duration::ZERO)));
+    let time = format!("{:?} in instance 1 of 2", Duration::from_nanos(busy));
+    assert!(text.contains(&time.replace('µ', "u")), "{time}: {text}");
     let text = only(expect(&whole).range("step").each().busy_share(at_least(1.0)));
     let share = (share * 1e6).round() / 1e6;
     assert!(text.contains(&format!("{share} in instance 1 of 2")), "{share}: {text}");

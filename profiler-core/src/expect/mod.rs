@@ -79,6 +79,30 @@ pub fn expect<P: Profiles + ?Sized>(profiles: &P) -> Expect<'_> {
     Expect { profiles, scope: Scope::whole(profiles), done, open: Section::default() }
 }
 
+/// The time of all GPU operations of a profile, summed; or why it is not known.
+#[cfg(feature = "criterion")]
+pub(crate) fn gpu_time(profile: &Profile) -> Result<Duration, String> {
+    time(profile, &Quantity::GpuTime)
+}
+
+/// The time in which at least one GPU operation ran, device by device; or why it is not known.
+#[cfg(feature = "criterion")]
+pub(crate) fn busy_time(profile: &Profile) -> Result<Duration, String> {
+    time(profile, &Quantity::BusyTime)
+}
+
+#[cfg(feature = "criterion")]
+fn time(profile: &Profile, quantity: &Quantity) -> Result<Duration, String> {
+    let scope = Scope::whole(std::slice::from_ref(profile));
+    let doubts: Vec<String> =
+        scope.groups.iter().flat_map(|group| doubt::doubts(quantity, &scope, group)).collect();
+    let groups: Vec<_> = scope.groups.iter().collect();
+    match &doubts[..] {
+        [] => Ok(Duration::from_nanos(quantity.measure(&groups))),
+        _ => Err(doubts.join("; ")),
+    }
+}
+
 /// Budgets that are being set; see [`expect`].
 #[derive(Debug)]
 #[must_use = "nothing fails until `assert` or `check` is called"]
@@ -252,6 +276,12 @@ impl<'a> Expect<'a> {
     /// profile. A range within another of the pattern counts for that one, also after [`each`](Self::each).
     pub fn gpu_time_of(self, statistic: Statistic, budget: Budget<Duration>) -> Self {
         self.judge(Quantity::GpuTimeOf(statistic), budget)
+    }
+
+    /// The time in which at least one GPU operation ran, instance by instance and device by device, summed: two that run
+    /// at once on a device count once.
+    pub fn busy_time(self, budget: Budget<Duration>) -> Self {
+        self.judge(Quantity::BusyTime, budget)
     }
 
     /// From 0 to 1, to a millionth: of the time from the start of an instance's first operation on a device to the end of its

@@ -80,6 +80,7 @@ pub(super) enum Quantity {
     Streams,
     GpuTime,
     GpuTimeOf(Statistic),
+    BusyTime,
     BusyShare,
     Idle,
 }
@@ -120,6 +121,7 @@ impl Quantity {
             Self::Streams => "streams".into(),
             Self::GpuTime => "GPU time".into(),
             Self::GpuTimeOf(statistic) => format!("{} GPU time of an instance", statistic.name()),
+            Self::BusyTime => "busy time".into(),
             Self::BusyShare => "busy share".into(),
             Self::Idle => "idle time".into(),
         }
@@ -128,7 +130,7 @@ impl Quantity {
     pub(super) fn unit(&self) -> Unit {
         match self {
             Self::CopiedBytes(_) => Unit::Bytes,
-            Self::GpuTime | Self::GpuTimeOf(_) | Self::Idle => Unit::Time,
+            Self::GpuTime | Self::GpuTimeOf(_) | Self::BusyTime | Self::Idle => Unit::Time,
             Self::BusyShare => Unit::Share,
             _ => Unit::Count,
         }
@@ -142,7 +144,9 @@ impl Quantity {
             | Self::Synchronizations
             | Self::Allocations
             | Self::Frees => Source::Calls,
-            Self::GpuTime | Self::GpuTimeOf(_) | Self::BusyShare | Self::Idle => Source::Times,
+            Self::GpuTime | Self::GpuTimeOf(_) | Self::BusyTime | Self::BusyShare | Self::Idle => {
+                Source::Times
+            }
             _ => Source::Work,
         }
     }
@@ -218,11 +222,12 @@ impl Quantity {
                 let time = |instance: &Instance<'_>| instance.operations.iter().map(ns).sum();
                 statistic.of(outermost.map(time).collect())
             }
-            Self::BusyShare | Self::Idle => {
+            Self::BusyTime | Self::BusyShare | Self::Idle => {
                 let spans = || instances().flat_map(spans);
                 let (total, busy): (u64, u64) =
                     spans().fold((0, 0), |sum, span| (sum.0 + span.total, sum.1 + span.busy));
                 match self {
+                    Self::BusyTime => busy,
                     Self::Idle => total - busy,
                     _ => (busy as f64 / total.max(1) as f64 * SHARE).round() as u64,
                 }
