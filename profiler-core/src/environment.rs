@@ -17,10 +17,8 @@ const HELP: &str = "write report, report=PATH, snapshot=PATH, json=PATH or save=
 /// when it writes. To be put first in `main`, and kept:
 ///
 /// ```no_run
-/// fn main() {
-///     let _profiling = profiler_core::from_env();
-///     // the program, with its ranges
-/// }
+/// let _profiling = profiler_core::from_env();
+/// // the rest of `main`, with its ranges
 /// ```
 ///
 /// ```sh

@@ -13,7 +13,7 @@ use crate::totals::Totals;
 /// Kernels in the table; the others are summed in its last row.
 const KERNELS: usize = 12;
 /// Longest name of a kernel in the table.
-pub(crate) const NAME_WIDTH: usize = 60;
+const NAME_WIDTH: usize = 60;
 
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

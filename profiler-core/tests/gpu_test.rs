@@ -85,7 +85,6 @@ fn a_session_that_cannot_start_is_an_error_and_no_skip() {
 
 #[profiler_core::gpu_test(warm_up = 1, repeats = 4, profiler = profiler())]
 fn the_attribute_makes_a_test_of_its_options(test: GpuTest) {
-    #![deny(warnings)]
     let runs = Cell::new(0);
     let measured = test.run(|| runs.set(runs.get() + 1));
     assert_eq!((runs.get(), measured.profiles().len()), (5, 4));
@@ -107,9 +106,10 @@ fn the_attribute_finds_a_renamed_crate_and_gives_errors_back(
 }
 
 #[profiler_core::gpu_test(profiler = profiler())]
-#[should_panic(expected = "1 budget was not kept")]
+#[allow(unused_variables)]
 fn the_attribute_keeps_other_attributes(test: GpuTest) {
-    expect(&test.run(|| kernel(10))).kernels(exactly(2)).assert();
+    #![deny(warnings)]
+    let unused = "allowed by the attribute";
 }
 
 macro_rules! of_a_macro {

@@ -91,6 +91,11 @@ fn expand(args: &Args, function: Function) -> Result<TokenStream> {
         let help = "`gpu_test` needs a function that gives no future: run the future in its body";
         return Err(Error::new(at, help));
     }
+    if let Some(at) = head.iter().find_map(should_panic) {
+        let help = "a `gpu_test` that is skipped does not panic, and would fail where there is no GPU: look at the \
+                    error of `check` instead";
+        return Err(Error::new(at, help));
+    }
     let is_name =
         |tree: &TokenTree| matches!(tree, TokenTree::Ident(word) if *word == function.name);
     let after = head.iter().rposition(is_name).map_or(head.len(), |at| at + 1);
@@ -131,6 +136,17 @@ fn expand(args: &Args, function: Function) -> Result<TokenStream> {
         }
     });
     Ok(quote!(#[::core::prelude::v1::test] #(#before)* () #(#rest)* #outer))
+}
+
+/// The place of the word, if these are the brackets of that attribute.
+fn should_panic(tree: &TokenTree) -> Option<Span> {
+    let TokenTree::Group(group) = tree else {
+        return None;
+    };
+    match group.stream().into_iter().next() {
+        Some(TokenTree::Ident(word)) if word == "should_panic" => Some(word.span()),
+        _ => None,
+    }
 }
 
 /// How many parameters there are: one more than commas, but for one at the end. An arrow's `>` closes nothing.
@@ -179,6 +195,7 @@ mod tests {
             ("", "fn f(t: T);"),
             ("", "fn f() {}"),
             ("", "fn f<T>(t: T) {}"),
+            ("", "#[should_panic(expected = \"\")] fn f(t: T) {}"),
             ("", "async fn f(t: T) {}"),
             ("repeats = 0", "fn f(t: T) {}"),
             ("repeats", "fn f(t: T) {}"),

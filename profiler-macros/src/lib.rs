@@ -87,8 +87,8 @@ pub fn annotate(options: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// The function may return a `Result<(), E>`, and have other attributes such as `#[should_panic]`, which a skipped test
-/// does not do.
+/// The function may return a `Result<(), E>`, and have other attributes; `#[should_panic]` is refused, since a skipped
+/// test does not panic.
 ///
 /// # Options
 ///

@@ -89,10 +89,18 @@ impl Unit {
         match self {
             Self::Count => raw.to_string(),
             Self::Bytes => format!("{raw} bytes"),
-            Self::Time => format!("{:?}", Duration::from_nanos(raw)).replace('µ', "u"),
+            Self::Time => exact(Duration::from_nanos(raw)),
             Self::Share => (raw as f64 / SHARE).to_string(),
         }
     }
+}
+
+/// With all its digits and the unit that suits: 75.518 us.
+fn exact(time: Duration) -> String {
+    let text = format!("{time:?}").replace('µ', "u");
+    let digits = text.trim_end_matches(char::is_alphabetic).len();
+    let (number, unit) = text.split_at(digits);
+    format!("{number} {unit}")
 }
 
 /// What an amount has to be.
@@ -170,8 +178,8 @@ mod tests {
 
     #[test]
     fn amounts_are_written_exactly() {
-        assert_eq!(Unit::Time.show(1_234_567), "1.234567ms");
-        assert_eq!(Unit::Time.show(1_500), "1.5us");
+        assert_eq!(Unit::Time.show(1_234_567), "1.234567 ms");
+        assert_eq!(Unit::Time.show(1_500), "1.5 us");
         assert_eq!(Unit::Share.show(sealed::Amount::raw(0.853_217)), "0.853217");
         assert_eq!(Unit::Bytes.show(77), "77 bytes");
         assert_eq!(Bounds::Between(1, 2).show(Unit::Count), "between 1 and 2");

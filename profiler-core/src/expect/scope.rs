@@ -2,6 +2,7 @@
 
 use crate::names::Pattern;
 use crate::profile::{DriverCall, GpuOperation, Profile, Range, RangeNode};
+use crate::report;
 
 /// The whole profile, or the ranges of a pattern.
 #[derive(Debug)]
@@ -109,18 +110,18 @@ impl<'a> Scope<'a> {
             (group.number, &group.instances[..])
         {
             words.push(format!(
-                "instance {} of {}, {}, {:?} after the start on thread {}",
+                "instance {} of {}, {}, {} after the start on thread {}",
                 number + 1,
                 self.entered(group.run),
                 range.node().path(),
-                range.start(),
+                report::time(range.start()),
                 range.thread_id()
             ));
         }
         if self.profiles.len() > 1 {
             words.push(format!("run {} of {}", group.run + 1, self.profiles.len()));
         }
-        words.join(", ").replace('µ', "u")
+        words.join(", ")
     }
 }
 

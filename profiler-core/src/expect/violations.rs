@@ -11,10 +11,12 @@ use super::quantity::{Quantity, Source, ns, spans, stream};
 use super::scope::{Group, Instance, Scope};
 use crate::names::demangled;
 use crate::profile::{DriverCall, GpuOperation};
-use crate::report::{self, NAME_WIDTH, shortened};
+use crate::report::{self, shortened};
 
 /// Lines that say what an amount is made of.
 const PARTS: usize = 8;
+/// Longest name of a kernel: long enough to write a pattern by.
+const NAME_WIDTH: usize = 160;
 /// Instances or runs that are named.
 const GROUPS: usize = 4;
 

@@ -16,6 +16,10 @@ const fn constant(_test: &GpuTest) {}
 fn generic<T>(_test: GpuTest) {}
 
 #[gpu_test]
+#[should_panic]
+fn panics(_test: GpuTest) {}
+
+#[gpu_test]
 struct NoFunction;
 
 fn main() {}
