@@ -26,6 +26,13 @@
 //! log that word with CUPTI's correlation id, and the activity records of the work carry the same id. No clock is
 //! involved. Work that other threads launch counts for the ranges of those threads.
 //!
+//! # In tests, benches and programs that are not changed
+//! [`expect`] sets budgets on a profile (kernels, copies, waits, allocations, GPU time, by range) and fails with what
+//! exceeds them and where; what a recording cannot tell is a failure too. [`gpu_test()`] and
+//! [`#[gpu_test]`](macro@gpu_test) measure: warmed up, repeated, one test at a time, skipped aloud where there is no GPU.
+//! [`Profile::snapshot`] is names and counts as text. With the feature `criterion`, `GpuTime` and `BusyTime` are
+//! measurements for benches. [`from_env`] in `main` lets the environment variable `GPU_PROFILER` turn profiling on.
+//!
 //! # What it costs
 //! A range costs two clock reads and a few stores; a launch costs CUPTI's own work and a log entry. The figures, with
 //! machine and spread, are in `docs/measurements.md` of the repository.

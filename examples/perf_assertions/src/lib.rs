@@ -9,7 +9,8 @@
 
 use profiler_core::{CopyKind, Expect, at_most, exactly};
 
-/// What one batch may do. cuBLAS chooses its kernels by the GPU, so that their number is an H200's. A kernel, a copy or a wait more is a regression that no clock has to find.
+/// What one batch may do. A kernel, a copy or a wait more is a regression that no clock has to find. cuBLAS chooses its
+/// kernels by the GPU: their number is an H200's.
 pub fn lean_batch(expect: Expect<'_>) -> Expect<'_> {
     expect
         .complete()

@@ -1,4 +1,5 @@
 //! On the recording of a training run on an H200: the same everywhere, GPU or not.
+#![allow(clippy::unwrap_used)] // the helpers are tests too
 
 use std::path::Path;
 use std::time::Duration;

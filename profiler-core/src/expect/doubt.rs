@@ -15,6 +15,7 @@ pub(super) fn doubts(quantity: &Quantity, scope: &Scope<'_>, group: &Group<'_>) 
     if scope.pattern().is_some() {
         doubts.of_ranges(health, group);
     }
+    doubts.add(health.panics, "panics were caught while recording");
     match quantity.source() {
         Source::Ranges => {}
         Source::Calls => doubts.of_calls(profile, quantity),
@@ -45,7 +46,6 @@ impl Doubts {
         self.add(open as u64, "of its instances had not ended at the stop");
         self.add(health.lost_ranges, "ranges were lost");
         self.add(health.calls_in_unknown_ranges, "calls were made in ranges that are not known");
-        self.add(health.panics, "panics were caught while recording");
     }
 
     fn of_calls(&mut self, profile: &Profile, quantity: &Quantity) {
