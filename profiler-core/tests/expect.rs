@@ -388,6 +388,63 @@ fn what_was_lost_is_never_a_pass() {
     );
 }
 
+/// A recording in which a loss is counted that happened in no test: its count is changed in the file's last frame.
+fn with_loss(name: &str) -> Profile {
+    let profile = record(|fake| {
+        let _range = range("r");
+        fake.launch(Work::kernel(c"k"));
+        fake.launch(Work::synchronize());
+    });
+    let mut bytes = profile.recording().to_bytes();
+    let needle = format!("\"{name}\":0");
+    let at = bytes.windows(needle.len()).rposition(|window| window == needle.as_bytes()).unwrap();
+    bytes[at + needle.len() - 1] = b'7';
+    Profile::from_bytes(&bytes).unwrap()
+}
+
+/// Each loss makes unknown what it may have taken from, and nothing else.
+#[test]
+fn each_loss_makes_unknown_what_it_is_of() {
+    let budgets: [fn(Expect<'_>) -> Expect<'_>; 3] = [
+        |expect| expect.kernels(at_most(9)),
+        |expect| expect.synchronizations(at_most(9)),
+        |expect| expect.instances(at_most(9)),
+    ];
+    for (loss, said, unknown) in [
+        ("dropped_by_cupti", "7 records were dropped by CUPTI", [true, false, false]),
+        ("over_memory_limit", "7 records were over the memory limit", [true, false, false]),
+        ("unreadable_bytes", "7 bytes of records could not be read", [true, false, false]),
+        ("unfinished_buffers", "7 buffers were unfinished", [true, false, false]),
+        ("ranges", "7 ranges were lost", [true, true, true]),
+        ("panics", "7 panics were caught", [true, true, true]),
+    ] {
+        let profile = with_loss(loss);
+        assert!(!profile.health().is_complete(), "{loss}");
+        for (budget, unknown) in budgets.into_iter().zip(unknown) {
+            let outcome = budget(expect(&profile).range("r")).check();
+            match outcome {
+                Err(violations) => {
+                    assert!(unknown && violations.to_string().contains(said), "{violations}")
+                }
+                Ok(()) => assert!(!unknown, "{loss}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn calls_that_failed_or_were_captured_are_no_launches() {
+    let profile = record(|fake| {
+        let _range = range("r");
+        fake.launch(Work::kernel(c"k"));
+        fake.capture(&Work::kernel(c"node"));
+        fake.call_only("cuLaunchKernel", 700);
+        fake.call_only("cuMemAlloc_v2", 2);
+        fake.call_only("cuMemAlloc_v2", 0);
+    });
+    expect(&profile).range("r").launches(exactly(1)).allocations(exactly(1)).assert();
+}
+
 #[test]
 fn work_without_its_call_is_never_a_pass() {
     let profile = record(|fake| {
@@ -408,6 +465,24 @@ fn work_without_its_call_is_never_a_pass() {
     // Of the whole profile, every kernel is one wherever it belongs.
     expect(&profile).kernels(exactly(2)).assert();
     expect(&profile).range("r").memsets(exactly(0)).allocations(exactly(0)).assert();
+}
+
+#[test]
+fn a_graph_without_a_record_is_never_a_pass() {
+    let profile = record(|fake| {
+        {
+            let _heard = range("heard");
+            fake.launch_graph(&[Work::kernel(c"k")]);
+        }
+        let _silent = range("silent");
+        fake.launch_graph(&[Work::kernel(c"k")]);
+        fake.launch_graph(&[]);
+    });
+    profile.health().assert_complete();
+    let text = only(expect(&profile).range("silent").kernels(at_most(9)));
+    assert!(text.contains("cannot be known: 1 graph launches gave no record; 1 seen"), "{text}");
+    expect(&profile).range("silent").graph_launches(exactly(2)).assert();
+    expect(&profile).range("heard").kernels(exactly(1)).assert();
 }
 
 #[test]
@@ -482,4 +557,9 @@ fn a_range_within_one_of_its_name_counts_once_together_and_alone() {
     expect(&profile).range("recursive").instances(exactly(2)).kernels(exactly(2)).assert();
     let text = only(expect(&profile).range("recursive").each().kernels(exactly(1)));
     assert!(text.contains("1 of 2 not kept") && text.contains("2 in instance 1 of 2"), "{text}");
+    // The median of one outermost instance, not of two.
+    let time = Duration::from_micros(2);
+    let median = |expect: Expect<'_>| expect.gpu_time_of(Statistic::Median, exactly(time)).assert();
+    median(expect(&profile).range("recursive"));
+    median(expect(&profile).range("recursive").each());
 }

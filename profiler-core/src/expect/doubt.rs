@@ -1,11 +1,12 @@
 //! What a recording cannot tell: why an amount may be another than the one seen.
 
 use cupti::CopyKind;
+use rustc_hash::FxHashSet;
 
 use super::quantity::{Quantity, Source, blocks, is_pageable, spans};
-use super::scope::{Group, Scope};
+use super::scope::{Group, Instance, Scope};
 use crate::health::Health;
-use crate::profile::Profile;
+use crate::profile::{DriverCall, Profile};
 
 /// Why this amount of this group is not known; empty if it is.
 pub(super) fn doubts(quantity: &Quantity, scope: &Scope<'_>, group: &Group<'_>) -> Vec<String> {
@@ -21,6 +22,7 @@ pub(super) fn doubts(quantity: &Quantity, scope: &Scope<'_>, group: &Group<'_>) 
         Source::Calls => doubts.of_calls(profile, quantity),
         Source::Work | Source::Times => {
             doubts.of_work(health, quantity, scope.pattern().is_some());
+            doubts.of_graphs(group);
         }
     }
     doubts.of_copies(quantity, group);
@@ -92,6 +94,23 @@ impl Doubts {
                 );
             }
         }
+    }
+
+    /// A graph may have no work, or its records may not have come; nothing tells which.
+    fn of_graphs(&mut self, group: &Group<'_>) {
+        let silent = |instance: &Instance<'_>| {
+            let key = |call: DriverCall<'_>| (call.thread_id(), call.start());
+            let heard: FxHashSet<_> = instance
+                .operations
+                .iter()
+                .filter_map(|operation| operation.call())
+                .map(key)
+                .collect();
+            let launches = Quantity::GraphLaunches.calls(instance);
+            launches.into_iter().filter(|call| !heard.contains(&key(*call))).count()
+        };
+        let silent: usize = group.instances.iter().map(silent).sum();
+        self.add(silent as u64, "graph launches gave no record");
     }
 
     fn of_copies(&mut self, quantity: &Quantity, group: &Group<'_>) {
