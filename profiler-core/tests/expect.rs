@@ -169,8 +169,8 @@ fn a_broken_budget_says_what_where_and_what_would_pass() {
     assert_eq!(lines[2], "range `compute`, all instances together");
     assert_eq!(lines[3], "  kernels: 9, the budget is at most 8; at most 9 would pass");
     for part in [
-        "    3 x gemm<float> in step/compute, first called ",
-        "    2 x relu in step/compute, first called ",
+        "    3 x gemm<float> in step/compute, by cuLaunchKernel, first called ",
+        "    2 x relu in step/compute, by cuLaunchKernel, first called ",
         "  kernels named `gemm*`: 3, the budget is at least 4; at least 3 would pass",
         "range `step`, each instance",
         "  launches: 1 of 2 not kept, the budget is exactly 3; between 3 and 4 would pass",
@@ -180,7 +180,7 @@ fn a_broken_budget_says_what_where_and_what_would_pass() {
         "  synchronisations: 2 of 2 not kept, the budget is exactly 0; exactly 1 would pass",
         "    1 x cuStreamSynchronize in step, blocked the host for ",
         "  GPU time: 1 of 2 not kept, the budget is at most 5 us; at most 7.68 us would pass",
-        "    2 x gemm<float> in step/compute, 6.000 us, first called ",
+        "    2 x gemm<float> in step/compute, 6.000 us, by cuLaunchKernel, first called ",
         "health: complete",
     ] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");

@@ -2,6 +2,7 @@
 
 mod amount;
 mod doubt;
+mod parts;
 mod quantity;
 mod scope;
 mod violations;
