@@ -11,36 +11,40 @@ use profiler_core::{Profile, Profiler, Recording};
 
 fn decode(c: &mut Criterion) {
     let count: u64 = if is_measuring() { 1_000_000 } else { 10_000 };
-    let records = records(count);
-    assert_eq!(records.iter().count() as u64, count);
-
+    let kernel = Work::kernel(c"_Z4axpyfPKfPf");
+    let copy = Work::host_to_device(4096);
     let mut group = c.benchmark_group("decode");
     group.throughput(Throughput::Elements(count));
-    group.bench_function("half kernels, half copies", |b| {
-        b.iter(|| {
-            for record in &records {
-                black_box(&record);
-            }
+    for (name, works) in
+        [("kernels", &[kernel.clone()][..]), ("half kernels, half copies", &[kernel, copy])]
+    {
+        let records = records(count, works);
+        assert_eq!(records.iter().count() as u64, count);
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                for record in &records {
+                    black_box(&record);
+                }
+            });
         });
-    });
+    }
     group.finish();
 }
 
-/// Kernels and copies by turns, as CUPTI 13.0 lays them out: 10,000 that the stand-in wrote, over and over, each time in
-/// memory of its own.
-fn records(count: u64) -> RecordBytes {
+/// These by turns, as CUPTI 13.0 lays them out: 10,000 that the stand-in wrote, over and over, each time in memory of
+/// its own.
+fn records(count: u64, works: &[Work]) -> RecordBytes {
     const WRITTEN: u64 = 10_000;
     let fake = Fake::new();
     let library = fake.library().expect("the stand-in opens");
     let collector = Collector::start(&library, &Config::new()).expect("no other one runs");
-    for _ in 0..WRITTEN / 2 {
-        fake.unseen(&Work::kernel(c"_Z4axpyfPKfPf"));
-        fake.unseen(&Work::host_to_device(4096));
+    for _ in 0..WRITTEN / works.len() as u64 {
+        works.iter().for_each(|work| fake.unseen(work));
     }
     let written = collector.stop().expect("the collector runs").records;
     let names = written.names().map(|(key, name)| (key, name.to_owned()));
     let buffers = (0..count / WRITTEN).flat_map(|_| written.buffers().iter().cloned());
-    RecordBytes::from_parts(buffers.collect(), written.strides(), names)
+    RecordBytes::from_parts(written.version(), buffers.collect(), written.strides(), names)
 }
 
 fn join(c: &mut Criterion) {

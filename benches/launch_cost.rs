@@ -1,7 +1,7 @@
 //! What does an empty kernel launch cost on a GPU, in total, under each way to record it?
 //!
 //! ```text
-//! launch_cost --bench [--rounds 9] [--launches 200000] [--modes none,raw,ours,ours-range,nsys]
+//! launch_cost --bench [--rounds 9] [--launches 200000] [--threads 1] [--modes none,raw,ours,ours-range,nsys]
 //! ```
 //!
 //! | mode | what records |
@@ -12,6 +12,9 @@
 //! | `ours-range` | `profiler_core::Profiler`, with a range around each launch |
 //! | `nsys` | `nsys profile -t cuda,nvtx` around `none`; the environment's `NSYS` names nsys |
 //! | `nsys-range` | the same with a range around each launch; only on request |
+//! | `raw-after`, `ours-after` | nothing any more: a collection of 5,000 launches was started and stopped before; on request |
+//!
+//! With several threads each has a stream of its own and makes as many launches; the time is that of a thread.
 //!
 //! Each measurement is a process of its own, this program started again with `--mode`. The rounds go through all modes,
 //! each starting with another one, and what is compared is compared within a round. All modes run the same machine code
@@ -34,6 +37,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::ptr::null_mut;
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use cudarc::driver::{DriverError, result, sys};
@@ -65,21 +69,25 @@ enum Mode {
     OursRange,
     Nsys,
     NsysRange,
+    RawAfter,
+    OursAfter,
 }
 
-const MODES: [(Mode, &str); 6] = [
+const MODES: [(Mode, &str); 8] = [
     (Mode::None, "none"),
     (Mode::Raw, "raw"),
     (Mode::Ours, "ours"),
     (Mode::OursRange, "ours-range"),
     (Mode::Nsys, "nsys"),
     (Mode::NsysRange, "nsys-range"),
+    (Mode::RawAfter, "raw-after"),
+    (Mode::OursAfter, "ours-after"),
 ];
 
 /// What is measured unless `--modes` says otherwise.
 const USUAL: [Mode; 5] = [Mode::None, Mode::Raw, Mode::Ours, Mode::OursRange, Mode::Nsys];
 
-const RATIOS: [(Mode, Mode); 7] = [
+const RATIOS: [(Mode, Mode); 9] = [
     (Mode::Ours, Mode::Raw),
     (Mode::OursRange, Mode::Raw),
     (Mode::Nsys, Mode::Raw),
@@ -87,6 +95,8 @@ const RATIOS: [(Mode, Mode); 7] = [
     (Mode::Ours, Mode::Nsys),
     (Mode::OursRange, Mode::Nsys),
     (Mode::OursRange, Mode::NsysRange),
+    (Mode::RawAfter, Mode::None),
+    (Mode::OursAfter, Mode::None),
 ];
 
 impl Mode {
@@ -106,6 +116,19 @@ impl Mode {
         matches!(self, Self::OursRange | Self::NsysRange)
     }
 
+    fn is_raw(self) -> bool {
+        matches!(self, Self::Raw | Self::RawAfter)
+    }
+
+    /// What collects before the measurement and is over when it begins.
+    fn before(self) -> Option<Self> {
+        match self {
+            Self::RawAfter => Some(Self::Raw),
+            Self::OursAfter => Some(Self::Ours),
+            _ => None,
+        }
+    }
+
     fn is_under_nsys(self) -> bool {
         matches!(self, Self::Nsys | Self::NsysRange)
     }
@@ -117,7 +140,9 @@ struct Sample {
     mode: String,
     #[serde(default)]
     round: usize,
+    /// Of all threads together.
     launches: u64,
+    /// As a thread sees it.
     ns_per_launch: f64,
     /// From the end of the last launch to the records, all there.
     stop_ms: Option<f64>,
@@ -142,7 +167,9 @@ struct Options {
     mode: Option<Mode>,
     modes: Vec<Mode>,
     rounds: usize,
+    /// Of each thread.
     launches: u64,
+    threads: usize,
 }
 
 impl Options {
@@ -153,6 +180,7 @@ impl Options {
             modes: USUAL.to_vec(),
             rounds: ROUNDS,
             launches: LAUNCHES,
+            threads: 1,
         };
         let mut args = args.into_iter();
         while let Some(arg) = args.next() {
@@ -165,6 +193,7 @@ impl Options {
                 }
                 "--rounds" => options.rounds = value()?.parse::<usize>()?.max(1),
                 "--launches" => options.launches = value()?.parse::<u64>()?.max(1),
+                "--threads" => options.threads = value()?.parse::<usize>()?.max(1),
                 // What `cargo bench` hands to all benchmarks: a filter, or criterion's own flags.
                 other => {
                     eprintln!("launch_cost: does not know {other}");
@@ -201,7 +230,7 @@ fn run() -> Result<ExitCode> {
     }
     match options.mode {
         Some(mode) => {
-            let sample = measure(mode, options.launches)?;
+            let sample = measure(mode, &options)?;
             println!("{}", serde_json::to_string(&sample)?);
             Ok(ExitCode::SUCCESS)
         }
@@ -211,12 +240,16 @@ fn run() -> Result<ExitCode> {
 
 // ---- One measurement, in a process of its own
 
-/// An empty kernel and a stream on GPU 0, for as long as the process lives.
-#[derive(Debug)]
+/// An empty kernel on GPU 0, and a stream of one thread, for as long as the process lives.
+#[derive(Debug, Clone, Copy)]
 struct Gpu {
+    context: sys::CUcontext,
     kernel: sys::CUfunction,
     stream: sys::CUstream,
 }
+
+// SAFETY: the driver's handles may be used on every thread.
+unsafe impl Send for Gpu {}
 
 impl Gpu {
     fn new() -> Result<Self> {
@@ -232,7 +265,19 @@ impl Gpu {
         // SAFETY: the module is loaded and is never unloaded.
         let kernel = unsafe { result::module::get_function(module, CString::new("empty")?) }?;
         let stream = result::stream::create(result::stream::StreamKind::NonBlocking)?;
-        Ok(Self { kernel, stream })
+        Ok(Self { context, kernel, stream })
+    }
+
+    /// The same with a stream of its own.
+    fn another(self) -> Result<Self> {
+        let stream = result::stream::create(result::stream::StreamKind::NonBlocking)?;
+        Ok(Self { stream, ..self })
+    }
+
+    /// For a thread that is to use it.
+    fn make_current(self) -> std::result::Result<(), DriverError> {
+        // SAFETY: the context is never released.
+        unsafe { result::ctx::set_current(self.context) }
     }
 
     #[inline]
@@ -273,16 +318,15 @@ impl Gpu {
     }
 }
 
-fn measure(mode: Mode, launches: u64) -> Result<Sample> {
+fn measure(mode: Mode, options: &Options) -> Result<Sample> {
     let gpu = Gpu::new()?;
     gpu.launch_all(WARM_UP, false)?;
-    let collection = Collection::start(mode)?;
-    let time = gpu.launch_all(launches, mode.has_ranges())?;
+    let launches = options.launches * options.threads as u64;
     let mut sample = Sample {
         mode: mode.name().into(),
         round: 0,
         launches,
-        ns_per_launch: time.as_nanos() as f64 / launches as f64,
+        ns_per_launch: 0.0,
         stop_ms: None,
         join_ms: None,
         records: None,
@@ -293,8 +337,38 @@ fn measure(mode: Mode, launches: u64) -> Result<Sample> {
         cupti: None,
         losses: None,
     };
+    if let Some(before) = mode.before() {
+        let collection = Collection::start(before)?;
+        gpu.launch_all(WARM_UP, false)?;
+        collection.stop(&mut sample.clone())?;
+    }
+    let collection = Collection::start(mode)?;
+    let time = match options.threads {
+        1 => gpu.launch_all(options.launches, mode.has_ranges())?,
+        threads => on_threads(gpu, threads, options.launches, mode.has_ranges())?,
+    };
+    sample.ns_per_launch = time.as_nanos() as f64 / options.launches as f64;
     collection.stop(&mut sample)?;
     Ok(sample)
+}
+
+/// The time of the median thread, all of them launching at once.
+fn on_threads(gpu: Gpu, threads: usize, launches: u64, ranges: bool) -> Result<Duration> {
+    let barrier = Barrier::new(threads);
+    let gpus = (0..threads).map(|_| gpu.another()).collect::<Result<Vec<_>>>()?;
+    let times = std::thread::scope(|scope| {
+        let run = |gpu: Gpu| {
+            gpu.make_current()?;
+            barrier.wait();
+            gpu.launch_all(launches, ranges)
+        };
+        let threads: Vec<_> = gpus.into_iter().map(|gpu| scope.spawn(move || run(gpu))).collect();
+        threads
+            .into_iter()
+            .map(|thread| Ok(thread.join().map_err(|_| "a thread panicked")??.as_secs_f64()))
+            .collect::<Result<Vec<f64>>>()
+    })?;
+    Ok(Duration::from_secs_f64(median(&times)))
 }
 
 /// What records, if anything.
@@ -309,7 +383,9 @@ impl Collection {
     fn start(mode: Mode) -> Result<Self> {
         Ok(match mode {
             // Under nsys the process itself records nothing.
-            Mode::None | Mode::Nsys | Mode::NsysRange => Self::Nothing,
+            Mode::None | Mode::Nsys | Mode::NsysRange | Mode::RawAfter | Mode::OursAfter => {
+                Self::Nothing
+            }
             Mode::Raw => Self::Raw(Raw::start()?),
             Mode::Ours => {
                 let collector = Collector::start(&Library::open()?, &Config::new())?;
@@ -453,12 +529,12 @@ fn compare(options: &Options) -> Result<ExitCode> {
     let mut setup =
         Setup { program: env::current_exe()?, scratch: Scratch::new()?, raw: None, nsys: None };
     let mut modes = options.modes.clone();
-    if modes.contains(&Mode::Raw) {
+    if modes.iter().any(|mode| mode.is_raw()) {
         match raw_library(&setup.scratch.0) {
             Ok(path) => setup.raw = Some(path),
             Err(why) => {
                 eprintln!("launch_cost: raw is left out: {why}");
-                modes.retain(|mode| *mode != Mode::Raw);
+                modes.retain(|mode| !mode.is_raw());
             }
         }
     }
@@ -485,7 +561,7 @@ fn compare(options: &Options) -> Result<ExitCode> {
             if failed.contains(&mode) {
                 continue;
             }
-            match setup.measure(mode, options.launches) {
+            match setup.measure(mode, options) {
                 Ok(sample) => {
                     let sample = Sample { mode: mode.name().into(), round, ..sample };
                     if let Some(lines) = &mut lines {
@@ -531,7 +607,7 @@ fn report_losses(mode: Mode, sample: &Sample) -> bool {
 }
 
 impl Setup {
-    fn measure(&self, mode: Mode, launches: u64) -> Result<Sample> {
+    fn measure(&self, mode: Mode, options: &Options) -> Result<Sample> {
         let mut command = match &self.nsys {
             Some(nsys) if mode.is_under_nsys() => {
                 let mut command = Command::new(nsys);
@@ -544,7 +620,8 @@ impl Setup {
             _ => Command::new(&self.program),
         };
         command.args(["--mode", mode.name()]);
-        command.args(["--launches", &launches.to_string()]);
+        command.args(["--launches", &options.launches.to_string()]);
+        command.args(["--threads", &options.threads.to_string()]);
         if let Some(raw) = &self.raw {
             command.env("RAW_CUPTI", raw);
         }
@@ -569,8 +646,9 @@ impl Setup {
 fn print_tables(options: &Options, modes: &[Mode], samples: &[Sample]) {
     let of = |mode: Mode| samples.iter().filter(move |s| s.mode == mode.name());
     println!(
-        "\nOne launch of an empty kernel, in ns: {} rounds of {} launches, a wait every {SYNCHRONIZE_EVERY}",
-        options.rounds, options.launches
+        "\nOne launch of an empty kernel, in ns: {} rounds of {} threads with {} launches each, a wait every \
+         {SYNCHRONIZE_EVERY}",
+        options.rounds, options.threads, options.launches
     );
     println!(
         "{:<12}{:>9}{:>9}{:>9}{:>12}{:>14}",

@@ -1,23 +1,27 @@
-//! The call log: which driver call, on which thread, in which range, from when to when, with which result.
+//! The call log: which call, on which thread, in which range, from when to when, with which result.
 //!
-//! A driver callback writes an entry at a call's start and fills in its end, in a log of the calling thread's own. The
+//! A callback writes an entry at a call's start and fills in its end, in a log of the calling thread's own. The
 //! caller's *word* goes with it: whoever owns the ranges keeps the current one in [`set_word`], and CUPTI's correlation
 //! id then ties kernels, copies and synchronisations to it. No clock is involved in that.
+//!
+//! Driver calls are logged always, calls of the runtime API where asked to
+//! ([`Config::runtime_calls`](crate::Config::runtime_calls)): one of these shares its correlation id with the driver call
+//! it makes.
 
 use std::cell::{Cell, RefCell};
-use std::ffi::c_void;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::sys::abi::{API_ENTER, CallbackData, DOMAIN_DRIVER_API, DOMAIN_RESOURCE};
-use crate::sys::generated::DRIVER_CALLS;
+use crate::graphs::{self, GraphEvent, GraphWriter, ThreadGraphs};
+use crate::session::{Epoch, State};
+use crate::sys::callback_ids::RUNTIME_CALLS;
+use crate::sys::generated::{DRIVER_CALLS, DriverCall};
 use crate::sys::os;
 use crate::thread_log::{ThreadLog, Writer};
 
-/// What a driver call does.
+/// What a call does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum CallClass {
@@ -45,27 +49,49 @@ pub enum CallClass {
     Unknown,
 }
 
-/// The index into [`DRIVER_CALLS`] of each callback id; 0 for those that are not recorded.
-static INDEX: [u8; INDEX_LEN] = {
-    let mut index = [0u8; INDEX_LEN];
+/// From a callback id to a place in a table of calls; 0 for those that are not in it.
+const fn index<const LEN: usize, const CALLS: usize>(ids: [u32; CALLS]) -> [u8; LEN] {
+    assert!(CALLS < u8::MAX as usize);
+    let mut index = [0u8; LEN];
     let mut i = 0;
-    while i < DRIVER_CALLS.len() {
-        index[DRIVER_CALLS[i].id as usize] = i as u8 + 1;
+    while i < CALLS {
+        index[ids[i] as usize] = i as u8 + 1;
         i += 1;
     }
     index
-};
-const INDEX_LEN: usize = DRIVER_CALLS[DRIVER_CALLS.len() - 1].id as usize + 1;
-const _: () = assert!(DRIVER_CALLS.len() < u8::MAX as usize);
+}
+
+macro_rules! ids {
+    ($table:ident) => {{
+        let mut ids = [0; $table.len()];
+        let mut i = 0;
+        while i < ids.len() {
+            ids[i] = $table[i].id;
+            i += 1;
+        }
+        ids
+    }};
+}
+
+static DRIVER_INDEX: [u8; DRIVER_CALLS[DRIVER_CALLS.len() - 1].id as usize + 1] =
+    index(ids!(DRIVER_CALLS));
+static RUNTIME_INDEX: [u8; RUNTIME_CALLS[RUNTIME_CALLS.len() - 1].id as usize + 1] =
+    index(ids!(RUNTIME_CALLS));
+
+#[inline]
+fn entry<T>(table: &'static [T], index: &[u8], id: u32) -> Option<&'static T> {
+    let place = *index.get(id as usize)?;
+    table.get((place as usize).checked_sub(1)?)
+}
 
 /// A driver function, by CUPTI's callback id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DriverFunction(pub u32);
 
 impl DriverFunction {
-    fn entry(self) -> Option<&'static crate::sys::generated::DriverCall> {
-        let index = *INDEX.get(self.0 as usize)?;
-        DRIVER_CALLS.get((index as usize).checked_sub(1)?)
+    #[inline]
+    pub(crate) fn entry(self) -> Option<&'static DriverCall> {
+        entry(&DRIVER_CALLS, &DRIVER_INDEX, self.0)
     }
 
     /// The function of this name, if its calls are recorded.
@@ -87,25 +113,88 @@ impl DriverFunction {
     }
 }
 
-/// One driver call.
+/// A function of the runtime API, by CUPTI's callback id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RuntimeFunction(pub u32);
+
+impl RuntimeFunction {
+    #[inline]
+    pub(crate) fn is_recorded(self) -> bool {
+        RUNTIME_INDEX.get(self.0 as usize).is_some_and(|place| *place != 0)
+    }
+
+    /// The function of this name, if its calls can be recorded. Of one that has several ids this is the oldest.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        RUNTIME_CALLS.iter().find(|call| call.name == name).map(|call| Self(call.id))
+    }
+
+    /// The function's name, such as `cudaLaunchKernel`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        entry(&RUNTIME_CALLS, &RUNTIME_INDEX, self.0)
+            .map_or("(unknown runtime call)", |call| call.name)
+    }
+
+    /// What it does.
+    #[must_use]
+    pub fn class(self) -> CallClass {
+        entry(&RUNTIME_CALLS, &RUNTIME_INDEX, self.0).map_or(CallClass::Unknown, |call| call.class)
+    }
+}
+
+/// A function of one of CUDA's two APIs: what a [`Call`] is a call of.
+pub trait Function: Copy + sealed::Sealed {
+    /// The function with this callback id.
+    fn from_id(id: u32) -> Self;
+    /// Its callback id.
+    fn id(self) -> u32;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::DriverFunction {}
+    impl Sealed for super::RuntimeFunction {}
+}
+
+impl Function for DriverFunction {
+    fn from_id(id: u32) -> Self {
+        Self(id)
+    }
+    fn id(self) -> u32 {
+        self.0
+    }
+}
+
+impl Function for RuntimeFunction {
+    fn from_id(id: u32) -> Self {
+        Self(id)
+    }
+    fn id(self) -> u32 {
+        self.0
+    }
+}
+
+/// One call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Call {
+pub struct Call<F = DriverFunction> {
     /// Which function.
-    pub function: DriverFunction,
-    /// The id that the activity records of its work carry. Unique within one collection.
+    pub function: F,
+    /// The id that the activity records of its work carry. Unique among the driver calls of one collection, until its 32
+    /// bits wrap; a call of the runtime API has that of the driver call it makes.
     pub correlation_id: u32,
     /// The thread's word when it was called; 0 if none was set.
     pub word: u64,
     /// When it was called, in [`now_ns`](crate::clock::now_ns) time.
     pub start_ns: u64,
-    /// When it returned; `None` if it had not when the log was read.
+    /// When it returned; `None` if it had not when the log was read, or while the collection was paused.
     pub end_ns: Option<u64>,
-    /// Its `CUresult`: 0 is success. Meaningless while `end_ns` is `None`.
+    /// Its `CUresult` or `cudaError_t`: 0 is success. Meaningless while `end_ns` is `None`.
     pub result: u32,
     /// True if it made a node of a CUDA graph instead of doing its work (stream capture).
     pub captured: bool,
-    /// True if it was asked to copy or fill nothing, which gives no record.
+    /// True if it was asked to copy or fill nothing, which gives no record. Driver calls alone tell.
     pub empty: bool,
 }
 
@@ -117,13 +206,15 @@ const OUTCOME: usize = 3;
 const END: usize = 4;
 const CAPTURED: u64 = 1 << 32;
 const EMPTY: u64 = 1 << 33;
+/// Stands in the log's first word of a call of the runtime API; callback ids have less than 31 bits.
+const RUNTIME: u64 = 1 << 63;
 
-impl Call {
+impl<F: Function> Call<F> {
     /// A call as a recording holds it: the fields in the order of the log's words.
     #[must_use]
     pub fn from_words(words: [u64; WORDS]) -> Self {
         Self {
-            function: DriverFunction((words[ID] >> 32) as u32),
+            function: F::from_id(((words[ID] & !RUNTIME) >> 32) as u32),
             correlation_id: words[ID] as u32,
             word: words[WORD],
             start_ns: words[START],
@@ -138,7 +229,7 @@ impl Call {
     #[must_use]
     pub fn to_words(&self) -> [u64; WORDS] {
         let mut words = [0; WORDS];
-        words[ID] = u64::from(self.function.0) << 32 | u64::from(self.correlation_id);
+        words[ID] = u64::from(self.function.id()) << 32 | u64::from(self.correlation_id);
         words[WORD] = self.word;
         words[START] = self.start_ns;
         words[OUTCOME] = u64::from(self.result)
@@ -150,28 +241,40 @@ impl Call {
 }
 
 /// The calls of one thread, oldest first.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct ThreadCalls {
+pub struct ThreadCalls<F = DriverFunction> {
     /// The kernel's id of the thread (`gettid`).
     pub thread_id: u32,
     /// Its calls.
-    pub calls: Vec<Call>,
+    pub calls: Vec<Call<F>>,
 }
 
-impl ThreadCalls {
+impl<F> Default for ThreadCalls<F> {
+    fn default() -> Self {
+        Self { thread_id: 0, calls: Vec::new() }
+    }
+}
+
+impl<F> ThreadCalls<F> {
     /// Calls as a recording holds them.
     #[must_use]
-    pub fn new(thread_id: u32, calls: Vec<Call>) -> Self {
+    pub fn new(thread_id: u32, calls: Vec<Call<F>>) -> Self {
         Self { thread_id, calls }
     }
 }
 
-/// Which collection is on; 0 while none is. Threads make a new log when it changes.
-static EPOCH: AtomicU32 = AtomicU32::new(0);
-/// The logs of the present collection, by thread.
-static LOGS: Mutex<Vec<(u32, Arc<ThreadLog<WORDS>>)>> = Mutex::new(Vec::new());
-/// Panics caught and exits without an enter, in callbacks.
+/// The logs of one thread in the present collection.
+#[derive(Debug)]
+struct Logs {
+    thread_id: u32,
+    calls: Arc<ThreadLog<WORDS>>,
+    /// Made with the thread's first graph event.
+    graphs: Option<Arc<ThreadLog<{ graphs::WORDS }>>>,
+}
+
+static LOGS: Mutex<Vec<Logs>> = Mutex::new(Vec::new());
+/// Panics caught in callbacks.
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
@@ -199,56 +302,83 @@ pub fn thread_id() -> u32 {
 }
 
 struct Thread {
-    epoch: u32,
+    epoch: Epoch,
     writer: Writer<WORDS>,
-    /// Calls that were entered and have not returned, outermost first: (correlation id, slot).
-    open: Vec<(u32, u64)>,
+    graphs: Option<GraphWriter>,
+    /// Calls that were entered and have not returned, outermost first.
+    open: Vec<Open>,
+    /// How many of them were entered before a pause: those may have returned unseen.
+    before_pause: usize,
 }
 
-/// Forgets the calls of an earlier collection and begins a new one.
-pub(crate) fn begin() {
-    static LAST: AtomicU32 = AtomicU32::new(0);
+impl Thread {
+    /// The innermost call that is under way.
+    fn innermost(&self) -> Option<&Open> {
+        self.open.get(self.before_pause..)?.last()
+    }
+}
+
+/// A call that has not returned: the first word of its entry, which says function and correlation id, and its slot.
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    id: u64,
+    slot: u64,
+}
+
+/// Which API a callback is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Api {
+    Driver,
+    Runtime,
+}
+
+fn id_word(api: Api, id: u32, correlation_id: u32) -> u64 {
+    let runtime = if api == Api::Runtime { RUNTIME } else { 0 };
+    runtime | u64::from(id) << 32 | u64::from(correlation_id)
+}
+
+/// What the logs of a collection hold.
+#[derive(Debug, Default)]
+pub(crate) struct Read {
+    pub(crate) calls: Vec<ThreadCalls>,
+    pub(crate) runtime_calls: Vec<ThreadCalls<RuntimeFunction>>,
+    pub(crate) graphs: Vec<ThreadGraphs>,
+    pub(crate) panics: u64,
+}
+
+/// Forgets the calls of an earlier collection.
+pub(crate) fn clear() {
     LOGS.lock().clear();
     PANICS.store(0, Ordering::Relaxed);
-    let epoch = LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
-    EPOCH.store(epoch, Ordering::Release);
 }
 
-/// Ends the collection and gives its calls, with the number of panics caught in callbacks.
-pub(crate) fn end() -> (Vec<ThreadCalls>, u64) {
-    EPOCH.store(0, Ordering::Release);
+/// Reads the logs of the collection that has ended.
+pub(crate) fn take() -> Read {
     let logs = std::mem::take(&mut *LOGS.lock());
-    let threads = logs.into_iter().map(|(thread_id, log)| {
+    let mut read = Read { panics: PANICS.load(Ordering::Relaxed), ..Read::default() };
+    for Logs { thread_id, calls: log, graphs } in logs {
         let mut calls = Vec::with_capacity(log.len() as usize);
-        log.for_each(END, |_, words| calls.push(Call::from_words(words)));
-        ThreadCalls { thread_id, calls }
-    });
-    (threads.collect(), PANICS.load(Ordering::Relaxed))
+        let mut runtime_calls = Vec::new();
+        log.for_each(END, |_, words| {
+            if words[ID] & RUNTIME == 0 {
+                calls.push(Call::from_words(words));
+            } else {
+                runtime_calls.push(Call::from_words(words));
+            }
+        });
+        read.calls.push(ThreadCalls { thread_id, calls });
+        if !runtime_calls.is_empty() {
+            read.runtime_calls.push(ThreadCalls { thread_id, calls: runtime_calls });
+        }
+        read.graphs.extend(graphs.map(|log| ThreadGraphs::read(thread_id, &log)));
+    }
+    read
 }
 
-/// The function that CUPTI calls at the start and end of each enabled driver call, on the calling thread.
-pub(crate) unsafe extern "C" fn callback(
-    _: *mut c_void,
-    domain: u32,
-    id: u32,
-    data: *const c_void,
-) {
-    let epoch = EPOCH.load(Ordering::Acquire);
-    if epoch == 0 || data.is_null() {
-        return;
-    }
-    let outcome = catch_unwind(AssertUnwindSafe(|| match domain {
-        DOMAIN_DRIVER_API => {
-            // SAFETY: in this domain CUPTI passes a CUpti_CallbackData that lives until we return.
-            let data = unsafe { &*data.cast::<CallbackData>() };
-            if data.callback_site == API_ENTER { enter(epoch, id, data) } else { exit(epoch, data) }
-        }
-        DOMAIN_RESOURCE => node_created(epoch),
-        _ => {}
-    }));
-    if outcome.is_err() {
-        PANICS.fetch_add(1, Ordering::Relaxed);
-    }
+/// A panic was caught in a callback.
+#[cold]
+pub(crate) fn panicked() {
+    PANICS.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Runs `with` on the thread's state; not at all while the thread's locals are being destroyed.
@@ -262,48 +392,56 @@ fn with_thread(with: impl FnOnce(&mut Option<Thread>)) {
 
 #[cold]
 #[inline(never)]
-fn register(epoch: u32) -> Thread {
+fn register(epoch: Epoch) -> Thread {
     let writer = Writer::new();
-    LOGS.lock().push((thread_id(), writer.log()));
-    Thread { epoch, writer, open: Vec::with_capacity(16) }
+    LOGS.lock().push(Logs { thread_id: thread_id(), calls: writer.log(), graphs: None });
+    Thread { epoch, writer, graphs: None, open: Vec::with_capacity(16), before_pause: 0 }
 }
 
-fn enter(epoch: u32, id: u32, data: &CallbackData) {
-    let empty = is_empty(id, data);
+/// The thread's logs where it has none of this collection, or was last seen before a pause.
+#[cold]
+#[inline(never)]
+fn renew(thread: &mut Option<Thread>, epoch: Epoch) -> &mut Thread {
+    let known = thread.take().filter(|thread| thread.epoch.same_collection(epoch));
+    let mut known = known.unwrap_or_else(|| register(epoch));
+    known.epoch = epoch;
+    known.before_pause = known.open.len();
+    thread.insert(known)
+}
+
+/// A call that is to be logged begins.
+#[inline(always)] // into the one hot callback
+pub(crate) fn enter(state: State, api: Api, id: u32, correlation_id: u32, empty: bool) {
+    let epoch = state.epoch();
     with_thread(|thread| {
         let thread = match thread {
             Some(thread) if thread.epoch == epoch => thread,
-            _ => thread.insert(register(epoch)),
+            _ => renew(thread, epoch),
         };
-        let slot = thread.writer.push([
-            u64::from(id) << 32 | u64::from(data.correlation_id),
-            word(),
-            os::monotonic_ns(),
-            if empty { EMPTY } else { 0 },
-            0,
-        ]);
-        thread.open.push((data.correlation_id, slot));
+        let id = id_word(api, id, correlation_id);
+        let flags = if empty { EMPTY } else { 0 };
+        let slot = thread.writer.push([id, word(), os::monotonic_ns(), flags, 0]);
+        thread.open.push(Open { id, slot });
     });
 }
 
-fn exit(epoch: u32, data: &CallbackData) {
+/// A call returns; nothing happens if it is none of those that are logged.
+#[inline(always)] // as enter
+pub(crate) fn exit(state: State, api: Api, id: u32, correlation_id: u32, result: u32) {
     let end = os::monotonic_ns();
-    let result = if data.function_return_value.is_null() {
-        0
-    } else {
-        // SAFETY: at the exit of a driver call CUPTI points this at the call's CUresult.
-        unsafe { data.function_return_value.cast::<u32>().read() }
-    };
+    let id = id_word(api, id, correlation_id);
     with_thread(|thread| {
-        let Some(thread) = thread.as_mut().filter(|thread| thread.epoch == epoch) else {
+        let of_this = |thread: &&mut Thread| thread.epoch.same_collection(state.epoch());
+        let Some(thread) = thread.as_mut().filter(of_this) else {
             return;
         };
         // An exit whose enter was before the start has no entry; those above it on the stack never returned here.
-        let Some(place) = thread.open.iter().rposition(|(id, _)| *id == data.correlation_id) else {
+        let Some(place) = thread.open.iter().rposition(|open| open.id == id) else {
             return;
         };
-        let (_, slot) = thread.open[place];
+        let slot = thread.open[place].slot;
         thread.open.truncate(place);
+        thread.before_pause = thread.before_pause.min(place);
         let flags = thread.writer.get(slot, OUTCOME);
         thread.writer.set(slot, OUTCOME, flags | u64::from(result));
         thread.writer.set(slot, END, end);
@@ -311,33 +449,48 @@ fn exit(epoch: u32, data: &CallbackData) {
 }
 
 /// A graph node was made: if within a recorded call, that call was captured.
-fn node_created(epoch: u32) {
+pub(crate) fn node_created(state: State) {
     with_thread(|thread| {
-        let Some(thread) = thread.as_mut().filter(|thread| thread.epoch == epoch) else {
+        let Some(thread) = thread.as_mut().filter(|thread| thread.epoch == state.epoch()) else {
             return;
         };
-        let Some(&(_, slot)) = thread.open.last() else {
+        let Some(&innermost) = thread.innermost() else {
             return;
         };
-        let flags = thread.writer.get(slot, OUTCOME);
-        thread.writer.set(slot, OUTCOME, flags | CAPTURED);
+        // The driver call, and the call of the runtime API that made it.
+        let same = |open: &&Open| open.id as u32 == innermost.id as u32;
+        for open in thread.open[thread.before_pause..].iter().rev().take_while(same) {
+            let flags = thread.writer.get(open.slot, OUTCOME);
+            thread.writer.set(open.slot, OUTCOME, flags | CAPTURED);
+        }
     });
 }
 
-/// True if the call asks for zero bytes of work.
-fn is_empty(id: u32, data: &CallbackData) -> bool {
-    let Some(call) = DriverFunction(id).entry() else {
-        return false;
-    };
-    if call.sizes.is_empty() || data.function_params.is_null() {
-        return false;
-    }
-    call.sizes.iter().any(|&offset| {
-        // SAFETY: the offsets of `call.sizes` lie in this function's parameter block, whose layout is part of the ABI.
-        let place = unsafe { data.function_params.byte_add(offset) };
-        // SAFETY: a size_t lies there, aligned to 8.
-        unsafe { place.cast::<usize>().read() == 0 }
-    })
+/// Something happened to a graph; the caller gives kind and ids.
+#[cold]
+pub(crate) fn graph_event(state: State, event: GraphEvent) {
+    let epoch = state.epoch();
+    with_thread(|thread| {
+        let thread = match thread {
+            Some(thread) if thread.epoch == epoch => thread,
+            _ => renew(thread, epoch),
+        };
+        let event = GraphEvent {
+            at_ns: os::monotonic_ns(),
+            word: word(),
+            call: thread.innermost().map_or(0, |open| open.id as u32),
+            ..event
+        };
+        let log = &thread.writer.log();
+        let writer = thread.graphs.get_or_insert_with(|| {
+            let writer = GraphWriter::new();
+            if let Some(logs) = LOGS.lock().iter_mut().find(|logs| Arc::ptr_eq(&logs.calls, log)) {
+                logs.graphs = Some(writer.log());
+            }
+            writer
+        });
+        writer.push(event.to_words());
+    });
 }
 
 #[cfg(test)]
@@ -359,6 +512,15 @@ mod tests {
         assert!(DriverFunction::by_name("cuGetErrorName").is_none());
         assert_eq!(DriverFunction(1).class(), CallClass::Unknown);
         assert_eq!(DriverFunction(u32::MAX).name(), "(unknown driver call)");
+
+        let of = |name| RuntimeFunction::by_name(name).unwrap();
+        assert_eq!(of("cudaLaunchKernel"), RuntimeFunction(211));
+        assert_eq!(of("cudaMemcpyAsync_ptsz").class(), CallClass::Memcpy);
+        assert_eq!(of("cudaDeviceSynchronize").class(), CallClass::Synchronize);
+        assert_eq!(of("cudaHostAlloc").class(), CallClass::Alloc);
+        assert!(of("cudaFree").is_recorded() && !RuntimeFunction(0).is_recorded());
+        assert!(RuntimeFunction::by_name("cudaGetLastError").is_none());
+        assert_eq!(RuntimeFunction(u32::MAX).class(), CallClass::Unknown);
     }
 
     #[test]

@@ -16,6 +16,14 @@ pub fn now_ns() -> u64 {
     os::monotonic_ns()
 }
 
+/// Whether a time lies in one of these windows, which are in order and apart: each from its first nanosecond up to, and
+/// without, its second. Takes the logarithm of their number.
+#[must_use]
+pub fn is_within(windows_ns: &[(u64, u64)], at_ns: u64) -> bool {
+    let begun = windows_ns.partition_point(|(start, _)| *start <= at_ns);
+    begun.checked_sub(1).is_some_and(|last| at_ns < windows_ns[last].1)
+}
+
 /// One comparison of the two clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reading {
@@ -102,6 +110,15 @@ mod tests {
         assert_eq!(clock((0, 0), (1_000_000_000, 3_600_000_000_000)).step_ns(), 3_600_000_000_000);
         assert_eq!(clock((0, 5_000_000), (1_000_000_000, 0)).step_ns(), 5_000_000);
         assert_eq!(clock((0, 0), (1_000_000_000, 500_000)).step_ns(), 0, "500 ppm is a slew");
+    }
+
+    #[test]
+    fn a_time_is_in_a_window_or_between_two() {
+        let windows = [(10, 20), (20, 21), (30, 40)];
+        let inside = |at| is_within(&windows, at);
+        assert!([10, 19, 20, 30, 39].into_iter().all(inside));
+        assert!(![0, 9, 21, 29, 40, u64::MAX].into_iter().any(inside));
+        assert!(!is_within(&[], 0));
     }
 
     #[test]

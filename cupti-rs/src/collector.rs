@@ -1,48 +1,111 @@
-//! Start, flush, stop: the one place that drives CUPTI.
+//! Start, pause, flush, stop: the one place that drives CUPTI.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::buffer::{LOG, Log, POOL};
-use crate::calls::{self, ThreadCalls};
+use crate::attribute::{AttributeId, AttributeSetting, ZEROED_BUFFERS};
+use crate::buffer::{LOG, Log, POOL, Setup};
+use crate::callbacks::{self, Enabled, Handler};
+use crate::calls::{self, Function, RuntimeFunction, ThreadCalls};
 use crate::clock::{self, Clock, Reading};
-use crate::config::Config;
+use crate::config::{ApiFilter, Config};
 use crate::error::{Error, Kind};
+use crate::graphs::ThreadGraphs;
 use crate::kind::ActivityKind;
 use crate::library::{Library, Version};
 use crate::record::RecordBytes;
-use crate::sys::abi::{
-    CuptiResult, DOMAIN_DRIVER_API, DOMAIN_RESOURCE, RESOURCE_GRAPHNODE_CREATED,
-};
+use crate::session;
+use crate::sys::abi::*;
 use crate::sys::api::Api;
+use crate::sys::callback_ids::*;
 use crate::sys::generated::DRIVER_CALLS;
 use crate::sys::safe::Subscription;
-
-/// The activity kinds that are collected.
-const KINDS: [ActivityKind; 6] = [
-    ActivityKind::CONCURRENT_KERNEL,
-    ActivityKind::MEMCPY,
-    ActivityKind::MEMCPY2,
-    ActivityKind::MEMSET,
-    ActivityKind::OVERHEAD,
-    ActivityKind::SYNCHRONIZATION,
-];
 
 /// CUPTI has one subscriber, so a process has one collector at a time: this is its process id, or 0.
 static COLLECTING: AtomicU32 = AtomicU32::new(0);
 
-/// A running collection of GPU records and driver calls.
+/// The process's one turn to collect, free again when dropped.
+#[derive(Debug)]
+pub(crate) struct Turn(u32);
+
+impl Turn {
+    pub(crate) fn take() -> Result<Self, Error> {
+        let process = std::process::id();
+        match COLLECTING.compare_exchange(0, process, Ordering::Acquire, Ordering::Relaxed) {
+            Err(other) if other == process => Err(Error::new(Kind::AlreadyCollecting)),
+            Err(_) => Err(Error::new(Kind::Forked)),
+            Ok(_) => Ok(Self(process)),
+        }
+    }
+
+    fn is_of_this_process(&self) -> bool {
+        self.0 == std::process::id()
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // A forked child has no turn, and gets none: CUPTI does not work there.
+        if self.is_of_this_process() {
+            COLLECTING.store(0, Ordering::Release);
+        }
+    }
+}
+
+/// Events of graphs that are logged where asked to; libraries know all of them.
+const GRAPH_EVENTS: [u32; 7] = [
+    RESOURCE_GRAPH_CREATED,
+    RESOURCE_GRAPH_DESTROY_STARTING,
+    RESOURCE_GRAPH_CLONED,
+    RESOURCE_GRAPHNODE_DESTROY_STARTING,
+    RESOURCE_GRAPHNODE_CLONED,
+    RESOURCE_GRAPHEXEC_CREATED,
+    RESOURCE_GRAPHEXEC_DESTROY_STARTING,
+];
+
+/// The profiler switch.
+const SWITCH: [Enabled; 4] = [
+    Enabled::Id(DOMAIN_DRIVER_API, DRIVER_PROFILER_START),
+    Enabled::Id(DOMAIN_DRIVER_API, DRIVER_PROFILER_STOP),
+    Enabled::Id(DOMAIN_RUNTIME_API, RUNTIME_PROFILER_START),
+    Enabled::Id(DOMAIN_RUNTIME_API, RUNTIME_PROFILER_STOP),
+];
+
+/// A running collection of GPU records and calls.
 ///
-/// Dropping it stops the collection and throws away what was collected; [`stop`](Self::stop) gives it.
+/// Dropping it stops the collection and throws away what was collected; [`stop`](Self::stop) gives it. A program may
+/// end with a collection running: nothing waits for it, and what it collected is gone.
 #[derive(Debug)]
 pub struct Collector {
     library: Library,
     subscription: Subscription,
     config: Config,
+    turn: Turn,
     start_ns: u64,
     clock: Reading,
-    process: u32,
-    running: bool,
+    /// The callbacks that are on while it runs.
+    callbacks: Vec<Enabled>,
+    handler: Option<Arc<Handler>>,
+    missing_kinds: Vec<ActivityKind>,
+    attributes: Vec<AttributeSetting>,
+    /// What else to put back at the end.
+    undo: Vec<Undo>,
+    /// When it was on, and since when it is.
+    windows: Vec<(u64, u64)>,
+    on_since_ns: Option<u64>,
+    unfinished: u64,
+    ended: bool,
+}
+
+/// A setting of CUPTI's to put back.
+#[derive(Debug, Clone, Copy)]
+enum Undo {
+    Attribute(AttributeId, u64),
+    ThreadIdType(u32),
+    FlushPeriod,
+    LatencyTimestamps,
+    LaunchAttributes,
 }
 
 /// What a collection gave: CUPTI's bytes and the calls, raw, with all that is needed to read them elsewhere.
@@ -51,14 +114,25 @@ pub struct Collector {
 pub struct Collected {
     /// The library's version.
     pub version: Version,
-    /// When the collection was on, in [`clock::now_ns`] time: what was called outside it is not accounted for.
+    /// From the start to the stop, in [`clock::now_ns`] time, with all pauses between.
     pub window_ns: (u64, u64),
+    /// The parts of it in which the collection was on: not paused and, where the profiler switch bounds it, switched on.
+    /// In order and apart. What was called outside them is not accounted for: leave such calls out, and their records.
+    pub windows_ns: Vec<(u64, u64)>,
     /// How the records' timestamps relate to [`clock::now_ns`].
     pub clock: Clock,
     /// The records, as CUPTI wrote them.
     pub records: RecordBytes,
-    /// The calls, by thread.
+    /// The driver calls, by thread.
     pub calls: Vec<ThreadCalls>,
+    /// The calls of the runtime API, by thread, where asked for.
+    pub runtime_calls: Vec<ThreadCalls<RuntimeFunction>>,
+    /// What was done to graphs, by thread, where asked for.
+    pub graphs: Vec<ThreadGraphs>,
+    /// The attributes that were set.
+    pub attributes: Vec<AttributeSetting>,
+    /// Kinds that were asked for where known, and that the library does not have.
+    pub missing_kinds: Vec<ActivityKind>,
     /// What was lost or odd, as far as the collector can tell.
     pub losses: Losses,
 }
@@ -77,87 +151,267 @@ pub struct Losses {
     pub unreadable_bytes: u64,
     /// Panics caught in callbacks.
     pub panics: u64,
-    /// Buffers with work that the GPU had not finished when the stop gave up waiting.
+    /// Panics caught in the program's own handler.
+    pub handler_panics: u64,
+    /// Buffers with work that the GPU had not finished when a stop or a pause gave up waiting.
     pub unfinished_buffers: u64,
     /// Buffers that CUPTI asked for.
     pub buffers: u64,
     /// Those of them that had to be allocated inside a CUDA call.
     pub pool_misses: u64,
+    /// Those of them that were refused at [`Config::max_buffers`].
+    pub refused_buffers: u64,
+    /// Records thrown away with buffers that were refused to a CUPTI before 12.9.
+    pub refused_records: u64,
+    /// Records thrown away since they came before the profiler switch was first on. They are no loss.
+    pub before_switch: u64,
+}
+
+impl Collected {
+    /// Whether what was called at this time, in [`clock::now_ns`] time, is accounted for.
+    #[must_use]
+    pub fn was_on(&self, at_ns: u64) -> bool {
+        clock::is_within(&self.windows_ns, at_ns)
+    }
 }
 
 impl Collector {
-    /// Subscribes to CUPTI and starts collecting: kernels, copies, memsets, synchronisations, CUPTI's own overhead,
-    /// and the driver calls that cause them, from all threads and contexts of this process.
+    /// Subscribes to CUPTI and starts collecting what `config` says, by default kernels, copies, memsets,
+    /// synchronisations, CUPTI's own overhead, and the driver calls that cause them, from all threads and contexts of
+    /// this process.
     ///
     /// Costs milliseconds; the first start in a process, and contexts made before it, cost more. What ran before is not
     /// seen.
     ///
     /// # Errors
-    /// [`is_busy`](Error::is_busy) if another tool or another collector holds CUPTI; otherwise CUPTI's own refusal, in
-    /// which case everything is put back.
+    /// [`is_busy`](Error::is_busy) if another tool or another collector holds CUPTI;
+    /// [`is_unsupported`](Error::is_unsupported) if the library does not have what was asked for; otherwise CUPTI's own
+    /// refusal. Everything is put back then.
     pub fn start(library: &Library, config: &Config) -> Result<Self, Error> {
-        let process = std::process::id();
-        match COLLECTING.compare_exchange(0, process, Ordering::Acquire, Ordering::Relaxed) {
-            Err(other) if other == process => return Err(Error::new(Kind::AlreadyCollecting)),
-            Err(_) => return Err(Error::new(Kind::Forked)),
-            Ok(_) => {}
-        }
-        let started = Self::start_alone(library, config, process);
-        if started.is_err() {
-            COLLECTING.store(0, Ordering::Release);
-        }
-        started
-    }
-
-    fn start_alone(library: &Library, config: &Config, process: u32) -> Result<Self, Error> {
+        let turn = Turn::take()?;
         let api: &'static Api = leaked(&library.api);
         let subscription = library.api.subscribe_callback()?;
         if let Some(why) = library.unusable {
             subscription.end();
             return Err(library.refuse(why));
         }
+        session::leave_children_out();
         let mut collector = Self {
             library: library.clone(),
             subscription,
             config: config.clone(),
+            turn,
             start_ns: 0,
             clock: Reading { at_ns: 0, offset_ns: 0 },
-            process,
-            running: false,
+            callbacks: Vec::new(),
+            handler: None,
+            missing_kinds: Vec::new(),
+            attributes: Vec::new(),
+            undo: Vec::new(),
+            windows: Vec::new(),
+            on_since_ns: None,
+            unfinished: 0,
+            ended: false,
         };
-        POOL.prepare(api, config.buffer_bytes, config.buffers);
+        POOL.prepare(
+            api,
+            Setup {
+                bytes: config.buffer_bytes,
+                ready: config.buffers,
+                most: config.max_buffers,
+                refuse_with_null: library.version().takes_no_buffer(),
+            },
+        );
         *LOG.lock() = Some(Log::new(config.memory_limit));
-        calls::begin();
-        match collector.enable() {
-            Ok(()) => {
-                collector.running = true;
-                Ok(collector)
+        calls::clear();
+        // On an error the collector is dropped, which puts everything back.
+        collector.set_up()?;
+        if !config.start_paused {
+            collector.turn_on()?;
+        }
+        collector.start_ns = collector.on_since_ns.unwrap_or_else(clock::now_ns);
+        Ok(collector)
+    }
+
+    /// All that is set once and stays through pauses.
+    fn set_up(&mut self) -> Result<(), Error> {
+        self.clock = clock::read(&self.library)?;
+        self.set_attributes()?;
+        let api = &self.library.api;
+        if self.config.system_thread_ids {
+            let before = api.thread_id_type()?;
+            api.set_thread_id_type(THREAD_ID_TYPE_SYSTEM)?;
+            self.undo.push(Undo::ThreadIdType(before));
+        }
+        api.use_pool()?;
+        if let Some(period) = self.config.flush_period {
+            let milliseconds = u32::try_from(period.as_millis()).unwrap_or(u32::MAX).max(1);
+            api.set_flush_period(milliseconds)?;
+            self.undo.push(Undo::FlushPeriod);
+        }
+        if self.config.latency_timestamps {
+            api.set_latency_timestamps(true)?;
+            self.undo.push(Undo::LatencyTimestamps);
+        }
+        if self.config.launch_attributes {
+            api.set_launch_attributes(true)?;
+            self.undo.push(Undo::LaunchAttributes);
+        }
+        self.choose_callbacks()?;
+        let flag = |on: bool, flag: u64| if on { flag } else { 0 };
+        session::begin(
+            flag(self.handler.is_some(), session::HANDLER)
+                | flag(self.config.runtime_calls, session::RUNTIME_CALLS)
+                | flag(self.config.graph_events, session::GRAPHS)
+                | flag(self.config.profiler_switch, session::SWITCH),
+        );
+        if self.config.profiler_switch {
+            // On in pauses, too: what the program turns then counts afterwards.
+            for id in SWITCH {
+                if !self.subscription.enable(id, true)? {
+                    return Err(Error::call("cuptiEnableCallback", CuptiResult::INVALID_PARAMETER));
+                }
             }
-            Err(error) => {
-                collector.disable();
-                collector.forget();
-                Err(error)
+        }
+        Ok(())
+    }
+
+    /// Before the buffer functions are registered, as CUPTI wants it.
+    fn set_attributes(&mut self) -> Result<(), Error> {
+        let api = &self.library.api;
+        // A library that does not know this one zeroes buffers itself.
+        if let Some(before) = api.attribute(ZEROED_BUFFERS)? {
+            self.undo.push(Undo::Attribute(ZEROED_BUFFERS, before));
+            api.set_attribute(ZEROED_BUFFERS, 1)?;
+        }
+        for &(attribute, asked) in &self.config.attributes {
+            let lacks = || self.lacks(format!("setting for {attribute}"), "");
+            let before = api.attribute(attribute.key())?.ok_or_else(lacks)?;
+            if !api.set_attribute(attribute.key(), asked)? {
+                return Err(Error::call(
+                    "cuptiActivitySetAttribute",
+                    CuptiResult::INVALID_PARAMETER,
+                ));
             }
+            self.undo.push(Undo::Attribute(attribute.key(), before));
+            let set = api.attribute(attribute.key())?.unwrap_or(asked);
+            self.attributes.push(AttributeSetting { attribute, before, asked, set });
+        }
+        Ok(())
+    }
+
+    fn lacks(&self, what: String, since: &'static str) -> Error {
+        Error::new(Kind::Lacks { what, since, version: self.library.version() })
+    }
+
+    /// The list of what [`turn_on`](Self::turn_on) turns on.
+    fn choose_callbacks(&mut self) -> Result<(), Error> {
+        let driver = DRIVER_CALLS.iter().map(|call| Enabled::Id(DOMAIN_DRIVER_API, call.id));
+        self.callbacks.extend(driver);
+        self.callbacks.push(Enabled::Id(DOMAIN_RESOURCE, RESOURCE_GRAPHNODE_CREATED));
+        if self.config.runtime_calls {
+            let runtime = RUNTIME_CALLS.iter().map(|call| Enabled::Id(DOMAIN_RUNTIME_API, call.id));
+            self.callbacks.extend(runtime);
+        }
+        if self.config.graph_events {
+            self.callbacks.extend(GRAPH_EVENTS.map(|id| Enabled::Id(DOMAIN_RESOURCE, id)));
+        }
+        if let Some(callbacks) = &self.config.callbacks {
+            let named = |domain, name: &str| {
+                let ids = self.library.api.callback_ids(domain, name);
+                let api = if domain == DOMAIN_DRIVER_API { "driver" } else { "runtime" };
+                let lacks = || self.lacks(format!("{api} function called {name}"), "");
+                if ids.is_empty() { Err(lacks()) } else { Ok(ids) }
+            };
+            let (enabled, handler) = callbacks.resolve(named)?;
+            callbacks::install(&handler);
+            self.callbacks.extend(enabled);
+            self.handler = Some(handler);
+        }
+        Ok(())
+    }
+
+    fn turn_on(&mut self) -> Result<(), Error> {
+        session::resume();
+        for &id in &self.callbacks {
+            // A function that the library does not know cannot be called in it either.
+            let known = self.subscription.enable(id, true)?;
+            // Every library has this one; without it captured calls would pass for calls that lost their work.
+            if !known && id == Enabled::Id(DOMAIN_RESOURCE, RESOURCE_GRAPHNODE_CREATED) {
+                return Err(Error::call("cuptiEnableCallback", CuptiResult::INVALID_PARAMETER));
+            }
+        }
+        let api = &self.library.api;
+        self.missing_kinds.clear();
+        for &(kind, required) in &self.config.kinds {
+            let Some(code) = api.enable_kind(kind.0)? else { continue };
+            if required {
+                let version = self.library.version();
+                return Err(Error::new(Kind::UnknownActivity { kind, code, version }));
+            }
+            self.missing_kinds.push(kind);
+        }
+        self.filter(&self.config.driver_records, ActivityKind::DRIVER, Api::enable_driver_api)?;
+        self.filter(&self.config.runtime_records, ActivityKind::RUNTIME, Api::enable_runtime_api)?;
+        self.on_since_ns = Some(clock::now_ns());
+        Ok(())
+    }
+
+    /// Turns on records of some functions of an API.
+    fn filter<F: Function>(
+        &self,
+        filter: &Option<ApiFilter<F>>,
+        kind: ActivityKind,
+        enable: impl Fn(&Api, u32, bool) -> Option<Result<(), Error>>,
+    ) -> Result<(), Error> {
+        let Some(filter) = filter else { return Ok(()) };
+        let api = &self.library.api;
+        let (functions, on) = match filter {
+            ApiFilter::Only(functions) => (functions, true),
+            ApiFilter::Except(functions) => {
+                // All of them first: the kind overrides what was said of functions before.
+                self.require(kind)?;
+                (functions, false)
+            }
+        };
+        for function in functions {
+            enable(api, function.id(), on).unwrap_or_else(|| {
+                Err(self.lacks(format!("filter for {kind} records by function"), "CUPTI 12.5"))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn require(&self, kind: ActivityKind) -> Result<(), Error> {
+        let version = self.library.version();
+        match self.library.api.enable_kind(kind.0)? {
+            None => Ok(()),
+            Some(code) => Err(Error::new(Kind::UnknownActivity { kind, code, version })),
         }
     }
 
-    fn enable(&mut self) -> Result<(), Error> {
+    /// Turns off what [`turn_on`](Self::turn_on) turns on, all of it or as much as was; errors have nobody to go to.
+    fn turn_off(&mut self) {
         let api = &self.library.api;
-        self.clock = clock::read(&self.library)?;
-        api.use_pool()?;
-        for call in &DRIVER_CALLS {
-            // A function that the library does not know cannot be called in it either.
-            self.subscription.enable_callback(DOMAIN_DRIVER_API, call.id)?;
+        for &(kind, _) in &self.config.kinds {
+            if !self.missing_kinds.contains(&kind) {
+                api.disable_kind(kind.0);
+            }
         }
-        // Every library has this one; without it captured calls would pass for calls that lost their work.
-        if !self.subscription.enable_callback(DOMAIN_RESOURCE, RESOURCE_GRAPHNODE_CREATED)? {
-            return Err(Error::call("cuptiEnableCallback", CuptiResult::INVALID_PARAMETER));
+        match &self.config.driver_records {
+            Some(ApiFilter::Only(functions)) => {
+                functions.iter().for_each(|f| _ = api.enable_driver_api(f.0, false));
+            }
+            Some(_) => api.disable_kind(ActivityKind::DRIVER.0),
+            None => {}
         }
-        for kind in KINDS {
-            api.enable_kind(kind.0)?;
+        match &self.config.runtime_records {
+            Some(ApiFilter::Only(functions)) => {
+                functions.iter().for_each(|f| _ = api.enable_runtime_api(f.0, false));
+            }
+            Some(_) => api.disable_kind(ActivityKind::RUNTIME.0),
+            None => {}
         }
-        self.start_ns = clock::now_ns();
-        Ok(())
     }
 
     /// Has CUPTI hand over the records that are complete. The GPU is not waited for.
@@ -169,6 +423,57 @@ impl Collector {
         self.library.api.flush(false)
     }
 
+    /// Turns records and callbacks off for a while; what was collected stays. Nothing happens if it is paused.
+    ///
+    /// Waits for the GPU as [`stop`](Self::stop) does: what is unfinished when kinds are turned off may get its end only
+    /// when they are turned on again. A call under way on another thread may be seen to begin and not to end.
+    ///
+    /// # Errors
+    /// CUPTI's refusal to flush, or a process forked off after the start. It is paused all the same.
+    pub fn pause(&mut self) -> Result<(), Error> {
+        self.check_process()?;
+        let Some(since) = self.on_since_ns.take() else { return Ok(()) };
+        let drained = self.drain();
+        self.windows.push((since, clock::now_ns()));
+        self.turn_off();
+        for &id in &self.callbacks {
+            if !(self.config.profiler_switch && SWITCH.contains(&id)) {
+                let _ = self.subscription.enable(id, false);
+            }
+        }
+        if self.config.profiler_switch {
+            // A whole domain may have been turned off with those on top.
+            SWITCH.iter().for_each(|&id| _ = self.subscription.enable(id, true));
+        }
+        session::pause();
+        self.unfinished += drained?;
+        Ok(())
+    }
+
+    /// Turns records and callbacks on again. Nothing happens if it is not paused. Costs tens of microseconds, without
+    /// CUPTI's own part.
+    ///
+    /// # Errors
+    /// CUPTI's refusal, after which it is paused as before; or a process forked off after the start.
+    pub fn resume(&mut self) -> Result<(), Error> {
+        self.check_process()?;
+        if self.on_since_ns.is_some() {
+            return Ok(());
+        }
+        let on = self.turn_on();
+        if on.is_err() {
+            self.turn_off();
+            session::pause();
+        }
+        on
+    }
+
+    /// True between a pause and the next resume.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.on_since_ns.is_none()
+    }
+
     /// Ends the collection and gives what it collected.
     ///
     /// Waits until the GPU has finished what was launched, at most [`Config::drain_timeout`]; it does so by asking
@@ -178,35 +483,48 @@ impl Collector {
     /// CUPTI's refusal, or a process forked off after the start. The collection is over all the same.
     pub fn stop(mut self) -> Result<Collected, Error> {
         self.check_process()?;
-        self.running = false;
-        let drained = self.drain();
+        let drained = if self.is_paused() { Ok(0) } else { self.drain() };
         let stop_ns = clock::now_ns();
+        self.windows.extend(self.on_since_ns.map(|since| (since, stop_ns)));
         let clock_at_stop = clock::read(&self.library);
-        self.disable();
-        let (calls, panics) = calls::end();
+        let marks = self.end();
+        let read = calls::take();
         let dropped = self.library.api.dropped();
         let log = LOG.lock().take().unwrap_or_default();
-        COLLECTING.store(0, Ordering::Release);
 
-        let unfinished = drained?;
+        let unfinished = self.unfinished + drained?;
         let clock = Clock { start: self.clock, stop: clock_at_stop? };
-        let (buffers, pool_misses) = POOL.counts();
+        let counts = POOL.counts();
+        let windows = std::mem::take(&mut self.windows);
         Ok(Collected {
             version: self.library.version(),
             window_ns: (self.start_ns, stop_ns),
+            windows_ns: if self.config.profiler_switch {
+                session::while_switched_on(&windows, &marks)
+            } else {
+                windows
+            },
             clock,
             losses: Losses {
                 dropped_by_cupti: dropped?,
                 over_memory_limit: log.counts.over_limit,
                 irregular: log.counts.irregular,
                 unreadable_bytes: log.counts.unreadable_bytes,
-                panics: panics + log.counts.panics,
+                panics: read.panics,
+                handler_panics: self.handler.take().map_or(0, |handler| handler.panics()),
                 unfinished_buffers: unfinished,
-                buffers,
-                pool_misses,
+                buffers: counts.requested,
+                pool_misses: counts.misses,
+                refused_buffers: counts.refused,
+                refused_records: log.counts.refused,
+                before_switch: log.counts.before_switch,
             },
-            records: RecordBytes::from_log(log),
-            calls,
+            records: RecordBytes::from_log(log, self.library.version()),
+            calls: read.calls,
+            runtime_calls: read.runtime_calls,
+            graphs: read.graphs,
+            attributes: std::mem::take(&mut self.attributes),
+            missing_kinds: std::mem::take(&mut self.missing_kinds),
         })
     }
 
@@ -228,21 +546,27 @@ impl Collector {
         }
     }
 
-    /// Turns everything off that [`enable`](Self::enable) turns on; errors on this way have nobody to go to.
-    fn disable(&self) {
-        let api = &self.library.api;
-        for kind in KINDS {
-            api.disable_kind(kind.0);
-        }
-        let _ = api.flush(true);
+    /// Turns everything off and puts everything back; errors on this way have nobody to go to. Gives the switch's marks.
+    fn end(&mut self) -> Vec<(u64, bool)> {
+        self.ended = true;
+        self.turn_off();
+        let _ = self.library.api.flush(true);
         self.subscription.end();
+        while let Some(undo) = self.undo.pop() {
+            self.put_back(undo);
+        }
+        session::end()
     }
 
-    /// Throws away what was collected and frees the place.
-    fn forget(&self) {
-        let _ = calls::end();
-        *LOG.lock() = None;
-        COLLECTING.store(0, Ordering::Release);
+    fn put_back(&self, undo: Undo) {
+        let api = &self.library.api;
+        let _ = match undo {
+            Undo::Attribute(attribute, value) => api.set_attribute(attribute, value).map(|_| ()),
+            Undo::ThreadIdType(kind) => api.set_thread_id_type(kind),
+            Undo::FlushPeriod => api.set_flush_period(0),
+            Undo::LatencyTimestamps => api.set_latency_timestamps(false),
+            Undo::LaunchAttributes => api.set_launch_attributes(false),
+        };
     }
 
     /// The library this collection uses.
@@ -251,17 +575,30 @@ impl Collector {
         &self.library
     }
 
+    /// The attributes that were set, with what CUPTI made of them.
+    #[must_use]
+    pub fn attributes(&self) -> &[AttributeSetting] {
+        &self.attributes
+    }
+
+    /// Kinds that were asked for where known, and that the library does not have. Known once it has been on.
+    #[must_use]
+    pub fn missing_kinds(&self) -> &[ActivityKind] {
+        &self.missing_kinds
+    }
+
     fn check_process(&self) -> Result<(), Error> {
-        if self.process == std::process::id() { Ok(()) } else { Err(Error::new(Kind::Forked)) }
+        if self.turn.is_of_this_process() { Ok(()) } else { Err(Error::new(Kind::Forked)) }
     }
 }
 
 impl Drop for Collector {
     fn drop(&mut self) {
         // In a forked child CUPTI would hang.
-        if self.running && self.check_process().is_ok() {
-            self.disable();
-            self.forget();
+        if !self.ended && self.check_process().is_ok() {
+            self.end();
+            let _ = calls::take();
+            *LOG.lock() = None;
         }
     }
 }
@@ -270,9 +607,12 @@ impl Drop for Collector {
 fn leaked(api: &Api) -> &'static Api {
     use parking_lot::Mutex;
     static TABLES: Mutex<Vec<&'static Api>> = Mutex::new(Vec::new());
+    // Those of its functions that callbacks use. The stand-in's versions share all but the last.
+    let key = |api: &Api| {
+        (api.get_next_record as usize, api.get_graph_exec_id.map(|function| function as usize))
+    };
     let mut tables = TABLES.lock();
-    let known =
-        tables.iter().find(|table| table.get_next_record as usize == api.get_next_record as usize);
+    let known = tables.iter().find(|table| key(table) == key(api));
     match known {
         Some(table) => table,
         None => {

@@ -2,31 +2,145 @@
 
 use std::time::Duration;
 
+use crate::attribute::Attribute;
+use crate::callbacks::Callbacks;
+use crate::calls::{DriverFunction, RuntimeFunction};
+use crate::kind::ActivityKind;
+
+/// The activity kinds that are collected where nothing else is asked for.
+const DEFAULT_KINDS: [ActivityKind; 6] = [
+    ActivityKind::CONCURRENT_KERNEL,
+    ActivityKind::MEMCPY,
+    ActivityKind::MEMCPY2,
+    ActivityKind::MEMSET,
+    ActivityKind::OVERHEAD,
+    ActivityKind::SYNCHRONIZATION,
+];
+
 /// Settings of a [`Collector`](crate::Collector). The defaults suit most programs.
 #[derive(Debug, Clone)]
 pub struct Config {
+    /// The kinds, each with whether the start fails where the library does not have it.
+    pub(crate) kinds: Vec<(ActivityKind, bool)>,
+    pub(crate) driver_records: Option<ApiFilter<DriverFunction>>,
+    pub(crate) runtime_records: Option<ApiFilter<RuntimeFunction>>,
+    pub(crate) system_thread_ids: bool,
     pub(crate) buffer_bytes: usize,
     pub(crate) buffers: usize,
+    pub(crate) max_buffers: usize,
     pub(crate) memory_limit: u64,
     pub(crate) drain_timeout: Duration,
+    pub(crate) attributes: Vec<(Attribute, u64)>,
+    pub(crate) flush_period: Option<Duration>,
+    pub(crate) latency_timestamps: bool,
+    pub(crate) launch_attributes: bool,
+    pub(crate) runtime_calls: bool,
+    pub(crate) graph_events: bool,
+    pub(crate) callbacks: Option<Callbacks>,
+    pub(crate) start_paused: bool,
+    pub(crate) profiler_switch: bool,
+}
+
+/// Which functions of an API have activity records (CUPTI 12.5+).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ApiFilter<F> {
+    /// These alone.
+    Only(Vec<F>),
+    /// All but these.
+    Except(Vec<F>),
 }
 
 impl Default for Config {
     fn default() -> Self {
         Self {
+            kinds: DEFAULT_KINDS.map(|kind| (kind, true)).to_vec(),
+            driver_records: None,
+            runtime_records: None,
+            system_thread_ids: false,
             buffer_bytes: 1 << 20,
             buffers: 16,
+            max_buffers: usize::MAX,
             memory_limit: 2 << 30,
             drain_timeout: Duration::from_secs(10),
+            attributes: Vec::new(),
+            flush_period: None,
+            latency_timestamps: false,
+            launch_attributes: false,
+            runtime_calls: false,
+            graph_events: false,
+            callbacks: None,
+            start_paused: false,
+            profiler_switch: false,
         }
     }
 }
 
 impl Config {
-    /// The defaults: 16 buffers of 1 MiB, at most 2 GiB of records, 10 s for the GPU to finish at a stop.
+    /// The defaults: kernels, copies, memsets, synchronisations and CUPTI's overhead; 16 buffers of 1 MiB, at most 2 GiB
+    /// of records, 10 s for the GPU to finish at a stop.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Collects records of these kinds and no others. A start fails where the library does not have one of them.
+    ///
+    /// Without the default kinds the account of what a call owes does not come out. CUPTI wants copies and memsets
+    /// wherever kernels are collected: without them graphs with such nodes take ever more device memory.
+    #[must_use]
+    pub fn kinds(mut self, kinds: impl IntoIterator<Item = ActivityKind>) -> Self {
+        self.kinds.clear();
+        kinds.into_iter().fold(self, Self::add_kind)
+    }
+
+    /// Collects records of this kind too. A start fails where the library does not have it.
+    #[must_use]
+    pub fn add_kind(mut self, kind: ActivityKind) -> Self {
+        self = self.remove_kind(kind);
+        self.kinds.push((kind, true));
+        self
+    }
+
+    /// Collects records of this kind too, where the library has it; where not,
+    /// [`Collected::missing_kinds`](crate::Collected::missing_kinds) says so.
+    #[must_use]
+    pub fn add_kind_if_known(mut self, kind: ActivityKind) -> Self {
+        self = self.remove_kind(kind);
+        self.kinds.push((kind, false));
+        self
+    }
+
+    /// Collects no records of this kind.
+    #[must_use]
+    pub fn remove_kind(mut self, kind: ActivityKind) -> Self {
+        self.kinds.retain(|(other, _)| *other != kind);
+        self
+    }
+
+    /// Collects activity records of driver calls, of some functions: 40 bytes and 0.2 to 0.5 us a call. All of them are
+    /// the kind [`DRIVER`](ActivityKind::DRIVER), which this stands instead of.
+    ///
+    /// CUPTI 12.5 and later; a start on an older one fails and says so. The call log has no need of this.
+    #[must_use]
+    pub fn driver_records(mut self, filter: ApiFilter<DriverFunction>) -> Self {
+        self.driver_records = Some(filter);
+        self.remove_kind(ActivityKind::DRIVER)
+    }
+
+    /// The same for the runtime API and the kind [`RUNTIME`](ActivityKind::RUNTIME).
+    #[must_use]
+    pub fn runtime_records(mut self, filter: ApiFilter<RuntimeFunction>) -> Self {
+        self.runtime_records = Some(filter);
+        self.remove_kind(ActivityKind::RUNTIME)
+    }
+
+    /// Has activity records name threads as the kernel does (`gettid`) and the call log with it, not by the `pthread_t`.
+    /// Put back at the end.
+    #[must_use]
+    pub fn system_thread_ids(mut self, on: bool) -> Self {
+        self.system_thread_ids = on;
+        self
     }
 
     /// Bytes in one activity buffer; a kernel takes 208 to 248. From CUPTI 13.0 on, every thread that calls CUDA has
@@ -37,11 +151,29 @@ impl Config {
         self
     }
 
-    /// Buffers made ready at the start, at most 256. Where they do not suffice more are made, inside a CUDA call of
-    /// the program, and counted.
+    /// Buffers made ready at the start, at most 256 and [`max_buffers`](Self::max_buffers). Where they do not suffice
+    /// more are made, inside a CUDA call of the program, and counted.
     #[must_use]
     pub fn buffers(mut self, count: usize) -> Self {
         self.buffers = count.min(256);
+        self
+    }
+
+    /// The most buffers there may be, with CUPTI and waiting together; no limit by default. A request beyond is refused
+    /// and counted ([`Losses::refused_buffers`](crate::Losses::refused_buffers)):
+    ///
+    /// - from CUPTI 12.9 (API 27) on CUPTI gets no buffer, drops the records it has no room for, and counts them
+    ///   ([`dropped_by_cupti`](crate::Losses::dropped_by_cupti));
+    /// - an older CUPTI would crash. It gets a buffer of 32 KiB on top whose records are counted and thrown away
+    ///   ([`refused_records`](crate::Losses::refused_records)).
+    ///
+    /// So for each kind of work: calls that owe a record = records + those two counts, as long as one kind alone is
+    /// collected and nothing else of [`Losses`](crate::Losses) is set. With several kinds the sums hold over all kinds
+    /// together, overhead records among them, of which nobody knows how many there should be: CUPTI does not say what it
+    /// dropped. Records without timestamps are records.
+    #[must_use]
+    pub fn max_buffers(mut self, count: usize) -> Self {
+        self.max_buffers = count;
         self
     }
 
@@ -52,11 +184,87 @@ impl Config {
         self
     }
 
-    /// How long a stop waits for work that the GPU has not finished. CUPTI 12.8 itself waits for running kernels at a
-    /// stop, without limit; 13.0 does not.
+    /// How long a stop or a pause waits for work that the GPU has not finished. CUPTI 12.8 itself waits for running
+    /// kernels at a stop, without limit; 13.0 does not.
     #[must_use]
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.drain_timeout = timeout;
+        self
+    }
+
+    /// Sets an attribute of CUPTI, such as the size of its buffers on the device, and puts it back at the end. A start
+    /// fails where the library does not have it.
+    ///
+    /// CUPTI looks at those of device buffers when a context is made: set them before CUDA is first used.
+    #[must_use]
+    pub fn attribute(mut self, attribute: Attribute, value: u64) -> Self {
+        self.attributes.retain(|(other, _)| *other != attribute);
+        self.attributes.push((attribute, value));
+        self
+    }
+
+    /// Has CUPTI's worker hand over full buffers this often, and not when it sees fit; in milliseconds, at least 1. Put
+    /// back at the end.
+    #[must_use]
+    pub fn flush_period(mut self, period: Duration) -> Self {
+        self.flush_period = Some(period);
+        self
+    }
+
+    /// Has kernel records tell when a kernel was queued and submitted. It costs time in every launch, and CUPTI before
+    /// 13.4 may deadlock with it; it wants to be told before CUDA is first used.
+    #[must_use]
+    pub fn latency_timestamps(mut self, on: bool) -> Self {
+        self.latency_timestamps = on;
+        self
+    }
+
+    /// Has kernel records tell the launch's attributes.
+    #[must_use]
+    pub fn launch_attributes(mut self, on: bool) -> Self {
+        self.launch_attributes = on;
+        self
+    }
+
+    /// Logs calls of the runtime API too, of the same classes as the driver's
+    /// ([`Collected::runtime_calls`](crate::Collected::runtime_calls)): two callbacks more for each.
+    #[must_use]
+    pub fn runtime_calls(mut self, on: bool) -> Self {
+        self.runtime_calls = on;
+        self
+    }
+
+    /// Logs what is done to CUDA graphs ([`Collected::graphs`](crate::Collected::graphs)): a callback and up to three id
+    /// look-ups for each node that is made or copied, nothing for a launch.
+    #[must_use]
+    pub fn graph_events(mut self, on: bool) -> Self {
+        self.graph_events = on;
+        self
+    }
+
+    /// Hands callbacks to the program.
+    #[must_use]
+    pub fn callbacks(mut self, callbacks: Callbacks) -> Self {
+        self.callbacks = Some(callbacks);
+        self
+    }
+
+    /// Starts paused; [`Collector::resume`](crate::Collector::resume) begins.
+    #[must_use]
+    pub fn start_paused(mut self, paused: bool) -> Self {
+        self.start_paused = paused;
+        self
+    }
+
+    /// Has `cudaProfilerStart` and `cudaProfilerStop` (`cuProfilerStart` and `cuProfilerStop`) bound what counts: from
+    /// the end of a start to the beginning of a stop, for all threads. Until the first start nothing counts.
+    ///
+    /// Collection itself goes on outside and costs what it costs; the calls say by their time whether they count, and
+    /// records by their calls ([`Collected::windows_ns`](crate::Collected::windows_ns)). Buffers that come back before
+    /// the first start are thrown away at once ([`Losses::before_switch`](crate::Losses::before_switch)).
+    #[must_use]
+    pub fn profiler_switch(mut self, on: bool) -> Self {
+        self.profiler_switch = on;
         self
     }
 }

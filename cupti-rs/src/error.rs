@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::kind::ActivityKind;
+use crate::library::Version;
 use crate::sys::abi::CuptiResult;
 
 /// Why CUPTI could not do what was asked.
@@ -35,6 +37,10 @@ pub(crate) enum Kind {
     Forked,
     /// A CUPTI function failed.
     Call { function: &'static str, code: CuptiResult },
+    /// The library has no such activity kind.
+    UnknownActivity { kind: ActivityKind, code: CuptiResult, version: Version },
+    /// The library does not have what was asked for.
+    Lacks { what: String, since: &'static str, version: Version },
 }
 
 impl Error {
@@ -59,7 +65,11 @@ impl Error {
             | Kind::MissingSymbol { .. }
             | Kind::Unusable { .. } => true,
             Kind::Call { code, .. } => *code == CuptiResult::NOT_INITIALIZED,
-            Kind::Busy { .. } | Kind::AlreadyCollecting | Kind::Forked => false,
+            Kind::Busy { .. }
+            | Kind::AlreadyCollecting
+            | Kind::Forked
+            | Kind::UnknownActivity { .. }
+            | Kind::Lacks { .. } => false,
         }
     }
 
@@ -67,6 +77,13 @@ impl Error {
     #[must_use]
     pub fn is_busy(&self) -> bool {
         matches!(&*self.0, Kind::Busy { .. } | Kind::AlreadyCollecting)
+    }
+
+    /// True where the library lacks what was asked for and a newer one may have it: an activity kind, a filter, a
+    /// function's name. Ask for less.
+    #[must_use]
+    pub fn is_unsupported(&self) -> bool {
+        matches!(&*self.0, Kind::UnknownActivity { .. } | Kind::Lacks { .. })
     }
 
     /// True where CUPTI refused for lack of privileges.
@@ -81,11 +98,20 @@ impl Error {
         )
     }
 
+    /// Who holds CUPTI, where that is the trouble and CUPTI tells.
+    #[must_use]
+    pub fn holder(&self) -> Option<&str> {
+        match &*self.0 {
+            Kind::Busy { holder } => holder.as_deref(),
+            _ => None,
+        }
+    }
+
     /// CUPTI's own result code, where a call of it failed.
     #[must_use]
     pub fn code(&self) -> Option<u32> {
         match &*self.0 {
-            Kind::Call { code, .. } => Some(code.0),
+            Kind::Call { code, .. } | Kind::UnknownActivity { code, .. } => Some(code.0),
             Kind::Busy { .. } => Some(CuptiResult::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED.0),
             _ => None,
         }
@@ -158,6 +184,15 @@ impl fmt::Display for Error {
                 "the collector was started before this process was forked off; CUPTI does not survive a fork: start \
                  one in the child after it initialised CUDA itself"
             ),
+            Kind::UnknownActivity { kind, code, version } => write!(
+                f,
+                "CUPTI {version} does not collect {kind} ({code}); leave the kind out, or ask for it only where it is \
+                 known"
+            ),
+            Kind::Lacks { what, since, version } => {
+                write!(f, "CUPTI {version} has no {what}")?;
+                if since.is_empty() { Ok(()) } else { write!(f, "; {since} and later have") }
+            }
             Kind::Call { function, code } => {
                 write!(f, "{function} failed: {code}")?;
                 match *code {

@@ -2,7 +2,8 @@
 //!
 //! A [`Collector`] records what the GPU did (kernels, copies, memsets, synchronisations) and the driver calls that
 //! caused it, each with the calling thread and the *word* that the thread had set ([`calls::set_word`]). A profiler
-//! keeps its current range there. This crate knows nothing of ranges.
+//! keeps its current range there. This crate knows nothing of ranges. [`record`] has a type for every kind of record
+//! that CUPTI writes.
 //!
 //! ```no_run
 //! use cupti::{Collector, Config, Library, Record};
@@ -30,7 +31,9 @@
 
 #![cfg(target_os = "linux")]
 
+mod attribute;
 mod buffer;
+pub mod callbacks;
 pub mod calls;
 pub mod clock;
 mod collector;
@@ -38,20 +41,28 @@ mod config;
 mod error;
 #[cfg(feature = "fake")]
 pub mod fake;
+mod graphs;
 mod kind;
 mod library;
-mod record;
+pub mod record;
+mod session;
+mod support;
 pub mod sys;
 pub mod thread_log;
 
-pub use calls::{Call, CallClass, DriverFunction, ThreadCalls};
+pub use attribute::{Attribute, AttributeSetting};
+pub use callbacks::{Callback, Callbacks};
+pub use calls::{Call, CallClass, DriverFunction, Function, RuntimeFunction, ThreadCalls};
 pub use clock::{Clock, Reading};
 pub use collector::{Collected, Collector, Losses};
-pub use config::Config;
+pub use config::{ApiFilter, Config};
 pub use error::Error;
+pub use graphs::{GraphEvent, GraphEventKind, ThreadGraphs};
 pub use kind::ActivityKind;
-pub use library::{Device, Driver, Library, Version};
+pub use library::{Device, Driver, Library, Version, Warning};
 pub use record::{
-    CopyKind, GraphNode, Kernel, Memcpy, MemoryKind, Memset, NameKey, Overhead, OverheadKind,
-    Place, Record, RecordBytes, Records, Span, Synchronization, SynchronizationKind,
+    CopyKind, DataKey, GraphNode, Kernel, KernelRecord, Memcpy, MemoryKind, Memset, NameKey,
+    Overhead, OverheadKind, Place, Record, RecordBytes, Records, Span, Synchronization,
+    SynchronizationKind,
 };
+pub use support::{Counters, Cupti, Features, Holder, Support, support, version};

@@ -1,5 +1,6 @@
 //! A loaded CUPTI and what the driver says of the machine.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -26,6 +27,8 @@ pub struct Library {
 pub struct Driver {
     /// The newest CUDA version the driver serves, as `cuDriverGetVersion` has it: 13000 is 13.0.
     pub cuda_version: u32,
+    /// The driver's own version, such as 580.159.04, where the kernel module says it.
+    pub release: Option<String>,
     /// The devices, by ordinal.
     pub devices: Vec<Device>,
 }
@@ -68,7 +71,7 @@ impl Version {
     /// The CUDA release this API version belongs to, as (major, minor). 11.8, 12.0 and 12.1 share the number 18 and
     /// read as 12.0.
     #[must_use]
-    pub fn cuda_release(self) -> (u32, u32) {
+    pub const fn cuda_release(self) -> (u32, u32) {
         match self.0 {
             130_000.. => (self.0 / 10_000, self.0 / 100 % 100),
             27.. => (12, 9),
@@ -77,6 +80,11 @@ impl Version {
             20..=23 => (12, self.0 - 18),
             _ => (12, 0),
         }
+    }
+
+    /// Whether CUPTI may be given no activity buffer: then it drops records and counts them. Before 12.9 it crashes.
+    pub(crate) fn takes_no_buffer(self) -> bool {
+        self.0 >= 27
     }
 }
 
@@ -149,6 +157,87 @@ impl Library {
     #[must_use]
     pub fn driver(&self) -> &Driver {
         &self.driver
+    }
+
+    /// What is odd about using this library here, though it may well work. Reads `/proc/self/maps`.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<Warning> {
+        let mapped = loader::mapped_files();
+        let majors: BTreeSet<_> = mapped.iter().filter_map(|file| loader::major(file)).collect();
+        let (library, driver) = (self.version.cuda_release(), self.driver.cuda_release());
+        let (version, cuda_version) = (self.version, self.driver.cuda_version);
+        let mut warnings = Vec::new();
+        if library > driver {
+            warnings.push(Warning::NewerThanDriver { version, cuda_version });
+        } else if library.0 < driver.0 {
+            warnings.push(Warning::OlderThanDriver { version, cuda_version });
+        }
+        if majors.len() > 1 {
+            warnings.push(Warning::SeveralMapped { files: mapped });
+        }
+        warnings
+    }
+}
+
+impl Driver {
+    /// The newest CUDA release it serves, as (major, minor).
+    #[must_use]
+    pub fn cuda_release(&self) -> (u32, u32) {
+        (self.cuda_version / 1000, self.cuda_version / 10 % 100)
+    }
+}
+
+/// What is odd about a library on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Warning {
+    /// The library is of a newer CUDA release than the driver serves. Within a major version it mostly works; else a
+    /// start fails.
+    NewerThanDriver {
+        /// The library's.
+        version: Version,
+        /// The driver's, as in [`Driver::cuda_version`].
+        cuda_version: u32,
+    },
+    /// The library is of an older major version than the driver's. It works, and does not know what came later.
+    OlderThanDriver {
+        /// The library's.
+        version: Version,
+        /// The driver's, as in [`Driver::cuda_version`].
+        cuda_version: u32,
+    },
+    /// The process has mapped libcuptis of several major versions. They fight for the driver's one place.
+    SeveralMapped {
+        /// The files.
+        files: Vec<PathBuf>,
+    },
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cuda = |version: &u32| format!("{}.{}", version / 1000, version / 10 % 100);
+        match self {
+            Self::NewerThanDriver { version, cuda_version } => write!(
+                f,
+                "CUPTI {version} is newer than the driver, which serves CUDA {}: one of that release, or a newer \
+                 driver, is the safe choice",
+                cuda(cuda_version)
+            ),
+            Self::OlderThanDriver { version, cuda_version } => write!(
+                f,
+                "CUPTI {version} is of an older major version than the driver, which serves CUDA {}: it works, and \
+                 does not know what came later",
+                cuda(cuda_version)
+            ),
+            Self::SeveralMapped { files } => {
+                write!(
+                    f,
+                    "this process has mapped libcuptis of several major versions, which fight for one place: "
+                )?;
+                let files: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
+                write!(f, "{}; have its packages agree on one CUDA major version", files.join(", "))
+            }
+        }
     }
 }
 

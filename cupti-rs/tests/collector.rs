@@ -23,7 +23,7 @@ fn all_calls(collected: &Collected) -> Vec<Call> {
 
 fn kernels(collected: &Collected) -> Vec<cupti::Kernel> {
     let kernel = |record| {
-        if let Record::Kernel(kernel) = record { Some(kernel) } else { None }
+        if let Record::Kernel(kernel) = record { Some(*kernel) } else { None }
     };
     collected.records.iter().filter_map(kernel).collect()
 }
@@ -309,7 +309,7 @@ fn losses_are_counted() {
         fake.launch(Work::kernel(c"whole"));
         fake.raw_record(ActivityKind::CONCURRENT_KERNEL, 100);
         fake.launch(Work::kernel(c"after"));
-        fake.raw_record(ActivityKind(49), 128);
+        fake.raw_record(ActivityKind(99), 128);
         fake.launch(Work::kernel(c"behind an unknown kind"));
     });
     assert_eq!(collected.losses.dropped_by_cupti, 17);

@@ -12,9 +12,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use cupti::fake::{Fake, Work};
+use cupti::fake::Fake;
 use cupti::sys::abi::{CallbackFunc, CuptiResult, SubscriberHandle};
-use cupti::sys::generated::{kernel, memcpy, memcpy2, memset, overhead, synchronization};
+use cupti::sys::field;
+use cupti::sys::generated::FAMILIES;
 use cupti::{ActivityKind, Collector, Config, Version};
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -30,19 +31,6 @@ const CHECKS: [(&str, Check, bool); 4] = [
     ("its_iterator_steps_by_our_strides", records, false),
     ("subscribing_without_a_driver_is_an_error", subscription, true),
     ("opening_without_a_driver_is_unavailable", unavailable, true),
-];
-
-/// Bytes from one record to the next, with the first release that uses them.
-type Strides = &'static [((u32, u32), usize)];
-
-/// Every kind that is collected.
-const KINDS: [(u32, Strides); 6] = [
-    (kernel::KIND, &kernel::STRIDES),
-    (memcpy::KIND, &memcpy::STRIDES),
-    (memcpy2::KIND, &memcpy2::STRIDES),
-    (memset::KIND, &memset::STRIDES),
-    (overhead::KIND, &overhead::STRIDES),
-    (synchronization::KIND, &synchronization::STRIDES),
 ];
 
 fn main() -> ExitCode {
@@ -221,34 +209,41 @@ fn records(file: &Path) -> Result<(), Failed> {
         })?;
         ensure(code == CuptiResult::MAX_LIMIT_REACHED, || format!("{version} ends with {code}"))?;
     }
-    ensure(KINDS.iter().all(|(kind, _)| seen.contains_key(kind)), || {
+    let kinds = kinds(version);
+    ensure(kinds.len() == kinds_of_release(version), || {
+        format!("{version} has {} kinds with a layout", kinds.len())
+    })?;
+    ensure(kinds.iter().all(|kind| seen.contains_key(kind)), || {
         format!("not every kind was written: {seen:?}")
     })
+}
+
+/// Every kind that a library of this version has and that has a layout here.
+fn kinds(version: Version) -> Vec<u32> {
+    let kinds = FAMILIES.iter().filter(|(_, strides)| field::stride(strides, version).is_some());
+    kinds.flat_map(|(kinds, _)| *kinds).copied().collect()
+}
+
+/// How many there are: 30 from the first on, and those that newer releases added.
+fn kinds_of_release(version: Version) -> usize {
+    let added = [((12, 8), 2), ((12, 9), 1), ((13, 1), 3), ((13, 2), 1)];
+    let release = version.cuda_release();
+    30 + added.iter().filter(|(since, _)| *since <= release).map(|(_, more)| more).sum::<usize>()
 }
 
 /// What a collection on a stand-in of this version gives: every kind in a row, and every kind after every other.
 fn buffers(version: Version) -> Result<Vec<Vec<u8>>, Failed> {
     let fake = Fake::builder().version(version.0).build();
     let collector = Collector::start(&fake.library()?, &Config::new())?;
-    let write = |kind: u32| -> Result<(), Failed> {
-        match kind {
-            kernel::KIND => _ = fake.launch(Work::kernel(c"axpy")),
-            memcpy::KIND => _ = fake.launch(Work::host_to_device(4096)),
-            memset::KIND => _ = fake.launch(Work::memset(512)),
-            synchronization::KIND => _ = fake.launch(Work::synchronize()),
-            // The stand-in has no work that gives these two.
-            other => fake.raw_record(ActivityKind(other), stride(other, version)?),
-        }
-        Ok(())
-    };
-    for (first, _) in KINDS {
-        for (second, _) in KINDS {
-            write(first)?;
-            write(second)?;
+    let kinds = kinds(version);
+    for &first in &kinds {
+        for &second in &kinds {
+            fake.raw_record(ActivityKind(first), stride(first, version)?);
+            fake.raw_record(ActivityKind(second), stride(second, version)?);
         }
     }
     let collected = collector.stop()?;
-    ensure(collected.records.iter().count() == 72, || {
+    ensure(collected.records.iter().count() == 2 * kinds.len() * kinds.len(), || {
         format!("the collection lost records: {:?}", collected.losses)
     })?;
     Ok(collected.records.buffers().to_vec())
@@ -273,12 +268,9 @@ fn offsets(
 }
 
 fn stride(kind: u32, version: Version) -> Result<usize, Failed> {
-    let strides = KINDS.iter().find(|(known, _)| *known == kind);
-    let (_, strides) = strides.ok_or_else(|| format!("kind {kind} is not collected"))?;
-    let release = version.cuda_release();
-    let since = strides.iter().rev().find(|(since, _)| *since <= release);
-    let (_, stride) = since.ok_or_else(|| format!("kind {kind} is newer than {version}"))?;
-    Ok(*stride)
+    let families = FAMILIES.iter().filter(|(kinds, _)| kinds.contains(&kind));
+    let stride = families.filter_map(|(_, strides)| field::stride(strides, version)).next();
+    stride.ok_or_else(|| format!("{version} has no {}", ActivityKind(kind)).into())
 }
 
 fn subscription(file: &Path) -> Result<(), Failed> {

@@ -9,7 +9,7 @@
 //!   write 8-bit names;
 //! - `refuse-extensions`, `no-slots`: it refuses the extensions, or fills none of their slots;
 //! - `disabled`: it says that no domain is enabled;
-//! - `count`: it writes nothing but how many pushes and pops it saw, when it is initialised again;
+//! - `count`: of pushes and pops without a domain it writes nothing but how many it saw, when it is initialised again;
 //! - `annotated`: it starts ranges itself while it is being attached.
 //!
 //! What it is given it reads byte by byte at the offsets that NVTX defines.
@@ -77,6 +77,16 @@ unsafe extern "C" fn push(message: *const c_char) -> c_int {
     // SAFETY: NVTX hands over a string that ends with a NUL.
     let name = unsafe { CStr::from_ptr(message) }.to_string_lossy();
     log(&format!("{} push {name:?}", THREAD.with(|id| *id)));
+    0
+}
+
+unsafe extern "C" fn push_ex(attributes: Bytes) -> c_int {
+    if COUNTING.load(Ordering::Relaxed) {
+        PUSHES.fetch_add(1, Ordering::Relaxed);
+        return 0;
+    }
+    // SAFETY: NVTX hands over an event's attributes.
+    say(&format!("RangePushEx {}", unsafe { event(attributes) }));
     0
 }
 
@@ -199,7 +209,6 @@ functions! {
     start_ex(e: Bytes) -> u64 = format!("RangeStartEx {}", event(e)) => next!(100);
     start_a(m: Name) -> u64 = format!("RangeStartA {}", text(m)) => next!(200);
     end(id: u64) = format!("RangeEnd {id}");
-    push_ex(e: Bytes) -> c_int = format!("RangePushEx {}", event(e)) => 0;
     name_category(id: u32, m: Name) = format!("NameCategoryA {id} {}", text(m));
     name_thread(id: u32, m: Name) = format!("NameOsThreadA {} {}", u8::from(id == std::process::id()), text(m));
 

@@ -4,6 +4,7 @@ use crate::category::Category;
 use crate::color::Color;
 use crate::domain::DomainRef;
 use crate::field::{Field, FieldValue, Fields};
+use crate::observer::Token;
 use crate::payload::Payload;
 use crate::range::{ProcessRange, Range};
 use crate::schema::Record;
@@ -36,6 +37,7 @@ pub struct Event<'a> {
     pub(crate) payload: Option<Payload>,
     pub(crate) fields: Fields<'a>,
     pub(crate) record: Option<&'a Record>,
+    pub(crate) within: Option<Token>,
 }
 
 impl<'a> Event<'a> {
@@ -59,6 +61,7 @@ impl<'a> Event<'a> {
             payload: None,
             fields: Fields::NONE,
             record: None,
+            within: None,
         }
     }
 
@@ -114,6 +117,21 @@ impl<'a> Event<'a> {
         self
     }
 
+    /// The range of the process that it is a stay in, as a poll is in the life of its future: for the observer, to which
+    /// the work of all stays is that of the whole. Tools have no place for it.
+    ///
+    /// ```
+    /// let request = nvtx::process_range("request");
+    /// {
+    ///     let _stay = nvtx::event("parse").within(&request).range();
+    /// }
+    /// ```
+    #[inline]
+    pub fn within(mut self, whole: &ProcessRange) -> Event<'a> {
+        self.within = whole.observed();
+        self
+    }
+
     /// What an observer sees of it.
     #[cfg(feature = "enable")]
     pub(crate) fn start(&self) -> crate::observer::RangeStart<'_> {
@@ -124,6 +142,7 @@ impl<'a> Event<'a> {
         start.payload = self.payload;
         start.fields = self.fields.as_slice();
         start.record = self.record;
+        start.within = self.within;
         start
     }
 

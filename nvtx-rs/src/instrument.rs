@@ -59,7 +59,22 @@ impl Name {
 
     #[inline]
     fn range(&self) -> Range {
-        if crate::state::is_idle() { Range::NONE } else { Range::begin_event(self.event()) }
+        if state::is_idle() { Range::NONE } else { Range::begin_event(self.event()) }
+    }
+
+    /// A range of this thread that is a stay in a life, if that is a range too.
+    #[inline]
+    fn stay(&self, life: Option<&ProcessRange>) -> Range {
+        if state::is_idle() { Range::NONE } else { self.stay_now(life) }
+    }
+
+    #[cold]
+    fn stay_now(&self, life: Option<&ProcessRange>) -> Range {
+        let event = self.event();
+        match life {
+            Some(life) => event.within(life).range(),
+            None => event.range(),
+        }
     }
 }
 
@@ -193,7 +208,7 @@ impl<F: Future> Future for Instrumented<F> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        let range = this.name.as_ref().map(Name::range);
+        let range = this.name.as_ref().map(|name| name.stay(this.life.as_ref()));
         let polled = this.inner.poll(context);
         drop(range);
         if polled.is_ready() {
@@ -210,7 +225,7 @@ impl<S: futures_core::Stream> futures_core::Stream for Instrumented<S> {
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<S::Item>> {
         let this = self.project();
-        let range = this.name.as_ref().map(Name::range);
+        let range = this.name.as_ref().map(|name| name.stay(this.life.as_ref()));
         let polled = this.inner.poll_next(context);
         drop(range);
         if matches!(polled, Poll::Ready(None)) {
@@ -228,7 +243,7 @@ impl<I: Iterator> Iterator for Instrumented<I> {
     type Item = I::Item;
 
     fn next(&mut self) -> Option<I::Item> {
-        let range = self.name.as_ref().map(Name::range);
+        let range = self.name.as_ref().map(|name| name.stay(self.life.as_ref()));
         let item = self.inner.next();
         drop(range);
         if item.is_none() {

@@ -56,10 +56,14 @@
 //!
 //! A name goes to tools as UTF-8. NVTX's names end at the first NUL, so each NUL inside a name is
 //! shown to a tool as `?`; an [`observer`] gets the name as it was given. A name may be empty, and may
-//! be as long as memory allows.
+//! be as long as memory allows; tools have limits of their own (nsys 2023.4 drops an event whose name has more than about
+//! 64 KiB, unless the name was registered).
 //!
 //! A forked child has the tool of its parent, as far as the tool itself goes on there; none is looked
-//! for again.
+//! for again, unless the parent had not looked yet. Ranges take no lock, so a child may use them
+//! whatever other threads did at the fork; but where one of them was in the first event of a domain, a
+//! call site or a schema, in its first call of this crate, or about to make a category, the child
+//! would wait for a thread that it does not have.
 //!
 //! # Features
 //!
@@ -73,6 +77,8 @@
 #![deny(unsafe_code)]
 // What there is nothing to do for is left out, and much of what would do it is then unused.
 #![cfg_attr(not(feature = "enable"), allow(dead_code, unused_imports))]
+// With loom there is a tool of its own (`model.rs`), and nothing that loads one.
+#![cfg_attr(nvtx_loom, allow(dead_code))]
 
 // The macro's expansion names `::nvtx`, and this crate's own tests use the macro.
 extern crate self as nvtx;
@@ -93,11 +99,15 @@ mod event;
 mod field;
 mod instrument;
 mod macros;
+#[cfg(nvtx_loom)]
+mod model;
 pub mod observer;
 mod payload;
 mod range;
 mod resource;
 pub mod schema;
+#[cfg(feature = "enable")]
+mod shared;
 mod state;
 mod string;
 mod sync;

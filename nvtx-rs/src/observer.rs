@@ -33,14 +33,12 @@
 
 #[cfg(feature = "enable")]
 use std::panic::{AssertUnwindSafe, catch_unwind};
-#[cfg(feature = "enable")]
-use std::sync::OnceLock;
-#[cfg(feature = "enable")]
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::domain::DomainRef;
 use crate::resource::ResourceId;
 use crate::schema::Record;
+#[cfg(feature = "enable")]
+use crate::shared::{AtomicU64, OnceLock, Ordering, shared};
 #[cfg(feature = "enable")]
 use crate::state;
 use crate::{Category, Color, Error, Field, Payload};
@@ -82,6 +80,9 @@ pub struct RangeStart<'a> {
     pub fields: &'a [Field<'a>],
     /// Its values by a schema.
     pub record: Option<&'a Record>,
+    /// The range of the process that this one is a stay in, as a poll is in the life of its future: the token that the
+    /// observer gave at its start. `None` too where that start was not observed.
+    pub within: Option<Token>,
 }
 
 impl<'a> RangeStart<'a> {
@@ -96,6 +97,7 @@ impl<'a> RangeStart<'a> {
             payload: None,
             fields: &[],
             record: None,
+            within: None,
         }
     }
 }
@@ -272,9 +274,9 @@ pub trait Observer: Sync + Send {
 }
 
 #[cfg(feature = "enable")]
-static OBSERVER: OnceLock<&'static dyn Observer> = OnceLock::new();
+shared! { static OBSERVER: OnceLock<&'static dyn Observer> = OnceLock::new(); }
 #[cfg(feature = "enable")]
-static PANICS: AtomicU64 = AtomicU64::new(0);
+shared! { static PANICS: AtomicU64 = AtomicU64::new(0); }
 
 /// Installs the observer of this process, switched off. Once installed it stays; installing the same
 /// one again gives another switch.

@@ -9,10 +9,11 @@ use std::marker::PhantomData;
 use crate::__private::CallSite;
 use crate::domain::DomainRef;
 use crate::event::Event;
+use crate::observer::Token;
 use crate::schema::Record;
 use crate::state;
 #[cfg(feature = "enable")]
-use crate::{emit, observer, observer::RangeStart, observer::Token, told::Told};
+use crate::{emit, observer, observer::RangeStart, told::Told};
 
 /// Starts a range named `name` on this thread; it ends when the returned guard is dropped.
 ///
@@ -263,8 +264,13 @@ impl Ends {
 #[cold]
 #[inline(never)]
 fn end_plainly(ends: Ends, token: Token) {
+    if ends == Ends::TOOL { emit::pop(Told::DEFAULT) } else { end_for_all(ends, token) }
+}
+
+#[cfg(feature = "enable")]
+#[inline(never)]
+fn end_for_all(ends: Ends, token: Token) {
     match ends {
-        Ends::TOOL => emit::pop(Told::DEFAULT),
         Ends::OBSERVER => observer::range_end(token, None),
         _ => end(ends, token, None),
     }
@@ -353,6 +359,15 @@ impl ProcessRange {
         let ends = Ends::new(domain, number.is_some(), token.is_some());
         let (token, number) = (token.unwrap_or(Token::new(0)), number.unwrap_or(0));
         ProcessRange { begun: BegunProcess { ends, token, number } }
+    }
+
+    /// What the observer gave at its start, if it was told.
+    #[inline]
+    pub(crate) fn observed(&self) -> Option<Token> {
+        #[cfg(feature = "enable")]
+        return self.begun.ends.has(Ends::OBSERVER).then_some(self.begun.token);
+        #[cfg(not(feature = "enable"))]
+        None
     }
 
     /// Ends the range with a record of what came out. A tool that takes no records there, and an

@@ -5,8 +5,7 @@
 //! constant zero, and with it goes all that would be done.
 
 #[cfg(feature = "enable")]
-use std::sync::atomic::{AtomicU8, Ordering};
-
+use crate::shared::{AtomicU8, Ordering, shared};
 #[cfg(feature = "enable")]
 use crate::tool;
 
@@ -19,7 +18,7 @@ pub(crate) const TOOL: u8 = 2;
 pub(crate) const OBSERVER: u8 = 4;
 
 #[cfg(feature = "enable")]
-static STATE: AtomicU8 = AtomicU8::new(UNINITIALISED);
+shared! { static STATE: AtomicU8 = AtomicU8::new(UNINITIALISED); }
 
 /// Whether a range has nothing to do.
 #[inline]

@@ -27,13 +27,14 @@ pub(crate) fn with_text<R>(name: &str, f: impl FnOnce(Text<'_>) -> R) -> R {
     let mut buffer = ShortText::EMPTY;
     match short(name, &mut buffer) {
         Some(text) => f(text),
-        None => with_c_str(name, |name| f(Text::new(name))),
+        None => with_longer_text(name, f),
     }
 }
 
-/// A short name as C wants it, in an empty buffer; `None` where it is not short, or has a NUL inside.
+/// A name of at most 15 bytes as C wants it, in an empty buffer; `None` where it is longer, or has a NUL inside.
 ///
-/// Always inlined: the buffer is then written and handed on where it lies, and read by nobody in between.
+/// Always inlined: the buffer is then written and handed on where it lies, and read by nobody in between. Names that
+/// need more registers than this are not its business, for they would cost every range a few more instructions.
 #[inline(always)]
 pub(crate) fn short<'a>(name: &str, buffer: &'a mut ShortText) -> Option<Text<'a>> {
     let name = name.as_bytes();
@@ -43,13 +44,21 @@ pub(crate) fn short<'a>(name: &str, buffer: &'a mut ShortText) -> Option<Text<'a
         2..4 => copy_ends::<2>(name, buffer),
         4..8 => copy_ends::<4>(name, buffer),
         8..16 => copy_ends::<8>(name, buffer),
-        16..32 => copy_ends::<16>(name, buffer),
         _ => true,
     };
     if has_nul { None } else { Some(Text::terminated(buffer)) }
 }
 
-/// Copies a name of `N` to `2 * N` bytes as its first and its last `N`, which may overlap; whether there is a NUL.
+/// Any name that is not [`short`].
+fn with_longer_text<R>(name: &str, f: impl FnOnce(Text<'_>) -> R) -> R {
+    let mut buffer = ShortText::EMPTY;
+    match name.len() {
+        16..32 if !copy_ends::<16>(name.as_bytes(), &mut buffer) => f(Text::terminated(&buffer)),
+        _ => with_c_str(name, |name| f(Text::new(name))),
+    }
+}
+
+/// Copies a name of `N` to `2 * N - 1` bytes as its first and its last `N`, which may overlap; whether there is a NUL.
 #[inline(always)]
 fn copy_ends<const N: usize>(name: &[u8], buffer: &mut ShortText) -> bool {
     let (Some(first), Some(last)) = (name.first_chunk::<N>(), name.last_chunk::<N>()) else {

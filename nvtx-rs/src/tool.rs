@@ -1,10 +1,13 @@
 //! The tool of this process: found once, at the first range, and kept for the life of the process.
 
 use std::cell::Cell;
+#[cfg(not(nvtx_loom))]
 use std::env;
-use std::sync::OnceLock;
 
-use crate::{Error, state, sys};
+#[cfg(nvtx_loom)]
+use crate::model::find;
+use crate::shared::{OnceLock, per_thread, shared};
+use crate::{Error, state};
 
 /// The variable in which a tool names its library; NVTX has one for each pointer width.
 pub(crate) const PATH_VARIABLE: &str = if cfg!(target_pointer_width = "32") {
@@ -16,12 +19,12 @@ pub(crate) const PATH_VARIABLE: &str = if cfg!(target_pointer_width = "32") {
 /// The value by which a user says that no tool is wanted.
 const NO_TOOL: &str = "./.";
 
-/// The outcome of the one attempt; `Ok(false)` where no tool was named.
-static OUTCOME: OnceLock<Result<bool, Error>> = OnceLock::new();
-
-thread_local! {
-    static ATTACHING: Cell<bool> = const { Cell::new(false) };
+shared! {
+    /// The outcome of the one attempt; `Ok(false)` where no tool was named.
+    static OUTCOME: OnceLock<Result<bool, Error>> = OnceLock::new();
 }
+
+per_thread! { static ATTACHING: Cell<bool> = Cell::new(false); }
 
 /// Looks for the tool, once; `None` only inside that very attempt.
 ///
@@ -30,10 +33,10 @@ thread_local! {
 #[cold]
 #[inline(never)]
 pub(crate) fn attach() -> Option<&'static Result<bool, Error>> {
-    if ATTACHING.get() {
+    if ATTACHING.with(Cell::get) {
         return None;
     }
-    ATTACHING.set(true);
+    ATTACHING.with(|attaching| attaching.set(true));
     let outcome = OUTCOME.get_or_init(|| {
         let outcome = find();
         if matches!(outcome, Ok(true)) {
@@ -42,13 +45,14 @@ pub(crate) fn attach() -> Option<&'static Result<bool, Error>> {
         state::initialised();
         outcome
     });
-    ATTACHING.set(false);
+    ATTACHING.with(|attaching| attaching.set(false));
     Some(outcome)
 }
 
+#[cfg(not(nvtx_loom))]
 fn find() -> Result<bool, Error> {
     match env::var_os(PATH_VARIABLE) {
-        Some(path) if !path.is_empty() && path != NO_TOOL => sys::load(&path).map(|()| true),
+        Some(path) if !path.is_empty() && path != NO_TOOL => crate::sys::load(&path).map(|()| true),
         _ => Ok(false),
     }
 }

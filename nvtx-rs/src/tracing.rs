@@ -3,28 +3,26 @@
 //! A span is entered and left many times: an async one at each poll, on whatever thread. Each stay is a range of the
 //! thread it is on. Nothing of a span is taken away when it is left, so that the next stay is seen as the first was.
 //!
-//! What a call site needs is made once, and found again in a table of the thread's own, so that entering and leaving
-//! take no lock; only a span with `nvtx.*` fields reads them from its extensions.
+//! Where nobody looks, a load says so before anything is looked up. Where somebody does, what a call site needs is made
+//! once and found again in a table of the thread's own, so that entering and leaving take no lock; only a span with
+//! `nvtx.*` fields reads them from its extensions, under their lock, which readers share.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
-use std::fmt;
-use std::sync::{Mutex, OnceLock, PoisonError};
+mod details;
+mod place;
+mod stays;
 
-use tracing_core::callsite::Identifier;
-use tracing_core::field::{Field, Visit};
+use std::cell::Cell;
+
 use tracing_core::span::{Attributes, Id, Record};
 use tracing_core::{Event, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::__private::{CallSite, is_active};
-use crate::{Color, Domain, Payload, ProcessRange, Range};
-
-const COLOR: &str = "nvtx.color";
-const CATEGORY: &str = "nvtx.category";
-const PAYLOAD: &str = "nvtx.payload";
+use self::details::{Details, Fields};
+use self::place::Place;
+use crate::__private::is_active;
+use crate::ProcessRange;
 
 /// A layer that makes ranges of spans and marks of events.
 ///
@@ -36,14 +34,25 @@ const PAYLOAD: &str = "nvtx.payload";
 ///
 /// - A span is a range of the thread while it is entered; its name is the range's, its target the domain.
 /// - An event is a mark, with its message, in the domain of its target.
-/// - The fields `nvtx.color` (0xRRGGBB, or 0xAARRGGBB with an alpha that is not 0), `nvtx.category` (a string) and
-///   `nvtx.payload` (a number or a bool) go to the range or mark; a value that is recorded later counts from the next
-///   entry on.
+/// - The fields `nvtx.color` (0xRRGGBB, or 0xAARRGGBB with an alpha that is not 0), `nvtx.category` (a string, or what is
+///   shown with `%`) and `nvtx.payload` (a number or a bool) go to the range or mark. A value of another kind is left out.
+///   One that is recorded later counts from the next entry on.
 /// - Spans that are left in another order than they were entered stay right: NVTX's ranges nest, so those entered since
 ///   are ended and begun again around the one that ends.
 ///
-/// It composes with filters as other layers do. With no tool and no observer an entry costs a load; the feature `enable`
-/// off makes it a layer that does nothing.
+/// It composes with filters as other layers do, and subscribers, or layers of one subscriber, do not mix their spans. A
+/// layer that is taken out while a thread is in a span ([`reload`](tracing_subscriber::reload)) is not told of the exit:
+/// that range ends with the thread. With the feature `enable` off it is a layer that does nothing.
+///
+/// # Cost
+///
+/// With no tool and no observer an entry or an exit is a load or two: 2 ns for both above a layer that does nothing. A
+/// span without `nvtx.*` fields costs nothing else; of one that has them they are kept, for somebody may look when it is
+/// entered.
+///
+/// Where somebody looks, an entry and its exit cost some 50 ns above the range itself, mostly to find the span in the
+/// registry. Nothing is allocated once a thread was at the call site, and as deep in spans. No lock is taken either, but
+/// for the one of a span's extensions, to read `nvtx.*` fields: it waits for a layer that writes there on another thread.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct NvtxLayer {
@@ -76,20 +85,13 @@ impl NvtxLayer {
         self
     }
 
-    /// The place of this metadata, from the thread's table or, the first time on a thread, the process's.
+    /// Tells this layer from others, which a span may have too; a layer stays where it is while its spans live.
+    fn number(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
     fn place(&self, metadata: &'static Metadata<'static>) -> &'static Place {
-        let key = (std::ptr::from_ref(metadata) as usize, self.domains);
-        let known = PLACES.try_with(|places| places.try_borrow().ok()?.get(&key).copied());
-        if let Ok(Some(place)) = known {
-            return place;
-        }
-        let place = Place::of(metadata, self.domains);
-        let _ = PLACES.try_with(|places| {
-            if let Ok(mut places) = places.try_borrow_mut() {
-                places.insert(key, place);
-            }
-        });
-        place
+        Place::of(metadata, self.domains)
     }
 }
 
@@ -99,266 +101,166 @@ impl Default for NvtxLayer {
     }
 }
 
-/// What is known of a call site of `tracing`; made once and kept, as the call site itself is.
-#[derive(Debug)]
-struct Place {
-    site: CallSite,
-    domain: Option<&'static Domain>,
-    /// It has a field for us, so that its spans keep details.
-    has_details: bool,
-}
+/// What the layers keep of a span, in its extensions.
+struct Keeps(Vec<Keep>);
 
-impl Place {
-    fn of(metadata: &'static Metadata<'static>, domains: bool) -> &'static Place {
-        type Places = Mutex<HashMap<(Identifier, bool), &'static Place>>;
-        static ALL: OnceLock<Places> = OnceLock::new();
-        let all = ALL.get_or_init(Places::default);
-        let key = (metadata.callsite(), domains);
-        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.entry(key).or_insert_with(|| {
-            let domain = domains.then(|| domain(metadata.target()));
-            let name = metadata.name();
-            let site = match domain {
-                Some(domain) => CallSite::in_domain(name, domain),
-                None => CallSite::new(name),
-            };
-            let is_ours = |field: Field| [COLOR, CATEGORY, PAYLOAD].contains(&field.name());
-            let has_details = metadata.fields().iter().any(is_ours);
-            Box::leak(Box::new(Place { site, domain, has_details }))
-        })
-    }
-}
-
-/// The domain of a target; tools take two of one name for different ones.
-fn domain(target: &'static str) -> &'static Domain {
-    static ALL: OnceLock<Mutex<HashMap<&'static str, &'static Domain>>> = OnceLock::new();
-    let mut all = ALL.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
-    all.entry(target).or_insert_with(|| Box::leak(Box::new(Domain::new(target))))
-}
-
-/// What `nvtx.*` fields say.
-#[derive(Clone, Debug, Default)]
-struct Details {
-    color: Option<Color>,
-    category: Option<Box<str>>,
-    payload: Option<Payload>,
-}
-
-impl Details {
-    fn number(&mut self, field: &Field, payload: Payload, color: Option<u64>) {
-        match field.name() {
-            PAYLOAD => self.payload = Some(payload),
-            COLOR => {
-                let argb = color.and_then(|value| u32::try_from(value).ok());
-                self.color = argb.map(|argb| {
-                    // Without an alpha it would be invisible.
-                    Color::from_argb(if argb >> 24 == 0 { argb | 0xff00_0000 } else { argb })
-                });
-            }
-            _ => {}
-        }
-    }
-
-    fn describe<'a>(&'a self, place: &'static Place, event: crate::Event<'a>) -> crate::Event<'a> {
-        let mut event = event;
-        if let Some(color) = self.color {
-            event = event.color(color);
-        }
-        if let Some(category) = &self.category {
-            event = event.category(match place.domain {
-                Some(domain) => domain.category(category),
-                None => crate::category(category),
-            });
-        }
-        if let Some(payload) = self.payload {
-            event = event.payload(payload);
-        }
-        event
-    }
-}
-
-impl Visit for Details {
-    fn record_f64(&mut self, field: &Field, value: f64) {
-        self.number(field, value.into(), None);
-    }
-    fn record_i64(&mut self, field: &Field, value: i64) {
-        self.number(field, value.into(), u64::try_from(value).ok());
-    }
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        self.number(field, value.into(), Some(value));
-    }
-    fn record_bool(&mut self, field: &Field, value: bool) {
-        self.number(field, u32::from(value).into(), None);
-    }
-    fn record_str(&mut self, field: &Field, value: &str) {
-        if field.name() == CATEGORY {
-            self.category = Some(value.into());
-        }
-    }
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        if field.name() == CATEGORY {
-            self.category = Some(format!("{value:?}").into());
-        }
-    }
-}
-
-/// An event's message, with its details.
-#[derive(Default)]
-struct Message {
-    text: String,
+struct Keep {
+    layer: usize,
     details: Details,
+    /// The life of the span; it ends when this is dropped.
+    life: Option<ProcessRange>,
 }
 
-impl Visit for Message {
-    fn record_f64(&mut self, field: &Field, value: f64) {
-        self.details.record_f64(field, value);
+impl Keeps {
+    fn of(&self, layer: usize) -> Option<&Keep> {
+        self.0.iter().find(|keep| keep.layer == layer)
     }
-    fn record_i64(&mut self, field: &Field, value: i64) {
-        self.details.record_i64(field, value);
-    }
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        self.details.record_u64(field, value);
-    }
-    fn record_bool(&mut self, field: &Field, value: bool) {
-        self.details.record_bool(field, value);
-    }
-    fn record_str(&mut self, field: &Field, value: &str) {
-        match field.name() {
-            "message" => value.clone_into(&mut self.text),
-            _ => self.details.record_str(field, value),
-        }
-    }
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        match field.name() {
-            "message" => self.text = format!("{value:?}"),
-            _ => self.details.record_debug(field, value),
-        }
-    }
-}
 
-/// The life of a span, in its extensions.
-struct Life(#[allow(dead_code, reason = "it ends when it is dropped")] ProcessRange);
-
-/// A span that this thread is in.
-struct Stay {
-    span: u64,
-    /// `None` for the moment in which it is begun again.
-    range: Option<Range>,
-}
-
-/// The spans that a thread is in, outermost first.
-#[derive(Default)]
-struct Stays(Vec<Stay>);
-
-impl Drop for Stays {
-    /// A thread that ends within spans leaves the innermost first.
-    fn drop(&mut self) {
-        while self.0.pop().is_some() {}
+    fn of_mut(&mut self, layer: usize) -> Option<&mut Keep> {
+        self.0.iter_mut().find(|keep| keep.layer == layer)
     }
 }
 
 thread_local! {
-    static PLACES: RefCell<HashMap<(usize, bool), &'static Place>> = RefCell::default();
-    static STAYS: RefCell<Stays> = RefCell::default();
+    /// Where the message of an event is written, so that the next one need not allocate.
+    static MESSAGE: Cell<String> = const { Cell::new(String::new()) };
 }
 
+/// The longest buffer for messages that a thread keeps, in bytes.
+const LONGEST_KEPT: usize = 4096;
+
+// What is done where there is something to do. Out of line, so that where there is not it is a branch.
 impl NvtxLayer {
-    fn begin<S>(&self, id: &Id, context: &Context<'_, S>) -> Option<Range>
+    #[cold]
+    #[inline(never)]
+    fn keep<S>(&self, attributes: &Attributes<'_>, id: &Id, context: &Context<'_, S>)
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
-        let span = context.span(id)?;
-        let place = self.place(span.metadata());
-        if place.has_details
-            && let Some(details) = span.extensions().get::<Details>()
-        {
-            return Some(place.site.range_with(|event| details.describe(place, event)));
+        let Some(span) = context.span(id) else { return };
+        let place = self.place(attributes.metadata());
+        let mut fields = Fields::new(place);
+        attributes.record(&mut fields);
+        let details = fields.details;
+        let life = self.lifetimes.then(|| place.process_range(details));
+        let keep = Keep { layer: self.number(), details, life };
+        let mut extensions = span.extensions_mut();
+        match extensions.get_mut::<Keeps>() {
+            Some(keeps) => keeps.0.push(keep),
+            None => extensions.insert(Keeps(vec![keep])),
         }
-        Some(place.site.range())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn update<S>(&self, id: &Id, values: &Record<'_>, context: &Context<'_, S>)
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        let Some(span) = context.span(id) else { return };
+        // Before the lock: a value's own code runs here.
+        let mut fields = Fields::new(self.place(span.metadata()));
+        values.record(&mut fields);
+        if let Some(keeps) = span.extensions_mut().get_mut::<Keeps>()
+            && let Some(keep) = keeps.of_mut(self.number())
+        {
+            keep.details.update(fields.details);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn enter<S>(&self, id: &Id, context: &Context<'_, S>)
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        let Some(span) = context.span(id) else { return };
+        let place = self.place(span.metadata());
+        let details = if place.has_details || self.lifetimes {
+            let extensions = span.extensions();
+            let keep = extensions.get::<Keeps>().and_then(|keeps| keeps.of(self.number()));
+            keep.map(|keep| {
+                let mut details = keep.details;
+                details.within = keep.life.as_ref().and_then(ProcessRange::observed);
+                details
+            })
+        } else {
+            None
+        };
+        stays::enter(self.number(), id, Some((place, details)));
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn mark(&self, event: &Event<'_>) {
+        let place = self.place(event.metadata());
+        let mut fields = Fields::new(place);
+        // Taken, not borrowed: a value's own code may make events too.
+        fields.message = Some(MESSAGE.try_with(Cell::take).unwrap_or_default());
+        event.record(&mut fields);
+        let mut message = fields.message.unwrap_or_default();
+        let name = if message.is_empty() { event.metadata().name() } else { &message };
+        fields.details.describe(place.event(name)).mark();
+        if message.capacity() <= LONGEST_KEPT {
+            message.clear();
+            let _ = MESSAGE.try_with(|kept| kept.set(message));
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn close<S>(&self, id: &Id, context: &Context<'_, S>)
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        let Some(span) = context.span(id) else { return };
+        let mut extensions = span.extensions_mut();
+        let keep = extensions.get_mut::<Keeps>().and_then(|keeps| keeps.of_mut(self.number()));
+        let life = keep.and_then(|keep| keep.life.take());
+        // Its end goes to tools and observers, which are not to run under the lock.
+        drop(extensions);
+        drop(life);
     }
 }
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for NvtxLayer {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
-        let place = self.place(attributes.metadata());
-        if !place.has_details && !self.lifetimes {
-            return;
-        }
-        let Some(span) = context.span(id) else { return };
-        let mut details = Details::default();
-        attributes.record(&mut details);
-        if self.lifetimes && is_active() {
-            let life = place.site.process_range_with(|event| details.describe(place, event));
-            span.extensions_mut().insert(Life(life));
-        }
-        if place.has_details {
-            span.extensions_mut().insert(details);
+        // Details are kept also where nobody looks: somebody may when the span is entered.
+        if self.lifetimes && is_active() || details::are_in(attributes.metadata()) {
+            self.keep(attributes, id, &context);
         }
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
-        if let Some(span) = context.span(id)
-            && let Some(details) = span.extensions_mut().get_mut::<Details>()
-        {
-            values.record(details);
+        if details::are_recorded(values) {
+            self.update(id, values, &context);
         }
     }
 
     fn on_enter(&self, id: &Id, context: Context<'_, S>) {
-        if !is_active() {
-            return;
+        if is_active() {
+            self.enter(id, &context);
+        } else if stays::any() {
+            // Else the exit would be taken for that of an earlier stay in the same span.
+            stays::enter(self.number(), id, None);
         }
-        let range = self.begin(id, &context);
-        let _ = STAYS.try_with(|stays| {
-            if let Ok(mut stays) = stays.try_borrow_mut() {
-                stays.0.push(Stay { span: id.into_u64(), range });
-            }
-        });
     }
 
-    fn on_exit(&self, id: &Id, context: Context<'_, S>) {
-        let _ = STAYS.try_with(|stays| {
-            let Ok(mut stays) = stays.try_borrow_mut() else { return };
-            let stays = &mut stays.0;
-            let Some(place) = stays.iter().rposition(|stay| stay.span == id.into_u64()) else {
-                return;
-            };
-            if place + 1 == stays.len() {
-                stays.pop();
-                return;
-            }
-            // Not the innermost: NVTX ends ranges from the inside, so those within end and begin again.
-            for stay in stays[place..].iter_mut().rev() {
-                stay.range = None;
-            }
-            stays.remove(place);
-            for stay in &mut stays[place..] {
-                stay.range = self.begin(&Id::from_u64(stay.span), &context);
-            }
-        });
+    fn on_exit(&self, id: &Id, _: Context<'_, S>) {
+        if stays::any() {
+            stays::exit(self.number(), id);
+        }
     }
 
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        if !self.marks || !is_active() {
-            return;
+        if self.marks && is_active() {
+            self.mark(event);
         }
-        let place = self.place(event.metadata());
-        let mut message = Message::default();
-        event.record(&mut message);
-        let name = if message.text.is_empty() { event.metadata().name() } else { &message.text };
-        let mark = match place.domain {
-            Some(domain) => domain.event(name),
-            None => crate::event(name),
-        };
-        message.details.describe(place, mark).mark();
     }
 
     fn on_close(&self, id: Id, context: Context<'_, S>) {
-        // Its life ends with its extensions; a span that is closed while it is entered keeps its stays.
-        if self.lifetimes
-            && let Some(span) = context.span(&id)
-        {
-            span.extensions_mut().remove::<Life>();
+        if self.lifetimes {
+            self.close(&id, &context);
         }
     }
 }

@@ -119,8 +119,8 @@ fn ranges_that_end_out_of_order_are_told_apart() {
 #[test]
 fn names_arrive_as_they_were_given() {
     let _turn = turn();
-    let long = "x".repeat(100_000);
-    for name in ["", "größe ∑ 核", "a\0b", &long] {
+    let long = "x".repeat(1 << 20);
+    for name in ["", "größe ∑ 核 🚀", "a\0b", &long] {
         drop(nvtx::range(name));
     }
     let mut names = Vec::new();
@@ -129,7 +129,7 @@ fn names_arrive_as_they_were_given() {
             names.push(name);
         }
     }
-    assert_eq!(names, ["", "größe ∑ 核", "a\0b", &long]);
+    assert_eq!(names, ["", "größe ∑ 核 🚀", "a\0b", &long]);
 }
 
 #[test]
@@ -187,6 +187,46 @@ fn a_leaked_range_never_ends() {
     mem::forget(nvtx::range("leaked"));
     drop(nvtx::range("next"));
     assert_eq!(seen(), [start("leaked", 1), start("next", 2), End(2)]);
+}
+
+#[test]
+fn a_range_in_a_struct_ends_with_it() {
+    struct Holder {
+        _range: nvtx::Range,
+        _inner: nvtx::Range,
+    }
+    let _turn = turn();
+    let holder = Box::new(Holder { _range: nvtx::range("held"), _inner: nvtx::range("held too") });
+    let moved = *holder;
+    drop(nvtx::range("meanwhile"));
+    drop(moved);
+    // Fields are dropped in the order in which they are declared.
+    let starts = [start("held", 1), start("held too", 2), start("meanwhile", 3)];
+    let ends = [End(3), End(1), End(2)];
+    assert_eq!(seen(), starts.into_iter().chain(ends).collect::<Vec<_>>());
+}
+
+#[test]
+fn ranges_may_be_ten_thousand_deep() {
+    const DEPTH: u64 = 10_000;
+    let _turn = turn();
+    let mut ranges: Vec<_> = (0..DEPTH).map(|_| nvtx::range("deep")).collect();
+    while let Some(innermost) = ranges.pop() {
+        drop(innermost);
+    }
+    let starts = (1..=DEPTH).map(|token| start("deep", token));
+    let ends = (1..=DEPTH).rev().map(End);
+    assert!(seen() == starts.chain(ends).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_thread_may_end_with_a_range_open() {
+    let _turn = turn();
+    let open = thread::spawn(|| mem::forget(nvtx::range("open")));
+    open.join().unwrap();
+    // A new thread, which may have the place of the old one.
+    thread::spawn(|| drop(nvtx::range("next"))).join().unwrap();
+    assert_eq!(seen(), [start("open", 1), start("next", 2), End(2)]);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use support::fork::{self, CHILDREN};
 use support::scenarios::{LONG, ROUNDS, THREADS, stress_ranges};
 use support::{Folder, fake_tool, play};
 
@@ -29,6 +30,9 @@ fn main() {
         ("a_tool_says_which_domains_it_takes", a_tool_says_which_domains_it_takes),
         ("odd_uses_are_as_documented", odd_uses_are_as_documented),
         ("no_range_of_a_million_is_lost", no_range_of_a_million_is_lost),
+        ("a_forked_child_ends_what_it_inherited", a_forked_child_ends_what_it_inherited),
+        ("a_child_may_attach_the_tool_itself", a_child_may_attach_the_tool_itself),
+        ("a_fork_amid_ranges_loses_none", a_fork_amid_ranges_loses_none),
         ("no_tool_is_no_error", no_tool_is_no_error),
         ("a_missing_library_is_told", a_missing_library_is_told),
         ("a_file_that_is_no_library_is_told", a_file_that_is_no_library_is_told),
@@ -229,6 +233,44 @@ fn no_range_of_a_million_is_lost() -> Result<(), Failed> {
     let all = stress_ranges();
     let outcome = play("stress", Some(&fake_tool()), "count");
     assert_eq!(outcome.events, [format!("0 {all} pushes, {all} pops")]);
+    Ok(())
+}
+
+fn a_forked_child_ends_what_it_inherited() -> Result<(), Failed> {
+    let outcome = play("fork-in-open-ranges", Some(&fake_tool()), "");
+    assert_eq!(outcome.events, include_str!("events/forked.txt").lines().collect::<Vec<_>>());
+    let counts = "5 starts, 5 ends; process 2 starts, 2 ends";
+    assert_eq!(outcome.stdout, format!("child: {counts}\nparent: {counts}\nattached: true\n"));
+    // Ranges that the observer alone sees.
+    let outcome = play("fork-in-open-ranges", None, "");
+    assert_eq!(outcome.stdout, format!("child: {counts}\nparent: {counts}\nattached: false\n"));
+    Ok(())
+}
+
+fn a_child_may_attach_the_tool_itself() -> Result<(), Failed> {
+    let outcome = play("fork-before-the-first-range", Some(&fake_tool()), "");
+    let expected = [r#"0 push "child""#, "0 pop", r#"0 push "parent""#, "0 pop"];
+    assert_eq!(outcome.events, expected);
+    assert_eq!(outcome.stdout, "attached: true\n");
+    Ok(())
+}
+
+fn a_fork_amid_ranges_loses_none() -> Result<(), Failed> {
+    let outcome = play("fork-amid-ranges", Some(&fake_tool()), "count");
+    let (counts, others): (Vec<_>, Vec<_>) =
+        outcome.events.iter().partition(|event| event.ends_with(" pops"));
+    let [counts] = counts.as_slice() else {
+        return Err(format!("more than one count: {counts:?}").into());
+    };
+    // Each thread was in ranges before the first fork.
+    let words: Vec<&str> = counts.split(' ').collect();
+    let all: usize = words[1].parse()?;
+    assert!(all > CHILDREN + 3 * (fork::THREADS + 1), "{counts}");
+    assert_eq!(**counts, format!("0 {all} pushes, {all} pops"));
+    let told = format!("parent: {all} starts, {all} ends; process 0 starts, 0 ends\n");
+    assert_eq!(outcome.stdout, told + "attached: true\n");
+    let expected = [r#"0 RangeStartA "of the child""#, "0 RangeEnd 201"].repeat(CHILDREN);
+    assert_eq!(others[1..], expected);
     Ok(())
 }
 

@@ -1,16 +1,28 @@
 //! Spans of `tracing` as an observer sees the ranges that the layer makes of them.
 #![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "what helps the tests is to fail as they do")]
 
 #[path = "support/watch.rs"]
 mod watch;
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
+
 use nvtx::NvtxLayer;
-use tracing::{Level, event, span};
+use tracing::instrument::WithSubscriber;
+use tracing::span::Id;
+use tracing::{Dispatch, Event, Instrument, Level, Subscriber, dispatcher, event, span};
+use tracing_subscriber::filter::{EnvFilter, LevelFilter, Targets};
+use tracing_subscriber::layer::Context;
 use tracing_subscriber::prelude::*;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{Layer, Registry, registry, reload};
 use watch::watch;
 
 fn with(layer: NvtxLayer, program: impl FnOnce()) {
-    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), program);
+    tracing::subscriber::with_default(registry().with(layer), program);
 }
 
 #[test]
@@ -93,12 +105,12 @@ fn spans_left_in_another_order_stay_nested() {
 #[test]
 fn a_span_entered_on_two_threads_is_a_range_on_each() {
     let watching = watch();
-    let subscriber = tracing_subscriber::registry().with(NvtxLayer::new().domains(false));
-    let dispatch = tracing::Dispatch::new(subscriber);
-    let span = tracing::dispatcher::with_default(&dispatch, || span!(Level::INFO, "shared"));
+    let subscriber = registry().with(NvtxLayer::new().domains(false));
+    let dispatch = Dispatch::new(subscriber);
+    let span = dispatcher::with_default(&dispatch, || span!(Level::INFO, "shared"));
     for worker in 0..2 {
         let (dispatch, span) = (dispatch.clone(), span.clone());
-        let work = move || tracing::dispatcher::with_default(&dispatch, || span.in_scope(|| ()));
+        let work = move || dispatcher::with_default(&dispatch, || span.in_scope(|| ()));
         std::thread::Builder::new()
             .name(format!("worker {worker}"))
             .spawn(work)
@@ -128,7 +140,7 @@ fn a_span_entered_twice_on_a_thread_is_two_ranges() {
 fn filters_compose() {
     let watching = watch();
     let filter = tracing_subscriber::filter::filter_fn(|metadata| metadata.target() == "wanted");
-    let subscriber = tracing_subscriber::registry().with(NvtxLayer::new().with_filter(filter));
+    let subscriber = registry().with(NvtxLayer::new().with_filter(filter));
     tracing::subscriber::with_default(subscriber, || {
         let outer = span!(target: "unwanted", Level::INFO, "outer");
         let inner = span!(target: "wanted", Level::INFO, "inner");
@@ -140,11 +152,9 @@ fn filters_compose() {
 #[test]
 fn a_thread_that_ends_within_spans_ends_their_ranges_from_the_inside() {
     let watching = watch();
-    let dispatch = tracing::Dispatch::new(
-        tracing_subscriber::registry().with(NvtxLayer::new().domains(false)),
-    );
+    let dispatch = Dispatch::new(registry().with(NvtxLayer::new().domains(false)));
     let work = move || {
-        tracing::dispatcher::with_default(&dispatch, || {
+        dispatcher::with_default(&dispatch, || {
             std::mem::forget(span!(Level::INFO, "outer").entered());
             std::mem::forget(span!(Level::INFO, "inner").entered());
         });
@@ -168,4 +178,536 @@ fn nobody_looking_is_no_harm_and_someone_may_come_later() {
         drop(entered);
         assert_eq!(watching.seen(), ["+inner", "-inner"]);
     });
+}
+
+#[test]
+fn payloads_keep_their_types_and_what_is_no_payload_is_left_out() {
+    let watching = watch();
+    let name = String::from("text");
+    with(NvtxLayer::new().domains(false), || {
+        let spans = [
+            span!(Level::INFO, "s", nvtx.payload = -3),
+            span!(Level::INFO, "s", nvtx.payload = u64::MAX),
+            span!(Level::INFO, "s", nvtx.payload = 1.5f32),
+            span!(Level::INFO, "s", nvtx.payload = true),
+            span!(Level::INFO, "s", nvtx.payload = Some(7usize)),
+            span!(Level::INFO, "s", nvtx.payload = None::<u64>),
+            span!(Level::INFO, "s", nvtx.payload = "seven", nvtx.color = "red", nvtx.category = 7),
+            span!(Level::INFO, "s", nvtx.payload = ?name, nvtx.color = true, nvtx.category = false),
+            span!(Level::INFO, "s", nvtx.payload = 1u128, nvtx.color = 1.0, nvtx.category = 1.0),
+            span!(Level::INFO, "s", payload = 1, color = 2, category = "not ours"),
+        ];
+        for span in spans {
+            span.in_scope(|| ());
+        }
+    });
+    let starts = [
+        "+s payload=I64(-3)",
+        "+s payload=U64(18446744073709551615)",
+        "+s payload=F64(1.5)",
+        "+s payload=U32(1)",
+        "+s payload=U64(7)",
+        "+s",
+        "+s",
+        "+s",
+        "+s",
+        "+s",
+    ];
+    assert_eq!(watching.seen(), starts.map(|start| [start, "-s"]).concat());
+}
+
+#[test]
+fn colours_have_an_alpha_or_get_one() {
+    let watching = watch();
+    with(NvtxLayer::new().domains(false), || {
+        let spans = [
+            span!(Level::INFO, "s", nvtx.color = 0x76b900),
+            span!(Level::INFO, "s", nvtx.color = 0x8076_b900u32),
+            span!(Level::INFO, "s", nvtx.color = nvtx::Color::RED.to_argb()),
+            span!(Level::INFO, "s", nvtx.color = 0),
+            span!(Level::INFO, "s", nvtx.color = -1),
+            span!(Level::INFO, "s", nvtx.color = 0x1_0000_0000u64),
+        ];
+        for span in spans {
+            span.in_scope(|| ());
+        }
+    });
+    let red = format!("+s color={:08x}", nvtx::Color::RED.to_argb());
+    let starts =
+        ["+s color=ff76b900", "+s color=8076b900", red.as_str(), "+s color=ff000000", "+s", "+s"];
+    assert_eq!(watching.seen(), starts.map(|start| [start, "-s"]).concat());
+}
+
+#[test]
+fn categories_are_named_as_a_value_is_shown() {
+    let watching = watch();
+    with(NvtxLayer::new(), || {
+        for number in [1, 2, 1] {
+            let name = format!("stage {number}");
+            span!(target: "lib", Level::INFO, "s", nvtx.category = %name).in_scope(|| ());
+            span!(target: "lib", Level::INFO, "s", nvtx.category = name.as_str()).in_scope(|| ());
+        }
+        event!(target: "lib", Level::INFO, nvtx.category = "io", "mark");
+    });
+    let mut expected = Vec::new();
+    for number in [1, 1, 2, 2, 1, 1] {
+        expected.extend([format!("+s domain=lib category=stage {number}"), "-s".to_owned()]);
+    }
+    expected.push("!mark domain=lib category=io".to_owned());
+    assert_eq!(watching.seen(), expected);
+}
+
+#[test]
+fn what_is_recorded_later_adds_to_what_was_there() {
+    let watching = watch();
+    with(NvtxLayer::new().domains(false), || {
+        let span = span!(
+            Level::INFO,
+            "s",
+            nvtx.color = 1,
+            nvtx.category = tracing::field::Empty,
+            nvtx.payload = 1,
+            other = 1
+        );
+        let stay = span.enter();
+        span.record("nvtx.payload", 2).record("nvtx.category", "io").record("other", 3);
+        drop(stay);
+        span.in_scope(|| ());
+        span.record("nvtx.payload", "not a number").record("nvtx.color", -1);
+        span.in_scope(|| ());
+        span.record("nvtx.color", 2);
+        span.in_scope(|| ());
+    });
+    assert_eq!(
+        watching.seen(),
+        [
+            "+s color=ff000001 payload=I64(1)",
+            "-s",
+            "+s color=ff000001 category=io payload=I64(2)",
+            "-s",
+            "+s color=ff000001 category=io payload=I64(2)",
+            "-s",
+            "+s color=ff000002 category=io payload=I64(2)",
+            "-s"
+        ]
+    );
+}
+
+/// A value whose own code uses the span that it is recorded for.
+struct Meddler(tracing::Span);
+
+impl std::fmt::Display for Meddler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.record("nvtx.payload", 5);
+        self.0.in_scope(|| event!(Level::INFO, "within"));
+        f.write_str("meddled")
+    }
+}
+
+/// A value that cannot be shown; `format!` panics at it.
+struct Unshown;
+
+impl std::fmt::Display for Unshown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("half")?;
+        Err(std::fmt::Error)
+    }
+}
+
+#[test]
+fn values_may_use_their_span_and_fail_to_be_shown() {
+    let watching = watch();
+    with(NvtxLayer::new().domains(false), || {
+        let span = span!(
+            Level::INFO,
+            "s",
+            nvtx.payload = tracing::field::Empty,
+            nvtx.category = tracing::field::Empty
+        );
+        span.record("nvtx.category", tracing::field::display(Meddler(span.clone())));
+        event!(Level::INFO, "around {}", Meddler(span.clone()));
+        event!(Level::INFO, message = %Unshown);
+        span!(Level::INFO, "t", nvtx.category = %Unshown).in_scope(|| ());
+        span.in_scope(|| ());
+    });
+    let (first, then) = ("+s payload=I64(5)", "+s category=meddled payload=I64(5)");
+    // The event within an event is one that `tracing` leaves out.
+    let around = [then, "-s", "!around meddled", "!half", "+t category=half", "-t", then, "-s"];
+    assert_eq!(watching.seen(), [[first, "!within", "-s"].as_slice(), &around].concat());
+}
+
+#[test]
+fn a_message_is_what_the_event_says_of_itself() {
+    let watching = watch();
+    let long = "x".repeat(10_000);
+    with(NvtxLayer::new().domains(false), || {
+        event!(Level::INFO, message = "as a field", nvtx.color = 1);
+        event!(Level::INFO, "{long}");
+        event!(Level::INFO, nvtx.payload = -1.0, "short again, {}", "formatted");
+        event!(name: "nothing said", Level::INFO, message = "");
+    });
+    assert_eq!(
+        watching.seen(),
+        [
+            "!as a field color=ff000001",
+            &format!("!{long}"),
+            "!short again, formatted payload=F64(-1.0)",
+            "!nothing said"
+        ]
+    );
+}
+
+#[test]
+fn a_target_is_one_domain_wherever_it_is_named() {
+    let watching = watch();
+    with(NvtxLayer::new(), || {
+        span!(target: "lib::one", Level::INFO, "a").in_scope(|| ());
+        span!(target: "lib::two", Level::WARN, "b").in_scope(|| ());
+        span!(target: "lib::one", Level::TRACE, "c").in_scope(|| ());
+        span!(Level::INFO, "d").in_scope(|| ());
+    });
+    let here = format!("+d domain={}", module_path!());
+    let expected = [
+        "+a domain=lib::one",
+        "-a",
+        "+b domain=lib::two",
+        "-b",
+        "+c domain=lib::one",
+        "-c",
+        &here,
+        "-d",
+    ];
+    assert_eq!(watching.seen(), expected);
+}
+
+#[test]
+fn a_life_has_the_details_and_ends_where_the_last_handle_is_dropped() {
+    let watching = watch();
+    with(NvtxLayer::new().domains(false).lifetimes(true), || {
+        let span = span!(Level::INFO, "job", nvtx.payload = 1);
+        let other = span.clone();
+        span.in_scope(|| ());
+        drop(span);
+        worker(move || {
+            other.in_scope(|| ());
+            drop(other);
+        });
+    });
+    assert_eq!(
+        watching.seen(),
+        [
+            ">job payload=I64(1)",
+            "+job payload=I64(1)",
+            "-job",
+            "worker: +job payload=I64(1)",
+            "worker: -job",
+            "worker: <job"
+        ]
+    );
+}
+
+/// Runs on a thread of its own, to its end.
+fn worker(work: impl FnOnce() + Send + 'static) {
+    std::thread::Builder::new().name("worker".into()).spawn(work).unwrap().join().unwrap();
+}
+
+#[test]
+fn a_span_closed_within_its_stay_ends_with_the_stay() {
+    let watching = watch();
+    with(NvtxLayer::new().domains(false).lifetimes(true), || {
+        let stay = span!(Level::INFO, "held").entered();
+        event!(Level::INFO, "within");
+        drop(stay);
+        // The registry gives the place of the span that was closed to this one.
+        span!(Level::INFO, "next").in_scope(|| ());
+    });
+    assert_eq!(
+        watching.seen(),
+        [">held", "+held", "!within", "-held", "<held", ">next", "+next", "-next", "<next"]
+    );
+}
+
+#[test]
+fn a_life_ends_with_the_close_though_the_data_of_the_span_are_held() {
+    let watching = watch();
+    let dispatch = Dispatch::new(registry().with(NvtxLayer::new().lifetimes(true).domains(false)));
+    let span = dispatcher::with_default(&dispatch, || span!(Level::INFO, "s"));
+    let data = dispatch.downcast_ref::<Registry>().unwrap().span_data(&span.id().unwrap());
+    assert!(data.is_some());
+    drop(span);
+    assert_eq!(watching.seen(), [">s", "<s"]);
+    drop(data);
+    assert_eq!(watching.seen(), [""; 0]);
+}
+
+#[test]
+fn filters_of_directives_and_of_targets_compose() {
+    let program = || {
+        let outer = span!(target: "wanted::part", Level::DEBUG, "outer", nvtx.payload = 1);
+        let inner = span!(target: "unwanted", Level::INFO, "inner");
+        let innermost = span!(target: "wanted", Level::TRACE, "innermost");
+        outer.in_scope(|| {
+            inner.in_scope(|| innermost.in_scope(|| event!(target: "wanted", Level::INFO, "mark")))
+        });
+        outer.record("nvtx.payload", 2);
+        outer.in_scope(|| ());
+    };
+    let expected = [
+        "+outer domain=wanted::part payload=I64(1)",
+        "!mark domain=wanted",
+        "-outer",
+        "+outer domain=wanted::part payload=I64(2)",
+        "-outer",
+    ];
+    let watching = watch();
+    // Of this layer alone, beside one that takes all; and of all layers.
+    let directives = || EnvFilter::new("wanted=debug");
+    let subscriber =
+        registry().with(NvtxLayer::new().with_filter(directives())).with(Enters::default());
+    tracing::subscriber::with_default(subscriber, program);
+    assert_eq!(watching.seen(), expected);
+    tracing::subscriber::with_default(
+        registry().with(NvtxLayer::new()).with(directives()),
+        program,
+    );
+    assert_eq!(watching.seen(), expected);
+    let targets = Targets::new().with_target("wanted", Level::DEBUG);
+    tracing::subscriber::with_default(
+        registry().with(NvtxLayer::new().with_filter(targets)),
+        program,
+    );
+    assert_eq!(watching.seen(), expected);
+}
+
+#[test]
+fn a_filter_may_be_exchanged_while_spans_are_open() {
+    let watching = watch();
+    let (filter, handle) = reload::Layer::new(LevelFilter::INFO);
+    let subscriber = registry().with(NvtxLayer::new().domains(false).with_filter(filter));
+    tracing::subscriber::with_default(subscriber, || {
+        let work = || span!(Level::DEBUG, "debug").in_scope(|| ());
+        let open = span!(Level::INFO, "open");
+        let stay = open.enter();
+        work();
+        handle.reload(LevelFilter::DEBUG).unwrap();
+        work();
+        handle.reload(LevelFilter::OFF).unwrap();
+        work();
+        drop(stay);
+        open.in_scope(|| ());
+        span!(Level::ERROR, "off").in_scope(|| ());
+    });
+    let expected = ["+open", "+debug", "-debug", "-open", "+open", "-open"];
+    assert_eq!(watching.seen(), expected, "what a span is, is settled when it is made");
+}
+
+#[test]
+fn the_layer_may_be_exchanged_while_spans_are_open() {
+    let watching = watch();
+    let (layer, handle) = reload::Layer::new(Some(NvtxLayer::new().domains(false)));
+    tracing::subscriber::with_default(registry().with(layer), || {
+        let (open, within) =
+            (span!(Level::INFO, "open", nvtx.payload = 1), span!(Level::INFO, "within"));
+        let stay = open.enter();
+        handle.reload(Some(NvtxLayer::new())).unwrap();
+        within.in_scope(|| ());
+        drop(stay);
+        handle.reload(None).unwrap();
+        open.in_scope(|| within.in_scope(|| ()));
+        handle.reload(Some(NvtxLayer::new().domains(false))).unwrap();
+        open.in_scope(|| ());
+    });
+    let within = format!("+within domain={}", module_path!());
+    let open = "+open payload=I64(1)";
+    assert_eq!(watching.seen(), [open, &within, "-within", "-open", open, "-open"]);
+}
+
+#[test]
+fn subscribers_of_one_thread_do_not_mix_their_spans() {
+    let watching = watch();
+    let dispatch = || Dispatch::new(registry().with(NvtxLayer::new().domains(false)));
+    let (one, other) = (dispatch(), dispatch());
+    let a = dispatcher::with_default(&one, || span!(Level::INFO, "a", nvtx.payload = 1));
+    let b = dispatcher::with_default(&other, || span!(Level::INFO, "b", nvtx.payload = 2));
+    assert_eq!(a.id(), b.id(), "both are the first of their registry");
+    let stay = a.enter();
+    let within = b.enter();
+    drop(stay);
+    drop(within);
+    let (a, b) = ("+a payload=I64(1)", "+b payload=I64(2)");
+    assert_eq!(watching.seen(), [a, b, "-b", "-a", b, "-b"]);
+}
+
+#[test]
+fn two_layers_of_one_subscriber_keep_their_own() {
+    let watching = watch();
+    let lives = || NvtxLayer::new().lifetimes(true).marks(false);
+    let subscriber = registry().with(lives()).with(lives().domains(false));
+    tracing::subscriber::with_default(subscriber, || {
+        let span = span!(target: "lib", Level::INFO, "s", nvtx.payload = 1, nvtx.category = "io");
+        span.record("nvtx.payload", 2);
+        span.in_scope(|| ());
+    });
+    let (with, without) = ("s domain=lib category=io", "s category=io");
+    let mut seen = watching.seen();
+    // Each layer tells in its turn, and the turns are the registry's affair.
+    let (lives, stays) = (seen.drain(..2).collect::<Vec<_>>(), seen);
+    assert_eq!(lives, [format!(">{with} payload=I64(1)"), format!(">{without} payload=I64(1)")]);
+    assert_eq!(
+        stays[..2],
+        [format!("+{with} payload=I64(2)"), format!("+{without} payload=I64(2)")]
+    );
+    assert_eq!(stays.iter().filter(|line| *line == "<s").count(), 2);
+    let open = stays.iter().fold(0, |open, line| match line.as_bytes()[0] {
+        b'+' => open + 1,
+        b'-' => open - 1,
+        _ => open,
+    });
+    assert_eq!(open, 0, "{stays:?}");
+}
+
+#[test]
+fn details_said_while_nobody_looked_are_there_for_who_comes_later() {
+    let watching = watch();
+    watching.look(false);
+    with(NvtxLayer::new().domains(false), || {
+        let span = span!(Level::INFO, "s", nvtx.color = 1, nvtx.payload = tracing::field::Empty);
+        span.record("nvtx.payload", 1);
+        watching.look(true);
+        span.in_scope(|| ());
+    });
+    assert_eq!(watching.seen(), ["+s color=ff000001 payload=I64(1)", "-s"]);
+}
+
+#[test]
+fn an_observer_that_looks_away_within_a_span_sees_its_end_in_time() {
+    let watching = watch();
+    with(NvtxLayer::new().domains(false), || {
+        let (outer, inner) = (span!(Level::INFO, "outer"), span!(Level::INFO, "inner"));
+        let stay = outer.enter();
+        watching.look(false);
+        // The same span once more, and another: neither is seen, and neither ends what is.
+        outer.in_scope(|| inner.in_scope(|| ()));
+        assert_eq!(watching.seen(), ["+outer"]);
+        watching.look(true);
+        inner.in_scope(|| ());
+        drop(stay);
+    });
+    assert_eq!(watching.seen(), ["+inner", "-inner", "-outer"]);
+}
+
+#[test]
+fn a_span_left_on_a_thread_that_did_not_enter_it_ends_nothing_there() {
+    let watching = watch();
+    let dispatch = Dispatch::new(registry().with(NvtxLayer::new().domains(false)));
+    let (a, b) =
+        dispatcher::with_default(&dispatch, || (span!(Level::INFO, "a"), span!(Level::INFO, "b")));
+    let id = a.id().unwrap();
+    let stay = a.enter();
+    worker(move || b.in_scope(|| dispatch.exit(&id)));
+    drop(stay);
+    assert_eq!(watching.seen(), ["+a", "worker: +b", "worker: -b", "-a"]);
+}
+
+/// How often spans of each name were entered, and how many events there were, as `tracing` says to any layer.
+#[derive(Clone, Default)]
+struct Enters(Arc<Mutex<BTreeMap<&'static str, usize>>>);
+
+impl Enters {
+    fn count(&self, what: &'static str) {
+        *self.0.lock().unwrap().entry(what).or_default() += 1;
+    }
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Enters {
+    fn on_enter(&self, id: &Id, context: Context<'_, S>) {
+        self.count(context.span(id).unwrap().name());
+    }
+    fn on_event(&self, _: &Event<'_>, _: Context<'_, S>) {
+        self.count("event");
+    }
+}
+
+#[test]
+fn each_poll_of_a_task_is_a_range_of_the_thread_that_polls() {
+    const TASKS: usize = 100;
+    const STEPS: usize = 4;
+    const YIELDS: usize = 5;
+
+    async fn task(meeting: Option<Arc<Barrier>>) {
+        // Two tasks that wait for each other are on two workers.
+        if let Some(meeting) = meeting {
+            meeting.wait();
+        }
+        for _ in 0..STEPS {
+            let step = async {
+                for _ in 0..YIELDS {
+                    tokio::task::yield_now().await;
+                }
+                event!(Level::INFO, "stepped");
+            };
+            step.instrument(span!(Level::INFO, "step")).await;
+            tokio::time::sleep(Duration::from_micros(100)).await;
+        }
+    }
+
+    let watching = watch();
+    let enters = Enters::default();
+    let layer = NvtxLayer::new().domains(false);
+    let dispatch = Dispatch::new(registry().with(layer).with(enters.clone()));
+    let meeting = Arc::new(Barrier::new(2));
+    let number = AtomicUsize::new(0);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(4)
+        .thread_name_fn(move || format!("worker {}", number.fetch_add(1, Ordering::Relaxed)))
+        .enable_time()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let spawn = |number| {
+            let span = dispatcher::with_default(&dispatch, || span!(Level::INFO, "task"));
+            let task = task((number < 2).then(|| meeting.clone()));
+            tokio::spawn(task.instrument(span).with_subscriber(dispatch.clone()))
+        };
+        for task in (0..TASKS).map(spawn).collect::<Vec<_>>() {
+            task.await.unwrap();
+        }
+    });
+    drop(runtime);
+
+    let mut threads: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut seen = BTreeMap::<_, usize>::new();
+    for line in watching.seen() {
+        let (thread, what) = line.split_once(": ").expect("all runs on workers");
+        let open = threads.entry(thread.to_owned()).or_default();
+        let (kind, name) = what.split_at(1);
+        match kind {
+            "+" => {
+                let around = open.last().map(String::as_str);
+                assert_eq!(around, (name == "step").then_some("task"), "{line}");
+                open.push(name.to_owned());
+            }
+            "-" => {
+                assert_eq!(open.pop().as_deref(), Some(name), "{line}");
+                continue;
+            }
+            _ => {
+                assert_eq!(
+                    (open.last().map(String::as_str), name),
+                    (Some("step"), "stepped"),
+                    "{line}"
+                );
+            }
+        }
+        let counted = if kind == "!" { "event" } else { name };
+        *seen.entry(counted.to_owned()).or_default() += 1;
+    }
+    assert!(threads.values().all(Vec::is_empty), "{threads:?}");
+    assert!(threads.len() > 1, "one worker did it all");
+    // A future is entered at each poll, and once more to be dropped.
+    assert_eq!(seen["step"], TASKS * STEPS * (YIELDS + 1 + 1));
+    assert_eq!(seen["event"], TASKS * STEPS);
+    let told =
+        enters.0.lock().unwrap().iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+    assert_eq!(seen, told);
 }

@@ -18,9 +18,15 @@ struct Found {
     synchronizations: u32,
 }
 
-/// Fills in the call of every operation and synchronisation, and leaves out what lies outside the window.
-pub(crate) fn join(store: &mut Store, window_ns: (u64, u64), health: &mut Health) {
-    let within = |call: &Call| (window_ns.0..window_ns.1).contains(&call.call.start_ns);
+/// Fills in the call of every operation and synchronisation, and leaves out what lies outside the windows, which are in
+/// order and apart.
+pub(crate) fn join(
+    store: &mut Store,
+    windows_ns: &[(u64, u64)],
+    stop_ns: u64,
+    health: &mut Health,
+) {
+    let within = |call: &Call| cupti::clock::is_within(windows_ns, call.call.start_ns);
     let mut by_id = FxHashMap::with_capacity_and_hasher(store.calls.len(), Default::default());
     for (row, call) in store.calls.iter().enumerate() {
         by_id.insert(call.call.correlation_id, CallId(row as u32));
@@ -32,7 +38,7 @@ pub(crate) fn join(store: &mut Store, window_ns: (u64, u64), health: &mut Health
         operation.call = by_id.get(&operation.correlation_id).copied();
         let Some(row) = operation.call else {
             // Work that was asked for while the stop went on.
-            return operation.time.is_none_or(|time| time.start_ns < window_ns.1);
+            return operation.time.is_none_or(|time| time.start_ns < stop_ns);
         };
         found[row.at()].operations += 1;
         within(&calls[row.at()])

@@ -6,8 +6,12 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::health::Health;
-use crate::profile::{Profile, RangeNode};
+use crate::profile::{Profile, Range, RangeNode};
 use crate::totals::Totals;
+use crate::tree::NodeId;
+
+/// What was asked for in the ranges of a node, by name.
+type Names = BTreeMap<Option<NodeId>, BTreeMap<String, u64>>;
 
 impl Profile {
     /// Names and counts of every range, never times: the same text whenever the program does the same. To be compared
@@ -18,31 +22,32 @@ impl Profile {
     /// differ between GPUs where a library chooses its kernels by them. The last line says whether anything was lost.
     #[must_use]
     pub fn snapshot(&self) -> String {
-        let mut names: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
-        let mut add = |path: Option<String>, what: String| {
-            *names.entry(path.unwrap_or_default()).or_default().entry(what).or_default() += 1;
+        let mut names = Names::new();
+        let mut add = |range: Option<Range<'_>>, what: String| {
+            let node = range.map(|range| range.node().id);
+            *names.entry(node).or_default().entry(what).or_default() += 1;
         };
         for operation in self.operations() {
-            let path = operation.range().map(|range| range.node().path());
+            let range = operation.range();
             if let Some(kernel) = operation.as_kernel() {
-                add(path, format!("kernel {}", kernel.demangled_name()));
+                add(range, format!("kernel {}", kernel.demangled_name()));
             } else if let Some(copy) = operation.as_copy() {
                 let (kind, details) = (copy.kind(), copy.details());
-                add(path, format!("copy {kind}, {} to {}", details.source, details.destination));
+                add(range, format!("copy {kind}, {} to {}", details.source, details.destination));
             }
         }
         for call in self.calls() {
-            add(call.range().map(|range| range.node().path()), call.function().name().to_owned());
+            add(call.range(), call.function().name().to_owned());
         }
 
         let mut text = String::new();
         let mut nodes: Vec<RangeNode<'_>> = self.roots().collect();
-        nodes.sort_by_key(|node| node.name());
+        nodes.sort_by_key(|node| (node.name(), node.domain()));
         nodes.iter().for_each(|node| add_node(&mut text, node, 0, &names));
         let outside = self.outside_ranges();
-        if outside != Totals::default() || names.contains_key("") {
+        if outside != Totals::default() || names.contains_key(&None) {
             let _ = writeln!(text, "(outside any range): {}", counts(&outside));
-            add_names(&mut text, 0, names.get(""));
+            add_names(&mut text, 0, names.get(&None));
         }
         let state = if self.health().is_complete() { "complete" } else { "INCOMPLETE" };
         text + state + "\n"
@@ -99,18 +104,14 @@ struct LastLine<'a> {
     health: &'a Health,
 }
 
-fn add_node(
-    text: &mut String,
-    node: &RangeNode<'_>,
-    depth: usize,
-    names: &BTreeMap<String, BTreeMap<String, u64>>,
-) {
+fn add_node(text: &mut String, node: &RangeNode<'_>, depth: usize, names: &Names) {
     let indent = "  ".repeat(depth);
     let counts = counts(&node.exclusive());
-    let _ = writeln!(text, "{indent}{} x {}: {counts}", node.instances(), node.name());
-    add_names(text, depth, names.get(&node.path()));
+    let domain = node.domain().map(|domain| format!(" (domain {domain})")).unwrap_or_default();
+    let _ = writeln!(text, "{indent}{} x {}{domain}: {counts}", node.instances(), node.name());
+    add_names(text, depth, names.get(&Some(node.id)));
     let mut children: Vec<RangeNode<'_>> = node.children().collect();
-    children.sort_by_key(|child| child.name());
+    children.sort_by_key(|child| (child.name(), child.domain()));
     children.iter().for_each(|child| add_node(text, child, depth + 1, names));
 }
 

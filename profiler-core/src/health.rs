@@ -61,6 +61,8 @@ pub struct Health {
     pub zero_timestamps: u64,
     /// Records that CUPTI says it dropped.
     pub dropped_by_cupti: u64,
+    /// Records thrown away at the session's limit of buffers, where CUPTI cannot drop them itself.
+    pub refused_records: u64,
     /// Records thrown away at the session's memory limit.
     pub over_memory_limit: u64,
     /// Buffers with unfinished work when a stop gave up waiting for the GPU.
@@ -80,9 +82,11 @@ pub struct Health {
     pub silent_graph_launches: u64,
     /// Panics caught in callbacks and observers.
     pub panics: u64,
-    /// Calls before the start or after the stop had begun; they and their records are left out of everything else.
+    /// Panics caught in the program's own handler of callbacks. A fact about the program, not a loss.
+    pub handler_panics: u64,
+    /// Calls before the start, in a pause or after the stop had begun; they and their records are left out of everything else.
     pub calls_outside: u64,
-    /// Records that came unasked and are not read: event records, which CUPTI before 12.9 gives along with
+    /// Records that came unasked and are not used: event records, for one, which CUPTI before 12.9 gives along with
     /// synchronisations. A fact, not a loss.
     pub unused_records: u64,
     /// Calls that returned an error. A fact about the program, not a loss.
@@ -111,6 +115,7 @@ impl Health {
             ("bytes that could not be read", self.unreadable_bytes),
             ("operations without timestamps", self.zero_timestamps),
             ("records dropped by CUPTI", self.dropped_by_cupti),
+            ("records over the limit of buffers", self.refused_records),
             ("records over the memory limit", self.over_memory_limit),
             ("buffers unfinished at the stop", self.unfinished_buffers),
             ("ns that the system's clock was set by", self.clock_step_ns),
@@ -179,10 +184,11 @@ impl fmt::Display for Health {
         }
         for (name, count) in [
             ("failed calls", self.failed_calls),
-            ("event records not read", self.unused_records),
+            ("records not used", self.unused_records),
             ("calls captured into graphs", self.captured_calls),
             ("graph launches without a record", self.silent_graph_launches),
             ("calls outside the session", self.calls_outside),
+            ("panics in the program's handler", self.handler_panics),
         ] {
             if count != 0 {
                 write!(f, "; {count} {name}")?;

@@ -24,7 +24,7 @@
 //! # How work finds its range
 //! A range puts its number in a word of its thread. Driver callbacks on launches, copies, memsets and synchronisations
 //! log that word with CUPTI's correlation id, and the activity records of the work carry the same id. No clock is
-//! involved. Work that other threads launch counts for the ranges of those threads.
+//! involved. Work that other threads launch counts for the ranges of those threads, unless a [`Context`] was handed to them.
 //!
 //! # In tests, benches and programs that are not changed
 //! [`expect`] sets budgets on a profile (kernels, copies, waits, allocations, GPU time, by range) and fails with what
@@ -41,16 +41,20 @@
 //! Building a [`Profiler`] gives an error for which [`is_unavailable`](Error::is_unavailable) is true. A [`Recording`]
 //! from another machine can be read anywhere.
 
+mod context;
 mod correlate;
+mod described;
 mod environment;
 mod error;
 mod expect;
 mod export;
 mod gpu_test;
 mod health;
+mod mark;
 #[cfg(feature = "criterion")]
 mod measurement;
 mod names;
+mod process_range;
 mod profile;
 mod profiler;
 mod recording;
@@ -61,6 +65,7 @@ mod totals;
 mod tree;
 mod turn;
 
+pub use context::{Attached, Context, InContext};
 pub use cupti::CopyKind;
 pub use environment::{Guard, from_env, from_env_with};
 pub use error::Error;
@@ -70,8 +75,10 @@ pub use expect::{
 };
 pub use gpu_test::{GpuTest, Measured, gpu_test, gpu_test_with, gpu_tests_required};
 pub use health::{Account, Health};
+pub use mark::Mark;
 #[cfg(feature = "criterion")]
 pub use measurement::{BusyTime, GpuTime};
+pub use process_range::ProcessRange;
 pub use profile::{
     Attribution, Copy, DriverCall, GpuOperation, Kernel, Profile, Range, RangeNode, RangeSummary,
 };

@@ -3,11 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::described::{Described, described_methods};
 use crate::error::Error;
 use crate::health::Health;
 use crate::names::{self, Pattern};
 use crate::recording::{Recording, RecordingInfo};
-use crate::store::{CallId, Interval, Operation, RangeId, Store, Work};
+use crate::store::{CallId, Interval, Operation, RangeId, Store, Subject, Work};
 use crate::totals::Totals;
 use crate::tree::{Node, NodeId, Tree, range_of};
 use crate::{correlate, source};
@@ -29,6 +30,9 @@ pub struct Profile {
 pub enum Attribution {
     /// The call that caused it was made in the range: known by CUPTI's correlation id, exact.
     Launch,
+    /// As [`Launch`](Self::Launch), but the call was made on another thread than the range's, to which a
+    /// [`Context`](crate::Context) was handed.
+    Handed,
     /// No range was open where the call was made, or the call is not known.
     None,
 }
@@ -39,7 +43,7 @@ impl Profile {
     pub fn from_recording(recording: Recording) -> Self {
         let mut health = Health::default();
         let mut store = source::read(&recording, &mut health);
-        correlate::join(&mut store, recording.window_ns, &mut health);
+        correlate::join(&mut store, &recording.windows_ns, recording.window_ns.1, &mut health);
         let tree = Tree::build(&store);
         Self { recording, store, tree, health }
     }
@@ -169,7 +173,7 @@ impl Profile {
         (0..self.store.calls.len() as u32).map(|row| DriverCall { profile: self, id: CallId(row) })
     }
 
-    fn since_start(&self, ns: u64) -> Duration {
+    pub(crate) fn since_start(&self, ns: u64) -> Duration {
         Duration::from_nanos(ns.saturating_sub(self.recording.window_ns.0))
     }
 }
@@ -245,7 +249,7 @@ impl RangeSummary {
 #[derive(Debug, Clone, Copy)]
 pub struct RangeNode<'a> {
     profile: &'a Profile,
-    id: NodeId,
+    pub(crate) id: NodeId,
 }
 
 impl<'a> RangeNode<'a> {
@@ -277,6 +281,12 @@ impl<'a> RangeNode<'a> {
     #[must_use]
     pub fn name(&self) -> &'a str {
         self.profile.store.names.get(self.node().name)
+    }
+
+    /// Its domain's name; `None` is the default one. Ranges of one name in different domains are different nodes.
+    #[must_use]
+    pub fn domain(&self) -> Option<&'a str> {
+        self.node().domain.map(|domain| self.profile.store.names.get(domain))
     }
 
     /// Its name with those of the ranges around it: `batch/forward`.
@@ -322,24 +332,20 @@ impl<'a> RangeNode<'a> {
 /// One instance of a range.
 #[derive(Debug, Clone, Copy)]
 pub struct Range<'a> {
-    profile: &'a Profile,
-    id: RangeId,
+    pub(crate) profile: &'a Profile,
+    pub(crate) id: RangeId,
 }
+
+described_methods!(Range);
 
 impl<'a> Range<'a> {
     fn row(&self) -> &'a crate::store::Range {
         &self.profile.store.ranges[self.id.at()]
     }
 
-    /// Its row in the table of ranges.
-    pub(crate) fn row_number(&self) -> usize {
-        self.id.at()
-    }
-
-    /// Its name.
-    #[must_use]
-    pub fn name(&self) -> &'a str {
-        self.profile.store.names.get(self.row().name)
+    pub(crate) fn described(&self) -> Described<'a> {
+        let (store, label) = (&self.profile.store, self.row().label);
+        Described { store, label, subject: Subject::Range(self.id) }
     }
 
     /// When it began, since the session's start.
@@ -472,7 +478,16 @@ impl<'a> GpuOperation<'a> {
     /// How it came to that range.
     #[must_use]
     pub fn attribution(&self) -> Attribution {
-        if self.range().is_some() { Attribution::Launch } else { Attribution::None }
+        let store = &self.profile.store;
+        match range_of(store, self.row.call).zip(self.row.call) {
+            None => Attribution::None,
+            Some((range, call))
+                if store.ranges[range.at()].thread == store.calls[call.at()].thread =>
+            {
+                Attribution::Launch
+            }
+            Some(_) => Attribution::Handed,
+        }
     }
 }
 

@@ -183,11 +183,16 @@ impl Profiler {
         let recording = Recording {
             info,
             window_ns: collected.window_ns,
+            windows_ns: collected.windows_ns,
             clock: collected.clock,
             epoch: observing.epoch,
             records: collected.records,
             calls: collected.calls,
+            runtime_calls: collected.runtime_calls,
+            graphs: collected.graphs,
             ranges: ranges.threads,
+            attributes: collected.attributes,
+            missing_kinds: collected.missing_kinds,
             losses: Losses {
                 dropped_by_cupti: losses.dropped_by_cupti,
                 over_memory_limit: losses.over_memory_limit,
@@ -197,6 +202,10 @@ impl Profiler {
                 unfinished_buffers: losses.unfinished_buffers,
                 buffers: losses.buffers,
                 pool_misses: losses.pool_misses,
+                refused_buffers: losses.refused_buffers,
+                refused_records: losses.refused_records,
+                before_switch: losses.before_switch,
+                handler_panics: losses.handler_panics,
                 ranges: ranges.lost,
             },
         };

@@ -1,13 +1,15 @@
 //! From a recording to the store: decodes CUPTI's bytes, brings all times to one clock, names what has a name.
 
-use cupti::{ActivityKind, Record};
+use cupti::Record;
 use rustc_hash::FxHashMap;
 
 use crate::health::Health;
 use crate::recording::Recording;
-use crate::recording::ranges::RangeWord;
+use crate::recording::ranges::{self, Detail, Event, RangeWord, Subject as EntryOf, Value};
 use crate::store::{
-    Call, Interval, Operation, Range, RangeId, Store, Synchronization, Thread, ThreadId, Work,
+    Call, Field, FieldValue, Interval, Label, LabelId, Mark, MarkId, NameId, Operation,
+    ProcessRange, ProcessRangeId, Range, RangeId, Store, Subject, Synchronization, Thread,
+    ThreadId, Work,
 };
 
 /// Reads everything a recording holds; what cannot be read is counted in `health`.
@@ -19,14 +21,16 @@ pub(crate) fn read(recording: &Recording, health: &mut Health) -> Store {
     health.dropped_by_cupti = losses.dropped_by_cupti;
     health.over_memory_limit = losses.over_memory_limit;
     health.unfinished_buffers = losses.unfinished_buffers;
+    health.refused_records = losses.refused_records;
     health.panics = losses.panics;
+    health.handler_panics = losses.handler_panics;
     health.lost_ranges = losses.ranges;
     health.buffers = losses.buffers;
     health.pool_misses = losses.pool_misses;
 
     let mut threads = FxHashMap::default();
-    let first_rows = read_ranges(recording, &mut store, &mut threads, health);
-    read_calls(recording, &mut store, &mut threads, &first_rows, health);
+    let rows = read_ranges(recording, &mut store, &mut threads, health);
+    read_calls(recording, &mut store, &mut threads, &rows, health);
     read_records(recording, &mut store, health);
     store
 }
@@ -47,28 +51,72 @@ fn thread(
     row
 }
 
-/// Gives, for each thread's log, the row of its first range and how many there are.
+/// Where the entries of a thread's logs are in the store.
+struct ThreadRows {
+    /// The row of its first range, and how many there are.
+    first: u32,
+    count: usize,
+    labels: Vec<LabelId>,
+    texts: Vec<NameId>,
+    thread: ThreadId,
+    /// By entry of the second log.
+    process_ranges: FxHashMap<u64, ProcessRangeId>,
+    marks: FxHashMap<u64, MarkId>,
+}
+
+impl ThreadRows {
+    fn range(&self, slot: u64) -> Option<RangeId> {
+        // CAST: fewer than 2^30 ranges fit into a log.
+        (slot < self.count as u64).then(|| RangeId(self.first + slot as u32))
+    }
+}
+
 fn read_ranges(
     recording: &Recording,
     store: &mut Store,
     threads: &mut FxHashMap<u32, ThreadId>,
     health: &mut Health,
-) -> Vec<(u32, usize)> {
-    let mut first_rows = Vec::with_capacity(recording.ranges.len());
+) -> Vec<ThreadRows> {
+    let mut rows = Vec::with_capacity(recording.ranges.len());
+    let mut labels = FxHashMap::default();
+    let unnamed = store.names.intern("(unknown name)");
     for log in &recording.ranges {
         let thread = thread(store, threads, log.thread_id, log.thread_name.as_deref());
-        let names: Vec<_> = log.names.iter().map(|name| store.names.intern(name)).collect();
-        let unnamed = store.names.intern("(unknown name)");
-        let first = store.ranges.len() as u32;
-        first_rows.push((first, log.entries.len()));
+        let texts: Vec<_> = log.texts.texts.iter().map(|text| store.names.intern(text)).collect();
+        let text = |index: u32| texts.get(index as usize).copied().unwrap_or(unnamed);
+        let mut label = |label: Label| {
+            *labels.entry(label).or_insert_with(|| {
+                store.labels.push(label);
+                LabelId(store.labels.len() as u32 - 1)
+            })
+        };
+        let of_log = |label: &ranges::Label| Label {
+            name: text(label.name),
+            domain: label.domain.map(text),
+            category: label.category.map(text),
+            color: label.color,
+        };
+        let mut of_thread: Vec<_> =
+            log.texts.labels.iter().map(|read| label(of_log(read))).collect();
+        // The last one is for entries whose label is not there, as in a damaged file.
+        of_thread.push(label(Label { name: unnamed, domain: None, category: None, color: None }));
+        let thread_rows = ThreadRows {
+            first: store.ranges.len() as u32,
+            count: log.entries.len(),
+            labels: of_thread,
+            texts,
+            thread,
+            process_ranges: FxHashMap::default(),
+            marks: FxHashMap::default(),
+        };
         for (slot, entry) in log.entries.iter().enumerate() {
             // Only an earlier range can be around this one; anything else is a damaged file.
             let parent = entry.parent.filter(|&parent| parent < slot as u64);
             health.open_ranges += u64::from(entry.end_ns.is_none());
             store.ranges.push(Range {
-                name: names.get(entry.name as usize).copied().unwrap_or(unnamed),
+                label: thread_rows.label(entry.label),
                 thread,
-                parent: parent.map(|parent| RangeId(first + parent as u32)),
+                parent: parent.and_then(|parent| thread_rows.range(parent)),
                 time: Interval {
                     start_ns: entry.start_ns,
                     end_ns: entry.end_ns.unwrap_or(recording.window_ns.1),
@@ -76,15 +124,147 @@ fn read_ranges(
                 is_open: entry.end_ns.is_none(),
             });
         }
+        rows.push(thread_rows);
     }
-    first_rows
+    read_events(recording, store, &mut rows, health);
+    // What follows relies on this order; only a damaged file breaks it.
+    for row in (0..store.ranges.len() as u32).map(RangeId) {
+        let parent = store.ranges[row.at()].parent;
+        if parent.is_some_and(|parent| store.order(parent) >= store.order(row)) {
+            store.ranges[row.at()].parent = None;
+            health.unknown_records += 1;
+        }
+    }
+    rows
+}
+
+impl ThreadRows {
+    fn label(&self, index: u64) -> LabelId {
+        let last = self.labels.len() - 1;
+        self.labels[usize::try_from(index).map_or(last, |index| index.min(last))]
+    }
+}
+
+/// Marks, ranges of the process and details. Starts come first, for an end or a stay may be in the log of any thread.
+fn read_events(
+    recording: &Recording,
+    store: &mut Store,
+    rows: &mut [ThreadRows],
+    health: &mut Health,
+) {
+    for (log, rows) in recording.ranges.iter().zip(&mut *rows) {
+        for (slot, words) in log.events.iter().enumerate() {
+            match Event::from_words(*words) {
+                Event::Mark { label, at_ns, parent } => {
+                    rows.marks.insert(slot as u64, MarkId(store.marks.len() as u32));
+                    store.marks.push(Mark {
+                        label: rows.label(label.into()),
+                        thread: rows.thread,
+                        at_ns,
+                        parent: parent.and_then(|parent| rows.range(parent)),
+                    });
+                }
+                Event::ProcessStart { label, at_ns, parent } => {
+                    let id = ProcessRangeId(store.process_ranges.len() as u32);
+                    rows.process_ranges.insert(slot as u64, id);
+                    store.process_ranges.push(ProcessRange {
+                        label: rows.label(label.into()),
+                        thread: rows.thread,
+                        parent: parent.and_then(|parent| rows.range(parent)),
+                        time: Interval { start_ns: at_ns, end_ns: recording.window_ns.1 },
+                        end_thread: None,
+                    });
+                }
+                Event::Unknown => health.unknown_records += 1,
+                _ => {}
+            }
+        }
+    }
+    let process_range = |word: RangeWord| {
+        let (thread, slot) = word.place();
+        rows.get(thread)?.process_ranges.get(&(slot as u64)).copied()
+    };
+    let all = &*rows;
+    for (log, rows) in recording.ranges.iter().zip(all) {
+        for words in &log.events {
+            match Event::from_words(*words) {
+                Event::ProcessEnd { of, at_ns } => match process_range(of) {
+                    Some(id) => {
+                        let range = &mut store.process_ranges[id.at()];
+                        range.time.end_ns = at_ns;
+                        range.end_thread = Some(rows.thread);
+                    }
+                    None => health.unknown_records += 1,
+                },
+                Event::Detail { of, detail } => {
+                    let subject = match of {
+                        EntryOf::Range(slot) => rows.range(slot).map(Subject::Range),
+                        EntryOf::Event(slot) => {
+                            let range = rows.process_ranges.get(&slot);
+                            range
+                                .map(|id| Subject::ProcessRange(*id))
+                                .or_else(|| rows.marks.get(&slot).map(|mark| Subject::Mark(*mark)))
+                        }
+                    };
+                    let Some(subject) = subject else {
+                        health.unknown_records += 1;
+                        continue;
+                    };
+                    if let Detail::Handed(word) = detail {
+                        let (thread, slot) = word.place();
+                        let parent = all.get(thread).and_then(|rows| rows.range(slot as u64));
+                        hand(store, subject, parent, health);
+                        continue;
+                    }
+                    let details = store.details.entry(subject).or_default();
+                    let text = |index: u32| rows.texts.get(index as usize).copied();
+                    match detail {
+                        Detail::Handed(_) => {}
+                        Detail::Within(word) => details.within = process_range(word),
+                        Detail::Payload(payload) => details.payload = Some(payload),
+                        Detail::Field { name, unit, value } => {
+                            let value = match value {
+                                Value::U64(value) => Some(FieldValue::U64(value)),
+                                Value::I64(value) => Some(FieldValue::I64(value)),
+                                Value::F64(value) => Some(FieldValue::F64(value)),
+                                Value::Bool(value) => Some(FieldValue::Bool(value)),
+                                Value::Text(index) => text(index).map(FieldValue::Text),
+                            };
+                            match (text(name), text(unit), value) {
+                                (Some(name), Some(unit), Some(value)) => {
+                                    details.fields.push(Field { name, unit, value });
+                                }
+                                _ => health.unknown_records += 1,
+                            }
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    let open = store.process_ranges.iter().filter(|range| range.end_thread.is_none());
+    health.open_ranges += open.count() as u64;
+}
+
+/// A range or mark lies in a range of another thread.
+fn hand(store: &mut Store, subject: Subject, parent: Option<RangeId>, health: &mut Health) {
+    let Some(parent) = parent else {
+        health.unknown_records += 1;
+        return;
+    };
+    match subject {
+        Subject::Range(range) => store.ranges[range.at()].parent = Some(parent),
+        Subject::ProcessRange(range) => store.process_ranges[range.at()].parent = Some(parent),
+        Subject::Mark(mark) => store.marks[mark.at()].parent = Some(parent),
+    }
 }
 
 fn read_calls(
     recording: &Recording,
     store: &mut Store,
     threads: &mut FxHashMap<u32, ThreadId>,
-    first_rows: &[(u32, usize)],
+    rows: &[ThreadRows],
     health: &mut Health,
 ) {
     for log in &recording.calls {
@@ -94,9 +274,9 @@ fn read_calls(
             // A word of another epoch belongs to a range that began before this recording.
             let range = if word.epoch() == recording.epoch && call.word != 0 {
                 let (log, slot) = word.place();
-                let row = first_rows.get(log).filter(|(_, count)| slot < *count);
-                health.calls_in_unknown_ranges += u64::from(row.is_none());
-                row.map(|(first, _)| RangeId(first + slot as u32))
+                let range = rows.get(log).and_then(|rows| rows.range(slot as u64));
+                health.calls_in_unknown_ranges += u64::from(range.is_none());
+                range
             } else {
                 None
             };
@@ -118,7 +298,7 @@ fn read_records(recording: &Recording, store: &mut Store, health: &mut Health) {
                         .names
                         .intern(recording.records.name(kernel.name).unwrap_or("(unknown kernel)"))
                 });
-                let work = Work::Kernel { name, details: kernel };
+                let work = Work::Kernel { name, details: *kernel };
                 (work, kernel.place, kernel.span, kernel.correlation_id)
             }
             Record::Memcpy(copy) => (Work::Copy(copy), copy.place, copy.span, copy.correlation_id),
@@ -138,12 +318,12 @@ fn read_records(recording: &Recording, store: &mut Store, health: &mut Health) {
                 health.unreadable_bytes += bytes.len() as u64;
                 continue;
             }
-            Record::Unknown { kind: ActivityKind::CUDA_EVENT, .. } => {
-                health.unused_records += 1;
+            Record::Unknown { .. } => {
+                health.unknown_records += 1;
                 continue;
             }
             _ => {
-                health.unknown_records += 1;
+                health.unused_records += 1;
                 continue;
             }
         };

@@ -2,6 +2,7 @@
 //!
 //! Rows refer to each other by index newtypes; names are interned.
 
+use nvtx::Payload;
 use rustc_hash::FxHashMap;
 
 /// Index of an interned name.
@@ -49,6 +50,18 @@ index!(
     RangeId
 );
 index!(
+    /// Row of [`Store::labels`].
+    LabelId
+);
+index!(
+    /// Row of [`Store::process_ranges`].
+    ProcessRangeId
+);
+index!(
+    /// Row of [`Store::marks`].
+    MarkId
+);
+index!(
     /// Row of [`Store::calls`].
     CallId
 );
@@ -77,11 +90,76 @@ pub(crate) struct Thread {
     pub(crate) name: Option<Box<str>>,
 }
 
+/// What ranges and marks of one kind have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Label {
+    pub(crate) name: NameId,
+    /// `None` is the default one.
+    pub(crate) domain: Option<NameId>,
+    pub(crate) category: Option<NameId>,
+    /// Alpha, red, green, blue.
+    pub(crate) color: Option<u32>,
+}
+
+/// What more is known of a range or a mark; most have none of it.
+#[derive(Debug, Default)]
+pub(crate) struct Details {
+    pub(crate) payload: Option<Payload>,
+    /// The range of the process that it is a stay in.
+    pub(crate) within: Option<ProcessRangeId>,
+    pub(crate) fields: Vec<Field>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Field {
+    pub(crate) name: NameId,
+    pub(crate) unit: NameId,
+    pub(crate) value: FieldValue,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum FieldValue {
+    U64(u64),
+    I64(i64),
+    F64(f64),
+    Bool(bool),
+    Text(NameId),
+}
+
+/// What has [`Details`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Subject {
+    Range(RangeId),
+    ProcessRange(ProcessRangeId),
+    Mark(MarkId),
+}
+
+/// A range of the process.
+#[derive(Debug)]
+pub(crate) struct ProcessRange {
+    pub(crate) label: LabelId,
+    /// Where it began, and the range of that thread it lay in then.
+    pub(crate) thread: ThreadId,
+    pub(crate) parent: Option<RangeId>,
+    /// Until the stop, if it had not ended.
+    pub(crate) time: Interval,
+    /// Where it ended; `None` if it had not.
+    pub(crate) end_thread: Option<ThreadId>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Mark {
+    pub(crate) label: LabelId,
+    pub(crate) thread: ThreadId,
+    pub(crate) at_ns: u64,
+    pub(crate) parent: Option<RangeId>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Range {
-    pub(crate) name: NameId,
+    pub(crate) label: LabelId,
     pub(crate) thread: ThreadId,
-    /// Always an earlier row.
+    /// Always one that is earlier in [`Store::order`]; of another thread where a range was handed on.
     pub(crate) parent: Option<RangeId>,
     /// Until the stop, if it had not ended.
     pub(crate) time: Interval,
@@ -124,11 +202,28 @@ pub(crate) struct Synchronization {
 pub(crate) struct Store {
     pub(crate) names: Names,
     pub(crate) threads: Vec<Thread>,
+    pub(crate) labels: Vec<Label>,
     /// By thread, and within a thread in the order they began.
     pub(crate) ranges: Vec<Range>,
+    /// By thread they began on, and there in the order they began.
+    pub(crate) process_ranges: Vec<ProcessRange>,
+    /// By thread, and within a thread in order.
+    pub(crate) marks: Vec<Mark>,
+    pub(crate) details: FxHashMap<Subject, Details>,
     /// By thread, and within a thread in the order they were made.
     pub(crate) calls: Vec<Call>,
     /// By start; those without timestamps first.
     pub(crate) operations: Vec<Operation>,
     pub(crate) synchronizations: Vec<Synchronization>,
+}
+
+impl Store {
+    pub(crate) fn label(&self, id: LabelId) -> &Label {
+        &self.labels[id.at()]
+    }
+
+    /// An order in which every range comes after the one it lies in: by start, and then by row.
+    pub(crate) fn order(&self, range: RangeId) -> (u64, RangeId) {
+        (self.ranges[range.at()].time.start_ns, range)
+    }
 }

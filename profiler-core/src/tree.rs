@@ -3,17 +3,25 @@
 use rustc_hash::FxHashMap;
 
 use crate::correlate::is_failure;
-use crate::store::{CallId, NameId, RangeId, Store, Work};
+use crate::store::{CallId, NameId, ProcessRangeId, RangeId, Store, Subject, Work};
 use crate::totals::Totals;
 use cupti::CallClass;
 
 /// Row of [`Tree::nodes`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct NodeId(pub(crate) u32);
+
+impl NodeId {
+    pub(crate) fn at(self) -> usize {
+        self.0 as usize
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) name: NameId,
+    /// `None` is the default one.
+    pub(crate) domain: Option<NameId>,
     pub(crate) parent: Option<NodeId>,
     /// In the order they first began.
     pub(crate) children: Vec<NodeId>,
@@ -26,6 +34,13 @@ pub(crate) struct Node {
     pub(crate) inclusive: Totals,
 }
 
+/// What the ranges of threads that are stays in a range of the process came to.
+#[derive(Debug, Default)]
+pub(crate) struct Stays {
+    pub(crate) ranges: Vec<RangeId>,
+    pub(crate) totals: Totals,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     /// A parent comes before its children.
@@ -35,6 +50,8 @@ pub(crate) struct Tree {
     pub(crate) of_range: Vec<NodeId>,
     /// What every range came to, with those within it.
     pub(crate) range_totals: Vec<Totals>,
+    /// The stays of each range of the process, and what they came to.
+    pub(crate) process_ranges: Vec<Stays>,
     /// What was asked for outside any range, or by no call that is known.
     pub(crate) outside: Totals,
 }
@@ -42,68 +59,76 @@ pub(crate) struct Tree {
 impl Tree {
     pub(crate) fn build(store: &Store) -> Self {
         let mut tree = Self::default();
-        tree.add_nodes(store);
+        let mut order: Vec<RangeId> = (0..store.ranges.len() as u32).map(RangeId).collect();
+        order.sort_unstable_by_key(|&range| store.order(range));
+        tree.add_nodes(store, &order);
         tree.add_work(store);
-        tree.sum_up(store);
+        tree.sum_up(store, &order);
+        tree.add_stays(store);
         tree
     }
 
-    fn add_nodes(&mut self, store: &Store) {
-        let mut ids = FxHashMap::default();
-        // Children stand in the order they first began, whatever thread they are of.
-        let mut order: Vec<usize> = (0..store.ranges.len()).collect();
-        order.sort_by_key(|&row| store.ranges[row].time.start_ns);
-        let mut node_of = vec![None; store.ranges.len()];
-        for row in order {
-            self.node(store, RangeId(row as u32), &mut ids, &mut node_of);
+    fn add_stays(&mut self, store: &Store) {
+        self.process_ranges.resize_with(store.process_ranges.len(), Stays::default);
+        let within = |range: RangeId| store.details.get(&Subject::Range(range))?.within;
+        let mut stays: Vec<(RangeId, ProcessRangeId)> = (0..store.ranges.len() as u32)
+            .map(RangeId)
+            .filter_map(|range| Some((range, within(range)?)))
+            .collect();
+        stays.sort_by_key(|(range, _)| store.ranges[range.at()].time.start_ns);
+        for (range, whole) in stays {
+            let outer = std::iter::successors(store.ranges[range.at()].parent, |parent| {
+                store.ranges[parent.at()].parent
+            });
+            let stays = &mut self.process_ranges[whole.at()];
+            stays.ranges.push(range);
+            // A stay within a stay is in its sum already.
+            if outer.into_iter().all(|outer| within(outer) != Some(whole)) {
+                stays.totals += self.range_totals[range.at()];
+            }
         }
-        self.of_range = node_of.into_iter().flatten().collect();
     }
 
-    fn node(
+    /// Children stand in the order they first began, whatever thread they are of.
+    fn add_nodes(&mut self, store: &Store, order: &[RangeId]) {
+        let mut ids = FxHashMap::default();
+        self.of_range = vec![NodeId(0); store.ranges.len()];
+        for &range in order {
+            self.add_node(store, range, &mut ids);
+        }
+    }
+
+    /// The range that it lies in has a node already.
+    fn add_node(
         &mut self,
         store: &Store,
         range: RangeId,
-        ids: &mut FxHashMap<(Option<NodeId>, NameId), NodeId>,
-        node_of: &mut [Option<NodeId>],
-    ) -> NodeId {
-        // From the outermost range that has no node yet, inwards.
-        let mut missing = vec![range];
-        while let Some(parent) = store.ranges[missing[missing.len() - 1].at()].parent
-            && node_of[parent.at()].is_none()
-        {
-            missing.push(parent);
-        }
-        let mut node = NodeId(0);
-        for range in missing.into_iter().rev() {
-            if let Some(known) = node_of[range.at()] {
-                node = known;
-                continue;
-            }
-            let row = &store.ranges[range.at()];
-            let parent = row.parent.and_then(|parent| node_of[parent.at()]);
-            node = *ids.entry((parent, row.name)).or_insert_with(|| {
-                let id = NodeId(self.nodes.len() as u32);
-                self.nodes.push(Node {
-                    name: row.name,
-                    parent,
-                    children: Vec::new(),
-                    instances: 0,
-                    host_ns: 0,
-                    exclusive: Totals::default(),
-                    inclusive: Totals::default(),
-                });
-                match parent {
-                    Some(parent) => self.nodes[parent.0 as usize].children.push(id),
-                    None => self.roots.push(id),
-                }
-                id
+        ids: &mut FxHashMap<(Option<NodeId>, Option<NameId>, NameId), NodeId>,
+    ) {
+        let row = &store.ranges[range.at()];
+        let parent = row.parent.map(|parent| self.of_range[parent.at()]);
+        let label = store.label(row.label);
+        let node = *ids.entry((parent, label.domain, label.name)).or_insert_with(|| {
+            let id = NodeId(self.nodes.len() as u32);
+            self.nodes.push(Node {
+                name: label.name,
+                domain: label.domain,
+                parent,
+                children: Vec::new(),
+                instances: 0,
+                host_ns: 0,
+                exclusive: Totals::default(),
+                inclusive: Totals::default(),
             });
-            node_of[range.at()] = Some(node);
-            self.nodes[node.0 as usize].instances += 1;
-            self.nodes[node.0 as usize].host_ns += row.time.ns();
-        }
-        node
+            match parent {
+                Some(parent) => self.nodes[parent.0 as usize].children.push(id),
+                None => self.roots.push(id),
+            }
+            id
+        });
+        self.of_range[range.at()] = node;
+        self.nodes[node.0 as usize].instances += 1;
+        self.nodes[node.0 as usize].host_ns += row.time.ns();
     }
 
     fn add_work(&mut self, store: &Store) {
@@ -135,14 +160,14 @@ impl Tree {
     }
 
     /// So far every range has only its own work.
-    fn sum_up(&mut self, store: &Store) {
+    fn sum_up(&mut self, store: &Store, order: &[RangeId]) {
         for (row, node) in self.of_range.iter().enumerate() {
             self.nodes[node.0 as usize].exclusive += self.range_totals[row];
         }
         // A range comes after the one around it, so that backwards every range is whole before it is added.
-        for row in (0..store.ranges.len()).rev() {
-            if let Some(parent) = store.ranges[row].parent {
-                let totals = self.range_totals[row];
+        for range in order.iter().rev() {
+            if let Some(parent) = store.ranges[range.at()].parent {
+                let totals = self.range_totals[range.at()];
                 self.range_totals[parent.at()] += totals;
             }
         }

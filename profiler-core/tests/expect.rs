@@ -6,8 +6,8 @@ use std::time::Duration;
 use cupti::fake::{Fake, Work};
 use nvtx::range;
 use profiler_core::{
-    CopyKind, Expect, Profile, Profiler, Statistic, Violations, at_least, at_most, between,
-    exactly, expect,
+    Context, CopyKind, Expect, Profile, Profiler, Statistic, Violations, at_least, at_most,
+    between, exactly, expect,
 };
 
 fn record(program: impl FnOnce(&Fake)) -> Profile {
@@ -295,6 +295,37 @@ fn each_run_has_to_keep_its_budgets() {
     assert!(text.contains("there is no such range in run 1 of 3"), "{text}");
 }
 
+/// A range on a thread that a context was handed to lies in one of another thread, whose row may come later.
+#[test]
+fn work_that_was_handed_on_counts_for_the_range_it_came_from() {
+    let profile = record(|fake| {
+        let (give, take) = std::sync::mpsc::channel::<Context>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                drop(range("first on its thread"));
+                let context = take.recv().unwrap();
+                let _attached = context.attach();
+                let _inner = range("inner");
+                fake.launch(Work::kernel(c"k"));
+            });
+            for _ in 0..1 {
+                let _outer = range("outer");
+                fake.launch(Work::kernel(c"k"));
+                give.send(Context::capture()).unwrap();
+            }
+        });
+    });
+    expect(&profile)
+        .complete()
+        .range("outer")
+        .kernels(exactly(2))
+        .launches(exactly(2))
+        .range("outer/inner")
+        .each()
+        .kernels(exactly(1))
+        .assert();
+}
+
 /// A plain recording of one copy in each direction, changed byte by byte.
 fn copies(change: impl FnOnce(&mut [u8])) -> Profile {
     let profile = record(|fake| {
@@ -412,6 +443,7 @@ fn each_loss_makes_unknown_what_it_is_of() {
     ];
     for (loss, said, unknown) in [
         ("dropped_by_cupti", "7 records were dropped by CUPTI", [true, false, false]),
+        ("refused_records", "7 records were over the limit of buffers", [true, false, false]),
         ("over_memory_limit", "7 records were over the memory limit", [true, false, false]),
         ("unreadable_bytes", "7 bytes of records could not be read", [true, false, false]),
         ("unfinished_buffers", "7 buffers were unfinished", [true, false, false]),

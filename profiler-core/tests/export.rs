@@ -35,6 +35,11 @@ fn a_snapshot_has_names_and_counts_and_nothing_else() {
             forward(fake, 100);
         }
         drop(range("empty"));
+        {
+            static GPU: nvtx::Domain = nvtx::Domain::new("gpu");
+            let _step = GPU.range("step"); // of the same name, and another
+            fake.launch(Work::synchronize());
+        }
         fake.launch(Work::memset(64));
     });
     let expected = "\
@@ -50,6 +55,8 @@ fn a_snapshot_has_names_and_counts_and_nothing_else() {
     - 2 x copy host to device, pageable to device
     - 2 x cuMemAlloc_v2
     - 2 x cuMemcpyHtoDAsync_v2
+1 x step (domain gpu): 1 synchronisations
+  - 1 x cuStreamSynchronize
 (outside any range): 1 memsets, 64 bytes set
   - 1 x cuMemsetD8Async
 complete

@@ -1,14 +1,24 @@
 //! A recording is the raw logs and nothing else: it reads back the same, every byte counts, and damage is an error.
-#![allow(clippy::unwrap_used)] // the helpers are tests too
+#![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
-use cupti::fake::{Fake, Work};
+use cupti::fake::{Fake, Work, Written};
+use cupti::record::OverheadKind;
+use cupti::sys::generated::overhead;
+use cupti::{ActivityKind, Attribute, Config, GraphEventKind, Version};
 use profiler_core::{Profile, Profiler, Recording};
 
 fn recorded() -> Profile {
-    let fake = Fake::builder().version(130_401).build();
+    let version = Version(130_401);
+    let fake = Fake::builder().version(version.0).build();
+    // A record with bytes beside it, which CUPTI leaves to its client.
+    let overhead = Written::new(ActivityKind::OVERHEAD, version).unwrap();
+    let overhead = overhead
+        .set(overhead::OVERHEAD_KIND, OverheadKind::COMMAND_BUFFER_FULL.0)
+        .leave(overhead::OVERHEAD_DATA, [7; 12]);
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     let ((), profile) = profiler
         .record(|| {
+            fake.write(&overhead);
             for i in 0..3 {
                 let _batch = nvtx::range("batch");
                 let _named = nvtx::range(&format!("größe {i}"));
@@ -112,4 +122,76 @@ fn damage_anywhere_never_panics() {
             let _ = profile.to_string();
         }
     }
+}
+
+/// A session with all that a recording may hold beside records, driver calls and ranges.
+fn recorded_in_full() -> Profile {
+    let fake = Fake::new();
+    let config = Config::new()
+        .runtime_calls(true)
+        .graph_events(true)
+        .profiler_switch(true)
+        .add_kind_if_known(ActivityKind::GREEN_CONTEXT)
+        .attribute(Attribute::DeviceBufferLimit, 8);
+    let profiler =
+        Profiler::builder().library(fake.library().unwrap()).config(config).build().unwrap();
+    let ((), profile) = profiler
+        .record(|| {
+            let _range = nvtx::range("all");
+            fake.launch(Work::kernel(c"warm-up"));
+            fake.profiler_start();
+            fake.launch_through_runtime("cudaLaunchKernel", &Work::kernel(c"counts"));
+            let mut graph = fake.graph();
+            fake.capture_into(&mut graph, &Work::kernel(c"node"));
+            let exec = fake.instantiate(&graph);
+            fake.launch_exec(&exec);
+            fake.profiler_stop();
+            fake.launch(Work::kernel(c"too late"));
+            fake.profiler_start();
+        })
+        .unwrap();
+    profile
+}
+
+#[test]
+fn what_counts_is_what_the_program_switched_on() {
+    let profile = recorded_in_full();
+    profile.health().assert_complete();
+    let names: Vec<&str> = profile.kernels().map(|kernel| kernel.name()).collect();
+    assert_eq!(names, ["counts", "node"]);
+    assert_eq!(profile.range("all").unwrap().kernels(), 2);
+    assert_eq!(profile.health().calls_outside, 2);
+    assert_eq!(profile.recording().windows_ns().len(), 2);
+}
+
+#[test]
+fn a_recording_holds_calls_graphs_windows_and_settings() {
+    let profile = recorded_in_full();
+    let back = Recording::from_bytes(&profile.recording().to_bytes()).unwrap();
+    assert_eq!(&back, profile.recording());
+    assert_eq!(back.runtime_calls()[0].calls[0].function.name(), "cudaLaunchKernel");
+    let events = &back.graphs()[0].events;
+    assert_eq!((events.len(), events[1].kind), (5, GraphEventKind::NodeCreated));
+    // The node's word is that of the range it was captured in.
+    assert_eq!(events[1].word, back.runtime_calls()[0].calls[0].word);
+    let [setting] = back.attributes() else { panic!("{:?}", back.attributes()) };
+    assert_eq!((setting.before, setting.asked, setting.set), (250, 8, 8));
+    assert_eq!(back.missing_kinds(), [ActivityKind::GREEN_CONTEXT]);
+}
+
+#[test]
+fn a_recording_of_format_1_reads_as_one_that_was_on_all_the_time() {
+    let path =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+    let bytes = std::fs::read(path).unwrap();
+    assert_eq!(bytes[7], 1, "made anew, it no longer shows that format 1 reads");
+    let profile = Profile::from_bytes(&bytes).unwrap();
+    profile.health().assert_complete();
+    assert_eq!(profile.range("batch").unwrap().kernels(), 360);
+    let recording = profile.recording();
+    assert_eq!(recording.windows_ns().len(), 1);
+    assert!(recording.graphs().is_empty() && recording.runtime_calls().is_empty());
+    // It is written in the present format, and still the same.
+    let bytes = recording.to_bytes();
+    assert_eq!((bytes[7], &Recording::from_bytes(&bytes).unwrap()), (2, recording));
 }

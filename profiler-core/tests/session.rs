@@ -379,6 +379,7 @@ fn every_loss_shows_in_health_and_report() {
     let profile = record(&fake, || {
         fake.drop_records(3);
         fake.launch(Work::kernel(c"fine"));
+        fake.raw_record(ActivityKind::CUDA_EVENT, 56);
         fake.unseen(&Work::kernel(c"no call"));
         fake.unseen(&Work::host_to_device(8));
         fake.call_only("cuLaunchKernel", 0); // owes a kernel
@@ -389,7 +390,7 @@ fn every_loss_shows_in_health_and_report() {
         fake.call_only("cuStreamQuery", 600);
         fake.lose_timestamps();
         fake.launch(Work::kernel(c"timeless"));
-        fake.raw_record(ActivityKind(49), 128);
+        fake.raw_record(ActivityKind(99), 128);
     });
     let health = profile.health();
     assert!(!health.is_complete());
@@ -400,6 +401,7 @@ fn every_loss_shows_in_health_and_report() {
     assert_eq!((health.synchronizations.calls, health.synchronizations.matched_calls), (1, 0));
     assert_eq!((health.memsets.calls, health.failed_calls, health.captured_calls), (0, 1, 1));
     assert_eq!((health.zero_timestamps, health.unreadable_bytes >= 128), (1, true));
+    assert_eq!((health.unused_records, health.unknown_records), (1, 0));
     let report = profile.to_string();
     for part in [
         "INCOMPLETE",

@@ -1,20 +1,23 @@
 #!/usr/bin/env python3
-"""Makes the NVTX calls of groups of a calls file through the Python package `nvtx`; src/main.rs makes them through ours.
+"""Makes the NVTX calls of a calls file through the Python package `nvtx`; src/main.rs makes them through ours.
 
-    program.py offers               the calls and attributes that it can make, one a line
     program.py CALLS.json GROUP...  makes the calls of these groups
 
 A calls file maps the name of a group to its calls, which happen in the order in which they are written, each on the
 thread that it names, over all groups. A call has these keys:
 
-    thread    the number of its thread
-    op        push, pop, start, end or mark
-    text      the name, for push, start and mark; `times` repeats it
-    id        which range an end ends, for start and end
-    domain    by name, for push, pop, start and mark; the default one without
-    color     0xAARRGGBB as a number, for push, start and mark
-    category  by name, for push, start and mark
-    payload   a whole number (an int64) or another (a double), for push, start and mark
+    thread      the number of its thread; those within another are made on the thread of that one
+    op          push, pop, start, end, mark, with (a range around other calls), or call (of a function that is annotated)
+    text        the name, for push, start, mark and with; `times` repeats it
+    registered  for ours: the name is registered first; the package does so with every name
+    id          which range an end ends, for start and end
+    domain      by name, for push, pop, start, mark and with; the default one without
+    color       0xAARRGGBB as a number, or a name; for push, start, mark and with
+    category    by name, for push, start, mark and with
+    payload     a whole number (an int64) or another (a double), for push, start, mark and with
+    function    which one, for call: named or described
+    calls       what is called within it, for with and call
+    fails       whether a with ends by an exception (ours: by a panic)
 """
 
 import json
@@ -24,7 +27,29 @@ import threading
 
 import nvtx
 
-OFFERS = ["push", "pop", "start", "end", "mark", "domain", "color", "category", "payload"]
+DETAILS = ("domain", "color", "category", "payload")
+
+
+class Expected(Exception):
+    pass
+
+
+@nvtx.annotate()
+def named(calls, ranges):
+    make_all(calls, ranges)
+
+
+@nvtx.annotate("described function", color=0xFF102030, domain="library", category="compute", payload=64)
+def described(calls, ranges):
+    make_all(calls, ranges)
+
+
+FUNCTIONS = {"named": named, "described": described}
+
+
+def make_all(calls, ranges):
+    for call in calls:
+        make(call, ranges)
 
 
 def make(call, ranges):
@@ -35,7 +60,10 @@ def make(call, ranges):
     if op == "end":
         nvtx.end_range(ranges.pop(call["id"]))
         return
-    arguments = {key: call[key] for key in ("domain", "color", "category", "payload") if key in call}
+    if op == "call":
+        FUNCTIONS[call["function"]](call["calls"], ranges)
+        return
+    arguments = {key: call[key] for key in DETAILS if key in call}
     arguments["message"] = call["text"] * call.get("times", 1)
     if op == "push":
         nvtx.push_range(**arguments)
@@ -43,6 +71,14 @@ def make(call, ranges):
         ranges[call["id"]] = nvtx.start_range(**arguments)
     elif op == "mark":
         nvtx.mark(**arguments)
+    elif op == "with":
+        try:
+            with nvtx.annotate(**arguments):
+                make_all(call["calls"], ranges)
+                if call.get("fails"):
+                    raise Expected
+        except Expected:
+            pass
     else:
         raise ValueError(f"no op is called {op}")
 
@@ -77,9 +113,6 @@ class Worker:
 
 
 def main():
-    if sys.argv[1:] == ["offers"]:
-        print("\n".join(OFFERS))
-        return
     with open(sys.argv[1], encoding="utf-8") as file:
         groups = json.load(file)
     workers = {}

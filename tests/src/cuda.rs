@@ -2,12 +2,12 @@
 //!
 //! They are the raw calls, so that a test knows exactly what it asked for.
 
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::CudaContext;
 use cudarc::driver::sys::{
-    self, CUdeviceptr, CUevent, CUfunction, CUgraphExec, CUresult, CUstream,
+    self, CUcontext, CUdeviceptr, CUevent, CUfunction, CUgraphExec, CUresult, CUstream,
 };
 
 /// Why CUDA cannot be used here, or `None` if it can.
@@ -48,6 +48,7 @@ again:
 #[derive(Debug, Clone)]
 pub struct Gpu {
     context: Arc<CudaContext>,
+    current: Handle<CUcontext>,
     empty: Handle<CUfunction>,
     spin: Handle<CUfunction>,
 }
@@ -112,18 +113,35 @@ impl Gpu {
         let gpu = GPU.get_or_init(|| {
             let context = CudaContext::new(0).unwrap();
             context.bind_to_thread().unwrap();
-            let image = CString::new(PTX).unwrap();
-            let mut module = std::ptr::null_mut();
-            cuda!(cuModuleLoadData(&mut module, image.as_ptr().cast()));
-            let function = |name: &std::ffi::CStr| {
-                let mut function = std::ptr::null_mut();
-                cuda!(cuModuleGetFunction(&mut function, module, name.as_ptr()));
-                Handle(function)
-            };
-            Gpu { context, empty: function(c"empty"), spin: function(c"spin") }
+            let current = Handle(context.cu_ctx());
+            Gpu::with_kernels(context, current)
         });
         gpu.context.bind_to_thread().unwrap();
         gpu.clone()
+    }
+
+    /// The same GPU in a new context, which is current on this thread then and is never destroyed.
+    #[must_use]
+    pub fn in_another_context(&self) -> Self {
+        let mut context = std::ptr::null_mut();
+        let ordinary = std::ptr::null_mut();
+        cuda!(cuCtxCreate_v4(&mut context, ordinary, 0, self.context.cu_device()));
+        Self::with_kernels(self.context.clone(), Handle(context))
+    }
+
+    /// Loads the kernels in the context that is current.
+    fn with_kernels(context: Arc<CudaContext>, current: Handle<CUcontext>) -> Self {
+        Self { context, current, empty: load(c"empty"), spin: load(c"spin") }
+    }
+
+    /// Makes its context the current one of this thread.
+    pub fn make_current(&self) {
+        cuda!(cuCtxSetCurrent(self.current.0));
+    }
+
+    /// Destroys a stream.
+    pub fn destroy(&self, stream: Stream) {
+        cuda!(cuStreamDestroy_v2(stream.0));
     }
 
     /// A new stream that does not wait for the default one.
@@ -167,6 +185,61 @@ impl Gpu {
     pub fn launch_empty(&self, stream: Stream) {
         let (no_arguments, no_extra) = (std::ptr::null_mut(), std::ptr::null_mut());
         cuda!(cuLaunchKernel(self.empty.0, 1, 1, 1, 32, 1, 1, 0, stream.0, no_arguments, no_extra));
+    }
+
+    /// The same, in a shape of one's own and with shared memory.
+    pub fn launch_shaped(&self, stream: Stream, grid: [u32; 3], block: [u32; 3], shared: u32) {
+        let (no_arguments, no_extra) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
+        let (kernel, stream) = (self.empty.0, stream.0);
+        cuda!(cuLaunchKernel(
+            kernel,
+            gx,
+            gy,
+            gz,
+            bx,
+            by,
+            bz,
+            shared,
+            stream,
+            no_arguments,
+            no_extra
+        ));
+    }
+
+    /// Device memory of the stream's pool, freed in stream order too.
+    pub fn alloc_and_free_async(&self, bytes: usize, stream: Stream) -> CUdeviceptr {
+        let mut memory = 0;
+        cuda!(cuMemAllocAsync(&mut memory, bytes, stream.0));
+        cuda!(cuMemFreeAsync(memory, stream.0));
+        memory
+    }
+
+    /// Managed memory.
+    #[must_use]
+    pub fn alloc_managed(&self, bytes: usize) -> CUdeviceptr {
+        let mut memory = 0;
+        cuda!(cuMemAllocManaged(&mut memory, bytes, 1));
+        memory
+    }
+
+    /// A call of the runtime API. The toolkit's library is opened for it; `false` where there is none.
+    #[must_use]
+    pub fn runtime_synchronize(&self) -> bool {
+        let names = ["libcudart.so.13", "libcudart.so.12", "libcudart.so"];
+        // SAFETY: the runtime's initialisers are meant to run in any program.
+        let open = |name| unsafe { libloading::Library::new(name) }.ok();
+        let Some(library) = names.into_iter().find_map(open) else { return false };
+        // SAFETY: this is the function's type.
+        let function =
+            unsafe { library.get::<unsafe extern "C" fn() -> i32>(b"cudaDeviceSynchronize") };
+        let called = function.is_ok_and(|function| {
+            // SAFETY: it takes nothing.
+            unsafe { function() == 0 }
+        });
+        // CUPTI keeps what it learnt of the library.
+        std::mem::forget(library);
+        called
     }
 
     /// Launches it with more threads than a block may have; gives the error.
@@ -331,11 +404,57 @@ impl Gpu {
         cuda!(cuStreamEndCapture(stream.0, &mut graph));
         let mut executable = std::ptr::null_mut();
         cuda!(cuGraphInstantiateWithFlags(&mut executable, graph, 0));
+        cuda!(cuGraphDestroy(graph));
         Handle(executable)
+    }
+
+    /// Destroys what [`capture`](Self::capture) gave.
+    pub fn destroy_graph(&self, graph: Handle<CUgraphExec>) {
+        cuda!(cuGraphExecDestroy(graph.0));
     }
 
     /// Launches a graph.
     pub fn launch_graph(&self, graph: Handle<CUgraphExec>, stream: Stream) {
         cuda!(cuGraphLaunch(graph.0, stream.0));
     }
+
+    /// Tells profilers that what comes is of interest.
+    pub fn profiler_start(&self) {
+        cuda!(cuProfilerStart());
+    }
+
+    /// Tells them that it is over.
+    pub fn profiler_stop(&self) {
+        cuda!(cuProfilerStop());
+    }
+
+    /// Makes a context of its own, launches the empty kernel in it this often, and destroys it, waiting for nothing.
+    pub fn launch_in_own_context(&self, launches: usize) {
+        let mut context = std::ptr::null_mut();
+        cuda!(cuCtxCreate_v4(&mut context, std::ptr::null_mut(), 0, 0));
+        let empty = load(c"empty");
+        for _ in 0..launches {
+            let (no_arguments, no_extra) = (std::ptr::null_mut(), std::ptr::null_mut());
+            let default = DEFAULT.0;
+            cuda!(cuLaunchKernel(empty.0, 1, 1, 1, 32, 1, 1, 0, default, no_arguments, no_extra));
+        }
+        cuda!(cuCtxDestroy_v2(context));
+        cuda!(cuCtxSetCurrent(self.context.cu_ctx()));
+    }
+
+    /// Resets the primary context, with all that was made in it. Nothing of this type may be used afterwards.
+    pub fn reset(&self) {
+        cuda!(cuDevicePrimaryCtxReset_v2(0));
+    }
+}
+
+/// The kernel of this name in the current context.
+#[allow(clippy::unwrap_used)] // as check
+fn load(name: &CStr) -> Handle<CUfunction> {
+    let image = CString::new(PTX).unwrap();
+    let mut module = std::ptr::null_mut();
+    cuda!(cuModuleLoadData(&mut module, image.as_ptr().cast()));
+    let mut function = std::ptr::null_mut();
+    cuda!(cuModuleGetFunction(&mut function, module, name.as_ptr()));
+    Handle(function)
 }

@@ -20,7 +20,8 @@ use std::process::{Command, ExitCode, Output};
 use gpu_profiler_benches::stats::{bootstrap_median, median};
 
 use crate::rows::{
-    ANNOTATE, CALL, HEADER, HEADER_CALL, NOTHING, NVIDIA, NVIDIA_CALL, RANGE, RANGE_CALL, ROWS,
+    ANNOTATE, CALL, HEADER, HEADER_CALL, LAYER_SPAN, LAYER_STAY, NO_LAYER_SPAN, NO_LAYER_STAY,
+    NOTHING, NVIDIA, NVIDIA_CALL, NVIDIA_LAYER_SPAN, RANGE, RANGE_CALL, ROWS,
 };
 
 mod measure;
@@ -39,6 +40,7 @@ const NO_TOOL: f64 = 1.0;
 const NO_TOOL_TO_HEADER: f64 = 1.10;
 const TOOL_ABOVE_HEADER: f64 = 5.0;
 const ANNOTATE_TO_RANGE: f64 = 0.05;
+const LAYER_ABOVE_EMPTY: f64 = 20.0;
 
 fn main() -> ExitCode {
     let outcome = match env::var(CHILD).as_deref() {
@@ -178,6 +180,8 @@ fn base(name: &str) -> Option<&'static str> {
         ANNOTATE => Some(RANGE),
         HEADER_CALL => Some(CALL),
         RANGE_CALL | NVIDIA_CALL => Some(HEADER_CALL),
+        LAYER_STAY => Some(NO_LAYER_STAY),
+        LAYER_SPAN | NVIDIA_LAYER_SPAN => Some(NO_LAYER_SPAN),
         _ => None,
     }
 }
@@ -276,6 +280,13 @@ fn print_targets(without: &Table, with: &Table) {
             format!("{title}, {ANNOTATE}: within {ANNOTATE_TO_RANGE} of {RANGE}"),
             table.paired(ANNOTATE, RANGE, |value, base| value / base),
             |estimate| estimate.within(1.0 - ANNOTATE_TO_RANGE, 1.0 + ANNOTATE_TO_RANGE),
+        );
+    }
+    for (name, base) in [(LAYER_STAY, NO_LAYER_STAY), (LAYER_SPAN, NO_LAYER_SPAN)] {
+        line(
+            format!("no tool, {name}: at most {LAYER_ABOVE_EMPTY} ns above {base}"),
+            without.paired(name, base, |value, base| value - base),
+            |estimate| estimate.at_most(LAYER_ABOVE_EMPTY),
         );
     }
 }

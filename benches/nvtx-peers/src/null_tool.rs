@@ -20,15 +20,17 @@ struct Callbacks {
 
 /// The id of the table of callbacks.
 const CALLBACKS: u32 = 1;
-/// A module, and its slots for a push, for a pop and, where it has one, for a text to be registered.
-const MODULES: [(c_int, &[usize], usize, Option<usize>); 2] =
-    [(1, &[8, 9, 10], 11, None), (5, &[4], 5, Some(10))];
+/// A module, and its slots for starts, for ends and for texts to be registered. NVIDIA's layer makes ranges of the process;
+/// the others, of a thread.
+const MODULES: [(c_int, &[usize], &[usize], &[usize]); 2] =
+    [(1, &[8, 9, 10], &[11], &[]), (5, &[2, 4], &[3, 5], &[10])];
 
 static PUSHES: AtomicU64 = AtomicU64::new(0);
 static POPS: AtomicU64 = AtomicU64::new(0);
 
-// One function serves every kind of push: in the C calling convention it may leave arguments alone.
-extern "C" fn push(_: *const c_char, _: *const c_void) -> c_int {
+// One function serves every kind of start: in the C calling convention it may leave arguments alone, and a caller reads
+// as much of the result as it knows of.
+extern "C" fn push(_: *const c_char, _: *const c_void) -> u64 {
     0
 }
 
@@ -41,7 +43,7 @@ extern "C" fn register(_: *const c_void, _: *const c_char) -> *const c_void {
     ptr::from_ref(&PUSHES).cast()
 }
 
-extern "C" fn counted_push(_: *const c_char, _: *const c_void) -> c_int {
+extern "C" fn counted_push(_: *const c_char, _: *const c_void) -> u64 {
     PUSHES.fetch_add(1, Ordering::Relaxed);
     0
 }
@@ -83,7 +85,7 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(get_export_table: GetExportTab
         return 0;
     };
     let register = register as *const () as Function;
-    for (module, pushes, pop_slot, register_slot) in MODULES {
+    for (module, pushes, pops, texts) in MODULES {
         let (mut table, mut slots) = (ptr::null_mut(), 0);
         // SAFETY: both point to locals.
         let answer =
@@ -92,8 +94,9 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(get_export_table: GetExportTab
             return 0;
         }
         let pushes = pushes.iter().map(|slot| (*slot, push));
-        let register = register_slot.map(|slot| (slot, register));
-        for (slot, function) in pushes.chain([(pop_slot, pop)]).chain(register) {
+        let pops = pops.iter().map(|slot| (*slot, pop));
+        let texts = texts.iter().map(|slot| (*slot, register));
+        for (slot, function) in pushes.chain(pops).chain(texts) {
             if slot >= slots as usize {
                 return 0;
             }

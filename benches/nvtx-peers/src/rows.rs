@@ -3,6 +3,9 @@
 //! A barrier stands between any two steps, in the C loops too, so that no compiler carries what it knows of one range
 //! to the next. A row "around a call" has an opaque call between push and pop instead: without one, the compiler sees
 //! that an idle range stays idle to its end, which in a program with something inside the range it may not.
+//!
+//! The rows of layers are spans of `tracing`: a stay is entered and left, a span also made and closed. There is no stay
+//! of NVIDIA's layer, which forgets a span once it is left.
 
 use std::arch::asm;
 
@@ -34,6 +37,12 @@ pub(crate) const ROWS: &[Row] = &[
     Row { name: RANGE_CALL, run: range_around_call, is_range: true },
     #[cfg(feature = "nvidia")]
     Row { name: NVIDIA_CALL, run: nvidia::around_calls, is_range: true },
+    Row { name: NO_LAYER_STAY, run: layers::no_layer_stays, is_range: false },
+    Row { name: LAYER_STAY, run: layers::stays, is_range: true },
+    Row { name: NO_LAYER_SPAN, run: layers::no_layer_spans, is_range: false },
+    Row { name: LAYER_SPAN, run: layers::spans, is_range: true },
+    #[cfg(feature = "nvidia")]
+    Row { name: NVIDIA_LAYER_SPAN, run: layers::nvidia_spans, is_range: true },
 ];
 
 pub(crate) const NOTHING: &str = "the loop alone";
@@ -45,6 +54,11 @@ pub(crate) const CALL: &str = "a call alone";
 pub(crate) const HEADER_CALL: &str = "C header around a call";
 pub(crate) const RANGE_CALL: &str = "nvtx::range around a call";
 pub(crate) const NVIDIA_CALL: &str = "NVIDIA's crate around a call";
+pub(crate) const NO_LAYER_STAY: &str = "a stay, an empty layer";
+pub(crate) const LAYER_STAY: &str = "a stay, our layer";
+pub(crate) const NO_LAYER_SPAN: &str = "a span, an empty layer";
+pub(crate) const LAYER_SPAN: &str = "a span, our layer";
+pub(crate) const NVIDIA_LAYER_SPAN: &str = "a span, NVIDIA's layer";
 
 /// Nothing read from memory before is known after.
 #[inline(always)]
@@ -174,6 +188,71 @@ mod nvidia {
             body();
             drop(range);
             barrier();
+        });
+    }
+}
+
+mod layers {
+    use std::sync::LazyLock;
+
+    use tracing::{Dispatch, Level, Subscriber, dispatcher, span};
+    use tracing_subscriber::prelude::*;
+    use tracing_subscriber::{Layer, registry};
+
+    use super::barrier;
+
+    /// What any layer costs.
+    struct Empty;
+
+    impl<S: Subscriber> Layer<S> for Empty {}
+
+    static EMPTY: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(registry().with(Empty)));
+    static OURS: LazyLock<Dispatch> =
+        LazyLock::new(|| Dispatch::new(registry().with(nvtx::NvtxLayer::new())));
+    #[cfg(feature = "nvidia")]
+    static NVIDIAS: LazyLock<Dispatch> = LazyLock::new(|| {
+        Dispatch::new(registry().with(nvidia_nvtx::tracing::NvtxLayer::default()))
+    });
+
+    pub(super) fn no_layer_stays(turns: u64) {
+        stays_in(&EMPTY, turns);
+    }
+
+    pub(super) fn stays(turns: u64) {
+        stays_in(&OURS, turns);
+    }
+
+    pub(super) fn no_layer_spans(turns: u64) {
+        spans_in(&EMPTY, turns);
+    }
+
+    pub(super) fn spans(turns: u64) {
+        spans_in(&OURS, turns);
+    }
+
+    #[cfg(feature = "nvidia")]
+    pub(super) fn nvidia_spans(turns: u64) {
+        spans_in(&NVIDIAS, turns);
+    }
+
+    fn stays_in(dispatch: &Dispatch, turns: u64) {
+        let span = dispatcher::with_default(dispatch, || span!(Level::INFO, "step"));
+        turns!(turns, {
+            let stay = span.enter();
+            barrier();
+            drop(stay);
+            barrier();
+        });
+    }
+
+    fn spans_in(dispatch: &Dispatch, turns: u64) {
+        dispatcher::with_default(dispatch, || {
+            turns!(turns, {
+                let stay = span!(Level::INFO, "step").entered();
+                barrier();
+                drop(stay);
+                barrier();
+            });
         });
     }
 }

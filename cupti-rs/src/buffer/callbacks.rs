@@ -4,8 +4,9 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::log::{LOG, LogSlot};
-use super::pool::POOL;
+use super::pool::{POOL, is_scratch};
 use super::walk::walk;
+use crate::{calls, session};
 
 /// CUPTI wants a buffer: on an application thread, inside a CUDA call.
 pub(crate) unsafe extern "C" fn requested(
@@ -15,11 +16,17 @@ pub(crate) unsafe extern "C" fn requested(
 ) {
     let given = catch_unwind(|| POOL.take());
     let (pointer, bytes) = match given {
-        Ok(words) => {
+        Ok(Some(words)) => {
             let bytes = words.len() * 8;
             (Box::into_raw(words).cast::<u8>(), bytes)
         }
-        Err(_) => (std::ptr::null_mut(), 0),
+        Ok(None) => (std::ptr::null_mut(), 0),
+        Err(panic) => {
+            calls::panicked();
+            // Its drop might panic again, with nobody left to catch it.
+            std::mem::forget(panic);
+            (std::ptr::null_mut(), 0)
+        }
     };
     // SAFETY: CUPTI passes a place for the buffer's address.
     unsafe { buffer.write(pointer) };
@@ -45,13 +52,20 @@ pub(crate) unsafe extern "C" fn completed(
     let mut words = unsafe { Box::from_raw(words) };
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let valid = valid.min(words.len() * 8);
-        let walked = POOL.api().map(|api| walk(api, &mut words, valid));
-        LOG.lock().append(walked.unwrap_or_default());
+        let walked = POOL.api().map(|api| walk(api, &mut words, valid)).unwrap_or_default();
+        if is_scratch(&words) {
+            LOG.lock().refuse(&walked);
+        } else if session::keeps_records() {
+            LOG.lock().append(walked);
+        } else {
+            LOG.lock().before_switch(&walked);
+        }
         words.fill(0);
         POOL.give(words);
     }));
-    if outcome.is_err() {
-        LOG.lock().panicked();
+    if let Err(panic) = outcome {
+        calls::panicked();
+        std::mem::forget(panic);
     }
     POOL.returned();
 }

@@ -1,10 +1,12 @@
 //! The append-only log of activity bytes: what CUPTI gave, byte for byte, with what is needed to read it elsewhere.
 
 use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
 
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
+use super::pointers::{self, Taken};
 use super::walk::Walked;
 
 /// The process's one log. Only buffer completions and the collector's own calls take the lock, never a CUDA call of the
@@ -18,9 +20,14 @@ pub(crate) struct Log {
     pub(crate) buffers: Vec<Vec<u8>>,
     /// Bytes from one record to the next, by kind, as the library stepped.
     pub(crate) strides: BTreeMap<u32, u32>,
-    /// Kernel names by the address in the records.
+    /// Texts by the address in the records, or by a key that stands in its place.
     pub(crate) names: FxHashMap<u64, String>,
+    /// Other bytes that records point to, by such a key.
+    pub(crate) data: FxHashMap<u64, Vec<u8>>,
     pub(crate) counts: LogCounts,
+    /// The keys of texts whose address cannot tell them.
+    keys: FxHashMap<String, u64>,
+    last_key: u64,
     limit: u64,
 }
 
@@ -34,13 +41,17 @@ pub(crate) struct LogCounts {
     pub(crate) irregular: u64,
     /// Bytes that the library's iterator could not step over.
     pub(crate) unreadable_bytes: u64,
-    pub(crate) panics: u64,
+    /// Records of buffers that were not to be had.
+    pub(crate) refused: u64,
+    /// Records from before the profiler switch was first on.
+    pub(crate) before_switch: u64,
 }
 
 /// What the lock's holder can do, also while no collection is on.
 pub(crate) trait LogSlot {
     fn append(&mut self, walked: Walked);
-    fn panicked(&mut self);
+    fn refuse(&mut self, walked: &Walked);
+    fn before_switch(&mut self, walked: &Walked);
 }
 
 impl LogSlot for Option<Log> {
@@ -50,9 +61,16 @@ impl LogSlot for Option<Log> {
         }
     }
 
-    fn panicked(&mut self) {
+    fn refuse(&mut self, walked: &Walked) {
         if let Some(log) = self {
-            log.counts.panics += 1;
+            log.counts.refused += walked.records.len() as u64;
+            log.counts.unreadable_bytes += walked.unreadable;
+        }
+    }
+
+    fn before_switch(&mut self, walked: &Walked) {
+        if let Some(log) = self {
+            log.counts.before_switch += walked.records.len() as u64;
         }
     }
 }
@@ -73,9 +91,8 @@ impl Log {
             return;
         }
         self.counts.bytes += walked.bytes.len() as u64;
-        for (address, name) in walked.names.drain() {
-            self.names.entry(address).or_insert(name);
-        }
+        self.keep_names(&mut walked);
+        self.keep_taken(&mut walked);
         let regular = walked
             .records
             .iter()
@@ -84,6 +101,73 @@ impl Log {
             self.buffers.push(walked.bytes);
         } else {
             self.append_regular_runs(&walked);
+        }
+    }
+
+    /// A key that is no address: those of user space leave the highest bit free.
+    fn new_key(&mut self) -> u64 {
+        self.last_key += 1;
+        1 << 63 | self.last_key
+    }
+
+    fn key_of(&mut self, text: String) -> u64 {
+        if let Some(&key) = self.keys.get(&text) {
+            return key;
+        }
+        let key = self.new_key();
+        self.names.insert(key, text.clone());
+        self.keys.insert(text, key);
+        key
+    }
+
+    /// Keeps a buffer's texts by their addresses. Where an address has another text than in an earlier buffer (a module
+    /// was unloaded, and another loaded in its place), this buffer's records get a key instead.
+    fn keep_names(&mut self, walked: &mut Walked) {
+        let mut changed = FxHashMap::default();
+        for (address, name) in walked.names.drain() {
+            match self.names.entry(address) {
+                Entry::Vacant(place) => _ = place.insert(name),
+                Entry::Occupied(known) if *known.get() == name => {}
+                Entry::Occupied(_) => _ = changed.insert(address, name),
+            }
+        }
+        if changed.is_empty() {
+            return;
+        }
+        let keys: FxHashMap<u64, u64> =
+            changed.into_iter().map(|(address, name)| (address, self.key_of(name))).collect();
+        let mut at = 0;
+        for &(kind, len) in &walked.records {
+            for &offset in pointers::texts(kind, walked.release)
+                .iter()
+                .filter(|&&offset| offset + 8 <= len as usize)
+            {
+                let pointer = walked.bytes[at + offset..].first_chunk_mut();
+                if let Some(pointer) = pointer
+                    && let Some(key) = keys.get(&u64::from_ne_bytes(*pointer))
+                {
+                    *pointer = key.to_ne_bytes();
+                }
+            }
+            at += len as usize;
+        }
+    }
+
+    /// Keeps what was taken from memory that is freed by now, and has the records say which: the address may come
+    /// again.
+    fn keep_taken(&mut self, walked: &mut Walked) {
+        for (at, taken) in walked.taken.drain(..) {
+            let key = match taken {
+                Taken::Text(text) => self.key_of(text),
+                Taken::Data(bytes) => {
+                    let key = self.new_key();
+                    self.data.insert(key, bytes);
+                    key
+                }
+            };
+            if let Some(pointer) = walked.bytes[at..].first_chunk_mut() {
+                *pointer = key.to_ne_bytes();
+            }
         }
     }
 
@@ -102,5 +186,54 @@ impl Log {
             }
         }
         self.buffers.push(run);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kind::ActivityKind;
+    use crate::library::Version;
+    use crate::record::{NameKey, Record, RecordBytes};
+    use crate::sys::generated::kernel;
+
+    const ADDRESS: u64 = 0x7f00_0000_1000;
+    const OTHER: u64 = 0x7f00_0000_2000;
+
+    /// A buffer of kernels with the names at these addresses, as the walk gives it.
+    fn walked(kernels: &[(u64, &str)]) -> Walked {
+        let mut walked = Walked::default();
+        for &(address, name) in kernels {
+            let mut record = vec![0; kernel::STRIDES[0].1];
+            record[..4].copy_from_slice(&ActivityKind::CONCURRENT_KERNEL.0.to_ne_bytes());
+            let at = kernel::NAME.offset();
+            record[at..at + 8].copy_from_slice(&address.to_ne_bytes());
+            walked.records.push((ActivityKind::CONCURRENT_KERNEL.0, record.len() as u32));
+            walked.bytes.extend_from_slice(&record);
+            walked.names.insert(address, name.to_owned());
+        }
+        walked
+    }
+
+    #[test]
+    fn an_address_that_gets_another_name_keeps_both_apart() {
+        let mut log = Log::new(u64::MAX);
+        log.append(walked(&[(ADDRESS, "first"), (OTHER, "steady")]));
+        log.append(walked(&[(ADDRESS, "second"), (OTHER, "steady"), (ADDRESS, "second")]));
+        log.append(walked(&[(ADDRESS, "first")]));
+        log.append(walked(&[(ADDRESS, "second")]));
+        let records = RecordBytes::from_log(log, Version(18));
+        let names: Vec<_> = records
+            .iter()
+            .filter_map(|record| match record {
+                Record::Kernel(kernel) => records.name(kernel.name),
+                _ => None,
+            })
+            .collect();
+        let expected = ["first", "steady", "second", "steady", "second", "first", "second"];
+        assert_eq!(names, expected);
+        let keys: Vec<_> =
+            records.names().map(|(key, _)| key).filter(|key| key.0 >> 63 == 1).collect();
+        assert_eq!(keys, [NameKey(1 << 63 | 1)], "one key for one text");
     }
 }

@@ -2,9 +2,10 @@
 
 mod callbacks;
 mod log;
+mod pointers;
 mod pool;
 mod walk;
 
 pub(crate) use callbacks::{completed, requested};
 pub(crate) use log::{LOG, Log};
-pub(crate) use pool::POOL;
+pub(crate) use pool::{POOL, Setup};

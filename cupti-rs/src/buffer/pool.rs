@@ -2,7 +2,7 @@
 //! a lock-free pop; only where the pool ran dry a new buffer is allocated there, and counted.
 
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_queue::ArrayQueue;
 
@@ -16,8 +16,13 @@ pub(crate) static POOL: LazyLock<Pool> = LazyLock::new(|| Pool {
     free: ArrayQueue::new(KEPT),
     buffer_words: AtomicUsize::new(0),
     out: AtomicI64::new(0),
+    stale: AtomicI64::new(0),
     requested: AtomicU64::new(0),
     misses: AtomicU64::new(0),
+    made: AtomicUsize::new(0),
+    most: AtomicUsize::new(usize::MAX),
+    refuse_with_null: AtomicBool::new(false),
+    refused: AtomicU64::new(0),
     api: AtomicPtr::new(std::ptr::null_mut()),
 });
 
@@ -26,28 +31,44 @@ pub(crate) struct Pool {
     free: ArrayQueue<Box<[u64]>>,
     buffer_words: AtomicUsize,
     out: AtomicI64,
+    /// Those of them that an earlier collection gave out and that never came back; nobody waits for them any more.
+    stale: AtomicI64,
     requested: AtomicU64,
     misses: AtomicU64,
+    /// Buffers that there are, waiting and with CUPTI, and how many there may be.
+    made: AtomicUsize,
+    most: AtomicUsize,
+    /// Whether CUPTI takes no buffer for an answer.
+    refuse_with_null: AtomicBool,
+    refused: AtomicU64,
     /// The table whose `get_next_record` walks what comes back; leaked, one for each library.
     api: AtomicPtr<Api>,
 }
 
 impl Pool {
-    /// Makes the pool ready: `count` zeroed buffers of `bytes` each, whose pages are there.
-    pub(crate) fn prepare(&self, api: &'static Api, bytes: usize, count: usize) {
-        let words = bytes / 8;
+    /// Makes the pool ready: `ready` zeroed buffers of `bytes` each, whose pages are there.
+    pub(crate) fn prepare(&self, api: &'static Api, setup: Setup) {
+        let words = setup.bytes / 8;
+        let count = setup.ready.min(setup.most).min(KEPT);
         let other_size = self.buffer_words.swap(words, Ordering::Relaxed) != words;
         let wanted = if other_size { 0 } else { count };
-        while self.free.len() > wanted && self.free.pop().is_some() {}
-        while self.free.len() < count.min(KEPT) {
+        while self.free.len() > wanted && self.free.pop().is_some() {
+            self.made.fetch_sub(1, Ordering::Relaxed);
+        }
+        while self.free.len() < count {
             let mut buffer = vec![0u64; words].into_boxed_slice();
             touch(&mut buffer);
             if self.free.push(buffer).is_err() {
                 break;
             }
+            self.made.fetch_add(1, Ordering::Relaxed);
         }
+        self.stale.store(self.out.load(Ordering::Relaxed).max(0), Ordering::Relaxed);
+        self.most.store(setup.most, Ordering::Relaxed);
+        self.refuse_with_null.store(setup.refuse_with_null, Ordering::Relaxed);
         self.requested.store(0, Ordering::Relaxed);
         self.misses.store(0, Ordering::Relaxed);
+        self.refused.store(0, Ordering::Relaxed);
         self.api.store(std::ptr::from_ref(api).cast_mut(), Ordering::Release);
     }
 
@@ -58,20 +79,39 @@ impl Pool {
         unsafe { api.as_ref() }
     }
 
-    pub(crate) fn take(&self) -> Box<[u64]> {
+    /// A buffer for CUPTI, all zero; `None` where there may be no more and CUPTI can do without.
+    pub(crate) fn take(&self) -> Option<Box<[u64]>> {
         self.requested.fetch_add(1, Ordering::Relaxed);
-        self.out.fetch_add(1, Ordering::Relaxed);
-        self.free.pop().unwrap_or_else(|| {
+        let buffer = self.free.pop().or_else(|| self.make());
+        if buffer.is_some() {
+            self.out.fetch_add(1, Ordering::Relaxed);
+        }
+        buffer
+    }
+
+    #[cold]
+    fn make(&self) -> Option<Box<[u64]>> {
+        let most = self.most.load(Ordering::Relaxed);
+        let one_more = |made: usize| (made < most).then_some(made + 1);
+        if self.made.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok() {
             self.misses.fetch_add(1, Ordering::Relaxed);
-            vec![0u64; self.buffer_words.load(Ordering::Relaxed).max(1024)].into_boxed_slice()
-        })
+            let words = self.buffer_words.load(Ordering::Relaxed).max(SCRATCH_WORDS + 1);
+            return Some(vec![0u64; words].into_boxed_slice());
+        }
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        let scratch = !self.refuse_with_null.load(Ordering::Relaxed);
+        scratch.then(|| vec![0u64; SCRATCH_WORDS].into_boxed_slice())
     }
 
     /// Takes a buffer back. It must be all zero again.
     pub(crate) fn give(&self, buffer: Box<[u64]>) {
-        if buffer.len() == self.buffer_words.load(Ordering::Relaxed) {
-            // A full pool has buffers enough: this one goes back to the allocator.
-            let _ = self.free.push(buffer);
+        if is_scratch(&buffer) {
+            return;
+        }
+        let fits = buffer.len() == self.buffer_words.load(Ordering::Relaxed);
+        // A full pool has buffers enough: this one goes back to the allocator.
+        if !fits || self.free.push(buffer).is_err() {
+            self.made.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -80,15 +120,51 @@ impl Pool {
         self.out.fetch_sub(1, Ordering::Release);
     }
 
-    /// Buffers that CUPTI holds. After a flush without force it holds just those with an unfinished record.
+    /// Buffers of this collection that CUPTI holds. After a flush without force it holds just those with an unfinished
+    /// record.
     pub(crate) fn out(&self) -> i64 {
-        self.out.load(Ordering::Acquire)
+        self.out.load(Ordering::Acquire) - self.stale.load(Ordering::Relaxed)
     }
 
-    /// (buffers CUPTI asked for, those of them that had to be allocated on the spot)
-    pub(crate) fn counts(&self) -> (u64, u64) {
-        (self.requested.load(Ordering::Relaxed), self.misses.load(Ordering::Relaxed))
+    pub(crate) fn counts(&self) -> Counts {
+        Counts {
+            requested: self.requested.load(Ordering::Relaxed),
+            misses: self.misses.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+        }
     }
+}
+
+/// Words of the buffers that stand in for none; fewer than any other has, by which they are known.
+const SCRATCH_WORDS: usize = (32 << 10) / 8;
+
+/// Whether what this buffer holds is to be thrown away.
+pub(crate) fn is_scratch(buffer: &[u64]) -> bool {
+    buffer.len() == SCRATCH_WORDS
+}
+
+/// What the pool is to be like.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setup {
+    /// Bytes of a buffer.
+    pub(crate) bytes: usize,
+    /// Buffers made at once.
+    pub(crate) ready: usize,
+    /// The most buffers that there may be.
+    pub(crate) most: usize,
+    /// Whether CUPTI takes no buffer for an answer.
+    pub(crate) refuse_with_null: bool,
+}
+
+/// What a collection asked of the pool.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Counts {
+    /// Buffers CUPTI asked for.
+    pub(crate) requested: u64,
+    /// Those of them that had to be allocated on the spot.
+    pub(crate) misses: u64,
+    /// Those that were refused.
+    pub(crate) refused: u64,
 }
 
 /// Writes to every page, so that the application's thread takes no page fault.

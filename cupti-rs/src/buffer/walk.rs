@@ -1,30 +1,36 @@
-//! From a buffer to its records' bytes, with the names they point to.
+//! From a buffer to its records' bytes, with what they point to.
 
 use std::collections::hash_map::Entry;
-use std::ffi::{CStr, c_char};
 
 use rustc_hash::FxHashMap;
 
+use super::pointers::{self, Taken};
+use crate::library::Version;
 use crate::sys::abi::CuptiResult;
 use crate::sys::api::Api;
-use crate::sys::generated::kernel;
 
 /// What one buffer held.
 #[derive(Debug, Default)]
 pub(crate) struct Walked {
     /// The records' bytes, one after the other.
     pub(crate) bytes: Vec<u8>,
+    /// The release of the library that wrote them; (0, 0) if it does not say, and then no memory is freed that only
+    /// some releases leave to us.
+    pub(crate) release: (u32, u32),
     /// Each record: its kind and its length.
     pub(crate) records: Vec<(u32, u32)>,
-    /// Kernel names by the address that records hold.
+    /// Texts by the address that records hold.
     pub(crate) names: FxHashMap<u64, String>,
+    /// What lay in memory that was left to us, and where in `bytes` the pointer to it stood.
+    pub(crate) taken: Vec<(usize, Taken)>,
     /// The bytes after a record that CUPTI could not step over.
     pub(crate) unreadable: u64,
 }
 
 /// Steps through the first `valid` bytes with CUPTI's own iterator, whose strides only the library knows.
 pub(crate) fn walk(api: &Api, words: &mut [u64], valid: usize) -> Walked {
-    let mut out = Walked::default();
+    let release = api.version().map_or((0, 0), |version| Version(version).cuda_release());
+    let mut out = Walked { release, ..Walked::default() };
     let base = words.as_mut_ptr().cast::<u8>();
     let mut record: *mut u8 = std::ptr::null_mut();
     let mut starts = Vec::new();
@@ -53,17 +59,29 @@ pub(crate) fn walk(api: &Api, words: &mut [u64], valid: usize) -> Walked {
         let record = &bytes[at..next];
         let kind = u32_at(record, 0);
         out.records.push((kind, record.len() as u32));
-        if kind == kernel::KIND && record.len() >= kernel::NAME + 8 {
-            let address = u64_at(record, kernel::NAME);
+        for &offset in pointers::texts(kind, release) {
+            let address = u64_at(record, offset);
             // Most kernels come many times in a row.
             if address == 0 || address == last_name {
                 continue;
             }
             last_name = address;
             if let Entry::Vacant(place) = out.names.entry(address) {
-                // SAFETY: a kernel record's name is a NUL-terminated string that CUPTI keeps until the process ends.
-                let name = unsafe { CStr::from_ptr(address as *const c_char) };
-                place.insert(name.to_string_lossy().into_owned());
+                // SAFETY: the address is not null, and stands where `texts` says in a record of this buffer.
+                place.insert(unsafe { pointers::text(address) });
+            }
+        }
+        for left in pointers::left(kind, release, record).into_iter().flatten() {
+            // SAFETY: a record of this buffer, which comes by here once, with what was found for it.
+            if let Some(taken) = unsafe { left.take(record) } {
+                out.taken.push((at + left.offset, taken));
+            }
+            // What it points to is gone.
+            let pointer = at + left.offset;
+            if let Some(pointer) =
+                out.bytes.get_mut(pointer..pointer + 8).filter(|_| pointer + 8 <= next)
+            {
+                pointer.fill(0);
             }
         }
     }
@@ -92,5 +110,5 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes[at..].first_chunk().map_or(0, |b| u64::from_ne_bytes(*b))
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |b| u64::from_ne_bytes(*b))
 }

@@ -25,19 +25,26 @@
 
 mod table;
 mod work;
+mod written;
 
+use std::ffi::CStr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::calls::DriverFunction;
+use crate::callbacks::{GraphIds, ResourceKind};
+use crate::calls::{DriverFunction, RuntimeFunction};
 use crate::error::Error;
 use crate::kind::ActivityKind;
-use crate::library::{Device, Driver, Library};
-use crate::sys::abi::{CuptiResult, RESOURCE_GRAPHNODE_CREATED};
-use table::STATE;
+use crate::library::{Device, Driver, Library, Version};
+use crate::sys::abi::*;
+use crate::sys::callback_ids::*;
+use crate::sys::field::Family;
+use table::{Frame, STATE};
 pub use work::Work;
+pub use written::Written;
 
 /// The running stand-in.
 #[derive(Debug)]
@@ -88,6 +95,61 @@ impl Fake {
         self.call(work.function(), 0, std::slice::from_ref(&work))
     }
 
+    /// The same, with the record in the buffer before the call begins, while it runs, or after it has returned.
+    pub fn launch_with(&self, work: &Work, arrival: Arrival) -> u32 {
+        let mut frame = driver_frame(work.function());
+        (frame.bytes, frame.symbol) = (work.bytes(), table::symbol(work));
+        let correlation = frame.correlation;
+        let arrive = |now| {
+            if arrival == now {
+                table::execute(work, correlation, None);
+            }
+        };
+        arrive(Arrival::BeforeCall);
+        frame.enter();
+        arrive(Arrival::WithinCall);
+        frame.exit(0);
+        arrive(Arrival::AfterCall);
+        correlation
+    }
+
+    /// The same, with `within` run before the call returns.
+    pub fn launch_around(&self, work: &Work, within: impl FnOnce()) -> u32 {
+        let mut frame = driver_frame(work.function());
+        (frame.bytes, frame.symbol) = (work.bytes(), table::symbol(work));
+        frame.enter();
+        table::execute(work, frame.correlation, None);
+        within();
+        frame.exit(0);
+        frame.correlation
+    }
+
+    /// The same through a function of the runtime API, whose call shares the correlation id.
+    pub fn launch_through_runtime(&self, function: &str, work: &Work) -> u32 {
+        self.through_runtime(function, work, |id| table::execute(work, id, None))
+    }
+
+    /// The same while its stream is captured.
+    pub fn capture_through_runtime(&self, function: &str, work: &Work) -> u32 {
+        self.through_runtime(function, work, |_| {
+            table::resource(RESOURCE_GRAPHNODE_CREATED, 1, 0, std::ptr::null());
+        })
+    }
+
+    fn through_runtime(&self, function: &str, work: &Work, within: impl FnOnce(u32)) -> u32 {
+        let id = RuntimeFunction::by_name(function).map_or(0, |function| function.0);
+        let mut outer = Frame::new(DOMAIN_RUNTIME_API, id, table::next_correlation());
+        outer.enter();
+        let mut inner =
+            Frame::new(DOMAIN_DRIVER_API, driver_id(work.function()), outer.correlation);
+        (inner.bytes, inner.symbol) = (work.bytes(), table::symbol(work));
+        inner.enter();
+        within(inner.correlation);
+        inner.exit(0);
+        outer.exit(0);
+        outer.correlation
+    }
+
     /// A graph launch whose nodes are `nodes`; all share the correlation id that is given back.
     pub fn launch_graph(&self, nodes: &[Work]) -> u32 {
         self.call("cuGraphLaunch", 0, nodes)
@@ -98,34 +160,147 @@ impl Fake {
         self.call(function, result, &[])
     }
 
-    /// A call while its stream is captured: it makes a graph node and does no work.
+    /// A call while its stream is captured: it makes a graph node, of which nothing is known, and does no work.
     pub fn capture(&self, work: &Work) -> u32 {
-        let id = function(work.function());
-        let correlation = table::enter(id, work.bytes());
-        table::resource(RESOURCE_GRAPHNODE_CREATED);
-        table::exit(id, correlation, 0);
-        correlation
+        let mut frame = driver_frame(work.function());
+        frame.bytes = work.bytes();
+        frame.enter();
+        table::resource(RESOURCE_GRAPHNODE_CREATED, 1, 0, std::ptr::null());
+        frame.exit(0);
+        frame.correlation
     }
 
     fn call(&self, name: &str, result: u32, work: &[Work]) -> u32 {
-        let id = function(name);
-        let correlation = table::enter(id, work.first().map_or(1, Work::bytes));
+        let mut frame = driver_frame(name);
+        if let Some(work) = work.first() {
+            (frame.bytes, frame.symbol) = (work.bytes(), table::symbol(work));
+        }
+        frame.enter();
         for work in work {
             if work.bytes() != 0 {
-                table::execute(work, correlation);
+                table::execute(work, frame.correlation, None);
             }
         }
-        table::exit(id, correlation, result);
-        correlation
+        frame.exit(result);
+        frame.correlation
+    }
+
+    /// Begins a graph.
+    #[must_use]
+    pub fn graph(&self) -> FakeGraph {
+        let id = FakeGraph::next_id();
+        table::graph_event(RESOURCE_GRAPH_CREATED, GraphIds { graph: id, ..GraphIds::default() });
+        FakeGraph { id, nodes: Vec::new() }
+    }
+
+    /// A call while its stream is captured into this graph. Gives its correlation id.
+    pub fn capture_into(&self, graph: &mut FakeGraph, work: &Work) -> u32 {
+        let mut frame = driver_frame(work.function());
+        frame.bytes = work.bytes();
+        frame.enter();
+        let node = graph.add(work.clone());
+        table::graph_event(RESOURCE_GRAPHNODE_CREATED, GraphIds { node, ..graph.ids() });
+        frame.exit(0);
+        frame.correlation
+    }
+
+    /// Makes a graph ready to launch: its nodes are copied into an executable graph.
+    #[must_use]
+    pub fn instantiate(&self, graph: &FakeGraph) -> FakeExec {
+        let copy = self.copy_nodes(graph);
+        let exec = FakeGraph::next_id();
+        table::graph_event(RESOURCE_GRAPHEXEC_CREATED, GraphIds { exec, ..copy.ids() });
+        FakeExec { id: exec, nodes: copy.nodes }
+    }
+
+    fn copy_nodes(&self, graph: &FakeGraph) -> FakeGraph {
+        let mut copy = FakeGraph { id: FakeGraph::next_id(), nodes: Vec::new() };
+        let from = GraphIds { original_graph: graph.id, ..copy.ids() };
+        table::graph_event(RESOURCE_GRAPH_CLONED, from);
+        for (original_node, work) in &graph.nodes {
+            let node = copy.add(work.clone());
+            let ids = GraphIds { node, original_node: *original_node, ..from };
+            table::graph_event(RESOURCE_GRAPHNODE_CLONED, ids);
+        }
+        copy
+    }
+
+    /// Launches an executable graph: every record names it and its node. Gives the correlation id they share.
+    pub fn launch_exec(&self, exec: &FakeExec) -> u32 {
+        let mut frame = driver_frame("cuGraphLaunch");
+        frame.enter();
+        for (node, work) in &exec.nodes {
+            table::execute(work, frame.correlation, Some((exec.id, *node)));
+        }
+        frame.exit(0);
+        frame.correlation
+    }
+
+    /// Destroys an executable graph.
+    pub fn destroy_exec(&self, exec: FakeExec) {
+        let ids = GraphIds { exec: exec.id, ..GraphIds::default() };
+        table::graph_event(RESOURCE_GRAPHEXEC_DESTROY_STARTING, ids);
+    }
+
+    /// `cudaProfilerStart`, which calls the driver's function of that name.
+    pub fn profiler_start(&self) {
+        self.profiler(RUNTIME_PROFILER_START, DRIVER_PROFILER_START);
+    }
+
+    /// `cudaProfilerStop`.
+    pub fn profiler_stop(&self) {
+        self.profiler(RUNTIME_PROFILER_STOP, DRIVER_PROFILER_STOP);
+    }
+
+    fn profiler(&self, runtime: u32, driver: u32) {
+        let mut outer = Frame::new(DOMAIN_RUNTIME_API, runtime, table::next_correlation());
+        outer.enter();
+        let mut inner = Frame::new(DOMAIN_DRIVER_API, driver, outer.correlation);
+        inner.enter();
+        inner.exit(0);
+        outer.exit(0);
+    }
+
+    /// Something happens to a context or one of its streams; the ids are those that records have.
+    pub fn resource(&self, kind: ResourceKind, context: u32, stream: u32) {
+        table::resource(kind.0, context, stream, std::ptr::null());
+    }
+
+    /// Something happens to a module.
+    pub fn module(&self, kind: ResourceKind, module: u32, cubin: &[u8]) {
+        table::module_event(kind.0, module, cubin);
+    }
+
+    /// A wait for a stream, or for a whole context, has ended.
+    pub fn synchronized(&self, context: u32, stream: Option<u32>) {
+        let id = if stream.is_some() { SYNCHRONIZE_STREAM } else { SYNCHRONIZE_CONTEXT };
+        table::synchronized(id, context, stream.unwrap_or(0));
+    }
+
+    /// NVTX is called, with CUPTI as its tool.
+    pub fn nvtx(&self, id: u32, function: &CStr) {
+        table::nvtx(id, function);
+    }
+
+    /// CUPTI has to say something of itself: `id` 1 is a fatal error, 2 an error, 3 a warning.
+    pub fn notice(&self, id: u32, code: CuptiResult, message: &CStr) {
+        table::notice(id, code, message);
     }
 
     /// Work without any call that the call log sees, as a call not on its list would do.
     pub fn unseen(&self, work: &Work) {
         let correlation = table::next_correlation();
-        table::execute(work, correlation);
+        table::execute(work, correlation, None);
     }
 
-    /// An activity record as it stands, of a kind and length of the caller's choice.
+    /// An activity record as it stands.
+    pub fn write<F: Family>(&self, record: &Written<F>) {
+        table::write(&record.allocate());
+    }
+
+    /// An activity record as it stands, of a kind and length of the caller's choice: one of a kind that no library has
+    /// stops CUPTI's iterator ([`INVALID_KIND`](CuptiResult::INVALID_KIND)), and one of an odd length leaves what follows
+    /// at odd addresses.
     pub fn raw_record(&self, kind: ActivityKind, length: usize) {
         let mut bytes = vec![0; length.max(8)];
         bytes[..4].copy_from_slice(&kind.0.to_ne_bytes());
@@ -147,6 +322,66 @@ impl Fake {
         STATE.lock().timestamps_lost = true;
     }
 
+    /// The next buffer that is given back says to have this many bytes fewer than were written.
+    pub fn cut_next_buffer(&self, bytes: usize) {
+        STATE.lock().cut = bytes;
+    }
+
+    /// From now on full buffers are kept, as while their records wait for the GPU; with `false` they are given back.
+    pub fn hold_buffers(&self, hold: bool) {
+        STATE.lock().holds = hold;
+        if !hold {
+            table::give_back_held();
+        }
+    }
+
+    /// The next call has this correlation id, and those after it the next ones: after [`u32::MAX`] comes 0.
+    pub fn next_correlation_id(&self, id: u32) {
+        STATE.lock().correlation = id.wrapping_sub(1);
+    }
+
+    /// This function of CUPTI ([`FUNCTIONS`](Self::FUNCTIONS)) fails with this code.
+    pub fn fail(&self, function: &'static str, code: CuptiResult, when: When) {
+        table::plant(function, code, when);
+    }
+
+    /// The process's exit gives buffers back and calls back, as CUPTI may.
+    pub fn act_at_exit(&self) {
+        table::act_at_exit();
+    }
+
+    /// The functions of CUPTI that this crate calls, all of which can be made to fail.
+    pub const FUNCTIONS: [&str; 28] = [
+        "cuptiGetVersion",
+        "cuptiSubscribe",
+        "cuptiSubscribe_v2",
+        "cuptiUnsubscribe",
+        "cuptiEnableCallback",
+        "cuptiEnableDomain",
+        "cuptiGetCallbackName",
+        "cuptiGetTimestamp",
+        "cuptiActivityRegisterCallbacks",
+        "cuptiActivityGetAttribute",
+        "cuptiActivitySetAttribute",
+        "cuptiActivityEnable",
+        "cuptiActivityDisable",
+        "cuptiActivityEnableDriverApi",
+        "cuptiActivityEnableRuntimeApi",
+        "cuptiActivityFlushAll",
+        "cuptiActivityFlushPeriod",
+        "cuptiActivityEnableLatencyTimestamps",
+        "cuptiActivityEnableLaunchAttributes",
+        "cuptiActivityGetNextRecord",
+        "cuptiActivityGetNumDroppedRecords",
+        "cuptiGetThreadIdType",
+        "cuptiSetThreadIdType",
+        "cuptiGetContextId",
+        "cuptiGetStreamIdEx",
+        "cuptiGetGraphId",
+        "cuptiGetGraphNodeId",
+        "cuptiGetGraphExecId",
+    ];
+
     /// Whether somebody is subscribed.
     #[must_use]
     pub fn is_subscribed(&self) -> bool {
@@ -158,6 +393,131 @@ impl Fake {
     pub fn enabled_kinds(&self) -> Vec<ActivityKind> {
         STATE.lock().kinds.iter().map(|&kind| ActivityKind(kind)).collect()
     }
+
+    /// What was said of records of single functions: (callback domain, callback id, on or off).
+    #[must_use]
+    pub fn api_filters(&self) -> Vec<(u32, u32, bool)> {
+        STATE.lock().apis.iter().map(|(&(domain, id), &on)| (domain, id, on)).collect()
+    }
+
+    /// An attribute's value, by CUPTI's number for it; `None` where this version does not have it.
+    #[must_use]
+    pub fn attribute(&self, id: u32) -> Option<u64> {
+        STATE.lock().attributes.get(&id).copied()
+    }
+
+    /// CUPTI's other settings.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        let state = STATE.lock();
+        Settings {
+            system_thread_ids: state.thread_id_type == THREAD_ID_TYPE_SYSTEM,
+            flush_period_ms: state.flush_period,
+            latency_timestamps: state.latency_timestamps,
+            launch_attributes: state.launch_attributes,
+        }
+    }
+
+    /// Whether a CUPTI of before 12.9 was given no buffer, which crashes the real one.
+    #[must_use]
+    pub fn would_have_crashed(&self) -> bool {
+        STATE.lock().crashed
+    }
+}
+
+/// When a fault shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum When {
+    /// At every call.
+    Always,
+    /// At the next call alone.
+    Once,
+    /// At this call alone, counted from 1.
+    Nth(u32),
+}
+
+/// When an activity record is written, seen from its call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrival {
+    /// Before it begins.
+    BeforeCall,
+    /// While it runs, as is usual.
+    WithinCall,
+    /// After it has returned.
+    AfterCall,
+}
+
+/// Settings of the stand-in that a collection may change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Settings {
+    /// Records name threads as the kernel does.
+    pub system_thread_ids: bool,
+    /// Milliseconds between two flushes of the worker; 0 leaves them to it.
+    pub flush_period_ms: u32,
+    /// Records tell when kernels were queued and submitted.
+    pub latency_timestamps: bool,
+    /// Records tell attributes of launches.
+    pub launch_attributes: bool,
+}
+
+/// A graph in the making.
+#[derive(Debug)]
+pub struct FakeGraph {
+    id: u32,
+    nodes: Vec<(u64, Work)>,
+}
+
+impl FakeGraph {
+    /// The graph's id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The ids of its nodes.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<u64> {
+        self.nodes.iter().map(|(node, _)| *node).collect()
+    }
+
+    fn next_id() -> u32 {
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        LAST.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn ids(&self) -> GraphIds {
+        GraphIds { graph: self.id, ..GraphIds::default() }
+    }
+
+    /// Adds a node and gives its id, which no other graph's has.
+    fn add(&mut self, work: Work) -> u64 {
+        let node = u64::from(self.id) << 32 | (self.nodes.len() as u64 + 1);
+        self.nodes.push((node, work));
+        node
+    }
+}
+
+/// A graph that is ready to launch.
+#[derive(Debug)]
+pub struct FakeExec {
+    id: u32,
+    nodes: Vec<(u64, Work)>,
+}
+
+impl FakeExec {
+    /// Its id, which its records have as that of their graph.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The ids of its nodes.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<u64> {
+        self.nodes.iter().map(|(node, _)| *node).collect()
+    }
 }
 
 impl Default for Fake {
@@ -168,12 +528,17 @@ impl Default for Fake {
 
 impl Drop for Fake {
     fn drop(&mut self) {
-        table::reset(0, None, 0, Vec::new());
+        table::reset(0, table::fresh(None, 0, Version(0)));
     }
 }
 
-fn function(name: &str) -> u32 {
+fn driver_id(name: &str) -> u32 {
     DriverFunction::by_name(name).map_or(u32::MAX, |function| function.0)
+}
+
+/// A driver call, not begun.
+fn driver_frame(name: &str) -> Frame {
+    Frame::new(DOMAIN_DRIVER_API, driver_id(name), table::next_correlation())
 }
 
 impl Builder {
@@ -198,7 +563,7 @@ impl Builder {
         self
     }
 
-    /// This function of CUPTI fails with this code, every time.
+    /// This function of CUPTI fails with this code, every time, from the beginning.
     #[must_use]
     pub fn fault(mut self, function: &'static str, code: CuptiResult) -> Self {
         self.faults.push((function, code));
@@ -209,8 +574,15 @@ impl Builder {
     #[must_use]
     pub fn build(self) -> Fake {
         let turn = TURN.lock();
-        table::reset(self.version, self.holder, self.clock_offset, self.faults);
+        let version = Version(self.version);
+        table::reset(self.version, table::fresh(self.holder, self.clock_offset, version));
+        for (function, code) in self.faults {
+            table::plant(function, code, When::Always);
+        }
         let device = Device::new(0, "Fake H200", (9, 0), 132, 139 << 30);
-        Fake { _turn: turn, driver: Driver { cuda_version: 13_000, devices: vec![device] } }
+        Fake {
+            _turn: turn,
+            driver: Driver { cuda_version: 13_000, release: None, devices: vec![device] },
+        }
     }
 }

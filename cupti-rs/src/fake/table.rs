@@ -1,16 +1,23 @@
 //! The C side of the stand-in: the functions of the table, and the state behind them.
 
-use std::collections::{BTreeSet, HashMap};
-use std::ffi::c_void;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::work::{Work, stride};
+use super::When;
+use super::work::Work;
+use super::written::stride;
+use crate::callbacks::GraphIds;
+use crate::kind::ActivityKind;
 use crate::library::Version;
 use crate::sys::abi::*;
 use crate::sys::api::Api;
+use crate::sys::callback_ids::*;
+use crate::sys::generated::DRIVER_CALLS;
 use crate::sys::os;
 
 pub(super) static STATE: Mutex<State> = Mutex::new(State::new());
@@ -18,23 +25,49 @@ pub(super) static STATE: Mutex<State> = Mutex::new(State::new());
 static VERSION: AtomicU32 = AtomicU32::new(0);
 /// The id of a kind that this stand-in writes at any length; its iterator steps over it by the length it was written in.
 static ODD_LENGTHS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
+/// Planted faults, and whether there are any: every function asks.
+static FAULTS: Mutex<Vec<Fault>> = Mutex::new(Vec::new());
+static ANY_FAULT: AtomicBool = AtomicBool::new(false);
+
+/// A planted fault.
+#[derive(Debug)]
+struct Fault {
+    function: &'static str,
+    code: CuptiResult,
+    when: When,
+    calls: u32,
+}
 
 #[derive(Debug)]
 pub(super) struct State {
-    holder: Option<String>,
-    clock_offset: i64,
-    faults: Vec<(&'static str, CuptiResult)>,
+    pub(super) holder: Option<String>,
+    pub(super) clock_offset: i64,
     pub(super) subscribed: bool,
     callback: Option<CallbackFunc>,
     callback_ids: BTreeSet<(u32, u32)>,
+    domains: BTreeSet<u32>,
     requested: Option<BufferRequested>,
     completed: Option<BufferCompleted>,
     pub(super) kinds: BTreeSet<u32>,
+    /// Functions of the driver and the runtime API that have records of their own, or none: by domain and id.
+    pub(super) apis: BTreeMap<(u32, u32), bool>,
+    pub(super) attributes: BTreeMap<u32, u64>,
+    pub(super) thread_id_type: u32,
+    pub(super) flush_period: u32,
+    pub(super) latency_timestamps: bool,
+    pub(super) launch_attributes: bool,
     buffer: Option<Buffer>,
+    /// Full buffers that are not given back yet.
+    held: Vec<Buffer>,
+    pub(super) holds: bool,
+    /// Bytes that the next buffer says to have fewer than were written.
+    pub(super) cut: usize,
     pub(super) busy_until: Option<Instant>,
     pub(super) dropped: usize,
     pub(super) timestamps_lost: bool,
-    correlation: u32,
+    /// A library that cannot take no buffer got none.
+    pub(super) crashed: bool,
+    pub(super) correlation: u32,
     streams: Option<HashMap<u32, u64>>,
 }
 
@@ -50,17 +83,27 @@ impl State {
         Self {
             holder: None,
             clock_offset: 0,
-            faults: Vec::new(),
             subscribed: false,
             callback: None,
             callback_ids: BTreeSet::new(),
+            domains: BTreeSet::new(),
             requested: None,
             completed: None,
             kinds: BTreeSet::new(),
+            apis: BTreeMap::new(),
+            attributes: BTreeMap::new(),
+            thread_id_type: 0,
+            flush_period: 0,
+            latency_timestamps: false,
+            launch_attributes: false,
             buffer: None,
+            held: Vec::new(),
+            holds: false,
+            cut: 0,
             busy_until: None,
             dropped: 0,
             timestamps_lost: false,
+            crashed: false,
             correlation: 0,
             streams: None,
         }
@@ -71,20 +114,64 @@ impl State {
     }
 }
 
-pub(super) fn reset(
-    version: u32,
-    holder: Option<String>,
-    clock_offset: i64,
-    faults: Vec<(&'static str, CuptiResult)>,
-) {
-    VERSION.store(version, Ordering::Relaxed);
-    ODD_LENGTHS.lock().clear();
-    *STATE.lock() = State { holder, clock_offset, faults, ..State::new() };
+/// What the attributes are when CUPTI begins: (number, bytes of the value, value, first release that has it).
+const ATTRIBUTES: [(u32, usize, u64, (u32, u32)); 7] = [
+    (0, 8, 3_200_000, (12, 0)),
+    (2, 8, 250, (12, 0)),
+    (ATTR_ZEROED_OUT_ACTIVITY_BUFFER, 1, 0, (12, 0)),
+    (6, 8, 3, (12, 0)),
+    (8, 1, 0, (12, 0)),
+    (9, 1, 1, (12, 3)),
+    (10, 8, 16 << 20, (12, 9)),
+];
+
+pub(super) fn version() -> Version {
+    Version(VERSION.load(Ordering::Relaxed))
 }
 
-/// The planted fault of this function, if there is one.
+pub(super) fn reset(version: u32, state: State) {
+    VERSION.store(version, Ordering::Relaxed);
+    ODD_LENGTHS.lock().clear();
+    FAULTS.lock().clear();
+    ANY_FAULT.store(false, Ordering::Release);
+    *STATE.lock() = state;
+}
+
+/// The state of a library that nobody used yet.
+pub(super) fn fresh(holder: Option<String>, clock_offset: i64, version: Version) -> State {
+    let release = version.cuda_release();
+    let known = ATTRIBUTES.iter().filter(|(.., since)| *since <= release);
+    let mut attributes: BTreeMap<u32, u64> = known.map(|&(id, _, value, _)| (id, value)).collect();
+    if release < (13, 0) {
+        attributes.entry(9).and_modify(|per_thread| *per_thread = 0);
+    }
+    State { holder, clock_offset, attributes, ..State::new() }
+}
+
+pub(super) fn plant(function: &'static str, code: CuptiResult, when: When) {
+    FAULTS.lock().push(Fault { function, code, when, calls: 0 });
+    ANY_FAULT.store(true, Ordering::Release);
+}
+
+/// The planted fault of this function that is due, if there is one.
 fn fault(function: &str) -> Option<CuptiResult> {
-    STATE.lock().faults.iter().find(|(name, _)| *name == function).map(|(_, code)| *code)
+    if !ANY_FAULT.load(Ordering::Acquire) {
+        return None;
+    }
+    let mut faults = FAULTS.lock();
+    let mut due = None;
+    for fault in faults.iter_mut().filter(|fault| fault.function == function) {
+        fault.calls += 1;
+        let is_due = match fault.when {
+            When::Always => true,
+            When::Once => fault.calls == 1,
+            When::Nth(n) => fault.calls == n,
+        };
+        if is_due {
+            due = due.or(Some(fault.code));
+        }
+    }
+    due
 }
 
 macro_rules! faulty {
@@ -96,21 +183,39 @@ macro_rules! faulty {
 }
 
 pub(super) fn table() -> Api {
-    let release = Version(VERSION.load(Ordering::Relaxed)).cuda_release();
+    let release = version().cuda_release();
     Api {
         get_version,
         subscribe,
         unsubscribe,
         enable_callback,
+        enable_domain,
+        get_callback_name,
         get_timestamp,
         register_callbacks,
+        get_attribute,
         set_attribute,
         enable,
         disable,
         flush_all,
+        flush_period,
+        enable_latency_timestamps,
+        enable_launch_attributes,
+        get_thread_id_type,
+        set_thread_id_type,
         get_next_record,
         get_num_dropped_records,
+        get_context_id,
+        get_stream_id,
+        get_graph_id,
+        get_graph_node_id,
         subscribe_v2: (release >= (13, 0)).then_some(subscribe_v2 as _),
+        get_graph_exec_id: (release >= (12, 3)).then_some(get_graph_exec_id as _),
+        enable_driver_api: (release >= (12, 5)).then_some(enable_driver_api as _),
+        enable_runtime_api: (release >= (12, 5)).then_some(enable_runtime_api as _),
+        hw_trace: release >= (12, 8),
+        records_v2: release >= (13, 2),
+        multiple_subscribers: release >= (13, 3),
     }
 }
 
@@ -144,6 +249,7 @@ unsafe extern "C" fn subscribe_v2(
     userdata: *mut c_void,
     params: *mut SubscriberParams,
 ) -> CuptiResult {
+    faulty!("cuptiSubscribe_v2");
     // SAFETY: the caller's own arguments.
     let code = unsafe { subscribe(handle, callback, userdata) };
     if code == CuptiResult::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED {
@@ -171,6 +277,21 @@ unsafe extern "C" fn unsubscribe(_handle: SubscriberHandle) -> CuptiResult {
     CuptiResult::SUCCESS
 }
 
+/// Whether a library of this version has the callback id. The driver domain of 13.0 has 807 ids.
+fn has_id(domain: u32, id: u32) -> bool {
+    let release = version().cuda_release();
+    match domain {
+        DOMAIN_DRIVER_API => id < if release >= (13, 1) { 877 } else { 807 },
+        DOMAIN_RUNTIME_API => id < 567,
+        DOMAIN_RESOURCE if release >= (13, 0) => id < 24,
+        DOMAIN_RESOURCE => id < if release >= (12, 2) { 22 } else { 21 },
+        DOMAIN_SYNCHRONIZE => id < 3,
+        DOMAIN_NVTX => id < 50,
+        DOMAIN_STATE => id < 4 && release >= (12, 2),
+        _ => false,
+    }
+}
+
 unsafe extern "C" fn enable_callback(
     on: u32,
     _handle: SubscriberHandle,
@@ -178,8 +299,7 @@ unsafe extern "C" fn enable_callback(
     id: u32,
 ) -> CuptiResult {
     faulty!("cuptiEnableCallback");
-    // What the library does not know it refuses: the driver domain of 13.0 has 807 ids.
-    if domain == DOMAIN_DRIVER_API && id >= 807 && VERSION.load(Ordering::Relaxed) < 130_101 {
+    if !has_id(domain, id) {
         return CuptiResult::INVALID_PARAMETER;
     }
     let mut state = STATE.lock();
@@ -188,6 +308,63 @@ unsafe extern "C" fn enable_callback(
     } else {
         state.callback_ids.insert((domain, id));
     }
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn enable_domain(on: u32, _handle: SubscriberHandle, domain: u32) -> CuptiResult {
+    faulty!("cuptiEnableDomain");
+    if !has_id(domain, 1) {
+        return CuptiResult::INVALID_PARAMETER;
+    }
+    let mut state = STATE.lock();
+    if on == 0 {
+        state.domains.remove(&domain);
+        state.callback_ids.retain(|(other, _)| *other != domain);
+    } else {
+        state.domains.insert(domain);
+    }
+    CuptiResult::SUCCESS
+}
+
+/// The names of driver and runtime functions by id; those without a published name have a number.
+fn names(domain: u32) -> &'static [CString] {
+    static NAMES: LazyLock<[Vec<CString>; 2]> = LazyLock::new(|| {
+        let name = |known: Option<&str>, prefix: &str, id: u32| {
+            CString::new(known.map_or_else(|| format!("{prefix}{id:03}"), str::to_owned))
+                .unwrap_or_default()
+        };
+        let driver = |id| match id {
+            DRIVER_PROFILER_START => Some("cuProfilerStart"),
+            DRIVER_PROFILER_STOP => Some("cuProfilerStop"),
+            _ => DRIVER_CALLS.iter().find(|call| call.id == id).map(|call| call.name),
+        };
+        let runtime = |id| match id {
+            RUNTIME_PROFILER_START => Some("cudaProfilerStart"),
+            RUNTIME_PROFILER_STOP => Some("cudaProfilerStop"),
+            _ => RUNTIME_CALLS.iter().find(|call| call.id == id).map(|call| call.name),
+        };
+        [
+            (0..877).map(|id| name(driver(id), "cu", id)).collect(),
+            (0..567).map(|id| name(runtime(id), "cuda", id)).collect(),
+        ]
+    });
+    match domain {
+        DOMAIN_DRIVER_API => &NAMES[0],
+        DOMAIN_RUNTIME_API => &NAMES[1],
+        _ => &[],
+    }
+}
+
+unsafe extern "C" fn get_callback_name(
+    domain: u32,
+    id: u32,
+    name: *mut *const c_char,
+) -> CuptiResult {
+    faulty!("cuptiGetCallbackName");
+    let known = names(domain).get(id as usize).filter(|_| has_id(domain, id));
+    let Some(known) = known else { return CuptiResult::INVALID_PARAMETER };
+    // SAFETY: the caller passes a live place.
+    unsafe { name.write(known.as_ptr()) };
     CuptiResult::SUCCESS
 }
 
@@ -210,32 +387,186 @@ unsafe extern "C" fn register_callbacks(
     CuptiResult::SUCCESS
 }
 
+/// How many bytes the attribute's value has, in a library that has it.
+fn attribute_bytes(attribute: u32) -> Option<usize> {
+    let release = version().cuda_release();
+    let known = ATTRIBUTES.iter().find(|(id, .., since)| *id == attribute && *since <= release);
+    known.map(|(_, bytes, ..)| *bytes)
+}
+
+unsafe extern "C" fn get_attribute(
+    attribute: u32,
+    size: *mut usize,
+    value: *mut c_void,
+) -> CuptiResult {
+    faulty!("cuptiActivityGetAttribute");
+    let Some(bytes) = attribute_bytes(attribute) else { return CuptiResult::INVALID_PARAMETER };
+    // SAFETY: the caller passes a live size.
+    if unsafe { size.read() } < bytes {
+        return CuptiResult::PARAMETER_SIZE_NOT_SUFFICIENT;
+    }
+    let present = STATE.lock().attributes.get(&attribute).copied().unwrap_or(0).to_ne_bytes();
+    // SAFETY: the caller has room for as many bytes as it says, of which these are no more.
+    unsafe { std::ptr::copy_nonoverlapping(present.as_ptr(), value.cast(), bytes) };
+    CuptiResult::SUCCESS
+}
+
 unsafe extern "C" fn set_attribute(
-    _attribute: u32,
-    _size: *mut usize,
-    _value: *mut c_void,
+    attribute: u32,
+    size: *mut usize,
+    value: *mut c_void,
 ) -> CuptiResult {
     faulty!("cuptiActivitySetAttribute");
+    let Some(bytes) = attribute_bytes(attribute) else { return CuptiResult::INVALID_PARAMETER };
+    // SAFETY: the caller passes a live size.
+    if unsafe { size.read() } < bytes {
+        return CuptiResult::PARAMETER_SIZE_NOT_SUFFICIENT;
+    }
+    let mut new = [0u8; 8];
+    // SAFETY: the caller's value has as many bytes as it says, of which these are no more.
+    unsafe { std::ptr::copy_nonoverlapping(value.cast(), new.as_mut_ptr(), bytes) };
+    STATE.lock().attributes.insert(attribute, u64::from_ne_bytes(new));
     CuptiResult::SUCCESS
+}
+
+/// Whether a library of this version collects the kind.
+fn has_kind(kind: u32) -> bool {
+    let since = match kind {
+        53 | 54 => (12, 8),
+        55 => (12, 9),
+        56..=58 => (13, 1),
+        59 => (13, 2),
+        _ => (12, 0),
+    };
+    ActivityKind(kind).name().is_some() && version().cuda_release() >= since
 }
 
 unsafe extern "C" fn enable(kind: u32) -> CuptiResult {
     faulty!("cuptiActivityEnable");
-    STATE.lock().kinds.insert(kind);
+    if !has_kind(kind) {
+        return CuptiResult::INVALID_KIND;
+    }
+    let mut state = STATE.lock();
+    state.kinds.insert(kind);
+    if let Some(domain) = api_domain(kind) {
+        state.apis.retain(|(other, _), _| *other != domain);
+    }
     CuptiResult::SUCCESS
 }
 
 unsafe extern "C" fn disable(kind: u32) -> CuptiResult {
-    STATE.lock().kinds.remove(&kind);
+    faulty!("cuptiActivityDisable");
+    let mut state = STATE.lock();
+    state.kinds.remove(&kind);
+    if let Some(domain) = api_domain(kind) {
+        state.apis.retain(|(other, _), _| *other != domain);
+    }
+    CuptiResult::SUCCESS
+}
+
+fn api_domain(kind: u32) -> Option<u32> {
+    match ActivityKind(kind) {
+        ActivityKind::DRIVER => Some(DOMAIN_DRIVER_API),
+        ActivityKind::RUNTIME => Some(DOMAIN_RUNTIME_API),
+        _ => None,
+    }
+}
+
+unsafe extern "C" fn enable_driver_api(id: u32, on: u8) -> CuptiResult {
+    faulty!("cuptiActivityEnableDriverApi");
+    STATE.lock().apis.insert((DOMAIN_DRIVER_API, id), on != 0);
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn enable_runtime_api(id: u32, on: u8) -> CuptiResult {
+    faulty!("cuptiActivityEnableRuntimeApi");
+    STATE.lock().apis.insert((DOMAIN_RUNTIME_API, id), on != 0);
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn flush_period(milliseconds: u32) -> CuptiResult {
+    faulty!("cuptiActivityFlushPeriod");
+    STATE.lock().flush_period = milliseconds;
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn enable_latency_timestamps(on: u8) -> CuptiResult {
+    faulty!("cuptiActivityEnableLatencyTimestamps");
+    STATE.lock().latency_timestamps = on != 0;
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn enable_launch_attributes(on: u8) -> CuptiResult {
+    faulty!("cuptiActivityEnableLaunchAttributes");
+    STATE.lock().launch_attributes = on != 0;
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn get_thread_id_type(kind: *mut u32) -> CuptiResult {
+    faulty!("cuptiGetThreadIdType");
+    // SAFETY: the caller passes a live place.
+    unsafe { kind.write(STATE.lock().thread_id_type) };
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn set_thread_id_type(kind: u32) -> CuptiResult {
+    faulty!("cuptiSetThreadIdType");
+    STATE.lock().thread_id_type = kind;
+    CuptiResult::SUCCESS
+}
+
+// The handles of this stand-in are the ids themselves.
+
+unsafe extern "C" fn get_context_id(context: *mut c_void, id: *mut u32) -> CuptiResult {
+    faulty!("cuptiGetContextId");
+    // SAFETY: the caller passes a live place.
+    unsafe { id.write(context as usize as u32) };
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn get_stream_id(
+    _context: *mut c_void,
+    stream: *mut c_void,
+    _per_thread: u8,
+    id: *mut u32,
+) -> CuptiResult {
+    faulty!("cuptiGetStreamIdEx");
+    // SAFETY: the caller passes a live place.
+    unsafe { id.write(stream as usize as u32) };
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn get_graph_id(graph: *mut c_void, id: *mut u32) -> CuptiResult {
+    faulty!("cuptiGetGraphId");
+    // SAFETY: the caller passes a live place.
+    unsafe { id.write(graph as usize as u32) };
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn get_graph_exec_id(exec: *mut c_void, id: *mut u32) -> CuptiResult {
+    faulty!("cuptiGetGraphExecId");
+    // SAFETY: the caller passes a live place.
+    unsafe { id.write(exec as usize as u32) };
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn get_graph_node_id(node: *mut c_void, id: *mut u64) -> CuptiResult {
+    faulty!("cuptiGetGraphNodeId");
+    // SAFETY: the caller passes a live place.
+    unsafe { id.write(node as usize as u64) };
     CuptiResult::SUCCESS
 }
 
 unsafe extern "C" fn flush_all(flags: u32) -> CuptiResult {
     faulty!("cuptiActivityFlushAll");
-    let busy = STATE.lock().busy_until.is_some_and(|until| Instant::now() < until);
-    if !busy || flags & FLAG_FLUSH_FORCED != 0 {
+    let (busy, holds) = {
+        let state = STATE.lock();
+        (state.busy_until.is_some_and(|until| Instant::now() < until), state.holds)
+    };
+    if !(busy || holds) || flags & FLAG_FLUSH_FORCED != 0 {
         let _writing = BUFFER.lock();
         complete();
+        give_back_held();
     }
     CuptiResult::SUCCESS
 }
@@ -245,6 +576,7 @@ unsafe extern "C" fn get_num_dropped_records(
     _stream: u32,
     dropped: *mut usize,
 ) -> CuptiResult {
+    faulty!("cuptiActivityGetNumDroppedRecords");
     let count = std::mem::take(&mut STATE.lock().dropped);
     // SAFETY: the caller passes a live usize.
     unsafe { dropped.write(count) };
@@ -256,9 +588,10 @@ unsafe extern "C" fn get_next_record(
     valid: usize,
     record: *mut *mut u8,
 ) -> CuptiResult {
+    faulty!("cuptiActivityGetNextRecord");
     // SAFETY: the caller passes a live place.
     let last = unsafe { record.read() };
-    let version = Version(VERSION.load(Ordering::Relaxed));
+    let version = version();
     let length = |at: *mut u8| {
         let odd = ODD_LENGTHS
             .lock()
@@ -292,17 +625,32 @@ unsafe extern "C" fn get_next_record(
 /// Held while the present buffer is written to or given back; never while a driver callback runs.
 static BUFFER: Mutex<()> = Mutex::new(());
 
-/// Gives the present buffer back, with the state unlocked.
+/// Gives the present buffer back, with the state unlocked; what was written is cut short if a test wants that.
 fn complete() {
-    let (buffer, completed) = {
+    let buffer = {
         let mut state = STATE.lock();
-        (state.buffer.take(), state.completed)
+        let cut = state.cut;
+        let buffer = state.buffer.take();
+        if buffer.is_some() {
+            state.cut = 0;
+        }
+        buffer.map(|buffer| Buffer { used: buffer.used.saturating_sub(cut), ..buffer })
     };
-    if let (Some(buffer), Some(completed)) = (buffer, completed) {
+    buffer.into_iter().for_each(give_back);
+}
+
+fn give_back(buffer: Buffer) {
+    let completed = STATE.lock().completed;
+    if let Some(completed) = completed {
         let address = buffer.address as *mut u8;
-        // SAFETY: this is the buffer that `requested` gave, given back once.
+        // SAFETY: this is a buffer that `requested` gave, given back once.
         unsafe { completed(std::ptr::null_mut(), 0, address, buffer.size, buffer.used) };
     }
+}
+
+pub(super) fn give_back_held() {
+    let held = std::mem::take(&mut STATE.lock().held);
+    held.into_iter().for_each(give_back);
 }
 
 /// Writes a record into the present buffer, or a new one where it does not fit.
@@ -310,6 +658,13 @@ pub(super) fn write(record: &[u8]) {
     let _writing = BUFFER.lock();
     let fits = STATE.lock().buffer.is_some_and(|buffer| buffer.used + record.len() <= buffer.size);
     if !fits {
+        {
+            let mut state = STATE.lock();
+            if state.holds {
+                let full = state.buffer.take();
+                state.held.extend(full);
+            }
+        }
         complete();
         let Some(requested) = STATE.lock().requested else {
             return;
@@ -318,7 +673,9 @@ pub(super) fn write(record: &[u8]) {
         // SAFETY: all three places are live.
         unsafe { requested(&mut address, &mut size, &mut limit) };
         if address.is_null() || size < record.len() {
-            STATE.lock().dropped += 1;
+            let mut state = STATE.lock();
+            state.dropped += 1;
+            state.crashed |= !version().takes_no_buffer();
             return;
         }
         STATE.lock().buffer = Some(Buffer { address: address as usize, size, used: 0 });
@@ -332,7 +689,7 @@ pub(super) fn write(record: &[u8]) {
     unsafe { std::ptr::copy_nonoverlapping(record.as_ptr(), place, record.len()) };
     buffer.used += record.len();
     let kind = record.first_chunk().map_or(0, |kind| u32::from_ne_bytes(*kind));
-    let version = Version(VERSION.load(Ordering::Relaxed));
+    let version = version();
     ODD_LENGTHS.lock().retain(|(address, _)| *address != place as usize);
     if stride(kind, version).is_some_and(|stride| stride != record.len()) {
         ODD_LENGTHS.lock().push((place as usize, record.len()));
@@ -341,12 +698,12 @@ pub(super) fn write(record: &[u8]) {
 
 pub(super) fn next_correlation() -> u32 {
     let mut state = STATE.lock();
-    state.correlation += 1;
+    state.correlation = state.correlation.wrapping_add(1);
     state.correlation
 }
 
 /// Runs the work and writes its record, if its kind is on.
-pub(super) fn execute(work: &Work, correlation: u32) {
+pub(super) fn execute(work: &Work, correlation: u32, node: Option<(u32, u64)>) {
     let record = {
         let mut state = STATE.lock();
         if !state.kinds.contains(&work.kind()) {
@@ -364,29 +721,25 @@ pub(super) fn execute(work: &Work, correlation: u32) {
         if state.timestamps_lost {
             (start, end) = (0, 0);
         }
-        work.record(Version(VERSION.load(Ordering::Relaxed)), correlation, start, end)
+        work.record(version(), correlation, (start, end), node)
     };
-    write(&record);
+    if let Some(record) = record {
+        write(&record);
+    }
 }
 
-fn data(site: u32, correlation: u32, params: *const c_void, result: *const c_void) -> CallbackData {
-    CallbackData {
-        callback_site: site,
-        function_name: c"".as_ptr(),
-        function_params: params,
-        function_return_value: result,
-        symbol_name: std::ptr::null(),
-        context: std::ptr::null_mut(),
-        context_uid: 1,
-        correlation_data: std::ptr::null_mut(),
-        correlation_id: correlation,
-    }
+/// The kernel's name, as a launch's callback has it.
+pub(super) fn symbol(work: &Work) -> *const c_char {
+    work.name().map_or(std::ptr::null(), CStr::as_ptr)
 }
 
 fn call_back(domain: u32, id: u32, data: *const c_void) {
     let callback = {
         let state = STATE.lock();
-        state.callback.filter(|_| state.callback_ids.contains(&(domain, id)))
+        let wanted = |_: &CallbackFunc| {
+            state.callback_ids.contains(&(domain, id)) || state.domains.contains(&domain)
+        };
+        state.callback.filter(wanted)
     };
     if let Some(callback) = callback {
         // SAFETY: the subscriber's callback, with data of the domain's type.
@@ -394,23 +747,113 @@ fn call_back(domain: u32, id: u32, data: *const c_void) {
     }
 }
 
-/// A driver call begins; `bytes` stands wherever its parameter block has a size.
-pub(super) fn enter(id: u32, bytes: u64) -> u32 {
-    let correlation = next_correlation();
-    let params = [bytes; 8];
-    let data = data(API_ENTER, correlation, params.as_ptr().cast(), std::ptr::null());
-    call_back(DOMAIN_DRIVER_API, id, (&raw const data).cast());
-    correlation
+/// A call of one of the APIs, from its enter to its exit.
+#[derive(Debug)]
+pub(super) struct Frame {
+    pub(super) domain: u32,
+    pub(super) id: u32,
+    pub(super) correlation: u32,
+    /// What stands wherever its parameter block has a size.
+    pub(super) bytes: u64,
+    pub(super) symbol: *const c_char,
+    kept: u64,
 }
 
-/// It returns.
-pub(super) fn exit(id: u32, correlation: u32, result: u32) {
-    let data = data(API_ENTER + 1, correlation, std::ptr::null(), (&raw const result).cast());
-    call_back(DOMAIN_DRIVER_API, id, (&raw const data).cast());
+impl Frame {
+    pub(super) fn new(domain: u32, id: u32, correlation: u32) -> Self {
+        Self { domain, id, correlation, bytes: 1, symbol: std::ptr::null(), kept: 0 }
+    }
+
+    fn data(&mut self, site: u32, params: *const c_void, result: *const c_void) -> CallbackData {
+        let names = names(self.domain);
+        // A call of no function has a name too, so that a benchmark may take it for one that is not recorded.
+        let name = names.get(self.id as usize).or(names.first());
+        let name = name.map_or(c"".as_ptr(), |name| name.as_ptr());
+        CallbackData {
+            callback_site: site,
+            function_name: name,
+            function_params: params,
+            function_return_value: result,
+            symbol_name: self.symbol,
+            context: std::ptr::null_mut(),
+            context_uid: 1,
+            correlation_data: &raw mut self.kept,
+            correlation_id: self.correlation,
+        }
+    }
+
+    /// It begins.
+    pub(super) fn enter(&mut self) {
+        let params = [self.bytes; 8];
+        let data = self.data(API_ENTER, params.as_ptr().cast(), std::ptr::null());
+        call_back(self.domain, self.id, (&raw const data).cast());
+    }
+
+    /// It returns.
+    pub(super) fn exit(&mut self, result: u32) {
+        let data = self.data(API_ENTER + 1, std::ptr::null(), (&raw const result).cast());
+        call_back(self.domain, self.id, (&raw const data).cast());
+    }
 }
 
 /// A resource event happens on this thread.
-pub(super) fn resource(id: u32) {
-    let data = [0u64; 3];
-    call_back(DOMAIN_RESOURCE, id, data.as_ptr().cast());
+pub(super) fn resource(id: u32, context: u32, stream: u32, descriptor: *const c_void) {
+    let handle = |id: u32| id as usize as *mut c_void;
+    let data = ResourceData { context: handle(context), stream: handle(stream), descriptor };
+    call_back(DOMAIN_RESOURCE, id, (&raw const data).cast());
+}
+
+/// An event of a graph.
+pub(super) fn graph_event(id: u32, ids: GraphIds) {
+    let handle = |id: u64| id as usize as *mut c_void;
+    let data = GraphData {
+        graph: handle(ids.graph.into()),
+        original_graph: handle(ids.original_graph.into()),
+        node: handle(ids.node),
+        original_node: handle(ids.original_node),
+        node_type: ids.node_type,
+        dependency: std::ptr::null_mut(),
+        graph_exec: handle(ids.exec.into()),
+    };
+    resource(id, 1, 0, (&raw const data).cast());
+}
+
+pub(super) fn module_event(id: u32, module_id: u32, cubin: &[u8]) {
+    let data = ModuleData { module_id, cubin_size: cubin.len(), cubin: cubin.as_ptr() };
+    resource(id, 1, 0, (&raw const data).cast());
+}
+
+pub(super) fn synchronized(id: u32, context: u32, stream: u32) {
+    let handle = |id: u32| id as usize as *mut c_void;
+    let data = SynchronizeData { context: handle(context), stream: handle(stream) };
+    call_back(DOMAIN_SYNCHRONIZE, id, (&raw const data).cast());
+}
+
+pub(super) fn nvtx(id: u32, name: &CStr) {
+    let null = std::ptr::null();
+    let data = NvtxData {
+        function_name: name.as_ptr(),
+        function_params: null,
+        function_return_value: null,
+    };
+    call_back(DOMAIN_NVTX, id, (&raw const data).cast());
+}
+
+pub(super) fn notice(id: u32, result: CuptiResult, message: &CStr) {
+    let data = StateData { result, message: message.as_ptr() };
+    call_back(DOMAIN_STATE, id, (&raw const data).cast());
+}
+
+/// Has the process's exit do what CUPTI may do then: give buffers back, and call back once more.
+pub(super) fn act_at_exit() {
+    extern "C" fn at_exit() {
+        let _writing = BUFFER.lock();
+        complete();
+        give_back_held();
+        let mut frame = Frame::new(DOMAIN_DRIVER_API, DRIVER_CALLS[0].id, next_correlation());
+        frame.enter();
+        frame.exit(0);
+    }
+    // SAFETY: the function lives as long as the process and does not unwind: what it calls of ours catches panics.
+    let _ = unsafe { libc::atexit(at_exit) };
 }

@@ -2,6 +2,8 @@
 
 use std::ffi::CStr;
 
+use super::written::Written;
+use crate::kind::ActivityKind;
 use crate::library::Version;
 use crate::sys::generated::{kernel, memcpy, memset, synchronization};
 
@@ -99,115 +101,103 @@ impl Work {
         }
     }
 
-    pub(super) fn kind(&self) -> u32 {
+    /// The kernel's name.
+    pub(super) fn name(&self) -> Option<&'static CStr> {
         match self.what {
-            What::Kernel { .. } => kernel::KIND,
-            What::Memcpy { .. } => memcpy::KIND,
-            What::Memset { .. } => memset::KIND,
-            What::Synchronize => synchronization::KIND,
+            What::Kernel { name, .. } => Some(name),
+            _ => None,
         }
     }
 
-    /// The record, byte for byte as a library of this version lays it out.
+    pub(super) fn kind(&self) -> u32 {
+        let kind = match self.what {
+            What::Kernel { .. } => ActivityKind::CONCURRENT_KERNEL,
+            What::Memcpy { .. } => ActivityKind::MEMCPY,
+            What::Memset { .. } => ActivityKind::MEMSET,
+            What::Synchronize => ActivityKind::SYNCHRONIZATION,
+        };
+        kind.0
+    }
+
+    /// The record, byte for byte as a library of this version lays it out, with its times and the graph and node it was of;
+    /// `None` if the version has no such record.
     pub(super) fn record(
         &self,
         version: Version,
         correlation: u32,
-        start: u64,
-        end: u64,
-    ) -> Vec<u8> {
-        let mut record = Bytes(vec![0; stride(self.kind(), version).unwrap_or(8)]);
-        record.u32(0, self.kind());
-        match self.what {
+        (start, end): (u64, u64),
+        node: Option<(u32, u64)>,
+    ) -> Option<Vec<u8>> {
+        let (graph, node) = node.unwrap_or_default();
+        let kind = ActivityKind(self.kind());
+        let bytes = match self.what {
             What::Kernel { name, grid, block } => {
                 use kernel::*;
-                record
-                    .u64(START, start)
-                    .u64(END, end)
-                    .u32(CONTEXT_ID, 1)
-                    .u32(STREAM_ID, self.stream);
-                record.u32(GRID_X, grid).u32(GRID_Y, 1).u32(GRID_Z, 1);
-                record.u32(BLOCK_X, block).u32(BLOCK_Y, 1).u32(BLOCK_Z, 1);
-                record.u32(CORRELATION_ID, correlation).u64(NAME, name.as_ptr() as u64);
-                record.u16(REGISTERS_PER_THREAD, 32);
+                Written::new(kind, version)?
+                    .set(START, start)
+                    .set(END, end)
+                    .set(CONTEXT_ID, 1)
+                    .set(STREAM_ID, self.stream)
+                    .set(GRID_X, grid)
+                    .set(GRID_Y, 1)
+                    .set(GRID_Z, 1)
+                    .set(BLOCK_X, block)
+                    .set(BLOCK_Y, 1)
+                    .set(BLOCK_Z, 1)
+                    .set(CORRELATION_ID, correlation)
+                    .set(REGISTERS_PER_THREAD, 32)
+                    .set(GRAPH_ID, graph)
+                    .set(GRAPH_NODE_ID, node)
+                    .text(NAME, name)
+                    .into_bytes()
             }
-            What::Memcpy { kind, bytes } => {
+            What::Memcpy { kind: copy, bytes } => {
                 use memcpy::*;
-                let (source, destination) = if kind == 1 { (1, 3) } else { (3, 1) };
-                record
-                    .u8(COPY_KIND, kind)
-                    .u8(SRC_KIND, source)
-                    .u8(DST_KIND, destination)
-                    .u8(FLAGS, 1);
-                record.u64(BYTES, bytes).u64(START, start).u64(END, end);
-                record
-                    .u32(CONTEXT_ID, 1)
-                    .u32(STREAM_ID, self.stream)
-                    .u32(CORRELATION_ID, correlation);
+                let (source, destination) = if copy == 1 { (1, 3) } else { (3, 1) };
+                Written::new(kind, version)?
+                    .set(COPY_KIND, copy)
+                    .set(SRC_KIND, source)
+                    .set(DST_KIND, destination)
+                    .set(FLAGS, 1)
+                    .set(BYTES, bytes)
+                    .set(START, start)
+                    .set(END, end)
+                    .set(CONTEXT_ID, 1)
+                    .set(STREAM_ID, self.stream)
+                    .set(CORRELATION_ID, correlation)
+                    .set(COPY_COUNT, 1)
+                    .set(GRAPH_ID, graph)
+                    .set(GRAPH_NODE_ID, node)
+                    .into_bytes()
             }
             What::Memset { bytes } => {
                 use memset::*;
-                record
-                    .u64(BYTES, bytes)
-                    .u64(START, start)
-                    .u64(END, end)
-                    .u16(FLAGS, 1)
-                    .u16(MEMORY_KIND, 3);
-                record
-                    .u32(CONTEXT_ID, 1)
-                    .u32(STREAM_ID, self.stream)
-                    .u32(CORRELATION_ID, correlation);
+                Written::new(kind, version)?
+                    .set(BYTES, bytes)
+                    .set(START, start)
+                    .set(END, end)
+                    .set(FLAGS, 1)
+                    .set(MEMORY_KIND, 3)
+                    .set(CONTEXT_ID, 1)
+                    .set(STREAM_ID, self.stream)
+                    .set(CORRELATION_ID, correlation)
+                    .set(GRAPH_ID, graph)
+                    .set(GRAPH_NODE_ID, node)
+                    .into_bytes()
             }
             What::Synchronize => {
                 use synchronization::*;
-                record
-                    .u32(TYPE, 3)
-                    .u64(START, start)
-                    .u64(END, end)
-                    .u32(CORRELATION_ID, correlation);
-                record.u32(CONTEXT_ID, 1).u32(STREAM_ID, self.stream).u32(CUDA_EVENT_ID, u32::MAX);
+                Written::new(kind, version)?
+                    .set(TYPE, 3)
+                    .set(START, start)
+                    .set(END, end)
+                    .set(CORRELATION_ID, correlation)
+                    .set(CONTEXT_ID, 1)
+                    .set(STREAM_ID, self.stream)
+                    .set(CUDA_EVENT_ID, u32::MAX)
+                    .into_bytes()
             }
-        }
-        record.0
+        };
+        Some(bytes)
     }
-}
-
-/// A record in the making; a field beyond its end is one that this version does not have.
-struct Bytes(Vec<u8>);
-
-impl Bytes {
-    fn put<const N: usize>(&mut self, at: usize, value: [u8; N]) -> &mut Self {
-        if let Some(place) = self.0.get_mut(at..at + N) {
-            place.copy_from_slice(&value);
-        }
-        self
-    }
-    fn u8(&mut self, at: usize, value: u8) -> &mut Self {
-        self.put(at, [value])
-    }
-    fn u16(&mut self, at: usize, value: u16) -> &mut Self {
-        self.put(at, value.to_ne_bytes())
-    }
-    fn u32(&mut self, at: usize, value: u32) -> &mut Self {
-        self.put(at, value.to_ne_bytes())
-    }
-    fn u64(&mut self, at: usize, value: u64) -> &mut Self {
-        self.put(at, value.to_ne_bytes())
-    }
-}
-
-/// The bytes from one record of this kind to the next, in a library of this version.
-pub(super) fn stride(kind: u32, version: Version) -> Option<usize> {
-    use crate::sys::generated::*;
-    let strides: &[((u32, u32), usize)] = match kind {
-        kernel::KIND => &kernel::STRIDES,
-        memcpy::KIND => &memcpy::STRIDES,
-        memcpy2::KIND => &memcpy2::STRIDES,
-        memset::KIND => &memset::STRIDES,
-        synchronization::KIND => &synchronization::STRIDES,
-        overhead::KIND => &overhead::STRIDES,
-        _ => return None,
-    };
-    let release = version.cuda_release();
-    strides.iter().rev().find(|(since, _)| *since <= release).map(|(_, stride)| *stride)
 }

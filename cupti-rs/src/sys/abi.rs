@@ -27,7 +27,8 @@ macro_rules! results {
 }
 results! {
     SUCCESS = 0, INVALID_PARAMETER = 1, INVALID_DEVICE = 2, INVALID_CONTEXT = 3, INVALID_OPERATION = 7,
-    OUT_OF_MEMORY = 8, HARDWARE = 9, MAX_LIMIT_REACHED = 12, NOT_READY = 13, NOT_COMPATIBLE = 14,
+    OUT_OF_MEMORY = 8, HARDWARE = 9, PARAMETER_SIZE_NOT_SUFFICIENT = 10, MAX_LIMIT_REACHED = 12, NOT_READY = 13,
+    NOT_COMPATIBLE = 14,
     NOT_INITIALIZED = 15, INVALID_KIND = 21, DISABLED = 23, HARDWARE_BUSY = 26, NOT_SUPPORTED = 27,
     INSUFFICIENT_PRIVILEGES = 35, MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED = 39, VIRTUALIZED_DEVICE = 40, UNKNOWN = 999,
 }
@@ -43,12 +44,67 @@ impl fmt::Display for CuptiResult {
 
 /// `CUpti_CallbackDomain`: driver API.
 pub const DOMAIN_DRIVER_API: u32 = 1;
+/// `CUpti_CallbackDomain`: runtime API.
+pub const DOMAIN_RUNTIME_API: u32 = 2;
 /// `CUpti_CallbackDomain`: resources.
 pub const DOMAIN_RESOURCE: u32 = 3;
+/// `CUpti_CallbackDomain`: finished waits.
+pub const DOMAIN_SYNCHRONIZE: u32 = 4;
+/// `CUpti_CallbackDomain`: NVTX.
+pub const DOMAIN_NVTX: u32 = 5;
+/// `CUpti_CallbackDomain`: errors and warnings of CUPTI itself (12.2+).
+pub const DOMAIN_STATE: u32 = 6;
+
+/// `CUPTI_CBID_RESOURCE_CONTEXT_CREATED`.
+pub const RESOURCE_CONTEXT_CREATED: u32 = 1;
+/// `CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING`.
+pub const RESOURCE_CONTEXT_DESTROY_STARTING: u32 = 2;
+/// `CUPTI_CBID_RESOURCE_STREAM_CREATED`.
+pub const RESOURCE_STREAM_CREATED: u32 = 3;
+/// `CUPTI_CBID_RESOURCE_STREAM_DESTROY_STARTING`.
+pub const RESOURCE_STREAM_DESTROY_STARTING: u32 = 4;
+/// `CUPTI_CBID_RESOURCE_MODULE_LOADED`.
+pub const RESOURCE_MODULE_LOADED: u32 = 6;
+/// `CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING`.
+pub const RESOURCE_MODULE_UNLOAD_STARTING: u32 = 7;
+/// `CUPTI_CBID_RESOURCE_MODULE_PROFILED`.
+pub const RESOURCE_MODULE_PROFILED: u32 = 8;
+/// `CUPTI_CBID_RESOURCE_GRAPH_CREATED`.
+pub const RESOURCE_GRAPH_CREATED: u32 = 9;
+/// `CUPTI_CBID_RESOURCE_GRAPH_DESTROY_STARTING`.
+pub const RESOURCE_GRAPH_DESTROY_STARTING: u32 = 10;
+/// `CUPTI_CBID_RESOURCE_GRAPH_CLONED`.
+pub const RESOURCE_GRAPH_CLONED: u32 = 11;
+/// `CUPTI_CBID_RESOURCE_GRAPHNODE_CREATE_STARTING`.
+pub const RESOURCE_GRAPHNODE_CREATE_STARTING: u32 = 12;
 /// `CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED`.
 pub const RESOURCE_GRAPHNODE_CREATED: u32 = 13;
+/// `CUPTI_CBID_RESOURCE_GRAPHNODE_DESTROY_STARTING`.
+pub const RESOURCE_GRAPHNODE_DESTROY_STARTING: u32 = 14;
+/// `CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATE_STARTING`.
+pub const RESOURCE_GRAPHEXEC_CREATE_STARTING: u32 = 17;
+/// `CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED`.
+pub const RESOURCE_GRAPHEXEC_CREATED: u32 = 18;
+/// `CUPTI_CBID_RESOURCE_GRAPHEXEC_DESTROY_STARTING`.
+pub const RESOURCE_GRAPHEXEC_DESTROY_STARTING: u32 = 19;
+/// `CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED`.
+pub const RESOURCE_GRAPHNODE_CLONED: u32 = 20;
+/// `CUPTI_CBID_RESOURCE_STREAM_ATTRIBUTE_CHANGED` (12.2+).
+pub const RESOURCE_STREAM_ATTRIBUTE_CHANGED: u32 = 21;
+/// `CUPTI_CBID_RESOURCE_GRAPH_NODE_UPDATED` (13.0+).
+pub const RESOURCE_GRAPH_NODE_UPDATED: u32 = 22;
+/// `CUPTI_CBID_RESOURCE_GRAPH_NODE_SET_PARAMS` (13.0+).
+pub const RESOURCE_GRAPH_NODE_SET_PARAMS: u32 = 23;
+
+/// `CUPTI_CBID_SYNCHRONIZE_STREAM_SYNCHRONIZED`.
+pub const SYNCHRONIZE_STREAM: u32 = 1;
+/// `CUPTI_CBID_SYNCHRONIZE_CONTEXT_SYNCHRONIZED`.
+pub const SYNCHRONIZE_CONTEXT: u32 = 2;
+
 /// `CUPTI_API_ENTER`; the other site is `CUPTI_API_EXIT` (1).
 pub const API_ENTER: u32 = 0;
+/// `CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM`: the kernel's thread ids in records.
+pub const THREAD_ID_TYPE_SYSTEM: u32 = 1;
 /// `CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER`.
 pub const ATTR_ZEROED_OUT_ACTIVITY_BUFFER: u32 = 5;
 /// `CUPTI_ACTIVITY_FLAG_FLUSH_FORCED`.
@@ -87,6 +143,96 @@ const _: () = {
     assert!(std::mem::offset_of!(CallbackData, context_uid) == 48);
     assert!(std::mem::offset_of!(CallbackData, correlation_id) == 64);
 };
+
+/// `CUpti_ResourceData`, 24 bytes from 12.0 to 13.5.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ResourceData {
+    /// The context it happens in.
+    pub context: *mut c_void,
+    /// The stream, for those of streams.
+    pub stream: *mut c_void,
+    /// A [`ModuleData`] for those of modules, a [`GraphData`] for those of graphs.
+    pub descriptor: *const c_void,
+}
+const _: () = {
+    assert!(size_of::<ResourceData>() == 24);
+    assert!(std::mem::offset_of!(ResourceData, descriptor) == 16);
+};
+
+/// `CUpti_ModuleResourceData`, 24 bytes from 12.0 to 13.5.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ModuleData {
+    /// The module's id, as in activity records.
+    pub module_id: u32,
+    /// Bytes of its image.
+    pub cubin_size: usize,
+    /// Its image.
+    pub cubin: *const u8,
+}
+const _: () = {
+    assert!(size_of::<ModuleData>() == 24);
+    assert!(std::mem::offset_of!(ModuleData, cubin_size) == 8);
+};
+
+/// `CUpti_GraphData`, 56 bytes from 12.0 to 13.5. Handles that an event does not have are null.
+#[repr(C)]
+#[derive(Debug)]
+pub struct GraphData {
+    /// The graph.
+    pub graph: *mut c_void,
+    /// The graph it was cloned from.
+    pub original_graph: *mut c_void,
+    /// The node.
+    pub node: *mut c_void,
+    /// The node it was cloned from.
+    pub original_node: *mut c_void,
+    /// `CUgraphNodeType`.
+    pub node_type: u32,
+    /// The node that depends on it.
+    pub dependency: *mut c_void,
+    /// The executable graph.
+    pub graph_exec: *mut c_void,
+}
+const _: () = {
+    assert!(size_of::<GraphData>() == 56);
+    assert!(std::mem::offset_of!(GraphData, node_type) == 32);
+    assert!(std::mem::offset_of!(GraphData, graph_exec) == 48);
+};
+
+/// `CUpti_SynchronizeData`, 16 bytes from 12.0 to 13.5.
+#[repr(C)]
+#[derive(Debug)]
+pub struct SynchronizeData {
+    /// The context waited for.
+    pub context: *mut c_void,
+    /// The stream waited for.
+    pub stream: *mut c_void,
+}
+
+/// `CUpti_NvtxData`, 24 bytes from 12.0 to 13.5.
+#[repr(C)]
+#[derive(Debug)]
+pub struct NvtxData {
+    /// The function's name, a constant.
+    pub function_name: *const c_char,
+    /// Its arguments.
+    pub function_params: *const c_void,
+    /// Its result.
+    pub function_return_value: *const c_void,
+}
+
+/// `CUpti_StateData`, 16 bytes from 12.2 to 13.5.
+#[repr(C)]
+#[derive(Debug)]
+pub struct StateData {
+    /// The error.
+    pub result: CuptiResult,
+    /// What CUPTI says of it; may be null.
+    pub message: *const c_char,
+}
+const _: () = assert!(size_of::<StateData>() == 16 && size_of::<SynchronizeData>() == 16);
 
 /// `CUpti_SubscriberParams` as of 13.0, 32 bytes: the oldest layout, which every newer library knows.
 #[repr(C)]

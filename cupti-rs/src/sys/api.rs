@@ -1,7 +1,7 @@
 //! The function table: every CUPTI function this crate calls, found by name in one library. The fake fills the same
 //! table, so that all code above runs unchanged without a GPU.
 
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 use std::path::Path;
 
 use super::abi::*;
@@ -11,12 +11,14 @@ macro_rules! api {
     (
         required { $($(#[$doc:meta])* $name:ident = $symbol:literal : fn($($arg:ty),*);)* }
         optional { $($(#[$odoc:meta])* $oname:ident = $osymbol:literal : fn($($oarg:ty),*);)* }
+        present { $($(#[$pdoc:meta])* $pname:ident = $psymbol:literal;)* }
     ) => {
         /// CUPTI's functions, as pointers. Only this crate makes one: from a library, or for the stand-in.
         #[derive(Debug, Clone, Copy)]
         pub struct Api {
             $($(#[$doc])* pub(crate) $name: unsafe extern "C" fn($($arg),*) -> CuptiResult,)*
             $($(#[$odoc])* pub(crate) $oname: Option<unsafe extern "C" fn($($oarg),*) -> CuptiResult>,)*
+            $($(#[$pdoc])* pub(crate) $pname: bool,)*
         }
 
         impl Api {
@@ -39,6 +41,11 @@ macro_rules! api {
                             library.get::<unsafe extern "C" fn($($oarg),*) -> CuptiResult>($osymbol)
                         };
                         found.ok().map(|symbol| *symbol)
+                    },)*
+                    $($pname: {
+                        // SAFETY: only whether it is there is asked; it is never called as this type.
+                        let found = unsafe { library.get::<unsafe extern "C" fn()>($psymbol) };
+                        found.is_ok()
                     },)*
                 })
             }
@@ -72,10 +79,47 @@ api! {
         get_next_record = b"cuptiActivityGetNextRecord": fn(*mut u8, usize, *mut *mut u8);
         /// `cuptiActivityGetNumDroppedRecords`
         get_num_dropped_records = b"cuptiActivityGetNumDroppedRecords": fn(*mut c_void, u32, *mut usize);
+        /// `cuptiEnableDomain`
+        enable_domain = b"cuptiEnableDomain": fn(u32, SubscriberHandle, u32);
+        /// `cuptiGetCallbackName`
+        get_callback_name = b"cuptiGetCallbackName": fn(u32, u32, *mut *const c_char);
+        /// `cuptiActivityGetAttribute`
+        get_attribute = b"cuptiActivityGetAttribute": fn(u32, *mut usize, *mut c_void);
+        /// `cuptiActivityFlushPeriod`
+        flush_period = b"cuptiActivityFlushPeriod": fn(u32);
+        /// `cuptiActivityEnableLatencyTimestamps`
+        enable_latency_timestamps = b"cuptiActivityEnableLatencyTimestamps": fn(u8);
+        /// `cuptiActivityEnableLaunchAttributes`
+        enable_launch_attributes = b"cuptiActivityEnableLaunchAttributes": fn(u8);
+        /// `cuptiGetThreadIdType`
+        get_thread_id_type = b"cuptiGetThreadIdType": fn(*mut u32);
+        /// `cuptiSetThreadIdType`
+        set_thread_id_type = b"cuptiSetThreadIdType": fn(u32);
+        /// `cuptiGetContextId`
+        get_context_id = b"cuptiGetContextId": fn(*mut c_void, *mut u32);
+        /// `cuptiGetStreamIdEx`
+        get_stream_id = b"cuptiGetStreamIdEx": fn(*mut c_void, *mut c_void, u8, *mut u32);
+        /// `cuptiGetGraphId`
+        get_graph_id = b"cuptiGetGraphId": fn(*mut c_void, *mut u32);
+        /// `cuptiGetGraphNodeId`
+        get_graph_node_id = b"cuptiGetGraphNodeId": fn(*mut c_void, *mut u64);
     }
     optional {
         /// `cuptiSubscribe_v2` (13.0+): on refusal it tells the holder's name.
         subscribe_v2 = b"cuptiSubscribe_v2": fn(*mut SubscriberHandle, CallbackFunc, *mut c_void, *mut SubscriberParams);
-
+        /// `cuptiGetGraphExecId` (12.3+)
+        get_graph_exec_id = b"cuptiGetGraphExecId": fn(*mut c_void, *mut u32);
+        /// `cuptiActivityEnableDriverApi` (12.5+)
+        enable_driver_api = b"cuptiActivityEnableDriverApi": fn(u32, u8);
+        /// `cuptiActivityEnableRuntimeApi` (12.5+)
+        enable_runtime_api = b"cuptiActivityEnableRuntimeApi": fn(u32, u8);
+    }
+    present {
+        /// `cuptiActivityEnableHWTrace` (12.8+): kernel times from the hardware.
+        hw_trace = b"cuptiActivityEnableHWTrace";
+        /// `cuptiActivityEnable_v2` (13.2+): records of a subscriber's own.
+        records_v2 = b"cuptiActivityEnable_v2";
+        /// `cuptiActivityGetNumDroppedRecords_v2` (13.3+): by then subscribers may share CUPTI.
+        multiple_subscribers = b"cuptiActivityGetNumDroppedRecords_v2";
     }
 }

@@ -93,5 +93,29 @@ fn read(library: &libloading::Library) -> Result<Driver, Error> {
             memory_bytes: memory as u64,
         });
     }
-    Ok(Driver { cuda_version: version as u32, devices })
+    Ok(Driver { cuda_version: version as u32, release: release(), devices })
+}
+
+/// The kernel module's version: the first word of its line that looks like one.
+pub(crate) fn release() -> Option<String> {
+    release_in(&std::fs::read_to_string("/proc/driver/nvidia/version").ok()?)
+}
+
+fn release_in(text: &str) -> Option<String> {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    let is_version = |word: &&str| word.contains('.') && word.split('.').all(is_number);
+    text.lines().next()?.split_whitespace().find(is_version).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::release_in;
+
+    #[test]
+    fn the_kernel_module_tells_its_version() {
+        let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (x@y)";
+        assert_eq!(release_in(open).as_deref(), Some("580.159.04"));
+        assert_eq!(release_in("NVRM version: none"), None);
+        assert_eq!(release_in(""), None);
+    }
 }

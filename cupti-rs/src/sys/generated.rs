@@ -299,211 +299,2735 @@ pub const DRIVER_CALLS: [DriverCall; 160] = [
     },
 ];
 
-/// `CONCURRENT_KERNEL` records: offsets in `CUpti_ActivityKernel13`, of which every older struct of the family is a prefix.
+/// The driver functions by callback id; empty where an id has none.
+pub const DRIVER_FUNCTIONS: [&str; 877] = [
+    "",
+    "cuInit",
+    "cuDriverGetVersion",
+    "cuDeviceGet",
+    "cuDeviceGetCount",
+    "cuDeviceGetName",
+    "cuDeviceComputeCapability",
+    "cuDeviceTotalMem",
+    "cuDeviceGetProperties",
+    "cuDeviceGetAttribute",
+    "cuCtxCreate",
+    "cuCtxDestroy",
+    "cuCtxAttach",
+    "cuCtxDetach",
+    "cuCtxPushCurrent",
+    "cuCtxPopCurrent",
+    "cuCtxGetDevice",
+    "cuCtxSynchronize",
+    "cuModuleLoad",
+    "cuModuleLoadData",
+    "cuModuleLoadDataEx",
+    "cuModuleLoadFatBinary",
+    "cuModuleUnload",
+    "cuModuleGetFunction",
+    "cuModuleGetGlobal",
+    "cu64ModuleGetGlobal",
+    "cuModuleGetTexRef",
+    "cuMemGetInfo",
+    "cu64MemGetInfo",
+    "cuMemAlloc",
+    "cu64MemAlloc",
+    "cuMemAllocPitch",
+    "cu64MemAllocPitch",
+    "cuMemFree",
+    "cu64MemFree",
+    "cuMemGetAddressRange",
+    "cu64MemGetAddressRange",
+    "cuMemAllocHost",
+    "cuMemFreeHost",
+    "cuMemHostAlloc",
+    "cuMemHostGetDevicePointer",
+    "cu64MemHostGetDevicePointer",
+    "cuMemHostGetFlags",
+    "cuMemcpyHtoD",
+    "cu64MemcpyHtoD",
+    "cuMemcpyDtoH",
+    "cu64MemcpyDtoH",
+    "cuMemcpyDtoD",
+    "cu64MemcpyDtoD",
+    "cuMemcpyDtoA",
+    "cu64MemcpyDtoA",
+    "cuMemcpyAtoD",
+    "cu64MemcpyAtoD",
+    "cuMemcpyHtoA",
+    "cuMemcpyAtoH",
+    "cuMemcpyAtoA",
+    "cuMemcpy2D",
+    "cuMemcpy2DUnaligned",
+    "cuMemcpy3D",
+    "cu64Memcpy3D",
+    "cuMemcpyHtoDAsync",
+    "cu64MemcpyHtoDAsync",
+    "cuMemcpyDtoHAsync",
+    "cu64MemcpyDtoHAsync",
+    "cuMemcpyDtoDAsync",
+    "cu64MemcpyDtoDAsync",
+    "cuMemcpyHtoAAsync",
+    "cuMemcpyAtoHAsync",
+    "cuMemcpy2DAsync",
+    "cuMemcpy3DAsync",
+    "cu64Memcpy3DAsync",
+    "cuMemsetD8",
+    "cu64MemsetD8",
+    "cuMemsetD16",
+    "cu64MemsetD16",
+    "cuMemsetD32",
+    "cu64MemsetD32",
+    "cuMemsetD2D8",
+    "cu64MemsetD2D8",
+    "cuMemsetD2D16",
+    "cu64MemsetD2D16",
+    "cuMemsetD2D32",
+    "cu64MemsetD2D32",
+    "cuFuncSetBlockShape",
+    "cuFuncSetSharedSize",
+    "cuFuncGetAttribute",
+    "cuFuncSetCacheConfig",
+    "cuArrayCreate",
+    "cuArrayGetDescriptor",
+    "cuArrayDestroy",
+    "cuArray3DCreate",
+    "cuArray3DGetDescriptor",
+    "cuTexRefCreate",
+    "cuTexRefDestroy",
+    "cuTexRefSetArray",
+    "cuTexRefSetAddress",
+    "cu64TexRefSetAddress",
+    "cuTexRefSetAddress2D",
+    "cu64TexRefSetAddress2D",
+    "cuTexRefSetFormat",
+    "cuTexRefSetAddressMode",
+    "cuTexRefSetFilterMode",
+    "cuTexRefSetFlags",
+    "cuTexRefGetAddress",
+    "cu64TexRefGetAddress",
+    "cuTexRefGetArray",
+    "cuTexRefGetAddressMode",
+    "cuTexRefGetFilterMode",
+    "cuTexRefGetFormat",
+    "cuTexRefGetFlags",
+    "cuParamSetSize",
+    "cuParamSeti",
+    "cuParamSetf",
+    "cuParamSetv",
+    "cuParamSetTexRef",
+    "cuLaunch",
+    "cuLaunchGrid",
+    "cuLaunchGridAsync",
+    "cuEventCreate",
+    "cuEventRecord",
+    "cuEventQuery",
+    "cuEventSynchronize",
+    "cuEventDestroy",
+    "cuEventElapsedTime",
+    "cuStreamCreate",
+    "cuStreamQuery",
+    "cuStreamSynchronize",
+    "cuStreamDestroy",
+    "cuGraphicsUnregisterResource",
+    "cuGraphicsSubResourceGetMappedArray",
+    "cuGraphicsResourceGetMappedPointer",
+    "cu64GraphicsResourceGetMappedPointer",
+    "cuGraphicsResourceSetMapFlags",
+    "cuGraphicsMapResources",
+    "cuGraphicsUnmapResources",
+    "cuGetExportTable",
+    "cuCtxSetLimit",
+    "cuCtxGetLimit",
+    "cuD3D10GetDevice",
+    "cuD3D10CtxCreate",
+    "cuGraphicsD3D10RegisterResource",
+    "cuD3D10RegisterResource",
+    "cuD3D10UnregisterResource",
+    "cuD3D10MapResources",
+    "cuD3D10UnmapResources",
+    "cuD3D10ResourceSetMapFlags",
+    "cuD3D10ResourceGetMappedArray",
+    "cuD3D10ResourceGetMappedPointer",
+    "cuD3D10ResourceGetMappedSize",
+    "cuD3D10ResourceGetMappedPitch",
+    "cuD3D10ResourceGetSurfaceDimensions",
+    "cuD3D11GetDevice",
+    "cuD3D11CtxCreate",
+    "cuGraphicsD3D11RegisterResource",
+    "cuD3D9GetDevice",
+    "cuD3D9CtxCreate",
+    "cuGraphicsD3D9RegisterResource",
+    "cuD3D9GetDirect3DDevice",
+    "cuD3D9RegisterResource",
+    "cuD3D9UnregisterResource",
+    "cuD3D9MapResources",
+    "cuD3D9UnmapResources",
+    "cuD3D9ResourceSetMapFlags",
+    "cuD3D9ResourceGetSurfaceDimensions",
+    "cuD3D9ResourceGetMappedArray",
+    "cuD3D9ResourceGetMappedPointer",
+    "cuD3D9ResourceGetMappedSize",
+    "cuD3D9ResourceGetMappedPitch",
+    "cuD3D9Begin",
+    "cuD3D9End",
+    "cuD3D9RegisterVertexBuffer",
+    "cuD3D9MapVertexBuffer",
+    "cuD3D9UnmapVertexBuffer",
+    "cuD3D9UnregisterVertexBuffer",
+    "cuGLCtxCreate",
+    "cuGraphicsGLRegisterBuffer",
+    "cuGraphicsGLRegisterImage",
+    "cuWGLGetDevice",
+    "cuGLInit",
+    "cuGLRegisterBufferObject",
+    "cuGLMapBufferObject",
+    "cuGLUnmapBufferObject",
+    "cuGLUnregisterBufferObject",
+    "cuGLSetBufferObjectMapFlags",
+    "cuGLMapBufferObjectAsync",
+    "cuGLUnmapBufferObjectAsync",
+    "cuVDPAUGetDevice",
+    "cuVDPAUCtxCreate",
+    "cuGraphicsVDPAURegisterVideoSurface",
+    "cuGraphicsVDPAURegisterOutputSurface",
+    "cuModuleGetSurfRef",
+    "cuSurfRefCreate",
+    "cuSurfRefDestroy",
+    "cuSurfRefSetFormat",
+    "cuSurfRefSetArray",
+    "cuSurfRefGetFormat",
+    "cuSurfRefGetArray",
+    "cu64DeviceTotalMem",
+    "cu64D3D10ResourceGetMappedPointer",
+    "cu64D3D10ResourceGetMappedSize",
+    "cu64D3D10ResourceGetMappedPitch",
+    "cu64D3D10ResourceGetSurfaceDimensions",
+    "cu64D3D9ResourceGetSurfaceDimensions",
+    "cu64D3D9ResourceGetMappedPointer",
+    "cu64D3D9ResourceGetMappedSize",
+    "cu64D3D9ResourceGetMappedPitch",
+    "cu64D3D9MapVertexBuffer",
+    "cu64GLMapBufferObject",
+    "cu64GLMapBufferObjectAsync",
+    "cuD3D11GetDevices",
+    "cuD3D11CtxCreateOnDevice",
+    "cuD3D10GetDevices",
+    "cuD3D10CtxCreateOnDevice",
+    "cuD3D9GetDevices",
+    "cuD3D9CtxCreateOnDevice",
+    "cu64MemHostAlloc",
+    "cuMemsetD8Async",
+    "cu64MemsetD8Async",
+    "cuMemsetD16Async",
+    "cu64MemsetD16Async",
+    "cuMemsetD32Async",
+    "cu64MemsetD32Async",
+    "cuMemsetD2D8Async",
+    "cu64MemsetD2D8Async",
+    "cuMemsetD2D16Async",
+    "cu64MemsetD2D16Async",
+    "cuMemsetD2D32Async",
+    "cu64MemsetD2D32Async",
+    "cu64ArrayCreate",
+    "cu64ArrayGetDescriptor",
+    "cu64Array3DCreate",
+    "cu64Array3DGetDescriptor",
+    "cu64Memcpy2D",
+    "cu64Memcpy2DUnaligned",
+    "cu64Memcpy2DAsync",
+    "cuCtxCreate_v2",
+    "cuD3D10CtxCreate_v2",
+    "cuD3D11CtxCreate_v2",
+    "cuD3D9CtxCreate_v2",
+    "cuGLCtxCreate_v2",
+    "cuVDPAUCtxCreate_v2",
+    "cuModuleGetGlobal_v2",
+    "cuMemGetInfo_v2",
+    "cuMemAlloc_v2",
+    "cuMemAllocPitch_v2",
+    "cuMemFree_v2",
+    "cuMemGetAddressRange_v2",
+    "cuMemHostGetDevicePointer_v2",
+    "cuMemcpy_v2",
+    "cuMemsetD8_v2",
+    "cuMemsetD16_v2",
+    "cuMemsetD32_v2",
+    "cuMemsetD2D8_v2",
+    "cuMemsetD2D16_v2",
+    "cuMemsetD2D32_v2",
+    "cuTexRefSetAddress_v2",
+    "cuTexRefSetAddress2D_v2",
+    "cuTexRefGetAddress_v2",
+    "cuGraphicsResourceGetMappedPointer_v2",
+    "cuDeviceTotalMem_v2",
+    "cuD3D10ResourceGetMappedPointer_v2",
+    "cuD3D10ResourceGetMappedSize_v2",
+    "cuD3D10ResourceGetMappedPitch_v2",
+    "cuD3D10ResourceGetSurfaceDimensions_v2",
+    "cuD3D9ResourceGetSurfaceDimensions_v2",
+    "cuD3D9ResourceGetMappedPointer_v2",
+    "cuD3D9ResourceGetMappedSize_v2",
+    "cuD3D9ResourceGetMappedPitch_v2",
+    "cuD3D9MapVertexBuffer_v2",
+    "cuGLMapBufferObject_v2",
+    "cuGLMapBufferObjectAsync_v2",
+    "cuMemHostAlloc_v2",
+    "cuArrayCreate_v2",
+    "cuArrayGetDescriptor_v2",
+    "cuArray3DCreate_v2",
+    "cuArray3DGetDescriptor_v2",
+    "cuMemcpyHtoD_v2",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemcpyDtoH_v2",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyDtoD_v2",
+    "cuMemcpyDtoDAsync_v2",
+    "cuMemcpyAtoH_v2",
+    "cuMemcpyAtoHAsync_v2",
+    "cuMemcpyAtoD_v2",
+    "cuMemcpyDtoA_v2",
+    "cuMemcpyAtoA_v2",
+    "cuMemcpy2D_v2",
+    "cuMemcpy2DUnaligned_v2",
+    "cuMemcpy2DAsync_v2",
+    "cuMemcpy3D_v2",
+    "cuMemcpy3DAsync_v2",
+    "cuMemcpyHtoA_v2",
+    "cuMemcpyHtoAAsync_v2",
+    "cuMemAllocHost_v2",
+    "cuStreamWaitEvent",
+    "cuCtxGetApiVersion",
+    "cuD3D10GetDirect3DDevice",
+    "cuD3D11GetDirect3DDevice",
+    "cuCtxGetCacheConfig",
+    "cuCtxSetCacheConfig",
+    "cuMemHostRegister",
+    "cuMemHostUnregister",
+    "cuCtxSetCurrent",
+    "cuCtxGetCurrent",
+    "cuMemcpy",
+    "cuMemcpyAsync",
+    "cuLaunchKernel",
+    "cuProfilerStart",
+    "cuProfilerStop",
+    "cuPointerGetAttribute",
+    "cuProfilerInitialize",
+    "cuDeviceCanAccessPeer",
+    "cuCtxEnablePeerAccess",
+    "cuCtxDisablePeerAccess",
+    "cuMemPeerRegister",
+    "cuMemPeerUnregister",
+    "cuMemPeerGetDevicePointer",
+    "cuMemcpyPeer",
+    "cuMemcpyPeerAsync",
+    "cuMemcpy3DPeer",
+    "cuMemcpy3DPeerAsync",
+    "cuCtxDestroy_v2",
+    "cuCtxPushCurrent_v2",
+    "cuCtxPopCurrent_v2",
+    "cuEventDestroy_v2",
+    "cuStreamDestroy_v2",
+    "cuTexRefSetAddress2D_v3",
+    "cuIpcGetMemHandle",
+    "cuIpcOpenMemHandle",
+    "cuIpcCloseMemHandle",
+    "cuDeviceGetByPCIBusId",
+    "cuDeviceGetPCIBusId",
+    "cuGLGetDevices",
+    "cuIpcGetEventHandle",
+    "cuIpcOpenEventHandle",
+    "cuCtxSetSharedMemConfig",
+    "cuCtxGetSharedMemConfig",
+    "cuFuncSetSharedMemConfig",
+    "cuTexObjectCreate",
+    "cuTexObjectDestroy",
+    "cuTexObjectGetResourceDesc",
+    "cuTexObjectGetTextureDesc",
+    "cuSurfObjectCreate",
+    "cuSurfObjectDestroy",
+    "cuSurfObjectGetResourceDesc",
+    "cuStreamAddCallback",
+    "cuMipmappedArrayCreate",
+    "cuMipmappedArrayGetLevel",
+    "cuMipmappedArrayDestroy",
+    "cuTexRefSetMipmappedArray",
+    "cuTexRefSetMipmapFilterMode",
+    "cuTexRefSetMipmapLevelBias",
+    "cuTexRefSetMipmapLevelClamp",
+    "cuTexRefSetMaxAnisotropy",
+    "cuTexRefGetMipmappedArray",
+    "cuTexRefGetMipmapFilterMode",
+    "cuTexRefGetMipmapLevelBias",
+    "cuTexRefGetMipmapLevelClamp",
+    "cuTexRefGetMaxAnisotropy",
+    "cuGraphicsResourceGetMappedMipmappedArray",
+    "cuTexObjectGetResourceViewDesc",
+    "cuLinkCreate",
+    "cuLinkAddData",
+    "cuLinkAddFile",
+    "cuLinkComplete",
+    "cuLinkDestroy",
+    "cuStreamCreateWithPriority",
+    "cuStreamGetPriority",
+    "cuStreamGetFlags",
+    "cuCtxGetStreamPriorityRange",
+    "cuMemAllocManaged",
+    "cuGetErrorString",
+    "cuGetErrorName",
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+    "cuCompilePtx",
+    "cuBinaryFree",
+    "cuStreamAttachMemAsync",
+    "cuPointerSetAttribute",
+    "cuMemHostRegister_v2",
+    "cuGraphicsResourceSetMapFlags_v2",
+    "cuLinkCreate_v2",
+    "cuLinkAddData_v2",
+    "cuLinkAddFile_v2",
+    "cuOccupancyMaxPotentialBlockSize",
+    "cuGLGetDevices_v2",
+    "cuDevicePrimaryCtxRetain",
+    "cuDevicePrimaryCtxRelease",
+    "cuDevicePrimaryCtxSetFlags",
+    "cuDevicePrimaryCtxReset",
+    "cuGraphicsEGLRegisterImage",
+    "cuCtxGetFlags",
+    "cuDevicePrimaryCtxGetState",
+    "cuEGLStreamConsumerConnect",
+    "cuEGLStreamConsumerDisconnect",
+    "cuEGLStreamConsumerAcquireFrame",
+    "cuEGLStreamConsumerReleaseFrame",
+    "cuMemcpyHtoD_v2_ptds",
+    "cuMemcpyDtoH_v2_ptds",
+    "cuMemcpyDtoD_v2_ptds",
+    "cuMemcpyDtoA_v2_ptds",
+    "cuMemcpyAtoD_v2_ptds",
+    "cuMemcpyHtoA_v2_ptds",
+    "cuMemcpyAtoH_v2_ptds",
+    "cuMemcpyAtoA_v2_ptds",
+    "cuMemcpy2D_v2_ptds",
+    "cuMemcpy2DUnaligned_v2_ptds",
+    "cuMemcpy3D_v2_ptds",
+    "cuMemcpy_ptds",
+    "cuMemcpyPeer_ptds",
+    "cuMemcpy3DPeer_ptds",
+    "cuMemsetD8_v2_ptds",
+    "cuMemsetD16_v2_ptds",
+    "cuMemsetD32_v2_ptds",
+    "cuMemsetD2D8_v2_ptds",
+    "cuMemsetD2D16_v2_ptds",
+    "cuMemsetD2D32_v2_ptds",
+    "cuGLMapBufferObject_v2_ptds",
+    "cuMemcpyAsync_ptsz",
+    "cuMemcpyHtoAAsync_v2_ptsz",
+    "cuMemcpyAtoHAsync_v2_ptsz",
+    "cuMemcpyHtoDAsync_v2_ptsz",
+    "cuMemcpyDtoHAsync_v2_ptsz",
+    "cuMemcpyDtoDAsync_v2_ptsz",
+    "cuMemcpy2DAsync_v2_ptsz",
+    "cuMemcpy3DAsync_v2_ptsz",
+    "cuMemcpyPeerAsync_ptsz",
+    "cuMemcpy3DPeerAsync_ptsz",
+    "cuMemsetD8Async_ptsz",
+    "cuMemsetD16Async_ptsz",
+    "cuMemsetD32Async_ptsz",
+    "cuMemsetD2D8Async_ptsz",
+    "cuMemsetD2D16Async_ptsz",
+    "cuMemsetD2D32Async_ptsz",
+    "cuStreamGetPriority_ptsz",
+    "cuStreamGetFlags_ptsz",
+    "cuStreamWaitEvent_ptsz",
+    "cuStreamAddCallback_ptsz",
+    "cuStreamAttachMemAsync_ptsz",
+    "cuStreamQuery_ptsz",
+    "cuStreamSynchronize_ptsz",
+    "cuEventRecord_ptsz",
+    "cuLaunchKernel_ptsz",
+    "cuGraphicsMapResources_ptsz",
+    "cuGraphicsUnmapResources_ptsz",
+    "cuGLMapBufferObjectAsync_v2_ptsz",
+    "cuEGLStreamProducerConnect",
+    "cuEGLStreamProducerDisconnect",
+    "cuEGLStreamProducerPresentFrame",
+    "cuGraphicsResourceGetMappedEglFrame",
+    "cuPointerGetAttributes",
+    "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags",
+    "cuOccupancyMaxPotentialBlockSizeWithFlags",
+    "cuEGLStreamProducerReturnFrame",
+    "cuDeviceGetP2PAttribute",
+    "cuTexRefSetBorderColor",
+    "cuTexRefGetBorderColor",
+    "cuMemAdvise",
+    "cuStreamWaitValue32",
+    "cuStreamWaitValue32_ptsz",
+    "cuStreamWriteValue32",
+    "cuStreamWriteValue32_ptsz",
+    "cuStreamBatchMemOp",
+    "cuStreamBatchMemOp_ptsz",
+    "reserved464",
+    "reserved465",
+    "cuNNSetAllocator",
+    "cuMemPrefetchAsync",
+    "cuMemPrefetchAsync_ptsz",
+    "reserved469",
+    "cuEGLStreamConsumerConnectWithFlags",
+    "cuMemRangeGetAttribute",
+    "cuMemRangeGetAttributes",
+    "cuStreamWaitValue64",
+    "cuStreamWaitValue64_ptsz",
+    "cuStreamWriteValue64",
+    "cuStreamWriteValue64_ptsz",
+    "cuLaunchCooperativeKernel",
+    "cuLaunchCooperativeKernel_ptsz",
+    "cuEventCreateFromEGLSync",
+    "cuLaunchCooperativeKernelMultiDevice",
+    "cuFuncSetAttribute",
+    "cuDeviceGetUuid",
+    "cuStreamGetCtx",
+    "cuStreamGetCtx_ptsz",
+    "cuImportExternalMemory",
+    "cuExternalMemoryGetMappedBuffer",
+    "cuExternalMemoryGetMappedMipmappedArray",
+    "cuDestroyExternalMemory",
+    "cuImportExternalSemaphore",
+    "cuSignalExternalSemaphoresAsync",
+    "cuSignalExternalSemaphoresAsync_ptsz",
+    "cuWaitExternalSemaphoresAsync",
+    "cuWaitExternalSemaphoresAsync_ptsz",
+    "cuDestroyExternalSemaphore",
+    "cuStreamBeginCapture",
+    "cuStreamBeginCapture_ptsz",
+    "cuStreamEndCapture",
+    "cuStreamEndCapture_ptsz",
+    "cuStreamIsCapturing",
+    "cuStreamIsCapturing_ptsz",
+    "cuGraphCreate",
+    "cuGraphAddKernelNode",
+    "cuGraphKernelNodeGetParams",
+    "cuGraphAddMemcpyNode",
+    "cuGraphMemcpyNodeGetParams",
+    "cuGraphAddMemsetNode",
+    "cuGraphMemsetNodeGetParams",
+    "cuGraphMemsetNodeSetParams",
+    "cuGraphNodeGetType",
+    "cuGraphGetRootNodes",
+    "cuGraphNodeGetDependencies",
+    "cuGraphNodeGetDependentNodes",
+    "cuGraphInstantiate",
+    "cuGraphLaunch",
+    "cuGraphLaunch_ptsz",
+    "cuGraphExecDestroy",
+    "cuGraphDestroy",
+    "cuGraphAddDependencies",
+    "cuGraphRemoveDependencies",
+    "cuGraphMemcpyNodeSetParams",
+    "cuGraphKernelNodeSetParams",
+    "cuGraphDestroyNode",
+    "cuGraphClone",
+    "cuGraphNodeFindInClone",
+    "cuGraphAddChildGraphNode",
+    "cuGraphAddEmptyNode",
+    "cuLaunchHostFunc",
+    "cuLaunchHostFunc_ptsz",
+    "cuGraphChildGraphNodeGetGraph",
+    "cuGraphAddHostNode",
+    "cuGraphHostNodeGetParams",
+    "cuDeviceGetLuid",
+    "cuGraphHostNodeSetParams",
+    "cuGraphGetNodes",
+    "cuGraphGetEdges",
+    "cuStreamGetCaptureInfo",
+    "cuStreamGetCaptureInfo_ptsz",
+    "cuGraphExecKernelNodeSetParams",
+    "cuStreamBeginCapture_v2",
+    "cuStreamBeginCapture_v2_ptsz",
+    "cuThreadExchangeStreamCaptureMode",
+    "cuDeviceGetNvSciSyncAttributes",
+    "cuOccupancyAvailableDynamicSMemPerBlock",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuDevicePrimaryCtxReset_v2",
+    "cuDevicePrimaryCtxSetFlags_v2",
+    "cuMemAddressReserve",
+    "cuMemAddressFree",
+    "cuMemCreate",
+    "cuMemRelease",
+    "cuMemMap",
+    "cuMemUnmap",
+    "cuMemSetAccess",
+    "cuMemExportToShareableHandle",
+    "cuMemImportFromShareableHandle",
+    "cuMemGetAllocationGranularity",
+    "cuMemGetAllocationPropertiesFromHandle",
+    "cuMemGetAccess",
+    "cuStreamSetFlags",
+    "cuStreamSetFlags_ptsz",
+    "cuGraphExecUpdate",
+    "cuGraphExecMemcpyNodeSetParams",
+    "cuGraphExecMemsetNodeSetParams",
+    "cuGraphExecHostNodeSetParams",
+    "cuMemRetainAllocationHandle",
+    "cuFuncGetModule",
+    "cuIpcOpenMemHandle_v2",
+    "cuCtxResetPersistingL2Cache",
+    "cuGraphKernelNodeCopyAttributes",
+    "cuGraphKernelNodeGetAttribute",
+    "cuGraphKernelNodeSetAttribute",
+    "cuStreamCopyAttributes",
+    "cuStreamCopyAttributes_ptsz",
+    "cuStreamGetAttribute",
+    "cuStreamGetAttribute_ptsz",
+    "cuStreamSetAttribute",
+    "cuStreamSetAttribute_ptsz",
+    "cuGraphInstantiate_v2",
+    "cuDeviceGetTexture1DLinearMaxWidth",
+    "cuGraphUpload",
+    "cuGraphUpload_ptsz",
+    "cuArrayGetSparseProperties",
+    "cuMipmappedArrayGetSparseProperties",
+    "cuMemMapArrayAsync",
+    "cuMemMapArrayAsync_ptsz",
+    "cuGraphExecChildGraphNodeSetParams",
+    "cuEventRecordWithFlags",
+    "cuEventRecordWithFlags_ptsz",
+    "cuGraphAddEventRecordNode",
+    "cuGraphAddEventWaitNode",
+    "cuGraphEventRecordNodeGetEvent",
+    "cuGraphEventWaitNodeGetEvent",
+    "cuGraphEventRecordNodeSetEvent",
+    "cuGraphEventWaitNodeSetEvent",
+    "cuGraphExecEventRecordNodeSetEvent",
+    "cuGraphExecEventWaitNodeSetEvent",
+    "cuArrayGetPlane",
+    "cuMemAllocAsync",
+    "cuMemAllocAsync_ptsz",
+    "cuMemFreeAsync",
+    "cuMemFreeAsync_ptsz",
+    "cuMemPoolTrimTo",
+    "cuMemPoolSetAttribute",
+    "cuMemPoolGetAttribute",
+    "cuMemPoolSetAccess",
+    "cuDeviceGetDefaultMemPool",
+    "cuMemPoolCreate",
+    "cuMemPoolDestroy",
+    "cuDeviceSetMemPool",
+    "cuDeviceGetMemPool",
+    "cuMemAllocFromPoolAsync",
+    "cuMemAllocFromPoolAsync_ptsz",
+    "cuMemPoolExportToShareableHandle",
+    "cuMemPoolImportFromShareableHandle",
+    "cuMemPoolExportPointer",
+    "cuMemPoolImportPointer",
+    "cuMemPoolGetAccess",
+    "cuGraphAddExternalSemaphoresSignalNode",
+    "cuGraphExternalSemaphoresSignalNodeGetParams",
+    "cuGraphExternalSemaphoresSignalNodeSetParams",
+    "cuGraphAddExternalSemaphoresWaitNode",
+    "cuGraphExternalSemaphoresWaitNodeGetParams",
+    "cuGraphExternalSemaphoresWaitNodeSetParams",
+    "cuGraphExecExternalSemaphoresSignalNodeSetParams",
+    "cuGraphExecExternalSemaphoresWaitNodeSetParams",
+    "cuGetProcAddress",
+    "cuFlushGPUDirectRDMAWrites",
+    "cuGraphDebugDotPrint",
+    "cuStreamGetCaptureInfo_v2",
+    "cuStreamGetCaptureInfo_v2_ptsz",
+    "cuStreamUpdateCaptureDependencies",
+    "cuStreamUpdateCaptureDependencies_ptsz",
+    "cuUserObjectCreate",
+    "cuUserObjectRetain",
+    "cuUserObjectRelease",
+    "cuGraphRetainUserObject",
+    "cuGraphReleaseUserObject",
+    "cuGraphAddMemAllocNode",
+    "cuGraphAddMemFreeNode",
+    "cuDeviceGraphMemTrim",
+    "cuDeviceGetGraphMemAttribute",
+    "cuDeviceSetGraphMemAttribute",
+    "cuGraphInstantiateWithFlags",
+    "cuDeviceGetExecAffinitySupport",
+    "cuCtxCreate_v3",
+    "cuCtxGetExecAffinity",
+    "cuDeviceGetUuid_v2",
+    "cuGraphMemAllocNodeGetParams",
+    "cuGraphMemFreeNodeGetParams",
+    "cuGraphNodeSetEnabled",
+    "cuGraphNodeGetEnabled",
+    "cuLaunchKernelEx",
+    "cuLaunchKernelEx_ptsz",
+    "cuArrayGetMemoryRequirements",
+    "cuMipmappedArrayGetMemoryRequirements",
+    "cuGraphInstantiateWithParams",
+    "cuGraphInstantiateWithParams_ptsz",
+    "cuGraphExecGetFlags",
+    "cuStreamWaitValue32_v2",
+    "cuStreamWaitValue32_v2_ptsz",
+    "cuStreamWaitValue64_v2",
+    "cuStreamWaitValue64_v2_ptsz",
+    "cuStreamWriteValue32_v2",
+    "cuStreamWriteValue32_v2_ptsz",
+    "cuStreamWriteValue64_v2",
+    "cuStreamWriteValue64_v2_ptsz",
+    "cuStreamBatchMemOp_v2",
+    "cuStreamBatchMemOp_v2_ptsz",
+    "cuGraphAddBatchMemOpNode",
+    "cuGraphBatchMemOpNodeGetParams",
+    "cuGraphBatchMemOpNodeSetParams",
+    "cuGraphExecBatchMemOpNodeSetParams",
+    "cuModuleGetLoadingMode",
+    "cuMemGetHandleForAddressRange",
+    "cuOccupancyMaxPotentialClusterSize",
+    "cuOccupancyMaxActiveClusters",
+    "cuGetProcAddress_v2",
+    "cuLibraryLoadData",
+    "cuLibraryLoadFromFile",
+    "cuLibraryUnload",
+    "cuLibraryGetKernel",
+    "cuLibraryGetModule",
+    "cuKernelGetFunction",
+    "cuLibraryGetGlobal",
+    "cuLibraryGetManaged",
+    "cuKernelGetAttribute",
+    "cuKernelSetAttribute",
+    "cuKernelSetCacheConfig",
+    "cuGraphAddKernelNode_v2",
+    "cuGraphKernelNodeGetParams_v2",
+    "cuGraphKernelNodeSetParams_v2",
+    "cuGraphExecKernelNodeSetParams_v2",
+    "cuStreamGetId",
+    "cuStreamGetId_ptsz",
+    "cuCtxGetId",
+    "cuGraphExecUpdate_v2",
+    "cuTensorMapEncodeTiled",
+    "cuTensorMapEncodeIm2col",
+    "cuTensorMapReplaceAddress",
+    "cuLibraryGetUnifiedFunction",
+    "cuCoredumpGetAttribute",
+    "cuCoredumpGetAttributeGlobal",
+    "cuCoredumpSetAttribute",
+    "cuCoredumpSetAttributeGlobal",
+    "cuCtxSetFlags",
+    "cuMulticastCreate",
+    "cuMulticastAddDevice",
+    "cuMulticastBindMem",
+    "cuMulticastBindAddr",
+    "cuMulticastUnbind",
+    "cuMulticastGetGranularity",
+    "cuGraphAddNode",
+    "cuGraphNodeSetParams",
+    "cuGraphExecNodeSetParams",
+    "cuMemAdvise_v2",
+    "cuMemPrefetchAsync_v2",
+    "cuMemPrefetchAsync_v2_ptsz",
+    "cuFuncGetName",
+    "cuKernelGetName",
+    "cuStreamBeginCaptureToGraph",
+    "cuStreamBeginCaptureToGraph_ptsz",
+    "cuGraphConditionalHandleCreate",
+    "cuGraphAddNode_v2",
+    "cuGraphGetEdges_v2",
+    "cuGraphNodeGetDependencies_v2",
+    "cuGraphNodeGetDependentNodes_v2",
+    "cuGraphAddDependencies_v2",
+    "cuGraphRemoveDependencies_v2",
+    "cuStreamGetCaptureInfo_v3",
+    "cuStreamGetCaptureInfo_v3_ptsz",
+    "cuStreamUpdateCaptureDependencies_v2",
+    "cuStreamUpdateCaptureDependencies_v2_ptsz",
+    "cuFuncGetParamInfo",
+    "cuKernelGetParamInfo",
+    "cuDeviceRegisterAsyncNotification",
+    "cuDeviceUnregisterAsyncNotification",
+    "cuModuleGetFunctionCount",
+    "cuModuleEnumerateFunctions",
+    "cuLibraryGetKernelCount",
+    "cuLibraryEnumerateKernels",
+    "cuFuncIsLoaded",
+    "cuFuncLoad",
+    "cuGreenCtxCreate",
+    "cuGreenCtxDestroy",
+    "cuDeviceGetDevResource",
+    "cuCtxGetDevResource",
+    "cuGreenCtxGetDevResource",
+    "cuDevResourceGenerateDesc",
+    "cuGreenCtxRecordEvent",
+    "cuGreenCtxWaitEvent",
+    "cuDevSmResourceSplitByCount",
+    "cuStreamGetGreenCtx",
+    "cuCtxFromGreenCtx",
+    "cuKernelGetLibrary",
+    "cuCtxRecordEvent",
+    "cuCtxWaitEvent",
+    "cuCtxCreate_v4",
+    "cuGreenCtxStreamCreate",
+    "cuStreamGetCtx_v2",
+    "cuStreamGetCtx_v2_ptsz",
+    "cuMemBatchDecompressAsync",
+    "cuMemBatchDecompressAsync_ptsz",
+    "cuLogsRegisterCallback",
+    "cuLogsUnregisterCallback",
+    "cuLogsCurrent",
+    "cuLogsDumpToFile",
+    "cuLogsDumpToMemory",
+    "cuCheckpointProcessGetRestoreThreadId",
+    "cuCheckpointProcessGetState",
+    "cuCheckpointProcessLock",
+    "cuCheckpointProcessCheckpoint",
+    "cuCheckpointProcessRestore",
+    "cuCheckpointProcessUnlock",
+    "cuStreamGetDevice",
+    "cuStreamGetDevice_ptsz",
+    "cuMemcpyBatchAsync",
+    "cuMemcpyBatchAsync_ptsz",
+    "cuMemcpy3DBatchAsync",
+    "cuMemcpy3DBatchAsync_ptsz",
+    "cuEventElapsedTime_v2",
+    "cuTensorMapEncodeIm2colWide",
+    "cuGreenCtxGetId",
+    "cuStreamBeginCaptureToCig",
+    "cuMemPrefetchBatchAsync",
+    "cuMemPrefetchBatchAsync_ptsz",
+    "reserved786",
+    "reserved787",
+    "reserved788",
+    "cuMemDiscardBatchAsync",
+    "cuMemDiscardBatchAsync_ptsz",
+    "cuMemDiscardAndPrefetchBatchAsync",
+    "cuMemDiscardAndPrefetchBatchAsync_ptsz",
+    "reserved793",
+    "reserved794",
+    "cuCtxGetDevice_v2",
+    "cuMemcpyBatchAsync_v2",
+    "cuMemcpyBatchAsync_v2_ptsz",
+    "cuMemcpy3DBatchAsync_v2",
+    "cuMemcpy3DBatchAsync_v2_ptsz",
+    "cuCtxSynchronize_v2",
+    "cuMemGetDefaultMemPool",
+    "cuMemGetMemPool",
+    "cuMemSetMemPool",
+    "cuDeviceGetP2PAtomicCapabilities",
+    "cuDeviceGetHostAtomicCapabilities",
+    "reserved806",
+    "cuStreamGetDevResource",
+    "cuStreamGetDevResource_ptsz",
+    "cuGraphNodeGetContainingGraph",
+    "cuGraphNodeGetLocalId",
+    "cuGraphNodeGetToolsId",
+    "cuGraphGetId",
+    "cuGraphExecGetId",
+    "cuStreamBeginCaptureToCig_ptsz",
+    "cuStreamEndCaptureToCig",
+    "cuStreamEndCaptureToCig_ptsz",
+    "reserved817",
+    "reserved818",
+    "reserved819",
+    "cuMulticastBindMem_v2",
+    "cuMulticastBindAddr_v2",
+    "cuDevSmResourceSplit",
+    "reserved823",
+    "reserved824",
+    "reserved825",
+    "reserved826",
+    "reserved827",
+    "reserved828",
+    "reserved829",
+    "reserved830",
+    "cuLaunchHostFunc_v2",
+    "cuLaunchHostFunc_v2_ptsz",
+    "reserved833",
+    "reserved834",
+    "cuFuncGetParamCount",
+    "cuKernelGetParamCount",
+    "cuMemcpyWithAttributesAsync",
+    "cuMemcpyWithAttributesAsync_ptsz",
+    "cuMemcpy3DWithAttributesAsync",
+    "cuMemcpy3DWithAttributesAsync_ptsz",
+    "cuGraphNodeGetParams",
+    "cuCoredumpRegisterStartCallback",
+    "cuCoredumpRegisterCompleteCallback",
+    "cuCoredumpDeregisterStartCallback",
+    "cuCoredumpDeregisterCompleteCallback",
+    "cuStreamBeginRecaptureToGraph",
+    "cuStreamBeginRecaptureToGraph_ptsz",
+    "cuLogicalEndpointIdReserve",
+    "cuLogicalEndpointIdRelease",
+    "cuLogicalEndpointCreate",
+    "cuLogicalEndpointAddDevice",
+    "cuLogicalEndpointDestroy",
+    "cuLogicalEndpointBindAddr",
+    "cuLogicalEndpointBindMem",
+    "cuLogicalEndpointUnbind",
+    "cuLogicalEndpointExport",
+    "cuLogicalEndpointImport",
+    "cuLogicalEndpointGetLimits",
+    "cuLogicalEndpointQuery",
+    "cuMemGetLocationInfo",
+    "cuCheckpointOperationComplete",
+    "reserved862",
+    "cuGraphAddNode_v3",
+    "cuGraphNodeSetParams_v2",
+    "cuDeviceGetFabricClusterUuid",
+    "cuDeviceGetCliqueCount",
+    "cuDeviceGetCliqueInfo",
+    "cuda868",
+    "cuda869",
+    "cuda870",
+    "cuda871",
+    "cuda872",
+    "cuda873",
+    "cuda874",
+    "cuda875",
+    "cuda876",
+];
+
+/// The runtime functions by callback id; empty where an id has none.
+pub const RUNTIME_FUNCTIONS: [&str; 567] = [
+    "",
+    "cudaDriverGetVersion_v3020",
+    "cudaRuntimeGetVersion_v3020",
+    "cudaGetDeviceCount_v3020",
+    "cudaGetDeviceProperties_v3020",
+    "cudaChooseDevice_v3020",
+    "cudaGetChannelDesc_v3020",
+    "cudaCreateChannelDesc_v3020",
+    "cudaConfigureCall_v3020",
+    "cudaSetupArgument_v3020",
+    "cudaGetLastError_v3020",
+    "cudaPeekAtLastError_v3020",
+    "cudaGetErrorString_v3020",
+    "cudaLaunch_v3020",
+    "cudaFuncSetCacheConfig_v3020",
+    "cudaFuncGetAttributes_v3020",
+    "cudaSetDevice_v3020",
+    "cudaGetDevice_v3020",
+    "cudaSetValidDevices_v3020",
+    "cudaSetDeviceFlags_v3020",
+    "cudaMalloc_v3020",
+    "cudaMallocPitch_v3020",
+    "cudaFree_v3020",
+    "cudaMallocArray_v3020",
+    "cudaFreeArray_v3020",
+    "cudaMallocHost_v3020",
+    "cudaFreeHost_v3020",
+    "cudaHostAlloc_v3020",
+    "cudaHostGetDevicePointer_v3020",
+    "cudaHostGetFlags_v3020",
+    "cudaMemGetInfo_v3020",
+    "cudaMemcpy_v3020",
+    "cudaMemcpy2D_v3020",
+    "cudaMemcpyToArray_v3020",
+    "cudaMemcpy2DToArray_v3020",
+    "cudaMemcpyFromArray_v3020",
+    "cudaMemcpy2DFromArray_v3020",
+    "cudaMemcpyArrayToArray_v3020",
+    "cudaMemcpy2DArrayToArray_v3020",
+    "cudaMemcpyToSymbol_v3020",
+    "cudaMemcpyFromSymbol_v3020",
+    "cudaMemcpyAsync_v3020",
+    "cudaMemcpyToArrayAsync_v3020",
+    "cudaMemcpyFromArrayAsync_v3020",
+    "cudaMemcpy2DAsync_v3020",
+    "cudaMemcpy2DToArrayAsync_v3020",
+    "cudaMemcpy2DFromArrayAsync_v3020",
+    "cudaMemcpyToSymbolAsync_v3020",
+    "cudaMemcpyFromSymbolAsync_v3020",
+    "cudaMemset_v3020",
+    "cudaMemset2D_v3020",
+    "cudaMemsetAsync_v3020",
+    "cudaMemset2DAsync_v3020",
+    "cudaGetSymbolAddress_v3020",
+    "cudaGetSymbolSize_v3020",
+    "cudaBindTexture_v3020",
+    "cudaBindTexture2D_v3020",
+    "cudaBindTextureToArray_v3020",
+    "cudaUnbindTexture_v3020",
+    "cudaGetTextureAlignmentOffset_v3020",
+    "cudaGetTextureReference_v3020",
+    "cudaBindSurfaceToArray_v3020",
+    "cudaGetSurfaceReference_v3020",
+    "cudaGLSetGLDevice_v3020",
+    "cudaGLRegisterBufferObject_v3020",
+    "cudaGLMapBufferObject_v3020",
+    "cudaGLUnmapBufferObject_v3020",
+    "cudaGLUnregisterBufferObject_v3020",
+    "cudaGLSetBufferObjectMapFlags_v3020",
+    "cudaGLMapBufferObjectAsync_v3020",
+    "cudaGLUnmapBufferObjectAsync_v3020",
+    "cudaWGLGetDevice_v3020",
+    "cudaGraphicsGLRegisterImage_v3020",
+    "cudaGraphicsGLRegisterBuffer_v3020",
+    "cudaGraphicsUnregisterResource_v3020",
+    "cudaGraphicsResourceSetMapFlags_v3020",
+    "cudaGraphicsMapResources_v3020",
+    "cudaGraphicsUnmapResources_v3020",
+    "cudaGraphicsResourceGetMappedPointer_v3020",
+    "cudaGraphicsSubResourceGetMappedArray_v3020",
+    "cudaVDPAUGetDevice_v3020",
+    "cudaVDPAUSetVDPAUDevice_v3020",
+    "cudaGraphicsVDPAURegisterVideoSurface_v3020",
+    "cudaGraphicsVDPAURegisterOutputSurface_v3020",
+    "cudaD3D11GetDevice_v3020",
+    "cudaD3D11GetDevices_v3020",
+    "cudaD3D11SetDirect3DDevice_v3020",
+    "cudaGraphicsD3D11RegisterResource_v3020",
+    "cudaD3D10GetDevice_v3020",
+    "cudaD3D10GetDevices_v3020",
+    "cudaD3D10SetDirect3DDevice_v3020",
+    "cudaGraphicsD3D10RegisterResource_v3020",
+    "cudaD3D10RegisterResource_v3020",
+    "cudaD3D10UnregisterResource_v3020",
+    "cudaD3D10MapResources_v3020",
+    "cudaD3D10UnmapResources_v3020",
+    "cudaD3D10ResourceSetMapFlags_v3020",
+    "cudaD3D10ResourceGetSurfaceDimensions_v3020",
+    "cudaD3D10ResourceGetMappedArray_v3020",
+    "cudaD3D10ResourceGetMappedPointer_v3020",
+    "cudaD3D10ResourceGetMappedSize_v3020",
+    "cudaD3D10ResourceGetMappedPitch_v3020",
+    "cudaD3D9GetDevice_v3020",
+    "cudaD3D9GetDevices_v3020",
+    "cudaD3D9SetDirect3DDevice_v3020",
+    "cudaD3D9GetDirect3DDevice_v3020",
+    "cudaGraphicsD3D9RegisterResource_v3020",
+    "cudaD3D9RegisterResource_v3020",
+    "cudaD3D9UnregisterResource_v3020",
+    "cudaD3D9MapResources_v3020",
+    "cudaD3D9UnmapResources_v3020",
+    "cudaD3D9ResourceSetMapFlags_v3020",
+    "cudaD3D9ResourceGetSurfaceDimensions_v3020",
+    "cudaD3D9ResourceGetMappedArray_v3020",
+    "cudaD3D9ResourceGetMappedPointer_v3020",
+    "cudaD3D9ResourceGetMappedSize_v3020",
+    "cudaD3D9ResourceGetMappedPitch_v3020",
+    "cudaD3D9Begin_v3020",
+    "cudaD3D9End_v3020",
+    "cudaD3D9RegisterVertexBuffer_v3020",
+    "cudaD3D9UnregisterVertexBuffer_v3020",
+    "cudaD3D9MapVertexBuffer_v3020",
+    "cudaD3D9UnmapVertexBuffer_v3020",
+    "cudaThreadExit_v3020",
+    "cudaSetDoubleForDevice_v3020",
+    "cudaSetDoubleForHost_v3020",
+    "cudaThreadSynchronize_v3020",
+    "cudaThreadGetLimit_v3020",
+    "cudaThreadSetLimit_v3020",
+    "cudaStreamCreate_v3020",
+    "cudaStreamDestroy_v3020",
+    "cudaStreamSynchronize_v3020",
+    "cudaStreamQuery_v3020",
+    "cudaEventCreate_v3020",
+    "cudaEventCreateWithFlags_v3020",
+    "cudaEventRecord_v3020",
+    "cudaEventDestroy_v3020",
+    "cudaEventSynchronize_v3020",
+    "cudaEventQuery_v3020",
+    "cudaEventElapsedTime_v3020",
+    "cudaMalloc3D_v3020",
+    "cudaMalloc3DArray_v3020",
+    "cudaMemset3D_v3020",
+    "cudaMemset3DAsync_v3020",
+    "cudaMemcpy3D_v3020",
+    "cudaMemcpy3DAsync_v3020",
+    "cudaThreadSetCacheConfig_v3020",
+    "cudaStreamWaitEvent_v3020",
+    "cudaD3D11GetDirect3DDevice_v3020",
+    "cudaD3D10GetDirect3DDevice_v3020",
+    "cudaThreadGetCacheConfig_v3020",
+    "cudaPointerGetAttributes_v4000",
+    "cudaHostRegister_v4000",
+    "cudaHostUnregister_v4000",
+    "cudaDeviceCanAccessPeer_v4000",
+    "cudaDeviceEnablePeerAccess_v4000",
+    "cudaDeviceDisablePeerAccess_v4000",
+    "cudaPeerRegister_v4000",
+    "cudaPeerUnregister_v4000",
+    "cudaPeerGetDevicePointer_v4000",
+    "cudaMemcpyPeer_v4000",
+    "cudaMemcpyPeerAsync_v4000",
+    "cudaMemcpy3DPeer_v4000",
+    "cudaMemcpy3DPeerAsync_v4000",
+    "cudaDeviceReset_v3020",
+    "cudaDeviceSynchronize_v3020",
+    "cudaDeviceGetLimit_v3020",
+    "cudaDeviceSetLimit_v3020",
+    "cudaDeviceGetCacheConfig_v3020",
+    "cudaDeviceSetCacheConfig_v3020",
+    "cudaProfilerInitialize_v4000",
+    "cudaProfilerStart_v4000",
+    "cudaProfilerStop_v4000",
+    "cudaDeviceGetByPCIBusId_v4010",
+    "cudaDeviceGetPCIBusId_v4010",
+    "cudaGLGetDevices_v4010",
+    "cudaIpcGetEventHandle_v4010",
+    "cudaIpcOpenEventHandle_v4010",
+    "cudaIpcGetMemHandle_v4010",
+    "cudaIpcOpenMemHandle_v4010",
+    "cudaIpcCloseMemHandle_v4010",
+    "cudaArrayGetInfo_v4010",
+    "cudaFuncSetSharedMemConfig_v4020",
+    "cudaDeviceGetSharedMemConfig_v4020",
+    "cudaDeviceSetSharedMemConfig_v4020",
+    "cudaCreateTextureObject_v5000",
+    "cudaDestroyTextureObject_v5000",
+    "cudaGetTextureObjectResourceDesc_v5000",
+    "cudaGetTextureObjectTextureDesc_v5000",
+    "cudaCreateSurfaceObject_v5000",
+    "cudaDestroySurfaceObject_v5000",
+    "cudaGetSurfaceObjectResourceDesc_v5000",
+    "cudaMallocMipmappedArray_v5000",
+    "cudaGetMipmappedArrayLevel_v5000",
+    "cudaFreeMipmappedArray_v5000",
+    "cudaBindTextureToMipmappedArray_v5000",
+    "cudaGraphicsResourceGetMappedMipmappedArray_v5000",
+    "cudaStreamAddCallback_v5000",
+    "cudaStreamCreateWithFlags_v5000",
+    "cudaGetTextureObjectResourceViewDesc_v5000",
+    "cudaDeviceGetAttribute_v5000",
+    "cudaStreamDestroy_v5050",
+    "cudaStreamCreateWithPriority_v5050",
+    "cudaStreamGetPriority_v5050",
+    "cudaStreamGetFlags_v5050",
+    "cudaDeviceGetStreamPriorityRange_v5050",
+    "cudaMallocManaged_v6000",
+    "cudaOccupancyMaxActiveBlocksPerMultiprocessor_v6000",
+    "cudaStreamAttachMemAsync_v6000",
+    "cudaGetErrorName_v6050",
+    "cudaOccupancyMaxActiveBlocksPerMultiprocessor_v6050",
+    "cudaLaunchKernel_v7000",
+    "cudaGetDeviceFlags_v7000",
+    "cudaLaunch_ptsz_v7000",
+    "cudaLaunchKernel_ptsz_v7000",
+    "cudaMemcpy_ptds_v7000",
+    "cudaMemcpy2D_ptds_v7000",
+    "cudaMemcpyToArray_ptds_v7000",
+    "cudaMemcpy2DToArray_ptds_v7000",
+    "cudaMemcpyFromArray_ptds_v7000",
+    "cudaMemcpy2DFromArray_ptds_v7000",
+    "cudaMemcpyArrayToArray_ptds_v7000",
+    "cudaMemcpy2DArrayToArray_ptds_v7000",
+    "cudaMemcpyToSymbol_ptds_v7000",
+    "cudaMemcpyFromSymbol_ptds_v7000",
+    "cudaMemcpyAsync_ptsz_v7000",
+    "cudaMemcpyToArrayAsync_ptsz_v7000",
+    "cudaMemcpyFromArrayAsync_ptsz_v7000",
+    "cudaMemcpy2DAsync_ptsz_v7000",
+    "cudaMemcpy2DToArrayAsync_ptsz_v7000",
+    "cudaMemcpy2DFromArrayAsync_ptsz_v7000",
+    "cudaMemcpyToSymbolAsync_ptsz_v7000",
+    "cudaMemcpyFromSymbolAsync_ptsz_v7000",
+    "cudaMemset_ptds_v7000",
+    "cudaMemset2D_ptds_v7000",
+    "cudaMemsetAsync_ptsz_v7000",
+    "cudaMemset2DAsync_ptsz_v7000",
+    "cudaStreamGetPriority_ptsz_v7000",
+    "cudaStreamGetFlags_ptsz_v7000",
+    "cudaStreamSynchronize_ptsz_v7000",
+    "cudaStreamQuery_ptsz_v7000",
+    "cudaStreamAttachMemAsync_ptsz_v7000",
+    "cudaEventRecord_ptsz_v7000",
+    "cudaMemset3D_ptds_v7000",
+    "cudaMemset3DAsync_ptsz_v7000",
+    "cudaMemcpy3D_ptds_v7000",
+    "cudaMemcpy3DAsync_ptsz_v7000",
+    "cudaStreamWaitEvent_ptsz_v7000",
+    "cudaStreamAddCallback_ptsz_v7000",
+    "cudaMemcpy3DPeer_ptds_v7000",
+    "cudaMemcpy3DPeerAsync_ptsz_v7000",
+    "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags_v7000",
+    "cudaMemPrefetchAsync_v8000",
+    "cudaMemPrefetchAsync_ptsz_v8000",
+    "cudaMemAdvise_v8000",
+    "cudaDeviceGetP2PAttribute_v8000",
+    "cudaGraphicsEGLRegisterImage_v7000",
+    "cudaEGLStreamConsumerConnect_v7000",
+    "cudaEGLStreamConsumerDisconnect_v7000",
+    "cudaEGLStreamConsumerAcquireFrame_v7000",
+    "cudaEGLStreamConsumerReleaseFrame_v7000",
+    "cudaEGLStreamProducerConnect_v7000",
+    "cudaEGLStreamProducerDisconnect_v7000",
+    "cudaEGLStreamProducerPresentFrame_v7000",
+    "cudaEGLStreamProducerReturnFrame_v7000",
+    "cudaGraphicsResourceGetMappedEglFrame_v7000",
+    "cudaMemRangeGetAttribute_v8000",
+    "cudaMemRangeGetAttributes_v8000",
+    "cudaEGLStreamConsumerConnectWithFlags_v7000",
+    "cudaLaunchCooperativeKernel_v9000",
+    "cudaLaunchCooperativeKernel_ptsz_v9000",
+    "cudaEventCreateFromEGLSync_v9000",
+    "cudaLaunchCooperativeKernelMultiDevice_v9000",
+    "cudaFuncSetAttribute_v9000",
+    "cudaImportExternalMemory_v10000",
+    "cudaExternalMemoryGetMappedBuffer_v10000",
+    "cudaExternalMemoryGetMappedMipmappedArray_v10000",
+    "cudaDestroyExternalMemory_v10000",
+    "cudaImportExternalSemaphore_v10000",
+    "cudaSignalExternalSemaphoresAsync_v10000",
+    "cudaSignalExternalSemaphoresAsync_ptsz_v10000",
+    "cudaWaitExternalSemaphoresAsync_v10000",
+    "cudaWaitExternalSemaphoresAsync_ptsz_v10000",
+    "cudaDestroyExternalSemaphore_v10000",
+    "cudaLaunchHostFunc_v10000",
+    "cudaLaunchHostFunc_ptsz_v10000",
+    "cudaGraphCreate_v10000",
+    "cudaGraphKernelNodeGetParams_v10000",
+    "cudaGraphKernelNodeSetParams_v10000",
+    "cudaGraphAddKernelNode_v10000",
+    "cudaGraphAddMemcpyNode_v10000",
+    "cudaGraphMemcpyNodeGetParams_v10000",
+    "cudaGraphMemcpyNodeSetParams_v10000",
+    "cudaGraphAddMemsetNode_v10000",
+    "cudaGraphMemsetNodeGetParams_v10000",
+    "cudaGraphMemsetNodeSetParams_v10000",
+    "cudaGraphAddHostNode_v10000",
+    "cudaGraphHostNodeGetParams_v10000",
+    "cudaGraphAddChildGraphNode_v10000",
+    "cudaGraphChildGraphNodeGetGraph_v10000",
+    "cudaGraphAddEmptyNode_v10000",
+    "cudaGraphClone_v10000",
+    "cudaGraphNodeFindInClone_v10000",
+    "cudaGraphNodeGetType_v10000",
+    "cudaGraphGetRootNodes_v10000",
+    "cudaGraphNodeGetDependencies_v10000",
+    "cudaGraphNodeGetDependentNodes_v10000",
+    "cudaGraphAddDependencies_v10000",
+    "cudaGraphRemoveDependencies_v10000",
+    "cudaGraphDestroyNode_v10000",
+    "cudaGraphInstantiate_v10000",
+    "cudaGraphLaunch_v10000",
+    "cudaGraphLaunch_ptsz_v10000",
+    "cudaGraphExecDestroy_v10000",
+    "cudaGraphDestroy_v10000",
+    "cudaStreamBeginCapture_v10000",
+    "cudaStreamBeginCapture_ptsz_v10000",
+    "cudaStreamIsCapturing_v10000",
+    "cudaStreamIsCapturing_ptsz_v10000",
+    "cudaStreamEndCapture_v10000",
+    "cudaStreamEndCapture_ptsz_v10000",
+    "cudaGraphHostNodeSetParams_v10000",
+    "cudaGraphGetNodes_v10000",
+    "cudaGraphGetEdges_v10000",
+    "cudaStreamGetCaptureInfo_v10010",
+    "cudaStreamGetCaptureInfo_ptsz_v10010",
+    "cudaGraphExecKernelNodeSetParams_v10010",
+    "cudaThreadExchangeStreamCaptureMode_v10010",
+    "cudaDeviceGetNvSciSyncAttributes_v10020",
+    "cudaOccupancyAvailableDynamicSMemPerBlock_v10200",
+    "cudaStreamSetFlags_v10200",
+    "cudaStreamSetFlags_ptsz_v10200",
+    "cudaGraphExecMemcpyNodeSetParams_v10020",
+    "cudaGraphExecMemsetNodeSetParams_v10020",
+    "cudaGraphExecHostNodeSetParams_v10020",
+    "cudaGraphExecUpdate_v10020",
+    "cudaGetFuncBySymbol_v11000",
+    "cudaCtxResetPersistingL2Cache_v11000",
+    "cudaGraphKernelNodeCopyAttributes_v11000",
+    "cudaGraphKernelNodeGetAttribute_v11000",
+    "cudaGraphKernelNodeSetAttribute_v11000",
+    "cudaStreamCopyAttributes_v11000",
+    "cudaStreamCopyAttributes_ptsz_v11000",
+    "cudaStreamGetAttribute_v11000",
+    "cudaStreamGetAttribute_ptsz_v11000",
+    "cudaStreamSetAttribute_v11000",
+    "cudaStreamSetAttribute_ptsz_v11000",
+    "cudaDeviceGetTexture1DLinearMaxWidth_v11010",
+    "cudaGraphUpload_v10000",
+    "cudaGraphUpload_ptsz_v10000",
+    "cudaGraphAddMemcpyNodeToSymbol_v11010",
+    "cudaGraphAddMemcpyNodeFromSymbol_v11010",
+    "cudaGraphAddMemcpyNode1D_v11010",
+    "cudaGraphMemcpyNodeSetParamsToSymbol_v11010",
+    "cudaGraphMemcpyNodeSetParamsFromSymbol_v11010",
+    "cudaGraphMemcpyNodeSetParams1D_v11010",
+    "cudaGraphExecMemcpyNodeSetParamsToSymbol_v11010",
+    "cudaGraphExecMemcpyNodeSetParamsFromSymbol_v11010",
+    "cudaGraphExecMemcpyNodeSetParams1D_v11010",
+    "cudaArrayGetSparseProperties_v11010",
+    "cudaMipmappedArrayGetSparseProperties_v11010",
+    "cudaGraphExecChildGraphNodeSetParams_v11010",
+    "cudaGraphAddEventRecordNode_v11010",
+    "cudaGraphEventRecordNodeGetEvent_v11010",
+    "cudaGraphEventRecordNodeSetEvent_v11010",
+    "cudaGraphAddEventWaitNode_v11010",
+    "cudaGraphEventWaitNodeGetEvent_v11010",
+    "cudaGraphEventWaitNodeSetEvent_v11010",
+    "cudaGraphExecEventRecordNodeSetEvent_v11010",
+    "cudaGraphExecEventWaitNodeSetEvent_v11010",
+    "cudaEventRecordWithFlags_v11010",
+    "cudaEventRecordWithFlags_ptsz_v11010",
+    "cudaDeviceGetDefaultMemPool_v11020",
+    "cudaMallocAsync_v11020",
+    "cudaMallocAsync_ptsz_v11020",
+    "cudaFreeAsync_v11020",
+    "cudaFreeAsync_ptsz_v11020",
+    "cudaMemPoolTrimTo_v11020",
+    "cudaMemPoolSetAttribute_v11020",
+    "cudaMemPoolGetAttribute_v11020",
+    "cudaMemPoolSetAccess_v11020",
+    "cudaArrayGetPlane_v11020",
+    "cudaMemPoolGetAccess_v11020",
+    "cudaMemPoolCreate_v11020",
+    "cudaMemPoolDestroy_v11020",
+    "cudaDeviceSetMemPool_v11020",
+    "cudaDeviceGetMemPool_v11020",
+    "cudaMemPoolExportToShareableHandle_v11020",
+    "cudaMemPoolImportFromShareableHandle_v11020",
+    "cudaMemPoolExportPointer_v11020",
+    "cudaMemPoolImportPointer_v11020",
+    "cudaMallocFromPoolAsync_v11020",
+    "cudaMallocFromPoolAsync_ptsz_v11020",
+    "cudaSignalExternalSemaphoresAsync_v11020",
+    "cudaSignalExternalSemaphoresAsync_ptsz_v11020",
+    "cudaWaitExternalSemaphoresAsync_v11020",
+    "cudaWaitExternalSemaphoresAsync_ptsz_v11020",
+    "cudaGraphAddExternalSemaphoresSignalNode_v11020",
+    "cudaGraphExternalSemaphoresSignalNodeGetParams_v11020",
+    "cudaGraphExternalSemaphoresSignalNodeSetParams_v11020",
+    "cudaGraphAddExternalSemaphoresWaitNode_v11020",
+    "cudaGraphExternalSemaphoresWaitNodeGetParams_v11020",
+    "cudaGraphExternalSemaphoresWaitNodeSetParams_v11020",
+    "cudaGraphExecExternalSemaphoresSignalNodeSetParams_v11020",
+    "cudaGraphExecExternalSemaphoresWaitNodeSetParams_v11020",
+    "cudaDeviceFlushGPUDirectRDMAWrites_v11030",
+    "cudaGetDriverEntryPoint_v11030",
+    "cudaGetDriverEntryPoint_ptsz_v11030",
+    "cudaGraphDebugDotPrint_v11030",
+    "cudaStreamGetCaptureInfo_v2_v11030",
+    "cudaStreamGetCaptureInfo_v2_ptsz_v11030",
+    "cudaStreamUpdateCaptureDependencies_v11030",
+    "cudaStreamUpdateCaptureDependencies_ptsz_v11030",
+    "cudaUserObjectCreate_v11030",
+    "cudaUserObjectRetain_v11030",
+    "cudaUserObjectRelease_v11030",
+    "cudaGraphRetainUserObject_v11030",
+    "cudaGraphReleaseUserObject_v11030",
+    "cudaGraphInstantiateWithFlags_v11040",
+    "cudaGraphAddMemAllocNode_v11040",
+    "cudaGraphMemAllocNodeGetParams_v11040",
+    "cudaGraphAddMemFreeNode_v11040",
+    "cudaGraphMemFreeNodeGetParams_v11040",
+    "cudaDeviceGraphMemTrim_v11040",
+    "cudaDeviceGetGraphMemAttribute_v11040",
+    "cudaDeviceSetGraphMemAttribute_v11040",
+    "cudaGraphNodeSetEnabled_v11060",
+    "cudaGraphNodeGetEnabled_v11060",
+    "cudaArrayGetMemoryRequirements_v11060",
+    "cudaMipmappedArrayGetMemoryRequirements_v11060",
+    "cudaLaunchKernelExC_v11060",
+    "cudaLaunchKernelExC_ptsz_v11060",
+    "cudaOccupancyMaxPotentialClusterSize_v11070",
+    "cudaOccupancyMaxActiveClusters_v11070",
+    "cudaCreateTextureObject_v2_v11080",
+    "cudaGetTextureObjectTextureDesc_v2_v11080",
+    "cudaGraphInstantiateWithParams_v12000",
+    "cudaGraphInstantiateWithParams_ptsz_v12000",
+    "cudaGraphExecGetFlags_v12000",
+    "cudaGetKernel_v12000",
+    "cudaGetDeviceProperties_v12000",
+    "cudaStreamGetId_v12000",
+    "cudaStreamGetId_ptsz_v12000",
+    "cudaGraphInstantiate_v12000",
+    "cudaInitDevice_v12000",
+    "cudaGraphAddNode_v12020",
+    "cudaGraphNodeSetParams_v12020",
+    "cudaGraphExecNodeSetParams_v12020",
+    "cudaMemAdvise_v12020",
+    "cudaMemPrefetchAsync_v12020",
+    "cudaMemPrefetchAsync_ptsz_v12020",
+    "cudaFuncGetName_v12030",
+    "cudaStreamBeginCaptureToGraph_v12030",
+    "cudaStreamBeginCaptureToGraph_ptsz_v12030",
+    "cudaGraphConditionalHandleCreate_v12030",
+    "cudaGraphGetEdges_v12030",
+    "cudaGraphNodeGetDependencies_v12030",
+    "cudaGraphNodeGetDependentNodes_v12030",
+    "cudaGraphAddDependencies_v12030",
+    "cudaGraphRemoveDependencies_v12030",
+    "cudaGraphAddNode_v12030",
+    "cudaStreamGetCaptureInfo_v12030",
+    "cudaStreamGetCaptureInfo_ptsz_v12030",
+    "cudaStreamUpdateCaptureDependencies_v12030",
+    "cudaStreamUpdateCaptureDependencies_ptsz_v12030",
+    "cudaDeviceRegisterAsyncNotification_v12040",
+    "cudaDeviceUnregisterAsyncNotification_v12040",
+    "cudaFuncGetParamInfo_v12040",
+    "cudaGetDriverEntryPointByVersion_v12050",
+    "cudaGetDriverEntryPointByVersion_ptsz_v12050",
+    "cudaLibraryLoadData_v12060",
+    "cudaLibraryLoadFromFile_v12060",
+    "cudaLibraryUnload_v12060",
+    "cudaLibraryGetKernel_v12060",
+    "cudaLibraryGetGlobal_v12060",
+    "cudaLibraryGetManaged_v12060",
+    "cudaLibraryGetUnifiedFunction_v12060",
+    "cudaLibraryGetKernelCount_v12060",
+    "cudaLibraryEnumerateKernels_v12060",
+    "cudaKernelSetAttributeForDevice_v12060",
+    "cudaStreamGetDevice_v12080",
+    "cudaStreamGetDevice_ptsz_v12080",
+    "cudaMemcpyBatchAsync_v12080",
+    "cudaMemcpyBatchAsync_ptsz_v12080",
+    "cudaMemcpy3DBatchAsync_v12080",
+    "cudaMemcpy3DBatchAsync_ptsz_v12080",
+    "cudaEventElapsedTime_v12080",
+    "cudaMemPrefetchBatchAsync_v13000",
+    "cudaMemPrefetchBatchAsync_ptsz_v13000",
+    "cudaMemDiscardBatchAsync_v13000",
+    "cudaMemDiscardBatchAsync_ptsz_v13000",
+    "cudaMemDiscardAndPrefetchBatchAsync_v13000",
+    "cudaMemDiscardAndPrefetchBatchAsync_ptsz_v13000",
+    "cudaGetExportTable_v13000",
+    "__cudaRegisterFatBinary_v13000",
+    "__cudaRegisterFatBinaryEnd_v13000",
+    "__cudaUnregisterFatBinary_v13000",
+    "__cudaRegisterVar_v13000",
+    "__cudaRegisterHostVar_v13000",
+    "__cudaRegisterFunction_v13000",
+    "__cudaRegisterManagedVar_v13000",
+    "__cudaInitModule_v13000",
+    "__cudaPushCallConfiguration_v13000",
+    "__cudaPopCallConfiguration_v13000",
+    "__cudaGetKernel_v13000",
+    "__cudaLaunchKernel_v13000",
+    "__cudaLaunchKernel_ptsz_v13000",
+    "__cudaRegisterUnifiedTable_v13000",
+    "__cudaGetProcAddress_v13000",
+    "cudaMemcpyBatchAsync_v13000",
+    "cudaMemcpyBatchAsync_ptsz_v13000",
+    "cudaMemcpy3DBatchAsync_v13000",
+    "cudaMemcpy3DBatchAsync_ptsz_v13000",
+    "cudaLogsRegisterCallback_v13000",
+    "cudaLogsUnregisterCallback_v13000",
+    "cudaLogsCurrent_v13000",
+    "cudaLogsDumpToFile_v13000",
+    "cudaLogsDumpToMemory_v13000",
+    "cudaMemGetDefaultMemPool_v13000",
+    "cudaMemGetMemPool_v13000",
+    "cudaMemSetMemPool_v13000",
+    "cudaDeviceGetHostAtomicCapabilities_v13000",
+    "cudaDeviceGetP2PAtomicCapabilities_v13000",
+    "cudaDeviceGetDevResource_v13010",
+    "cudaDevSmResourceSplitByCount_v13010",
+    "cudaDevResourceGenerateDesc_v13010",
+    "cudaGreenCtxCreate_v13010",
+    "cudaExecutionCtxDestroy_v13010",
+    "cudaExecutionCtxGetDevResource_v13010",
+    "cudaExecutionCtxGetDevice_v13010",
+    "cudaExecutionCtxGetId_v13010",
+    "cuda531_v13010",
+    "cuda532_v13010",
+    "cudaExecutionCtxStreamCreate_v13010",
+    "cudaExecutionCtxSynchronize_v13010",
+    "cudaGraphConditionalHandleCreate_v2_v13010",
+    "cudaStreamGetDevResource_v13010",
+    "cudaStreamGetDevResource_ptsz_v13010",
+    "cudaGraphNodeGetContainingGraph_v13010",
+    "cudaGraphNodeGetLocalId_v13010",
+    "cudaGraphNodeGetToolsId_v13010",
+    "cudaGraphGetId_v13010",
+    "cudaGraphExecGetId_v13010",
+    "cudaExecutionCtxRecordEvent_v13010",
+    "cudaExecutionCtxWaitEvent_v13010",
+    "cuda545_v13010",
+    "cuda546_v13010",
+    "cuda547_v13010",
+    "cudaDeviceGetExecutionCtx_v13010",
+    "cudaDevSmResourceSplit_v13010",
+    "cudaLaunchHostFunc_v2_v13020",
+    "cudaLaunchHostFunc_v2_ptsz_v13020",
+    "cudaFuncGetParamCount_v13020",
+    "cuda553_v13020",
+    "cudaMemcpyWithAttributesAsync_v13020",
+    "cudaMemcpyWithAttributesAsync_ptsz_v13020",
+    "cudaMemcpy3DWithAttributesAsync_v13020",
+    "cudaMemcpy3DWithAttributesAsync_ptsz_v13020",
+    "cudaGraphNodeGetParams_v13020",
+    "cuda559",
+    "cuda560",
+    "cuda561",
+    "cudaStreamBeginRecaptureToGraph_v13030",
+    "cudaStreamBeginRecaptureToGraph_ptsz_v13030",
+    "cuda564",
+    "cudaMemGetLocationInfo_v13040",
+    "cuda566",
+];
+
+/// `CONCURRENT_KERNEL`, `KERNEL`: offsets in `CUpti_ActivityKernel13`, of which every older struct of the family is a prefix.
 pub mod kernel {
-    /// `CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL`.
-    pub const KIND: u32 = 10;
-    /// Bytes from one record to the next, with the first library that uses them (major, minor).
-    pub const STRIDES: [((u32, u32), usize); 5] =
-        [((12, 0), 208), ((13, 0), 216), ((13, 1), 224), ((13, 3), 232), ((13, 4), 248)];
-    /// `registersPerThread`, 2 bytes.
-    pub const REGISTERS_PER_THREAD: usize = 6;
-    /// `start`, 8 bytes.
-    pub const START: usize = 16;
-    /// `end`, 8 bytes.
-    pub const END: usize = 24;
-    /// `deviceId`, 4 bytes.
-    pub const DEVICE_ID: usize = 40;
-    /// `contextId`, 4 bytes.
-    pub const CONTEXT_ID: usize = 44;
-    /// `streamId`, 4 bytes.
-    pub const STREAM_ID: usize = 48;
-    /// `gridX`, 4 bytes.
-    pub const GRID_X: usize = 52;
-    /// `gridY`, 4 bytes.
-    pub const GRID_Y: usize = 56;
-    /// `gridZ`, 4 bytes.
-    pub const GRID_Z: usize = 60;
-    /// `blockX`, 4 bytes.
-    pub const BLOCK_X: usize = 64;
-    /// `blockY`, 4 bytes.
-    pub const BLOCK_Y: usize = 68;
-    /// `blockZ`, 4 bytes.
-    pub const BLOCK_Z: usize = 72;
-    /// `staticSharedMemory`, 4 bytes.
-    pub const STATIC_SHARED_MEMORY: usize = 76;
-    /// `dynamicSharedMemory`, 4 bytes.
-    pub const DYNAMIC_SHARED_MEMORY: usize = 80;
-    /// `localMemoryPerThread`, 4 bytes.
-    pub const LOCAL_MEMORY_PER_THREAD: usize = 84;
-    /// `correlationId`, 4 bytes.
-    pub const CORRELATION_ID: usize = 92;
-    /// `gridId`, 8 bytes.
-    pub const GRID_ID: usize = 96;
-    /// `name`, 8 bytes.
-    pub const NAME: usize = 104;
-    /// `launchType`, 1 bytes.
-    pub const LAUNCH_TYPE: usize = 136;
-    /// `graphNodeId`, 8 bytes.
-    pub const GRAPH_NODE_ID: usize = 144;
-    /// `graphId`, 4 bytes.
-    pub const GRAPH_ID: usize = 156;
-    /// `clusterX`, 4 bytes.
-    pub const CLUSTER_X: usize = 176;
-    /// `clusterY`, 4 bytes.
-    pub const CLUSTER_Y: usize = 180;
-    /// `clusterZ`, 4 bytes.
-    pub const CLUSTER_Z: usize = 184;
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[10, 3];
+    pub const STRIDES: Strides =
+        &[((12, 0), 208), ((13, 0), 216), ((13, 1), 224), ((13, 3), 232), ((13, 4), 248)];
+    pub const CACHE_CONFIG_BOTH: Field<Layout, u8> = Field::at(4);
+    pub const SHARED_MEMORY_CONFIG: Field<Layout, u8> = Field::at(5);
+    pub const REGISTERS_PER_THREAD: Field<Layout, u16> = Field::at(6);
+    pub const PARTITIONED_GLOBAL_CACHE_REQUESTED: Field<Layout, u32> = Field::at(8);
+    pub const PARTITIONED_GLOBAL_CACHE_EXECUTED: Field<Layout, u32> = Field::at(12);
+    pub const START: Field<Layout, u64> = Field::at(16);
+    pub const END: Field<Layout, u64> = Field::at(24);
+    pub const COMPLETED: Field<Layout, u64> = Field::at(32);
+    pub const DEVICE_ID: Field<Layout, u32> = Field::at(40);
+    pub const CONTEXT_ID: Field<Layout, u32> = Field::at(44);
+    pub const STREAM_ID: Field<Layout, u32> = Field::at(48);
+    pub const GRID_X: Field<Layout, u32> = Field::at(52);
+    pub const GRID_Y: Field<Layout, u32> = Field::at(56);
+    pub const GRID_Z: Field<Layout, u32> = Field::at(60);
+    pub const BLOCK_X: Field<Layout, u32> = Field::at(64);
+    pub const BLOCK_Y: Field<Layout, u32> = Field::at(68);
+    pub const BLOCK_Z: Field<Layout, u32> = Field::at(72);
+    pub const STATIC_SHARED_MEMORY: Field<Layout, u32> = Field::at(76);
+    pub const DYNAMIC_SHARED_MEMORY: Field<Layout, u32> = Field::at(80);
+    pub const LOCAL_MEMORY_PER_THREAD: Field<Layout, u32> = Field::at(84);
+    pub const CORRELATION_ID: Field<Layout, u32> = Field::at(92);
+    pub const GRID_ID: Field<Layout, i64> = Field::at(96);
+    pub const NAME: Field<Layout, Pointer> = Field::at(104);
+    pub const QUEUED: Field<Layout, u64> = Field::at(120);
+    pub const SUBMITTED: Field<Layout, u64> = Field::at(128);
+    pub const LAUNCH_TYPE: Field<Layout, u8> = Field::at(136);
+    pub const IS_SHARED_MEMORY_CARVEOUT_REQUESTED: Field<Layout, u8> = Field::at(137);
+    pub const SHARED_MEMORY_CARVEOUT_REQUESTED: Field<Layout, u8> = Field::at(138);
+    pub const SHARED_MEMORY_EXECUTED: Field<Layout, u32> = Field::at(140);
+    pub const GRAPH_NODE_ID: Field<Layout, u64> = Field::at(144);
+    pub const SHMEM_LIMIT_CONFIG: Field<Layout, u32> = Field::at(152);
+    pub const GRAPH_ID: Field<Layout, u32> = Field::at(156);
+    pub const P_ACCESS_POLICY_WINDOW: Field<Layout, Pointer> = Field::at(160);
+    pub const CHANNEL_ID: Field<Layout, u32> = Field::at(168);
+    pub const CHANNEL_TYPE: Field<Layout, u32> = Field::at(172);
+    pub const CLUSTER_X: Field<Layout, u32> = Field::at(176);
+    pub const CLUSTER_Y: Field<Layout, u32> = Field::at(180);
+    pub const CLUSTER_Z: Field<Layout, u32> = Field::at(184);
+    pub const CLUSTER_SCHEDULING_POLICY: Field<Layout, u32> = Field::at(188);
+    pub const LOCAL_MEMORY_TOTAL_V2: Field<Layout, u64> = Field::at(192);
+    pub const MAX_POTENTIAL_CLUSTER_SIZE: Field<Layout, u32> = Field::at(200);
+    pub const MAX_ACTIVE_CLUSTERS: Field<Layout, u32> = Field::at(204);
+    pub const IS_DEVICE_LAUNCHED: Field<Layout, u8> = Field::at(208);
+    pub const PRIORITY: Field<Layout, i32> = Field::at(216);
+    pub const EXECUTION_MODEL: Field<Layout, u32> = Field::at(224);
+    pub const SOURCE_GRAPH_ID: Field<Layout, u32> = Field::at(232);
+    pub const SOURCE_GRAPH_NODE_ID: Field<Layout, u64> = Field::at(240);
 }
 
-/// `MEMCPY` records: offsets in `CUpti_ActivityMemcpy7`, of which every older struct of the family is a prefix.
+/// `MEMCPY`: offsets in `CUpti_ActivityMemcpy7`, of which every older struct of the family is a prefix.
 pub mod memcpy {
-    /// `CUPTI_ACTIVITY_KIND_MEMCPY`.
-    pub const KIND: u32 = 1;
-    /// Bytes from one record to the next, with the first library that uses them (major, minor).
-    pub const STRIDES: [((u32, u32), usize); 3] = [((12, 0), 88), ((12, 8), 96), ((13, 4), 112)];
-    /// `copyKind`, 1 bytes.
-    pub const COPY_KIND: usize = 4;
-    /// `srcKind`, 1 bytes.
-    pub const SRC_KIND: usize = 5;
-    /// `dstKind`, 1 bytes.
-    pub const DST_KIND: usize = 6;
-    /// `flags`, 1 bytes.
-    pub const FLAGS: usize = 7;
-    /// `bytes`, 8 bytes.
-    pub const BYTES: usize = 8;
-    /// `start`, 8 bytes.
-    pub const START: usize = 16;
-    /// `end`, 8 bytes.
-    pub const END: usize = 24;
-    /// `deviceId`, 4 bytes.
-    pub const DEVICE_ID: usize = 32;
-    /// `contextId`, 4 bytes.
-    pub const CONTEXT_ID: usize = 36;
-    /// `streamId`, 4 bytes.
-    pub const STREAM_ID: usize = 40;
-    /// `correlationId`, 4 bytes.
-    pub const CORRELATION_ID: usize = 44;
-    /// `graphNodeId`, 8 bytes.
-    pub const GRAPH_NODE_ID: usize = 64;
-    /// `graphId`, 4 bytes.
-    pub const GRAPH_ID: usize = 72;
-    /// `copyCount`, 8 bytes.
-    pub const COPY_COUNT: usize = 88;
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[1];
+    pub const STRIDES: Strides = &[((12, 0), 88), ((12, 8), 96), ((13, 4), 112)];
+    pub const COPY_KIND: Field<Layout, u8> = Field::at(4);
+    pub const SRC_KIND: Field<Layout, u8> = Field::at(5);
+    pub const DST_KIND: Field<Layout, u8> = Field::at(6);
+    pub const FLAGS: Field<Layout, u8> = Field::at(7);
+    pub const BYTES: Field<Layout, u64> = Field::at(8);
+    pub const START: Field<Layout, u64> = Field::at(16);
+    pub const END: Field<Layout, u64> = Field::at(24);
+    pub const DEVICE_ID: Field<Layout, u32> = Field::at(32);
+    pub const CONTEXT_ID: Field<Layout, u32> = Field::at(36);
+    pub const STREAM_ID: Field<Layout, u32> = Field::at(40);
+    pub const CORRELATION_ID: Field<Layout, u32> = Field::at(44);
+    pub const RUNTIME_CORRELATION_ID: Field<Layout, u32> = Field::at(48);
+    pub const GRAPH_NODE_ID: Field<Layout, u64> = Field::at(64);
+    pub const GRAPH_ID: Field<Layout, u32> = Field::at(72);
+    pub const CHANNEL_ID: Field<Layout, u32> = Field::at(76);
+    pub const CHANNEL_TYPE: Field<Layout, u32> = Field::at(80);
+    pub const IS_DEVICE_LAUNCHED: Field<Layout, u8> = Field::at(84).since(13, 0);
+    pub const COPY_COUNT: Field<Layout, u64> = Field::at(88);
+    pub const SOURCE_GRAPH_ID: Field<Layout, u32> = Field::at(96);
+    pub const SOURCE_GRAPH_NODE_ID: Field<Layout, u64> = Field::at(104);
 }
 
-/// `MEMCPY2` records: offsets in `CUpti_ActivityMemcpyPtoP4`, of which every older struct of the family is a prefix.
+/// `MEMCPY2`: offsets in `CUpti_ActivityMemcpyPtoP4`, of which every older struct of the family is a prefix.
 pub mod memcpy2 {
-    /// `CUPTI_ACTIVITY_KIND_MEMCPY2`.
-    pub const KIND: u32 = 22;
-    /// Bytes from one record to the next, with the first library that uses them (major, minor).
-    pub const STRIDES: [((u32, u32), usize); 1] = [((12, 0), 96)];
-    /// `copyKind`, 1 bytes.
-    pub const COPY_KIND: usize = 4;
-    /// `srcKind`, 1 bytes.
-    pub const SRC_KIND: usize = 5;
-    /// `dstKind`, 1 bytes.
-    pub const DST_KIND: usize = 6;
-    /// `flags`, 1 bytes.
-    pub const FLAGS: usize = 7;
-    /// `bytes`, 8 bytes.
-    pub const BYTES: usize = 8;
-    /// `start`, 8 bytes.
-    pub const START: usize = 16;
-    /// `end`, 8 bytes.
-    pub const END: usize = 24;
-    /// `deviceId`, 4 bytes.
-    pub const DEVICE_ID: usize = 32;
-    /// `contextId`, 4 bytes.
-    pub const CONTEXT_ID: usize = 36;
-    /// `streamId`, 4 bytes.
-    pub const STREAM_ID: usize = 40;
-    /// `srcDeviceId`, 4 bytes.
-    pub const SRC_DEVICE_ID: usize = 44;
-    /// `srcContextId`, 4 bytes.
-    pub const SRC_CONTEXT_ID: usize = 48;
-    /// `dstDeviceId`, 4 bytes.
-    pub const DST_DEVICE_ID: usize = 52;
-    /// `dstContextId`, 4 bytes.
-    pub const DST_CONTEXT_ID: usize = 56;
-    /// `correlationId`, 4 bytes.
-    pub const CORRELATION_ID: usize = 60;
-    /// `graphNodeId`, 8 bytes.
-    pub const GRAPH_NODE_ID: usize = 72;
-    /// `graphId`, 4 bytes.
-    pub const GRAPH_ID: usize = 80;
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[22];
+    pub const STRIDES: Strides = &[((12, 0), 96)];
+    pub const COPY_KIND: Field<Layout, u8> = Field::at(4);
+    pub const SRC_KIND: Field<Layout, u8> = Field::at(5);
+    pub const DST_KIND: Field<Layout, u8> = Field::at(6);
+    pub const FLAGS: Field<Layout, u8> = Field::at(7);
+    pub const BYTES: Field<Layout, u64> = Field::at(8);
+    pub const START: Field<Layout, u64> = Field::at(16);
+    pub const END: Field<Layout, u64> = Field::at(24);
+    pub const DEVICE_ID: Field<Layout, u32> = Field::at(32);
+    pub const CONTEXT_ID: Field<Layout, u32> = Field::at(36);
+    pub const STREAM_ID: Field<Layout, u32> = Field::at(40);
+    pub const SRC_DEVICE_ID: Field<Layout, u32> = Field::at(44);
+    pub const SRC_CONTEXT_ID: Field<Layout, u32> = Field::at(48);
+    pub const DST_DEVICE_ID: Field<Layout, u32> = Field::at(52);
+    pub const DST_CONTEXT_ID: Field<Layout, u32> = Field::at(56);
+    pub const CORRELATION_ID: Field<Layout, u32> = Field::at(60);
+    pub const GRAPH_NODE_ID: Field<Layout, u64> = Field::at(72);
+    pub const GRAPH_ID: Field<Layout, u32> = Field::at(80);
+    pub const CHANNEL_ID: Field<Layout, u32> = Field::at(84);
+    pub const CHANNEL_TYPE: Field<Layout, u32> = Field::at(88);
 }
 
-/// `MEMSET` records: offsets in `CUpti_ActivityMemset5`, of which every older struct of the family is a prefix.
+/// `MEMSET`: offsets in `CUpti_ActivityMemset5`, of which every older struct of the family is a prefix.
 pub mod memset {
-    /// `CUPTI_ACTIVITY_KIND_MEMSET`.
-    pub const KIND: u32 = 2;
-    /// Bytes from one record to the next, with the first library that uses them (major, minor).
-    pub const STRIDES: [((u32, u32), usize); 2] = [((12, 0), 88), ((13, 4), 104)];
-    /// `value`, 4 bytes.
-    pub const VALUE: usize = 4;
-    /// `bytes`, 8 bytes.
-    pub const BYTES: usize = 8;
-    /// `start`, 8 bytes.
-    pub const START: usize = 16;
-    /// `end`, 8 bytes.
-    pub const END: usize = 24;
-    /// `deviceId`, 4 bytes.
-    pub const DEVICE_ID: usize = 32;
-    /// `contextId`, 4 bytes.
-    pub const CONTEXT_ID: usize = 36;
-    /// `streamId`, 4 bytes.
-    pub const STREAM_ID: usize = 40;
-    /// `correlationId`, 4 bytes.
-    pub const CORRELATION_ID: usize = 44;
-    /// `flags`, 2 bytes.
-    pub const FLAGS: usize = 48;
-    /// `memoryKind`, 2 bytes.
-    pub const MEMORY_KIND: usize = 50;
-    /// `graphNodeId`, 8 bytes.
-    pub const GRAPH_NODE_ID: usize = 64;
-    /// `graphId`, 4 bytes.
-    pub const GRAPH_ID: usize = 72;
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[2];
+    pub const STRIDES: Strides = &[((12, 0), 88), ((13, 4), 104)];
+    pub const VALUE: Field<Layout, u32> = Field::at(4);
+    pub const BYTES: Field<Layout, u64> = Field::at(8);
+    pub const START: Field<Layout, u64> = Field::at(16);
+    pub const END: Field<Layout, u64> = Field::at(24);
+    pub const DEVICE_ID: Field<Layout, u32> = Field::at(32);
+    pub const CONTEXT_ID: Field<Layout, u32> = Field::at(36);
+    pub const STREAM_ID: Field<Layout, u32> = Field::at(40);
+    pub const CORRELATION_ID: Field<Layout, u32> = Field::at(44);
+    pub const FLAGS: Field<Layout, u16> = Field::at(48);
+    pub const MEMORY_KIND: Field<Layout, u16> = Field::at(50);
+    pub const GRAPH_NODE_ID: Field<Layout, u64> = Field::at(64);
+    pub const GRAPH_ID: Field<Layout, u32> = Field::at(72);
+    pub const CHANNEL_ID: Field<Layout, u32> = Field::at(76);
+    pub const CHANNEL_TYPE: Field<Layout, u32> = Field::at(80);
+    pub const IS_DEVICE_LAUNCHED: Field<Layout, u8> = Field::at(84).since(13, 0);
+    pub const SOURCE_GRAPH_ID: Field<Layout, u32> = Field::at(88);
+    pub const SOURCE_GRAPH_NODE_ID: Field<Layout, u64> = Field::at(96);
 }
 
-/// `SYNCHRONIZATION` records: offsets in `CUpti_ActivitySynchronization2`, of which every older struct of the family is a prefix.
+/// `DRIVER`, `RUNTIME`, `INTERNAL_LAUNCH_API`: offsets in `CUpti_ActivityAPI`, of which every older struct of the family is a prefix.
+pub mod api {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[4, 5, 48];
+    pub const STRIDES: Strides = &[((12, 0), 40)];
+    pub const CBID: Field<Layout, u32> = Field::at(4);
+    pub const START: Field<Layout, u64> = Field::at(8);
+    pub const END: Field<Layout, u64> = Field::at(16);
+    pub const PROCESS_ID: Field<Layout, u32> = Field::at(24);
+    pub const THREAD_ID: Field<Layout, u32> = Field::at(28);
+    pub const CORRELATION_ID: Field<Layout, u32> = Field::at(32);
+    pub const RETURN_VALUE: Field<Layout, u32> = Field::at(36);
+}
+
+/// `MARKER`: offsets in `CUpti_ActivityMarker2`, of which every older struct of the family is a prefix.
+pub mod marker {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[12];
+    pub const STRIDES: Strides = &[((12, 0), 56)];
+    pub const FLAGS: Field<Layout, u32> = Field::at(4);
+    pub const TIMESTAMP: Field<Layout, u64> = Field::at(8);
+    pub const ID: Field<Layout, u32> = Field::at(16);
+    pub const OBJECT_KIND: Field<Layout, u32> = Field::at(20);
+    pub const OBJECT_ID_PT_PROCESS_ID: Field<Layout, u32> = Field::at(24);
+    pub const OBJECT_ID_PT_THREAD_ID: Field<Layout, u32> = Field::at(28);
+    pub const OBJECT_ID_DCS_DEVICE_ID: Field<Layout, u32> = Field::at(24);
+    pub const OBJECT_ID_DCS_CONTEXT_ID: Field<Layout, u32> = Field::at(28);
+    pub const OBJECT_ID_DCS_STREAM_ID: Field<Layout, u32> = Field::at(32);
+    pub const NAME: Field<Layout, Pointer> = Field::at(40);
+    pub const DOMAIN: Field<Layout, Pointer> = Field::at(48);
+}
+
+/// `MARKER_DATA`: offsets in `CUpti_ActivityMarkerData2`, of which every older struct of the family is a prefix.
+pub mod marker_data {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[13];
+    pub const STRIDES: Strides = &[((12, 0), 32), ((13, 0), 40)];
+    pub const FLAGS: Field<Layout, u32> = Field::at(4);
+    pub const ID: Field<Layout, u32> = Field::at(8);
+    pub const PAYLOAD_KIND: Field<Layout, u32> = Field::at(12);
+    pub const PAYLOAD_METRIC_VALUE_DOUBLE: Field<Layout, f64> = Field::at(16);
+    pub const PAYLOAD_METRIC_VALUE_UINT64: Field<Layout, u64> = Field::at(16);
+    pub const PAYLOAD_METRIC_VALUE_INT64: Field<Layout, i64> = Field::at(16);
+    pub const PAYLOAD_METRIC_VALUE_PERCENT: Field<Layout, f64> = Field::at(16);
+    pub const PAYLOAD_METRIC_VALUE_THROUGHPUT: Field<Layout, u64> = Field::at(16);
+    pub const PAYLOAD_METRIC_VALUE_UTILIZATION_LEVEL: Field<Layout, u32> = Field::at(16);
+    pub const PAYLOAD_METRIC_VALUE_NVTX_EXTENDED_PAYLOAD: Field<Layout, u64> =
+        Field::at(16).since(13, 0);
+    pub const COLOR: Field<Layout, u32> = Field::at(24);
+    pub const CATEGORY: Field<Layout, u32> = Field::at(28);
+    pub const CUPTI_DOMAIN_ID: Field<Layout, u32> = Field::at(32);
+}
+
+/// `EXTERNAL_CORRELATION`: offsets in `CUpti_ActivityExternalCorrelation`, of which every older struct of the family is a prefix.
+pub mod external_correlation {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[39];
+    pub const STRIDES: Strides = &[((12, 0), 24)];
+    pub const EXTERNAL_KIND: Field<Layout, u32> = Field::at(4);
+    pub const EXTERNAL_ID: Field<Layout, u64> = Field::at(8);
+    pub const CORRELATION_ID: Field<Layout, u32> = Field::at(16);
+}
+
+/// `SYNCHRONIZATION`: offsets in `CUpti_ActivitySynchronization2`, of which every older struct of the family is a prefix.
 pub mod synchronization {
-    /// `CUPTI_ACTIVITY_KIND_SYNCHRONIZATION`.
-    pub const KIND: u32 = 38;
-    /// Bytes from one record to the next, with the first library that uses them (major, minor).
-    pub const STRIDES: [((u32, u32), usize); 2] = [((12, 0), 40), ((12, 8), 56)];
-    /// `type`, 4 bytes.
-    pub const TYPE: usize = 4;
-    /// `start`, 8 bytes.
-    pub const START: usize = 8;
-    /// `end`, 8 bytes.
-    pub const END: usize = 16;
-    /// `correlationId`, 4 bytes.
-    pub const CORRELATION_ID: usize = 24;
-    /// `contextId`, 4 bytes.
-    pub const CONTEXT_ID: usize = 28;
-    /// `streamId`, 4 bytes.
-    pub const STREAM_ID: usize = 32;
-    /// `cudaEventId`, 4 bytes.
-    pub const CUDA_EVENT_ID: usize = 36;
-    /// `returnValue`, 4 bytes.
-    pub const RETURN_VALUE: usize = 48;
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[38];
+    pub const STRIDES: Strides = &[((12, 0), 40), ((12, 8), 56)];
+    pub const TYPE: Field<Layout, u32> = Field::at(4);
+    pub const START: Field<Layout, u64> = Field::at(8);
+    pub const END: Field<Layout, u64> = Field::at(16);
+    pub const CORRELATION_ID: Field<Layout, u32> = Field::at(24);
+    pub const CONTEXT_ID: Field<Layout, u32> = Field::at(28);
+    pub const STREAM_ID: Field<Layout, u32> = Field::at(32);
+    pub const CUDA_EVENT_ID: Field<Layout, u32> = Field::at(36);
+    pub const CUDA_EVENT_SYNC_ID: Field<Layout, u64> = Field::at(40);
+    pub const RETURN_VALUE: Field<Layout, u32> = Field::at(48);
 }
 
-/// `OVERHEAD` records: offsets in `CUpti_ActivityOverhead3`, of which every older struct of the family is a prefix.
+/// `OVERHEAD`: offsets in `CUpti_ActivityOverhead3`, of which every older struct of the family is a prefix.
 pub mod overhead {
-    /// `CUPTI_ACTIVITY_KIND_OVERHEAD`.
-    pub const KIND: u32 = 17;
-    /// Bytes from one record to the next, with the first library that uses them (major, minor).
-    pub const STRIDES: [((u32, u32), usize); 3] = [((12, 0), 40), ((12, 3), 48), ((12, 4), 56)];
-    /// `overheadKind`, 4 bytes.
-    pub const OVERHEAD_KIND: usize = 4;
-    /// `objectKind`, 4 bytes.
-    pub const OBJECT_KIND: usize = 8;
-    /// `start`, 8 bytes.
-    pub const START: usize = 24;
-    /// `end`, 8 bytes.
-    pub const END: usize = 32;
-    /// `correlationId`, 4 bytes.
-    pub const CORRELATION_ID: usize = 40;
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[17];
+    pub const STRIDES: Strides = &[((12, 0), 40), ((12, 3), 48), ((12, 4), 56)];
+    pub const OVERHEAD_KIND: Field<Layout, u32> = Field::at(4);
+    pub const OBJECT_KIND: Field<Layout, u32> = Field::at(8);
+    pub const OBJECT_ID_PT_PROCESS_ID: Field<Layout, u32> = Field::at(12);
+    pub const OBJECT_ID_PT_THREAD_ID: Field<Layout, u32> = Field::at(16);
+    pub const OBJECT_ID_DCS_DEVICE_ID: Field<Layout, u32> = Field::at(12);
+    pub const OBJECT_ID_DCS_CONTEXT_ID: Field<Layout, u32> = Field::at(16);
+    pub const OBJECT_ID_DCS_STREAM_ID: Field<Layout, u32> = Field::at(20);
+    pub const START: Field<Layout, u64> = Field::at(24);
+    pub const END: Field<Layout, u64> = Field::at(32);
+    pub const CORRELATION_ID: Field<Layout, u32> = Field::at(40);
+    pub const OVERHEAD_DATA: Field<Layout, Owned> = Field::at(48);
+}
+
+/// `GRAPH_TRACE`: offsets in `CUpti_ActivityGraphTrace2`, of which every older struct of the family is a prefix.
+pub mod graph_trace {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[51];
+    pub const STRIDES: Strides = &[((12, 0), 48), ((12, 3), 56)];
+    pub const CORRELATION_ID: Field<Layout, u32> = Field::at(4);
+    pub const START: Field<Layout, u64> = Field::at(8);
+    pub const END: Field<Layout, u64> = Field::at(16);
+    pub const DEVICE_ID: Field<Layout, u32> = Field::at(24);
+    pub const GRAPH_ID: Field<Layout, u32> = Field::at(28);
+    pub const CONTEXT_ID: Field<Layout, u32> = Field::at(32);
+    pub const STREAM_ID: Field<Layout, u32> = Field::at(36);
+    pub const END_DEVICE_ID: Field<Layout, u32> = Field::at(48);
+    pub const END_CONTEXT_ID: Field<Layout, u32> = Field::at(52);
+}
+
+/// `DEVICE_GRAPH_TRACE`: offsets in `CUpti_ActivityDeviceGraphTrace`, of which every older struct of the family is a prefix.
+pub mod device_graph_trace {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[53];
+    pub const STRIDES: Strides = &[((12, 8), 56)];
+    pub const DEVICE_ID: Field<Layout, u32> = Field::at(4);
+    pub const START: Field<Layout, u64> = Field::at(8);
+    pub const END: Field<Layout, u64> = Field::at(16);
+    pub const GRAPH_ID: Field<Layout, u32> = Field::at(24);
+    pub const LAUNCHER_GRAPH_ID: Field<Layout, u32> = Field::at(28);
+    pub const DEVICE_LAUNCH_MODE: Field<Layout, u32> = Field::at(32);
+    pub const CONTEXT_ID: Field<Layout, u32> = Field::at(36);
+    pub const STREAM_ID: Field<Layout, u64> = Field::at(40);
+}
+
+/// `GRAPH_HOST_NODE`: offsets in `CUpti_ActivityGraphHostNode`, of which every older struct of the family is a prefix.
+pub mod graph_host_node {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[56];
+    pub const STRIDES: Strides = &[((13, 1), 56)];
+    pub const STREAM_ID: Field<Layout, u32> = Field::at(4);
+    pub const CONTEXT_ID: Field<Layout, u32> = Field::at(8);
+    pub const DEVICE_ID: Field<Layout, u32> = Field::at(12);
+    pub const CORRELATION_ID: Field<Layout, u32> = Field::at(16);
+    pub const GRAPH_ID: Field<Layout, u32> = Field::at(20);
+    pub const GRAPH_NODE_ID: Field<Layout, u64> = Field::at(24);
+    pub const PROCESS_ID: Field<Layout, u32> = Field::at(32);
+    pub const THREAD_ID: Field<Layout, u32> = Field::at(36);
+    pub const START: Field<Layout, u64> = Field::at(40);
+    pub const END: Field<Layout, u64> = Field::at(48);
+}
+
+/// `HOST_LAUNCH`: offsets in `CUpti_ActivityHostLaunch`, of which every older struct of the family is a prefix.
+pub mod host_launch {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[58];
+    pub const STRIDES: Strides = &[((13, 1), 48)];
+    pub const STREAM_ID: Field<Layout, u32> = Field::at(4);
+    pub const CONTEXT_ID: Field<Layout, u32> = Field::at(8);
+    pub const DEVICE_ID: Field<Layout, u32> = Field::at(12);
+    pub const CORRELATION_ID: Field<Layout, u32> = Field::at(16);
+    pub const PROCESS_ID: Field<Layout, u32> = Field::at(20);
+    pub const THREAD_ID: Field<Layout, u32> = Field::at(24);
+    pub const START: Field<Layout, u64> = Field::at(32);
+    pub const END: Field<Layout, u64> = Field::at(40);
+}
+
+/// `MEMORY`: offsets in `CUpti_ActivityMemory`, of which every older struct of the family is a prefix.
+pub mod memory {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[45];
+    pub const STRIDES: Strides = &[((12, 0), 80)];
+    pub const MEMORY_KIND: Field<Layout, u32> = Field::at(4);
+    pub const ADDRESS: Field<Layout, u64> = Field::at(8);
+    pub const BYTES: Field<Layout, u64> = Field::at(16);
+    pub const START: Field<Layout, u64> = Field::at(24);
+    pub const END: Field<Layout, u64> = Field::at(32);
+    pub const ALLOC_PC: Field<Layout, u64> = Field::at(40);
+    pub const FREE_PC: Field<Layout, u64> = Field::at(48);
+    pub const PROCESS_ID: Field<Layout, u32> = Field::at(56);
+    pub const DEVICE_ID: Field<Layout, u32> = Field::at(60);
+    pub const CONTEXT_ID: Field<Layout, u32> = Field::at(64);
+    pub const NAME: Field<Layout, Pointer> = Field::at(72);
+}
+
+/// `MEMORY2`: offsets in `CUpti_ActivityMemory4`, of which every older struct of the family is a prefix.
+pub mod memory2 {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[49];
+    pub const STRIDES: Strides = &[((12, 0), 120), ((12, 6), 128)];
+    pub const MEMORY_OPERATION_TYPE: Field<Layout, u32> = Field::at(4);
+    pub const MEMORY_KIND: Field<Layout, u32> = Field::at(8);
+    pub const CORRELATION_ID: Field<Layout, u32> = Field::at(12);
+    pub const ADDRESS: Field<Layout, u64> = Field::at(16);
+    pub const BYTES: Field<Layout, u64> = Field::at(24);
+    pub const TIMESTAMP: Field<Layout, u64> = Field::at(32);
+    pub const PC: Field<Layout, u64> = Field::at(40);
+    pub const PROCESS_ID: Field<Layout, u32> = Field::at(48);
+    pub const DEVICE_ID: Field<Layout, u32> = Field::at(52);
+    pub const CONTEXT_ID: Field<Layout, u32> = Field::at(56);
+    pub const STREAM_ID: Field<Layout, u32> = Field::at(60);
+    pub const NAME: Field<Layout, Pointer> = Field::at(64);
+    pub const IS_ASYNC: Field<Layout, u32> = Field::at(72);
+    pub const MEMORY_POOL_CONFIG_MEMORY_POOL_TYPE: Field<Layout, u32> = Field::at(80);
+    pub const MEMORY_POOL_CONFIG_ADDRESS: Field<Layout, u64> = Field::at(88);
+    pub const MEMORY_POOL_CONFIG_RELEASE_THRESHOLD: Field<Layout, u64> = Field::at(96);
+    pub const MEMORY_POOL_CONFIG_POOL_SIZE: Field<Layout, u64> = Field::at(104);
+    pub const MEMORY_POOL_CONFIG_POOL_PROCESS_ID: Field<Layout, u64> = Field::at(104);
+    pub const MEMORY_POOL_CONFIG_UTILIZED_SIZE: Field<Layout, u64> = Field::at(112);
+    pub const SOURCE: Field<Layout, Pointer> = Field::at(120);
+}
+
+/// `MEMORY_POOL`: offsets in `CUpti_ActivityMemoryPool3`, of which every older struct of the family is a prefix.
+pub mod memory_pool {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[50];
+    pub const STRIDES: Strides = &[((12, 0), 72), ((13, 0), 80)];
+    pub const MEMORY_POOL_OPERATION_TYPE: Field<Layout, u32> = Field::at(4);
+    pub const MEMORY_POOL_TYPE: Field<Layout, u32> = Field::at(8);
+    pub const CORRELATION_ID: Field<Layout, u32> = Field::at(12);
+    pub const PROCESS_ID: Field<Layout, u32> = Field::at(16);
+    pub const DEVICE_ID: Field<Layout, u32> = Field::at(20);
+    pub const MIN_BYTES_TO_KEEP: Field<Layout, u64> = Field::at(24);
+    pub const ADDRESS: Field<Layout, u64> = Field::at(32);
+    pub const SIZE: Field<Layout, u64> = Field::at(40);
+    pub const RELEASE_THRESHOLD: Field<Layout, u64> = Field::at(48);
+    pub const TIMESTAMP: Field<Layout, u64> = Field::at(56);
+    pub const UTILIZED_SIZE: Field<Layout, u64> = Field::at(64);
+    pub const IS_MANAGED_POOL: Field<Layout, u8> = Field::at(72);
+}
+
+/// `UNIFIED_MEMORY_COUNTER`: offsets in `CUpti_ActivityUnifiedMemoryCounter3`, of which every older struct of the family is a prefix.
+pub mod unified_memory_counter {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[25];
+    pub const STRIDES: Strides = &[((12, 0), 64), ((12, 8), 104)];
+    pub const COUNTER_KIND: Field<Layout, u32> = Field::at(4);
+    pub const VALUE: Field<Layout, u64> = Field::at(8);
+    pub const START: Field<Layout, u64> = Field::at(16);
+    pub const END: Field<Layout, u64> = Field::at(24);
+    pub const ADDRESS: Field<Layout, u64> = Field::at(32);
+    pub const SRC_ID: Field<Layout, u32> = Field::at(40);
+    pub const DST_ID: Field<Layout, u32> = Field::at(44);
+    pub const STREAM_ID: Field<Layout, u32> = Field::at(48);
+    pub const PROCESS_ID: Field<Layout, u32> = Field::at(52);
+    pub const FLAGS: Field<Layout, u32> = Field::at(56);
+    pub const PROCESSORS: Field<Layout, [u64; 5]> = Field::at(64);
+}
+
+/// `CUDA_EVENT`: offsets in `CUpti_ActivityCudaEvent3`, of which every older struct of the family is a prefix.
+pub mod cuda_event {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[36];
+    pub const STRIDES: Strides = &[((12, 0), 24), ((12, 8), 56), ((13, 5), 80)];
+    pub const CORRELATION_ID: Field<Layout, u32> = Field::at(4);
+    pub const CONTEXT_ID: Field<Layout, u32> = Field::at(8);
+    pub const STREAM_ID: Field<Layout, u32> = Field::at(12);
+    pub const EVENT_ID: Field<Layout, u32> = Field::at(16);
+    pub const DEVICE_ID: Field<Layout, u32> = Field::at(24);
+    pub const DEVICE_TIMESTAMP: Field<Layout, u64> = Field::at(40);
+    pub const CUDA_EVENT_SYNC_ID: Field<Layout, u64> = Field::at(48);
+    pub const GRAPH_NODE_ID: Field<Layout, u64> = Field::at(56);
+    pub const GRAPH_ID: Field<Layout, u32> = Field::at(64);
+    pub const SOURCE_GRAPH_ID: Field<Layout, u32> = Field::at(68);
+    pub const SOURCE_GRAPH_NODE_ID: Field<Layout, u64> = Field::at(72);
+}
+
+/// `STREAM`: offsets in `CUpti_ActivityStream`, of which every older struct of the family is a prefix.
+pub mod stream {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[37];
+    pub const STRIDES: Strides = &[((12, 0), 24)];
+    pub const CONTEXT_ID: Field<Layout, u32> = Field::at(4);
+    pub const STREAM_ID: Field<Layout, u32> = Field::at(8);
+    pub const PRIORITY: Field<Layout, u32> = Field::at(12);
+    pub const FLAG: Field<Layout, u32> = Field::at(16);
+    pub const CORRELATION_ID: Field<Layout, u32> = Field::at(20);
+}
+
+/// `CONTEXT`: offsets in `CUpti_ActivityContext4`, of which every older struct of the family is a prefix.
+pub mod context {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[9];
+    pub const STRIDES: Strides = &[((12, 0), 16), ((12, 4), 24), ((12, 5), 32), ((13, 1), 40)];
+    pub const CONTEXT_ID: Field<Layout, u32> = Field::at(4);
+    pub const DEVICE_ID: Field<Layout, u32> = Field::at(8);
+    pub const COMPUTE_API_KIND: Field<Layout, u16> = Field::at(12);
+    pub const NULL_STREAM_ID: Field<Layout, u16> = Field::at(14);
+    pub const PARENT_CONTEXT_ID: Field<Layout, u32> = Field::at(16);
+    pub const IS_GREEN_CONTEXT: Field<Layout, u8> = Field::at(20);
+    pub const NUM_MULTIPROCESSORS: Field<Layout, u16> = Field::at(22).since(12, 5);
+    pub const CIG_MODE: Field<Layout, u32> = Field::at(24);
+    pub const PROCESS_ID: Field<Layout, u64> = Field::at(32);
+}
+
+/// `GREEN_CONTEXT`: offsets in `CUpti_ActivityGreenContext3`, of which every older struct of the family is a prefix.
+pub mod green_context {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[59];
+    pub const STRIDES: Strides = &[((13, 2), 168), ((13, 4), 304)];
+    pub const CONTEXT_ID: Field<Layout, u32> = Field::at(4);
+    pub const PARENT_CONTEXT_ID: Field<Layout, u32> = Field::at(8);
+    pub const DEVICE_ID: Field<Layout, u32> = Field::at(12);
+    pub const NUM_TPCS: Field<Layout, u32> = Field::at(16);
+    pub const NUM_MULTIPROCESSORS: Field<Layout, u16> = Field::at(20);
+    pub const LOGICAL_TPC_MASK_SIZE: Field<Layout, u8> = Field::at(22);
+    pub const LOGICAL_TPC_MASK: Field<Layout, [u32; 32]> = Field::at(24);
+    pub const WORKQUEUE_RESOURCE_ID: Field<Layout, u64> = Field::at(152);
+    pub const WORKQUEUE_CONCURRENCY_LIMIT: Field<Layout, u32> = Field::at(160);
+    pub const WORKQUEUE_SHARING_SCOPE: Field<Layout, u32> = Field::at(164);
+    pub const WORKQUEUE_CHANNEL_COUNT: Field<Layout, u32> = Field::at(168);
+    pub const WORKQUEUE_CHANNEL_IDS: Field<Layout, [u32; 32]> = Field::at(176);
+}
+
+/// `COMPUTE_ENGINE_CTX_SWITCH`: offsets in `CUpti_ActivityComputeEngineCtxSwitch`, of which every older struct of the family is a prefix.
+pub mod compute_engine_ctx_switch {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[57];
+    pub const STRIDES: Strides = &[((13, 1), 24)];
+    pub const CONTEXT_ID: Field<Layout, u32> = Field::at(4);
+    pub const TIMESTAMP: Field<Layout, u64> = Field::at(8);
+    pub const OPERATION_TYPE: Field<Layout, u32> = Field::at(16);
+}
+
+/// `DEVICE`: offsets in `CUpti_ActivityDevice6`, of which every older struct of the family is a prefix.
+pub mod device {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[8];
+    pub const STRIDES: Strides = &[((12, 0), 176), ((12, 2), 184), ((13, 2), 192)];
+    pub const FLAGS: Field<Layout, u32> = Field::at(4);
+    pub const GLOBAL_MEMORY_BANDWIDTH: Field<Layout, u64> = Field::at(8);
+    pub const GLOBAL_MEMORY_SIZE: Field<Layout, u64> = Field::at(16);
+    pub const CONSTANT_MEMORY_SIZE: Field<Layout, u32> = Field::at(24);
+    pub const L2_CACHE_SIZE: Field<Layout, u32> = Field::at(28);
+    pub const NUM_THREADS_PER_WARP: Field<Layout, u32> = Field::at(32);
+    pub const CORE_CLOCK_RATE: Field<Layout, u32> = Field::at(36);
+    pub const NUM_MEMCPY_ENGINES: Field<Layout, u32> = Field::at(40);
+    pub const NUM_MULTIPROCESSORS: Field<Layout, u32> = Field::at(44);
+    pub const MAX_IPC: Field<Layout, u32> = Field::at(48);
+    pub const MAX_WARPS_PER_MULTIPROCESSOR: Field<Layout, u32> = Field::at(52);
+    pub const MAX_BLOCKS_PER_MULTIPROCESSOR: Field<Layout, u32> = Field::at(56);
+    pub const MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: Field<Layout, u32> = Field::at(60);
+    pub const MAX_REGISTERS_PER_MULTIPROCESSOR: Field<Layout, u32> = Field::at(64);
+    pub const MAX_REGISTERS_PER_BLOCK: Field<Layout, u32> = Field::at(68);
+    pub const MAX_SHARED_MEMORY_PER_BLOCK: Field<Layout, u32> = Field::at(72);
+    pub const MAX_THREADS_PER_BLOCK: Field<Layout, u32> = Field::at(76);
+    pub const MAX_BLOCK_DIM_X: Field<Layout, u32> = Field::at(80);
+    pub const MAX_BLOCK_DIM_Y: Field<Layout, u32> = Field::at(84);
+    pub const MAX_BLOCK_DIM_Z: Field<Layout, u32> = Field::at(88);
+    pub const MAX_GRID_DIM_X: Field<Layout, u32> = Field::at(92);
+    pub const MAX_GRID_DIM_Y: Field<Layout, u32> = Field::at(96);
+    pub const MAX_GRID_DIM_Z: Field<Layout, u32> = Field::at(100);
+    pub const COMPUTE_CAPABILITY_MAJOR: Field<Layout, u32> = Field::at(104);
+    pub const COMPUTE_CAPABILITY_MINOR: Field<Layout, u32> = Field::at(108);
+    pub const ID: Field<Layout, u32> = Field::at(112);
+    pub const ECC_ENABLED: Field<Layout, u32> = Field::at(116);
+    pub const UUID: Field<Layout, [u8; 16]> = Field::at(120);
+    pub const NAME: Field<Layout, OwnedSince13> = Field::at(136);
+    pub const IS_CUDA_VISIBLE: Field<Layout, u8> = Field::at(144);
+    pub const IS_MIG_ENABLED: Field<Layout, u8> = Field::at(145);
+    pub const GPU_INSTANCE_ID: Field<Layout, u32> = Field::at(152);
+    pub const COMPUTE_INSTANCE_ID: Field<Layout, u32> = Field::at(156);
+    pub const MIG_UUID: Field<Layout, [u8; 16]> = Field::at(160);
+    pub const IS_NUMA_NODE: Field<Layout, u32> = Field::at(176);
+    pub const NUMA_ID: Field<Layout, u32> = Field::at(180);
+    pub const NUM_TPCS: Field<Layout, u32> = Field::at(184);
+}
+
+/// `DEVICE_ATTRIBUTE`: offsets in `CUpti_ActivityDeviceAttribute`, of which every older struct of the family is a prefix.
+pub mod device_attribute {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[28];
+    pub const STRIDES: Strides = &[((12, 0), 24)];
+    pub const FLAGS: Field<Layout, u32> = Field::at(4);
+    pub const DEVICE_ID: Field<Layout, u32> = Field::at(8);
+    pub const ATTRIBUTE_CU: Field<Layout, u32> = Field::at(12);
+    pub const ATTRIBUTE_CUPTI: Field<Layout, u32> = Field::at(12);
+    pub const VALUE_V_DOUBLE: Field<Layout, f64> = Field::at(16);
+    pub const VALUE_V_UINT32: Field<Layout, u32> = Field::at(16);
+    pub const VALUE_V_UINT64: Field<Layout, u64> = Field::at(16);
+    pub const VALUE_V_INT32: Field<Layout, i32> = Field::at(16);
+    pub const VALUE_V_INT64: Field<Layout, i64> = Field::at(16);
+}
+
+/// `ENVIRONMENT`: offsets in `CUpti_ActivityEnvironment`, of which every older struct of the family is a prefix.
+pub mod environment {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[20];
+    pub const STRIDES: Strides = &[((12, 0), 40)];
+    pub const DEVICE_ID: Field<Layout, u32> = Field::at(4);
+    pub const TIMESTAMP: Field<Layout, u64> = Field::at(8);
+    pub const ENVIRONMENT_KIND: Field<Layout, u32> = Field::at(16);
+    pub const DATA_SPEED_SM_CLOCK: Field<Layout, u32> = Field::at(20);
+    pub const DATA_SPEED_MEMORY_CLOCK: Field<Layout, u32> = Field::at(24);
+    pub const DATA_SPEED_PCIE_LINK_GEN: Field<Layout, u32> = Field::at(28);
+    pub const DATA_SPEED_PCIE_LINK_WIDTH: Field<Layout, u32> = Field::at(32);
+    pub const DATA_SPEED_CLOCKS_THROTTLE_REASONS: Field<Layout, u32> = Field::at(36);
+    pub const DATA_TEMPERATURE_GPU_TEMPERATURE: Field<Layout, u32> = Field::at(20);
+    pub const DATA_POWER_POWER: Field<Layout, u32> = Field::at(20);
+    pub const DATA_POWER_POWER_LIMIT: Field<Layout, u32> = Field::at(24);
+    pub const DATA_COOLING_FAN_SPEED: Field<Layout, u32> = Field::at(20);
+}
+
+/// `NAME`: offsets in `CUpti_ActivityName`, of which every older struct of the family is a prefix.
+pub mod name {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[11];
+    pub const STRIDES: Strides = &[((12, 0), 32)];
+    pub const OBJECT_KIND: Field<Layout, u32> = Field::at(4);
+    pub const OBJECT_ID_PT_PROCESS_ID: Field<Layout, u32> = Field::at(8);
+    pub const OBJECT_ID_PT_THREAD_ID: Field<Layout, u32> = Field::at(12);
+    pub const OBJECT_ID_DCS_DEVICE_ID: Field<Layout, u32> = Field::at(8);
+    pub const OBJECT_ID_DCS_CONTEXT_ID: Field<Layout, u32> = Field::at(12);
+    pub const OBJECT_ID_DCS_STREAM_ID: Field<Layout, u32> = Field::at(16);
+    pub const NAME: Field<Layout, Pointer> = Field::at(24);
+}
+
+/// `MODULE`: offsets in `CUpti_ActivityModule`, of which every older struct of the family is a prefix.
+pub mod module {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[27];
+    pub const STRIDES: Strides = &[((12, 0), 24)];
+    pub const CONTEXT_ID: Field<Layout, u32> = Field::at(4);
+    pub const ID: Field<Layout, u32> = Field::at(8);
+    pub const CUBIN_SIZE: Field<Layout, u32> = Field::at(12);
+    pub const CUBIN: Field<Layout, Pointer> = Field::at(16);
+}
+
+/// `FUNCTION`: offsets in `CUpti_ActivityFunction`, of which every older struct of the family is a prefix.
+pub mod function {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[26];
+    pub const STRIDES: Strides = &[((12, 0), 32)];
+    pub const ID: Field<Layout, u32> = Field::at(4);
+    pub const CONTEXT_ID: Field<Layout, u32> = Field::at(8);
+    pub const MODULE_ID: Field<Layout, u32> = Field::at(12);
+    pub const FUNCTION_INDEX: Field<Layout, u32> = Field::at(16);
+    pub const NAME: Field<Layout, Pointer> = Field::at(24);
+}
+
+/// `NVLINK`: offsets in `CUpti_ActivityNvLink4`, of which every older struct of the family is a prefix.
+pub mod nvlink {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[40];
+    pub const STRIDES: Strides = &[((12, 0), 136), ((13, 2), 0)];
+    pub const NVLINK_VERSION: Field<Layout, u32> = Field::at(4);
+    pub const TYPE_DEV0: Field<Layout, u32> = Field::at(8);
+    pub const TYPE_DEV1: Field<Layout, u32> = Field::at(12);
+    pub const ID_DEV0_UUID_DEV: Field<Layout, [u8; 16]> = Field::at(16);
+    pub const ID_DEV0_NPU_INDEX: Field<Layout, u32> = Field::at(16);
+    pub const ID_DEV0_NPU_DOMAIN_ID: Field<Layout, u32> = Field::at(20);
+    pub const ID_DEV1_UUID_DEV: Field<Layout, [u8; 16]> = Field::at(32);
+    pub const ID_DEV1_NPU_INDEX: Field<Layout, u32> = Field::at(32);
+    pub const ID_DEV1_NPU_DOMAIN_ID: Field<Layout, u32> = Field::at(36);
+    pub const FLAG: Field<Layout, u32> = Field::at(48);
+    pub const PHYSICAL_NV_LINK_COUNT: Field<Layout, u32> = Field::at(52);
+    pub const PORT_DEV0: Field<Layout, [u8; 32]> = Field::at(56);
+    pub const PORT_DEV1: Field<Layout, [u8; 32]> = Field::at(88);
+    pub const BANDWIDTH: Field<Layout, u64> = Field::at(120);
+    pub const NVSWITCH_CONNECTED: Field<Layout, u8> = Field::at(128);
+}
+
+/// `NVLINK`: offsets in `CUpti_ActivityNvLink5`, of which every older struct of the family is a prefix.
+pub mod nvlink5 {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[40];
+    pub const STRIDES: Strides = &[((13, 2), 88)];
+    pub const NVLINK_VERSION: Field<Layout, u32> = Field::at(4);
+    pub const TYPE_DEV0: Field<Layout, u32> = Field::at(8);
+    pub const TYPE_DEV1: Field<Layout, u32> = Field::at(12);
+    pub const ID_DEV0_UUID_DEV: Field<Layout, [u8; 16]> = Field::at(16);
+    pub const ID_DEV0_NPU_INDEX: Field<Layout, u32> = Field::at(16);
+    pub const ID_DEV0_NPU_DOMAIN_ID: Field<Layout, u32> = Field::at(20);
+    pub const ID_DEV1_UUID_DEV: Field<Layout, [u8; 16]> = Field::at(32);
+    pub const ID_DEV1_NPU_INDEX: Field<Layout, u32> = Field::at(32);
+    pub const ID_DEV1_NPU_DOMAIN_ID: Field<Layout, u32> = Field::at(36);
+    pub const FLAG: Field<Layout, u32> = Field::at(48);
+    pub const PHYSICAL_NV_LINK_COUNT: Field<Layout, u32> = Field::at(52);
+    pub const PORT_DEV0: Field<Layout, Owned> = Field::at(56);
+    pub const PORT_DEV1: Field<Layout, Owned> = Field::at(64);
+    pub const BANDWIDTH: Field<Layout, u64> = Field::at(72);
+    pub const NVSWITCH_CONNECTED: Field<Layout, u8> = Field::at(80);
+}
+
+/// `PCIE`: offsets in `CUpti_ActivityPcie`, of which every older struct of the family is a prefix.
+pub mod pcie {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[46];
+    pub const STRIDES: Strides = &[((12, 0), 168)];
+    pub const TYPE: Field<Layout, u32> = Field::at(4);
+    pub const ID_DEV_ID: Field<Layout, u32> = Field::at(8);
+    pub const ID_BRIDGE_ID: Field<Layout, u32> = Field::at(8);
+    pub const DOMAIN: Field<Layout, u32> = Field::at(12);
+    pub const PCIE_GENERATION: Field<Layout, u16> = Field::at(16);
+    pub const LINK_RATE: Field<Layout, u16> = Field::at(18);
+    pub const LINK_WIDTH: Field<Layout, u16> = Field::at(20);
+    pub const UPSTREAM_BUS: Field<Layout, u16> = Field::at(22);
+    pub const ATTR_GPU_ATTR_UUID_DEV: Field<Layout, [u8; 16]> = Field::at(24);
+    pub const ATTR_GPU_ATTR_PEER_DEV: Field<Layout, [u32; 32]> = Field::at(40);
+    pub const ATTR_BRIDGE_ATTR_SECONDARY_BUS: Field<Layout, u16> = Field::at(24);
+    pub const ATTR_BRIDGE_ATTR_DEVICE_ID: Field<Layout, u16> = Field::at(26);
+    pub const ATTR_BRIDGE_ATTR_VENDOR_ID: Field<Layout, u16> = Field::at(28);
+}
+
+/// `JIT`: offsets in `CUpti_ActivityJit2`, of which every older struct of the family is a prefix.
+pub mod jit {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[52];
+    pub const STRIDES: Strides = &[((12, 0), 64), ((12, 4), 72)];
+    pub const JIT_ENTRY_TYPE: Field<Layout, u32> = Field::at(4);
+    pub const JIT_OPERATION_TYPE: Field<Layout, u32> = Field::at(8);
+    pub const DEVICE_ID: Field<Layout, u32> = Field::at(12);
+    pub const START: Field<Layout, u64> = Field::at(16);
+    pub const END: Field<Layout, u64> = Field::at(24);
+    pub const CORRELATION_ID: Field<Layout, u32> = Field::at(32);
+    pub const JIT_OPERATION_CORRELATION_ID: Field<Layout, u64> = Field::at(40);
+    pub const CACHE_SIZE: Field<Layout, u64> = Field::at(48);
+    pub const CACHE_PATH: Field<Layout, Pointer> = Field::at(56);
+    pub const PROCESS_ID: Field<Layout, u32> = Field::at(64);
+    pub const THREAD_ID: Field<Layout, u32> = Field::at(68);
+}
+
+/// `MEM_DECOMPRESS`: offsets in `CUpti_ActivityMemDecompress`, of which every older struct of the family is a prefix.
+pub mod mem_decompress {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[54];
+    pub const STRIDES: Strides = &[((12, 8), 64)];
+    pub const DEVICE_ID: Field<Layout, u32> = Field::at(4);
+    pub const CONTEXT_ID: Field<Layout, u32> = Field::at(8);
+    pub const STREAM_ID: Field<Layout, u32> = Field::at(12);
+    pub const CHANNEL_ID: Field<Layout, u32> = Field::at(16);
+    pub const CHANNEL_TYPE: Field<Layout, u32> = Field::at(20);
+    pub const CORRELATION_ID: Field<Layout, u32> = Field::at(24);
+    pub const NUMBER_OF_OPERATIONS: Field<Layout, u32> = Field::at(28);
+    pub const SOURCE_BYTES: Field<Layout, u64> = Field::at(32);
+    pub const START: Field<Layout, u64> = Field::at(48);
+    pub const END: Field<Layout, u64> = Field::at(56);
+}
+
+/// `CONFIDENTIAL_COMPUTE_ROTATION`: offsets in `CUpti_ActivityConfidentialComputeRotation`, of which every older struct of the family is a prefix.
+pub mod confidential_compute_rotation {
+    use crate::sys::field::*;
+    #[derive(Debug)]
+    pub enum Layout {}
+    impl Family for Layout {
+        const KINDS: &'static [u32] = KINDS;
+        const STRIDES: Strides = STRIDES;
+    }
+    pub const KINDS: &[u32] = &[55];
+    pub const STRIDES: Strides = &[((12, 9), 32)];
+    pub const EVENT_TYPE: Field<Layout, u32> = Field::at(4);
+    pub const DEVICE_ID: Field<Layout, u32> = Field::at(8);
+    pub const CONTEXT_ID: Field<Layout, u32> = Field::at(12);
+    pub const CHANNEL_ID: Field<Layout, u32> = Field::at(16);
+    pub const CHANNEL_TYPE: Field<Layout, u32> = Field::at(20);
+    pub const TIMESTAMP: Field<Layout, u64> = Field::at(24);
+}
+
+/// Every family: its kinds and its strides.
+pub const FAMILIES: [(&[u32], crate::sys::field::Strides); 35] = [
+    (kernel::KINDS, kernel::STRIDES),
+    (memcpy::KINDS, memcpy::STRIDES),
+    (memcpy2::KINDS, memcpy2::STRIDES),
+    (memset::KINDS, memset::STRIDES),
+    (api::KINDS, api::STRIDES),
+    (marker::KINDS, marker::STRIDES),
+    (marker_data::KINDS, marker_data::STRIDES),
+    (external_correlation::KINDS, external_correlation::STRIDES),
+    (synchronization::KINDS, synchronization::STRIDES),
+    (overhead::KINDS, overhead::STRIDES),
+    (graph_trace::KINDS, graph_trace::STRIDES),
+    (device_graph_trace::KINDS, device_graph_trace::STRIDES),
+    (graph_host_node::KINDS, graph_host_node::STRIDES),
+    (host_launch::KINDS, host_launch::STRIDES),
+    (memory::KINDS, memory::STRIDES),
+    (memory2::KINDS, memory2::STRIDES),
+    (memory_pool::KINDS, memory_pool::STRIDES),
+    (unified_memory_counter::KINDS, unified_memory_counter::STRIDES),
+    (cuda_event::KINDS, cuda_event::STRIDES),
+    (stream::KINDS, stream::STRIDES),
+    (context::KINDS, context::STRIDES),
+    (green_context::KINDS, green_context::STRIDES),
+    (compute_engine_ctx_switch::KINDS, compute_engine_ctx_switch::STRIDES),
+    (device::KINDS, device::STRIDES),
+    (device_attribute::KINDS, device_attribute::STRIDES),
+    (environment::KINDS, environment::STRIDES),
+    (name::KINDS, name::STRIDES),
+    (module::KINDS, module::STRIDES),
+    (function::KINDS, function::STRIDES),
+    (nvlink::KINDS, nvlink::STRIDES),
+    (nvlink5::KINDS, nvlink5::STRIDES),
+    (pcie::KINDS, pcie::STRIDES),
+    (jit::KINDS, jit::STRIDES),
+    (mem_decompress::KINDS, mem_decompress::STRIDES),
+    (confidential_compute_rotation::KINDS, confidential_compute_rotation::STRIDES),
+];
+
+/// The structs of CUPTI's headers, field by field: the offset and size that each has there.
+mod layouts {
+    crate::sys::field::layouts! {
+        kernel: CUpti_ActivityKernel9, 208 bytes, from (12, 0), written by [(12, 0), (12, 1), (12, 2), (12, 3), (12, 4), (12, 5), (12, 6), (12, 8), (12, 9)];
+            has CACHE_CONFIG_BOTH 4 1, SHARED_MEMORY_CONFIG 5 1, REGISTERS_PER_THREAD 6 2,
+                PARTITIONED_GLOBAL_CACHE_REQUESTED 8 4, PARTITIONED_GLOBAL_CACHE_EXECUTED 12 4, START 16 8, END 24 8,
+                COMPLETED 32 8, DEVICE_ID 40 4, CONTEXT_ID 44 4, STREAM_ID 48 4, GRID_X 52 4, GRID_Y 56 4, GRID_Z 60 4,
+                BLOCK_X 64 4, BLOCK_Y 68 4, BLOCK_Z 72 4, STATIC_SHARED_MEMORY 76 4, DYNAMIC_SHARED_MEMORY 80 4,
+                LOCAL_MEMORY_PER_THREAD 84 4, CORRELATION_ID 92 4, GRID_ID 96 8, NAME 104 8, QUEUED 120 8,
+                SUBMITTED 128 8, LAUNCH_TYPE 136 1, IS_SHARED_MEMORY_CARVEOUT_REQUESTED 137 1,
+                SHARED_MEMORY_CARVEOUT_REQUESTED 138 1, SHARED_MEMORY_EXECUTED 140 4, GRAPH_NODE_ID 144 8,
+                SHMEM_LIMIT_CONFIG 152 4, GRAPH_ID 156 4, P_ACCESS_POLICY_WINDOW 160 8, CHANNEL_ID 168 4,
+                CHANNEL_TYPE 172 4, CLUSTER_X 176 4, CLUSTER_Y 180 4, CLUSTER_Z 184 4, CLUSTER_SCHEDULING_POLICY 188 4,
+                LOCAL_MEMORY_TOTAL_V2 192 8, MAX_POTENTIAL_CLUSTER_SIZE 200 4, MAX_ACTIVE_CLUSTERS 204 4;
+            lacks [IS_DEVICE_LAUNCHED, PRIORITY, EXECUTION_MODEL, SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID];
+        kernel: CUpti_ActivityKernel10, 216 bytes, from (13, 0), written by [(13, 0)];
+            has CACHE_CONFIG_BOTH 4 1, SHARED_MEMORY_CONFIG 5 1, REGISTERS_PER_THREAD 6 2,
+                PARTITIONED_GLOBAL_CACHE_REQUESTED 8 4, PARTITIONED_GLOBAL_CACHE_EXECUTED 12 4, START 16 8, END 24 8,
+                COMPLETED 32 8, DEVICE_ID 40 4, CONTEXT_ID 44 4, STREAM_ID 48 4, GRID_X 52 4, GRID_Y 56 4, GRID_Z 60 4,
+                BLOCK_X 64 4, BLOCK_Y 68 4, BLOCK_Z 72 4, STATIC_SHARED_MEMORY 76 4, DYNAMIC_SHARED_MEMORY 80 4,
+                LOCAL_MEMORY_PER_THREAD 84 4, CORRELATION_ID 92 4, GRID_ID 96 8, NAME 104 8, QUEUED 120 8,
+                SUBMITTED 128 8, LAUNCH_TYPE 136 1, IS_SHARED_MEMORY_CARVEOUT_REQUESTED 137 1,
+                SHARED_MEMORY_CARVEOUT_REQUESTED 138 1, SHARED_MEMORY_EXECUTED 140 4, GRAPH_NODE_ID 144 8,
+                SHMEM_LIMIT_CONFIG 152 4, GRAPH_ID 156 4, P_ACCESS_POLICY_WINDOW 160 8, CHANNEL_ID 168 4,
+                CHANNEL_TYPE 172 4, CLUSTER_X 176 4, CLUSTER_Y 180 4, CLUSTER_Z 184 4, CLUSTER_SCHEDULING_POLICY 188 4,
+                LOCAL_MEMORY_TOTAL_V2 192 8, MAX_POTENTIAL_CLUSTER_SIZE 200 4, MAX_ACTIVE_CLUSTERS 204 4,
+                IS_DEVICE_LAUNCHED 208 1;
+            lacks [PRIORITY, EXECUTION_MODEL, SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID];
+        kernel: CUpti_ActivityKernel11, 224 bytes, from (13, 1), written by [(13, 1), (13, 2)];
+            has CACHE_CONFIG_BOTH 4 1, SHARED_MEMORY_CONFIG 5 1, REGISTERS_PER_THREAD 6 2,
+                PARTITIONED_GLOBAL_CACHE_REQUESTED 8 4, PARTITIONED_GLOBAL_CACHE_EXECUTED 12 4, START 16 8, END 24 8,
+                COMPLETED 32 8, DEVICE_ID 40 4, CONTEXT_ID 44 4, STREAM_ID 48 4, GRID_X 52 4, GRID_Y 56 4, GRID_Z 60 4,
+                BLOCK_X 64 4, BLOCK_Y 68 4, BLOCK_Z 72 4, STATIC_SHARED_MEMORY 76 4, DYNAMIC_SHARED_MEMORY 80 4,
+                LOCAL_MEMORY_PER_THREAD 84 4, CORRELATION_ID 92 4, GRID_ID 96 8, NAME 104 8, QUEUED 120 8,
+                SUBMITTED 128 8, LAUNCH_TYPE 136 1, IS_SHARED_MEMORY_CARVEOUT_REQUESTED 137 1,
+                SHARED_MEMORY_CARVEOUT_REQUESTED 138 1, SHARED_MEMORY_EXECUTED 140 4, GRAPH_NODE_ID 144 8,
+                SHMEM_LIMIT_CONFIG 152 4, GRAPH_ID 156 4, P_ACCESS_POLICY_WINDOW 160 8, CHANNEL_ID 168 4,
+                CHANNEL_TYPE 172 4, CLUSTER_X 176 4, CLUSTER_Y 180 4, CLUSTER_Z 184 4, CLUSTER_SCHEDULING_POLICY 188 4,
+                LOCAL_MEMORY_TOTAL_V2 192 8, MAX_POTENTIAL_CLUSTER_SIZE 200 4, MAX_ACTIVE_CLUSTERS 204 4,
+                IS_DEVICE_LAUNCHED 208 1, PRIORITY 216 4;
+            lacks [EXECUTION_MODEL, SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID];
+        kernel: CUpti_ActivityKernel12, 232 bytes, from (13, 3), written by [(13, 3)];
+            has CACHE_CONFIG_BOTH 4 1, SHARED_MEMORY_CONFIG 5 1, REGISTERS_PER_THREAD 6 2,
+                PARTITIONED_GLOBAL_CACHE_REQUESTED 8 4, PARTITIONED_GLOBAL_CACHE_EXECUTED 12 4, START 16 8, END 24 8,
+                COMPLETED 32 8, DEVICE_ID 40 4, CONTEXT_ID 44 4, STREAM_ID 48 4, GRID_X 52 4, GRID_Y 56 4, GRID_Z 60 4,
+                BLOCK_X 64 4, BLOCK_Y 68 4, BLOCK_Z 72 4, STATIC_SHARED_MEMORY 76 4, DYNAMIC_SHARED_MEMORY 80 4,
+                LOCAL_MEMORY_PER_THREAD 84 4, CORRELATION_ID 92 4, GRID_ID 96 8, NAME 104 8, QUEUED 120 8,
+                SUBMITTED 128 8, LAUNCH_TYPE 136 1, IS_SHARED_MEMORY_CARVEOUT_REQUESTED 137 1,
+                SHARED_MEMORY_CARVEOUT_REQUESTED 138 1, SHARED_MEMORY_EXECUTED 140 4, GRAPH_NODE_ID 144 8,
+                SHMEM_LIMIT_CONFIG 152 4, GRAPH_ID 156 4, P_ACCESS_POLICY_WINDOW 160 8, CHANNEL_ID 168 4,
+                CHANNEL_TYPE 172 4, CLUSTER_X 176 4, CLUSTER_Y 180 4, CLUSTER_Z 184 4, CLUSTER_SCHEDULING_POLICY 188 4,
+                LOCAL_MEMORY_TOTAL_V2 192 8, MAX_POTENTIAL_CLUSTER_SIZE 200 4, MAX_ACTIVE_CLUSTERS 204 4,
+                IS_DEVICE_LAUNCHED 208 1, PRIORITY 216 4, EXECUTION_MODEL 224 4;
+            lacks [SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID];
+        kernel: CUpti_ActivityKernel13, 248 bytes, from (13, 4), written by [(13, 4), (13, 5)];
+            has CACHE_CONFIG_BOTH 4 1, SHARED_MEMORY_CONFIG 5 1, REGISTERS_PER_THREAD 6 2,
+                PARTITIONED_GLOBAL_CACHE_REQUESTED 8 4, PARTITIONED_GLOBAL_CACHE_EXECUTED 12 4, START 16 8, END 24 8,
+                COMPLETED 32 8, DEVICE_ID 40 4, CONTEXT_ID 44 4, STREAM_ID 48 4, GRID_X 52 4, GRID_Y 56 4, GRID_Z 60 4,
+                BLOCK_X 64 4, BLOCK_Y 68 4, BLOCK_Z 72 4, STATIC_SHARED_MEMORY 76 4, DYNAMIC_SHARED_MEMORY 80 4,
+                LOCAL_MEMORY_PER_THREAD 84 4, CORRELATION_ID 92 4, GRID_ID 96 8, NAME 104 8, QUEUED 120 8,
+                SUBMITTED 128 8, LAUNCH_TYPE 136 1, IS_SHARED_MEMORY_CARVEOUT_REQUESTED 137 1,
+                SHARED_MEMORY_CARVEOUT_REQUESTED 138 1, SHARED_MEMORY_EXECUTED 140 4, GRAPH_NODE_ID 144 8,
+                SHMEM_LIMIT_CONFIG 152 4, GRAPH_ID 156 4, P_ACCESS_POLICY_WINDOW 160 8, CHANNEL_ID 168 4,
+                CHANNEL_TYPE 172 4, CLUSTER_X 176 4, CLUSTER_Y 180 4, CLUSTER_Z 184 4, CLUSTER_SCHEDULING_POLICY 188 4,
+                LOCAL_MEMORY_TOTAL_V2 192 8, MAX_POTENTIAL_CLUSTER_SIZE 200 4, MAX_ACTIVE_CLUSTERS 204 4,
+                IS_DEVICE_LAUNCHED 208 1, PRIORITY 216 4, EXECUTION_MODEL 224 4, SOURCE_GRAPH_ID 232 4,
+                SOURCE_GRAPH_NODE_ID 240 8;
+            lacks [];
+        memcpy: CUpti_ActivityMemcpy5, 88 bytes, from (12, 0), written by [(12, 0), (12, 1), (12, 2), (12, 3), (12, 4), (12, 5), (12, 6)];
+            has COPY_KIND 4 1, SRC_KIND 5 1, DST_KIND 6 1, FLAGS 7 1, BYTES 8 8, START 16 8, END 24 8, DEVICE_ID 32 4,
+                CONTEXT_ID 36 4, STREAM_ID 40 4, CORRELATION_ID 44 4, RUNTIME_CORRELATION_ID 48 4, GRAPH_NODE_ID 64 8,
+                GRAPH_ID 72 4, CHANNEL_ID 76 4, CHANNEL_TYPE 80 4;
+            lacks [IS_DEVICE_LAUNCHED, COPY_COUNT, SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID];
+        memcpy: CUpti_ActivityMemcpy6, 96 bytes, from (12, 8), written by [(12, 8), (12, 9)];
+            has COPY_KIND 4 1, SRC_KIND 5 1, DST_KIND 6 1, FLAGS 7 1, BYTES 8 8, START 16 8, END 24 8, DEVICE_ID 32 4,
+                CONTEXT_ID 36 4, STREAM_ID 40 4, CORRELATION_ID 44 4, RUNTIME_CORRELATION_ID 48 4, GRAPH_NODE_ID 64 8,
+                GRAPH_ID 72 4, CHANNEL_ID 76 4, CHANNEL_TYPE 80 4, COPY_COUNT 88 8;
+            lacks [IS_DEVICE_LAUNCHED, SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID];
+        memcpy: CUpti_ActivityMemcpy6, 96 bytes, from (13, 0), written by [(13, 0), (13, 1), (13, 2), (13, 3)];
+            has COPY_KIND 4 1, SRC_KIND 5 1, DST_KIND 6 1, FLAGS 7 1, BYTES 8 8, START 16 8, END 24 8, DEVICE_ID 32 4,
+                CONTEXT_ID 36 4, STREAM_ID 40 4, CORRELATION_ID 44 4, RUNTIME_CORRELATION_ID 48 4, GRAPH_NODE_ID 64 8,
+                GRAPH_ID 72 4, CHANNEL_ID 76 4, CHANNEL_TYPE 80 4, IS_DEVICE_LAUNCHED 84 1, COPY_COUNT 88 8;
+            lacks [SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID];
+        memcpy: CUpti_ActivityMemcpy7, 112 bytes, from (13, 4), written by [(13, 4), (13, 5)];
+            has COPY_KIND 4 1, SRC_KIND 5 1, DST_KIND 6 1, FLAGS 7 1, BYTES 8 8, START 16 8, END 24 8, DEVICE_ID 32 4,
+                CONTEXT_ID 36 4, STREAM_ID 40 4, CORRELATION_ID 44 4, RUNTIME_CORRELATION_ID 48 4, GRAPH_NODE_ID 64 8,
+                GRAPH_ID 72 4, CHANNEL_ID 76 4, CHANNEL_TYPE 80 4, IS_DEVICE_LAUNCHED 84 1, COPY_COUNT 88 8,
+                SOURCE_GRAPH_ID 96 4, SOURCE_GRAPH_NODE_ID 104 8;
+            lacks [];
+        memcpy2: CUpti_ActivityMemcpyPtoP4, 96 bytes, from (12, 0), written by [(12, 0), (12, 1), (12, 2), (12, 3), (12, 4), (12, 5), (12, 6), (12, 8), (12, 9), (13, 0), (13, 1), (13, 2), (13, 3), (13, 4), (13, 5)];
+            has COPY_KIND 4 1, SRC_KIND 5 1, DST_KIND 6 1, FLAGS 7 1, BYTES 8 8, START 16 8, END 24 8, DEVICE_ID 32 4,
+                CONTEXT_ID 36 4, STREAM_ID 40 4, SRC_DEVICE_ID 44 4, SRC_CONTEXT_ID 48 4, DST_DEVICE_ID 52 4,
+                DST_CONTEXT_ID 56 4, CORRELATION_ID 60 4, GRAPH_NODE_ID 72 8, GRAPH_ID 80 4, CHANNEL_ID 84 4,
+                CHANNEL_TYPE 88 4;
+            lacks [];
+        memset: CUpti_ActivityMemset4, 88 bytes, from (12, 0), written by [(12, 0), (12, 1), (12, 2), (12, 3), (12, 4), (12, 5), (12, 6), (12, 8), (12, 9)];
+            has VALUE 4 4, BYTES 8 8, START 16 8, END 24 8, DEVICE_ID 32 4, CONTEXT_ID 36 4, STREAM_ID 40 4,
+                CORRELATION_ID 44 4, FLAGS 48 2, MEMORY_KIND 50 2, GRAPH_NODE_ID 64 8, GRAPH_ID 72 4, CHANNEL_ID 76 4,
+                CHANNEL_TYPE 80 4;
+            lacks [IS_DEVICE_LAUNCHED, SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID];
+        memset: CUpti_ActivityMemset4, 88 bytes, from (13, 0), written by [(13, 0), (13, 1), (13, 2), (13, 3)];
+            has VALUE 4 4, BYTES 8 8, START 16 8, END 24 8, DEVICE_ID 32 4, CONTEXT_ID 36 4, STREAM_ID 40 4,
+                CORRELATION_ID 44 4, FLAGS 48 2, MEMORY_KIND 50 2, GRAPH_NODE_ID 64 8, GRAPH_ID 72 4, CHANNEL_ID 76 4,
+                CHANNEL_TYPE 80 4, IS_DEVICE_LAUNCHED 84 1;
+            lacks [SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID];
+        memset: CUpti_ActivityMemset5, 104 bytes, from (13, 4), written by [(13, 4), (13, 5)];
+            has VALUE 4 4, BYTES 8 8, START 16 8, END 24 8, DEVICE_ID 32 4, CONTEXT_ID 36 4, STREAM_ID 40 4,
+                CORRELATION_ID 44 4, FLAGS 48 2, MEMORY_KIND 50 2, GRAPH_NODE_ID 64 8, GRAPH_ID 72 4, CHANNEL_ID 76 4,
+                CHANNEL_TYPE 80 4, IS_DEVICE_LAUNCHED 84 1, SOURCE_GRAPH_ID 88 4, SOURCE_GRAPH_NODE_ID 96 8;
+            lacks [];
+        api: CUpti_ActivityAPI, 40 bytes, from (12, 0), written by [(12, 0), (12, 1), (12, 2), (12, 3), (12, 4), (12, 5), (12, 6), (12, 8), (12, 9), (13, 0), (13, 1), (13, 2), (13, 3), (13, 4), (13, 5)];
+            has CBID 4 4, START 8 8, END 16 8, PROCESS_ID 24 4, THREAD_ID 28 4, CORRELATION_ID 32 4, RETURN_VALUE 36 4;
+            lacks [];
+        marker: CUpti_ActivityMarker2, 56 bytes, from (12, 0), written by [(12, 0), (12, 1), (12, 2), (12, 3), (12, 4), (12, 5), (12, 6), (12, 8), (12, 9), (13, 0), (13, 1), (13, 2), (13, 3), (13, 4), (13, 5)];
+            has FLAGS 4 4, TIMESTAMP 8 8, ID 16 4, OBJECT_KIND 20 4, OBJECT_ID_PT_PROCESS_ID 24 4,
+                OBJECT_ID_PT_THREAD_ID 28 4, OBJECT_ID_DCS_DEVICE_ID 24 4, OBJECT_ID_DCS_CONTEXT_ID 28 4,
+                OBJECT_ID_DCS_STREAM_ID 32 4, NAME 40 8, DOMAIN 48 8;
+            lacks [];
+        marker_data: CUpti_ActivityMarkerData, 32 bytes, from (12, 0), written by [(12, 0), (12, 1), (12, 2), (12, 3), (12, 4), (12, 5), (12, 6), (12, 8), (12, 9)];
+            has FLAGS 4 4, ID 8 4, PAYLOAD_KIND 12 4, PAYLOAD_METRIC_VALUE_DOUBLE 16 8,
+                PAYLOAD_METRIC_VALUE_UINT64 16 8, PAYLOAD_METRIC_VALUE_INT64 16 8, PAYLOAD_METRIC_VALUE_PERCENT 16 8,
+                PAYLOAD_METRIC_VALUE_THROUGHPUT 16 8, PAYLOAD_METRIC_VALUE_UTILIZATION_LEVEL 16 4, COLOR 24 4,
+                CATEGORY 28 4;
+            lacks [PAYLOAD_METRIC_VALUE_NVTX_EXTENDED_PAYLOAD, CUPTI_DOMAIN_ID];
+        marker_data: CUpti_ActivityMarkerData, 32 bytes, from (13, 0), written by [];
+            has FLAGS 4 4, ID 8 4, PAYLOAD_KIND 12 4, PAYLOAD_METRIC_VALUE_DOUBLE 16 8,
+                PAYLOAD_METRIC_VALUE_UINT64 16 8, PAYLOAD_METRIC_VALUE_INT64 16 8, PAYLOAD_METRIC_VALUE_PERCENT 16 8,
+                PAYLOAD_METRIC_VALUE_THROUGHPUT 16 8, PAYLOAD_METRIC_VALUE_UTILIZATION_LEVEL 16 4,
+                PAYLOAD_METRIC_VALUE_NVTX_EXTENDED_PAYLOAD 16 8, COLOR 24 4, CATEGORY 28 4;
+            lacks [CUPTI_DOMAIN_ID];
+        marker_data: CUpti_ActivityMarkerData2, 40 bytes, from (13, 0), written by [(13, 0), (13, 1), (13, 2), (13, 3), (13, 4), (13, 5)];
+            has FLAGS 4 4, ID 8 4, PAYLOAD_KIND 12 4, PAYLOAD_METRIC_VALUE_DOUBLE 16 8,
+                PAYLOAD_METRIC_VALUE_UINT64 16 8, PAYLOAD_METRIC_VALUE_INT64 16 8, PAYLOAD_METRIC_VALUE_PERCENT 16 8,
+                PAYLOAD_METRIC_VALUE_THROUGHPUT 16 8, PAYLOAD_METRIC_VALUE_UTILIZATION_LEVEL 16 4,
+                PAYLOAD_METRIC_VALUE_NVTX_EXTENDED_PAYLOAD 16 8, COLOR 24 4, CATEGORY 28 4, CUPTI_DOMAIN_ID 32 4;
+            lacks [];
+        external_correlation: CUpti_ActivityExternalCorrelation, 24 bytes, from (12, 0), written by [(12, 0), (12, 1), (12, 2), (12, 3), (12, 4), (12, 5), (12, 6), (12, 8), (12, 9), (13, 0), (13, 1), (13, 2), (13, 3), (13, 4), (13, 5)];
+            has EXTERNAL_KIND 4 4, EXTERNAL_ID 8 8, CORRELATION_ID 16 4;
+            lacks [];
+        synchronization: CUpti_ActivitySynchronization, 40 bytes, from (12, 0), written by [(12, 0), (12, 1), (12, 2), (12, 3), (12, 4), (12, 5), (12, 6)];
+            has TYPE 4 4, START 8 8, END 16 8, CORRELATION_ID 24 4, CONTEXT_ID 28 4, STREAM_ID 32 4, CUDA_EVENT_ID 36 4;
+            lacks [CUDA_EVENT_SYNC_ID, RETURN_VALUE];
+        synchronization: CUpti_ActivitySynchronization2, 56 bytes, from (12, 8), written by [(12, 8), (12, 9), (13, 0), (13, 1), (13, 2), (13, 3), (13, 4), (13, 5)];
+            has TYPE 4 4, START 8 8, END 16 8, CORRELATION_ID 24 4, CONTEXT_ID 28 4, STREAM_ID 32 4, CUDA_EVENT_ID 36 4,
+                CUDA_EVENT_SYNC_ID 40 8, RETURN_VALUE 48 4;
+            lacks [];
+        overhead: CUpti_ActivityOverhead, 40 bytes, from (12, 0), written by [(12, 0), (12, 1), (12, 2)];
+            has OVERHEAD_KIND 4 4, OBJECT_KIND 8 4, OBJECT_ID_PT_PROCESS_ID 12 4, OBJECT_ID_PT_THREAD_ID 16 4,
+                OBJECT_ID_DCS_DEVICE_ID 12 4, OBJECT_ID_DCS_CONTEXT_ID 16 4, OBJECT_ID_DCS_STREAM_ID 20 4, START 24 8,
+                END 32 8;
+            lacks [CORRELATION_ID, OVERHEAD_DATA];
+        overhead: CUpti_ActivityOverhead2, 48 bytes, from (12, 3), written by [(12, 3)];
+            has OVERHEAD_KIND 4 4, OBJECT_KIND 8 4, OBJECT_ID_PT_PROCESS_ID 12 4, OBJECT_ID_PT_THREAD_ID 16 4,
+                OBJECT_ID_DCS_DEVICE_ID 12 4, OBJECT_ID_DCS_CONTEXT_ID 16 4, OBJECT_ID_DCS_STREAM_ID 20 4, START 24 8,
+                END 32 8, CORRELATION_ID 40 4;
+            lacks [OVERHEAD_DATA];
+        overhead: CUpti_ActivityOverhead3, 56 bytes, from (12, 4), written by [(12, 4), (12, 5), (12, 6), (12, 8), (12, 9), (13, 0), (13, 1), (13, 2), (13, 3), (13, 4), (13, 5)];
+            has OVERHEAD_KIND 4 4, OBJECT_KIND 8 4, OBJECT_ID_PT_PROCESS_ID 12 4, OBJECT_ID_PT_THREAD_ID 16 4,
+                OBJECT_ID_DCS_DEVICE_ID 12 4, OBJECT_ID_DCS_CONTEXT_ID 16 4, OBJECT_ID_DCS_STREAM_ID 20 4, START 24 8,
+                END 32 8, CORRELATION_ID 40 4, OVERHEAD_DATA 48 8;
+            lacks [];
+        graph_trace: CUpti_ActivityGraphTrace, 48 bytes, from (12, 0), written by [(12, 0), (12, 1), (12, 2)];
+            has CORRELATION_ID 4 4, START 8 8, END 16 8, DEVICE_ID 24 4, GRAPH_ID 28 4, CONTEXT_ID 32 4, STREAM_ID 36 4;
+            lacks [END_DEVICE_ID, END_CONTEXT_ID];
+        graph_trace: CUpti_ActivityGraphTrace2, 56 bytes, from (12, 3), written by [(12, 3), (12, 4), (12, 5), (12, 6), (12, 8), (12, 9), (13, 0), (13, 1), (13, 2), (13, 3), (13, 4), (13, 5)];
+            has CORRELATION_ID 4 4, START 8 8, END 16 8, DEVICE_ID 24 4, GRAPH_ID 28 4, CONTEXT_ID 32 4, STREAM_ID 36 4,
+                END_DEVICE_ID 48 4, END_CONTEXT_ID 52 4;
+            lacks [];
+        device_graph_trace: CUpti_ActivityDeviceGraphTrace, 56 bytes, from (12, 8), written by [(12, 8), (12, 9), (13, 0), (13, 1), (13, 2), (13, 3), (13, 4), (13, 5)];
+            has DEVICE_ID 4 4, START 8 8, END 16 8, GRAPH_ID 24 4, LAUNCHER_GRAPH_ID 28 4, DEVICE_LAUNCH_MODE 32 4,
+                CONTEXT_ID 36 4, STREAM_ID 40 8;
+            lacks [];
+        graph_host_node: CUpti_ActivityGraphHostNode, 56 bytes, from (13, 1), written by [(13, 1), (13, 2), (13, 3), (13, 4), (13, 5)];
+            has STREAM_ID 4 4, CONTEXT_ID 8 4, DEVICE_ID 12 4, CORRELATION_ID 16 4, GRAPH_ID 20 4, GRAPH_NODE_ID 24 8,
+                PROCESS_ID 32 4, THREAD_ID 36 4, START 40 8, END 48 8;
+            lacks [];
+        host_launch: CUpti_ActivityHostLaunch, 48 bytes, from (13, 1), written by [(13, 1), (13, 2), (13, 3), (13, 4), (13, 5)];
+            has STREAM_ID 4 4, CONTEXT_ID 8 4, DEVICE_ID 12 4, CORRELATION_ID 16 4, PROCESS_ID 20 4, THREAD_ID 24 4,
+                START 32 8, END 40 8;
+            lacks [];
+        memory: CUpti_ActivityMemory, 80 bytes, from (12, 0), written by [(12, 0), (12, 1), (12, 2), (12, 3), (12, 4), (12, 5), (12, 6), (12, 8), (12, 9), (13, 0), (13, 1), (13, 2), (13, 3), (13, 4), (13, 5)];
+            has MEMORY_KIND 4 4, ADDRESS 8 8, BYTES 16 8, START 24 8, END 32 8, ALLOC_PC 40 8, FREE_PC 48 8,
+                PROCESS_ID 56 4, DEVICE_ID 60 4, CONTEXT_ID 64 4, NAME 72 8;
+            lacks [];
+        memory2: CUpti_ActivityMemory3, 120 bytes, from (12, 0), written by [(12, 0), (12, 1), (12, 2), (12, 3), (12, 4), (12, 5)];
+            has MEMORY_OPERATION_TYPE 4 4, MEMORY_KIND 8 4, CORRELATION_ID 12 4, ADDRESS 16 8, BYTES 24 8,
+                TIMESTAMP 32 8, PC 40 8, PROCESS_ID 48 4, DEVICE_ID 52 4, CONTEXT_ID 56 4, STREAM_ID 60 4, NAME 64 8,
+                IS_ASYNC 72 4, MEMORY_POOL_CONFIG_MEMORY_POOL_TYPE 80 4, MEMORY_POOL_CONFIG_ADDRESS 88 8,
+                MEMORY_POOL_CONFIG_RELEASE_THRESHOLD 96 8, MEMORY_POOL_CONFIG_POOL_SIZE 104 8,
+                MEMORY_POOL_CONFIG_POOL_PROCESS_ID 104 8, MEMORY_POOL_CONFIG_UTILIZED_SIZE 112 8;
+            lacks [SOURCE];
+        memory2: CUpti_ActivityMemory4, 128 bytes, from (12, 6), written by [(12, 6), (12, 8), (12, 9), (13, 0), (13, 1), (13, 2), (13, 3), (13, 4), (13, 5)];
+            has MEMORY_OPERATION_TYPE 4 4, MEMORY_KIND 8 4, CORRELATION_ID 12 4, ADDRESS 16 8, BYTES 24 8,
+                TIMESTAMP 32 8, PC 40 8, PROCESS_ID 48 4, DEVICE_ID 52 4, CONTEXT_ID 56 4, STREAM_ID 60 4, NAME 64 8,
+                IS_ASYNC 72 4, MEMORY_POOL_CONFIG_MEMORY_POOL_TYPE 80 4, MEMORY_POOL_CONFIG_ADDRESS 88 8,
+                MEMORY_POOL_CONFIG_RELEASE_THRESHOLD 96 8, MEMORY_POOL_CONFIG_POOL_SIZE 104 8,
+                MEMORY_POOL_CONFIG_POOL_PROCESS_ID 104 8, MEMORY_POOL_CONFIG_UTILIZED_SIZE 112 8, SOURCE 120 8;
+            lacks [];
+        memory_pool: CUpti_ActivityMemoryPool2, 72 bytes, from (12, 0), written by [(12, 0), (12, 1), (12, 2), (12, 3), (12, 4), (12, 5), (12, 6), (12, 8), (12, 9)];
+            has MEMORY_POOL_OPERATION_TYPE 4 4, MEMORY_POOL_TYPE 8 4, CORRELATION_ID 12 4, PROCESS_ID 16 4,
+                DEVICE_ID 20 4, MIN_BYTES_TO_KEEP 24 8, ADDRESS 32 8, SIZE 40 8, RELEASE_THRESHOLD 48 8, TIMESTAMP 56 8,
+                UTILIZED_SIZE 64 8;
+            lacks [IS_MANAGED_POOL];
+        memory_pool: CUpti_ActivityMemoryPool3, 80 bytes, from (13, 0), written by [(13, 0), (13, 1), (13, 2), (13, 3), (13, 4), (13, 5)];
+            has MEMORY_POOL_OPERATION_TYPE 4 4, MEMORY_POOL_TYPE 8 4, CORRELATION_ID 12 4, PROCESS_ID 16 4,
+                DEVICE_ID 20 4, MIN_BYTES_TO_KEEP 24 8, ADDRESS 32 8, SIZE 40 8, RELEASE_THRESHOLD 48 8, TIMESTAMP 56 8,
+                UTILIZED_SIZE 64 8, IS_MANAGED_POOL 72 1;
+            lacks [];
+        unified_memory_counter: CUpti_ActivityUnifiedMemoryCounter2, 64 bytes, from (12, 0), written by [(12, 0), (12, 1), (12, 2), (12, 3), (12, 4), (12, 5), (12, 6)];
+            has COUNTER_KIND 4 4, VALUE 8 8, START 16 8, END 24 8, ADDRESS 32 8, SRC_ID 40 4, DST_ID 44 4,
+                STREAM_ID 48 4, PROCESS_ID 52 4, FLAGS 56 4;
+            lacks [PROCESSORS];
+        unified_memory_counter: CUpti_ActivityUnifiedMemoryCounter3, 104 bytes, from (12, 8), written by [(12, 8), (12, 9), (13, 0), (13, 1), (13, 2), (13, 3), (13, 4), (13, 5)];
+            has COUNTER_KIND 4 4, VALUE 8 8, START 16 8, END 24 8, ADDRESS 32 8, SRC_ID 40 4, DST_ID 44 4,
+                STREAM_ID 48 4, PROCESS_ID 52 4, FLAGS 56 4, PROCESSORS 64 40;
+            lacks [];
+        cuda_event: CUpti_ActivityCudaEvent, 24 bytes, from (12, 0), written by [(12, 0), (12, 1), (12, 2), (12, 3), (12, 4), (12, 5), (12, 6)];
+            has CORRELATION_ID 4 4, CONTEXT_ID 8 4, STREAM_ID 12 4, EVENT_ID 16 4;
+            lacks [DEVICE_ID, DEVICE_TIMESTAMP, CUDA_EVENT_SYNC_ID, GRAPH_NODE_ID, GRAPH_ID, SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID];
+        cuda_event: CUpti_ActivityCudaEvent2, 56 bytes, from (12, 8), written by [(12, 8), (12, 9), (13, 0), (13, 1), (13, 2), (13, 3), (13, 4)];
+            has CORRELATION_ID 4 4, CONTEXT_ID 8 4, STREAM_ID 12 4, EVENT_ID 16 4, DEVICE_ID 24 4,
+                DEVICE_TIMESTAMP 40 8, CUDA_EVENT_SYNC_ID 48 8;
+            lacks [GRAPH_NODE_ID, GRAPH_ID, SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID];
+        cuda_event: CUpti_ActivityCudaEvent3, 80 bytes, from (13, 5), written by [(13, 5)];
+            has CORRELATION_ID 4 4, CONTEXT_ID 8 4, STREAM_ID 12 4, EVENT_ID 16 4, DEVICE_ID 24 4,
+                DEVICE_TIMESTAMP 40 8, CUDA_EVENT_SYNC_ID 48 8, GRAPH_NODE_ID 56 8, GRAPH_ID 64 4, SOURCE_GRAPH_ID 68 4,
+                SOURCE_GRAPH_NODE_ID 72 8;
+            lacks [];
+        stream: CUpti_ActivityStream, 24 bytes, from (12, 0), written by [(12, 0), (12, 1), (12, 2), (12, 3), (12, 4), (12, 5), (12, 6), (12, 8), (12, 9), (13, 0), (13, 1), (13, 2), (13, 3), (13, 4), (13, 5)];
+            has CONTEXT_ID 4 4, STREAM_ID 8 4, PRIORITY 12 4, FLAG 16 4, CORRELATION_ID 20 4;
+            lacks [];
+        context: CUpti_ActivityContext, 16 bytes, from (12, 0), written by [(12, 0), (12, 1), (12, 2), (12, 3)];
+            has CONTEXT_ID 4 4, DEVICE_ID 8 4, COMPUTE_API_KIND 12 2, NULL_STREAM_ID 14 2;
+            lacks [PARENT_CONTEXT_ID, IS_GREEN_CONTEXT, NUM_MULTIPROCESSORS, CIG_MODE, PROCESS_ID];
+        context: CUpti_ActivityContext2, 24 bytes, from (12, 4), written by [(12, 4)];
+            has CONTEXT_ID 4 4, DEVICE_ID 8 4, COMPUTE_API_KIND 12 2, NULL_STREAM_ID 14 2, PARENT_CONTEXT_ID 16 4,
+                IS_GREEN_CONTEXT 20 1;
+            lacks [NUM_MULTIPROCESSORS, CIG_MODE, PROCESS_ID];
+        context: CUpti_ActivityContext2, 24 bytes, from (12, 5), written by [];
+            has CONTEXT_ID 4 4, DEVICE_ID 8 4, COMPUTE_API_KIND 12 2, NULL_STREAM_ID 14 2, PARENT_CONTEXT_ID 16 4,
+                IS_GREEN_CONTEXT 20 1, NUM_MULTIPROCESSORS 22 2;
+            lacks [CIG_MODE, PROCESS_ID];
+        context: CUpti_ActivityContext3, 32 bytes, from (12, 5), written by [(12, 5), (12, 6), (12, 8), (12, 9), (13, 0)];
+            has CONTEXT_ID 4 4, DEVICE_ID 8 4, COMPUTE_API_KIND 12 2, NULL_STREAM_ID 14 2, PARENT_CONTEXT_ID 16 4,
+                IS_GREEN_CONTEXT 20 1, NUM_MULTIPROCESSORS 22 2, CIG_MODE 24 4;
+            lacks [PROCESS_ID];
+        context: CUpti_ActivityContext4, 40 bytes, from (13, 1), written by [(13, 1), (13, 2), (13, 3), (13, 4), (13, 5)];
+            has CONTEXT_ID 4 4, DEVICE_ID 8 4, COMPUTE_API_KIND 12 2, NULL_STREAM_ID 14 2, PARENT_CONTEXT_ID 16 4,
+                IS_GREEN_CONTEXT 20 1, NUM_MULTIPROCESSORS 22 2, CIG_MODE 24 4, PROCESS_ID 32 8;
+            lacks [];
+        green_context: CUpti_ActivityGreenContext2, 168 bytes, from (13, 2), written by [(13, 2), (13, 3)];
+            has CONTEXT_ID 4 4, PARENT_CONTEXT_ID 8 4, DEVICE_ID 12 4, NUM_TPCS 16 4, NUM_MULTIPROCESSORS 20 2,
+                LOGICAL_TPC_MASK_SIZE 22 1, LOGICAL_TPC_MASK 24 128, WORKQUEUE_RESOURCE_ID 152 8,
+                WORKQUEUE_CONCURRENCY_LIMIT 160 4, WORKQUEUE_SHARING_SCOPE 164 4;
+            lacks [WORKQUEUE_CHANNEL_COUNT, WORKQUEUE_CHANNEL_IDS];
+        green_context: CUpti_ActivityGreenContext3, 304 bytes, from (13, 4), written by [(13, 4), (13, 5)];
+            has CONTEXT_ID 4 4, PARENT_CONTEXT_ID 8 4, DEVICE_ID 12 4, NUM_TPCS 16 4, NUM_MULTIPROCESSORS 20 2,
+                LOGICAL_TPC_MASK_SIZE 22 1, LOGICAL_TPC_MASK 24 128, WORKQUEUE_RESOURCE_ID 152 8,
+                WORKQUEUE_CONCURRENCY_LIMIT 160 4, WORKQUEUE_SHARING_SCOPE 164 4, WORKQUEUE_CHANNEL_COUNT 168 4,
+                WORKQUEUE_CHANNEL_IDS 176 128;
+            lacks [];
+        compute_engine_ctx_switch: CUpti_ActivityComputeEngineCtxSwitch, 24 bytes, from (13, 1), written by [(13, 1), (13, 2), (13, 3), (13, 4), (13, 5)];
+            has CONTEXT_ID 4 4, TIMESTAMP 8 8, OPERATION_TYPE 16 4;
+            lacks [];
+        device: CUpti_ActivityDevice4, 176 bytes, from (12, 0), written by [(12, 0), (12, 1)];
+            has FLAGS 4 4, GLOBAL_MEMORY_BANDWIDTH 8 8, GLOBAL_MEMORY_SIZE 16 8, CONSTANT_MEMORY_SIZE 24 4,
+                L2_CACHE_SIZE 28 4, NUM_THREADS_PER_WARP 32 4, CORE_CLOCK_RATE 36 4, NUM_MEMCPY_ENGINES 40 4,
+                NUM_MULTIPROCESSORS 44 4, MAX_IPC 48 4, MAX_WARPS_PER_MULTIPROCESSOR 52 4,
+                MAX_BLOCKS_PER_MULTIPROCESSOR 56 4, MAX_SHARED_MEMORY_PER_MULTIPROCESSOR 60 4,
+                MAX_REGISTERS_PER_MULTIPROCESSOR 64 4, MAX_REGISTERS_PER_BLOCK 68 4, MAX_SHARED_MEMORY_PER_BLOCK 72 4,
+                MAX_THREADS_PER_BLOCK 76 4, MAX_BLOCK_DIM_X 80 4, MAX_BLOCK_DIM_Y 84 4, MAX_BLOCK_DIM_Z 88 4,
+                MAX_GRID_DIM_X 92 4, MAX_GRID_DIM_Y 96 4, MAX_GRID_DIM_Z 100 4, COMPUTE_CAPABILITY_MAJOR 104 4,
+                COMPUTE_CAPABILITY_MINOR 108 4, ID 112 4, ECC_ENABLED 116 4, UUID 120 16, NAME 136 8,
+                IS_CUDA_VISIBLE 144 1, IS_MIG_ENABLED 145 1, GPU_INSTANCE_ID 152 4, COMPUTE_INSTANCE_ID 156 4,
+                MIG_UUID 160 16;
+            lacks [IS_NUMA_NODE, NUMA_ID, NUM_TPCS];
+        device: CUpti_ActivityDevice5, 184 bytes, from (12, 2), written by [(12, 2), (12, 3), (12, 4), (12, 5), (12, 6), (12, 8), (12, 9), (13, 0), (13, 1)];
+            has FLAGS 4 4, GLOBAL_MEMORY_BANDWIDTH 8 8, GLOBAL_MEMORY_SIZE 16 8, CONSTANT_MEMORY_SIZE 24 4,
+                L2_CACHE_SIZE 28 4, NUM_THREADS_PER_WARP 32 4, CORE_CLOCK_RATE 36 4, NUM_MEMCPY_ENGINES 40 4,
+                NUM_MULTIPROCESSORS 44 4, MAX_IPC 48 4, MAX_WARPS_PER_MULTIPROCESSOR 52 4,
+                MAX_BLOCKS_PER_MULTIPROCESSOR 56 4, MAX_SHARED_MEMORY_PER_MULTIPROCESSOR 60 4,
+                MAX_REGISTERS_PER_MULTIPROCESSOR 64 4, MAX_REGISTERS_PER_BLOCK 68 4, MAX_SHARED_MEMORY_PER_BLOCK 72 4,
+                MAX_THREADS_PER_BLOCK 76 4, MAX_BLOCK_DIM_X 80 4, MAX_BLOCK_DIM_Y 84 4, MAX_BLOCK_DIM_Z 88 4,
+                MAX_GRID_DIM_X 92 4, MAX_GRID_DIM_Y 96 4, MAX_GRID_DIM_Z 100 4, COMPUTE_CAPABILITY_MAJOR 104 4,
+                COMPUTE_CAPABILITY_MINOR 108 4, ID 112 4, ECC_ENABLED 116 4, UUID 120 16, NAME 136 8,
+                IS_CUDA_VISIBLE 144 1, IS_MIG_ENABLED 145 1, GPU_INSTANCE_ID 152 4, COMPUTE_INSTANCE_ID 156 4,
+                MIG_UUID 160 16, IS_NUMA_NODE 176 4, NUMA_ID 180 4;
+            lacks [NUM_TPCS];
+        device: CUpti_ActivityDevice6, 192 bytes, from (13, 2), written by [(13, 2), (13, 3), (13, 4), (13, 5)];
+            has FLAGS 4 4, GLOBAL_MEMORY_BANDWIDTH 8 8, GLOBAL_MEMORY_SIZE 16 8, CONSTANT_MEMORY_SIZE 24 4,
+                L2_CACHE_SIZE 28 4, NUM_THREADS_PER_WARP 32 4, CORE_CLOCK_RATE 36 4, NUM_MEMCPY_ENGINES 40 4,
+                NUM_MULTIPROCESSORS 44 4, MAX_IPC 48 4, MAX_WARPS_PER_MULTIPROCESSOR 52 4,
+                MAX_BLOCKS_PER_MULTIPROCESSOR 56 4, MAX_SHARED_MEMORY_PER_MULTIPROCESSOR 60 4,
+                MAX_REGISTERS_PER_MULTIPROCESSOR 64 4, MAX_REGISTERS_PER_BLOCK 68 4, MAX_SHARED_MEMORY_PER_BLOCK 72 4,
+                MAX_THREADS_PER_BLOCK 76 4, MAX_BLOCK_DIM_X 80 4, MAX_BLOCK_DIM_Y 84 4, MAX_BLOCK_DIM_Z 88 4,
+                MAX_GRID_DIM_X 92 4, MAX_GRID_DIM_Y 96 4, MAX_GRID_DIM_Z 100 4, COMPUTE_CAPABILITY_MAJOR 104 4,
+                COMPUTE_CAPABILITY_MINOR 108 4, ID 112 4, ECC_ENABLED 116 4, UUID 120 16, NAME 136 8,
+                IS_CUDA_VISIBLE 144 1, IS_MIG_ENABLED 145 1, GPU_INSTANCE_ID 152 4, COMPUTE_INSTANCE_ID 156 4,
+                MIG_UUID 160 16, IS_NUMA_NODE 176 4, NUMA_ID 180 4, NUM_TPCS 184 4;
+            lacks [];
+        device_attribute: CUpti_ActivityDeviceAttribute, 24 bytes, from (12, 0), written by [(12, 0), (12, 1), (12, 2), (12, 3), (12, 4), (12, 5), (12, 6), (12, 8), (12, 9), (13, 0), (13, 1), (13, 2), (13, 3), (13, 4), (13, 5)];
+            has FLAGS 4 4, DEVICE_ID 8 4, ATTRIBUTE_CU 12 4, ATTRIBUTE_CUPTI 12 4, VALUE_V_DOUBLE 16 8,
+                VALUE_V_UINT32 16 4, VALUE_V_UINT64 16 8, VALUE_V_INT32 16 4, VALUE_V_INT64 16 8;
+            lacks [];
+        environment: CUpti_ActivityEnvironment, 40 bytes, from (12, 0), written by [(12, 0), (12, 1), (12, 2), (12, 3), (12, 4), (12, 5), (12, 6), (12, 8), (12, 9), (13, 0), (13, 1), (13, 2), (13, 3), (13, 4), (13, 5)];
+            has DEVICE_ID 4 4, TIMESTAMP 8 8, ENVIRONMENT_KIND 16 4, DATA_SPEED_SM_CLOCK 20 4,
+                DATA_SPEED_MEMORY_CLOCK 24 4, DATA_SPEED_PCIE_LINK_GEN 28 4, DATA_SPEED_PCIE_LINK_WIDTH 32 4,
+                DATA_SPEED_CLOCKS_THROTTLE_REASONS 36 4, DATA_TEMPERATURE_GPU_TEMPERATURE 20 4, DATA_POWER_POWER 20 4,
+                DATA_POWER_POWER_LIMIT 24 4, DATA_COOLING_FAN_SPEED 20 4;
+            lacks [];
+        name: CUpti_ActivityName, 32 bytes, from (12, 0), written by [(12, 0), (12, 1), (12, 2), (12, 3), (12, 4), (12, 5), (12, 6), (12, 8), (12, 9), (13, 0), (13, 1), (13, 2), (13, 3), (13, 4), (13, 5)];
+            has OBJECT_KIND 4 4, OBJECT_ID_PT_PROCESS_ID 8 4, OBJECT_ID_PT_THREAD_ID 12 4, OBJECT_ID_DCS_DEVICE_ID 8 4,
+                OBJECT_ID_DCS_CONTEXT_ID 12 4, OBJECT_ID_DCS_STREAM_ID 16 4, NAME 24 8;
+            lacks [];
+        module: CUpti_ActivityModule, 24 bytes, from (12, 0), written by [(12, 0), (12, 1), (12, 2), (12, 3), (12, 4), (12, 5), (12, 6), (12, 8), (12, 9), (13, 0), (13, 1), (13, 2), (13, 3), (13, 4), (13, 5)];
+            has CONTEXT_ID 4 4, ID 8 4, CUBIN_SIZE 12 4, CUBIN 16 8;
+            lacks [];
+        function: CUpti_ActivityFunction, 32 bytes, from (12, 0), written by [(12, 0), (12, 1), (12, 2), (12, 3), (12, 4), (12, 5), (12, 6), (12, 8), (12, 9), (13, 0), (13, 1), (13, 2), (13, 3), (13, 4), (13, 5)];
+            has ID 4 4, CONTEXT_ID 8 4, MODULE_ID 12 4, FUNCTION_INDEX 16 4, NAME 24 8;
+            lacks [];
+        nvlink: CUpti_ActivityNvLink4, 136 bytes, from (12, 0), written by [(12, 0), (12, 1), (12, 2), (12, 3), (12, 4), (12, 5), (12, 6), (12, 8), (12, 9), (13, 0), (13, 1)];
+            has NVLINK_VERSION 4 4, TYPE_DEV0 8 4, TYPE_DEV1 12 4, ID_DEV0_UUID_DEV 16 16, ID_DEV0_NPU_INDEX 16 4,
+                ID_DEV0_NPU_DOMAIN_ID 20 4, ID_DEV1_UUID_DEV 32 16, ID_DEV1_NPU_INDEX 32 4, ID_DEV1_NPU_DOMAIN_ID 36 4,
+                FLAG 48 4, PHYSICAL_NV_LINK_COUNT 52 4, PORT_DEV0 56 32, PORT_DEV1 88 32, BANDWIDTH 120 8,
+                NVSWITCH_CONNECTED 128 1;
+            lacks [];
+        nvlink5: CUpti_ActivityNvLink5, 88 bytes, from (13, 2), written by [(13, 2), (13, 3), (13, 4), (13, 5)];
+            has NVLINK_VERSION 4 4, TYPE_DEV0 8 4, TYPE_DEV1 12 4, ID_DEV0_UUID_DEV 16 16, ID_DEV0_NPU_INDEX 16 4,
+                ID_DEV0_NPU_DOMAIN_ID 20 4, ID_DEV1_UUID_DEV 32 16, ID_DEV1_NPU_INDEX 32 4, ID_DEV1_NPU_DOMAIN_ID 36 4,
+                FLAG 48 4, PHYSICAL_NV_LINK_COUNT 52 4, PORT_DEV0 56 8, PORT_DEV1 64 8, BANDWIDTH 72 8,
+                NVSWITCH_CONNECTED 80 1;
+            lacks [];
+        pcie: CUpti_ActivityPcie, 168 bytes, from (12, 0), written by [(12, 0), (12, 1), (12, 2), (12, 3), (12, 4), (12, 5), (12, 6), (12, 8), (12, 9), (13, 0), (13, 1), (13, 2), (13, 3), (13, 4), (13, 5)];
+            has TYPE 4 4, ID_DEV_ID 8 4, ID_BRIDGE_ID 8 4, DOMAIN 12 4, PCIE_GENERATION 16 2, LINK_RATE 18 2,
+                LINK_WIDTH 20 2, UPSTREAM_BUS 22 2, ATTR_GPU_ATTR_UUID_DEV 24 16, ATTR_GPU_ATTR_PEER_DEV 40 128,
+                ATTR_BRIDGE_ATTR_SECONDARY_BUS 24 2, ATTR_BRIDGE_ATTR_DEVICE_ID 26 2, ATTR_BRIDGE_ATTR_VENDOR_ID 28 2;
+            lacks [];
+        jit: CUpti_ActivityJit, 64 bytes, from (12, 0), written by [(12, 0), (12, 1), (12, 2), (12, 3)];
+            has JIT_ENTRY_TYPE 4 4, JIT_OPERATION_TYPE 8 4, DEVICE_ID 12 4, START 16 8, END 24 8, CORRELATION_ID 32 4,
+                JIT_OPERATION_CORRELATION_ID 40 8, CACHE_SIZE 48 8, CACHE_PATH 56 8;
+            lacks [PROCESS_ID, THREAD_ID];
+        jit: CUpti_ActivityJit2, 72 bytes, from (12, 4), written by [(12, 4), (12, 5), (12, 6), (12, 8), (12, 9), (13, 0), (13, 1), (13, 2), (13, 3), (13, 4), (13, 5)];
+            has JIT_ENTRY_TYPE 4 4, JIT_OPERATION_TYPE 8 4, DEVICE_ID 12 4, START 16 8, END 24 8, CORRELATION_ID 32 4,
+                JIT_OPERATION_CORRELATION_ID 40 8, CACHE_SIZE 48 8, CACHE_PATH 56 8, PROCESS_ID 64 4, THREAD_ID 68 4;
+            lacks [];
+        mem_decompress: CUpti_ActivityMemDecompress, 64 bytes, from (12, 8), written by [(12, 8), (12, 9), (13, 0), (13, 1), (13, 2), (13, 3), (13, 4), (13, 5)];
+            has DEVICE_ID 4 4, CONTEXT_ID 8 4, STREAM_ID 12 4, CHANNEL_ID 16 4, CHANNEL_TYPE 20 4, CORRELATION_ID 24 4,
+                NUMBER_OF_OPERATIONS 28 4, SOURCE_BYTES 32 8, START 48 8, END 56 8;
+            lacks [];
+        confidential_compute_rotation: CUpti_ActivityConfidentialComputeRotation, 32 bytes, from (12, 9), written by [(12, 9), (13, 0), (13, 1), (13, 2), (13, 3), (13, 4), (13, 5)];
+            has EVENT_TYPE 4 4, DEVICE_ID 8 4, CONTEXT_ID 12 4, CHANNEL_ID 16 4, CHANNEL_TYPE 20 4, TIMESTAMP 24 8;
+            lacks [];
+    }
 }

@@ -43,7 +43,8 @@ pub(crate) fn open(
     for major in majors {
         let name = format!("libcupti.so.{major}");
         if let Some(library) = mapped(&name) {
-            return table(library, PathBuf::from(name), true);
+            let file = mapped_files().into_iter().find(|file| self::major(file) == Some(major));
+            return table(library, file.unwrap_or_else(|| PathBuf::from(name)), true);
         }
     }
     let mut tried = Vec::new();
@@ -84,6 +85,38 @@ fn mapped(name: &str) -> Option<libloading::Library> {
     let opened =
         unsafe { UnixLibrary::open(Some(name), RTLD_NOW | RTLD_LOCAL | libc::RTLD_NOLOAD) };
     opened.ok().map(Into::into)
+}
+
+/// The libcupti files that this process has mapped, each once.
+pub(crate) fn mapped_files() -> Vec<PathBuf> {
+    fs::read_to_string("/proc/self/maps").map_or_else(|_| Vec::new(), |maps| mapped_in(&maps))
+}
+
+fn mapped_in(maps: &str) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = Vec::new();
+    for line in maps.lines() {
+        // Five columns stand before the path, which may have blanks itself.
+        let Some(path) = line.find('/').map(|at| Path::new(&line[at..])) else { continue };
+        let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        if name.starts_with("libcupti.so") && files.iter().all(|file| file != path) {
+            files.push(path.to_owned());
+        }
+    }
+    files
+}
+
+/// The major version in a file's name: 13 for `libcupti.so.13` and for `libcupti.so.2025.3.1`, which is what that is a
+/// link to.
+pub(crate) fn major(file: &Path) -> Option<u32> {
+    let name = file.file_name()?.to_str()?;
+    let mut numbers = name.strip_prefix("libcupti.so.")?.split('.').map_while(|n| n.parse().ok());
+    let first: u32 = numbers.next()?;
+    if first < 2000 {
+        return Some(first);
+    }
+    // The real files carry the year: 2022.4 came with CUDA 12.0, 2025.3 with 13.0.
+    let release = (first, numbers.next()?);
+    Some(11 + u32::from(release >= (2022, 4)) + u32::from(release >= (2025, 3)))
 }
 
 /// Every place worth trying, best first. Files are listed only if they exist; bare names go to the dynamic linker.
@@ -141,6 +174,24 @@ mod tests {
     fn a_library_without_cupti_names_the_missing_function() {
         let error = open(Some(Path::new("libm.so.6")), 13).unwrap_err();
         assert!(not_found(&error).contains("has no function cuptiGetVersion"), "{error}");
+    }
+
+    #[test]
+    fn mapped_files_are_found_with_their_major_version() {
+        let maps = "7f00-7f01 r--p 00000000 08:01 12 /opt/my cuda/libcupti.so.13\n\
+                    7f01-7f02 r-xp 00001000 08:01 12 /opt/my cuda/libcupti.so.13\n\
+                    7f03-7f04 r--p 00000000 08:01 13 /usr/lib/libcupti.so.2025.1.1\n\
+                    7f05-7f06 r--p 00000000 08:01 14 /usr/lib/libcuptilike.so.1\n\
+                    7f07-7f08 rw-p 00000000 00:00 0 [heap]\n";
+        let files = mapped_in(maps);
+        let expected = ["/opt/my cuda/libcupti.so.13", "/usr/lib/libcupti.so.2025.1.1"];
+        assert_eq!(files, expected.map(PathBuf::from));
+        let majors: Vec<_> = files.iter().map(|file| major(file)).collect();
+        assert_eq!(majors, [Some(13), Some(12)]);
+        assert_eq!(major(Path::new("libcupti.so.2025.3.1")), Some(13));
+        assert_eq!(major(Path::new("libcupti.so.2022.4.0")), Some(12));
+        assert_eq!(major(Path::new("libcupti.so.11.8")), Some(11));
+        assert_eq!(major(Path::new("libcupti.so")), None);
     }
 
     #[test]

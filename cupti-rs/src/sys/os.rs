@@ -15,3 +15,10 @@ pub(crate) fn thread_id() -> u32 {
     let id = unsafe { libc::gettid() };
     id as u32
 }
+
+/// Has `child` run in every child that is forked off from now on, before anything else of this crate does. It may do
+/// only what a signal handler may.
+pub(crate) fn at_fork_in_child(child: extern "C" fn()) {
+    // SAFETY: the two handlers that are not wanted may be null; `child` only stores to an atomic.
+    let _ = unsafe { libc::pthread_atfork(None, None, Some(child)) };
+}

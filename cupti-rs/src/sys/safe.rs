@@ -8,8 +8,10 @@ use std::ffi::CStr;
 
 use super::abi::*;
 use super::api::Api;
+use super::callback::callback;
+use crate::attribute::AttributeId;
 use crate::buffer;
-use crate::calls;
+use crate::callbacks::Enabled;
 use crate::error::{Error, Kind};
 
 /// The name under which other tools see this subscriber.
@@ -31,12 +33,25 @@ fn check(function: &'static str, code: CuptiResult) -> Result<(), Error> {
 }
 
 impl Subscription {
-    /// Calls [`calls::callback`] for this callback id, or no more. `Ok(false)` where the library does not know the id.
-    pub(crate) fn enable_callback(&self, domain: u32, id: u32) -> Result<bool, Error> {
-        // SAFETY: the handle is this live subscription.
-        match unsafe { (self.api.enable_callback)(1, self.handle, domain, id) } {
+    /// Calls [`callback`] for this, or no more. `Ok(false)` where the library does not know it. CUPTI wants these calls
+    /// one at a time; the collector, which alone makes them, is borrowed mutably for it.
+    pub(crate) fn enable(&self, what: Enabled, on: bool) -> Result<bool, Error> {
+        let (function, code) = match what {
+            Enabled::Id(domain, id) => {
+                // SAFETY: the handle is this live subscription; the rest goes by value.
+                let code =
+                    unsafe { (self.api.enable_callback)(on.into(), self.handle, domain, id) };
+                ("cuptiEnableCallback", code)
+            }
+            Enabled::Domain(domain) => {
+                // SAFETY: as above.
+                let code = unsafe { (self.api.enable_domain)(on.into(), self.handle, domain) };
+                ("cuptiEnableDomain", code)
+            }
+        };
+        match code {
             CuptiResult::INVALID_PARAMETER => Ok(false),
-            code => check("cuptiEnableCallback", code).map(|()| true),
+            code => check(function, code).map(|()| true),
         }
     }
 
@@ -45,6 +60,16 @@ impl Subscription {
         // SAFETY: the handle came from cuptiSubscribe; CUPTI refuses one that it has ended before.
         let _ = unsafe { (self.api.unsubscribe)(self.handle) };
     }
+}
+
+/// Whether `known` is `name`, or that with marks of a version (`_v2`, `_v7000`) or of per-thread streams behind it.
+fn is_variant(known: &str, name: &str) -> bool {
+    let Some(marks) = known.strip_prefix(name) else { return false };
+    let is_mark = |mark: &str| {
+        let version = mark.strip_prefix('v').is_some_and(|version| version.parse::<u32>().is_ok());
+        version || mark == "ptds" || mark == "ptsz"
+    };
+    marks.is_empty() || marks.strip_prefix('_').is_some_and(|marks| marks.split('_').all(is_mark))
 }
 
 impl Api {
@@ -58,7 +83,7 @@ impl Api {
     pub(crate) fn subscribe_callback(&self) -> Result<Subscription, Error> {
         let mut handle = std::ptr::null_mut();
         // SAFETY: `handle` is a live place, and the callback lives as long as the process and does not unwind.
-        match unsafe { (self.subscribe)(&mut handle, calls::callback, std::ptr::null_mut()) } {
+        match unsafe { (self.subscribe)(&mut handle, callback, std::ptr::null_mut()) } {
             CuptiResult::SUCCESS => Ok(Subscription { api: *self, handle }),
             CuptiResult::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED => {
                 Err(Error::new(Kind::Busy { holder: self.holder() }))
@@ -79,8 +104,7 @@ impl Api {
         };
         let mut handle = std::ptr::null_mut();
         // SAFETY: `handle` and `params` are live, and `params` tells the room in `name`, which outlives the call.
-        let code =
-            unsafe { subscribe(&mut handle, calls::callback, std::ptr::null_mut(), &mut params) };
+        let code = unsafe { subscribe(&mut handle, callback, std::ptr::null_mut(), &mut params) };
         if code == CuptiResult::SUCCESS {
             // The holder has gone meanwhile.
             Subscription { api: *self, handle }.end();
@@ -99,26 +123,113 @@ impl Api {
     }
 
     /// Has CUPTI take buffers from the pool and give them back to it.
-    ///
-    /// The pool's buffers are zeroed where nobody waits; CUPTI is told so, or it would zero them itself inside a CUDA
-    /// call of the program. A library that does not know how does just that.
     pub(crate) fn use_pool(&self) -> Result<(), Error> {
-        let mut size = size_of::<u8>();
-        let mut zeroed = 1u8;
-        let (attribute, value) = (ATTR_ZEROED_OUT_ACTIVITY_BUFFER, (&raw mut zeroed).cast());
-        // SAFETY: `size` tells the size of `zeroed`; both live through the call.
-        match unsafe { (self.set_attribute)(attribute, &mut size, value) } {
-            CuptiResult::INVALID_PARAMETER => {}
-            code => check("cuptiActivitySetAttribute", code)?,
-        }
         // SAFETY: both functions live as long as the process and do not unwind.
         let code = unsafe { (self.register_callbacks)(buffer::requested, buffer::completed) };
         check("cuptiActivityRegisterCallbacks", code)
     }
 
-    pub(crate) fn enable_kind(&self, kind: u32) -> Result<(), Error> {
+    /// `Ok(Some(code))` where the library does not have the kind, or not on this machine.
+    pub(crate) fn enable_kind(&self, kind: u32) -> Result<Option<CuptiResult>, Error> {
         // SAFETY: takes a kind by value.
-        check("cuptiActivityEnable", unsafe { (self.enable)(kind) })
+        match unsafe { (self.enable)(kind) } {
+            code @ (CuptiResult::INVALID_KIND
+            | CuptiResult::INVALID_PARAMETER
+            | CuptiResult::NOT_SUPPORTED) => Ok(Some(code)),
+            code => check("cuptiActivityEnable", code).map(|()| None),
+        }
+    }
+
+    /// Turns records of single driver functions on or off; `None` before 12.5.
+    pub(crate) fn enable_driver_api(&self, id: u32, on: bool) -> Option<Result<(), Error>> {
+        // SAFETY: takes both by value.
+        let code = self.enable_driver_api.map(|enable| unsafe { enable(id, on.into()) });
+        code.map(|code| check("cuptiActivityEnableDriverApi", code))
+    }
+
+    /// The same for functions of the runtime API.
+    pub(crate) fn enable_runtime_api(&self, id: u32, on: bool) -> Option<Result<(), Error>> {
+        // SAFETY: takes both by value.
+        let code = self.enable_runtime_api.map(|enable| unsafe { enable(id, on.into()) });
+        code.map(|code| check("cuptiActivityEnableRuntimeApi", code))
+    }
+
+    /// An attribute's value; `Ok(None)` where the library does not have it.
+    pub(crate) fn attribute(&self, attribute: AttributeId) -> Result<Option<u64>, Error> {
+        let mut value = [0u8; 8];
+        let mut size = attribute.bytes;
+        let place = value.as_mut_ptr().cast();
+        // SAFETY: `size` tells how much of `value`, at most all, CUPTI may write; both live through the call.
+        match unsafe { (self.get_attribute)(attribute.id, &mut size, place) } {
+            CuptiResult::INVALID_PARAMETER => Ok(None),
+            // What was not written is zero.
+            code => {
+                check("cuptiActivityGetAttribute", code).map(|()| Some(u64::from_le_bytes(value)))
+            }
+        }
+    }
+
+    /// `Ok(false)` where the library does not have the attribute.
+    pub(crate) fn set_attribute(&self, attribute: AttributeId, value: u64) -> Result<bool, Error> {
+        let mut value = value.to_le_bytes();
+        let mut size = attribute.bytes;
+        let place = value.as_mut_ptr().cast();
+        // SAFETY: `size` tells how much of `value`, at most all, CUPTI may read; both live through the call.
+        match unsafe { (self.set_attribute)(attribute.id, &mut size, place) } {
+            CuptiResult::INVALID_PARAMETER => Ok(false),
+            code => check("cuptiActivitySetAttribute", code).map(|()| true),
+        }
+    }
+
+    /// Milliseconds between two flushes of CUPTI's worker; 0 leaves them to it.
+    pub(crate) fn set_flush_period(&self, milliseconds: u32) -> Result<(), Error> {
+        // SAFETY: takes it by value.
+        check("cuptiActivityFlushPeriod", unsafe { (self.flush_period)(milliseconds) })
+    }
+
+    pub(crate) fn set_latency_timestamps(&self, on: bool) -> Result<(), Error> {
+        // SAFETY: takes it by value.
+        let code = unsafe { (self.enable_latency_timestamps)(on.into()) };
+        check("cuptiActivityEnableLatencyTimestamps", code)
+    }
+
+    pub(crate) fn set_launch_attributes(&self, on: bool) -> Result<(), Error> {
+        // SAFETY: takes it by value.
+        let code = unsafe { (self.enable_launch_attributes)(on.into()) };
+        check("cuptiActivityEnableLaunchAttributes", code)
+    }
+
+    /// How records name threads.
+    pub(crate) fn thread_id_type(&self) -> Result<u32, Error> {
+        let mut kind = 0;
+        // SAFETY: `kind` is a live u32, as wide as the C enum that CUPTI writes.
+        check("cuptiGetThreadIdType", unsafe { (self.get_thread_id_type)(&mut kind) })
+            .map(|()| kind)
+    }
+
+    pub(crate) fn set_thread_id_type(&self, kind: u32) -> Result<(), Error> {
+        // SAFETY: takes it by value.
+        check("cuptiSetThreadIdType", unsafe { (self.set_thread_id_type)(kind) })
+    }
+
+    /// The name of a callback id; `None` where the library does not know the id.
+    fn callback_name(&self, domain: u32, id: u32) -> Option<&CStr> {
+        let mut name = std::ptr::null();
+        // SAFETY: `name` is a live place for a pointer.
+        let code = unsafe { (self.get_callback_name)(domain, id, &mut name) };
+        if code != CuptiResult::SUCCESS || name.is_null() {
+            return None;
+        }
+        // SAFETY: CUPTI gives a constant string that ends in a NUL.
+        Some(unsafe { CStr::from_ptr(name) })
+    }
+
+    /// The ids of all versions and variants of the function of this name.
+    pub(crate) fn callback_ids(&self, domain: u32, name: &str) -> Vec<u32> {
+        // Ids begin at 1 and have no gaps; the first that has no name is behind the last.
+        let names = (1..).map_while(|id| Some((id, self.callback_name(domain, id)?)));
+        let of_this = |known: &CStr| known.to_str().is_ok_and(|known| is_variant(known, name));
+        names.filter(|(_, known)| of_this(known)).map(|(id, _)| id).collect()
     }
 
     /// Turning off what is off does nothing; another refusal has nobody to go to.
@@ -141,5 +252,21 @@ impl Api {
         // SAFETY: a null context asks for the global queue; `dropped` is a live usize.
         let code = unsafe { (self.get_num_dropped_records)(std::ptr::null_mut(), 0, &mut dropped) };
         check("cuptiActivityGetNumDroppedRecords", code).map(|()| dropped as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_variant;
+
+    #[test]
+    fn a_name_stands_for_its_versions_and_variants() {
+        for known in ["cuMemAlloc", "cuMemAlloc_v2", "cuMemAlloc_v2_ptsz", "cuMemAlloc_ptds"] {
+            assert!(is_variant(known, "cuMemAlloc"), "{known}");
+        }
+        assert!(is_variant("cudaLaunchKernel_ptsz_v7000", "cudaLaunchKernel"));
+        for known in ["cuMemAllocAsync", "cuMemAlloc_vx", "cuMem", "cuMemAlloc_"] {
+            assert!(!is_variant(known, "cuMemAlloc"), "{known}");
+        }
     }
 }

@@ -39,14 +39,21 @@ const fn table<const SLOTS: usize, const ENTRIES: usize>(
 macro_rules! modules {
     ($($name:ident = $id:literal, $slots:literal slots, $table:ident;)*) => {
         $(
+            #[cfg(not(nvtx_loom))]
             pub(super) static $name: [Slot; $slots] = [const { Slot::new(ptr::null_mut()) }; $slots];
+            #[cfg(nvtx_loom)]
+            loom::lazy_static! {
+                pub(super) static ref $name: [crate::shared::AtomicPtr<c_void>; $slots] =
+                    std::array::from_fn(|_| crate::shared::AtomicPtr::new(ptr::null_mut()));
+            }
+            #[cfg(not(nvtx_loom))]
             static $table: [SlotAddress; $slots + 1] = table(&$name);
         )*
 
         /// The array of a module, with the null at its end.
         fn module_table(id: u32) -> Option<&'static [SlotAddress]> {
             match id {
-                $($id => Some(&$table),)*
+                $(#[cfg(not(nvtx_loom))] $id => Some(&$table),)*
                 _ => None,
             }
         }
@@ -63,6 +70,14 @@ modules! {
     CUDART = 4, 7 slots, CUDART_TABLE;
     CORE2 = 5, 16 slots, CORE2_TABLE;
     SYNC = 6, 7 slots, SYNC_TABLE;
+}
+
+/// Fills a slot of [`CORE`], as a tool does: a C program, by a plain store.
+#[cfg(nvtx_loom)]
+pub(crate) fn fill(slot: usize, function: *mut c_void) {
+    if let Some(slot) = CORE.get(slot) {
+        slot.store(function, Ordering::Relaxed);
+    }
 }
 
 /// What a tool's entry point gets.

@@ -10,9 +10,11 @@ mod abi;
 #[cfg(feature = "enable")]
 mod extension;
 pub(crate) mod functions;
-#[cfg(feature = "enable")]
+#[cfg(all(feature = "enable", not(nvtx_loom)))]
 mod loader;
 pub(crate) mod types;
 
-#[cfg(feature = "enable")]
+#[cfg(nvtx_loom)]
+pub(crate) use abi::fill;
+#[cfg(all(feature = "enable", not(nvtx_loom)))]
 pub(crate) use loader::load;

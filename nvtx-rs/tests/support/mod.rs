@@ -10,6 +10,7 @@
     reason = "a test's support, of which each test uses a part"
 )]
 
+pub(crate) mod fork;
 pub(crate) mod scenarios;
 pub(crate) mod whole;
 

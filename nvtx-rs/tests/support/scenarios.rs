@@ -6,7 +6,7 @@ use std::thread;
 
 use nvtx::range;
 
-use super::whole;
+use super::{fork, whole};
 
 /// Longer than the name of any range should be.
 pub(crate) const LONG: usize = 100_000;
@@ -37,6 +37,9 @@ pub(crate) fn play(scenario: &str) {
         "stress" => stress(),
         "is-enabled" => whole::is_enabled(),
         "real" => whole::real(),
+        "fork-in-open-ranges" => fork::in_open_ranges(),
+        "fork-before-the-first-range" => fork::before_the_first_range(),
+        "fork-amid-ranges" => fork::amid_ranges(),
         _ => panic!("no scenario `{scenario}`"),
     }
 }

@@ -70,6 +70,7 @@ impl Doubts {
 
     fn of_work(&mut self, health: &Health, quantity: &Quantity, in_range: bool) {
         self.add(health.dropped_by_cupti, "records were dropped by CUPTI");
+        self.add(health.refused_records, "records were over the limit of buffers");
         self.add(health.over_memory_limit, "records were over the memory limit");
         self.add(health.unknown_records, "records could not be read");
         self.add(health.unreadable_bytes, "bytes of records could not be read");

@@ -130,22 +130,25 @@ fn instances<'a>(profile: &'a Profile, pattern: &Pattern) -> Vec<Instance<'a>> {
     let of_pattern: Vec<bool> = profile.nodes().map(|node| node.matches(pattern)).collect();
     let mut instances: Vec<Instance<'a>> = Vec::new();
     // Of every range, the innermost instance that it is or lies in; and of every instance, the one around it.
-    let mut innermost: Vec<Option<usize>> = Vec::with_capacity(profile.store.ranges.len());
+    let store = &profile.store;
+    let mut innermost: Vec<Option<usize>> = vec![None; store.ranges.len()];
     let mut around: Vec<Option<usize>> = Vec::new();
-    for (row, range) in profile.ranges().enumerate() {
-        // A range comes after the one around it.
-        let outer = profile.store.ranges[row].parent.and_then(|parent| innermost[parent.at()]);
-        if of_pattern[profile.tree.of_range[row].0 as usize] {
-            innermost.push(Some(instances.len()));
+    let mut ranges: Vec<Range<'a>> = profile.ranges().collect();
+    ranges.sort_unstable_by_key(|range| store.order(range.id));
+    for range in ranges {
+        // A range comes after the one it lies in, whatever thread that is of.
+        let outer = store.ranges[range.id.at()].parent.and_then(|parent| innermost[parent.at()]);
+        innermost[range.id.at()] = if of_pattern[profile.tree.of_range[range.id.at()].at()] {
             around.push(outer);
             let nested = outer.is_some();
             instances.push(Instance { range: Some(range), nested, ..Instance::default() });
+            Some(instances.len() - 1)
         } else {
-            innermost.push(outer);
-        }
+            outer
+        };
     }
     let mut all_of = |range: Option<Range<'a>>, add: &mut dyn FnMut(&mut Instance<'a>)| {
-        let mut at = range.and_then(|range| innermost[range.row_number()]);
+        let mut at = range.and_then(|range| innermost[range.id.at()]);
         while let Some(instance) = at {
             add(&mut instances[instance]);
             at = around[instance];
@@ -157,6 +160,5 @@ fn instances<'a>(profile: &'a Profile, pattern: &Pattern) -> Vec<Instance<'a>> {
     for call in profile.calls() {
         all_of(call.range(), &mut |instance| instance.calls.push(call));
     }
-    instances.sort_by_key(|instance| instance.range.map(|range| range.start()));
     instances
 }

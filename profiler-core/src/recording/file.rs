@@ -1,28 +1,41 @@
 //! A recording as bytes: a magic word, then frames of (tag, length, content), little-endian. Logs are binary, the rest
 //! is JSON. A reader skips tags it does not know; the last frame says that nothing is cut off.
+//!
+//! Format 2 added labels and the second log of each thread, calls of the runtime API, graph events, windows and attributes. In
+//! a file of format 1 an entry's index is that of its name, and the session was on all the time.
 
 use std::collections::BTreeMap;
 
-use cupti::{ActivityKind, Call, Clock, NameKey, Reading, RecordBytes, ThreadCalls};
+use cupti::{
+    ActivityKind, Attribute, AttributeSetting, Call, Clock, DataKey, GraphEvent, NameKey, Reading,
+    RecordBytes, ThreadCalls, ThreadGraphs, Version,
+};
 use serde::{Deserialize, Serialize};
 
-use super::ranges::{self, RangeEntry, ThreadRanges};
+use super::ranges::{self, Label, RangeEntry, Texts, ThreadRanges};
 use super::{Losses, Recording, RecordingInfo};
 use crate::error::Error;
 
-const MAGIC: &[u8; 8] = b"GPUPROF\x01";
+/// The last byte is the format.
+const MAGIC: &[u8; 8] = b"GPUPROF\x02";
 const INFO: &[u8; 4] = b"INFO";
 const NAMES: &[u8; 4] = b"NAME";
 const RECORDS: &[u8; 4] = b"RECS";
 const CALLS: &[u8; 4] = b"CALL";
+const RUNTIME_CALLS: &[u8; 4] = b"RTCL";
+const GRAPHS: &[u8; 4] = b"GRPH";
 const RANGES: &[u8; 4] = b"RNGE";
+/// The second log of the thread whose ranges came last.
+const EVENTS: &[u8; 4] = b"EVNT";
 const END: &[u8; 4] = b"DONE";
 
-/// Kernel names by address, and the strides of CUPTI's records by kind.
+/// The strides of CUPTI's records by kind, and the texts and other bytes that they refer to, by key.
 #[derive(Serialize, Deserialize)]
 struct Names {
     strides: BTreeMap<u32, u32>,
     names: BTreeMap<u64, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    data: BTreeMap<u64, Vec<u8>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -32,11 +45,26 @@ struct ThreadHead {
     thread_name: Option<String>,
     #[serde(default)]
     names: Vec<String>,
+    #[serde(default)]
+    labels: Option<Vec<Label>>,
+}
+
+impl ThreadHead {
+    fn of(thread_id: u32) -> Self {
+        Self { thread_id, thread_name: None, names: vec![], labels: None }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
 struct Done {
     window_ns: (u64, u64),
+    #[serde(default)]
+    windows_ns: Option<Vec<(u64, u64)>>,
+    /// Number, value before, value asked for, value that it was set to.
+    #[serde(default)]
+    attributes: Vec<(u32, u64, u64, u64)>,
+    #[serde(default)]
+    missing_kinds: Vec<u32>,
     /// At start and at stop: when the clocks were compared, and how far CUPTI's was ahead.
     clock_ns: [(u64, i64); 2],
     epoch: u32,
@@ -72,30 +100,52 @@ pub(super) fn write(recording: &Recording) -> Vec<u8> {
     let names = Names {
         strides: recording.records.strides().map(|(kind, stride)| (kind.0, stride)).collect(),
         names: recording.records.names().map(|(key, name)| (key.0, name.to_owned())).collect(),
+        data: recording.records.all_data().map(|(key, data)| (key.0, data.to_owned())).collect(),
     };
     frame(&mut out, NAMES, &json(&names));
     for buffer in recording.records.buffers() {
         frame(&mut out, RECORDS, buffer);
     }
+    let head = ThreadHead::of;
     for thread in &recording.calls {
-        let head = ThreadHead { thread_id: thread.thread_id, thread_name: None, names: vec![] };
-        frame(&mut out, CALLS, &thread_frame(&head, thread.calls.iter().map(Call::to_words)));
+        let words = thread.calls.iter().map(Call::to_words);
+        frame(&mut out, CALLS, &thread_frame(&head(thread.thread_id), words));
+    }
+    for thread in &recording.runtime_calls {
+        let words = thread.calls.iter().map(Call::to_words);
+        frame(&mut out, RUNTIME_CALLS, &thread_frame(&head(thread.thread_id), words));
+    }
+    for thread in &recording.graphs {
+        let words = thread.events.iter().map(GraphEvent::to_words);
+        frame(&mut out, GRAPHS, &thread_frame(&head(thread.thread_id), words));
     }
     for thread in &recording.ranges {
         let head = ThreadHead {
             thread_id: thread.thread_id,
             thread_name: thread.thread_name.clone(),
-            names: thread.names.clone(),
+            names: thread.texts.texts.clone(),
+            labels: Some(thread.texts.labels.clone()),
         };
         frame(
             &mut out,
             RANGES,
             &thread_frame(&head, thread.entries.iter().map(|entry| entry.to_words())),
         );
+        if !thread.events.is_empty() {
+            let head = ThreadHead::of(thread.thread_id);
+            frame(&mut out, EVENTS, &thread_frame(&head, thread.events.iter().copied()));
+        }
     }
     let pair = |reading: Reading| (reading.at_ns, reading.offset_ns);
     let done = Done {
         window_ns: recording.window_ns,
+        windows_ns: Some(recording.windows_ns.clone()),
+        attributes: recording
+            .attributes
+            .iter()
+            .map(|setting| (setting.attribute.id(), setting.before, setting.asked, setting.set))
+            .collect(),
+        missing_kinds: recording.missing_kinds.iter().map(|kind| kind.0).collect(),
         clock_ns: [pair(recording.clock.start), pair(recording.clock.stop)],
         epoch: recording.epoch,
         losses: recording.losses,
@@ -169,6 +219,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
     let mut reader = Reader { rest: &bytes[8..], at: 8 };
     let (mut info, mut names, mut done) = (None, None, None);
     let (mut buffers, mut calls, mut threads) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut runtime_calls, mut graphs) = (Vec::new(), Vec::new());
     while done.is_none() {
         let tag = reader.take(4, "a frame's tag")?;
         let length = usize::try_from(reader.u64("a frame's length")?).unwrap_or(usize::MAX);
@@ -184,15 +235,33 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
             let (head, entries) = read_thread(content, "a thread's call log")?;
             let entries = entries.into_iter().map(Call::from_words).collect();
             calls.push(ThreadCalls::new(head.thread_id, entries));
+        } else if tag == RUNTIME_CALLS {
+            let (head, entries) = read_thread(content, "a thread's log of runtime calls")?;
+            let entries = entries.into_iter().map(Call::from_words).collect();
+            runtime_calls.push(ThreadCalls::new(head.thread_id, entries));
+        } else if tag == GRAPHS {
+            let (head, entries) = read_thread(content, "a thread's graph log")?;
+            let entries = entries.into_iter().map(GraphEvent::from_words).collect();
+            graphs.push(ThreadGraphs::new(head.thread_id, entries));
         } else if tag == RANGES {
             let (head, entries) =
                 read_thread::<{ ranges::WORDS }>(content, "a thread's range log")?;
+            let plain = || (0..).map(Label::plain).take(head.names.len()).collect();
+            let labels = head.labels.unwrap_or_else(plain);
             threads.push(ThreadRanges {
                 thread_id: head.thread_id,
                 thread_name: head.thread_name,
-                names: head.names,
+                texts: Texts { texts: head.names, labels },
                 entries: entries.into_iter().map(RangeEntry::from_words).collect(),
+                events: vec![],
             });
+        } else if tag == EVENTS {
+            let (_, events) =
+                read_thread::<{ ranges::EVENT_WORDS }>(content, "a thread's log of events")?;
+            let Some(thread) = threads.last_mut() else {
+                return Err(Error::format("a thread's log of events comes before its ranges"));
+            };
+            thread.events = events;
         } else if tag == END {
             done = Some(parse::<Done>(content, "the closing frame")?);
         }
@@ -204,14 +273,26 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
     let reading = |(at_ns, offset_ns)| Reading { at_ns, offset_ns };
     let strides = names.strides.into_iter().map(|(kind, stride)| (ActivityKind(kind), stride));
     let keys = names.names.into_iter().map(|(key, name)| (NameKey(key), name));
+    let data = names.data.into_iter().map(|(key, data)| (DataKey(key), data));
+    let version = Version(info.cupti_version);
+    // A setting that this version has no name for is left out: it says nothing about what was recorded.
+    let setting = |&(id, before, asked, set): &(u32, u64, u64, u64)| {
+        let attribute = Attribute::ALL.into_iter().find(|attribute| attribute.id() == id)?;
+        Some(AttributeSetting::new(attribute, before, asked, set))
+    };
     Ok(Recording {
         info,
         window_ns: done.window_ns,
+        windows_ns: done.windows_ns.unwrap_or_else(|| vec![done.window_ns]),
         clock: Clock { start: reading(done.clock_ns[0]), stop: reading(done.clock_ns[1]) },
         epoch: done.epoch,
-        records: RecordBytes::from_parts(buffers, strides, keys),
+        records: RecordBytes::from_parts(version, buffers, strides, keys).with_data(data),
         calls,
+        runtime_calls,
+        graphs,
         ranges: threads,
+        attributes: done.attributes.iter().filter_map(setting).collect(),
+        missing_kinds: done.missing_kinds.into_iter().map(ActivityKind).collect(),
         losses: done.losses,
     })
 }

@@ -54,7 +54,7 @@ impl RecordingInfo {
             recorded_at_s: since_epoch.as_secs(),
             cupti_version: library.version().0,
             cuda_driver_version: library.driver().cuda_version,
-            driver_release: driver_release(),
+            driver_release: library.driver().release.clone(),
             devices: library.driver().devices.iter().map(device).collect(),
             recorder_version: env!("CARGO_PKG_VERSION").to_owned(),
         }
@@ -68,18 +68,6 @@ impl RecordingInfo {
         let at = UNIX_EPOCH + Duration::from_secs(seconds);
         humantime::format_rfc3339_seconds(at).to_string().chars().take(10).collect()
     }
-}
-
-/// The kernel module's version: the first word of its line that looks like one.
-fn driver_release() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
-    let is_version = |word: &&str| {
-        word.contains('.')
-            && word
-                .split('.')
-                .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
-    };
-    text.lines().next()?.split_whitespace().find(is_version).map(str::to_owned)
 }
 
 impl fmt::Display for RecordingInfo {

@@ -9,7 +9,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use cupti::{Clock, RecordBytes, ThreadCalls};
+use cupti::{
+    ActivityKind, AttributeSetting, Clock, RecordBytes, RuntimeFunction, ThreadCalls, ThreadGraphs,
+};
 
 use crate::error::{Error, Kind};
 pub use info::{DeviceInfo, RecordingInfo};
@@ -21,12 +23,19 @@ pub struct Recording {
     pub(crate) info: RecordingInfo,
     /// When the session was on, in nanoseconds of `CLOCK_MONOTONIC`.
     pub(crate) window_ns: (u64, u64),
+    /// The parts of it that count: not paused, and switched on. In order and apart.
+    pub(crate) windows_ns: Vec<(u64, u64)>,
     pub(crate) clock: Clock,
     /// The epoch that the range words of its calls carry.
     pub(crate) epoch: u32,
     pub(crate) records: RecordBytes,
     pub(crate) calls: Vec<ThreadCalls>,
+    pub(crate) runtime_calls: Vec<ThreadCalls<RuntimeFunction>>,
+    pub(crate) graphs: Vec<ThreadGraphs>,
     pub(crate) ranges: Vec<ThreadRanges>,
+    pub(crate) attributes: Vec<AttributeSetting>,
+    /// Kinds that were asked for where known, and that the library did not have.
+    pub(crate) missing_kinds: Vec<ActivityKind>,
     pub(crate) losses: Losses,
 }
 
@@ -41,6 +50,14 @@ pub(crate) struct Losses {
     pub(crate) unfinished_buffers: u64,
     pub(crate) buffers: u64,
     pub(crate) pool_misses: u64,
+    #[serde(default)]
+    pub(crate) refused_buffers: u64,
+    #[serde(default)]
+    pub(crate) refused_records: u64,
+    #[serde(default)]
+    pub(crate) before_switch: u64,
+    #[serde(default)]
+    pub(crate) handler_panics: u64,
     pub(crate) ranges: u64,
 }
 
@@ -49,6 +66,49 @@ impl Recording {
     #[must_use]
     pub fn info(&self) -> &RecordingInfo {
         &self.info
+    }
+
+    /// The parts of the session that count, in nanoseconds of `CLOCK_MONOTONIC`: those in which it was neither paused nor
+    /// switched off. In order and apart.
+    #[must_use]
+    pub fn windows_ns(&self) -> &[(u64, u64)] {
+        &self.windows_ns
+    }
+
+    /// The calls of the runtime API, by thread, where they were logged.
+    #[must_use]
+    pub fn runtime_calls(&self) -> &[ThreadCalls<RuntimeFunction>] {
+        &self.runtime_calls
+    }
+
+    /// What was done to CUDA graphs, by thread, where that was logged.
+    #[must_use]
+    pub fn graphs(&self) -> &[ThreadGraphs] {
+        &self.graphs
+    }
+
+    /// CUPTI's attributes that the session had set.
+    #[must_use]
+    pub fn attributes(&self) -> &[AttributeSetting] {
+        &self.attributes
+    }
+
+    /// Kinds of records that were asked for where known, and that the library did not have.
+    #[must_use]
+    pub fn missing_kinds(&self) -> &[ActivityKind] {
+        &self.missing_kinds
+    }
+
+    /// CUPTI's activity records, as it wrote them.
+    #[must_use]
+    pub fn records(&self) -> &RecordBytes {
+        &self.records
+    }
+
+    /// The driver calls that were logged, by thread.
+    #[must_use]
+    pub fn calls(&self) -> &[ThreadCalls] {
+        &self.calls
     }
 
     /// Writes it to a file, replacing what is there.

@@ -3,17 +3,22 @@
 //! The observer below sees every range of the program. It writes an entry at the start and fills in the end, in a log
 //! of the thread's own: two clock reads, a look at the thread's name table, a few stores. It keeps the thread's current
 //! range in the word that driver calls carry (`cupti::calls::set_word`), which is how work finds its range.
+//!
+//! What only some ranges have (payload, fields, the process range that they are a stay in), marks and ranges of the
+//! process go to a second log of the thread, which begins with its first entry.
 
 use std::cell::RefCell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use cupti::calls::set_word;
 use cupti::clock::now_ns;
 use cupti::thread_log::{ThreadLog, Writer};
-use nvtx::observer::{Observer, RangeStart, Token};
+use nvtx::observer::{Mark, Observer, RangeStart, Token};
+use nvtx::{FieldValue, Payload};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 
 /// A range's identity while it is recorded: which recording, which thread's log, which entry. Never 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -45,7 +50,7 @@ impl RangeWord {
 
 /// Words of an entry.
 pub(crate) const WORDS: usize = 3;
-/// The entry of the range around it plus 1, in the upper half; the index of its name in the lower.
+/// The entry of the range around it plus 1, in the upper half; the index of its label in the lower.
 const PLACE: usize = 0;
 const START: usize = 1;
 const END: usize = 2;
@@ -55,8 +60,8 @@ const END: usize = 2;
 pub(crate) struct RangeEntry {
     /// The entry of the same thread that it lay in.
     pub(crate) parent: Option<u64>,
-    /// Index into the thread's names.
-    pub(crate) name: u64,
+    /// Index into the thread's labels.
+    pub(crate) label: u64,
     pub(crate) start_ns: u64,
     /// `None` if it had not ended when the log was read.
     pub(crate) end_ns: Option<u64>,
@@ -66,7 +71,7 @@ impl RangeEntry {
     pub(crate) fn from_words(words: [u64; WORDS]) -> Self {
         Self {
             parent: (words[PLACE] >> 32).checked_sub(1),
-            name: words[PLACE] & u64::from(u32::MAX),
+            label: words[PLACE] & u64::from(u32::MAX),
             start_ns: words[START],
             end_ns: (words[END] != 0).then_some(words[END]),
         }
@@ -74,11 +79,164 @@ impl RangeEntry {
 
     pub(crate) fn to_words(self) -> [u64; WORDS] {
         let mut words = [0; WORDS];
-        words[PLACE] = self.parent.map_or(0, |parent| parent + 1) << 32 | self.name;
+        words[PLACE] = self.parent.map_or(0, |parent| parent + 1) << 32 | self.label;
         words[START] = self.start_ns;
         words[END] = self.end_ns.unwrap_or(0);
         words
     }
+}
+
+/// What ranges and marks of one kind have in common; texts are indices into the thread's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Label {
+    pub(crate) name: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) domain: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) category: Option<u32>,
+    /// Alpha, red, green, blue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) color: Option<u32>,
+}
+
+impl Label {
+    pub(crate) const fn plain(name: u32) -> Self {
+        Self { name, domain: None, category: None, color: None }
+    }
+}
+
+/// Words of an entry of the second log.
+pub(crate) const EVENT_WORDS: usize = 3;
+/// What an entry is stands in the highest byte of its first word.
+const KIND_SHIFT: u32 = 56;
+const MARK: u64 = 1;
+const PROCESS_START: u64 = 2;
+const PROCESS_END: u64 = 3;
+const WITHIN: u64 = 4;
+const PAYLOAD: u64 = 5;
+const FIELD: u64 = 6;
+const HANDED: u64 = 7;
+/// Details of an entry of this log rather than of a range.
+const OF_EVENT: u64 = 1 << 55;
+const SLOT_MASK: u64 = OF_EVENT - 1;
+
+/// An entry of the second log.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Event {
+    /// A mark: its label, when, and the entry of the range it lay in.
+    Mark { label: u32, at_ns: u64, parent: Option<u64> },
+    /// A range of the process begins; its identity is this entry's place.
+    ProcessStart { label: u32, at_ns: u64, parent: Option<u64> },
+    /// The range of the process with this identity ends.
+    ProcessEnd { of: RangeWord, at_ns: u64 },
+    /// Something more is known of a range, a mark or a range of the process.
+    Detail { of: Subject, detail: Detail },
+    /// Of a kind that this version does not know.
+    Unknown,
+}
+
+/// What a detail belongs to: an entry of either log of the same thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Subject {
+    Range(u64),
+    Event(u64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Detail {
+    /// It is a stay in this range of the process.
+    Within(RangeWord),
+    /// It began in this range of another thread, which was handed to its own.
+    Handed(RangeWord),
+    Payload(Payload),
+    /// Name and unit are indices into the thread's texts.
+    Field {
+        name: u32,
+        unit: u32,
+        value: Value,
+    },
+}
+
+/// The value of a field.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Value {
+    U64(u64),
+    I64(i64),
+    F64(f64),
+    Bool(bool),
+    /// An index into the thread's texts.
+    Text(u32),
+}
+
+impl Event {
+    pub(crate) fn from_words([first, second, third]: [u64; EVENT_WORDS]) -> Self {
+        // CAST: labels and texts are counted in 32 bits.
+        let (label, parent) = (first as u32, third.checked_sub(1));
+        let slot = first & SLOT_MASK;
+        let of = if first & OF_EVENT == 0 { Subject::Range(slot) } else { Subject::Event(slot) };
+        let detail = match first >> KIND_SHIFT {
+            MARK => return Self::Mark { label, at_ns: second, parent },
+            PROCESS_START => return Self::ProcessStart { label, at_ns: second, parent },
+            PROCESS_END => return Self::ProcessEnd { of: RangeWord(third), at_ns: second },
+            WITHIN => Detail::Within(RangeWord(second)),
+            HANDED => Detail::Handed(RangeWord(second)),
+            PAYLOAD => match payload_of(third, second) {
+                Some(payload) => Detail::Payload(payload),
+                None => return Self::Unknown,
+            },
+            FIELD => match value_of(third & 0xff, second) {
+                Some(value) => Detail::Field {
+                    name: (third >> 32) as u32,
+                    unit: (third >> 8) as u32 & UNIT_MASK,
+                    value,
+                },
+                None => return Self::Unknown,
+            },
+            _ => return Self::Unknown,
+        };
+        Self::Detail { of, detail }
+    }
+}
+
+/// A field has 24 bits for its unit.
+const UNIT_MASK: u32 = (1 << 24) - 1;
+
+fn words_of_payload(payload: Payload) -> Option<(u64, u64)> {
+    Some(match payload {
+        Payload::U64(value) => (1, value),
+        Payload::I64(value) => (2, value.cast_unsigned()),
+        Payload::F64(value) => (3, value.to_bits()),
+        Payload::U32(value) => (4, value.into()),
+        Payload::I32(value) => (5, value.cast_unsigned().into()),
+        Payload::F32(value) => (6, value.to_bits().into()),
+        _ => return None,
+    })
+}
+
+fn payload_of(kind: u64, bits: u64) -> Option<Payload> {
+    // CAST: the value was stored from 32 bits.
+    let low = bits as u32;
+    Some(match kind {
+        1 => Payload::U64(bits),
+        2 => Payload::I64(bits.cast_signed()),
+        3 => Payload::F64(f64::from_bits(bits)),
+        4 => Payload::U32(low),
+        5 => Payload::I32(low.cast_signed()),
+        6 => Payload::F32(f32::from_bits(low)),
+        _ => return None,
+    })
+}
+
+fn value_of(kind: u64, bits: u64) -> Option<Value> {
+    Some(match kind {
+        1 => Value::U64(bits),
+        2 => Value::I64(bits.cast_signed()),
+        3 => Value::F64(f64::from_bits(bits)),
+        4 => Value::Bool(bits != 0),
+        // CAST: texts are counted in 32 bits.
+        5 => Value::Text(bits as u32),
+        _ => return None,
+    })
 }
 
 /// The ranges of one thread, in the order they began.
@@ -87,8 +245,17 @@ pub(crate) struct ThreadRanges {
     /// The kernel's id of the thread.
     pub(crate) thread_id: u32,
     pub(crate) thread_name: Option<String>,
-    pub(crate) names: Vec<String>,
+    pub(crate) texts: Texts,
     pub(crate) entries: Vec<RangeEntry>,
+    /// The second log, as it was written: [`Event::from_words`] reads it.
+    pub(crate) events: Vec<[u64; EVENT_WORDS]>,
+}
+
+/// What a thread's entries refer to by index.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Texts {
+    pub(crate) texts: Vec<String>,
+    pub(crate) labels: Vec<Label>,
 }
 
 /// What one recording's ranges came to.
@@ -104,8 +271,9 @@ pub(crate) struct RecordedRanges {
 struct Shared {
     thread_id: u32,
     thread_name: Option<String>,
-    names: Mutex<Vec<String>>,
+    texts: Mutex<Texts>,
     log: Arc<ThreadLog<WORDS>>,
+    events: OnceLock<Arc<ThreadLog<EVENT_WORDS>>>,
 }
 
 static EPOCH: AtomicU32 = AtomicU32::new(0);
@@ -137,11 +305,16 @@ pub(crate) fn end() -> RecordedRanges {
     let threads = shared.into_iter().map(|thread| {
         let mut entries = Vec::with_capacity(thread.log.len() as usize);
         thread.log.for_each(END, |_, words| entries.push(RangeEntry::from_words(words)));
+        let mut events = Vec::new();
+        if let Some(log) = thread.events.get() {
+            log.for_each(0, |_, words| events.push(words));
+        }
         ThreadRanges {
             thread_id: thread.thread_id,
             thread_name: thread.thread_name.clone(),
-            names: thread.names.lock().clone(),
+            texts: thread.texts.lock().clone(),
             entries,
+            events,
         }
     });
     RecordedRanges { threads: threads.collect(), lost: RECORDER.lost.load(Ordering::Relaxed) }
@@ -152,11 +325,36 @@ struct Thread {
     epoch: u32,
     number: u64,
     writer: Writer<WORDS>,
+    events: Option<Writer<EVENT_WORDS>>,
     shared: Arc<Shared>,
-    /// Indices of names already seen on this thread, by content: an address may hold another name tomorrow.
-    names: FxHashMap<Box<str>, u64>,
-    /// Open ranges, outermost first. Guards may be dropped in any order.
+    /// Labels of names alone, by content: an address may hold another name tomorrow.
+    plain: FxHashMap<Box<str>, u64>,
+    /// The other labels: by name, domain, category's number and colour.
+    labels: FxHashMap<(u32, Option<u32>, u32, Option<u32>), u64>,
+    /// All texts.
+    texts: FxHashMap<Box<str>, u32>,
+    /// Open ranges and attached ones of other threads, outermost first. Guards may be dropped in any order.
     open: Vec<RangeWord>,
+}
+
+/// Puts a range of any thread up on this one; `false` if it is none of the present recording.
+pub(crate) fn attach(word: RangeWord) -> bool {
+    let enter = |thread: &mut Thread| {
+        thread.enter(word);
+        Some(())
+    };
+    EPOCH.load(Ordering::Acquire) == word.epoch() && RECORDER.with_thread(enter).is_some()
+}
+
+/// Takes away what [`attach`] put up last of this range.
+pub(crate) fn detach(word: RangeWord) {
+    let _ = THREAD.try_with(|thread| {
+        if let Ok(mut thread) = thread.try_borrow_mut()
+            && let Some(thread) = thread.as_mut().filter(|thread| thread.epoch == word.epoch())
+        {
+            thread.leave(word);
+        }
+    });
 }
 
 thread_local!(static THREAD: RefCell<Option<Thread>> = const { RefCell::new(None) });
@@ -169,8 +367,9 @@ impl Thread {
         let shared = Arc::new(Shared {
             thread_id: cupti::calls::thread_id(),
             thread_name: std::thread::current().name().map(str::to_owned),
-            names: Mutex::default(),
+            texts: Mutex::default(),
             log: writer.log(),
+            events: OnceLock::new(),
         });
         let mut threads = THREADS.lock();
         threads.push(shared.clone());
@@ -181,74 +380,198 @@ impl Thread {
             epoch,
             number,
             writer,
+            events: None,
             shared,
-            names: FxHashMap::default(),
+            plain: FxHashMap::default(),
+            labels: FxHashMap::default(),
+            texts: FxHashMap::default(),
             open: Vec::with_capacity(32),
         }
     }
 
     #[inline]
-    fn name(&mut self, name: &str) -> u64 {
-        match self.names.get(name) {
+    fn label(&mut self, range: &RangeStart<'_>) -> u64 {
+        if range.domain.is_some() || range.category.is_some() || range.color.is_some() {
+            return self.full_label(range);
+        }
+        match self.plain.get(range.name) {
             Some(&index) => index,
-            None => self.new_name(name),
+            None => self.new_plain_label(range.name),
         }
     }
 
     #[cold]
-    fn new_name(&mut self, name: &str) -> u64 {
-        let mut names = self.shared.names.lock();
-        let index = names.len() as u64;
-        names.push(name.to_owned());
-        self.names.insert(name.into(), index);
+    fn new_plain_label(&mut self, name: &str) -> u64 {
+        let text = self.text(name);
+        let index = self.new_label(Label::plain(text));
+        self.plain.insert(name.into(), index);
         index
     }
 
-    fn start(&mut self, name: &str) -> Option<RangeWord> {
-        let name = self.name(name);
-        let parent = self.open.last().map_or(0, |parent| parent.place().1 as u64 + 1);
-        let slot = self.writer.push([parent << 32 | name, now_ns(), 0]);
+    fn full_label(&mut self, range: &RangeStart<'_>) -> u64 {
+        let name = self.text(range.name);
+        let domain = range.domain.map(|domain| self.text(domain));
+        let color = range.color.map(nvtx::Color::to_argb);
+        let key = (name, domain, range.category.map_or(0, nvtx::Category::id), color);
+        if let Some(&index) = self.labels.get(&key) {
+            return index;
+        }
+        let category = range.category.map(|category| self.text(category.name()));
+        let index = self.new_label(Label { name, domain, category, color });
+        self.labels.insert(key, index);
+        index
+    }
+
+    fn new_label(&mut self, label: Label) -> u64 {
+        let labels = &mut self.shared.texts.lock().labels;
+        labels.push(label);
+        labels.len() as u64 - 1
+    }
+
+    fn text(&mut self, text: &str) -> u32 {
+        if let Some(&index) = self.texts.get(text) {
+            return index;
+        }
+        let texts = &mut self.shared.texts.lock().texts;
+        // CAST: more texts than this do not fit into memory.
+        let index = texts.len() as u32;
+        texts.push(text.to_owned());
+        self.texts.insert(text.into(), index);
+        index
+    }
+
+    fn start(&mut self, range: &RangeStart<'_>) -> Option<RangeWord> {
+        let label = self.label(range);
+        let slot = self.writer.push([self.parent() << 32 | label, now_ns(), 0]);
         let word = RangeWord::new(self.epoch, self.number, slot)?;
-        self.open.push(word);
-        set_word(word.0);
+        self.note_handed(slot);
+        self.enter(word);
+        if range.payload.is_some() || range.within.is_some() || !range.fields.is_empty() {
+            self.details(slot, range);
+        }
         Some(word)
     }
 
-    fn end(&mut self, word: RangeWord) {
-        let now = now_ns();
+    fn enter(&mut self, word: RangeWord) {
+        self.open.push(word);
+        set_word(word.0);
+    }
+
+    /// Whether the range was open here.
+    fn leave(&mut self, word: RangeWord) -> bool {
         if self.open.last() == Some(&word) {
             self.open.pop();
         } else if let Some(place) = self.open.iter().rposition(|open| *open == word) {
             self.open.remove(place);
         } else {
-            return;
+            return false;
         }
-        self.writer.set(word.place().1 as u64, END, now);
         set_word(self.open.last().map_or(0, |top| top.0));
+        true
+    }
+
+    /// The entry of the innermost open range plus 1; 0 if there is none, or it is one of another thread.
+    fn parent(&self) -> u64 {
+        match self.open.last().map(|parent| parent.place()) {
+            Some((thread, slot)) if thread as u64 == self.number => slot as u64 + 1,
+            _ => 0,
+        }
+    }
+
+    /// Writes down that a range or an event lies in one of another thread, if it does.
+    #[inline]
+    fn note_handed(&mut self, subject: u64) {
+        if let Some(&parent) = self.open.last()
+            && parent.place().0 as u64 != self.number
+        {
+            self.event([HANDED << KIND_SHIFT | subject, parent.0, 0]);
+        }
+    }
+
+    fn end(&mut self, word: RangeWord) {
+        let now = now_ns();
+        if self.leave(word) {
+            self.writer.set(word.place().1 as u64, END, now);
+        }
+    }
+
+    fn event(&mut self, words: [u64; EVENT_WORDS]) -> u64 {
+        let shared = &self.shared;
+        let writer = self.events.get_or_insert_with(|| {
+            let writer = Writer::new();
+            let _ = shared.events.set(writer.log());
+            writer
+        });
+        writer.push(words)
+    }
+
+    /// A mark, or the start of a range of the process; gives its entry.
+    fn occurrence(&mut self, kind: u64, event: &RangeStart<'_>) -> u64 {
+        let label = self.label(event);
+        let parent = self.parent();
+        let slot = self.event([kind << KIND_SHIFT | label, now_ns(), parent]);
+        self.note_handed(OF_EVENT | slot);
+        if event.payload.is_some() || event.within.is_some() || !event.fields.is_empty() {
+            self.details(OF_EVENT | slot, event);
+        }
+        slot
+    }
+
+    /// `subject` is an entry of the range log, or of the second one with [`OF_EVENT`].
+    #[inline(never)]
+    fn details(&mut self, subject: u64, event: &RangeStart<'_>) {
+        if let Some(within) = event.within
+            && RangeWord(within.get()).epoch() == self.epoch
+        {
+            self.event([WITHIN << KIND_SHIFT | subject, within.get(), 0]);
+        }
+        if let Some((kind, bits)) = event.payload.and_then(words_of_payload) {
+            self.event([PAYLOAD << KIND_SHIFT | subject, bits, kind]);
+        }
+        for field in event.fields {
+            let (kind, bits) = match field.value {
+                FieldValue::U64(value) => (1, value),
+                FieldValue::I64(value) => (2, value.cast_unsigned()),
+                FieldValue::F64(value) => (3, value.to_bits()),
+                FieldValue::Bool(value) => (4, value.into()),
+                FieldValue::Str(value) => (5, self.text(value).into()),
+                _ => continue,
+            };
+            let (name, unit) = (self.text(field.name), self.text(field.unit) & UNIT_MASK);
+            let what = u64::from(name) << 32 | u64::from(unit) << 8 | kind;
+            self.event([FIELD << KIND_SHIFT | subject, bits, what]);
+        }
     }
 }
 
-impl Observer for Recorder {
-    fn range_start(&self, range: &RangeStart<'_>) -> Token {
+impl Recorder {
+    /// Runs `with` on this thread's part of the recording that is on, which is made if it is new; `None` while none is on, or
+    /// on a thread that is ending, which is counted.
+    fn with_thread<R>(&self, with: impl FnOnce(&mut Thread) -> Option<R>) -> Option<R> {
         let epoch = EPOCH.load(Ordering::Acquire);
         if epoch == 0 {
-            return Token::new(0);
+            return None;
         }
-        let started = THREAD.try_with(|thread| {
+        let result = THREAD.try_with(|thread| {
             let mut thread = thread.try_borrow_mut().ok()?;
             let thread = match &mut *thread {
                 Some(thread) if thread.epoch == epoch => thread,
                 other => other.insert(Thread::register(epoch)),
             };
-            thread.start(range.name)
+            with(thread)
         });
-        match started {
-            Ok(Some(word)) => Token::new(word.0),
-            _ => {
-                self.lost.fetch_add(1, Ordering::Relaxed);
-                Token::new(0)
-            }
+        let result = result.ok().flatten();
+        if result.is_none() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
         }
+        result
+    }
+}
+
+impl Observer for Recorder {
+    fn range_start(&self, range: &RangeStart<'_>) -> Token {
+        let word = self.with_thread(|thread| thread.start(range));
+        Token::new(word.map_or(0, |word| word.0))
     }
 
     fn range_end(&self, token: Token) {
@@ -263,6 +586,28 @@ impl Observer for Recorder {
                 thread.end(word);
             }
         });
+    }
+
+    fn process_range_start(&self, range: &RangeStart<'_>) -> Option<Token> {
+        let word = self.with_thread(|thread| {
+            let slot = thread.occurrence(PROCESS_START, range);
+            RangeWord::new(thread.epoch, thread.number, slot)
+        });
+        word.map(|word| Token::new(word.0))
+    }
+
+    fn process_range_end(&self, token: Token) {
+        let of = RangeWord(token.get());
+        // One that began in an earlier recording is none of this one.
+        if EPOCH.load(Ordering::Acquire) == of.epoch() {
+            self.with_thread(|thread| {
+                Some(thread.event([PROCESS_END << KIND_SHIFT, now_ns(), of.0]))
+            });
+        }
+    }
+
+    fn mark(&self, mark: &Mark<'_>) {
+        self.with_thread(|thread| Some(thread.occurrence(MARK, mark)));
     }
 }
 
@@ -283,8 +628,8 @@ mod tests {
     #[test]
     fn an_entry_survives_its_words() {
         for entry in [
-            RangeEntry { parent: None, name: 3, start_ns: 5, end_ns: Some(9) },
-            RangeEntry { parent: Some(0), name: 0, start_ns: 1, end_ns: None },
+            RangeEntry { parent: None, label: 3, start_ns: 5, end_ns: Some(9) },
+            RangeEntry { parent: Some(0), label: 0, start_ns: 1, end_ns: None },
         ] {
             assert_eq!(RangeEntry::from_words(entry.to_words()), entry);
         }

@@ -1,0 +1,124 @@
+//! Arbitrary records, with what they point to, through the buffers' walk and the log, as a library of an arbitrary
+//! version writes them. Each byte of an input but the first is an operation, or belongs to the one before it.
+#![no_main]
+
+use std::hint::black_box;
+
+use cupti::fake::{Fake, Written};
+use cupti::sys::field::Family;
+use cupti::sys::generated::*;
+use cupti::{ActivityKind, Collector, Config, Record, Version};
+use libfuzzer_sys::fuzz_target;
+
+const VERSIONS: [u32; 8] = [18, 21, 22, 26, 130_001, 130_101, 130_202, 130_500];
+const TEXTS: [&std::ffi::CStr; 4] = [c"", c"axpy", c"gr\xc3\xb6\xc3\x9fer", c"\xff\xfe"];
+
+fuzz_target!(|input: &[u8]| {
+    let mut bytes = input.iter().copied();
+    let Some(first) = bytes.next() else { return };
+    let fake = Fake::builder().version(VERSIONS[first as usize % 8]).build();
+    let library = fake.library().expect("the stand-in opens");
+    let config = Config::new().buffer_bytes(1).buffers(1);
+    let collector = Collector::start(&library, &config).expect("nobody else collects");
+    let version = library.version();
+    let mut written = 0;
+    while let Some(operation) = bytes.next() {
+        let mut next = || bytes.next().unwrap_or(0);
+        let text = TEXTS[operation as usize / 16 % 4];
+        match operation % 12 {
+            0 => put(
+                &fake,
+                new::<kernel::Layout>(3 + 7 * u32::from(next() % 2), version)
+                    .map(|r| r.text(kernel::NAME, text)),
+            ),
+            1 => put(
+                &fake,
+                new::<marker::Layout>(12, version)
+                    .map(|r| r.text(marker::NAME, text).text(marker::DOMAIN, c"torch")),
+            ),
+            2 => put(
+                &fake,
+                new::<memory2::Layout>(49, version)
+                    .map(|r| r.text(memory2::NAME, text).text(memory2::SOURCE, c"lib")),
+            ),
+            3 => put(&fake, new::<jit::Layout>(52, version).map(|r| r.text(jit::CACHE_PATH, text))),
+            4 => put(&fake, new::<device::Layout>(8, version).map(|r| r.name(device::NAME, text))),
+            5 => put(
+                &fake,
+                new::<overhead::Layout>(17, version).map(|r| {
+                    let r = r.set(overhead::OVERHEAD_KIND, u32::from(next() % 9) << 16);
+                    r.leave(overhead::OVERHEAD_DATA, [next(); 12])
+                }),
+            ),
+            6 => {
+                let link = new::<nvlink5::Layout>(40, version).map(|mut r| {
+                    r = r.set(nvlink5::PHYSICAL_NV_LINK_COUNT, u32::from(next()) << (next() % 25));
+                    // CUPTI says nothing of the ports of an end that is no GPU.
+                    if next() % 2 == 0 {
+                        r = r.set(nvlink5::TYPE_DEV0, 1).leave(nvlink5::PORT_DEV0, [next(); 4]);
+                    }
+                    if next() % 2 == 0 {
+                        r = r.set(nvlink5::TYPE_DEV1, 1).leave(nvlink5::PORT_DEV1, [next(); 8]);
+                    }
+                    r
+                });
+                put(&fake, link);
+            }
+            7 => put(
+                &fake,
+                new::<nvlink::Layout>(40, version).map(|r| r.set(nvlink::PORT_DEV0, [next(); 32])),
+            ),
+            8 => {
+                // In buffers of their own: where the walk has to stop, what later records own cannot be freed.
+                collector.flush().expect("the stand-in flushes");
+                for _ in 0..next() % 4 {
+                    fake.raw_record(ActivityKind((next() % 64).into()), usize::from(next()) * 2);
+                }
+                collector.flush().expect("the stand-in flushes");
+            }
+            9 => collector.flush().expect("the stand-in flushes"),
+            10 => put(
+                &fake,
+                new::<function::Layout>(26, version).map(|r| r.text(function::NAME, text)),
+            ),
+            _ => put(&fake, new::<memory::Layout>(45, version).map(|r| r.text(memory::NAME, text))),
+        }
+        written += 1;
+        if written == 64 {
+            break;
+        }
+    }
+    let collected = collector.stop().expect("the collector runs");
+    let records = &collected.records;
+    for record in records {
+        match record {
+            // What cannot be divided is counted, not kept.
+            Record::Unreadable { .. } => panic!("a run of records that cannot be divided"),
+            Record::Kernel(kernel) => {
+                assert!(kernel.name.0 == 0 || records.name(kernel.name).is_some());
+            }
+            Record::Device(device) => {
+                assert!(device.name.is_none_or(|name| records.name(name).is_some()));
+            }
+            Record::Overhead(overhead) => {
+                assert!(overhead.data.is_none_or(|data| records.data(data).is_some()));
+            }
+            Record::NvLink(link) => {
+                (0..2).for_each(|end| _ = black_box(link.ports(end, records).count()));
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(collected.losses.panics, 0);
+});
+
+fn new<F: Family>(kind: u32, version: Version) -> Option<Written<F>> {
+    Written::new(ActivityKind(kind), version)
+}
+
+/// Writes a record, if the version has such.
+fn put<F: Family>(fake: &Fake, record: Option<Written<F>>) {
+    if let Some(record) = record {
+        fake.write(&record);
+    }
+}

@@ -1,0 +1,106 @@
+//! CUPTI's settings that a collection may change for its time.
+
+use std::fmt;
+
+use crate::sys::abi::ATTR_ZEROED_OUT_ACTIVITY_BUFFER;
+
+/// A setting of CUPTI (`CUpti_ActivityAttribute`). Sizes are bytes, counts numbers, switches 0 or 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Attribute {
+    /// Bytes of one of CUPTI's buffers for times on the device, for each context; 3,200,000 by default, which is some
+    /// 100,000 operations.
+    DeviceBufferBytes,
+    /// The most such buffers of a context; 250 by default. Where they are all full, records come without timestamps.
+    DeviceBufferLimit,
+    /// Such buffers made ready with a context; 3 by default, and less than the limit.
+    DeviceBuffersReady,
+    /// 1 has such buffers in pinned host memory and not on the device, which is the default.
+    DeviceBuffersPinned,
+    /// 1 gives every thread an activity buffer of its own (12.3+), which from 13.0 on is the default.
+    PerThreadBuffers,
+    /// Bytes of the buffers for graphs that are launched from the device (12.9+).
+    DeviceGraphBufferBytes,
+}
+
+impl Attribute {
+    /// Every attribute.
+    pub const ALL: [Self; 6] = [
+        Self::DeviceBufferBytes,
+        Self::DeviceBufferLimit,
+        Self::DeviceBuffersReady,
+        Self::DeviceBuffersPinned,
+        Self::PerThreadBuffers,
+        Self::DeviceGraphBufferBytes,
+    ];
+
+    /// CUPTI's number for it.
+    #[must_use]
+    pub fn id(self) -> u32 {
+        match self {
+            Self::DeviceBufferBytes => 0,
+            Self::DeviceBufferLimit => 2,
+            Self::DeviceBuffersReady => 6,
+            Self::DeviceBuffersPinned => 8,
+            Self::PerThreadBuffers => 9,
+            Self::DeviceGraphBufferBytes => 10,
+        }
+    }
+
+    pub(crate) fn key(self) -> AttributeId {
+        // CUPTI keeps switches in a byte and numbers in a size_t.
+        let bytes = match self {
+            Self::DeviceBuffersPinned | Self::PerThreadBuffers => 1,
+            _ => size_of::<usize>(),
+        };
+        AttributeId { id: self.id(), bytes }
+    }
+}
+
+/// An attribute by CUPTI's number, with how many bytes its value has. Those are little-endian on every machine that has
+/// CUPTI.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AttributeId {
+    pub(crate) id: u32,
+    pub(crate) bytes: usize,
+}
+
+/// Whether buffers come zeroed. The pool's are, where nobody waits; CUPTI must be told, or it would zero them itself
+/// inside a CUDA call of the program.
+pub(crate) const ZEROED_BUFFERS: AttributeId =
+    AttributeId { id: ATTR_ZEROED_OUT_ACTIVITY_BUFFER, bytes: 1 };
+
+impl fmt::Display for Attribute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::DeviceBufferBytes => "bytes of a device buffer",
+            Self::DeviceBufferLimit => "most device buffers of a context",
+            Self::DeviceBuffersReady => "device buffers made ready",
+            Self::DeviceBuffersPinned => "device buffers in pinned host memory",
+            Self::PerThreadBuffers => "activity buffers of each thread",
+            Self::DeviceGraphBufferBytes => "bytes of a buffer for graphs launched from the device",
+        })
+    }
+}
+
+/// What came of setting an attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AttributeSetting {
+    /// Which.
+    pub attribute: Attribute,
+    /// Its value before, to which it was put back.
+    pub before: u64,
+    /// What was asked for.
+    pub asked: u64,
+    /// What CUPTI then said it was.
+    pub set: u64,
+}
+
+impl AttributeSetting {
+    /// A setting as a recording holds it.
+    #[must_use]
+    pub fn new(attribute: Attribute, before: u64, asked: u64, set: u64) -> Self {
+        Self { attribute, before, asked, set }
+    }
+}

@@ -1,0 +1,132 @@
+//! What records point to. It is copied before their buffer goes back: text that CUPTI keeps stays where it is, memory
+//! that CUPTI leaves to its client is freed.
+
+use std::ffi::{CStr, c_char, c_void};
+
+use crate::kind::ActivityKind;
+use crate::record::OverheadKind;
+use crate::sys::field::{Field, Owned, OwnedSince13, Pointer, Value};
+use crate::sys::generated::*;
+
+/// Bytes of `CUpti_ActivityOverheadCommandBufferFullData`.
+const COMMAND_BUFFER_FULL: usize = 12;
+/// More physical links than any NVLink has: a greater count is damage.
+const MOST_LINKS: usize = 1024;
+/// `CUPTI_DEV_TYPE_GPU`: only such an end of an NVLink has ports.
+const GPU: u32 = 1;
+
+/// Where the records of a kind have pointers to text that CUPTI of this release keeps.
+pub(super) fn texts(kind: u32, release: (u32, u32)) -> &'static [usize] {
+    const fn at<F>(field: Field<F, Pointer>) -> usize {
+        field.offset()
+    }
+    match ActivityKind(kind) {
+        ActivityKind::CONCURRENT_KERNEL | ActivityKind::KERNEL => const { &[at(kernel::NAME)] },
+        ActivityKind::MARKER => const { &[at(marker::NAME), at(marker::DOMAIN)] },
+        ActivityKind::NAME => const { &[at(name::NAME)] },
+        ActivityKind::FUNCTION => const { &[at(function::NAME)] },
+        ActivityKind::MEMORY => const { &[at(memory::NAME)] },
+        ActivityKind::MEMORY2 => const { &[at(memory2::NAME), at(memory2::SOURCE)] },
+        ActivityKind::JIT => const { &[at(jit::CACHE_PATH)] },
+        ActivityKind::DEVICE if !OwnedSince13::is_owned(release) => {
+            const { &[device::NAME.offset()] }
+        }
+        _ => &[],
+    }
+}
+
+/// Memory that a record leaves to its client.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Left {
+    /// Where in the record the pointer to it stands.
+    pub(super) offset: usize,
+    what: What,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum What {
+    /// Text that ends with a NUL.
+    Text,
+    /// As many bytes, which may be none that we know how to read.
+    Bytes(usize),
+}
+
+/// What a record of this release leaves to its client.
+pub(super) fn left(kind: u32, release: (u32, u32), record: &[u8]) -> [Option<Left>; 2] {
+    fn at<F, T>(field: Field<F, T>, what: What) -> Option<Left> {
+        Some(Left { offset: field.offset(), what })
+    }
+    let u32_at = |offset| record.get(offset..).and_then(u32::read).unwrap_or(0);
+    match ActivityKind(kind) {
+        ActivityKind::DEVICE if OwnedSince13::is_owned(release) => {
+            [at(device::NAME, What::Text), None]
+        }
+        ActivityKind::OVERHEAD => {
+            let full =
+                u32_at(overhead::OVERHEAD_KIND.offset()) == OverheadKind::COMMAND_BUFFER_FULL.0;
+            let bytes = if full { COMMAND_BUFFER_FULL } else { 0 };
+            [at(overhead::OVERHEAD_DATA, What::Bytes(bytes)), None]
+        }
+        // The older layout has the ports in the record itself.
+        ActivityKind::NVLINK if release >= nvlink5::STRIDES[0].0 => {
+            let count = u32_at(nvlink5::PHYSICAL_NV_LINK_COUNT.offset()) as usize;
+            let bytes = if count <= MOST_LINKS { count * size_of::<u32>() } else { 0 };
+            let ports = |end: Field<_, u32>, field: Field<_, Owned>| {
+                (u32_at(end.offset()) == GPU).then(|| at(field, What::Bytes(bytes))).flatten()
+            };
+            [
+                ports(nvlink5::TYPE_DEV0, nvlink5::PORT_DEV0),
+                ports(nvlink5::TYPE_DEV1, nvlink5::PORT_DEV1),
+            ]
+        }
+        _ => [None, None],
+    }
+}
+
+/// What such memory held.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    Text(String),
+    Data(Vec<u8>),
+}
+
+impl Left {
+    /// Copies it and frees it; `None` where there is none, or nothing that we know how to read.
+    ///
+    /// # Safety
+    /// `record` is the record it was found for, as CUPTI wrote it into a buffer that it has given back, and was not
+    /// taken before.
+    pub(super) unsafe fn take(self, record: &[u8]) -> Option<Taken> {
+        let address = record.get(self.offset..).and_then(u64::read)? as *mut c_void;
+        if address.is_null() {
+            return None;
+        }
+        let content = match self.what {
+            What::Text => {
+                // SAFETY: CUPTI writes here a NUL-terminated text from malloc that is its client's.
+                let text = unsafe { CStr::from_ptr(address.cast::<c_char>()) };
+                Some(Taken::Text(text.to_string_lossy().into_owned()))
+            }
+            What::Bytes(0) => None,
+            What::Bytes(length) => {
+                // SAFETY: CUPTI writes here memory from malloc of that many initialised bytes that is its client's.
+                let bytes = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), length) };
+                Some(Taken::Data(bytes.to_vec()))
+            }
+        };
+        // SAFETY: it is from malloc and its client's, as above, and by the caller's promise not freed before.
+        unsafe { libc::free(address) };
+        content
+    }
+}
+
+/// The text that CUPTI keeps at an address.
+///
+/// # Safety
+/// `address` is not null and stands in a record, of a kind and at an offset that [`texts`] has for the library's
+/// release, as CUPTI wrote it into a buffer that it has given back just now.
+pub(super) unsafe fn text(address: u64) -> String {
+    // SAFETY: there CUPTI writes the address of a NUL-terminated text that outlives the record.
+    let text = unsafe { CStr::from_ptr(address as *const c_char) };
+    text.to_string_lossy().into_owned()
+}

@@ -1,0 +1,560 @@
+//! Callbacks for the program's own handler: calls of both APIs, resources, waits, NVTX, and what CUPTI has to say.
+//!
+//! CUPTI has one subscriber, which the call log needs; a handler shares it.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use crate::calls::CallClass;
+use crate::session::{Epoch, State};
+use crate::sys::abi::*;
+use crate::sys::callback_ids::*;
+use crate::sys::generated::DRIVER_CALLS;
+
+type Handle = dyn Fn(&Callback<'_>) + Send + Sync;
+
+/// Which callbacks a program wants, and what is to be done with them.
+///
+/// ```
+/// use cupti::{Callback, Callbacks, CallClass};
+///
+/// let callbacks = Callbacks::new(|callback| {
+///     if let Callback::Driver(call) = callback {
+///         // count, or set a flag: quickly, without CUDA and without CUPTI
+///         let _ = (call.site(), call.name(), call.symbol());
+///     }
+/// })
+/// .driver_class(CallClass::KernelLaunch)
+/// .contexts();
+/// # let _ = callbacks;
+/// ```
+///
+/// The handler runs on the thread of the call or event, inside it, and the program waits: it must be quick. It must not
+/// call CUDA, nor CUPTI through this crate, nor wait for a thread that does. Callbacks that it causes itself all the same
+/// are left out. A panic in it is caught and counted
+/// ([`Losses::handler_panics`](crate::Losses::handler_panics)). It is called while the collection is on, not while it is
+/// paused; a call under way when the collection begins is seen from its exit, if at all. This crate itself makes no CUDA
+/// call while it collects.
+///
+/// A callback costs the handler's own time, two clock-free look-ups and what CUPTI needs to get there: some 100 ns on an
+/// H200. Everything of the driver ([`driver_all`](Self::driver_all)) is many calls that nobody thinks of.
+#[must_use]
+pub struct Callbacks {
+    wanted: Vec<Wanted>,
+    handle: Arc<Handle>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Wanted {
+    /// A domain's function of this name, in all its versions.
+    Named(u32, String),
+    Id(u32, u32),
+    Domain(u32),
+}
+
+impl fmt::Debug for Callbacks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Callbacks").field("wanted", &self.wanted).finish_non_exhaustive()
+    }
+}
+
+impl Clone for Callbacks {
+    fn clone(&self) -> Self {
+        Self { wanted: self.wanted.clone(), handle: self.handle.clone() }
+    }
+}
+
+impl Callbacks {
+    /// A handler, for no callback yet.
+    pub fn new(handler: impl Fn(&Callback<'_>) + Send + Sync + 'static) -> Self {
+        Self { wanted: Vec::new(), handle: Arc::new(handler) }
+    }
+
+    fn with(mut self, wanted: impl IntoIterator<Item = Wanted>) -> Self {
+        self.wanted.extend(wanted);
+        self
+    }
+
+    /// The driver function of this name, with all its versions and variants: `cuMemAlloc` stands for `cuMemAlloc_v2`
+    /// too, `cuLaunchKernel` also for `cuLaunchKernel_ptsz`. The start fails where the library has none.
+    pub fn driver(self, name: impl Into<String>) -> Self {
+        self.with([Wanted::Named(DOMAIN_DRIVER_API, name.into())])
+    }
+
+    /// All recorded driver functions of this class.
+    pub fn driver_class(self, class: CallClass) -> Self {
+        let of_class = DRIVER_CALLS.iter().filter(move |call| call.class == class);
+        self.with(of_class.map(|call| Wanted::Id(DOMAIN_DRIVER_API, call.id)))
+    }
+
+    /// Every driver function.
+    pub fn driver_all(self) -> Self {
+        self.with([Wanted::Domain(DOMAIN_DRIVER_API)])
+    }
+
+    /// The function of the runtime API of this name, with all its versions and variants, as [`driver`](Self::driver).
+    pub fn runtime(self, name: impl Into<String>) -> Self {
+        self.with([Wanted::Named(DOMAIN_RUNTIME_API, name.into())])
+    }
+
+    /// All functions of the runtime API of this class.
+    pub fn runtime_class(self, class: CallClass) -> Self {
+        let of_class = RUNTIME_CALLS.iter().filter(move |call| call.class == class);
+        self.with(of_class.map(|call| Wanted::Id(DOMAIN_RUNTIME_API, call.id)))
+    }
+
+    /// Every function of the runtime API.
+    pub fn runtime_all(self) -> Self {
+        self.with([Wanted::Domain(DOMAIN_RUNTIME_API)])
+    }
+
+    /// `cudaProfilerStart` and `cudaProfilerStop`, and the driver's functions of these names.
+    pub fn profiler(self) -> Self {
+        self.with([
+            Wanted::Id(DOMAIN_DRIVER_API, DRIVER_PROFILER_START),
+            Wanted::Id(DOMAIN_DRIVER_API, DRIVER_PROFILER_STOP),
+            Wanted::Id(DOMAIN_RUNTIME_API, RUNTIME_PROFILER_START),
+            Wanted::Id(DOMAIN_RUNTIME_API, RUNTIME_PROFILER_STOP),
+        ])
+    }
+
+    fn resources(self, ids: &[u32]) -> Self {
+        self.with(ids.iter().map(|&id| Wanted::Id(DOMAIN_RESOURCE, id)))
+    }
+
+    /// Contexts: created, and about to be destroyed.
+    pub fn contexts(self) -> Self {
+        self.resources(&[RESOURCE_CONTEXT_CREATED, RESOURCE_CONTEXT_DESTROY_STARTING])
+    }
+
+    /// Streams: created, about to be destroyed, an attribute changed (12.2+).
+    pub fn streams(self) -> Self {
+        self.resources(&[
+            RESOURCE_STREAM_CREATED,
+            RESOURCE_STREAM_DESTROY_STARTING,
+            RESOURCE_STREAM_ATTRIBUTE_CHANGED,
+        ])
+    }
+
+    /// Modules: loaded, about to be unloaded, instrumented by CUPTI.
+    pub fn modules(self) -> Self {
+        self.resources(&[
+            RESOURCE_MODULE_LOADED,
+            RESOURCE_MODULE_UNLOAD_STARTING,
+            RESOURCE_MODULE_PROFILED,
+        ])
+    }
+
+    /// Graphs and executable graphs: created, copied, about to be destroyed.
+    pub fn graphs(self) -> Self {
+        self.resources(&[
+            RESOURCE_GRAPH_CREATED,
+            RESOURCE_GRAPH_DESTROY_STARTING,
+            RESOURCE_GRAPH_CLONED,
+            RESOURCE_GRAPHEXEC_CREATE_STARTING,
+            RESOURCE_GRAPHEXEC_CREATED,
+            RESOURCE_GRAPHEXEC_DESTROY_STARTING,
+        ])
+    }
+
+    /// Nodes of graphs: created, copied, about to be destroyed; updated and given parameters (13.0+).
+    pub fn graph_nodes(self) -> Self {
+        self.resources(&[
+            RESOURCE_GRAPHNODE_CREATE_STARTING,
+            RESOURCE_GRAPHNODE_CREATED,
+            RESOURCE_GRAPHNODE_DESTROY_STARTING,
+            RESOURCE_GRAPHNODE_CLONED,
+            RESOURCE_GRAPH_NODE_UPDATED,
+            RESOURCE_GRAPH_NODE_SET_PARAMS,
+        ])
+    }
+
+    /// Waits of the host for streams and contexts that have ended.
+    pub fn synchronize(self) -> Self {
+        self.with([
+            Wanted::Id(DOMAIN_SYNCHRONIZE, SYNCHRONIZE_STREAM),
+            Wanted::Id(DOMAIN_SYNCHRONIZE, SYNCHRONIZE_CONTEXT),
+        ])
+    }
+
+    /// Calls of NVTX, in the libraries of the process for which libcupti is NVTX's tool (`NVTX_INJECTION64_PATH` names
+    /// it). Elsewhere there are none.
+    pub fn nvtx(self) -> Self {
+        self.with([Wanted::Domain(DOMAIN_NVTX)])
+    }
+
+    /// Errors and warnings of CUPTI itself (12.2+; an older library gives none).
+    pub fn state(self) -> Self {
+        self.with([Wanted::Domain(DOMAIN_STATE)])
+    }
+
+    /// What to enable in the library, and the handler with what it wants of that. `named` finds a name's ids.
+    pub(crate) fn resolve<E>(
+        &self,
+        mut named: impl FnMut(u32, &str) -> Result<Vec<u32>, E>,
+    ) -> Result<(Vec<Enabled>, Arc<Handler>), E> {
+        let mut enabled = Vec::new();
+        for wanted in &self.wanted {
+            match wanted {
+                Wanted::Named(domain, name) => {
+                    let ids = named(*domain, name)?;
+                    enabled.extend(ids.into_iter().map(|id| Enabled::Id(*domain, id)));
+                }
+                Wanted::Id(domain, id) => enabled.push(Enabled::Id(*domain, *id)),
+                Wanted::Domain(domain) => enabled.push(Enabled::Domain(*domain)),
+            }
+        }
+        let mut filter = Filter::default();
+        enabled.iter().for_each(|enabled| filter.add(*enabled));
+        let handler = Handler { handle: self.handle.clone(), filter, panics: AtomicU64::new(0) };
+        Ok((enabled, Arc::new(handler)))
+    }
+}
+
+/// What CUPTI is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Enabled {
+    /// One callback id of a domain.
+    Id(u32, u32),
+    /// A whole domain.
+    Domain(u32),
+}
+
+/// The callbacks that are wanted, by domain: the log enables others, which are not for the handler.
+#[derive(Debug, Default)]
+struct Filter {
+    /// Whole domains, by bit.
+    domains: u64,
+    /// Ids below 1,024, of which no domain has more; NVTX and what CUPTI says come whole.
+    ids: [[u64; 16]; 5],
+}
+
+impl Filter {
+    fn add(&mut self, enabled: Enabled) {
+        match enabled {
+            Enabled::Domain(domain) => self.domains |= 1 << domain,
+            Enabled::Id(domain, id) => {
+                if let Some(bits) = self.place(domain, id) {
+                    *bits |= 1 << (id % 64);
+                }
+            }
+        }
+    }
+
+    fn place(&mut self, domain: u32, id: u32) -> Option<&mut u64> {
+        self.ids.get_mut(domain as usize)?.get_mut(id as usize / 64)
+    }
+
+    fn wants(&self, domain: u32, id: u32) -> bool {
+        let bits = self.ids.get(domain as usize).and_then(|ids| ids.get(id as usize / 64));
+        self.domains & 1 << domain != 0 || bits.is_some_and(|bits| bits & 1 << (id % 64) != 0)
+    }
+}
+
+/// A collection's handler. The collector owns it, so that it is gone when the collection is, but for callbacks under
+/// way.
+pub(crate) struct Handler {
+    handle: Arc<Handle>,
+    filter: Filter,
+    panics: AtomicU64,
+}
+
+impl fmt::Debug for Handler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handler").field("panics", &self.panics).finish_non_exhaustive()
+    }
+}
+
+impl Handler {
+    /// Panics that were caught in it.
+    pub(crate) fn panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
+    }
+}
+
+/// The present collection's handler. Each thread takes it from here once a collection.
+static CURRENT: Mutex<Weak<Handler>> = Mutex::new(Weak::new());
+
+thread_local! {
+    static OWN: RefCell<(Epoch, Weak<Handler>)> = const { RefCell::new((Epoch::NONE, Weak::new())) };
+    /// True while this thread is in the handler: what that causes is not the program's.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+pub(crate) fn install(handler: &Arc<Handler>) {
+    *CURRENT.lock() = Arc::downgrade(handler);
+}
+
+/// Calls the handler, if it wants this callback, with what `make` gives.
+pub(crate) fn dispatch<'a>(
+    state: State,
+    domain: u32,
+    id: u32,
+    make: impl FnOnce() -> Callback<'a>,
+) {
+    // The thread's locals may be gone already; then it is about to end.
+    let Ok(Some(handler)) = OWN.try_with(|own| {
+        let mut own = own.try_borrow_mut().ok()?;
+        if !own.0.same_collection(state.epoch()) {
+            *own = (state.epoch(), CURRENT.lock().clone());
+        }
+        own.1.upgrade()
+    }) else {
+        return;
+    };
+    if !handler.filter.wants(domain, id)
+        || INSIDE.try_with(|inside| inside.replace(true)) != Ok(false)
+    {
+        return;
+    }
+    let outcome = catch_unwind(AssertUnwindSafe(|| (handler.handle)(&make())));
+    let _ = INSIDE.try_with(|inside| inside.set(false));
+    if let Err(panic) = outcome {
+        handler.panics.fetch_add(1, Ordering::Relaxed);
+        // Its drop might panic again.
+        std::mem::forget(panic);
+    }
+}
+
+/// What a handler is told.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Callback<'a> {
+    /// A driver call begins or ends.
+    Driver(ApiCall<'a>),
+    /// A call of the runtime API begins or ends.
+    Runtime(ApiCall<'a>),
+    /// A context, stream, module, graph or node.
+    Resource(Resource<'a>),
+    /// A wait of the host for a stream or a context has ended.
+    Synchronize(Synchronized),
+    /// NVTX was called.
+    Nvtx(NvtxCall<'a>),
+    /// CUPTI has to say something.
+    State(StateNotice<'a>),
+}
+
+/// Where in a call a callback is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Site {
+    /// Before the function does its work.
+    Enter,
+    /// After.
+    Exit,
+}
+
+/// A call of one of CUDA's APIs.
+#[derive(Debug)]
+pub struct ApiCall<'a> {
+    pub(crate) site: Site,
+    pub(crate) id: u32,
+    pub(crate) name: &'a str,
+    pub(crate) symbol: Option<&'a str>,
+    pub(crate) correlation_id: u32,
+    pub(crate) context_id: u32,
+    pub(crate) result: Option<u32>,
+    pub(crate) kept: Option<&'a Cell<u64>>,
+}
+
+impl<'a> ApiCall<'a> {
+    /// Whether it begins or ends.
+    #[must_use]
+    pub fn site(&self) -> Site {
+        self.site
+    }
+
+    /// CUPTI's callback id, as in [`DriverFunction`](crate::DriverFunction) or
+    /// [`RuntimeFunction`](crate::RuntimeFunction).
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The function's name as CUPTI gives it.
+    #[must_use]
+    pub fn name(&self) -> &'a str {
+        self.name
+    }
+
+    /// The name of the kernel, for launches, as the compiler mangled it.
+    #[must_use]
+    pub fn symbol(&self) -> Option<&'a str> {
+        self.symbol
+    }
+
+    /// The id that the activity records of its work carry.
+    #[must_use]
+    pub fn correlation_id(&self) -> u32 {
+        self.correlation_id
+    }
+
+    /// The current context's id, as in activity records.
+    #[must_use]
+    pub fn context_id(&self) -> u32 {
+        self.context_id
+    }
+
+    /// The `CUresult` or `cudaError_t`, once it ends: 0 is success.
+    #[must_use]
+    pub fn result(&self) -> Option<u32> {
+        self.result
+    }
+
+    /// The number that [`keep`](Self::keep) put by when this call began; 0 if it did not.
+    #[must_use]
+    pub fn kept(&self) -> u64 {
+        self.kept.map_or(0, Cell::get)
+    }
+
+    /// Puts a number by for the end of this call. CUPTI keeps it.
+    pub fn keep(&self, value: u64) {
+        if let Some(kept) = self.kept {
+            kept.set(value);
+        }
+    }
+}
+
+/// What happened to a resource: `CUpti_CallbackIdResource`. A newer library may have values that have no name here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ResourceKind(pub u32);
+
+macro_rules! resource_kinds {
+    ($($(#[$doc:meta])* $name:ident = $value:ident;)*) => {
+        impl ResourceKind {
+            $($(#[$doc])* pub const $name: Self = Self($value);)*
+
+            /// The constant's name, if the value has one here.
+            #[must_use]
+            pub fn name(self) -> Option<&'static str> {
+                match self {
+                    $(Self::$name => Some(stringify!($name)),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+resource_kinds! {
+    /// A context was made.
+    CONTEXT_CREATED = RESOURCE_CONTEXT_CREATED;
+    /// A context is about to go; its records may still come.
+    CONTEXT_DESTROY_STARTING = RESOURCE_CONTEXT_DESTROY_STARTING;
+    /// A stream was made.
+    STREAM_CREATED = RESOURCE_STREAM_CREATED;
+    /// A stream is about to go.
+    STREAM_DESTROY_STARTING = RESOURCE_STREAM_DESTROY_STARTING;
+    /// A stream's attribute was changed.
+    STREAM_ATTRIBUTE_CHANGED = RESOURCE_STREAM_ATTRIBUTE_CHANGED;
+    /// A module was loaded.
+    MODULE_LOADED = RESOURCE_MODULE_LOADED;
+    /// A module is about to be unloaded.
+    MODULE_UNLOAD_STARTING = RESOURCE_MODULE_UNLOAD_STARTING;
+    /// A module was instrumented by CUPTI.
+    MODULE_PROFILED = RESOURCE_MODULE_PROFILED;
+    /// A graph was made.
+    GRAPH_CREATED = RESOURCE_GRAPH_CREATED;
+    /// A graph is about to go.
+    GRAPH_DESTROY_STARTING = RESOURCE_GRAPH_DESTROY_STARTING;
+    /// A graph was copied.
+    GRAPH_CLONED = RESOURCE_GRAPH_CLONED;
+    /// A node is about to be made.
+    NODE_CREATE_STARTING = RESOURCE_GRAPHNODE_CREATE_STARTING;
+    /// A node was made.
+    NODE_CREATED = RESOURCE_GRAPHNODE_CREATED;
+    /// A node is about to go.
+    NODE_DESTROY_STARTING = RESOURCE_GRAPHNODE_DESTROY_STARTING;
+    /// A node was copied.
+    NODE_CLONED = RESOURCE_GRAPHNODE_CLONED;
+    /// A node of an executable graph was updated.
+    NODE_UPDATED = RESOURCE_GRAPH_NODE_UPDATED;
+    /// A node of an executable graph was given parameters.
+    NODE_SET_PARAMS = RESOURCE_GRAPH_NODE_SET_PARAMS;
+    /// An executable graph is about to be made.
+    EXEC_CREATE_STARTING = RESOURCE_GRAPHEXEC_CREATE_STARTING;
+    /// An executable graph was made.
+    EXEC_CREATED = RESOURCE_GRAPHEXEC_CREATED;
+    /// An executable graph is about to go.
+    EXEC_DESTROY_STARTING = RESOURCE_GRAPHEXEC_DESTROY_STARTING;
+}
+
+/// An event of a resource.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Resource<'a> {
+    /// What happened.
+    pub kind: ResourceKind,
+    /// The context, by the id that activity records have.
+    pub context_id: Option<u32>,
+    /// The stream, for those of streams.
+    pub stream_id: Option<u32>,
+    /// The module, for those of modules.
+    pub module: Option<Module<'a>>,
+    /// Graph, node and executable graph, for those of graphs.
+    pub graph: Option<GraphIds>,
+}
+
+/// A loaded module.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Module<'a> {
+    /// Its id, as in activity records.
+    pub id: u32,
+    /// Its image; empty where CUPTI gives none.
+    pub cubin: &'a [u8],
+}
+
+/// What an event of a graph is about. An id that the event does not have, or that CUPTI did not give, is 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct GraphIds {
+    /// The graph.
+    pub graph: u32,
+    /// The graph it was copied from.
+    pub original_graph: u32,
+    /// The node.
+    pub node: u64,
+    /// The node it was copied from.
+    pub original_node: u64,
+    /// `CUgraphNodeType` of the node.
+    pub node_type: u32,
+    /// The executable graph (12.3+).
+    pub exec: u32,
+}
+
+/// A wait of the host that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Synchronized {
+    /// The context, by the id that activity records have.
+    pub context_id: Option<u32>,
+    /// The stream that was waited for; none where it was the whole context.
+    pub stream_id: Option<u32>,
+}
+
+/// A call of NVTX.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NvtxCall<'a> {
+    /// CUPTI's id of the function (`CUpti_nvtx_api_trace_cbid`).
+    pub id: u32,
+    /// Its name, such as `nvtxRangePushEx`.
+    pub name: &'a str,
+}
+
+/// What CUPTI has to say of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StateNotice<'a> {
+    /// `CUpti_CallbackIdState`: 1 is a fatal error, 2 an error, 3 a warning.
+    pub id: u32,
+    /// CUPTI's result code.
+    pub code: u32,
+    /// In words.
+    pub message: Option<&'a str>,
+}

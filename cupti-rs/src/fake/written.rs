@@ -1,0 +1,130 @@
+//! A record of any kind, as a library of any version lays it out.
+
+use std::ffi::{CStr, c_void};
+use std::marker::PhantomData;
+
+use crate::kind::ActivityKind;
+use crate::library::Version;
+use crate::sys::field::{self, Family, Field, Owned, OwnedSince13, Plain, Pointer, Strides};
+use crate::sys::generated::FAMILIES;
+
+/// A record in the making: its fields, by the constants of [`generated`](crate::sys::generated), are zero until they
+/// are set. A field that the version does not have is left out, as its library leaves it out.
+///
+/// ```
+/// use cupti::fake::Written;
+/// use cupti::sys::generated::stream;
+/// use cupti::{ActivityKind, Record, RecordBytes, Version};
+///
+/// let version = Version(130_001);
+/// let record = Written::new(ActivityKind::STREAM, version);
+/// let bytes = record.map(|r| r.set(stream::STREAM_ID, 7).into_bytes()).unwrap_or_default();
+/// let strides = [(ActivityKind::STREAM, bytes.len() as u32)];
+/// let records = RecordBytes::from_parts(version, vec![bytes], strides, []);
+/// assert!(matches!(records.iter().next(), Some(Record::Stream(stream)) if stream.stream == 7));
+/// ```
+#[derive(Debug, Clone)]
+pub struct Written<F> {
+    bytes: Vec<u8>,
+    release: (u32, u32),
+    left: Vec<(usize, Vec<u8>)>,
+    family: PhantomData<fn() -> F>,
+}
+
+/// The least that is allocated for memory that is left to a reader: as much as it may read on the word of the record.
+const LEAST_ALLOCATION: usize = 4096;
+
+impl<F: Family> Written<F> {
+    /// A record of this kind; `None` if the kind is not of this layout, or a library of this version has no such
+    /// records.
+    #[must_use]
+    pub fn new(kind: ActivityKind, version: Version) -> Option<Self> {
+        let stride = field::stride(F::STRIDES, version).filter(|_| F::KINDS.contains(&kind.0))?;
+        let mut bytes = vec![0; stride];
+        bytes.get_mut(..4)?.copy_from_slice(&kind.0.to_ne_bytes());
+        Some(Self { bytes, release: version.cuda_release(), left: Vec::new(), family: PhantomData })
+    }
+
+    /// Sets a field.
+    #[must_use]
+    pub fn set<T: Plain>(mut self, field: Field<F, T>, value: T) -> Self {
+        self.put(field, value.bytes().as_ref());
+        self
+    }
+
+    /// Has a field point to text.
+    #[must_use]
+    pub fn text(mut self, field: Field<F, Pointer>, text: &'static CStr) -> Self {
+        self.put(field, &(text.as_ptr() as u64).to_ne_bytes());
+        self
+    }
+
+    /// Has a field point to memory that is the reader's to free, with this content. It is allocated when the record is
+    /// written ([`Fake::write`](super::Fake::write)).
+    #[must_use]
+    pub fn leave(mut self, field: Field<F, Owned>, content: impl Into<Vec<u8>>) -> Self {
+        if field.is_in(self.bytes.len(), self.release) {
+            self.left.push((field.offset(), content.into()));
+        }
+        self
+    }
+
+    /// Has a field point to text that is the library's or the reader's to free, as the version has it.
+    #[must_use]
+    pub fn name(mut self, field: Field<F, OwnedSince13>, text: &'static CStr) -> Self {
+        if !field.is_in(self.bytes.len(), self.release) {
+            return self;
+        }
+        if OwnedSince13::is_owned(self.release) {
+            self.left.push((field.offset(), text.to_bytes().to_vec()));
+        } else {
+            self.put(field, &(text.as_ptr() as u64).to_ne_bytes());
+        }
+        self
+    }
+
+    fn put<T>(&mut self, field: Field<F, T>, value: &[u8]) {
+        if field.is_in(self.bytes.len(), self.release)
+            && let Some(place) = self.bytes.get_mut(field.offset()..field.offset() + value.len())
+        {
+            place.copy_from_slice(value);
+        }
+    }
+
+    /// The record's bytes. What is left to the reader is not there: its pointers are null.
+    #[must_use]
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// The record's bytes, with the memory that is left to the reader.
+    pub(super) fn allocate(&self) -> Vec<u8> {
+        let mut bytes = self.bytes.clone();
+        for (at, content) in &self.left {
+            if let Some(pointer) = bytes.get_mut(*at..*at + size_of::<u64>()) {
+                pointer.copy_from_slice(&(allocate(content) as u64).to_ne_bytes());
+            }
+        }
+        bytes
+    }
+}
+
+/// Memory from malloc with this content and zeros after it; null if there is none.
+fn allocate(content: &[u8]) -> *mut c_void {
+    let size = content.len().max(LEAST_ALLOCATION) + 1;
+    // SAFETY: calloc may be called with any size.
+    let memory = unsafe { libc::calloc(size, 1) };
+    if !memory.is_null() {
+        // SAFETY: `memory` has more bytes than `content`, and nobody else knows it.
+        unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), memory.cast(), content.len()) };
+    }
+    memory
+}
+
+/// The bytes from one record of this kind to the next, in a library of this version.
+pub(super) fn stride(kind: u32, version: Version) -> Option<usize> {
+    let strides = |(kinds, strides): &(&[u32], Strides)| {
+        kinds.contains(&kind).then(|| field::stride(strides, version)).flatten()
+    };
+    FAMILIES.iter().find_map(strides)
+}

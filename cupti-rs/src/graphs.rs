@@ -1,0 +1,157 @@
+//! The graph log: which CUDA graphs, nodes and executable graphs the program made, and within which call and word.
+//!
+//! A kernel of a launched graph carries the ids of the executable graph and of a node in it. That node is a clone of
+//! one that was made while a stream was captured, perhaps through several copies. These events tell the way back to the
+//! moment a node was first made, and to the word that its thread had then.
+
+use crate::thread_log::{ThreadLog, Writer};
+
+/// What happened to a graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum GraphEventKind {
+    /// A graph was made.
+    GraphCreated,
+    /// A graph is about to go.
+    GraphDestroyed,
+    /// A graph was made as a copy of another.
+    GraphCloned,
+    /// A node was made in a graph.
+    NodeCreated,
+    /// A node is about to go.
+    NodeDestroyed,
+    /// A node was made as a copy of another, in a copied or an executable graph.
+    NodeCloned,
+    /// A graph was made ready to launch.
+    ExecCreated,
+    /// A graph that was ready to launch is about to go.
+    ExecDestroyed,
+    /// An event this version of the crate has no name for.
+    Unknown,
+}
+
+const KINDS: [GraphEventKind; 8] = [
+    GraphEventKind::GraphCreated,
+    GraphEventKind::GraphDestroyed,
+    GraphEventKind::GraphCloned,
+    GraphEventKind::NodeCreated,
+    GraphEventKind::NodeDestroyed,
+    GraphEventKind::NodeCloned,
+    GraphEventKind::ExecCreated,
+    GraphEventKind::ExecDestroyed,
+];
+
+/// One event. An id that CUPTI did not give is 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GraphEvent {
+    /// What happened.
+    pub kind: GraphEventKind,
+    /// When, in [`now_ns`](crate::clock::now_ns) time.
+    pub at_ns: u64,
+    /// The thread's word.
+    pub word: u64,
+    /// The correlation id of the recorded call it happened in, such as the launch that was captured; 0 if in none.
+    pub call: u32,
+    /// The graph (`cuptiGetGraphId`).
+    pub graph: u32,
+    /// The graph it was copied from.
+    pub original_graph: u32,
+    /// The node (`cuptiGetGraphNodeId`).
+    pub node: u64,
+    /// The node it was copied from.
+    pub original_node: u64,
+    /// `CUgraphNodeType` of the node: 0 is a kernel, 1 a copy, 2 a fill.
+    pub node_type: u32,
+    /// The executable graph (`cuptiGetGraphExecId`, 12.3+), which is what kernels, copies and fills name as their graph.
+    pub exec: u32,
+}
+
+pub(crate) const WORDS: usize = 7;
+
+impl GraphEvent {
+    /// An event as a recording holds it: the fields in the order of the log's words.
+    #[must_use]
+    pub fn from_words(words: [u64; WORDS]) -> Self {
+        let [head, at_ns, word, graphs, node, original_node, exec] = words;
+        Self {
+            kind: KINDS.get((head & 0xffff) as usize).copied().unwrap_or(GraphEventKind::Unknown),
+            node_type: u32::from((head >> 16) as u16),
+            call: (head >> 32) as u32,
+            at_ns,
+            word,
+            graph: graphs as u32,
+            original_graph: (graphs >> 32) as u32,
+            node,
+            original_node,
+            exec: exec as u32,
+        }
+    }
+
+    /// The words of the log that make this event.
+    #[must_use]
+    pub fn to_words(&self) -> [u64; WORDS] {
+        let kind = KINDS.iter().position(|kind| *kind == self.kind).unwrap_or(KINDS.len());
+        [
+            kind as u64 | u64::from(self.node_type as u16) << 16 | u64::from(self.call) << 32,
+            self.at_ns,
+            self.word,
+            u64::from(self.graph) | u64::from(self.original_graph) << 32,
+            self.node,
+            self.original_node,
+            u64::from(self.exec),
+        ]
+    }
+}
+
+/// The graph events of one thread, oldest first.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ThreadGraphs {
+    /// The kernel's id of the thread (`gettid`).
+    pub thread_id: u32,
+    /// What it did.
+    pub events: Vec<GraphEvent>,
+}
+
+impl ThreadGraphs {
+    /// Events as a recording holds them.
+    #[must_use]
+    pub fn new(thread_id: u32, events: Vec<GraphEvent>) -> Self {
+        Self { thread_id, events }
+    }
+
+    pub(crate) fn read(thread_id: u32, log: &ThreadLog<WORDS>) -> Self {
+        let mut events = Vec::with_capacity(log.len() as usize);
+        log.for_each(0, |_, words| events.push(GraphEvent::from_words(words)));
+        Self { thread_id, events }
+    }
+}
+
+pub(crate) type GraphWriter = Writer<WORDS>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_survives_its_words() {
+        for kind in KINDS {
+            let event = GraphEvent {
+                kind,
+                at_ns: u64::MAX,
+                word: 1 << 63,
+                call: u32::MAX,
+                graph: u32::MAX - 1,
+                original_graph: 3,
+                node: u64::MAX - 2,
+                original_node: 5,
+                node_type: 12,
+                exec: u32::MAX - 3,
+            };
+            assert_eq!(GraphEvent::from_words(event.to_words()), event);
+        }
+        let newer = [u64::from(u16::MAX), 0, 0, 0, 0, 0, 0];
+        assert_eq!(GraphEvent::from_words(newer).kind, GraphEventKind::Unknown);
+    }
+}

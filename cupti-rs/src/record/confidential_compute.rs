@@ -1,0 +1,30 @@
+//! Confidential computing.
+
+use super::Channel;
+use super::fields::{record, words};
+
+record! {
+    /// A channel while its key is rotated (`CONFIDENTIAL_COMPUTE_ROTATION`, from CUPTI 12.9).
+    KeyRotation, raw, f of confidential_compute_rotation {
+        /// What happened (`eventType`).
+        event: KeyRotationEvent = KeyRotationEvent(f.get(EVENT_TYPE)),
+        /// CUDA ordinal (`deviceId`).
+        device: u32 = f.get(DEVICE_ID),
+        /// CUPTI's id of the context (`contextId`).
+        context: u32 = f.get(CONTEXT_ID),
+        /// The channel (`channelId`, `channelType`).
+        channel: Option<Channel> = Channel::new(f.get(CHANNEL_ID), f.get(CHANNEL_TYPE)),
+        /// When, in nanoseconds (`timestamp`).
+        at_ns: u64 = f.get(TIMESTAMP),
+    }
+}
+
+words! {
+    /// What happens to a channel whose key is rotated (`CUpti_ConfidentialComputeRotationEventType`).
+    KeyRotationEvent(u32) {
+        INVALID = 0 "invalid",
+        BLOCKED = 1 "channel blocked",
+        DRAINED = 2 "channel drained",
+        UNBLOCKED = 3 "channel unblocked",
+    }
+}

@@ -1,0 +1,288 @@
+//! Devices: what they are, and how they fare.
+
+use std::fmt;
+
+use super::NameKey;
+use super::fields::{Fields, Raw, oldest, record};
+use super::marker::low;
+use crate::sys::generated::device;
+
+/// A GPU's lasting identity (`CUuuid`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Uuid(pub [u8; 16]);
+
+impl fmt::Display for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, byte) in self.0.iter().enumerate() {
+            let dash = if matches!(i, 4 | 6 | 8 | 10) { "-" } else { "" };
+            write!(f, "{dash}{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+record! {
+    /// A device (`DEVICE`). The record has more: [`limits`](Self::limits).
+    Device<'a>, raw, f of device {
+        /// CUDA ordinal (`id`).
+        id: u32 = f.get(ID),
+        /// The marketing name (`name`).
+        name: Option<NameKey> = NameKey::new(f.get(NAME).0),
+        /// Its lasting identity (`uuid`).
+        uuid: Uuid = Uuid(f.get(UUID)),
+        /// Major and minor: (9, 0) is sm_90 (`computeCapabilityMajor`, `computeCapabilityMinor`).
+        compute_capability: (u32, u32) = (f.get(COMPUTE_CAPABILITY_MAJOR), f.get(COMPUTE_CAPABILITY_MINOR)),
+        /// Streaming multiprocessors (`numMultiprocessors`).
+        multiprocessors: u32 = f.get(NUM_MULTIPROCESSORS),
+        /// Texture processing clusters (`numTpcs`). From CUPTI 13.2.
+        tpcs: Option<u32> = f.newer(NUM_TPCS),
+        /// Bytes of device memory (`globalMemorySize`).
+        memory_bytes: u64 = f.get(GLOBAL_MEMORY_SIZE),
+        /// Its bandwidth in kB/s (`globalMemoryBandwidth`).
+        memory_bandwidth_kb_per_s: u64 = f.get(GLOBAL_MEMORY_BANDWIDTH),
+        /// Bytes of the L2 cache (`l2CacheSize`).
+        l2_bytes: u32 = f.get(L2_CACHE_SIZE),
+        /// The clock in kHz (`coreClockRate`).
+        core_clock_khz: u32 = f.get(CORE_CLOCK_RATE),
+        /// Whether its memory corrects errors (`eccEnabled`).
+        ecc: bool = f.get(ECC_ENABLED) != 0,
+        /// Whether kernels can run beside each other (`flags`).
+        concurrent_kernels: bool = f.get(FLAGS) & 1 != 0,
+        /// Whether the process may use it (`isCudaVisible`).
+        visible: bool = f.flag(IS_CUDA_VISIBLE),
+        /// The instance it is, if it is divided (`isMigEnabled`).
+        mig: Option<MigInstance> = f.flag(IS_MIG_ENABLED).then(|| MigInstance {
+            gpu_instance: f.get(GPU_INSTANCE_ID),
+            compute_instance: f.get(COMPUTE_INSTANCE_ID),
+            uuid: Uuid(f.get(MIG_UUID)),
+        }),
+        /// Whether it is a NUMA node (`isNumaNode`). From CUPTI 12.2.
+        is_numa_node: Option<bool> = f.newer(IS_NUMA_NODE).map(|is| is != 0),
+        /// The NUMA node of its memory, if it is one (`numaId`). From CUPTI 12.2.
+        numa_node: Option<u32> = f.newer(NUMA_ID),
+        ; raw: Raw<'a> = raw
+    }
+}
+
+/// An instance of a divided device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct MigInstance {
+    /// Of the GPU (`gpuInstanceId`).
+    pub gpu_instance: u32,
+    /// Within it (`computeInstanceId`).
+    pub compute_instance: u32,
+    /// Its lasting identity (`migUuid`).
+    pub uuid: Uuid,
+}
+
+impl Device<'_> {
+    /// What fits on it: some 20 reads of the record's bytes.
+    #[must_use]
+    pub fn limits(&self) -> DeviceLimits {
+        // A record that has been read as a device is long enough.
+        DeviceLimits::decode(self.raw).unwrap_or_default()
+    }
+}
+
+/// What fits on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct DeviceLimits {
+    /// Bytes of constant memory (`constantMemorySize`).
+    pub constant_bytes: u32,
+    /// Threads of a warp (`numThreadsPerWarp`).
+    pub threads_per_warp: u32,
+    /// Copy engines (`numMemcpyEngines`).
+    pub copy_engines: u32,
+    /// Instructions a cycle and multiprocessor, at most (`maxIPC`).
+    pub instructions_per_cycle: u32,
+    /// Warps on a multiprocessor (`maxWarpsPerMultiprocessor`).
+    pub warps_per_multiprocessor: u32,
+    /// Blocks on a multiprocessor (`maxBlocksPerMultiprocessor`).
+    pub blocks_per_multiprocessor: u32,
+    /// Bytes of shared memory of a multiprocessor (`maxSharedMemoryPerMultiprocessor`).
+    pub shared_bytes_per_multiprocessor: u32,
+    /// 32-bit registers of a multiprocessor (`maxRegistersPerMultiprocessor`).
+    pub registers_per_multiprocessor: u32,
+    /// Registers of a block (`maxRegistersPerBlock`).
+    pub registers_per_block: u32,
+    /// Bytes of shared memory of a block (`maxSharedMemoryPerBlock`).
+    pub shared_bytes_per_block: u32,
+    /// Threads of a block (`maxThreadsPerBlock`).
+    pub threads_per_block: u32,
+    /// Threads of a block in x, y, z (`maxBlockDimX`...).
+    pub block: [u32; 3],
+    /// Blocks of a grid in x, y, z (`maxGridDimX`...).
+    pub grid: [u32; 3],
+}
+
+impl DeviceLimits {
+    fn decode(raw: Raw<'_>) -> Option<Self> {
+        use device::*;
+        let f = Fields::<Layout, { oldest(STRIDES) }>::of(raw)?;
+        Some(Self {
+            constant_bytes: f.get(CONSTANT_MEMORY_SIZE),
+            threads_per_warp: f.get(NUM_THREADS_PER_WARP),
+            copy_engines: f.get(NUM_MEMCPY_ENGINES),
+            instructions_per_cycle: f.get(MAX_IPC),
+            warps_per_multiprocessor: f.get(MAX_WARPS_PER_MULTIPROCESSOR),
+            blocks_per_multiprocessor: f.get(MAX_BLOCKS_PER_MULTIPROCESSOR),
+            shared_bytes_per_multiprocessor: f.get(MAX_SHARED_MEMORY_PER_MULTIPROCESSOR),
+            registers_per_multiprocessor: f.get(MAX_REGISTERS_PER_MULTIPROCESSOR),
+            registers_per_block: f.get(MAX_REGISTERS_PER_BLOCK),
+            shared_bytes_per_block: f.get(MAX_SHARED_MEMORY_PER_BLOCK),
+            threads_per_block: f.get(MAX_THREADS_PER_BLOCK),
+            block: f.xyz(MAX_BLOCK_DIM_X, MAX_BLOCK_DIM_Y, MAX_BLOCK_DIM_Z),
+            grid: f.xyz(MAX_GRID_DIM_X, MAX_GRID_DIM_Y, MAX_GRID_DIM_Z),
+        })
+    }
+}
+
+record! {
+    /// An attribute of a device (`DEVICE_ATTRIBUTE`).
+    DeviceAttribute, raw, f of device_attribute {
+        /// CUDA ordinal (`deviceId`).
+        device: u32 = f.get(DEVICE_ID),
+        /// Which attribute (`attribute`, `flags`).
+        attribute: AttributeId = if f.get(FLAGS) & 1 != 0 {
+            AttributeId::Cuda(f.get(ATTRIBUTE_CU))
+        } else {
+            AttributeId::Cupti(f.get(ATTRIBUTE_CUPTI))
+        },
+        /// Its value, of the type that the attribute has (`value`).
+        value: AttributeValue = AttributeValue(f.get(VALUE_V_UINT64)),
+    }
+}
+
+/// An attribute of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum AttributeId {
+    /// A `CUdevice_attribute`.
+    Cuda(u32),
+    /// A `CUpti_DeviceAttribute`.
+    Cupti(u32),
+}
+
+/// An attribute's value: 8 bytes that are read as what the attribute is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AttributeValue(u64);
+
+impl AttributeValue {
+    /// As an unsigned number of 4 bytes.
+    #[must_use]
+    pub fn as_u32(self) -> u32 {
+        low(self.0)
+    }
+
+    /// As a signed number of 4 bytes.
+    #[must_use]
+    pub fn as_i32(self) -> i32 {
+        low(self.0).cast_signed()
+    }
+
+    /// As an unsigned number of 8 bytes.
+    #[must_use]
+    pub fn as_u64(self) -> u64 {
+        self.0
+    }
+
+    /// As a signed number of 8 bytes.
+    #[must_use]
+    pub fn as_i64(self) -> i64 {
+        self.0.cast_signed()
+    }
+
+    /// As a floating-point number.
+    #[must_use]
+    pub fn as_f64(self) -> f64 {
+        f64::from_bits(self.0)
+    }
+}
+
+record! {
+    /// A sample of how a device fares (`ENVIRONMENT`).
+    Environment, raw, f of environment {
+        /// CUDA ordinal (`deviceId`).
+        device: u32 = f.get(DEVICE_ID),
+        /// When, in nanoseconds of CUPTI's time (`timestamp`); 0 if CUPTI has none.
+        at_ns: u64 = f.get(TIMESTAMP),
+        /// What was measured (`environmentKind`, `data`).
+        sample: EnvironmentSample = match f.get(ENVIRONMENT_KIND) {
+            1 => EnvironmentSample::Speed {
+                sm_mhz: f.get(DATA_SPEED_SM_CLOCK),
+                memory_mhz: f.get(DATA_SPEED_MEMORY_CLOCK),
+                pcie_generation: f.get(DATA_SPEED_PCIE_LINK_GEN),
+                pcie_lanes: f.get(DATA_SPEED_PCIE_LINK_WIDTH),
+                throttled: ThrottleReasons(f.get(DATA_SPEED_CLOCKS_THROTTLE_REASONS)),
+            },
+            2 => EnvironmentSample::Temperature { celsius: f.get(DATA_TEMPERATURE_GPU_TEMPERATURE) },
+            3 => EnvironmentSample::Power {
+                milliwatts: f.get(DATA_POWER_POWER),
+                limit_milliwatts: f.get(DATA_POWER_POWER_LIMIT),
+            },
+            4 => EnvironmentSample::Cooling { fan_percent: f.get(DATA_COOLING_FAN_SPEED) },
+            other => EnvironmentSample::Unknown(other),
+        },
+    }
+}
+
+/// What was measured of a device (`CUpti_ActivityEnvironmentKind`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum EnvironmentSample {
+    /// Clocks and link.
+    Speed {
+        /// The multiprocessors' clock in MHz (`smClock`).
+        sm_mhz: u32,
+        /// The memory's clock in MHz (`memoryClock`).
+        memory_mhz: u32,
+        /// Generation of PCI Express in use (`pcieLinkGen`).
+        pcie_generation: u32,
+        /// Lanes in use (`pcieLinkWidth`).
+        pcie_lanes: u32,
+        /// Why the clocks are low (`clocksThrottleReasons`).
+        throttled: ThrottleReasons,
+    },
+    /// Temperature.
+    Temperature {
+        /// In degrees Celsius (`gpuTemperature`).
+        celsius: u32,
+    },
+    /// Power.
+    Power {
+        /// Drawn by the device and what belongs to it, in milliwatts (`power`).
+        milliwatts: u32,
+        /// The limit in milliwatts (`powerLimit`).
+        limit_milliwatts: u32,
+    },
+    /// Cooling.
+    Cooling {
+        /// The fan's speed in percent of its most (`fanSpeed`).
+        fan_percent: u32,
+    },
+    /// A kind this version of the crate does not know.
+    Unknown(u32),
+}
+
+/// Why a device's clocks are low, bit by bit (`CUpti_EnvironmentClocksThrottleReason`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ThrottleReasons(pub u32);
+
+impl fmt::Display for ThrottleReasons {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const REASONS: [(u32, &str); 6] = [
+            (1, "idle"),
+            (2, "user's limit"),
+            (4, "power cap"),
+            (8, "hardware slowdown"),
+            (0x4000_0000, "not supported"),
+            (0x8000_0000, "not known"),
+        ];
+        let mut named = REASONS.iter().filter(|(bit, _)| self.0 & bit != 0);
+        let Some((_, first)) = named.next() else { return f.write_str("none") };
+        f.write_str(first)?;
+        named.try_for_each(|(_, reason)| write!(f, ", {reason}"))
+    }
+}

@@ -1,0 +1,181 @@
+//! NVTX as CUPTI saw it, names given to objects, and ids of the caller's own.
+
+use super::fields::{record, words};
+use super::{NameKey, ObjectId};
+
+record! {
+    /// A mark, or the start or end of a range (`MARKER`).
+    Marker, raw, f of marker {
+        /// What it is (`flags`).
+        flags: MarkerFlags = MarkerFlags(f.get(FLAGS)),
+        /// When, in nanoseconds of CUPTI's time (`timestamp`); 0 if CUPTI has none.
+        at_ns: u64 = f.get(TIMESTAMP),
+        /// The id that the start and the end of a range share, and its [`MarkerData`] (`id`).
+        id: u32 = f.get(ID),
+        /// What it is tied to: a thread, for ranges of threads (`objectKind`, `objectId`).
+        object: ObjectId = ObjectId::new(
+            f.get(OBJECT_KIND),
+            [f.get(OBJECT_ID_DCS_DEVICE_ID), f.get(OBJECT_ID_DCS_CONTEXT_ID), f.get(OBJECT_ID_DCS_STREAM_ID)],
+        ),
+        /// Its name (`name`); none at an end.
+        name: Option<NameKey> = f.name(NAME),
+        /// Its domain's name (`domain`); none in the default domain.
+        domain: Option<NameKey> = f.name(DOMAIN),
+    }
+}
+
+/// What a marker is, bit by bit (`CUPTI_ACTIVITY_FLAG_MARKER_...`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct MarkerFlags(pub u32);
+
+impl MarkerFlags {
+    /// A mark (`..._INSTANTANEOUS`).
+    #[must_use]
+    pub fn is_mark(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    /// A range begins (`..._START`).
+    #[must_use]
+    pub fn is_start(self) -> bool {
+        self.0 & 2 != 0
+    }
+
+    /// A range ends (`..._END`).
+    #[must_use]
+    pub fn is_end(self) -> bool {
+        self.0 & 4 != 0
+    }
+
+    /// A synchronisation object of the user's is wanted (`..._SYNC_ACQUIRE`).
+    #[must_use]
+    pub fn is_acquire(self) -> bool {
+        self.0 & 8 != 0
+    }
+
+    /// It was got (`..._SYNC_ACQUIRE_SUCCESS`).
+    #[must_use]
+    pub fn is_acquired(self) -> bool {
+        self.0 & 16 != 0
+    }
+
+    /// It could not be got (`..._SYNC_ACQUIRE_FAILED`).
+    #[must_use]
+    pub fn is_acquire_failed(self) -> bool {
+        self.0 & 32 != 0
+    }
+
+    /// It is given back (`..._SYNC_RELEASE`).
+    #[must_use]
+    pub fn is_release(self) -> bool {
+        self.0 & 64 != 0
+    }
+}
+
+record! {
+    /// What an NVTX range or mark carries beside its name (`MARKER_DATA`).
+    MarkerData, raw, f of marker_data {
+        /// The id of its [`Marker`] (`id`).
+        id: u32 = f.get(ID),
+        /// The payload (`payloadKind`, `payload`). Without one CUPTI gives zeros.
+        payload: Payload = Payload::new(f.get(PAYLOAD_KIND), f.get(PAYLOAD_METRIC_VALUE_UINT64)),
+        /// Its colour as 0xAARRGGBB, if it has one (`color`, `flags`).
+        color: Option<u32> = (f.get(FLAGS) & FLAG_COLOR_ARGB != 0).then(|| f.get(COLOR)),
+        /// Its category's id (`category`); 0 if none.
+        category: u32 = f.get(CATEGORY),
+        /// CUPTI's id of its domain (`cuptiDomainId`). From CUPTI 13.0.
+        domain: Option<u32> = f.newer(CUPTI_DOMAIN_ID),
+    }
+}
+
+/// `CUPTI_ACTIVITY_FLAG_MARKER_COLOR_ARGB`.
+const FLAG_COLOR_ARGB: u32 = 2;
+
+/// A payload (`CUpti_MetricValueKind`, `CUpti_MetricValue`).
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum Payload {
+    /// A floating-point number.
+    F64(f64),
+    /// An unsigned number.
+    U64(u64),
+    /// A signed number.
+    I64(i64),
+    /// A percentage.
+    Percent(f64),
+    /// Bytes a second.
+    Throughput(u64),
+    /// From 0 (idle) to 10.
+    UtilizationLevel(u32),
+    /// Fields by a schema. The address is that of CUPTI's copy in the recorded process, which is not read: what lies
+    /// there is for `cuptiActivityGetNvtxExtPayloadAttr` to tell. From CUPTI 13.0.
+    Extended {
+        /// Where it was in the memory of the recorded process.
+        address: u64,
+    },
+    /// A kind this version of the crate does not know.
+    Unknown {
+        /// CUPTI's value of the kind.
+        kind: u32,
+        /// The payload's 8 bytes as a number.
+        bits: u64,
+    },
+}
+
+impl Payload {
+    fn new(kind: u32, bits: u64) -> Self {
+        match kind {
+            0 => Self::F64(f64::from_bits(bits)),
+            1 => Self::U64(bits),
+            2 => Self::Percent(f64::from_bits(bits)),
+            3 => Self::Throughput(bits),
+            4 => Self::I64(bits.cast_signed()),
+            5 => Self::UtilizationLevel(low(bits)),
+            6 => Self::Extended { address: bits },
+            kind => Self::Unknown { kind, bits },
+        }
+    }
+}
+
+/// The 4 bytes that come first in memory.
+pub(super) fn low(bits: u64) -> u32 {
+    let [a, b, c, d, ..] = bits.to_ne_bytes();
+    u32::from_ne_bytes([a, b, c, d])
+}
+
+record! {
+    /// A name given to a thread, device, context or stream through NVTX (`NAME`).
+    Name, raw, f of name {
+        /// What got it (`objectKind`, `objectId`).
+        object: ObjectId = ObjectId::new(
+            f.get(OBJECT_KIND),
+            [f.get(OBJECT_ID_DCS_DEVICE_ID), f.get(OBJECT_ID_DCS_CONTEXT_ID), f.get(OBJECT_ID_DCS_STREAM_ID)],
+        ),
+        /// The name (`name`).
+        name: Option<NameKey> = f.name(NAME),
+    }
+}
+
+record! {
+    /// Which id of the caller's own was current in a call (`EXTERNAL_CORRELATION`).
+    ExternalCorrelation, raw, f of external_correlation {
+        /// Whose id it is (`externalKind`).
+        kind: ExternalCorrelationKind = ExternalCorrelationKind(f.get(EXTERNAL_KIND)),
+        /// The id (`externalId`).
+        external_id: u64 = f.get(EXTERNAL_ID),
+        /// The id of the call (`correlationId`).
+        correlation_id: u32 = f.get(CORRELATION_ID),
+    }
+}
+
+words! {
+    /// Whose an external id is (`CUpti_ExternalCorrelationKind`).
+    ExternalCorrelationKind(u32) {
+        INVALID = 0 "invalid",
+        UNKNOWN = 1 "not known",
+        OPENACC = 2 "OpenACC",
+        CUSTOM0 = 3 "custom 0",
+        CUSTOM1 = 4 "custom 1",
+        CUSTOM2 = 5 "custom 2",
+    }
+}

@@ -1,0 +1,285 @@
+//! Allocations, pools and managed memory.
+
+use super::fields::{record, words};
+use super::{MemoryKind, NameKey, Span};
+
+/// `CUPTI_INVALID_CONTEXT_ID` and `CUPTI_INVALID_STREAM_ID`.
+const NO_ID: u32 = 0;
+
+record! {
+    /// An allocation with its whole life (`MEMORY`).
+    Allocation, raw, f of memory {
+        /// The kind of memory (`memoryKind`).
+        kind: MemoryKind = MemoryKind::from_wide(f.get(MEMORY_KIND)),
+        /// Its virtual address (`address`).
+        address: u64 = f.get(ADDRESS),
+        /// Its bytes (`bytes`).
+        bytes: u64 = f.get(BYTES),
+        /// From allocation to free, in nanoseconds (`start`, `end`); the end is 0 if it was not freed.
+        span: Span = f.span(START, END),
+        /// The program counter of the allocation (`allocPC`).
+        alloc_pc: u64 = f.get(ALLOC_PC),
+        /// The program counter of the free (`freePC`); 0 if it was not freed.
+        free_pc: u64 = f.get(FREE_PC),
+        /// The process (`processId`).
+        process: u32 = f.get(PROCESS_ID),
+        /// CUDA ordinal (`deviceId`).
+        device: u32 = f.get(DEVICE_ID),
+        /// CUPTI's id of the context, if there was one (`contextId`).
+        context: Option<u32> = f.id(CONTEXT_ID, NO_ID),
+        /// The variable, if it is one (`name`).
+        name: Option<NameKey> = f.name(NAME),
+    }
+}
+
+record! {
+    /// An allocation or a free (`MEMORY2`).
+    MemoryOperation, raw, f of memory2 {
+        /// Which of them (`memoryOperationType`).
+        operation: MemoryOperationKind = MemoryOperationKind(f.get(MEMORY_OPERATION_TYPE)),
+        /// The kind of memory (`memoryKind`).
+        kind: MemoryKind = MemoryKind::from_wide(f.get(MEMORY_KIND)),
+        /// The id of the call (`correlationId`).
+        correlation_id: u32 = f.get(CORRELATION_ID),
+        /// Its virtual address (`address`).
+        address: u64 = f.get(ADDRESS),
+        /// Its bytes (`bytes`).
+        bytes: u64 = f.get(BYTES),
+        /// When, in nanoseconds of CUPTI's time (`timestamp`).
+        at_ns: u64 = f.get(TIMESTAMP),
+        /// The program counter of the call (`PC`).
+        pc: u64 = f.get(PC),
+        /// The process (`processId`).
+        process: u32 = f.get(PROCESS_ID),
+        /// CUDA ordinal (`deviceId`).
+        device: u32 = f.get(DEVICE_ID),
+        /// CUPTI's id of the context, if there was one (`contextId`).
+        context: Option<u32> = f.id(CONTEXT_ID, NO_ID),
+        /// CUPTI's id of the stream, if it was in stream order (`streamId`).
+        stream: Option<u32> = f.id(STREAM_ID, NO_ID),
+        /// The variable, if it is one (`name`).
+        name: Option<NameKey> = f.name(NAME),
+        /// True if it was in stream order (`isAsync`).
+        asynchronous: bool = f.get(IS_ASYNC) != 0,
+        /// The pool it came from, if it came from one (`memoryPoolConfig`).
+        pool: Option<Pool> = Pool::new(
+            f.get(MEMORY_POOL_CONFIG_MEMORY_POOL_TYPE),
+            f.get(MEMORY_POOL_CONFIG_ADDRESS),
+            f.get(MEMORY_POOL_CONFIG_RELEASE_THRESHOLD),
+            f.get(MEMORY_POOL_CONFIG_POOL_SIZE),
+            f.get(MEMORY_POOL_CONFIG_UTILIZED_SIZE),
+        ),
+        /// The library or program that asked (`source`), where CUPTI was told to find out. From CUPTI 12.6.
+        source: Option<NameKey> = f.newer(SOURCE).and_then(|source| NameKey::new(source.0)),
+    }
+}
+
+words! {
+    /// Allocation or free (`CUpti_ActivityMemoryOperationType`).
+    MemoryOperationKind(u32) {
+        INVALID = 0 "invalid",
+        ALLOCATION = 1 "allocation",
+        RELEASE = 2 "release",
+    }
+}
+
+/// A pool that memory came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Pool {
+    /// Of this process (`CUPTI_ACTIVITY_MEMORY_POOL_TYPE_LOCAL`).
+    Local {
+        /// Its base address (`address`).
+        address: u64,
+        /// Bytes it keeps before it gives memory back (`releaseThreshold`).
+        release_threshold_bytes: u64,
+        /// Its bytes (`pool.size`).
+        bytes: u64,
+        /// Bytes of it in use (`utilizedSize`).
+        used_bytes: u64,
+    },
+    /// Of another process (`..._IMPORTED`).
+    Imported {
+        /// Its base address (`address`).
+        address: u64,
+        /// The process (`pool.processId`).
+        process: u64,
+    },
+    /// A type this version of the crate does not know.
+    Unknown(u32),
+}
+
+impl Pool {
+    fn new(kind: u32, address: u64, threshold: u64, size: u64, used: u64) -> Option<Self> {
+        Some(match MemoryPoolKind(kind) {
+            MemoryPoolKind::INVALID => return None,
+            MemoryPoolKind::LOCAL => Self::Local {
+                address,
+                release_threshold_bytes: threshold,
+                bytes: size,
+                used_bytes: used,
+            },
+            MemoryPoolKind::IMPORTED => Self::Imported { address, process: size },
+            MemoryPoolKind(other) => Self::Unknown(other),
+        })
+    }
+}
+
+record! {
+    /// A memory pool was made, trimmed or destroyed (`MEMORY_POOL`).
+    MemoryPool, raw, f of memory_pool {
+        /// Which of them (`memoryPoolOperationType`).
+        operation: MemoryPoolOperationKind = MemoryPoolOperationKind(f.get(MEMORY_POOL_OPERATION_TYPE)),
+        /// Whose pool it is (`memoryPoolType`).
+        kind: MemoryPoolKind = MemoryPoolKind(f.get(MEMORY_POOL_TYPE)),
+        /// The id of the call (`correlationId`).
+        correlation_id: u32 = f.get(CORRELATION_ID),
+        /// The process (`processId`).
+        process: u32 = f.get(PROCESS_ID),
+        /// CUDA ordinal (`deviceId`).
+        device: u32 = f.get(DEVICE_ID),
+        /// Bytes that a trim was to keep (`minBytesToKeep`).
+        min_bytes_to_keep: u64 = f.get(MIN_BYTES_TO_KEEP),
+        /// Its virtual address (`address`).
+        address: u64 = f.get(ADDRESS),
+        /// Bytes (`size`); for local pools.
+        bytes: u64 = f.get(SIZE),
+        /// Bytes it keeps before it gives memory back (`releaseThreshold`); for local pools.
+        release_threshold_bytes: u64 = f.get(RELEASE_THRESHOLD),
+        /// Bytes of it in use (`utilizedSize`); for local pools.
+        used_bytes: u64 = f.get(UTILIZED_SIZE),
+        /// When, in nanoseconds of CUPTI's time (`timestamp`).
+        at_ns: u64 = f.get(TIMESTAMP),
+        /// True for a pool of managed memory, false for one of pinned memory (`isManagedPool`). From CUPTI 13.0.
+        managed: Option<bool> = f.newer_flag(IS_MANAGED_POOL),
+    }
+}
+
+words! {
+    /// What befell a pool (`CUpti_ActivityMemoryPoolOperationType`).
+    MemoryPoolOperationKind(u32) {
+        INVALID = 0 "invalid",
+        CREATED = 1 "created",
+        DESTROYED = 2 "destroyed",
+        TRIMMED = 3 "trimmed",
+    }
+}
+
+words! {
+    /// Whose a pool is (`CUpti_ActivityMemoryPoolType`).
+    MemoryPoolKind(u32) {
+        INVALID = 0 "invalid",
+        LOCAL = 1 "local",
+        IMPORTED = 2 "imported",
+    }
+}
+
+record! {
+    /// A transfer, fault or other event of managed memory (`UNIFIED_MEMORY_COUNTER`). `streamId` means nothing and is
+    /// left out.
+    UnifiedMemory, raw, f of unified_memory_counter {
+        /// What happened (`counterKind`).
+        kind: UnifiedMemoryKind = UnifiedMemoryKind(f.get(COUNTER_KIND)),
+        /// Bytes of the region; for GPU faults the number of groups of faults on the page; for CPU faults the program
+        /// counter (`value`).
+        value: u64 = f.get(VALUE),
+        /// When (`start`, `end`). CPU faults, thrashing and remote maps have no end.
+        span: Span = f.span(START, END),
+        /// The address of the page or region (`address`).
+        address: u64 = f.get(ADDRESS),
+        /// Device or CPU it came from (`srcId`); for thrashing a bit for each of the first 32 devices; nothing for CPU
+        /// faults.
+        source: u32 = f.get(SRC_ID),
+        /// Device or CPU it went to (`dstId`), for transfers and remote maps.
+        destination: u32 = f.get(DST_ID),
+        /// The process (`processId`).
+        process: u32 = f.get(PROCESS_ID),
+        /// Why, or how (`flags`).
+        cause: UnifiedMemoryCause = UnifiedMemoryCause::new(f.get(COUNTER_KIND), f.get(FLAGS)),
+        /// For thrashing a bit for each device (`processors`). From CUPTI 12.8.
+        processors: Option<[u64; 5]> = f.newer(PROCESSORS),
+    }
+}
+
+words! {
+    /// An event of managed memory (`CUpti_ActivityUnifiedMemoryCounterKind`).
+    UnifiedMemoryKind(u32) {
+        UNKNOWN = 0 "not known",
+        HOST_TO_DEVICE = 1 "transfer from host to device",
+        DEVICE_TO_HOST = 2 "transfer from device to host",
+        CPU_PAGE_FAULT = 3 "CPU page fault",
+        GPU_PAGE_FAULT = 4 "GPU page fault",
+        THRASHING = 5 "thrashing",
+        THROTTLING = 6 "throttling",
+        REMOTE_MAP = 7 "remote map",
+        DEVICE_TO_DEVICE = 8 "transfer from device to device",
+    }
+}
+
+/// Why an event of managed memory happened, or how; what it can be hangs on the event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum UnifiedMemoryCause {
+    /// Why memory moved.
+    Migration(MigrationCause),
+    /// How the GPU touched the page.
+    Access(MemoryAccess),
+    /// Why memory was mapped.
+    RemoteMap(RemoteMapCause),
+    /// Whether it thrashed or was throttled on the CPU (`CUPTI_ACTIVITY_FLAG_THRASHING_IN_CPU`,
+    /// `..._THROTTLING_IN_CPU`).
+    OnCpu(bool),
+    /// `flags` as it is, for other events.
+    Other(u32),
+}
+
+impl UnifiedMemoryCause {
+    fn new(kind: u32, flags: u32) -> Self {
+        match UnifiedMemoryKind(kind) {
+            UnifiedMemoryKind::HOST_TO_DEVICE
+            | UnifiedMemoryKind::DEVICE_TO_HOST
+            | UnifiedMemoryKind::DEVICE_TO_DEVICE => Self::Migration(MigrationCause(flags)),
+            UnifiedMemoryKind::GPU_PAGE_FAULT => Self::Access(MemoryAccess(flags)),
+            UnifiedMemoryKind::REMOTE_MAP => Self::RemoteMap(RemoteMapCause(flags)),
+            UnifiedMemoryKind::THRASHING | UnifiedMemoryKind::THROTTLING => {
+                Self::OnCpu(flags & 1 != 0)
+            }
+            _ => Self::Other(flags),
+        }
+    }
+}
+
+words! {
+    /// Why managed memory moved (`CUpti_ActivityUnifiedMemoryMigrationCause`).
+    MigrationCause(u32) {
+        UNKNOWN = 0 "not known",
+        USER = 1 "asked for",
+        COHERENCE = 2 "coherence",
+        PREFETCH = 3 "prefetch",
+        EVICTION = 4 "eviction",
+        ACCESS_COUNTERS = 5 "access counters",
+    }
+}
+
+words! {
+    /// How a GPU touched a page (`CUpti_ActivityUnifiedMemoryAccessType`).
+    MemoryAccess(u32) {
+        UNKNOWN = 0 "not known",
+        READ = 1 "read",
+        WRITE = 2 "write",
+        ATOMIC = 3 "atomic",
+        PREFETCH = 4 "prefetch",
+    }
+}
+
+words! {
+    /// Why managed memory was mapped instead of moved (`CUpti_ActivityUnifiedMemoryRemoteMapCause`).
+    RemoteMapCause(u32) {
+        UNKNOWN = 0 "not known",
+        COHERENCE = 1 "coherence",
+        THRASHING = 2 "thrashing",
+        POLICY = 3 "policy",
+        OUT_OF_MEMORY = 4 "out of memory",
+        EVICTION = 5 "eviction",
+    }
+}

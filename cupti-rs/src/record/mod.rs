@@ -1,0 +1,562 @@
+//! Activity records: the bytes as CUPTI wrote them, and what they say.
+//!
+//! Records are read by offset from byte slices, so that nothing here is unsafe and a record that is shorter or newer
+//! than expected is data, not undefined behaviour. In every family a newer struct only adds to an older one (but for
+//! [`NvLink`], which has two layouts); what a library does not write is `None`. That is known by the record's length,
+//! and by the library's version where the bytes of a new field were padding before.
+//!
+//! Every kind from CUPTI 12.0 to 13.5 has a type here, except OpenACC, OpenMP, preemptions and kernels launched by
+//! kernels before sm_70 (`OPENACC_DATA`, `OPENACC_LAUNCH`, `OPENACC_OTHER`, `OPENMP`, `PREEMPTION`, `CDP_KERNEL`):
+//! these are [`Record::Unknown`], with their bytes.
+//!
+//! Times are nanoseconds of CUPTI's clock; [`Clock`](crate::Clock) maps them to the host's. 0 is "not known".
+
+mod api_call;
+mod confidential_compute;
+mod context;
+mod device;
+mod fields;
+mod graph;
+mod kernel;
+mod link;
+mod marker;
+mod memory;
+mod module;
+mod overhead;
+mod synchronization;
+mod transfer;
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+
+pub use api_call::{ApiCall, ApiFunction};
+pub use confidential_compute::{KeyRotation, KeyRotationEvent};
+pub use context::{
+    CigMode, ComputeApi, Context, ContextSwitch, ContextSwitchKind, GreenContext, Stream,
+    StreamFlag,
+};
+pub use device::{
+    AttributeId, AttributeValue, Device, DeviceAttribute, DeviceLimits, Environment,
+    EnvironmentSample, MigInstance, ThrottleReasons, Uuid,
+};
+use fields::{Raw, words};
+pub use graph::{DeviceGraphLaunchMode, DeviceGraphTrace, GraphHostNode, GraphTrace, HostLaunch};
+pub use kernel::{
+    CacheConfig, ClusterScheduling, ExecutionModel, Kernel, KernelDetails, KernelRecord,
+    LaunchType, PartitionedCache, SharedMemoryConfig, SharedMemoryLimit,
+};
+pub use link::{LinkEnd, LinkFlags, NvLink, Pcie, PcieNode};
+pub use marker::{
+    ExternalCorrelation, ExternalCorrelationKind, Marker, MarkerData, MarkerFlags, Name, Payload,
+};
+pub use memory::{
+    Allocation, MemoryAccess, MemoryOperation, MemoryOperationKind, MemoryPool, MemoryPoolKind,
+    MemoryPoolOperationKind, MigrationCause, Pool, RemoteMapCause, UnifiedMemory,
+    UnifiedMemoryCause, UnifiedMemoryKind,
+};
+pub use module::{Function, Jit, JitEntry, JitOperation, Module};
+pub use overhead::{CommandBufferFull, Overhead, OverheadKind};
+pub use synchronization::{CudaEvent, Synchronization, SynchronizationKind};
+pub use transfer::{CopyKind, MemDecompress, Memcpy, MemoryKind, Memset, Peers};
+
+use crate::buffer::Log;
+use crate::kind::ActivityKind;
+use crate::library::Version;
+
+/// Which text a record means; see [`RecordBytes::name`]. Mostly the text's address in the memory of the process that
+/// was recorded; where that memory went back or changed, a number that is no address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NameKey(pub u64);
+
+impl NameKey {
+    /// A null pointer means no text.
+    #[inline]
+    fn new(key: u64) -> Option<Self> {
+        (key != 0).then_some(Self(key))
+    }
+}
+
+/// Which bytes beside its own a record means; see [`RecordBytes::data`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DataKey(pub u64);
+
+impl DataKey {
+    fn new(key: u64) -> Option<Self> {
+        (key != 0).then_some(Self(key))
+    }
+}
+
+/// Activity records as CUPTI wrote them, with the strides to step over them and the names they point to.
+///
+/// Their bytes are CUPTI's but for pointers to memory that CUPTI leaves to its client to free: a key stands in their
+/// place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordBytes {
+    version: Version,
+    buffers: Vec<Vec<u8>>,
+    strides: BTreeMap<u32, u32>,
+    names: FxHashMap<u64, String>,
+    data: FxHashMap<u64, Vec<u8>>,
+}
+
+impl RecordBytes {
+    pub(crate) fn from_log(log: Log, version: Version) -> Self {
+        let Log { buffers, strides, names, data, .. } = log;
+        Self { version, buffers, strides, names, data }
+    }
+
+    /// Records as a recording holds them: the version of the library that wrote them, runs of whole records, the stride
+    /// of each kind, names by key.
+    #[must_use]
+    pub fn from_parts(
+        version: Version,
+        buffers: Vec<Vec<u8>>,
+        strides: impl IntoIterator<Item = (ActivityKind, u32)>,
+        names: impl IntoIterator<Item = (NameKey, String)>,
+    ) -> Self {
+        Self {
+            version,
+            buffers,
+            strides: strides.into_iter().map(|(kind, stride)| (kind.0, stride)).collect(),
+            names: names.into_iter().map(|(key, name)| (key.0, name)).collect(),
+            data: FxHashMap::default(),
+        }
+    }
+
+    /// The same with the bytes beside the records, by key.
+    #[must_use]
+    pub fn with_data(mut self, data: impl IntoIterator<Item = (DataKey, Vec<u8>)>) -> Self {
+        self.data = data.into_iter().map(|(key, bytes)| (key.0, bytes)).collect();
+        self
+    }
+
+    /// The version of the library that wrote them.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The runs of records, in the order CUPTI completed them; records of several threads and devices are in no order.
+    #[must_use]
+    pub fn buffers(&self) -> &[Vec<u8>] {
+        &self.buffers
+    }
+
+    /// Bytes from one record to the next, by kind.
+    pub fn strides(&self) -> impl Iterator<Item = (ActivityKind, u32)> {
+        self.strides.iter().map(|(&kind, &stride)| (ActivityKind(kind), stride))
+    }
+
+    /// All names, by key.
+    pub fn names(&self) -> impl Iterator<Item = (NameKey, &str)> {
+        self.names.iter().map(|(&key, name)| (NameKey(key), name.as_str()))
+    }
+
+    /// The text of a key: a kernel's name is mangled as the compiler made it. Costs a look into a hash table.
+    #[must_use]
+    pub fn name(&self, key: NameKey) -> Option<&str> {
+        self.names.get(&key.0).map(String::as_str)
+    }
+
+    /// All bytes beside the records, by key.
+    pub fn all_data(&self) -> impl Iterator<Item = (DataKey, &[u8])> {
+        self.data.iter().map(|(&key, bytes)| (DataKey(key), bytes.as_slice()))
+    }
+
+    /// The bytes of a key, as they lay in the memory of the process that was recorded.
+    #[must_use]
+    pub fn data(&self, key: DataKey) -> Option<&[u8]> {
+        self.data.get(&key.0).map(Vec::as_slice)
+    }
+
+    /// Every record, each read when it is asked for: some 15 ns, or what its bytes take to come from memory.
+    #[must_use]
+    pub fn iter(&self) -> Records<'_> {
+        let mut low_strides = [0; LOW_KINDS];
+        for (place, kind) in low_strides.iter_mut().zip(0..) {
+            *place = self.strides.get(&kind).copied().unwrap_or(0);
+        }
+        Records {
+            rest: &[],
+            buffers: self.buffers.iter(),
+            low_strides,
+            strides: &self.strides,
+            release: self.version.cuda_release(),
+        }
+    }
+}
+
+impl<'a> IntoIterator for &'a RecordBytes {
+    type Item = Record<'a>;
+    type IntoIter = Records<'a>;
+
+    fn into_iter(self) -> Records<'a> {
+        self.iter()
+    }
+}
+
+/// Kinds below this have their stride in a table.
+const LOW_KINDS: usize = 64;
+
+/// Iterates over [`RecordBytes`].
+#[derive(Debug, Clone)]
+pub struct Records<'a> {
+    rest: &'a [u8],
+    buffers: std::slice::Iter<'a, Vec<u8>>,
+    low_strides: [u32; LOW_KINDS],
+    strides: &'a BTreeMap<u32, u32>,
+    release: (u32, u32),
+}
+
+impl<'a> Records<'a> {
+    #[inline]
+    fn stride(&self, kind: u32) -> usize {
+        let stride = match self.low_strides.get(kind as usize) {
+            Some(stride) => *stride,
+            None => self.strides.get(&kind).copied().unwrap_or(0),
+        };
+        stride as usize
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Record<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Record<'a>> {
+        while self.rest.is_empty() {
+            self.rest = self.buffers.next()?;
+        }
+        let all = std::mem::take(&mut self.rest);
+        let Some(kind) = all.first_chunk().map(|b| u32::from_ne_bytes(*b)) else {
+            return Some(Record::Unreadable { bytes: all });
+        };
+        match all.split_at_checked(self.stride(kind)) {
+            Some((bytes, rest)) if bytes.len() >= 4 => {
+                self.rest = rest;
+                Some(Record::decode(ActivityKind(kind), Raw { bytes, release: self.release }))
+            }
+            // Without a stride nothing after this can be told apart.
+            _ => Some(Record::Unreadable { bytes: all }),
+        }
+    }
+}
+
+macro_rules! kinds {
+    (
+        frequent {
+            $($(#[$frequent_doc:meta])*
+            $frequent:ident($frequent_type:ty) = $($frequent_kind:ident)|+, $frequent_decode:path;)*
+        }
+        rare { $($(#[$doc:meta])* $variant:ident($type:ty) = $($kind:ident)|+, $decode:path;)* }
+    ) => {
+        /// One activity record.
+        #[derive(Debug, Clone, Copy, PartialEq)]
+        #[non_exhaustive]
+        pub enum Record<'a> {
+            $($(#[$frequent_doc])* $frequent($frequent_type),)*
+            $($(#[$doc])* $variant($type),)*
+            /// A record of a kind this version of the crate has no type for, or one too short for its kind.
+            Unknown {
+                /// Its kind.
+                kind: ActivityKind,
+                /// All of it.
+                bytes: &'a [u8],
+            },
+            /// The rest of a buffer that could not be divided into records.
+            Unreadable {
+                /// All of it.
+                bytes: &'a [u8],
+            },
+        }
+
+        impl<'a> Record<'a> {
+            #[inline]
+            fn decode(kind: ActivityKind, raw: Raw<'a>) -> Self {
+                match kind {
+                    $($(ActivityKind::$frequent_kind)|+ => {
+                        if let Some(record) = $frequent_decode(raw) {
+                            return Self::$frequent(record);
+                        }
+                    })*
+                    _ => {}
+                }
+                Self::decode_rare(kind, raw)
+            }
+
+            /// Apart, so that the loop over the kinds of which there are many stays small.
+            #[inline(never)]
+            fn decode_rare(kind: ActivityKind, raw: Raw<'a>) -> Self {
+                let decoded = match kind {
+                    $($(ActivityKind::$kind)|+ => $decode(raw).map(Self::$variant),)*
+                    _ => None,
+                };
+                decoded.unwrap_or(Self::Unknown { kind, bytes: raw.bytes })
+            }
+        }
+    };
+}
+
+kinds! {
+    frequent {
+        /// A kernel.
+        Kernel(KernelRecord<'a>) = CONCURRENT_KERNEL | KERNEL, KernelRecord::decode;
+        /// A copy.
+        Memcpy(Memcpy) = MEMCPY | MEMCPY2, Memcpy::decode;
+        /// A fill.
+        Memset(Memset) = MEMSET, Memset::decode;
+        /// A wait.
+        Synchronization(Synchronization) = SYNCHRONIZATION, Synchronization::decode;
+        /// A call of the driver or the runtime.
+        ApiCall(ApiCall) = DRIVER | RUNTIME | INTERNAL_LAUNCH_API, ApiCall::decode;
+    }
+    rare {
+        /// What CUPTI or the driver cost.
+        Overhead(Overhead) = OVERHEAD, Overhead::decode;
+        /// An NVTX mark, or the start or end of an NVTX range.
+        Marker(Marker) = MARKER, Marker::decode;
+        /// What such a mark or range carries.
+        MarkerData(MarkerData) = MARKER_DATA, MarkerData::decode;
+        /// An id of the caller's own.
+        ExternalCorrelation(ExternalCorrelation) = EXTERNAL_CORRELATION, ExternalCorrelation::decode;
+        /// A launch of a CUDA graph.
+        GraphTrace(GraphTrace) = GRAPH_TRACE, GraphTrace::decode;
+        /// A launch of a CUDA graph from a device.
+        DeviceGraphTrace(DeviceGraphTrace) = DEVICE_GRAPH_TRACE, DeviceGraphTrace::decode;
+        /// A host function of a CUDA graph.
+        GraphHostNode(GraphHostNode) = GRAPH_HOST_NODE, GraphHostNode::decode;
+        /// A host function of a stream.
+        HostLaunch(HostLaunch) = HOST_LAUNCH, HostLaunch::decode;
+        /// An allocation with its whole life.
+        Allocation(Allocation) = MEMORY, Allocation::decode;
+        /// An allocation or a free.
+        MemoryOperation(MemoryOperation) = MEMORY2, MemoryOperation::decode;
+        /// What befell a memory pool.
+        MemoryPool(MemoryPool) = MEMORY_POOL, MemoryPool::decode;
+        /// An event of managed memory.
+        UnifiedMemory(UnifiedMemory) = UNIFIED_MEMORY_COUNTER, UnifiedMemory::decode;
+        /// A recorded event.
+        CudaEvent(CudaEvent) = CUDA_EVENT, CudaEvent::decode;
+        /// A stream.
+        Stream(Stream) = STREAM, Stream::decode;
+        /// A context.
+        Context(Context) = CONTEXT, Context::decode;
+        /// A green context.
+        GreenContext(GreenContext<'a>) = GREEN_CONTEXT, GreenContext::decode;
+        /// A switch between contexts.
+        ContextSwitch(ContextSwitch) = COMPUTE_ENGINE_CTX_SWITCH, ContextSwitch::decode;
+        /// A device.
+        Device(Device<'a>) = DEVICE, Device::decode;
+        /// An attribute of a device.
+        DeviceAttribute(DeviceAttribute) = DEVICE_ATTRIBUTE, DeviceAttribute::decode;
+        /// How a device fares.
+        Environment(Environment) = ENVIRONMENT, Environment::decode;
+        /// A name that something got.
+        Name(Name) = NAME, Name::decode;
+        /// A module.
+        Module(Module) = MODULE, Module::decode;
+        /// A function of a module.
+        Function(Function) = FUNCTION, Function::decode;
+        /// An NVLink.
+        NvLink(NvLink<'a>) = NVLINK, NvLink::decode;
+        /// A device or bridge on PCI Express.
+        Pcie(Pcie<'a>) = PCIE, Pcie::decode;
+        /// Just-in-time compilation.
+        Jit(Jit) = JIT, Jit::decode;
+        /// A batch of decompression.
+        MemDecompress(MemDecompress) = MEM_DECOMPRESS, MemDecompress::decode;
+        /// A channel while its key is rotated.
+        KeyRotation(KeyRotation) = CONFIDENTIAL_COMPUTE_ROTATION, KeyRotation::decode;
+    }
+}
+
+/// Records are moved by value; what would make them longer is read when asked for.
+const _: () = assert!(size_of::<Record<'_>>() <= 160);
+
+/// Where an operation ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[non_exhaustive]
+pub struct Place {
+    /// CUDA ordinal (`deviceId`).
+    pub device: u32,
+    /// CUPTI's id of the context (`contextId`).
+    pub context: u32,
+    /// CUPTI's id of the stream (`streamId`).
+    pub stream: u32,
+}
+
+/// When something was, in CUPTI's time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Span {
+    /// Nanoseconds (`start`); 0 if CUPTI has none.
+    pub start_ns: u64,
+    /// Nanoseconds (`end`); 0 if CUPTI has none.
+    pub end_ns: u64,
+}
+
+impl Span {
+    /// False where CUPTI could not tell when it was.
+    #[must_use]
+    pub fn is_known(self) -> bool {
+        self.start_ns != 0 && self.end_ns != 0
+    }
+}
+
+/// A node of a CUDA graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct GraphNode {
+    /// The graph: the executable one (`graphId`), or the one it was made from (`sourceGraphId`).
+    pub graph: u32,
+    /// Its node (`graphNodeId`, `sourceGraphNodeId`).
+    pub node: u64,
+}
+
+impl GraphNode {
+    #[inline]
+    fn new(graph: u32, node: u64) -> Option<Self> {
+        (graph != 0).then_some(Self { graph, node })
+    }
+}
+
+/// A channel of the hardware: a queue of commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Channel {
+    /// Its number (`channelID`).
+    pub id: u32,
+    /// What it is for (`channelType`).
+    pub kind: ChannelKind,
+}
+
+impl Channel {
+    /// `CUPTI_INVALID_CHANNEL_ID` is none.
+    #[inline]
+    fn new(id: u32, kind: u32) -> Option<Self> {
+        (id != u32::MAX).then_some(Self { id, kind: ChannelKind(kind) })
+    }
+}
+
+words! {
+    /// What a channel is for (`CUpti_ChannelType`).
+    ChannelKind(u32) {
+        INVALID = 0 "invalid",
+        COMPUTE = 1 "compute",
+        ASYNC_MEMCPY = 2 "asynchronous copies",
+        DECOMPRESSION = 3 "decompression",
+    }
+}
+
+/// What a record is tied to (`CUpti_ActivityObjectKind`, `CUpti_ActivityObjectKindId`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ObjectId {
+    /// A process.
+    Process(u32),
+    /// A thread.
+    Thread {
+        /// Its process (`pt.processId`).
+        process: u32,
+        /// The thread (`pt.threadId`).
+        thread: u32,
+    },
+    /// A device, by CUDA ordinal.
+    Device(u32),
+    /// A context.
+    Context {
+        /// CUDA ordinal (`dcs.deviceId`).
+        device: u32,
+        /// CUPTI's id of it (`dcs.contextId`).
+        context: u32,
+    },
+    /// A stream.
+    Stream(Place),
+    /// A kind this version of the crate does not know.
+    Unknown(u32),
+}
+
+impl ObjectId {
+    fn new(kind: u32, [first, second, third]: [u32; 3]) -> Self {
+        match kind {
+            1 => Self::Process(first),
+            2 => Self::Thread { process: first, thread: second },
+            3 => Self::Device(first),
+            4 => Self::Context { device: first, context: second },
+            5 => Self::Stream(Place { device: first, context: second, stream: third }),
+            other => Self::Unknown(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::generated::FAMILIES;
+
+    /// Every byte of a buffer is in one record, whatever the buffer, the strides and the version are, and reading all
+    /// that a record has does not panic.
+    #[test]
+    fn garbage_is_given_back_and_never_panics() {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        let kinds: Vec<u32> =
+            FAMILIES.iter().flat_map(|(kinds, _)| *kinds).copied().chain([99]).collect();
+        for _ in 0..20_000 {
+            let len = random() as usize % 700;
+            let mut buffer: Vec<u8> = (0..len).map(|_| random() as u8).collect();
+            if len >= 4 {
+                let kind = kinds[random() as usize % kinds.len()];
+                buffer[..4].copy_from_slice(&kind.to_ne_bytes());
+            }
+            let strides: Vec<_> =
+                kinds.iter().map(|&kind| (ActivityKind(kind), (random() % 320) as u32)).collect();
+            let version = Version([18, 22, 26, 130_001, 130_202, 130_500][random() as usize % 6]);
+            let records =
+                RecordBytes::from_parts(version, vec![buffer.clone(), vec![]], strides, []);
+            let mut left = len;
+            for record in &records {
+                let kind = buffer.get(len - left..).and_then(|rest| rest.first_chunk());
+                let stride = kind.and_then(|kind| records.strides.get(&u32::from_ne_bytes(*kind)));
+                left -= match record {
+                    Record::Unreadable { bytes } | Record::Unknown { bytes, .. } => bytes.len(),
+                    _ => *stride.unwrap() as usize,
+                };
+                let _ = format!("{record:?}");
+                match record {
+                    Record::Kernel(kernel) => _ = kernel.details(),
+                    Record::Device(device) => _ = device.limits(),
+                    Record::GreenContext(context) => {
+                        _ = context.tpcs().chain(context.channels()).count();
+                    }
+                    Record::Pcie(pcie) => _ = pcie.peers().count(),
+                    Record::NvLink(link) => {
+                        _ = (0..3).map(|end| link.ports(end, &records).count()).sum::<usize>()
+                    }
+                    Record::Overhead(overhead) => _ = overhead.command_buffer(&records),
+                    Record::ApiCall(call) => _ = call.function.name(),
+                    _ => {}
+                }
+            }
+            assert_eq!(left, 0, "every byte is accounted for");
+        }
+    }
+
+    #[test]
+    fn a_record_shorter_than_its_kind_is_unknown() {
+        let mut bytes = vec![0u8; 100];
+        bytes[..4].copy_from_slice(&ActivityKind::CONCURRENT_KERNEL.0.to_ne_bytes());
+        let strides = [(ActivityKind::CONCURRENT_KERNEL, 100)];
+        let records = RecordBytes::from_parts(Version(130_001), vec![bytes], strides, []);
+        let all: Vec<_> = records.iter().collect();
+        assert!(
+            matches!(all[..], [Record::Unknown { kind: ActivityKind::CONCURRENT_KERNEL, bytes }] if bytes.len() == 100)
+        );
+    }
+}

@@ -1,0 +1,99 @@
+//! Waits, and the events that are waited for.
+
+use std::fmt;
+
+use super::fields::record;
+use super::{GraphNode, Span};
+
+/// `CUPTI_SYNCHRONIZATION_INVALID_VALUE`: no stream, no event.
+const NO_ID: u32 = u32::MAX;
+
+/// What was waited for (`CUpti_ActivitySynchronizationType`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum SynchronizationKind {
+    /// The host waited for an event.
+    Event,
+    /// A stream waits for an event; the host does not.
+    StreamWaitEvent,
+    /// The host waited for a stream. Asking a stream whether it is done is recorded so, too.
+    Stream,
+    /// The host waited for a context.
+    Context,
+    /// A value this version of the crate does not know.
+    Unknown(u32),
+}
+
+impl SynchronizationKind {
+    /// From CUPTI's value.
+    #[must_use]
+    pub fn from_raw(value: u32) -> Self {
+        match value {
+            1 => Self::Event,
+            2 => Self::StreamWaitEvent,
+            3 => Self::Stream,
+            4 => Self::Context,
+            other => Self::Unknown(other),
+        }
+    }
+}
+
+impl fmt::Display for SynchronizationKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Event => "event",
+            Self::StreamWaitEvent => "stream waits for event",
+            Self::Stream => "stream",
+            Self::Context => "context",
+            Self::Unknown(_) => "unknown",
+        })
+    }
+}
+
+record! {
+    /// A wait (`SYNCHRONIZATION`), in host time. It says nothing of the thread: the call with its correlation id does.
+    Synchronization, raw, f of synchronization {
+        /// What was waited for (`type`).
+        kind: SynchronizationKind = SynchronizationKind::from_raw(f.get(TYPE)),
+        /// From the call's start to its end (`start`, `end`).
+        span: Span = f.span(START, END),
+        /// CUPTI's id of the context (`contextId`).
+        context: u32 = f.get(CONTEXT_ID),
+        /// CUPTI's id of the stream, where there is one (`streamId`).
+        stream: Option<u32> = f.id(STREAM_ID, NO_ID),
+        /// CUPTI's id of the event, where there is one (`cudaEventId`).
+        event: Option<u32> = f.id(CUDA_EVENT_ID, NO_ID),
+        /// Which recording of the event was waited for (`cudaEventSyncId`): that of the
+        /// [`CudaEvent`] with this id. From CUPTI 12.8.
+        event_sync_id: Option<u64> = f.newer(CUDA_EVENT_SYNC_ID),
+        /// The call's `CUresult` (`returnValue`). From CUPTI 12.8.
+        result: Option<u32> = f.newer(RETURN_VALUE),
+        /// The id of the call (`correlationId`).
+        correlation_id: u32 = f.get(CORRELATION_ID),
+    }
+}
+
+record! {
+    /// An event was recorded (`CUDA_EVENT`).
+    CudaEvent, raw, f of cuda_event {
+        /// CUPTI's id of the event (`eventId`).
+        event: u32 = f.get(EVENT_ID),
+        /// CUPTI's id of the context (`contextId`).
+        context: u32 = f.get(CONTEXT_ID),
+        /// CUPTI's id of the stream (`streamId`).
+        stream: u32 = f.get(STREAM_ID),
+        /// The id of the call (`correlationId`).
+        correlation_id: u32 = f.get(CORRELATION_ID),
+        /// CUDA ordinal (`deviceId`). From CUPTI 12.8.
+        device: Option<u32> = f.newer(DEVICE_ID),
+        /// When the device came to it, in nanoseconds (`deviceTimestamp`); 0 unless asked for. From CUPTI 12.8.
+        device_timestamp_ns: Option<u64> = f.newer(DEVICE_TIMESTAMP),
+        /// The id of this recording, unlike that of the event (`cudaEventSyncId`). From CUPTI 12.8.
+        event_sync_id: Option<u64> = f.newer(CUDA_EVENT_SYNC_ID),
+        /// The node that recorded it, if a graph did (`graphId`, `graphNodeId`). From CUPTI 13.5.
+        graph_node: Option<GraphNode> = f.newer_node(GRAPH_ID, GRAPH_NODE_ID),
+        /// The node from which that node was made or last updated (`sourceGraphId`, `sourceGraphNodeId`). From CUPTI
+        /// 13.5.
+        source_graph_node: Option<GraphNode> = f.newer_node(SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID),
+    }
+}

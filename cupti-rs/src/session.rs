@@ -1,0 +1,164 @@
+//! Whether a collection is on and what it wants, in one word that every callback reads once.
+//!
+//! The word also numbers the collections and, within one, the stretches between a pause and the next. A thread's log
+//! belongs to a collection; a call that was open at a pause belongs to an earlier stretch.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::sys::os;
+
+/// Calls and events are to be logged and handed on.
+pub(crate) const ON: u64 = 1;
+/// The program has a handler for callbacks.
+pub(crate) const HANDLER: u64 = 1 << 1;
+/// The runtime API's calls are logged too.
+pub(crate) const RUNTIME_CALLS: u64 = 1 << 2;
+/// Graph events are logged.
+pub(crate) const GRAPHS: u64 = 1 << 3;
+/// `cudaProfilerStart` and `cudaProfilerStop` bound what counts.
+pub(crate) const SWITCH: u64 = 1 << 4;
+/// The switch has been on.
+const SWITCHED_ON: u64 = 1 << 5;
+
+const FLAGS: u64 = 0xff;
+const STRETCH: u64 = 1 << 8;
+const NUMBER: u32 = 32;
+
+static STATE: AtomicU64 = AtomicU64::new(0);
+/// When the program turned the switch on and off, in the order of the calls.
+static MARKS: Mutex<Vec<(u64, bool)>> = Mutex::new(Vec::new());
+
+/// The word as a callback read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct State(u64);
+
+impl State {
+    #[inline]
+    pub(crate) fn load() -> Self {
+        Self(STATE.load(Ordering::Acquire))
+    }
+
+    /// Whether any of these flags is set.
+    #[inline]
+    pub(crate) fn has(self, flags: u64) -> bool {
+        self.0 & flags != 0
+    }
+
+    /// Whether calls are logged and that is all that is to be done with a driver call.
+    #[inline]
+    pub(crate) fn only_logs(self) -> bool {
+        self.0 & (ON | HANDLER | SWITCH) == ON
+    }
+
+    /// Which collection and which stretch of it.
+    #[inline]
+    pub(crate) fn epoch(self) -> Epoch {
+        Epoch(self.0 & !FLAGS)
+    }
+}
+
+/// A collection and a stretch of it between two pauses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Epoch(u64);
+
+impl Epoch {
+    /// Before any collection.
+    pub(crate) const NONE: Self = Self(0);
+
+    /// Whether both are of one collection.
+    pub(crate) fn same_collection(self, other: Self) -> bool {
+        self.0 >> NUMBER == other.0 >> NUMBER
+    }
+}
+
+/// Begins a collection, off at first.
+pub(crate) fn begin(flags: u64) {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    MARKS.lock().clear();
+    let number = LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
+    STATE.store(u64::from(number) << NUMBER | (flags & !ON & FLAGS), Ordering::Release);
+}
+
+/// Turns it on, as a new stretch.
+pub(crate) fn resume() {
+    let next = |state: u64| {
+        // The stretch wraps within its 24 bits and leaves the number alone.
+        let stretch = (state + STRETCH) & 0xffff_ff00;
+        Some(state & !0xffff_ff00 | stretch | ON)
+    };
+    let _ = STATE.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+}
+
+/// Turns it off for a while.
+pub(crate) fn pause() {
+    STATE.fetch_and(!ON, Ordering::AcqRel);
+}
+
+/// Ends the collection; callbacks still on their way find nothing to do. Gives the switch's marks.
+pub(crate) fn end() -> Vec<(u64, bool)> {
+    STATE.store(0, Ordering::Release);
+    std::mem::take(&mut *MARKS.lock())
+}
+
+/// Sees to it that a forked child takes no part: there the word is 0 from the first instruction on.
+pub(crate) fn leave_children_out() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    extern "C" fn in_child() {
+        STATE.store(0, Ordering::Release);
+    }
+    ONCE.call_once(|| os::at_fork_in_child(in_child));
+}
+
+/// The program turned the switch. Rare, so that a lock does no harm.
+#[cold]
+pub(crate) fn switched(on: bool) {
+    let mut marks = MARKS.lock();
+    if on {
+        STATE.fetch_or(SWITCHED_ON, Ordering::AcqRel);
+    }
+    marks.push((os::monotonic_ns(), on));
+}
+
+/// False while no record can count: with a switch that has not been on yet, whatever a buffer holds was asked for
+/// outside.
+pub(crate) fn keeps_records() -> bool {
+    let state = State::load();
+    !state.has(SWITCH) || state.has(SWITCHED_ON)
+}
+
+/// The parts of `windows` in which the switch was on.
+pub(crate) fn while_switched_on(windows: &[(u64, u64)], marks: &[(u64, bool)]) -> Vec<(u64, u64)> {
+    let mut on = Vec::new();
+    let mut since = None;
+    for &(at, turned_on) in marks {
+        match (turned_on, since) {
+            (true, None) => since = Some(at),
+            (false, Some(start)) => {
+                on.push((start, at));
+                since = None;
+            }
+            _ => {}
+        }
+    }
+    on.extend(since.map(|start| (start, u64::MAX)));
+    let both = |&(start, stop): &(u64, u64)| {
+        on.iter().map(move |&(from, to)| (start.max(from), stop.min(to)))
+    };
+    windows.iter().flat_map(both).filter(|(start, stop)| start < stop).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_on_both_ways_counts() {
+        let marks = [(5, false), (10, true), (11, true), (20, false), (21, false), (30, true)];
+        assert_eq!(while_switched_on(&[(0, 100)], &marks), [(10, 20), (30, 100)]);
+        assert_eq!(while_switched_on(&[(0, 15), (18, 40)], &marks), [(10, 15), (18, 20), (30, 40)]);
+        assert_eq!(while_switched_on(&[(20, 30)], &marks), []);
+        assert_eq!(while_switched_on(&[(0, 100)], &[]), []);
+    }
+}

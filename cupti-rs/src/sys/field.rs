@@ -1,0 +1,200 @@
+//! Where a field of a record stands: its offset, its type, the family of records it belongs to, and the first release
+//! that writes it. [`generated`](super::generated) has them all.
+
+use std::marker::PhantomData;
+
+use crate::library::Version;
+
+/// Bytes from one record of a family to the next, with the first CUDA release (major, minor) that uses them; 0 where a
+/// release ended the family.
+pub type Strides = &'static [((u32, u32), usize)];
+
+/// The records of one layout: those of a kind, or of kinds that share it.
+pub trait Family {
+    /// `CUpti_ActivityKind`.
+    const KINDS: &'static [u32];
+    /// By release.
+    const STRIDES: Strides;
+}
+
+/// The bytes from one record to the next in a library of this version; `None` if it has no such records.
+#[must_use]
+pub const fn stride(strides: Strides, version: Version) -> Option<usize> {
+    match stride_of(strides, version.cuda_release()) {
+        0 => None,
+        stride => Some(stride),
+    }
+}
+
+/// The same by release; 0 if it has none.
+pub(crate) const fn stride_of(strides: Strides, release: (u32, u32)) -> usize {
+    let (mut stride, mut i) = (0, 0);
+    while i < strides.len() && is_from(release, strides[i].0) {
+        stride = strides[i].1;
+        i += 1;
+    }
+    stride
+}
+
+/// Whether a release is this one or newer.
+#[inline]
+const fn is_from(release: (u32, u32), since: (u32, u32)) -> bool {
+    release.0 > since.0 || (release.0 == since.0 && release.1 >= since.1)
+}
+
+/// A field of the records of the family `F`, of type `T`.
+#[derive(Debug)]
+pub struct Field<F, T> {
+    offset: usize,
+    since: (u32, u32),
+    of: PhantomData<fn(F) -> T>,
+}
+
+impl<F, T> Clone for Field<F, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F, T> Copy for Field<F, T> {}
+
+impl<F, T> Field<F, T> {
+    /// A field in every record that is long enough.
+    pub(crate) const fn at(offset: usize) -> Self {
+        Self { offset, since: (0, 0), of: PhantomData }
+    }
+
+    /// The same, but padding before this release.
+    pub(crate) const fn since(self, major: u32, minor: u32) -> Self {
+        Self { since: (major, minor), ..self }
+    }
+
+    /// Bytes from the record's begin.
+    #[must_use]
+    pub const fn offset(self) -> usize {
+        self.offset
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub const fn size(self) -> usize {
+        size_of::<T>()
+    }
+
+    /// Whether records of this length and release have it.
+    #[inline]
+    #[must_use]
+    pub const fn is_in(self, length: usize, release: (u32, u32)) -> bool {
+        is_from(release, self.since) && self.offset + size_of::<T>() <= length
+    }
+}
+
+/// A pointer to text that CUPTI keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(transparent)]
+pub struct Pointer(pub(crate) u64);
+
+/// A pointer to memory that CUPTI leaves to its client to free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(transparent)]
+pub struct Owned(pub(crate) u64);
+
+/// A pointer to text that CUPTI keeps before 13.0, and leaves to its client to free from then on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(transparent)]
+pub struct OwnedSince13(pub(crate) u64);
+
+impl OwnedSince13 {
+    /// Whether it is the client's.
+    pub(crate) fn is_owned(release: (u32, u32)) -> bool {
+        release >= (13, 0)
+    }
+}
+
+/// A type that a field can have.
+pub trait Value: Sized {
+    /// From the bytes at its offset; `None` if they are too few.
+    fn read(bytes: &[u8]) -> Option<Self>;
+}
+
+/// A type of field that any value may be written to: all but pointers.
+pub trait Plain: Value {
+    /// The bytes as they lie in memory.
+    fn bytes(self) -> impl AsRef<[u8]>;
+}
+
+macro_rules! values {
+    ($($type:ty),*) => {$(
+        impl Value for $type {
+            #[inline(always)]
+            fn read(bytes: &[u8]) -> Option<Self> {
+                bytes.first_chunk().map(|bytes| Self::from_ne_bytes(*bytes))
+            }
+        }
+
+        impl Plain for $type {
+            fn bytes(self) -> impl AsRef<[u8]> {
+                self.to_ne_bytes()
+            }
+        }
+    )*};
+}
+values!(u8, u16, u32, u64, i32, i64, f64);
+
+macro_rules! pointers {
+    ($($type:ident),*) => {$(
+        impl Value for $type {
+            #[inline(always)]
+            fn read(bytes: &[u8]) -> Option<Self> {
+                u64::read(bytes).map(Self)
+            }
+        }
+    )*};
+}
+pointers!(Pointer, Owned, OwnedSince13);
+
+impl<T: Value + Copy + Default, const N: usize> Value for [T; N] {
+    #[inline]
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let mut all = [T::default(); N];
+        for (i, place) in all.iter_mut().enumerate() {
+            *place = T::read(bytes.get(i * size_of::<T>()..)?)?;
+        }
+        Some(all)
+    }
+}
+
+impl<T: Plain + Copy + Default, const N: usize> Plain for [T; N] {
+    fn bytes(self) -> impl AsRef<[u8]> {
+        let mut all = Vec::with_capacity(size_of::<Self>());
+        self.iter().for_each(|value| all.extend_from_slice(value.bytes().as_ref()));
+        all
+    }
+}
+
+/// States, for a struct of CUPTI's headers, that the fields are where it has them and that a reader finds just those;
+/// and for the releases that write it, that its size is the stride. Checked by the compiler.
+macro_rules! layouts {
+    ($($family:ident: $struct:ident, $size:literal bytes, from $from:expr, written by [$($writer:expr),*];
+        has $($has:ident $offset:literal $length:literal),+; lacks $lacks:tt;)*) => {$(
+        const _: () = {
+            $(
+                let field = super::$family::$has;
+                assert!(field.offset() == $offset && field.size() == $length, stringify!($struct $has));
+                assert!(field.is_in($size, $from), stringify!($struct $has));
+            )+
+            $(
+                let writer: (u32, u32) = $writer;
+                assert!(
+                    $crate::sys::field::stride_of(super::$family::STRIDES, writer) == $size,
+                    stringify!($struct)
+                );
+                $crate::sys::field::layouts!(@lacks $family $size writer $struct $lacks);
+            )*
+        };
+    )*};
+    (@lacks $family:ident $size:literal $writer:ident $struct:ident [$($lacks:ident),*]) => {
+        $(assert!(!super::$family::$lacks.is_in($size, $writer), stringify!($struct $lacks));)*
+    };
+}
+pub(crate) use layouts;

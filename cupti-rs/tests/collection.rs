@@ -1,0 +1,466 @@
+//! What a collection can be asked for beyond the default: kinds, filters, settings, few buffers, pauses, the profiler
+//! switch. Against the stand-in.
+#![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
+
+use std::time::Duration;
+
+use cupti::fake::{Arrival, Fake, Settings, When, Work};
+use cupti::sys::abi::CuptiResult;
+use cupti::{
+    ActivityKind, ApiFilter, Attribute, Call, Callback, Callbacks, Collected, Collector, Config,
+    DriverFunction, Losses, Record, RuntimeFunction, clock,
+};
+
+fn start(fake: &Fake, config: &Config) -> Collector {
+    Collector::start(&fake.library().unwrap(), config).unwrap()
+}
+
+fn kernels(collected: &Collected) -> Vec<cupti::Kernel> {
+    let kernel = |record| {
+        if let Record::Kernel(kernel) = record { Some(*kernel) } else { None }
+    };
+    collected.records.iter().filter_map(kernel).collect()
+}
+
+fn calls(collected: &Collected) -> Vec<Call> {
+    collected.calls.iter().flat_map(|thread| thread.calls.clone()).collect()
+}
+
+fn nothing_lost(losses: &Losses) -> bool {
+    let mut losses = *losses;
+    losses.buffers = 0;
+    losses == Losses::default()
+}
+
+#[test]
+fn kinds_are_those_asked_for() {
+    let fake = Fake::new();
+    let default = start(&fake, &Config::new());
+    let mut expected: Vec<_> = [1, 2, 10, 17, 22, 38].map(ActivityKind).to_vec();
+    assert_eq!(fake.enabled_kinds(), expected);
+    drop(default);
+
+    let config = Config::new()
+        .add_kind(ActivityKind::STREAM)
+        .remove_kind(ActivityKind::OVERHEAD)
+        .add_kind(ActivityKind::STREAM)
+        .add_kind_if_known(ActivityKind::GREEN_CONTEXT);
+    let collector = start(&fake, &config);
+    expected.retain(|kind| *kind != ActivityKind::OVERHEAD);
+    expected.insert(4, ActivityKind::STREAM);
+    assert_eq!(fake.enabled_kinds(), expected);
+    assert_eq!(collector.missing_kinds(), [ActivityKind::GREEN_CONTEXT], "13.0 has none");
+    let collected = collector.stop().unwrap();
+    assert_eq!(collected.missing_kinds, [ActivityKind::GREEN_CONTEXT]);
+    assert!(fake.enabled_kinds().is_empty());
+
+    let only = Config::new().kinds([ActivityKind::MEMSET]);
+    let collector = start(&fake, &only);
+    assert_eq!(fake.enabled_kinds(), [ActivityKind::MEMSET]);
+    fake.launch(Work::kernel(c"not asked for"));
+    fake.launch(Work::memset(8));
+    assert_eq!(collector.stop().unwrap().records.iter().count(), 1);
+}
+
+#[test]
+fn a_kind_the_library_does_not_have_is_an_error_and_all_is_put_back() {
+    let fake = Fake::builder().version(26).build();
+    let library = fake.library().unwrap();
+    let config = Config::new().add_kind(ActivityKind::GRAPH_HOST_NODE);
+    let error = Collector::start(&library, &config).unwrap_err();
+    assert!(error.is_unsupported() && !error.is_busy(), "{error}");
+    assert_eq!(error.code(), Some(21));
+    let text = error.to_string();
+    assert!(text.contains("GRAPH_HOST_NODE") && text.contains("12.8"), "{text}");
+    assert!(!fake.is_subscribed() && fake.enabled_kinds().is_empty());
+    assert_eq!(fake.attribute(5), Some(0), "buffers are zeroed by CUPTI again");
+    start(&fake, &Config::new());
+}
+
+#[test]
+fn records_of_single_functions_are_filtered() {
+    let fake = Fake::new();
+    let launch = DriverFunction::by_name("cuLaunchKernel").unwrap();
+    let query = RuntimeFunction::by_name("cudaEventQuery").unwrap();
+    let config = Config::new()
+        .add_kind(ActivityKind::DRIVER) // which the filter stands instead of
+        .driver_records(ApiFilter::Only(vec![launch]))
+        .runtime_records(ApiFilter::Except(vec![query]));
+    let mut collector = start(&fake, &config);
+    let expected = [(1, launch.0, true), (2, query.0, false)];
+    assert_eq!(fake.api_filters(), expected);
+    assert!(!fake.enabled_kinds().contains(&ActivityKind::DRIVER));
+    assert!(fake.enabled_kinds().contains(&ActivityKind::RUNTIME));
+    collector.pause().unwrap();
+    assert_eq!(fake.api_filters(), [(1, launch.0, false)]);
+    assert!(!fake.enabled_kinds().contains(&ActivityKind::RUNTIME));
+    collector.resume().unwrap();
+    assert_eq!(fake.api_filters(), expected);
+    collector.stop().unwrap();
+    assert_eq!(fake.api_filters(), [(1, launch.0, false)]);
+    drop(fake);
+
+    let fake = Fake::builder().version(22).build(); // 12.4
+    let config = Config::new().driver_records(ApiFilter::Only(vec![launch]));
+    let error = Collector::start(&fake.library().unwrap(), &config).unwrap_err();
+    assert!(error.is_unsupported() && error.to_string().contains("12.5"), "{error}");
+    assert!(!fake.is_subscribed());
+}
+
+#[test]
+fn settings_are_made_and_put_back() {
+    let fake = Fake::new();
+    let config = Config::new()
+        .attribute(Attribute::DeviceBufferBytes, 8 << 20)
+        .attribute(Attribute::DeviceBufferLimit, 4)
+        .attribute(Attribute::DeviceBuffersReady, 2)
+        .attribute(Attribute::DeviceBuffersPinned, 1)
+        .attribute(Attribute::PerThreadBuffers, 0)
+        .attribute(Attribute::DeviceBufferLimit, 8)
+        .system_thread_ids(true)
+        .flush_period(Duration::from_millis(250))
+        .latency_timestamps(true)
+        .launch_attributes(true);
+    let before: Vec<_> = Attribute::ALL.map(|a| fake.attribute(a.id())).to_vec();
+    let collector = start(&fake, &config);
+    let set: Vec<_> =
+        collector.attributes().iter().map(|s| (s.attribute.id(), s.before, s.set)).collect();
+    let expected = [(0, 3_200_000, 8 << 20), (6, 3, 2), (8, 0, 1), (9, 1, 0), (2, 250, 8)];
+    assert_eq!(set, expected);
+    for (id, _, value) in expected {
+        assert_eq!(fake.attribute(id), Some(value), "{id}");
+    }
+    assert_eq!(fake.attribute(5), Some(1), "our buffers come zeroed");
+    let settings = fake.settings();
+    assert!(
+        settings.system_thread_ids && settings.latency_timestamps && settings.launch_attributes
+    );
+    assert_eq!(settings.flush_period_ms, 250);
+    let collected = collector.stop().unwrap();
+    assert_eq!(collected.attributes.len(), 5);
+    assert_eq!(Attribute::ALL.map(|a| fake.attribute(a.id())).to_vec(), before);
+    assert_eq!((fake.attribute(5), fake.settings()), (Some(0), Settings::default()));
+}
+
+#[test]
+fn an_attribute_the_library_does_not_have_is_an_error_and_the_others_are_put_back() {
+    let fake = Fake::builder().version(20).build(); // 12.2
+    let config = Config::new()
+        .attribute(Attribute::DeviceBufferLimit, 7)
+        .attribute(Attribute::PerThreadBuffers, 1);
+    let error = Collector::start(&fake.library().unwrap(), &config).unwrap_err();
+    assert!(error.is_unsupported() && error.to_string().contains("each thread"), "{error}");
+    assert_eq!(fake.attribute(2), Some(250));
+}
+
+#[test]
+fn with_too_few_buffers_records_and_drops_make_up_all_launches() {
+    // A kernel takes 208 to 216 bytes, so that a buffer of 64 KiB holds some 300.
+    for version in [26, 28, 130_001] {
+        for (most, launches) in [(0, 500), (1, 2_000), (3, 5_000)] {
+            let fake = Fake::builder().version(version).build();
+            let config = Config::new()
+                .kinds([ActivityKind::CONCURRENT_KERNEL])
+                .buffer_bytes(1)
+                .buffers(2)
+                .max_buffers(most);
+            let collector = start(&fake, &config);
+            // The buffers wait for the GPU, as after many launches in a row.
+            fake.hold_buffers(true);
+            for i in 0..launches {
+                if i == launches - 10 {
+                    fake.lose_timestamps();
+                }
+                fake.launch(Work::kernel(c"k"));
+            }
+            fake.hold_buffers(false);
+            let collected = collector.stop().unwrap();
+            let losses = collected.losses;
+            let case = format!("{version}, {most} buffers: {losses:?}");
+            let kept = kernels(&collected).len() as u64;
+            assert_eq!(calls(&collected).len() as u64, launches, "{case}");
+            assert_eq!(kept + losses.dropped_by_cupti + losses.refused_records, launches, "{case}");
+            assert!(losses.refused_buffers > 0 && !fake.would_have_crashed(), "{case}");
+            if version >= 27 {
+                assert!(losses.dropped_by_cupti > 0 && losses.refused_records == 0, "{case}");
+            } else {
+                assert!(losses.dropped_by_cupti == 0 && losses.refused_records > 0, "{case}");
+            }
+            assert!(kept <= most as u64 * 65_536 / 208, "{case}");
+        }
+    }
+}
+
+#[test]
+fn a_cap_that_suffices_refuses_nothing() {
+    let fake = Fake::new();
+    let config = Config::new().buffer_bytes(1).buffers(0).max_buffers(2);
+    for _ in 0..3 {
+        let collector = start(&fake, &config);
+        for _ in 0..3_000 {
+            fake.launch(Work::kernel(c"k"));
+        }
+        let collected = collector.stop().unwrap();
+        assert_eq!(kernels(&collected).len(), 3_000);
+        assert_eq!(collected.losses.refused_buffers, 0, "{:?}", collected.losses);
+    }
+}
+
+#[test]
+fn a_pause_collects_nothing_and_loses_nothing() {
+    let fake = Fake::new();
+    let mut collector = start(&fake, &Config::new());
+    fake.launch(Work::kernel(c"first"));
+    collector.pause().unwrap();
+    collector.pause().unwrap();
+    assert!(collector.is_paused() && fake.enabled_kinds().is_empty() && fake.is_subscribed());
+    let between = clock::now_ns();
+    fake.launch(Work::kernel(c"paused"));
+    collector.resume().unwrap();
+    collector.resume().unwrap();
+    assert!(!collector.is_paused());
+    fake.launch(Work::kernel(c"second"));
+    fake.launch(Work::synchronize());
+    let collected = collector.stop().unwrap();
+    assert!(nothing_lost(&collected.losses), "{:?}", collected.losses);
+    let names: Vec<_> =
+        kernels(&collected).iter().map(|k| collected.records.name(k.name).unwrap()).collect();
+    assert_eq!(names, ["first", "second"]);
+    let calls = calls(&collected);
+    assert_eq!(calls.len(), 3);
+    assert!(calls.iter().all(|call| call.end_ns.is_some() && collected.was_on(call.start_ns)));
+    assert!(!collected.was_on(between));
+    let windows = &collected.windows_ns;
+    assert_eq!(windows.len(), 2);
+    assert_eq!((windows[0].0, windows[1].1), collected.window_ns);
+    assert!(windows[0].1 <= between && between <= windows[1].0);
+}
+
+#[test]
+fn a_collection_may_start_and_stop_paused() {
+    let fake = Fake::new();
+    let mut collector = start(&fake, &Config::new().start_paused(true));
+    assert!(collector.is_paused() && fake.enabled_kinds().is_empty());
+    fake.launch(Work::kernel(c"too early"));
+    collector.resume().unwrap();
+    fake.launch(Work::kernel(c"k"));
+    collector.pause().unwrap();
+    fake.launch(Work::kernel(c"too late"));
+    let collected = collector.stop().unwrap();
+    assert_eq!((kernels(&collected).len(), calls(&collected).len()), (1, 1));
+    assert_eq!(collected.windows_ns.len(), 1);
+    assert!(!fake.is_subscribed());
+
+    let collected = start(&fake, &Config::new().start_paused(true)).stop().unwrap();
+    assert!(collected.windows_ns.is_empty() && collected.records.iter().next().is_none());
+}
+
+#[test]
+fn a_failed_resume_leaves_it_paused() {
+    let fake = Fake::new();
+    let mut collector = start(&fake, &Config::new());
+    collector.pause().unwrap();
+    fake.fail("cuptiActivityEnable", CuptiResult::OUT_OF_MEMORY, When::Nth(3));
+    assert!(collector.resume().unwrap_err().to_string().contains("cuptiActivityEnable"));
+    assert!(collector.is_paused() && fake.enabled_kinds().is_empty());
+    fake.launch(Work::kernel(c"paused"));
+    collector.resume().unwrap();
+    fake.launch(Work::kernel(c"k"));
+    let collected = collector.stop().unwrap();
+    assert_eq!((kernels(&collected).len(), calls(&collected).len()), (1, 1));
+}
+
+#[test]
+fn a_call_across_a_pause_is_no_captured_one() {
+    let fake = Fake::new();
+    let collector = std::sync::Mutex::new(None);
+    *collector.lock().unwrap() = Some(start(&fake, &Config::new()));
+    std::thread::scope(|scope| {
+        let (entered, wait) = std::sync::mpsc::channel();
+        let (go_on, paused) = std::sync::mpsc::channel::<()>();
+        let fake = &fake;
+        scope.spawn(move || {
+            // The callback of the wait's enter is seen, that of its exit falls into the pause.
+            fake.launch_around(&Work::synchronize(), || {
+                entered.send(()).unwrap();
+                paused.recv().unwrap();
+            });
+            fake.capture(&Work::kernel(c"node"));
+        });
+        wait.recv().unwrap();
+        let mut place = collector.lock().unwrap();
+        let collector = place.as_mut().unwrap();
+        collector.pause().unwrap();
+        go_on.send(()).unwrap();
+    });
+    let mut collector = collector.into_inner().unwrap().unwrap();
+    collector.resume().unwrap();
+    fake.capture(&Work::kernel(c"node"));
+    let collected = collector.stop().unwrap();
+    let calls = calls(&collected);
+    let seen: Vec<_> = calls.iter().map(|call| (call.end_ns.is_some(), call.captured)).collect();
+    assert_eq!(seen, [(false, false), (true, true)]);
+}
+
+#[test]
+fn the_profiler_switch_bounds_what_counts() {
+    let fake = Fake::new();
+    let config = Config::new().profiler_switch(true).buffer_bytes(1);
+    let mut collector = start(&fake, &config);
+    // Enough for some buffers to come back before the switch is on.
+    for _ in 0..1_000 {
+        fake.launch(Work::kernel(c"warm-up"));
+    }
+    fake.profiler_start();
+    fake.launch(Work::kernel(c"one"));
+    fake.launch(Work::kernel(c"two"));
+    fake.profiler_stop();
+    fake.launch(Work::kernel(c"between"));
+    collector.pause().unwrap();
+    fake.profiler_start();
+    fake.launch(Work::kernel(c"on, but paused"));
+    collector.resume().unwrap();
+    fake.launch(Work::kernel(c"three"));
+    let collected = collector.stop().unwrap();
+
+    assert_eq!(collected.windows_ns.len(), 2, "{:?}", collected.windows_ns);
+    let counted: Vec<u32> = calls(&collected)
+        .iter()
+        .filter(|call| collected.was_on(call.start_ns))
+        .map(|call| call.correlation_id)
+        .collect();
+    let of_counted = |kernel: &&cupti::Kernel| counted.contains(&kernel.correlation_id);
+    let kernels = kernels(&collected);
+    let names: Vec<_> = kernels
+        .iter()
+        .filter(of_counted)
+        .map(|kernel| collected.records.name(kernel.name).unwrap())
+        .collect();
+    assert_eq!(names, ["one", "two", "three"]);
+    let thrown_away = collected.losses.before_switch;
+    assert!((600..1_000).contains(&thrown_away), "{thrown_away}");
+    assert_eq!(kernels.len() as u64, 1_004 - thrown_away, "what is kept has its call");
+    assert!(!fake.is_subscribed());
+}
+
+#[test]
+fn a_switch_that_is_never_turned_counts_nothing() {
+    let fake = Fake::new();
+    let collector = start(&fake, &Config::new().profiler_switch(true));
+    fake.launch(Work::kernel(c"k"));
+    let collected = collector.stop().unwrap();
+    assert!(collected.windows_ns.is_empty());
+    assert_eq!((collected.losses.before_switch, kernels(&collected).len()), (1, 0));
+}
+
+#[test]
+fn calls_of_the_runtime_api_stand_beside_the_drivers() {
+    let fake = Fake::new();
+    let config = Config::new().runtime_calls(true);
+    let collector = start(&fake, &config);
+    cupti::calls::set_word(9);
+    let id = fake.launch_through_runtime("cudaLaunchKernel", &Work::kernel(c"k"));
+    cupti::calls::set_word(0);
+    let direct = fake.launch(Work::kernel(c"direct"));
+    let collected = collector.stop().unwrap();
+    let driver = calls(&collected);
+    assert_eq!(driver.iter().map(|c| c.correlation_id).collect::<Vec<_>>(), [id, direct]);
+    let [thread] = &collected.runtime_calls[..] else { panic!("{:?}", collected.runtime_calls) };
+    assert_eq!(thread.thread_id, collected.calls[0].thread_id);
+    let [call] = &thread.calls[..] else { panic!("{thread:?}") };
+    assert_eq!((call.function.name(), call.correlation_id, call.word), ("cudaLaunchKernel", id, 9));
+    assert!(call.start_ns <= driver[0].start_ns && driver[0].end_ns <= call.end_ns);
+
+    let collected = {
+        let collector = start(&fake, &Config::new());
+        fake.launch_through_runtime("cudaLaunchKernel", &Work::kernel(c"k"));
+        collector.stop().unwrap()
+    };
+    assert!(collected.runtime_calls.is_empty(), "not asked for");
+}
+
+#[test]
+fn records_join_their_calls_whenever_they_arrive() {
+    let fake = Fake::new();
+    fake.next_correlation_id(u32::MAX - 1);
+    let collector = start(&fake, &Config::new());
+    let arrivals =
+        [Arrival::AfterCall, Arrival::BeforeCall, Arrival::WithinCall, Arrival::AfterCall];
+    let launch = |&arrival| fake.launch_with(&Work::kernel(c"k"), arrival);
+    let ids: Vec<u32> = arrivals.iter().map(launch).collect();
+    assert_eq!(ids, [u32::MAX - 1, u32::MAX, 0, 1], "ids wrap");
+    let collected = collector.stop().unwrap();
+    let called: Vec<u32> = calls(&collected).iter().map(|call| call.correlation_id).collect();
+    let recorded: Vec<u32> = kernels(&collected).iter().map(|k| k.correlation_id).collect();
+    assert_eq!((called, recorded), (ids.clone(), ids));
+}
+
+#[test]
+fn a_buffer_cut_short_or_of_odd_lengths_loses_only_what_it_must() {
+    let fake = Fake::new();
+    let collector = start(&fake, &Config::new());
+    fake.launch(Work::kernel(c"whole"));
+    fake.launch(Work::kernel(c"cut"));
+    fake.cut_next_buffer(100);
+    collector.flush().unwrap();
+    fake.launch(Work::kernel(c"before"));
+    fake.raw_record(ActivityKind::MEMSET, 101);
+    fake.launch(Work::kernel(c"at an odd address"));
+    let collected = collector.stop().unwrap();
+    let losses = collected.losses;
+    // The kernel that was cut has a length of its own, which no other kernel has.
+    assert_eq!((losses.irregular, losses.unreadable_bytes), (1, 0), "{losses:?}");
+    let names: Vec<_> =
+        kernels(&collected).iter().map(|k| collected.records.name(k.name).unwrap()).collect();
+    assert_eq!(names, ["whole", "before", "at an odd address"]);
+}
+
+#[test]
+fn every_function_may_fail_and_the_next_collection_works() {
+    for function in Fake::FUNCTIONS {
+        for when in [When::Always, When::Once, When::Nth(2)] {
+            let fake = Fake::new();
+            let Ok(library) = fake.library() else { panic!("it opens") };
+            fake.fail(function, CuptiResult::UNKNOWN, when);
+            let handler = Callbacks::new(|callback| _ = matches!(callback, Callback::Driver(_)))
+                .driver("cuLaunchKernel")
+                .runtime_all()
+                .streams()
+                .graph_nodes();
+            let config = Config::new()
+                .callbacks(handler)
+                .driver_records(ApiFilter::Only(vec![DriverFunction(307)]))
+                .runtime_records(ApiFilter::Only(vec![RuntimeFunction(211)]))
+                .system_thread_ids(true)
+                .flush_period(Duration::from_millis(5))
+                .latency_timestamps(true)
+                .launch_attributes(true)
+                .graph_events(true)
+                .attribute(Attribute::DeviceBufferLimit, 9);
+            if let Ok(mut collector) = Collector::start(&library, &config) {
+                let mut graph = fake.graph();
+                fake.capture_into(&mut graph, &Work::kernel(c"node"));
+                let exec = fake.instantiate(&graph);
+                fake.launch_exec(&exec);
+                fake.destroy_exec(exec);
+                fake.resource(cupti::callbacks::ResourceKind::STREAM_CREATED, 1, 7);
+                fake.launch(Work::kernel(c"k"));
+                let _ = collector.flush();
+                let _ = collector.pause();
+                let _ = collector.resume();
+                let _ = collector.stop();
+            }
+            // What cannot be taken back because taking it back fails is all that may be left.
+            let stays = ["cuptiUnsubscribe", "cuptiActivityDisable"].contains(&function);
+            assert!(stays || !fake.is_subscribed(), "{function} {when:?}");
+            assert!(stays || fake.enabled_kinds().is_empty(), "{function} {when:?}");
+            drop(fake);
+            let fake = Fake::new();
+            let collector = start(&fake, &Config::new());
+            fake.launch(Work::kernel(c"k"));
+            let collected = collector.stop().unwrap();
+            assert!(nothing_lost(&collected.losses), "{function} {when:?}");
+            assert_eq!((kernels(&collected).len(), calls(&collected).len()), (1, 1));
+        }
+    }
+}

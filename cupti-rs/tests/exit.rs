@@ -1,0 +1,225 @@
+//! Processes that end, or fork, while a collection runs: none hangs, none crashes.
+//!
+//! This program starts itself again, once a scene, with the stand-in in place of CUPTI.
+#![allow(clippy::unwrap_used, clippy::panic)] // tests
+#![allow(clippy::print_stderr, reason = "a test without the standard harness")]
+
+use std::env;
+use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use cupti::fake::{Fake, Work};
+use cupti::{Callbacks, Collector, Config};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// Tells this program, started by itself, what to do.
+const SCENE: &str = "CUPTI_EXIT_SCENE";
+
+/// How a scene ends: with an exit code, or with a signal.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    Code(i32),
+    Signal(i32),
+}
+
+type Scene = fn() -> ExitCode;
+
+const SCENES: [(&str, Scene, End); 8] = [
+    ("main_returns", main_returns, End::Code(0)),
+    ("main_returns_with_threads_that_launch", main_returns_with_threads, End::Code(0)),
+    ("the_program_exits", the_program_exits, End::Code(3)),
+    ("a_thread_exits_the_program", a_thread_exits, End::Code(4)),
+    ("main_panics", main_panics, End::Code(101)),
+    ("the_program_aborts", the_program_aborts, End::Signal(libc::SIGABRT)),
+    ("a_child_is_left_out_and_the_parent_goes_on", a_child_is_left_out, End::Code(0)),
+    ("a_child_drops_and_ends", a_child_drops_and_ends, End::Code(0)),
+];
+
+fn main() -> ExitCode {
+    if let Ok(scene) = env::var(SCENE) {
+        let (_, run, _) = SCENES.iter().find(|(name, ..)| *name == scene).unwrap();
+        return run();
+    }
+    let trials = SCENES.iter().map(|(name, _, end)| Trial::test(*name, move || play(name, end)));
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+}
+
+/// Plays a scene in a process of its own and waits for its end, for 30 seconds.
+fn play(scene: &str, end: &End) -> Result<(), Failed> {
+    use std::os::unix::process::ExitStatusExt;
+    let mut child = Command::new(env::current_exe()?).env(SCENE, scene).spawn()?;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if Instant::now() > deadline {
+            child.kill()?;
+            child.wait()?;
+            return Err("it hangs".into());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let ended = match (status.code(), status.signal()) {
+        (Some(code), _) => End::Code(code),
+        (None, signal) => End::Signal(signal.unwrap_or(0)),
+    };
+    if ended == *end { Ok(()) } else { Err(format!("it ended with {ended:?}").into()) }
+}
+
+/// The stand-in for the life of the process, whose end acts as CUPTI's may.
+fn fake() -> &'static Fake {
+    let fake = Box::leak(Box::new(Fake::new()));
+    fake.act_at_exit();
+    fake
+}
+
+/// A running collection with all that could be in the way at the end.
+fn collect(fake: &Fake) -> Collector {
+    let seen = AtomicU64::new(0);
+    let callbacks = Callbacks::new(move |_| _ = seen.fetch_add(1, Ordering::Relaxed));
+    let config = Config::new()
+        .buffer_bytes(1)
+        .callbacks(callbacks.driver_all().graph_nodes())
+        .runtime_calls(true)
+        .graph_events(true);
+    let collector = Collector::start(&fake.library().unwrap(), &config).unwrap();
+    for _ in 0..1_000 {
+        fake.launch(Work::kernel(c"k"));
+    }
+    let mut graph = fake.graph();
+    fake.capture_into(&mut graph, &Work::kernel(c"k"));
+    collector
+}
+
+fn main_returns() -> ExitCode {
+    let fake = fake();
+    // Neither stopped nor dropped, as in a static.
+    std::mem::forget(collect(fake));
+    ExitCode::SUCCESS
+}
+
+fn main_returns_with_threads() -> ExitCode {
+    let fake = fake();
+    let collector = collect(fake);
+    for _ in 0..4 {
+        std::thread::spawn(|| {
+            loop {
+                fake.launch(Work::kernel(c"k"));
+            }
+        });
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    std::mem::forget(collector);
+    ExitCode::SUCCESS
+}
+
+fn the_program_exits() -> ExitCode {
+    let _collector = collect(fake());
+    std::process::exit(3)
+}
+
+fn a_thread_exits() -> ExitCode {
+    let fake = fake();
+    let _collector = collect(fake);
+    std::thread::spawn(|| {
+        fake.launch(Work::kernel(c"k"));
+        std::process::exit(4)
+    });
+    loop {
+        fake.launch(Work::kernel(c"k"));
+    }
+}
+
+fn main_panics() -> ExitCode {
+    let _collector = collect(fake());
+    std::panic::set_hook(Box::new(|_| {}));
+    panic!("on purpose");
+}
+
+fn the_program_aborts() -> ExitCode {
+    let _collector = collect(fake());
+    std::process::abort()
+}
+
+/// Forks; the child runs `child` and ends without exit handlers, with whether it was content. Gives whether it was.
+fn fork(child: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child calls nothing but what is tested, and leaves with _exit.
+    let process = unsafe { libc::fork() };
+    if process == 0 {
+        let content = child();
+        // SAFETY: ends the child without running the parent's exit handlers.
+        unsafe { libc::_exit(i32::from(!content)) };
+    }
+    let mut status = 0;
+    // SAFETY: `process` is our child and `status` a live int.
+    unsafe { libc::waitpid(process, &mut status, 0) };
+    status == 0
+}
+
+fn a_child_is_left_out() -> ExitCode {
+    static SEEN: AtomicU64 = AtomicU64::new(0);
+    let fake = fake();
+    let callbacks = Callbacks::new(|_| _ = SEEN.fetch_add(1, Ordering::Relaxed));
+    let config = Config::new().callbacks(callbacks.driver_all()).profiler_switch(true);
+    let library = fake.library().unwrap();
+    let mut place = Some(Collector::start(&library, &config).unwrap());
+    fake.profiler_start();
+    fake.launch(Work::kernel(c"k"));
+    let before = SEEN.load(Ordering::Relaxed);
+    let content = fork(|| {
+        // CUPTI's callbacks in the child, if it makes any, find nothing to do.
+        fake.call_only("cuMemAlloc_v2", 0);
+        fake.profiler_stop();
+        let forked = |result: Result<(), cupti::Error>| {
+            result.is_err_and(|error| error.to_string().contains("forked"))
+        };
+        let mut collector = place.take().unwrap();
+        SEEN.load(Ordering::Relaxed) == before
+            && forked(collector.flush())
+            && forked(collector.pause())
+            && forked(collector.resume())
+            && forked(Collector::start(&library, &Config::new()).map(drop))
+            && forked(collector.stop().map(drop))
+    });
+    fake.launch(Work::kernel(c"k"));
+    fake.profiler_stop();
+    let collected = place.unwrap().stop().unwrap();
+    let (calls, records) = (collected.calls[0].calls.len(), collected.records.iter().count());
+    let parent = (calls, records, collected.windows_ns.len()) == (2, 2, 1);
+    ExitCode::from(u8::from(!content) | u8::from(!parent) << 1)
+}
+
+fn a_child_drops_and_ends() -> ExitCode {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    let fake = fake();
+    let collector = collect(fake);
+    // Other threads hold locks of ours now and then; in the child nobody would ever give them back.
+    let threads: Vec<_> = (0..2)
+        .map(|_| {
+            std::thread::spawn(|| {
+                while !STOP.load(Ordering::Relaxed) {
+                    fake.launch(Work::kernel(c"k"));
+                }
+            })
+        })
+        .collect();
+    let mut collector = Some(collector);
+    for _ in 0..20 {
+        let content = fork(|| {
+            drop(collector.take());
+            true
+        });
+        if !content {
+            return ExitCode::from(1);
+        }
+    }
+    STOP.store(true, Ordering::Relaxed);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let collected = collector.unwrap().stop().unwrap();
+    let calls: usize = collected.calls.iter().map(|thread| thread.calls.len()).sum();
+    let records = collected.records.iter().count();
+    // One of the calls was captured.
+    ExitCode::from(u8::from(calls != records + 1))
+}

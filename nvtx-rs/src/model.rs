@@ -1,0 +1,261 @@
+//! All orders in which threads may meet at the state word, the tool and the observer's slot, played by loom; `.ci/run loom`.
+//!
+//! It is the crate itself that is played, with loom's atomics in the place of the standard library's (`shared.rs`) and
+//! with a tool in the place of one that is loaded. As C code would, the tool fills its slots by stores that order nothing.
+
+use std::cell::Cell;
+use std::ffi::{c_char, c_int, c_void};
+
+use crate::Error;
+use crate::sys::fill;
+
+/// The slots of the two functions that the tool has.
+const RANGE_PUSH_A: usize = 9;
+const RANGE_POP: usize = 11;
+
+/// What there is to be found.
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Kind {
+    #[default]
+    None,
+    Tool,
+    /// It starts a range while it is being attached.
+    Annotated,
+}
+
+/// The tool, and what it saw since it was reset.
+#[derive(Default)]
+struct Tool {
+    kind: Cell<Kind>,
+    searches: Cell<u32>,
+    pushes: Cell<u32>,
+    pops: Cell<u32>,
+}
+
+std::thread_local! {
+    // Of the standard library: loom plays its threads on one of the system's, which is that of the test.
+    static TOOL: Tool = Tool::default();
+}
+
+fn count(which: impl FnOnce(&Tool) -> &Cell<u32>) {
+    TOOL.with(|tool| {
+        let which = which(tool);
+        which.set(which.get() + 1);
+    });
+}
+
+extern "C" fn push(_: *const c_char) -> c_int {
+    count(|tool| &tool.pushes);
+    0
+}
+
+extern "C" fn pop() -> c_int {
+    count(|tool| &tool.pops);
+    0
+}
+
+/// In the place of the search for a library.
+pub(crate) fn find() -> Result<bool, Error> {
+    count(|tool| &tool.searches);
+    let kind = TOOL.with(|tool| tool.kind.get());
+    if kind == Kind::None {
+        return Ok(false);
+    }
+    fill(RANGE_PUSH_A, push as *mut c_void);
+    fill(RANGE_POP, pop as *mut c_void);
+    if kind == Kind::Annotated {
+        drop(crate::range("in the tool"));
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use loom::sync::atomic::{AtomicBool, Ordering};
+    use loom::thread;
+
+    use super::*;
+    use crate::observer::{self, Observer, RangeStart, Token};
+    use crate::{is_attached, range, state};
+
+    /// Plays all orders of a scenario, each with a tool of this kind that has seen nothing.
+    fn play(kind: Kind, scenario: impl Fn() + Send + Sync + 'static) {
+        let played = std::sync::Arc::new(AtomicU32::new(0));
+        let counter = played.clone();
+        loom::model(move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+            TOOL.with(|tool| {
+                tool.kind.set(kind);
+                for count in [&tool.searches, &tool.pushes, &tool.pops] {
+                    count.set(0);
+                }
+            });
+            scenario();
+        });
+        assert!(played.load(Ordering::Relaxed) > 1, "there was but one order");
+    }
+
+    /// Searches, pushes and pops.
+    fn seen_by_tool() -> [u32; 3] {
+        TOOL.with(|tool| [&tool.searches, &tool.pushes, &tool.pops].map(Cell::get))
+    }
+
+    /// An observer that has to be whole for whoever comes to it.
+    #[derive(Default)]
+    struct Watch {
+        whole: AtomicBool,
+        starts: AtomicU32,
+        ends: AtomicU32,
+        found_unfinished: AtomicU32,
+    }
+
+    impl Watch {
+        /// Lives on, as an observer has to.
+        fn new() -> &'static Watch {
+            Box::leak(Box::default())
+        }
+
+        /// Starts, ends, and starts that came before the observer was whole.
+        fn seen(&self) -> [u32; 3] {
+            [&self.starts, &self.ends, &self.found_unfinished]
+                .map(|count| count.load(Ordering::Relaxed))
+        }
+    }
+
+    impl Observer for Watch {
+        fn range_start(&self, _: &RangeStart<'_>) -> Token {
+            if !self.whole.load(Ordering::Relaxed) {
+                self.found_unfinished.fetch_add(1, Ordering::Relaxed);
+            }
+            Token::new(self.starts.fetch_add(1, Ordering::Relaxed).into())
+        }
+
+        fn range_end(&self, _: Token) {
+            self.ends.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn first_ranges_that_race_find_one_tool_and_all_reach_it() {
+        play(Kind::Tool, || {
+            let other = thread::spawn(|| drop(range("other")));
+            drop(range("one"));
+            other.join().unwrap();
+            assert_eq!(seen_by_tool(), [1, 2, 2]);
+            assert!(is_attached());
+        });
+    }
+
+    #[test]
+    fn first_ranges_that_race_find_once_that_there_is_no_tool() {
+        play(Kind::None, || {
+            let other = thread::spawn(|| drop(range("other")));
+            drop(range("one"));
+            other.join().unwrap();
+            assert_eq!(seen_by_tool(), [1, 0, 0]);
+            assert!(state::is_idle());
+        });
+    }
+
+    #[test]
+    fn a_range_of_the_tool_while_it_is_attached_waits_for_nobody() {
+        play(Kind::Annotated, || {
+            let other = thread::spawn(|| drop(range("other")));
+            drop(range("one"));
+            other.join().unwrap();
+            assert_eq!(seen_by_tool(), [1, 2, 2]);
+        });
+    }
+
+    #[test]
+    fn a_range_that_is_told_of_the_observer_finds_it_whole() {
+        play(Kind::None, || {
+            assert!(!is_attached());
+            let watch = Watch::new();
+            let other = thread::spawn(|| {
+                drop(range("before it, or after"));
+                drop(range("another"));
+            });
+            let switch = observer::install(watch).unwrap();
+            watch.whole.store(true, Ordering::Relaxed);
+            switch.on();
+            drop(range("after"));
+            other.join().unwrap();
+            let [starts, ends, unfinished] = watch.seen();
+            assert!((1..=3).contains(&starts));
+            assert_eq!((ends, unfinished), (starts, 0));
+        });
+    }
+
+    #[test]
+    fn of_two_observers_one_is_installed_and_sees_all() {
+        play(Kind::None, || {
+            assert!(!is_attached());
+            let install = |watch: &'static Watch| {
+                watch.whole.store(true, Ordering::Relaxed);
+                let switch = observer::install(watch);
+                let refused = switch.as_ref().is_err_and(Error::is_taken);
+                if let Ok(switch) = switch {
+                    switch.on();
+                    drop(range("seen"));
+                }
+                refused
+            };
+            let (one, two) = (Watch::new(), Watch::new());
+            let other = thread::spawn(move || install(two));
+            let refused = [install(one), other.join().unwrap()];
+            let seen = [one.seen(), two.seen()];
+            match refused {
+                [false, true] => assert_eq!(seen, [[1, 1, 0], [0, 0, 0]]),
+                [true, false] => assert_eq!(seen, [[0, 0, 0], [1, 1, 0]]),
+                _ => panic!("refused: {refused:?}"),
+            }
+        });
+    }
+
+    #[test]
+    fn a_switch_thrown_amid_ranges_leaves_each_whole() {
+        play(Kind::None, || {
+            assert!(!is_attached());
+            let watch = Watch::new();
+            watch.whole.store(true, Ordering::Relaxed);
+            let switch = observer::install(watch).unwrap();
+            switch.on();
+            let other = thread::spawn(|| {
+                let _outer = range("outer");
+                drop(range("inner"));
+            });
+            let open = range("open");
+            switch.off();
+            drop(range("unseen"));
+            switch.on();
+            drop(range("seen"));
+            drop(open);
+            other.join().unwrap();
+            let [starts, ends, unfinished] = watch.seen();
+            assert!((2..=4).contains(&starts));
+            assert_eq!((ends, unfinished), (starts, 0));
+        });
+    }
+
+    #[test]
+    fn a_tool_that_comes_while_the_observer_is_switched_takes_nothing_from_it() {
+        play(Kind::Tool, || {
+            let watch = Watch::new();
+            watch.whole.store(true, Ordering::Relaxed);
+            let other = thread::spawn(|| drop(range("other")));
+            let switch = observer::install(watch).unwrap();
+            switch.on();
+            other.join().unwrap();
+            let [before, ..] = watch.seen();
+            drop(range("both see it"));
+            assert_eq!(watch.seen(), [before + 1, before + 1, 0]);
+            switch.off();
+            drop(range("the tool sees it"));
+            assert_eq!(watch.seen(), [before + 1, before + 1, 0]);
+            assert_eq!(seen_by_tool(), [1, 3, 3]);
+        });
+    }
+}

@@ -1,0 +1,105 @@
+//! What is known of a call site of `tracing`: made once, and found again in a table of the thread's own.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use rustc_hash::{FxBuildHasher, FxHashMap};
+use tracing_core::Metadata;
+use tracing_core::callsite::Identifier;
+
+use super::details::{self, Details};
+use crate::__private::CallSite;
+use crate::{Category, Domain, Event, ProcessRange, Range};
+
+/// A call site of `tracing`, with its target as a domain or without. Kept for the life of the process, as the call site
+/// itself is.
+#[derive(Debug)]
+pub(super) struct Place {
+    site: CallSite,
+    domain: Option<&'static Domain>,
+    /// It has a field for us, so that its spans keep details.
+    pub(super) has_details: bool,
+    /// The first category that was named here.
+    category: OnceLock<Category>,
+}
+
+thread_local! {
+    static PLACES: RefCell<FxHashMap<(usize, bool), &'static Place>> =
+        const { RefCell::new(HashMap::with_hasher(FxBuildHasher)) };
+}
+
+impl Place {
+    /// From the thread's table or, the first time on a thread, the process's, which takes a lock.
+    pub(super) fn of(metadata: &'static Metadata<'static>, domains: bool) -> &'static Place {
+        let key = (std::ptr::from_ref(metadata).addr(), domains);
+        let known = PLACES.try_with(|places| places.try_borrow().ok()?.get(&key).copied());
+        if let Ok(Some(place)) = known {
+            return place;
+        }
+        let place = Place::shared(metadata, domains);
+        let _ = PLACES.try_with(|places| {
+            if let Ok(mut places) = places.try_borrow_mut() {
+                places.insert(key, place);
+            }
+        });
+        place
+    }
+
+    #[cold]
+    fn shared(metadata: &'static Metadata<'static>, domains: bool) -> &'static Place {
+        type Places = Mutex<HashMap<(Identifier, bool), &'static Place>>;
+        static ALL: OnceLock<Places> = OnceLock::new();
+        let all = ALL.get_or_init(Places::default);
+        let key = (metadata.callsite(), domains);
+        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry(key).or_insert_with(|| {
+            let domain = domains.then(|| domain(metadata.target()));
+            let name = metadata.name();
+            let site = match domain {
+                Some(domain) => CallSite::in_domain(name, domain),
+                None => CallSite::new(name),
+            };
+            let has_details = details::are_in(metadata);
+            Box::leak(Box::new(Place { site, domain, has_details, category: OnceLock::new() }))
+        })
+    }
+
+    /// A range with these details, where it has any.
+    #[inline]
+    pub(super) fn range(&'static self, details: Option<Details>) -> Range {
+        match details {
+            None => self.site.range(),
+            Some(details) => self.site.range_with(|event| details.describe(event)),
+        }
+    }
+
+    pub(super) fn process_range(&'static self, details: Details) -> ProcessRange {
+        self.site.process_range_with(|event| details.describe(event))
+    }
+
+    /// An event of this place with a name of its own.
+    pub(super) fn event<'a>(&self, name: &'a str) -> Event<'a> {
+        match self.domain {
+            Some(domain) => domain.event(name),
+            None => crate::event(name),
+        }
+    }
+
+    /// Mostly a place names one category, and that one is found without a lock.
+    pub(super) fn category(&self, name: &str) -> Category {
+        let find = || match self.domain {
+            Some(domain) => domain.category(name),
+            None => crate::category(name),
+        };
+        let first = *self.category.get_or_init(find);
+        if first.name() == name { first } else { find() }
+    }
+}
+
+/// The domain of a target; tools take two of one name for different ones.
+fn domain(target: &'static str) -> &'static Domain {
+    static ALL: OnceLock<Mutex<HashMap<&'static str, &'static Domain>>> = OnceLock::new();
+    let mut all = ALL.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    all.entry(target).or_insert_with(|| Box::leak(Box::new(Domain::new(target))))
+}

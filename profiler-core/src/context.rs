@@ -1,0 +1,129 @@
+//! Work that moves to another thread takes its range with it.
+//!
+//! A range is of its thread, and so is what is launched in it. Where a program hands work to another thread (a pool, a
+//! device thread, a runtime), that thread knows nothing of the range. [`Context::capture`] takes the present range along,
+//! and [`Context::attach`] puts it up over there.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context as TaskContext, Poll};
+
+use pin_project_lite::pin_project;
+
+use crate::recording::ranges::{self, RangeWord};
+
+/// The range in which some code runs, to be handed on to whatever thread goes on with it.
+///
+/// ```
+/// use profiler_core::Context;
+///
+/// let _request = nvtx::range("request");
+/// let context = Context::capture();
+/// std::thread::spawn(move || {
+///     let _attached = context.attach();
+///     // What is launched here counts for "request", and ranges made here lie in it.
+/// })
+/// .join()
+/// .unwrap();
+/// ```
+///
+/// It costs a read of a thread's own word to capture one, and a few stores to attach it. Without a session it is empty,
+/// and so is one of an earlier session: to attach it does nothing. The range may have ended by then; work still counts for
+/// it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Context {
+    /// 0 if there is none.
+    word: u64,
+}
+
+impl Context {
+    /// The present range of this thread, or the one that was attached to it.
+    #[inline]
+    #[must_use]
+    pub fn capture() -> Self {
+        Self { word: cupti::calls::word() }
+    }
+
+    /// True if no session was on, or no range open.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.word == 0
+    }
+
+    /// Until the returned guard is dropped, this thread is in that range.
+    ///
+    /// Guards nest as ranges do. What is on this thread already is put aside, not ended.
+    #[must_use = "the context is detached when this guard is dropped: keep it in a variable, `let _attached = ...`"]
+    pub fn attach(self) -> Attached {
+        let attached = self.word != 0 && ranges::attach(RangeWord(self.word));
+        Attached { word: attached.then_some(RangeWord(self.word)), not_send: PhantomData }
+    }
+
+    /// Calls `f` in this context.
+    pub fn run<R>(self, f: impl FnOnce() -> R) -> R {
+        let _attached = self.attach();
+        f()
+    }
+
+    /// A closure that runs in this context, for `thread::spawn`, `rayon::spawn` and their like.
+    ///
+    /// ```
+    /// use profiler_core::Context;
+    ///
+    /// let job = Context::capture().wrap(|| 6 * 7);
+    /// assert_eq!(std::thread::spawn(job).join().unwrap(), 42);
+    /// ```
+    pub fn wrap<R>(self, f: impl FnOnce() -> R) -> impl FnOnce() -> R {
+        move || self.run(f)
+    }
+
+    /// The same for a closure that is called with a value, any number of times, on whatever thread: for rayon's
+    /// `map`, `for_each` and their like.
+    pub fn wrap_each<A, R>(self, f: impl Fn(A) -> R) -> impl Fn(A) -> R {
+        move |value| self.run(|| f(value))
+    }
+
+    /// A future each of whose polls runs in this context, for `tokio::spawn` and its like.
+    pub fn follow<F: Future>(self, future: F) -> InContext<F> {
+        InContext { future, context: self }
+    }
+}
+
+/// A context is attached to this thread. Made by [`Context::attach`].
+#[derive(Debug)]
+#[must_use = "the context is detached when this guard is dropped: keep it in a variable, `let _attached = ...`"]
+pub struct Attached {
+    /// `None` if there was nothing to attach.
+    word: Option<RangeWord>,
+    not_send: PhantomData<*mut ()>,
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        if let Some(word) = self.word {
+            ranges::detach(word);
+        }
+    }
+}
+
+pin_project! {
+    /// A future that runs in a context. Made by [`Context::follow`].
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless they are polled"]
+    pub struct InContext<F> {
+        #[pin]
+        future: F,
+        context: Context,
+    }
+}
+
+impl<F: Future> Future for InContext<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let _attached = this.context.attach();
+        this.future.poll(task)
+    }
+}

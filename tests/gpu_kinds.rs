@@ -1,0 +1,149 @@
+//! Every kind of record that this GPU and this CUPTI give, each checked against what CUDA says. With `OUT` set, the records and
+//! the facts are saved there, to become the recordings that `recorded_kinds.rs` checks without a GPU.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)] // a test that says what it saw
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use cupti::{ActivityKind, Collector, Config, Library, Record};
+use gpu_profiler_tests::cuda::{Gpu, Host};
+use gpu_profiler_tests::harness;
+use gpu_profiler_tests::kinds::{ASKED, Facts, check, counts};
+use profiler_core::Profiler;
+
+fn main() -> ExitCode {
+    harness::run(&[
+        ("every_kind_that_can_be_had_agrees_with_cuda", every_kind_that_can_be_had),
+        ("a_graph_as_a_whole_is_one_record_a_launch", a_graph_as_a_whole),
+        ("managed_memory_tells_of_its_pages", managed_memory),
+    ])
+    .exit_code()
+}
+
+fn with_kinds(kinds: &[ActivityKind]) -> Config {
+    kinds.iter().fold(Config::new(), |config, kind| config.add_kind_if_known(*kind))
+}
+
+fn every_kind_that_can_be_had() {
+    const MIB: usize = 1 << 20;
+    let first = Gpu::get();
+    let library = Library::open().unwrap();
+    let device = library.driver().devices[0].clone();
+    let mut facts = Facts {
+        version: library.version().0,
+        process: std::process::id(),
+        thread: cupti::calls::thread_id(),
+        device_name: device.name,
+        multiprocessors: device.multiprocessors,
+        compute_capability: device.compute_capability,
+        memory_bytes: device.memory_bytes,
+        launch: ([3, 2, 1], [64, 2, 1], 1024),
+        copied: (70_001, 2 * MIB as u64),
+        filled: (0x5a, 12_345),
+        graph: (7, 3),
+        ..Facts::default()
+    };
+    let config = with_kinds(&ASKED).system_thread_ids(true);
+    let profiler = Profiler::builder().library(library).config(config).build().unwrap();
+    profiler.start().unwrap();
+
+    // A context of its own, so that all it is made of is new.
+    let gpu = first.in_another_context();
+    let stream = gpu.stream();
+    let mut host = vec![1u8; MIB];
+    let (a, b) = (gpu.alloc(4 * MIB), gpu.alloc(4 * MIB));
+    let temporary = gpu.alloc(3 * MIB);
+    facts.allocated = (temporary, 3 * MIB as u64);
+    gpu.free(temporary);
+    facts.allocated_async = (gpu.alloc_and_free_async(5 * MIB, stream), 5 * MIB as u64);
+    let (grid, block, shared) = facts.launch;
+    gpu.launch_shaped(stream, grid, block, shared);
+    let event = gpu.event();
+    gpu.record(event, stream);
+    gpu.copy_in_async(a, Host::pageable(&mut host), 70_001, stream);
+    gpu.copy_within_async(b, a, 2 * MIB, stream);
+    gpu.fill_async(a, 0x5a, 12_345, stream);
+    gpu.synchronize_event(event);
+    let graph = gpu.capture(stream, || (0..facts.graph.0).for_each(|_| gpu.launch_empty(stream)));
+    for _ in 0..facts.graph.1 {
+        gpu.launch_graph(graph, stream);
+    }
+    gpu.synchronize(stream);
+    facts.runtime = gpu.runtime_synchronize();
+    gpu.free(a);
+    gpu.free(b);
+
+    let recording = profiler.stop_recording().unwrap();
+    first.make_current();
+    let seen = counts(recording.records());
+    if let Some(out) = std::env::var_os("OUT") {
+        let path = |name: &str| Path::new(&out).join(format!("kinds-{}{name}", facts.version));
+        recording.save(path(".gpuprof")).unwrap();
+        std::fs::write(path(".json"), serde_json::to_string_pretty(&facts).unwrap()).unwrap();
+    }
+    let list: Vec<_> = seen.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+    let absent = ActivityKind::ALL.iter().filter(|kind| !seen.contains_key(kind));
+    let absent: Vec<_> = absent.map(ToString::to_string).collect();
+    eprintln!("CUPTI {}: seen {}; not seen {}", facts.version, list.join(", "), absent.join(", "));
+    check(recording.records(), &facts);
+}
+
+fn a_graph_as_a_whole() {
+    let gpu = Gpu::get();
+    let stream = gpu.stream();
+    let graph = gpu.capture(stream, || (0..20).for_each(|_| gpu.launch_empty(stream)));
+    let library = Library::open().unwrap();
+    let collector =
+        Collector::start(&library, &Config::new().add_kind(ActivityKind::GRAPH_TRACE)).unwrap();
+    for _ in 0..10 {
+        gpu.launch_graph(graph, stream);
+    }
+    gpu.launch_empty(stream);
+    gpu.synchronize(stream);
+    let collected = collector.stop().unwrap();
+    let mut launches = Vec::new();
+    let mut kernels = 0;
+    for record in &collected.records {
+        match record {
+            Record::GraphTrace(trace) => launches.push(trace),
+            Record::Kernel(kernel) => {
+                assert!(kernel.graph_node.is_none());
+                kernels += 1;
+            }
+            _ => {}
+        }
+    }
+    assert_eq!((launches.len(), kernels), (10, 1));
+    let calls: Vec<_> = collected.calls.iter().flat_map(|thread| &thread.calls).collect();
+    for launch in &launches {
+        assert!(launch.span.is_known() && launch.span.start_ns < launch.span.end_ns);
+        assert_eq!((launch.place.device, launch.graph), (0, launches[0].graph));
+        let call = calls.iter().find(|call| call.correlation_id == launch.correlation_id);
+        assert!(call.unwrap().function.name().starts_with("cuGraphLaunch"));
+    }
+    gpu.destroy_graph(graph);
+    gpu.destroy(stream);
+}
+
+fn managed_memory() {
+    const BYTES: usize = 8 << 20;
+    let gpu = Gpu::get();
+    let library = Library::open().unwrap();
+    let config = with_kinds(&[ActivityKind::UNIFIED_MEMORY_COUNTER, ActivityKind::MEMORY2]);
+    let collector = Collector::start(&library, &config).unwrap();
+    let memory = gpu.alloc_managed(BYTES);
+    gpu.fill(memory, 7, BYTES);
+    gpu.synchronize_context();
+    let mut host = vec![0u8; BYTES];
+    gpu.copy_out(&mut host, memory);
+    gpu.free(memory);
+    let collected = collector.stop().unwrap();
+    assert!(host.iter().all(|byte| *byte == 7));
+    let seen = counts(&collected.records);
+    eprintln!("managed memory: {seen:?}");
+    let found = collected.records.iter().any(|record| {
+        matches!(record, Record::MemoryOperation(operation)
+            if operation.address == memory && operation.kind.to_string() == "managed")
+    });
+    assert!(found, "no managed allocation at {memory:#x}");
+}
