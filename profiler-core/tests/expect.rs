@@ -300,19 +300,20 @@ fn each_run_has_to_keep_its_budgets() {
 fn work_that_was_handed_on_counts_for_the_range_it_came_from() {
     let profile = record(|fake| {
         let (give, take) = std::sync::mpsc::channel::<Context>();
+        let (begin, begun) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(move || {
-                drop(range("first on its thread"));
+                drop(range("first of all"));
+                begin.send(()).unwrap();
                 let context = take.recv().unwrap();
                 let _attached = context.attach();
                 let _inner = range("inner");
                 fake.launch(Work::kernel(c"k"));
             });
-            for _ in 0..1 {
-                let _outer = range("outer");
-                fake.launch(Work::kernel(c"k"));
-                give.send(Context::capture()).unwrap();
-            }
+            begun.recv().unwrap();
+            let _outer = range("outer");
+            fake.launch(Work::kernel(c"k"));
+            give.send(Context::capture()).unwrap();
         });
     });
     expect(&profile)
@@ -497,6 +498,18 @@ fn work_without_its_call_is_never_a_pass() {
     // Of the whole profile, every kernel is one wherever it belongs.
     expect(&profile).kernels(exactly(2)).assert();
     expect(&profile).range("r").memsets(exactly(0)).allocations(exactly(0)).assert();
+}
+
+/// What was not collected was not counted as nothing.
+#[test]
+fn a_kind_that_was_not_collected_is_never_a_pass() {
+    let fake = Fake::new();
+    let config = cupti::Config::new().remove_kind(cupti::ActivityKind::MEMCPY);
+    let builder = Profiler::builder().library(fake.library().unwrap()).config(config);
+    let ((), profile) = builder.build().unwrap().record(|| program(&fake)).unwrap();
+    let text = only(expect(&profile).range("step").copies(at_most(99)));
+    assert!(text.contains("4 calls for copies have no record; 0 seen"), "{text}");
+    expect(&profile).range("step").kernels(exactly(9)).memsets(exactly(2)).assert();
 }
 
 #[test]
