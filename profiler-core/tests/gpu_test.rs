@@ -212,6 +212,6 @@ fn processes_take_turns() {
     });
     receiver.recv_timeout(Duration::from_millis(200)).unwrap_err();
     drop(file);
-    receiver.recv_timeout(Duration::from_secs(20)).unwrap();
+    receiver.recv_timeout(Duration::from_secs(300)).unwrap();
     other.join().unwrap();
 }

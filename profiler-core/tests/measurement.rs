@@ -67,7 +67,7 @@ fn busy_time_counts_once_what_runs_at_once() {
     let shared = Arc::new(profiler(&fake));
     let (busy, gpu) =
         (BusyTime::new(shared.clone()).unwrap(), GpuTime::new(shared.clone()).unwrap());
-    let long = 50_000_000; // longer than any pause between the two launches
+    let long = 10_000_000_000; // longer than any pause between the two launches
     let program = || {
         fake.launch(Work::kernel(c"a").taking_ns(long));
         fake.launch(Work::kernel(c"b").taking_ns(long).on_stream(8));
