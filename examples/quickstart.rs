@@ -59,6 +59,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     let mut mlp = Mlp::new(SEED, DEVICE)?;
     mlp.warm_up()?;
     if !args.profiler {
+        let _profiling = profiler_core::from_env();
         return train(&mut mlp, args.batches);
     }
 

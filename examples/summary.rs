@@ -5,15 +5,13 @@
 //! cargo run --release --example summary -- run.gpuprof
 //! ```
 //!
-//! The fields: `path`, `instances`, `host_ns`, and `inclusive` and `exclusive` with the counts and sums of
-//! [`profiler_core::Totals`]. The last line is everything, with an empty path.
+//! [`Profile::json_lines`] says what the lines hold.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program, not a library
 
 use std::process::ExitCode;
 
-use profiler_core::{Profile, RangeNode};
-use serde_json::json;
+use profiler_core::Profile;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
@@ -23,12 +21,7 @@ fn main() -> ExitCode {
     };
     match Profile::load(file) {
         Ok(profile) => {
-            profile.roots().for_each(|root| print(&root));
-            let all = json!({
-                "path": "", "inclusive": profile.totals(), "exclusive": profile.outside_ranges(),
-                "complete": profile.health().is_complete(), "health": profile.health(),
-            });
-            println!("{all}");
+            print!("{}", profile.json_lines());
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -36,13 +29,4 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn print(node: &RangeNode<'_>) {
-    let row = json!({
-        "path": node.path(), "instances": node.instances(), "host_ns": node.host_time().as_nanos() as u64,
-        "inclusive": node.inclusive(), "exclusive": node.exclusive(),
-    });
-    println!("{row}");
-    node.children().for_each(|child| print(&child));
 }

@@ -13,7 +13,7 @@ Usage: quickstart [OPTIONS]
 
   --batches N       batches to train, 20 by default
   --save FILE       also write the recording to FILE
-  --no-profiler     train only; the NVTX ranges are there for another tool
+  --no-profiler     train only; the NVTX ranges are there for another tool, or for the variable GPU_PROFILER
   --replay [FILE]   print the report of FILE, or of the bundled recording; train nothing
   --help            print this text";
 

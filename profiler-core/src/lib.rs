@@ -26,6 +26,13 @@
 //! log that word with CUPTI's correlation id, and the activity records of the work carry the same id. No clock is
 //! involved. Work that other threads launch counts for the ranges of those threads, unless a [`Context`] was handed to them.
 //!
+//! # In tests, benches and programs that are not changed
+//! [`expect`] sets budgets on a profile (kernels, copies, waits, allocations, GPU time, by range) and fails with what
+//! exceeds them and where; what a recording cannot tell is a failure too. [`gpu_test()`] and
+//! [`#[gpu_test]`](macro@gpu_test) measure: warmed up, repeated, one test at a time, skipped aloud where there is no GPU.
+//! [`Profile::snapshot`] is names and counts as text. With the feature `criterion`, `GpuTime` and `BusyTime` are
+//! measurements for benches. [`from_env`] in `main` lets the environment variable `GPU_PROFILER` turn profiling on.
+//!
 //! # What it costs
 //! A range costs two clock reads and a few stores; a launch costs CUPTI's own work and a log entry. The figures, with
 //! machine and spread, are in `docs/measurements.md` of the repository.
@@ -37,9 +44,16 @@
 mod context;
 mod correlate;
 mod described;
+mod environment;
 mod error;
+mod expect;
+mod export;
+mod gpu_test;
 mod health;
 mod mark;
+#[cfg(feature = "criterion")]
+mod measurement;
+mod names;
 mod process_range;
 mod profile;
 mod profiler;
@@ -49,18 +63,36 @@ mod source;
 mod store;
 mod totals;
 mod tree;
+mod turn;
 
 pub use context::{Attached, Context, InContext};
+pub use cupti::CopyKind;
+pub use environment::{Guard, from_env, from_env_with};
 pub use error::Error;
+pub use expect::{
+    Amount, Budget, Expect, Profiles, Statistic, Violation, Violations, at_least, at_most, between,
+    exactly, expect,
+};
+pub use gpu_test::{GpuTest, Measured, gpu_test, gpu_test_with, gpu_tests_required};
 pub use health::{Account, Health};
 pub use mark::Mark;
+#[cfg(feature = "criterion")]
+pub use measurement::{BusyTime, GpuTime};
 pub use process_range::ProcessRange;
 pub use profile::{
     Attribution, Copy, DriverCall, GpuOperation, Kernel, Profile, Range, RangeNode, RangeSummary,
 };
 pub use profiler::{Profiler, ProfilerBuilder};
+pub use profiler_macros::gpu_test;
 pub use recording::{DeviceInfo, Recording, RecordingInfo};
 pub use totals::Totals;
+pub use turn::Turn;
+
+/// What `#[gpu_test]` expands to. Not for use by hand; may change at any time.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::gpu_test::Skipped;
+}
 
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]

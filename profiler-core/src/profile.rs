@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::described::{Described, described_methods};
 use crate::error::Error;
 use crate::health::Health;
+use crate::names::{self, Pattern};
 use crate::recording::{Recording, RecordingInfo};
 use crate::store::{CallId, Interval, Operation, RangeId, Store, Subject, Work};
 use crate::totals::Totals;
@@ -120,12 +121,13 @@ impl Profile {
 
     /// All ranges of this name, or of this path: `"forward"`, `"batch/forward"`. `None` if there is none.
     ///
-    /// A path names the innermost ranges, and may leave out the outermost.
+    /// A path names the innermost ranges, and may leave out the outermost. A `*` stands for any text, slashes included:
+    /// `"layer */attention"`.
     #[must_use]
     pub fn range(&self, path: &str) -> Option<RangeSummary> {
+        let path = &Pattern::new(path);
         let mut summary = RangeSummary::default();
-        for id in (0..self.tree.nodes.len() as u32).map(NodeId) {
-            let node = RangeNode { profile: self, id };
+        for node in self.nodes() {
             if !node.matches(path) {
                 continue;
             }
@@ -142,6 +144,11 @@ impl Profile {
         (summary.nodes != 0).then_some(summary)
     }
 
+    /// Every node of the tree, one around others before those within it.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = RangeNode<'_>> {
+        (0..self.tree.nodes.len() as u32).map(|id| RangeNode { profile: self, id: NodeId(id) })
+    }
+
     /// Every instance of every range, by thread and in the order they began.
     pub fn ranges(&self) -> impl Iterator<Item = Range<'_>> {
         (0..self.store.ranges.len() as u32).map(|row| Range { profile: self, id: RangeId(row) })
@@ -154,20 +161,12 @@ impl Profile {
 
     /// Every kernel by start.
     pub fn kernels(&self) -> impl Iterator<Item = Kernel<'_>> {
-        self.operations().filter_map(|operation| match operation.row.work {
-            Work::Kernel { name, details } => {
-                Some(Kernel { operation, name: self.store.names.get(name), details })
-            }
-            _ => None,
-        })
+        self.operations().filter_map(|operation| operation.as_kernel())
     }
 
     /// Every copy by start.
     pub fn copies(&self) -> impl Iterator<Item = Copy<'_>> {
-        self.operations().filter_map(|operation| match operation.row.work {
-            Work::Copy(details) => Some(Copy { operation, details }),
-            _ => None,
-        })
+        self.operations().filter_map(|operation| operation.as_copy())
     }
 
     /// Every driver call that was recorded, by thread and in the order they were made.
@@ -259,7 +258,7 @@ impl RangeSummary {
 #[derive(Debug, Clone, Copy)]
 pub struct RangeNode<'a> {
     profile: &'a Profile,
-    id: NodeId,
+    pub(crate) id: NodeId,
 }
 
 impl<'a> RangeNode<'a> {
@@ -267,30 +266,24 @@ impl<'a> RangeNode<'a> {
         self.profile.tree.node_at(self.id)
     }
 
-    fn ancestors(&self) -> impl Iterator<Item = RangeNode<'a>> {
+    /// The ranges around it, the innermost first.
+    pub(crate) fn ancestors(&self) -> impl Iterator<Item = RangeNode<'a>> {
         let profile = self.profile;
         std::iter::successors(self.node().parent, |id| profile.tree.node_at(*id).parent)
             .map(move |id| RangeNode { profile, id })
     }
 
     /// True for its name, or a path that ends with it. A name may itself hold slashes.
-    fn matches(&self, path: &str) -> bool {
-        let mut rest = path;
-        let mut node = *self;
-        loop {
-            if node.name() == rest {
-                return true;
-            }
-            let Some(outer) =
-                rest.strip_suffix(node.name()).and_then(|rest| rest.strip_suffix('/'))
-            else {
-                return false;
-            };
-            let Some(parent) = node.ancestors().next() else {
-                return false;
-            };
-            (rest, node) = (outer, parent);
+    pub(crate) fn matches(&self, pattern: &Pattern) -> bool {
+        let mut path = self.name().to_owned();
+        if pattern.matches(&path) {
+            return true;
         }
+        self.ancestors().any(|ancestor| {
+            path.insert(0, '/');
+            path.insert_str(0, ancestor.name());
+            pattern.matches(&path)
+        })
     }
 
     /// The range's name.
@@ -446,16 +439,47 @@ impl<'a> GpuOperation<'a> {
         self.row.time.map(|time| Duration::from_nanos(Interval::ns(time)))
     }
 
+    /// It as a kernel, if it is one.
+    #[must_use]
+    pub fn as_kernel(&self) -> Option<Kernel<'a>> {
+        match self.row.work {
+            Work::Kernel { name, details } => {
+                Some(Kernel { operation: *self, name: self.profile.store.names.get(name), details })
+            }
+            _ => None,
+        }
+    }
+
+    /// It as a copy, if it is one.
+    #[must_use]
+    pub fn as_copy(&self) -> Option<Copy<'a>> {
+        match self.row.work {
+            Work::Copy(details) => Some(Copy { operation: *self, details }),
+            _ => None,
+        }
+    }
+
     /// The device's CUDA ordinal.
     #[must_use]
     pub fn device(&self) -> u32 {
         self.row.place.device
     }
 
-    /// CUPTI's id of the stream.
+    /// CUPTI's id of the stream; contexts number theirs apart.
     #[must_use]
     pub fn stream(&self) -> u32 {
         self.row.place.stream
+    }
+
+    /// CUPTI's id of the context.
+    #[must_use]
+    pub fn context(&self) -> u32 {
+        self.row.place.context
+    }
+
+    /// Where and when it ran.
+    pub(crate) fn interval(&self) -> Option<Interval> {
+        self.row.time
     }
 
     /// The call that caused it.
@@ -510,6 +534,12 @@ impl<'a> Kernel<'a> {
     #[must_use]
     pub fn name(&self) -> &'a str {
         self.name
+    }
+
+    /// A C++ name without its parameters, as the report shows it; another as it is. Costs microseconds.
+    #[must_use]
+    pub fn demangled_name(&self) -> String {
+        names::demangled(self.name)
     }
 
     /// Blocks in x, y, z.
@@ -607,6 +637,18 @@ impl<'a> DriverCall<'a> {
     #[must_use]
     pub fn result(&self) -> u32 {
         self.row().call.result
+    }
+
+    /// True if it returned an error. A query that says "not yet" returned none.
+    #[must_use]
+    pub fn is_failure(&self) -> bool {
+        correlate::is_failure(&self.row().call)
+    }
+
+    /// True if it made a node of a CUDA graph instead of doing its work (stream capture).
+    #[must_use]
+    pub fn is_captured(&self) -> bool {
+        self.row().call.captured
     }
 
     /// The kernel's id of the thread that made it.

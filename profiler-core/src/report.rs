@@ -6,7 +6,8 @@ use std::time::Duration;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use rustc_hash::FxHashMap;
 
-use crate::profile::{Profile, RangeNode};
+use crate::names::demangled;
+use crate::profile::{Kernel, Profile, RangeNode};
 use crate::totals::Totals;
 
 /// Kernels in the table; the others are summed in its last row.
@@ -36,10 +37,20 @@ impl fmt::Display for Profile {
         writeln!(f)?;
         writeln!(f, "{}", ranges(self))?;
         writeln!(f)?;
-        writeln!(f, "{}", kernels(self))?;
+        writeln!(f, "{}", kernels(self.kernels()))?;
         writeln!(f)?;
         write!(f, "health: {}", self.health())
     }
+}
+
+/// The two tables of the report for these ranges and kernels alone.
+pub(crate) fn part<'a>(
+    roots: impl Iterator<Item = RangeNode<'a>>,
+    of: impl Iterator<Item = Kernel<'a>>,
+) -> String {
+    let mut table = range_table();
+    roots.for_each(|root| add_range(&mut table, &root, "", "", ""));
+    format!("{}\n\n{}", finish(&table), kernels(of))
 }
 
 fn table(header: &[&str], right_from: usize) -> Table {
@@ -59,8 +70,8 @@ fn finish(table: &Table) -> String {
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
-fn ranges(profile: &Profile) -> String {
-    let mut table = table(
+fn range_table() -> Table {
+    table(
         &[
             "range",
             "times",
@@ -75,7 +86,11 @@ fn ranges(profile: &Profile) -> String {
             "syncs",
         ],
         1,
-    );
+    )
+}
+
+fn ranges(profile: &Profile) -> String {
+    let mut table = range_table();
     for root in profile.roots() {
         add_range(&mut table, &root, "", "", "");
     }
@@ -130,9 +145,9 @@ struct KernelSum {
     most: Duration,
 }
 
-fn kernels(profile: &Profile) -> String {
+fn kernels<'a>(kernels: impl Iterator<Item = Kernel<'a>>) -> String {
     let mut sums: FxHashMap<&str, KernelSum> = FxHashMap::default();
-    for kernel in profile.kernels() {
+    for kernel in kernels {
         let sum = sums.entry(kernel.name()).or_default();
         sum.count += 1;
         let Some(took) = kernel.gpu_time() else {
@@ -176,17 +191,8 @@ fn kernels(profile: &Profile) -> String {
     finish(&table)
 }
 
-/// A C++ name without its parameters; other names as they are.
-fn demangled(name: &str) -> String {
-    let options = cpp_demangle::DemangleOptions::new().no_params().no_return_type();
-    cpp_demangle::Symbol::new(name)
-        .ok()
-        .and_then(|symbol| symbol.demangle_with_options(&options).ok())
-        .unwrap_or_else(|| name.to_owned())
-}
-
 /// Names that are too long lose their middle: what tells kernels of a family apart often stands at the end.
-fn shortened(name: &str, width: usize) -> String {
+pub(crate) fn shortened(name: &str, width: usize) -> String {
     let clean = name.replace(['\n', '\r', '\t'], " ");
     let length = clean.chars().count();
     if length <= width {
@@ -200,7 +206,7 @@ fn shortened(name: &str, width: usize) -> String {
 }
 
 /// Three significant digits or more, in the unit that suits: 950 ns, 1.23 us, 45.6 ms.
-fn time(duration: Duration) -> String {
+pub(crate) fn time(duration: Duration) -> String {
     let ns = duration.as_nanos() as f64;
     scaled(ns, &[(1.0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s")])
 }
@@ -245,10 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_demangled_and_kept_to_a_width() {
-        assert_eq!(demangled("_ZN7cutlass6KernelIfEEvNT_6ParamsE"), "cutlass::Kernel<float>");
-        assert_eq!(demangled("sm80_xmma_gemm"), "sm80_xmma_gemm");
-        assert_eq!(demangled("_Zbroken"), "_Zbroken");
+    fn names_are_kept_to_a_width() {
         assert_eq!(shortened("a\tb", 10), "a b");
         assert_eq!(shortened("größer als fünf", 6), "grö…nf");
     }

@@ -8,8 +8,14 @@ use crate::totals::Totals;
 use cupti::CallClass;
 
 /// Row of [`Tree::nodes`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct NodeId(pub(crate) u32);
+
+impl NodeId {
+    pub(crate) fn at(self) -> usize {
+        self.0 as usize
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Node {

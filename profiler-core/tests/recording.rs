@@ -171,7 +171,7 @@ fn a_recording_holds_calls_graphs_windows_and_settings() {
     assert_eq!(&back, profile.recording());
     assert_eq!(back.runtime_calls()[0].calls[0].function.name(), "cudaLaunchKernel");
     let events = &back.graphs()[0].events;
-    assert_eq!((events.len(), events[1].kind), (5, GraphEventKind::NodeCreated));
+    assert_eq!((events.len(), events[1].kind), (7, GraphEventKind::NodeCreated));
     // The node's word is that of the range it was captured in.
     assert_eq!(events[1].word, back.runtime_calls()[0].calls[0].word);
     let [setting] = back.attributes() else { panic!("{:?}", back.attributes()) };

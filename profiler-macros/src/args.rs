@@ -101,7 +101,7 @@ fn parse(input: ParseStream<'_>) -> Result<Args> {
     Ok(args)
 }
 
-fn once(option: &Ident, given: bool) -> Result<()> {
+pub(crate) fn once(option: &Ident, given: bool) -> Result<()> {
     if given {
         let help = format!("option `{option}` is given twice: remove one");
         return Err(Error::new(option.span(), help));
@@ -109,7 +109,7 @@ fn once(option: &Ident, given: bool) -> Result<()> {
     Ok(())
 }
 
-fn equals(input: ParseStream<'_>, option: &Ident, value: &str) -> Result<()> {
+pub(crate) fn equals(input: ParseStream<'_>, option: &Ident, value: &str) -> Result<()> {
     if input.parse::<Token![=]>().is_err() || input.is_empty() {
         let help = format!("option `{option}` needs a value: write `{option} = {value}`");
         return Err(Error::new(option.span(), help));
@@ -152,7 +152,7 @@ fn flag(input: ParseStream<'_>, option: &Ident, value: &mut Option<LitBool>) -> 
     Ok(())
 }
 
-fn expression(
+pub(crate) fn expression(
     input: ParseStream<'_>,
     option: &Ident,
     value: &mut Option<TokenStream>,
@@ -227,7 +227,7 @@ impl Parse for Field {
 }
 
 /// A path without generics. `syn` has one only with its features for whole syntax trees.
-fn path(input: ParseStream<'_>, help: &str) -> Result<TokenStream> {
+pub(crate) fn path(input: ParseStream<'_>, help: &str) -> Result<TokenStream> {
     let at = input.cursor();
     let wrong = |_| Error::new(at.span(), help);
     let mut path = TokenStream::new();

@@ -10,7 +10,9 @@ use crate::function::{Function, Kind};
 
 /// The whole attribute. After an error the item stays as it was, so that the error comes alone.
 pub(crate) fn annotate(options: TokenStream, item: TokenStream) -> TokenStream {
-    match Args::parse(options).and_then(|args| expand(args, Function::parse(item.clone())?)) {
+    match Args::parse(options)
+        .and_then(|args| expand(args, Function::parse(item.clone(), "annotate")?))
+    {
         Ok(expansion) => expansion,
         Err(error) => {
             let mut tokens = error.to_compile_error();
@@ -20,7 +22,13 @@ pub(crate) fn annotate(options: TokenStream, item: TokenStream) -> TokenStream {
     }
 }
 
+const CONST: &str = "`annotate` can't be used on a `const fn`: starting a range is not constant; \
+                     remove `const`, or annotate the caller";
+
 fn expand(args: Args, function: Function) -> Result<TokenStream> {
+    if let Some(constant) = function.constant {
+        return Err(Error::new(constant, CONST));
+    }
     if function.kind == Kind::Value
         && let Some(flag) = args.lifetime.as_ref().or(args.polls.as_ref())
     {
@@ -229,10 +237,14 @@ mod tests {
             ("fn f() -> impl Iterator<Item = Future> { 1 }", Kind::Value),
             ("fn f() -> Future { 1 }", Kind::Value),
         ] {
-            assert_eq!(Function::parse(item.parse().unwrap()).unwrap().kind, kind, "{item}");
+            assert_eq!(
+                Function::parse(item.parse().unwrap(), "annotate").unwrap().kind,
+                kind,
+                "{item}"
+            );
         }
         let output = |item: &str| {
-            let output = Function::parse(item.parse().unwrap()).unwrap().output;
+            let output = Function::parse(item.parse().unwrap(), "annotate").unwrap().output;
             quote!(#(#output)*).to_string()
         };
         assert_eq!(

@@ -11,6 +11,8 @@ use syn::{Error, Result};
 pub(crate) struct Function {
     pub(crate) name: Ident,
     pub(crate) kind: Kind,
+    /// Its `const`, which no attribute here can serve.
+    pub(crate) constant: Option<Span>,
     /// What stands after `->`; empty where there is nothing.
     pub(crate) output: Vec<TokenTree>,
     /// Everything before the body.
@@ -35,11 +37,13 @@ pub(crate) enum Kind {
 }
 
 impl Function {
-    pub(crate) fn parse(item: TokenStream) -> Result<Function> {
+    /// `attribute` is what the errors call it.
+    pub(crate) fn parse(item: TokenStream, attribute: &str) -> Result<Function> {
         let mut head: Vec<TokenTree> = opened(item).into_iter().collect();
-        let (name, is_async) = name(&head)?;
+        let Name { name, is_async, constant } = name(&head, attribute)?;
         let Some(braces) = head.pop().and_then(braces) else {
-            let help = "`annotate` needs a function with a body: put it on the implementation";
+            let help =
+                format!("`{attribute}` needs a function with a body: put it on the implementation");
             return Err(Error::new(name.span(), help));
         };
         let mut inner_attributes: Vec<TokenTree> = braces.stream().into_iter().collect();
@@ -50,7 +54,7 @@ impl Function {
             false if is_impl_future(&output) => Kind::ImplFuture,
             false => Kind::Value,
         };
-        Ok(Function { name, kind, output, head, inner_attributes, statements, braces })
+        Ok(Function { name, kind, constant, output, head, inner_attributes, statements, braces })
     }
 }
 
@@ -129,12 +133,20 @@ fn is_impl_future(output: &[TokenTree]) -> bool {
             .any(|token| is(token, "Future"))
 }
 
-/// The name of the function that `item` starts, if a range can be emitted for it, and whether it is `async`.
-fn name(item: &[TokenTree]) -> Result<(Ident, bool)> {
+struct Name {
+    name: Ident,
+    is_async: bool,
+    constant: Option<Span>,
+}
+
+/// The name of the function that `item` starts, and what stands before it.
+fn name(item: &[TokenTree], attribute: &str) -> Result<Name> {
+    let not_a_function =
+        |at| Error::new(at, format!("`{attribute}` works on functions and methods only"));
     let mut tokens = Flat::new(item);
     // The first word after the visibility: what the item is, for one that is no function.
     let mut kind = None;
-    let mut refused = None;
+    let mut constant = None;
     let mut is_async = false;
     while let Some(token) = tokens.next() {
         match &token {
@@ -151,12 +163,12 @@ fn name(item: &[TokenTree]) -> Result<(Ident, bool)> {
                     "pub" => continue,
                     "fn" => match tokens.next() {
                         Some(TokenTree::Ident(name)) => {
-                            return refused.map_or(Ok((name, is_async)), Err);
+                            return Ok(Name { name, is_async, constant });
                         }
                         _ => return Err(not_a_function(span)),
                     },
                     "async" => is_async = true,
-                    "const" => refused = Some(Error::new(span, CONST)),
+                    "const" => constant = Some(span),
                     "default" | "unsafe" | "safe" | "extern" => {}
                     _ => return Err(not_a_function(kind.unwrap_or(span))),
                 }
@@ -166,13 +178,6 @@ fn name(item: &[TokenTree]) -> Result<(Ident, bool)> {
         }
     }
     Err(not_a_function(kind.unwrap_or_else(Span::call_site)))
-}
-
-const CONST: &str = "`annotate` can't be used on a `const fn`: starting a range is not constant; \
-                     remove `const`, or annotate the caller";
-
-fn not_a_function(at: Span) -> Error {
-    Error::new(at, "`annotate` works on functions and methods only")
 }
 
 /// The number of tokens at the front of a body that are inner attributes.
@@ -185,13 +190,13 @@ fn inner_attributes_end(body: &[TokenTree]) -> usize {
 }
 
 /// Tokens without the invisible groups that `macro_rules` puts around what it pastes, such as `$vis`.
-struct Flat {
+pub(crate) struct Flat {
     /// What is still to come, the next one last.
     rest: Vec<TokenTree>,
 }
 
 impl Flat {
-    fn new(trees: &[TokenTree]) -> Flat {
+    pub(crate) fn new(trees: &[TokenTree]) -> Flat {
         Flat { rest: trees.iter().rev().cloned().collect() }
     }
 }

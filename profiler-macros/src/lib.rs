@@ -1,6 +1,8 @@
-//! The attribute of `nvtx-rs`, which re-exports it as `nvtx::annotate`. Not for direct use.
+//! The attributes of `nvtx-rs` and `profiler-core`, which re-export them as `nvtx::annotate` and
+//! `profiler_core::gpu_test`. Not for direct use.
 //!
-//! Text in, text out: this crate knows nothing of NVTX but the path `::nvtx::__private`.
+//! Text in, text out: this crate knows nothing of the two but the paths `::nvtx::__private` and
+//! `::profiler_core::{gpu_test, gpu_test_with, __private}`.
 #![forbid(unsafe_code)]
 
 use proc_macro::TokenStream;
@@ -8,6 +10,7 @@ use proc_macro::TokenStream;
 mod args;
 mod expand;
 mod function;
+mod gpu_test;
 
 /// Makes each call of a function an NVTX range.
 ///
@@ -60,4 +63,39 @@ mod function;
 #[proc_macro_attribute]
 pub fn annotate(options: TokenStream, item: TokenStream) -> TokenStream {
     expand::annotate(options.into(), item.into()).into()
+}
+
+/// Makes a function that takes a `GpuTest` a test that is skipped, with its reason on standard error, where there is no
+/// GPU.
+///
+/// ```ignore
+/// #[gpu_test(warm_up = 2, repeats = 5)]
+/// fn forward_is_lean(test: GpuTest) {
+///     let run = test.run(|| forward());
+///     expect(&run).range("forward").kernels(at_most(12)).assert();
+/// }
+/// ```
+///
+/// becomes, in essence,
+///
+/// ```ignore
+/// #[test]
+/// fn forward_is_lean() {
+///     let Some(test) = profiler_core::gpu_test() else { return };
+///     let test = test.warm_up(2).repeats(5);
+///     // the body
+/// }
+/// ```
+///
+/// The function may return a `Result<(), E>`, and have other attributes; `#[should_panic]` is refused, since a skipped
+/// test does not panic.
+///
+/// # Options
+///
+/// - `warm_up = N`, `repeats = N`: as the methods of `GpuTest`.
+/// - `profiler = ...`: an expression that gives a `Result<Profiler, Error>`, for a profiler with settings.
+/// - `crate = path`: where `profiler_core` is to be found; without it, `::profiler_core`.
+#[proc_macro_attribute]
+pub fn gpu_test(options: TokenStream, item: TokenStream) -> TokenStream {
+    gpu_test::gpu_test(options.into(), item.into()).into()
 }

@@ -1,0 +1,187 @@
+//! Amounts and bounds, in whole units of their kind.
+
+use std::marker::PhantomData;
+use std::time::Duration;
+
+/// What a budget is set in: `u64` for counts and bytes, [`Duration`] for times, `f64` for shares from 0 to 1.
+pub trait Amount: sealed::Amount {}
+
+impl Amount for u64 {}
+impl Amount for Duration {}
+impl Amount for f64 {}
+
+/// What an amount has to be; made by [`at_most`], [`at_least`], [`exactly`] and [`between`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a budget that is set on nothing checks nothing"]
+pub struct Budget<T> {
+    pub(super) bounds: Bounds,
+    of: PhantomData<T>,
+}
+
+impl<T> Budget<T> {
+    fn new(bounds: Bounds) -> Self {
+        Self { bounds, of: PhantomData }
+    }
+}
+
+/// This or less.
+pub fn at_most<T: Amount>(most: T) -> Budget<T> {
+    Budget::new(Bounds::AtMost(most.raw()))
+}
+
+/// This or more.
+pub fn at_least<T: Amount>(least: T) -> Budget<T> {
+    Budget::new(Bounds::AtLeast(least.raw()))
+}
+
+/// This and nothing else.
+pub fn exactly<T: Amount>(amount: T) -> Budget<T> {
+    Budget::new(Bounds::Exactly(amount.raw()))
+}
+
+/// One of these, or what lies between them.
+pub fn between<T: Amount>(least: T, most: T) -> Budget<T> {
+    Budget::new(Bounds::Between(least.raw(), most.raw()))
+}
+
+/// Shares are held in millionths.
+pub(super) const SHARE: f64 = 1e6;
+
+mod sealed {
+    use std::time::Duration;
+
+    pub trait Amount {
+        /// Things, bytes, nanoseconds or millionths.
+        fn raw(self) -> u64;
+    }
+
+    impl Amount for u64 {
+        fn raw(self) -> u64 {
+            self
+        }
+    }
+
+    impl Amount for Duration {
+        fn raw(self) -> u64 {
+            u64::try_from(self.as_nanos()).unwrap_or(u64::MAX)
+        }
+    }
+
+    impl Amount for f64 {
+        fn raw(self) -> u64 {
+            (self * super::SHARE).round() as u64
+        }
+    }
+}
+
+/// How an amount is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unit {
+    Count,
+    Bytes,
+    Time,
+    Share,
+}
+
+impl Unit {
+    /// Exact, so that a budget copied from the text would pass.
+    pub(super) fn show(self, raw: u64) -> String {
+        match self {
+            Self::Count => raw.to_string(),
+            Self::Bytes => format!("{raw} bytes"),
+            Self::Time => exact(Duration::from_nanos(raw)),
+            Self::Share => (raw as f64 / SHARE).to_string(),
+        }
+    }
+}
+
+/// With all its digits and the unit that suits: 75.518 us.
+fn exact(time: Duration) -> String {
+    let text = format!("{time:?}").replace('µ', "u");
+    let digits = text.trim_end_matches(char::is_alphabetic).len();
+    let (number, unit) = text.split_at(digits);
+    format!("{number} {unit}")
+}
+
+/// What an amount has to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Bounds {
+    AtMost(u64),
+    AtLeast(u64),
+    Exactly(u64),
+    Between(u64, u64),
+}
+
+impl Bounds {
+    pub(super) fn ends(self) -> (u64, u64) {
+        match self {
+            Self::AtMost(most) => (0, most),
+            Self::AtLeast(least) => (least, u64::MAX),
+            Self::Exactly(amount) => (amount, amount),
+            Self::Between(least, most) => (least, most),
+        }
+    }
+
+    /// By how much it is missed; 0 if it is kept.
+    pub(super) fn excess(self, amount: u64) -> u64 {
+        let (least, most) = self.ends();
+        least.saturating_sub(amount).max(amount.saturating_sub(most))
+    }
+
+    /// The nearest bounds of this kind that amounts from `low` to `high` keep.
+    pub(super) fn widened(self, low: u64, high: u64) -> Self {
+        match self {
+            Self::AtMost(most) => Self::AtMost(most.max(high)),
+            Self::AtLeast(least) => Self::AtLeast(least.min(low)),
+            Self::Exactly(_) if low == high => Self::Exactly(low),
+            Self::Exactly(_) => Self::Between(low, high),
+            Self::Between(least, most) => Self::Between(least.min(low), most.max(high)),
+        }
+    }
+
+    pub(super) fn show(self, unit: Unit) -> String {
+        match self {
+            Self::AtMost(most) => format!("at most {}", unit.show(most)),
+            Self::AtLeast(least) => format!("at least {}", unit.show(least)),
+            Self::Exactly(amount) => format!("exactly {}", unit.show(amount)),
+            Self::Between(least, most) => {
+                format!("between {} and {}", unit.show(least), unit.show(most))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_hold_at_their_ends_and_widen_to_what_passes() {
+        for (bounds, inside, outside) in [
+            (Bounds::AtMost(5), [0, 5], [6, 9]),
+            (Bounds::AtLeast(5), [5, u64::MAX], [4, 0]),
+            (Bounds::Exactly(5), [5, 5], [4, 6]),
+            (Bounds::Between(3, 5), [3, 5], [2, 6]),
+        ] {
+            for amount in inside {
+                assert_eq!(bounds.excess(amount), 0, "{bounds:?} {amount}");
+            }
+            for amount in outside {
+                assert_ne!(bounds.excess(amount), 0, "{bounds:?} {amount}");
+                assert_eq!(bounds.widened(amount, amount).excess(amount), 0);
+            }
+            let (low, high) = (1, 8);
+            let wide = bounds.widened(low, high);
+            assert_eq!((wide.excess(low), wide.excess(high)), (0, 0), "{bounds:?}");
+        }
+    }
+
+    #[test]
+    fn amounts_are_written_exactly() {
+        assert_eq!(Unit::Time.show(1_234_567), "1.234567 ms");
+        assert_eq!(Unit::Time.show(1_500), "1.5 us");
+        assert_eq!(Unit::Share.show(sealed::Amount::raw(0.853_217)), "0.853217");
+        assert_eq!(Unit::Bytes.show(77), "77 bytes");
+        assert_eq!(Bounds::Between(1, 2).show(Unit::Count), "between 1 and 2");
+    }
+}

@@ -1,0 +1,164 @@
+//! What a budget looks at: the work and the calls of a range, instance by instance, run by run.
+
+use crate::names::Pattern;
+use crate::profile::{DriverCall, GpuOperation, Profile, Range, RangeNode};
+use crate::report;
+
+/// The whole profile, or the ranges of a pattern.
+#[derive(Debug)]
+pub(super) struct Scope<'a> {
+    pub(super) profiles: &'a [Profile],
+    place: Option<Place>,
+    /// What has to keep a budget, each on its own.
+    pub(super) groups: Vec<Group<'a>>,
+}
+
+#[derive(Debug)]
+struct Place {
+    pattern: Pattern,
+    each: bool,
+}
+
+/// All instances of one run, or one of them.
+#[derive(Debug)]
+pub(super) struct Group<'a> {
+    pub(super) run: usize,
+    /// Its number among the instances of its run, if it is one alone.
+    pub(super) number: Option<usize>,
+    /// How often the range was entered, also within itself.
+    pub(super) entered: u64,
+    pub(super) instances: Vec<Instance<'a>>,
+}
+
+/// One time that the range was entered, with all that was asked for in it and within.
+#[derive(Debug, Default)]
+pub(super) struct Instance<'a> {
+    /// `None` for the whole profile.
+    pub(super) range: Option<Range<'a>>,
+    pub(super) operations: Vec<GpuOperation<'a>>,
+    pub(super) calls: Vec<DriverCall<'a>>,
+    /// True if it lies within another of the pattern.
+    pub(super) nested: bool,
+}
+
+impl<'a> Scope<'a> {
+    pub(super) fn whole(profiles: &'a [Profile]) -> Self {
+        let group = |(run, profile): (usize, &'a Profile)| {
+            let operations = profile.operations().collect();
+            let calls = profile.calls().collect();
+            let instance = Instance { operations, calls, ..Instance::default() };
+            Group { run, number: None, entered: 1, instances: vec![instance] }
+        };
+        Self { profiles, place: None, groups: profiles.iter().enumerate().map(group).collect() }
+    }
+
+    pub(super) fn range(profiles: &'a [Profile], pattern: Pattern, each: bool) -> Self {
+        let mut groups = Vec::new();
+        for (run, profile) in profiles.iter().enumerate() {
+            let instances = instances(profile, &pattern);
+            if each {
+                groups.extend(instances.into_iter().enumerate().map(|(number, instance)| Group {
+                    run,
+                    number: Some(number),
+                    entered: 1,
+                    instances: vec![instance],
+                }));
+            } else {
+                let entered = instances.len() as u64;
+                let instances = instances.into_iter().filter(|instance| !instance.nested).collect();
+                groups.push(Group { run, number: None, entered, instances });
+            }
+        }
+        Self { profiles, place: Some(Place { pattern, each }), groups }
+    }
+
+    pub(super) fn pattern(&self) -> Option<&Pattern> {
+        self.place.as_ref().map(|place| &place.pattern)
+    }
+
+    /// How often the range was entered in a run.
+    pub(super) fn entered(&self, run: usize) -> u64 {
+        self.groups.iter().filter(|group| group.run == run).map(|group| group.entered).sum()
+    }
+
+    /// The outermost nodes of the pattern, or all roots.
+    pub(super) fn nodes(&self, run: usize) -> Vec<RangeNode<'a>> {
+        let profile = &self.profiles[run];
+        let Some(pattern) = self.pattern() else {
+            return profile.roots().collect();
+        };
+        let is_outermost =
+            |node: &RangeNode<'_>| !node.ancestors().any(|around| around.matches(pattern));
+        profile.nodes().filter(|node| node.matches(pattern) && is_outermost(node)).collect()
+    }
+
+    /// What it is, as the head of its violations.
+    pub(super) fn title(&self) -> String {
+        match &self.place {
+            None => "the whole profile".to_owned(),
+            Some(place) => {
+                let which = if place.each { "each instance" } else { "all instances together" };
+                format!("range `{}`, {which}", place.pattern.text())
+            }
+        }
+    }
+
+    /// Which of the groups it is, after its amount; empty if there is only one.
+    pub(super) fn place_of(&self, group: &Group<'_>) -> String {
+        let mut words = Vec::new();
+        if let (Some(number), [Instance { range: Some(range), .. }]) =
+            (group.number, &group.instances[..])
+        {
+            words.push(format!(
+                "instance {} of {}, {}, {} after the start on thread {}",
+                number + 1,
+                self.entered(group.run),
+                range.node().path(),
+                report::time(range.start()),
+                range.thread_id()
+            ));
+        }
+        if self.profiles.len() > 1 {
+            words.push(format!("run {} of {}", group.run + 1, self.profiles.len()));
+        }
+        words.join(", ")
+    }
+}
+
+/// The ranges of the pattern in the order they began.
+fn instances<'a>(profile: &'a Profile, pattern: &Pattern) -> Vec<Instance<'a>> {
+    let of_pattern: Vec<bool> = profile.nodes().map(|node| node.matches(pattern)).collect();
+    let mut instances: Vec<Instance<'a>> = Vec::new();
+    // Of every range, the innermost instance that it is or lies in; and of every instance, the one around it.
+    let store = &profile.store;
+    let mut innermost: Vec<Option<usize>> = vec![None; store.ranges.len()];
+    let mut around: Vec<Option<usize>> = Vec::new();
+    let mut ranges: Vec<Range<'a>> = profile.ranges().collect();
+    ranges.sort_unstable_by_key(|range| store.order(range.id));
+    for range in ranges {
+        // A range comes after the one it lies in, whatever thread that is of.
+        let outer = store.ranges[range.id.at()].parent.and_then(|parent| innermost[parent.at()]);
+        innermost[range.id.at()] = if of_pattern[profile.tree.of_range[range.id.at()].at()] {
+            around.push(outer);
+            let nested = outer.is_some();
+            instances.push(Instance { range: Some(range), nested, ..Instance::default() });
+            Some(instances.len() - 1)
+        } else {
+            outer
+        };
+    }
+    let mut all_of = |range: Option<Range<'a>>, add: &mut dyn FnMut(&mut Instance<'a>)| {
+        let mut at = range.and_then(|range| innermost[range.id.at()]);
+        while let Some(instance) = at {
+            add(&mut instances[instance]);
+            at = around[instance];
+        }
+    };
+    for operation in profile.operations() {
+        all_of(operation.range(), &mut |instance| instance.operations.push(operation));
+    }
+    for call in profile.calls() {
+        all_of(call.range(), &mut |instance| instance.calls.push(call));
+    }
+    instances
+}

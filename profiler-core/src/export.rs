@@ -1,0 +1,143 @@
+//! A profile as text for other programs: counts to compare, and lines of JSON.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::health::Health;
+use crate::profile::{Profile, Range, RangeNode};
+use crate::totals::Totals;
+use crate::tree::NodeId;
+
+/// What was asked for in the ranges of a node, by name.
+type Names = BTreeMap<Option<NodeId>, BTreeMap<String, u64>>;
+
+impl Profile {
+    /// Names and counts of every range, never times: the same text whenever the program does the same. To be compared
+    /// with a file or by `insta`.
+    ///
+    /// A line for every range with what was asked for in it directly, then its kernels, copies and calls by name, then
+    /// the ranges within it, all by name, whichever thread came first. Names of kernels are those of the report, and
+    /// differ between GPUs where a library chooses its kernels by them. The last line says whether anything was lost.
+    #[must_use]
+    pub fn snapshot(&self) -> String {
+        let mut names = Names::new();
+        let mut add = |range: Option<Range<'_>>, what: String| {
+            let node = range.map(|range| range.node().id);
+            *names.entry(node).or_default().entry(what).or_default() += 1;
+        };
+        for operation in self.operations() {
+            let range = operation.range();
+            if let Some(kernel) = operation.as_kernel() {
+                add(range, format!("kernel {}", kernel.demangled_name()));
+            } else if let Some(copy) = operation.as_copy() {
+                let (kind, details) = (copy.kind(), copy.details());
+                add(range, format!("copy {kind}, {} to {}", details.source, details.destination));
+            }
+        }
+        for call in self.calls() {
+            add(call.range(), call.function().name().to_owned());
+        }
+
+        let mut text = String::new();
+        let mut nodes: Vec<RangeNode<'_>> = self.roots().collect();
+        nodes.sort_by_key(|node| (node.name(), node.domain()));
+        nodes.iter().for_each(|node| add_node(&mut text, node, 0, &names));
+        let outside = self.outside_ranges();
+        if outside != Totals::default() || names.contains_key(&None) {
+            let _ = writeln!(text, "(outside any range): {}", counts(&outside));
+            add_names(&mut text, 0, names.get(&None));
+        }
+        let state = if self.health().is_complete() { "complete" } else { "INCOMPLETE" };
+        text + state + "\n"
+    }
+
+    /// One JSON object a line, for scripts: every range by path, one around others before those within it, and last of all
+    /// everything.
+    ///
+    /// The fields of a range: `path`, `instances`, `host_ns`, and `inclusive` and `exclusive` with the fields of
+    /// [`Totals`]. The last line has an empty path, in `exclusive` what was outside any range, and `complete` and
+    /// `health` with the fields of [`Health`].
+    #[must_use]
+    pub fn json_lines(&self) -> String {
+        let mut text = String::new();
+        let mut add = |line: Result<String, _>| {
+            // Numbers and strings: serde_json has no way to fail here.
+            let _: Result<(), serde_json::Error> = line.map(|line| text.push_str(&(line + "\n")));
+        };
+        for node in self.nodes() {
+            add(serde_json::to_string(&RangeLine {
+                path: node.path(),
+                instances: node.instances(),
+                host_ns: node.host_time().as_nanos() as u64,
+                inclusive: node.inclusive(),
+                exclusive: node.exclusive(),
+            }));
+        }
+        add(serde_json::to_string(&LastLine {
+            path: "",
+            inclusive: self.totals(),
+            exclusive: self.outside_ranges(),
+            complete: self.health().is_complete(),
+            health: self.health(),
+        }));
+        text
+    }
+}
+
+#[derive(Serialize)]
+struct RangeLine {
+    path: String,
+    instances: u64,
+    host_ns: u64,
+    inclusive: Totals,
+    exclusive: Totals,
+}
+
+#[derive(Serialize)]
+struct LastLine<'a> {
+    path: &'static str,
+    inclusive: Totals,
+    exclusive: Totals,
+    complete: bool,
+    health: &'a Health,
+}
+
+fn add_node(text: &mut String, node: &RangeNode<'_>, depth: usize, names: &Names) {
+    let indent = "  ".repeat(depth);
+    let counts = counts(&node.exclusive());
+    let domain = node.domain().map(|domain| format!(" (domain {domain})")).unwrap_or_default();
+    let _ = writeln!(text, "{indent}{} x {}{domain}: {counts}", node.instances(), node.name());
+    add_names(text, depth, names.get(&Some(node.id)));
+    let mut children: Vec<RangeNode<'_>> = node.children().collect();
+    children.sort_by_key(|child| (child.name(), child.domain()));
+    children.iter().for_each(|child| add_node(text, child, depth + 1, names));
+}
+
+fn add_names(text: &mut String, depth: usize, names: Option<&BTreeMap<String, u64>>) {
+    let indent = "  ".repeat(depth);
+    for (name, count) in names.into_iter().flatten() {
+        let _ = writeln!(text, "{indent}  - {count} x {name}");
+    }
+}
+
+fn counts(totals: &Totals) -> String {
+    let counts: Vec<String> = [
+        ("launches", totals.launches),
+        ("kernels", totals.kernels),
+        ("copies", totals.copies),
+        ("bytes copied", totals.copy_bytes),
+        ("memsets", totals.memsets),
+        ("bytes set", totals.memset_bytes),
+        ("synchronisations", totals.synchronizations),
+        ("allocations", totals.allocations),
+        ("frees", totals.frees),
+        ("failed calls", totals.failed_calls),
+    ]
+    .into_iter()
+    .filter(|(_, count)| *count != 0)
+    .map(|(name, count)| format!("{count} {name}"))
+    .collect();
+    if counts.is_empty() { "nothing".to_owned() } else { counts.join(", ") }
+}

@@ -1,0 +1,100 @@
+//! A profile as text for other programs.
+#![allow(clippy::unwrap_used)] // the helpers are tests too
+
+use cupti::fake::{Fake, Work};
+use nvtx::range;
+use profiler_core::{Profile, Profiler};
+
+fn record(program: impl FnOnce(&Fake)) -> Profile {
+    let fake = Fake::new();
+    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
+    let ((), profile) = profiler.record(|| program(&fake)).unwrap();
+    profile
+}
+
+fn forward(fake: &Fake, taking_ns: u64) {
+    let _forward = range("forward");
+    fake.launch(Work::kernel(c"_ZN4gemmIfEEvv").taking_ns(taking_ns));
+    fake.launch(Work::kernel(c"_ZN4gemmIfEEvv").taking_ns(taking_ns));
+    let _relu = range("activation");
+    fake.launch(Work::kernel(c"relu"));
+}
+
+fn load(fake: &Fake) {
+    let _load = range("load");
+    fake.launch(Work::host_to_device(1000));
+    fake.call_only("cuMemAlloc_v2", 0);
+}
+
+#[test]
+fn a_snapshot_has_names_and_counts_and_nothing_else() {
+    let profile = record(|fake| {
+        for _ in 0..2 {
+            let _step = range("step");
+            load(fake);
+            forward(fake, 100);
+        }
+        drop(range("empty"));
+        {
+            static GPU: nvtx::Domain = nvtx::Domain::new("gpu");
+            let _step = GPU.range("step"); // of the same name, and another
+            fake.launch(Work::synchronize());
+        }
+        fake.launch(Work::memset(64));
+    });
+    let expected = "\
+1 x empty: nothing
+2 x step: nothing
+  2 x forward: 4 launches, 4 kernels
+    - 4 x cuLaunchKernel
+    - 4 x kernel gemm<float>
+    2 x activation: 2 launches, 2 kernels
+      - 2 x cuLaunchKernel
+      - 2 x kernel relu
+  2 x load: 2 copies, 2000 bytes copied, 2 allocations
+    - 2 x copy host to device, pageable to device
+    - 2 x cuMemAlloc_v2
+    - 2 x cuMemcpyHtoDAsync_v2
+1 x step (domain gpu): 1 synchronisations
+  - 1 x cuStreamSynchronize
+(outside any range): 1 memsets, 64 bytes set
+  - 1 x cuMemsetD8Async
+complete
+";
+    assert_eq!(profile.snapshot(), expected);
+}
+
+#[test]
+fn a_snapshot_is_the_same_whatever_came_first_and_however_long_it_took() {
+    let both = |first: fn(&Fake), second: fn(&Fake)| {
+        record(|fake| {
+            std::thread::scope(|scope| scope.spawn(|| first(fake)).join().unwrap());
+            second(fake);
+        })
+        .snapshot()
+    };
+    assert_eq!(both(|fake| forward(fake, 5), load), both(load, |fake| forward(fake, 70_000)));
+    let lossy = record(|fake| fake.drop_records(1));
+    assert_eq!(lossy.snapshot(), "INCOMPLETE\n");
+}
+
+#[test]
+fn json_lines_say_what_the_queries_say() {
+    let profile = record(|fake| {
+        let _step = range("a \"step\"");
+        load(fake);
+    });
+    let lines: Vec<serde_json::Value> =
+        profile.json_lines().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let paths: Vec<_> = lines.iter().map(|line| line["path"].as_str().unwrap()).collect();
+    assert_eq!(paths, ["a \"step\"", "a \"step\"/load", ""]);
+    let load = profile.range("load").unwrap();
+    assert_eq!(lines[1]["inclusive"], serde_json::to_value(load.inclusive()).unwrap());
+    assert_eq!(lines[1]["host_ns"], load.host_time().as_nanos() as u64);
+    assert_eq!(lines[0]["exclusive"]["copies"], 0);
+    assert_eq!(
+        (&lines[2]["complete"], &lines[2]["inclusive"]["copies"]),
+        (&true.into(), &1.into())
+    );
+    assert_eq!(lines[2]["health"]["records"], profile.health().records);
+}
