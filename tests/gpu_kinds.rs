@@ -11,11 +11,19 @@ use gpu_profiler_tests::harness;
 use gpu_profiler_tests::kinds::{ASKED, Facts, check, counts};
 use profiler_core::Profiler;
 
+/// Set for a process of its own whose NVTX tool is libcupti.
+const WITH_MARKERS: &str = "GPU_KINDS_WITH_MARKERS";
+
 fn main() -> ExitCode {
+    if std::env::var_os(WITH_MARKERS).is_some() {
+        with_markers();
+        return ExitCode::SUCCESS;
+    }
     harness::run(&[
         ("every_kind_that_can_be_had_agrees_with_cuda", every_kind_that_can_be_had),
         ("a_graph_as_a_whole_is_one_record_a_launch", a_graph_as_a_whole),
         ("managed_memory_tells_of_its_pages", managed_memory),
+        ("ranges_that_cupti_records_enclose_their_kernels", markers),
     ])
     .exit_code()
 }
@@ -147,4 +155,96 @@ fn managed_memory() {
             if operation.address == memory && operation.kind.to_string() == "managed")
     });
     assert!(found, "no managed allocation at {memory:#x}");
+}
+
+/// libcupti is an NVTX tool itself. A process has its tool for life, so this is one of its own.
+fn markers() {
+    let library = Library::open().unwrap();
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .env("NVTX_INJECTION64_PATH", library.path())
+        .env(WITH_MARKERS, "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{text}", output.status);
+    eprint!("{text}");
+}
+
+fn with_markers() {
+    static DOMAIN: nvtx::Domain = nvtx::Domain::new("library");
+    let gpu = Gpu::get();
+    let stream = gpu.stream();
+    let library = Library::open().unwrap();
+    let kinds =
+        [ActivityKind::MARKER, ActivityKind::MARKER_DATA, ActivityKind::DRIVER, ActivityKind::NAME];
+    let collector = Collector::start(&library, &with_kinds(&kinds)).unwrap();
+    assert!(nvtx::is_attached(), "{:?}", nvtx::attach_error());
+    for step in 0..10u64 {
+        let _step = nvtx::range("step");
+        gpu.launch_empty(stream);
+        let _inner = DOMAIN
+            .event("inner")
+            .payload(step)
+            .color(nvtx::Color::RED)
+            .category(DOMAIN.category("c"))
+            .range();
+        gpu.launch_empty(stream);
+        gpu.launch_empty(stream);
+    }
+    nvtx::mark("done");
+    gpu.synchronize(stream);
+    let collected = collector.stop().unwrap();
+    let records = &collected.records;
+    let name =
+        |key: Option<cupti::NameKey>| key.and_then(|key| records.name(key)).unwrap_or_default();
+
+    // Starts and ends of a range have one id.
+    let mut ranges: std::collections::BTreeMap<u32, (String, String, u64, u64)> =
+        Default::default();
+    let (mut marks, mut payloads) = (0, Vec::new());
+    for record in records {
+        match record {
+            Record::Marker(marker) if marker.flags.is_mark() => {
+                assert_eq!(name(marker.name), "done");
+                marks += 1;
+            }
+            Record::Marker(marker) => {
+                let range = ranges.entry(marker.id).or_default();
+                if marker.flags.is_start() {
+                    (range.0, range.1) =
+                        (name(marker.name).to_owned(), name(marker.domain).to_owned());
+                    range.2 = marker.at_ns;
+                } else {
+                    range.3 = marker.at_ns;
+                }
+            }
+            Record::MarkerData(data) if data.color == Some(nvtx::Color::RED.to_argb()) => {
+                payloads.push(data.payload);
+            }
+            _ => {}
+        }
+    }
+    let launches: Vec<u64> = records
+        .iter()
+        .filter_map(|record| match record {
+            Record::ApiCall(call) if call.function.name() == Some("cuLaunchKernel") => {
+                Some(call.span.start_ns)
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!((launches.len(), ranges.len(), marks), (30, 20, 1));
+    for (range, domain, start, end) in ranges.values() {
+        assert!(*start != 0 && start <= end, "{range}: {start} to {end}");
+        let within = launches.iter().filter(|launch| (start..=end).contains(launch)).count();
+        let expected = if range == "step" { 3 } else { 2 };
+        assert_eq!(
+            (within, domain.contains("library")),
+            (expected, range == "inner"),
+            "{range} of {domain:?}"
+        );
+    }
+    let expected: Vec<_> = (0..10).map(cupti::record::Payload::U64).collect();
+    assert_eq!(payloads, expected);
+    eprintln!("with libcupti as the NVTX tool: {:?}", counts(records));
 }
