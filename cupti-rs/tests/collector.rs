@@ -319,6 +319,20 @@ fn losses_are_counted() {
     assert_eq!(collected.records.name(kernels(&collected)[0].name), Some("whole"));
 }
 
+/// A length that CUPTI does not tell is guessed from records of the same kind; what lies behind is not taken for a pointer.
+#[test]
+fn a_record_before_an_unknown_kind_has_no_pointers() {
+    let fake = Fake::new();
+    let collected = collect(&fake, || {
+        fake.raw_record(ActivityKind::CONCURRENT_KERNEL, 390);
+        // Shorter than its name's offset: the next record's kind stands where the name would.
+        fake.raw_record(ActivityKind::CONCURRENT_KERNEL, 106);
+        fake.raw_record(ActivityKind(63), 510);
+    });
+    assert_eq!(collected.losses.unreadable_bytes, 106 + 510 - 390);
+    assert_eq!(collected.records.names().count(), 0);
+}
+
 #[test]
 fn records_beyond_the_memory_limit_are_counted_not_kept() {
     let fake = Fake::new();

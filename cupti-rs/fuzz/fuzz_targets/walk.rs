@@ -90,17 +90,19 @@ fuzz_target!(|input: &[u8]| {
     }
     let collected = collector.stop().expect("the collector runs");
     let records = &collected.records;
+    // Behind what CUPTI could not step over, nothing that a record points to is read.
+    let whole = collected.losses.unreadable_bytes == 0;
     for record in records {
         match record {
             // What cannot be divided is counted, not kept.
             Record::Unreadable { .. } => panic!("a run of records that cannot be divided"),
-            Record::Kernel(kernel) => {
+            Record::Kernel(kernel) if whole => {
                 assert!(kernel.name.0 == 0 || records.name(kernel.name).is_some());
             }
-            Record::Device(device) => {
+            Record::Device(device) if whole => {
                 assert!(device.name.is_none_or(|name| records.name(name).is_some()));
             }
-            Record::Overhead(overhead) => {
+            Record::Overhead(overhead) if whole => {
                 assert!(overhead.data.is_none_or(|data| records.data(data).is_some()));
             }
             Record::NvLink(link) => {

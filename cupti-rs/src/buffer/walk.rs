@@ -49,6 +49,8 @@ pub(crate) fn walk(api: &Api, words: &mut [u64], valid: usize) -> Walked {
     };
     // SAFETY: `base` has `valid` initialised bytes, and CUPTI no longer writes to a buffer it gave back.
     let bytes = unsafe { std::slice::from_raw_parts(base, valid) };
+    // Where it stopped early CUPTI has not told how long the last record is.
+    let told = if whole { starts.len() } else { starts.len().saturating_sub(1) };
     let end = if whole { valid } else { readable_end(bytes, &mut starts) };
     out.unreadable = (valid - end) as u64;
     out.bytes.extend_from_slice(&bytes[..end]);
@@ -59,6 +61,10 @@ pub(crate) fn walk(api: &Api, words: &mut [u64], valid: usize) -> Walked {
         let record = &bytes[at..next];
         let kind = u32_at(record, 0);
         out.records.push((kind, record.len() as u32));
+        // What may reach into another record's bytes has no pointers to trust; its name may be known from others.
+        if i >= told {
+            continue;
+        }
         for &offset in pointers::texts(kind, release) {
             let address = u64_at(record, offset);
             // Most kernels come many times in a row.
