@@ -11,18 +11,24 @@ use gpu_profiler_tests::harness;
 use gpu_profiler_tests::kinds::{ASKED, Facts, check, counts};
 use profiler_core::Profiler;
 
-/// Set for a process of its own whose NVTX tool is libcupti.
-const WITH_MARKERS: &str = "GPU_KINDS_WITH_MARKERS";
+/// Says what a process of its own is to do: one whose NVTX tool is libcupti, or that collects before it has a context, since
+/// CUPTI tells of devices and links only then.
+const PART: &str = "GPU_KINDS_PART";
 
 fn main() -> ExitCode {
-    if std::env::var_os(WITH_MARKERS).is_some() {
-        with_markers();
+    if let Some(part) = std::env::var_os(PART) {
+        if part == "markers" {
+            with_markers()
+        } else {
+            from_the_first_context_on()
+        }
         return ExitCode::SUCCESS;
     }
     harness::run(&[
         ("every_kind_that_can_be_had_agrees_with_cuda", every_kind_that_can_be_had),
         ("a_graph_as_a_whole_is_one_record_a_launch", a_graph_as_a_whole),
         ("managed_memory_tells_of_its_pages", managed_memory),
+        ("copies_between_devices_name_both", copies_between_devices),
         ("ranges_that_cupti_records_enclose_their_kernels", markers),
     ])
     .exit_code()
@@ -33,8 +39,19 @@ fn with_kinds(kinds: &[ActivityKind]) -> Config {
 }
 
 fn every_kind_that_can_be_had() {
+    in_a_process(|command| command.env(PART, "kinds"));
+}
+
+fn in_a_process(set: impl FnOnce(&mut std::process::Command) -> &mut std::process::Command) {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = set(&mut command).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{text}", output.status);
+    eprint!("{text}");
+}
+
+fn from_the_first_context_on() {
     const MIB: usize = 1 << 20;
-    let first = Gpu::get();
     let library = Library::open().unwrap();
     let device = library.driver().devices[0].clone();
     let mut facts = Facts {
@@ -56,6 +73,7 @@ fn every_kind_that_can_be_had() {
     profiler.start().unwrap();
 
     // A context of its own, so that all it is made of is new.
+    let first = Gpu::get();
     let gpu = first.in_another_context();
     let stream = gpu.stream();
     let mut host = vec![1u8; MIB];
@@ -157,17 +175,46 @@ fn managed_memory() {
     assert!(found, "no managed allocation at {memory:#x}");
 }
 
+/// Where there are two GPUs; elsewhere it says that there are not.
+fn copies_between_devices() {
+    const BYTES: usize = 3 << 20;
+    let gpu = Gpu::get();
+    let Some(peer) = gpu.other_device(1) else {
+        eprintln!("copies between devices: not tried, there is one GPU");
+        return;
+    };
+    let there = peer.alloc(BYTES);
+    gpu.make_current();
+    let (here, stream) = (gpu.alloc(BYTES), gpu.stream());
+    let library = Library::open().unwrap();
+    let config = with_kinds(&[ActivityKind::NVLINK, ActivityKind::PCIE, ActivityKind::DEVICE]);
+    let profiler = Profiler::builder().library(library).config(config).build().unwrap();
+    let ((), profile) = profiler
+        .record(|| {
+            let _range = nvtx::range("to the other");
+            for _ in 0..5 {
+                gpu.copy_to_peer((there, &peer), here, BYTES, stream);
+            }
+            gpu.synchronize(stream);
+        })
+        .unwrap();
+    profile.health().assert_complete();
+    let range = profile.range("to the other").unwrap();
+    assert_eq!((range.copies(), range.inclusive().copy_bytes), (5, 5 * BYTES as u64));
+    for copy in profile.copies() {
+        let peers = copy.details().peers.unwrap();
+        assert_eq!((peers.source_device, peers.destination_device), (0, 1), "{peers:?}");
+        assert_eq!(copy.kind(), cupti::CopyKind::PeerToPeer);
+    }
+    eprintln!("copies between devices: {:?}", counts(profile.recording().records()));
+}
+
 /// libcupti is an NVTX tool itself. A process has its tool for life, so this is one of its own.
 fn markers() {
     let library = Library::open().unwrap();
-    let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .env("NVTX_INJECTION64_PATH", library.path())
-        .env(WITH_MARKERS, "1")
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}\n{text}", output.status);
-    eprint!("{text}");
+    in_a_process(|command| {
+        command.env("NVTX_INJECTION64_PATH", library.path()).env(PART, "markers")
+    });
 }
 
 fn with_markers() {

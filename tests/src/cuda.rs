@@ -134,6 +134,31 @@ impl Gpu {
         Self { context, current, empty: load(c"empty"), spin: load(c"spin") }
     }
 
+    /// Another GPU, in its primary context, which is current on this thread then; `None` if there is no such GPU.
+    #[must_use]
+    #[allow(clippy::unwrap_used)] // as check
+    pub fn other_device(&self, ordinal: usize) -> Option<Self> {
+        if CudaContext::device_count().unwrap() as usize <= ordinal {
+            return None;
+        }
+        let context = CudaContext::new(ordinal).unwrap();
+        context.bind_to_thread().unwrap();
+        let current = Handle(context.cu_ctx());
+        Some(Self::with_kernels(context, current))
+    }
+
+    /// Copies from a device to another, in stream order.
+    pub fn copy_to_peer(
+        &self,
+        (to, peer): (CUdeviceptr, &Self),
+        from: CUdeviceptr,
+        bytes: usize,
+        stream: Stream,
+    ) {
+        let (there, here) = (peer.current.0, self.current.0);
+        cuda!(cuMemcpyPeerAsync(to, there, from, here, bytes, stream.0));
+    }
+
     /// Makes its context the current one of this thread.
     pub fn make_current(&self) {
         cuda!(cuCtxSetCurrent(self.current.0));

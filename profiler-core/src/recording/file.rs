@@ -82,6 +82,13 @@ fn json(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }
 
+/// A path says on whose machine a file lay, which a recording is not to tell: only its last part is written. Records of
+/// compilations name the cache by its path; names of functions never begin so.
+fn without_folder(name: &str) -> String {
+    let path = name.strip_prefix('/').and_then(|path| path.rsplit('/').next());
+    path.unwrap_or(name).to_owned()
+}
+
 /// A thread's frame: the length of the JSON head, the head, the entries' words.
 fn thread_frame<const WORDS: usize>(
     head: &ThreadHead,
@@ -99,7 +106,7 @@ pub(super) fn write(recording: &Recording) -> Vec<u8> {
     frame(&mut out, INFO, &json(&recording.info));
     let names = Names {
         strides: recording.records.strides().map(|(kind, stride)| (kind.0, stride)).collect(),
-        names: recording.records.names().map(|(key, name)| (key.0, name.to_owned())).collect(),
+        names: recording.records.names().map(|(key, name)| (key.0, without_folder(name))).collect(),
         data: recording.records.all_data().map(|(key, data)| (key.0, data.to_owned())).collect(),
     };
     frame(&mut out, NAMES, &json(&names));
