@@ -34,6 +34,7 @@ use std::ffi::{CString, c_void};
 use std::fs::{self, File};
 use std::hint::black_box;
 use std::io::Write;
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::ptr::null_mut;
@@ -457,14 +458,14 @@ fn milliseconds(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-/// The library made of `raw_cupti.cpp`, collecting.
-struct Raw(libloading::Library);
+/// The library made of `raw_cupti.cpp`, collecting. CUPTI keeps its functions, so it is never unloaded.
+struct Raw(ManuallyDrop<libloading::Library>);
 
 impl Raw {
     fn start() -> Result<Self> {
         let path = env::var_os("RAW_CUPTI").ok_or("RAW_CUPTI names no library")?;
         // SAFETY: the user named this library; it and libcupti have ordinary initialisers.
-        let raw = Self(unsafe { libloading::Library::new(path) }?);
+        let raw = Self(ManuallyDrop::new(unsafe { libloading::Library::new(path) }?));
         type Start = unsafe extern "C" fn(*const u32, usize) -> i32;
         // SAFETY: this is the function's type in `raw_cupti.cpp`.
         let start = unsafe { raw.0.get::<Start>(b"raw_start\0") }?;

@@ -191,6 +191,12 @@ fn copies_between_devices() {
     let profiler = Profiler::builder().library(library).config(config).build().unwrap();
     let ((), profile) = profiler
         .record(|| {
+            {
+                let _range = nvtx::range("through the host");
+                gpu.copy_to_peer((there, &peer), here, BYTES, stream);
+            }
+            gpu.synchronize(stream);
+            gpu.enable_peer_access(&peer);
             let _range = nvtx::range("to the other");
             for _ in 0..5 {
                 gpu.copy_to_peer((there, &peer), here, BYTES, stream);
@@ -199,12 +205,17 @@ fn copies_between_devices() {
         })
         .unwrap();
     profile.health().assert_complete();
+    // Without access to the other's memory one call is two copies.
+    let staged = profile.range("through the host").unwrap();
+    assert_eq!((staged.copies(), staged.inclusive().copy_bytes), (2, 2 * BYTES as u64));
     let range = profile.range("to the other").unwrap();
     assert_eq!((range.copies(), range.inclusive().copy_bytes), (5, 5 * BYTES as u64));
-    for copy in profile.copies() {
-        let peers = copy.details().peers.unwrap();
+    let between: Vec<_> =
+        profile.copies().filter_map(|copy| Some((copy.details().peers?, copy.kind()))).collect();
+    assert_eq!(between.len(), 5);
+    for (peers, kind) in between {
         assert_eq!((peers.source_device, peers.destination_device), (0, 1), "{peers:?}");
-        assert_eq!(copy.kind(), cupti::CopyKind::PeerToPeer);
+        assert_eq!(kind, cupti::CopyKind::PeerToPeer);
     }
     eprintln!("copies between devices: {:?}", counts(profile.recording().records()));
 }

@@ -147,6 +147,11 @@ impl Gpu {
         Some(Self::with_kernels(context, current))
     }
 
+    /// Lets its context, which is current, reach the other's memory.
+    pub fn enable_peer_access(&self, peer: &Self) {
+        cuda!(cuCtxEnablePeerAccess(peer.current.0, 0));
+    }
+
     /// Copies from a device to another, in stream order.
     pub fn copy_to_peer(
         &self,
