@@ -42,8 +42,8 @@
 //!
 //! # Cost
 //!
-//! With no tool and no observer, a range is one relaxed load and a branch at its start and a branch
-//! at its end: about 1 ns for the pair. The macros then compute neither the name nor the options.
+//! With no tool and no observer, a range is one relaxed load and a branch at its start and, where the
+//! compiler cannot see that nobody was told, a branch at its end: less than 1 ns for the pair. The macros then compute neither the name nor the options.
 //! Nothing is allocated for a literal name, but by the tool itself; a name of more than 255 bytes is
 //! copied to the heap if a tool is attached. No lock is on the way of an event: a domain, a call site
 //! and a schema take one at their first event, with a tool.

@@ -20,7 +20,7 @@ use crate::{emit, observer, observer::RangeStart, told::Told};
 /// Ranges of a thread nest: end them in the reverse order of their starts, which scopes do by
 /// themselves. The guard stays on its thread; [`process_range`] gives one that does not.
 ///
-/// With no tool and no observer this costs about 1 ns, its end included. The first call of the
+/// With no tool and no observer this costs a load and a branch, its end included. The first call of the
 /// process looks for a tool, which may load a library.
 ///
 /// ```

@@ -181,8 +181,7 @@ fn a_recording_holds_calls_graphs_windows_and_settings() {
 
 #[test]
 fn a_recording_of_format_1_reads_as_one_that_was_on_all_the_time() {
-    let path =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/recordings/format-1.gpuprof");
     let bytes = std::fs::read(path).unwrap();
     assert_eq!(bytes[7], 1, "made anew, it no longer shows that format 1 reads");
     let profile = Profile::from_bytes(&bytes).unwrap();

@@ -329,6 +329,8 @@ struct Thread {
     shared: Arc<Shared>,
     /// Labels of names alone, by content: an address may hold another name tomorrow.
     plain: FxHashMap<Box<str>, u64>,
+    /// Some of them by address and content, so that names that come again and again need not be hashed.
+    recent: [Recent; RECENT],
     /// The other labels: by name, domain, category's number and colour.
     labels: FxHashMap<(u32, Option<u32>, u32, Option<u32>), u64>,
     /// All texts.
@@ -336,6 +338,17 @@ struct Thread {
     /// Open ranges and attached ones of other threads, outermost first. Guards may be dropped in any order.
     open: Vec<RangeWord>,
 }
+
+/// A name as it lay in the program when its label was looked up last.
+#[derive(Default)]
+struct Recent {
+    address: usize,
+    name: Box<str>,
+    label: u64,
+}
+
+/// Places for them; a name has one, by its address.
+const RECENT: usize = 16;
 
 /// Puts a range of any thread up on this one; `false` if it is none of the present recording.
 pub(crate) fn attach(word: RangeWord) -> bool {
@@ -383,6 +396,7 @@ impl Thread {
             events: None,
             shared,
             plain: FxHashMap::default(),
+            recent: Default::default(),
             labels: FxHashMap::default(),
             texts: FxHashMap::default(),
             open: Vec::with_capacity(32),
@@ -394,10 +408,22 @@ impl Thread {
         if range.domain.is_some() || range.category.is_some() || range.color.is_some() {
             return self.full_label(range);
         }
-        match self.plain.get(range.name) {
-            Some(&index) => index,
-            None => self.new_plain_label(range.name),
+        let address = range.name.as_ptr().addr();
+        let recent = &self.recent[(address ^ address >> 4) % RECENT];
+        if recent.address == address && *recent.name == *range.name {
+            return recent.label;
         }
+        self.plain_label(range.name)
+    }
+
+    #[inline(never)]
+    fn plain_label(&mut self, name: &str) -> u64 {
+        // A name that was not seen before is most likely computed, and will not be seen again.
+        let Some(&label) = self.plain.get(name) else { return self.new_plain_label(name) };
+        let address = name.as_ptr().addr();
+        self.recent[(address ^ address >> 4) % RECENT] =
+            Recent { address, name: name.into(), label };
+        label
     }
 
     #[cold]
