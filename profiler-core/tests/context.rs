@@ -1,6 +1,8 @@
 //! Work that is handed to other threads counts for the range that handed it on.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
+mod support;
+
 use std::future::Future;
 use std::sync::mpsc;
 use std::task::Poll;
@@ -8,18 +10,8 @@ use std::thread;
 
 use cupti::fake::{Fake, Work};
 use nvtx::range;
-use profiler_core::{Attribution, Context, Profile, Profiler, Recording};
-
-/// The profile, live and as it comes back from a file.
-fn record(fake: &Fake, program: impl FnOnce()) -> [Profile; 2] {
-    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
-    profiler.start().unwrap();
-    program();
-    let recording = profiler.stop_recording().unwrap();
-    let replayed = Recording::from_bytes(&recording.to_bytes()).unwrap();
-    assert_eq!(replayed, recording);
-    [recording, replayed].map(Profile::from_recording)
-}
+use profiler_core::{Attribution, Context, Profile, Profiler};
+use support::record;
 
 fn kernels(profile: &Profile, range: &str) -> (u64, u64) {
     let summary = profile.range(range).unwrap();

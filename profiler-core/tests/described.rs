@@ -2,6 +2,8 @@
 //! fields, marks, ranges of the process and the stays in them; live, and from the bytes of a recording.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
+mod support;
+
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::mpsc;
@@ -10,21 +12,11 @@ use std::time::Duration;
 
 use cupti::fake::{Fake, Work};
 use nvtx::{Color, Domain, FieldValue, Instrument, Payload};
-use profiler_core::{Profile, Profiler, Recording};
+use profiler_core::Profiler;
+use support::record;
 
 static LIBRARY: Domain = Domain::new("library");
 static OTHER: Domain = Domain::new("other");
-
-/// The profile, live and as it comes back from a file.
-fn record(fake: &Fake, program: impl FnOnce()) -> [Profile; 2] {
-    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
-    profiler.start().unwrap();
-    program();
-    let recording = profiler.stop_recording().unwrap();
-    let replayed = Recording::from_bytes(&recording.to_bytes()).unwrap();
-    assert_eq!(replayed, recording);
-    [recording, replayed].map(Profile::from_recording)
-}
 
 #[test]
 fn a_range_keeps_all_that_was_said_of_it() {

@@ -1,20 +1,12 @@
 //! What a CUDA graph runs counts for the range of the launch, and is credited to the range in which each node was made.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
+mod support;
+
 use cupti::fake::{Fake, Work};
 use nvtx::range;
-use profiler_core::{Attribution, Profile, Profiler, Recording};
-
-/// The profile, live and as it comes back from a file.
-fn record(fake: &Fake, program: impl FnOnce()) -> [Profile; 2] {
-    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
-    profiler.start().unwrap();
-    program();
-    let recording = profiler.stop_recording().unwrap();
-    let replayed = Recording::from_bytes(&recording.to_bytes()).unwrap();
-    assert_eq!(replayed, recording);
-    [recording, replayed].map(Profile::from_recording)
-}
+use profiler_core::{Attribution, Profile, Profiler};
+use support::record;
 
 /// (kernels launched in it, kernels replayed of what was captured in it)
 fn kernels(profile: &Profile, path: &str) -> (u64, u64) {

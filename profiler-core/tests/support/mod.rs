@@ -1,0 +1,16 @@
+//! What tests of sessions against the stand-in share.
+
+use cupti::fake::Fake;
+use profiler_core::{Profile, Profiler, Recording};
+
+/// The profile of a program, live and as it comes back from the bytes of its recording.
+#[allow(clippy::unwrap_used)] // a test that cannot record must fail
+pub(crate) fn record(fake: &Fake, program: impl FnOnce()) -> [Profile; 2] {
+    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
+    profiler.start().unwrap();
+    program();
+    let recording = profiler.stop_recording().unwrap();
+    let replayed = Recording::from_bytes(&recording.to_bytes()).unwrap();
+    assert_eq!(replayed, recording);
+    [recording, replayed].map(Profile::from_recording)
+}
