@@ -49,7 +49,7 @@ pub(crate) fn part<'a>(
     of: impl Iterator<Item = Kernel<'a>>,
 ) -> String {
     let mut table = range_table();
-    roots.for_each(|root| add_range(&mut table, &root, "", "", ""));
+    roots.for_each(|root| add_range(&mut table, &root, &Lines::default(), 0));
     format!("{}\n\n{}", finish(&table), kernels(of))
 }
 
@@ -92,7 +92,7 @@ fn range_table() -> Table {
 fn ranges(profile: &Profile) -> String {
     let mut table = range_table();
     for root in profile.roots() {
-        add_range(&mut table, &root, "", "", "");
+        add_range(&mut table, &root, &Lines::default(), 0);
     }
     let outside = profile.outside_ranges();
     if outside != Totals::default() {
@@ -106,8 +106,21 @@ fn ranges(profile: &Profile) -> String {
     finish(&table)
 }
 
-/// `lead` stands before the name; `indent` before the names of the ranges within.
-fn add_range(table: &mut Table, node: &RangeNode<'_>, indent: &str, lead: &str, below: &str) {
+/// Longest path of a range in a message.
+pub(crate) const PATH_WIDTH: usize = 160;
+/// Levels of the tree that are shown: a recursion has as many as it likes, and a page has not.
+const LEVELS: usize = 24;
+
+/// What stands before a name: the lines of the ranges around it, and its own; and what goes on below it.
+#[derive(Default)]
+struct Lines {
+    indent: String,
+    lead: &'static str,
+    below: &'static str,
+}
+
+fn add_range(table: &mut Table, node: &RangeNode<'_>, lines: &Lines, level: usize) {
+    let Lines { indent, lead, below } = lines;
     let mut row = vec![
         format!("{indent}{lead}{}", shortened(node.name(), NAME_WIDTH)),
         node.instances().to_string(),
@@ -117,10 +130,15 @@ fn add_range(table: &mut Table, node: &RangeNode<'_>, indent: &str, lead: &str, 
     table.add_row(row);
     let indent = format!("{indent}{below}");
     let mut children = node.children().peekable();
+    if level == LEVELS && children.peek().is_some() {
+        table.add_row([format!("{indent}└─ (further in)")]);
+        return;
+    }
     while let Some(child) = children.next() {
         let (lead, below) =
             if children.peek().is_some() { ("├─ ", "│  ") } else { ("└─ ", "   ") };
-        add_range(table, &child, &indent, lead, below);
+        let lines = Lines { indent: indent.clone(), lead, below };
+        add_range(table, &child, &lines, level + 1);
     }
 }
 
@@ -193,7 +211,7 @@ fn kernels<'a>(kernels: impl Iterator<Item = Kernel<'a>>) -> String {
 
 /// Names that are too long lose their middle: what tells kernels of a family apart often stands at the end.
 pub(crate) fn shortened(name: &str, width: usize) -> String {
-    let clean = name.replace(['\n', '\r', '\t'], " ");
+    let clean = name.replace(char::is_control, " ");
     let length = clean.chars().count();
     if length <= width {
         return clean;

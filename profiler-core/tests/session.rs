@@ -463,3 +463,24 @@ fn fifty_sessions_in_one_process_lose_nothing() {
         assert_eq!((summary.instances(), summary.kernels()), (10, 30), "session {session}");
     }
 }
+
+#[test]
+fn a_report_of_a_deep_recursion_and_odd_names_is_a_page() {
+    let fake = Fake::new();
+    let profile = record(&fake, || {
+        let mut open: Vec<_> = (0..3_000).map(|_| range("recurse")).collect();
+        fake.launch(Work::kernel(c"deep"));
+        while open.pop().is_some() {}
+        drop(range("a\u{1b}[31mred\0 \u{7}bell"));
+        drop(range(&"long ".repeat(1 << 16)));
+    });
+    profile.health().assert_complete();
+    let report = profile.to_string();
+    assert!(report.lines().all(|line| line.chars().count() < 400) && report.lines().count() < 60);
+    assert!(report.contains("(further in)") && report.contains("a [31mred   bell"), "{report}");
+    assert!(!report.chars().any(|c| c.is_control() && c != '\n'));
+    // All of it is there to be asked for.
+    assert_eq!(profile.range("recurse").unwrap().instances(), 3_000);
+    let inner = profile.ranges().find(|range| range.inclusive() == range.node().exclusive());
+    assert_eq!(inner.unwrap().node().path().matches("recurse").count(), 3_000);
+}

@@ -22,8 +22,8 @@ struct Callbacks {
 const CALLBACKS: u32 = 1;
 /// A module, and its slots for starts, for ends and for texts to be registered. NVIDIA's layer makes ranges of the process;
 /// the others, of a thread.
-const MODULES: [(c_int, &[usize], &[usize], &[usize]); 2] =
-    [(1, &[8, 9, 10], &[11], &[]), (5, &[2, 4], &[3, 5], &[10])];
+const MODULES: [(c_int, [&[usize]; 3]); 2] =
+    [(1, [&[8, 9, 10], &[11], &[]]), (5, [&[2, 4], &[3, 5], &[10]])];
 
 static PUSHES: AtomicU64 = AtomicU64::new(0);
 static POPS: AtomicU64 = AtomicU64::new(0);
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(get_export_table: GetExportTab
         return 0;
     };
     let register = register as *const () as Function;
-    for (module, pushes, pops, texts) in MODULES {
+    for (module, [pushes, pops, texts]) in MODULES {
         let (mut table, mut slots) = (ptr::null_mut(), 0);
         // SAFETY: both point to locals.
         let answer =

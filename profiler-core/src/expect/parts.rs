@@ -77,7 +77,10 @@ impl<'a> Part<'a> {
 }
 
 fn path(range: Option<Range<'_>>) -> String {
-    range.map_or_else(|| "no range".to_owned(), |range| range.node().path())
+    range.map_or_else(
+        || "no range".to_owned(),
+        |range| shortened(&range.node().path(), report::PATH_WIDTH),
+    )
 }
 
 /// What an operation is, in a line of text.

@@ -113,7 +113,7 @@ impl<'a> Scope<'a> {
                 "instance {} of {}, {}, {} after the start on thread {}",
                 number + 1,
                 self.entered(group.run),
-                range.node().path(),
+                report::shortened(&range.node().path(), report::PATH_WIDTH),
                 report::time(range.start()),
                 range.thread_id()
             ));

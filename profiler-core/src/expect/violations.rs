@@ -280,12 +280,21 @@ fn missing_in(scope: &Scope<'_>) -> Option<usize> {
     (0..scope.profiles.len()).find(|&run| scope.entered(run) == 0)
 }
 
+/// Paths that are named where a range is not there.
+const PATHS: usize = 40;
+
 fn missing(scope: &Scope<'_>, run: usize) -> Section {
     let mut outcome = "cannot be known: there is no such range".to_owned();
     if scope.profiles.len() > 1 {
         let _ = write!(outcome, " in run {} of {}", run + 1, scope.profiles.len());
     }
-    let paths: Vec<String> = scope.profiles[run].nodes().map(|node| node.path()).collect();
+    let mut nodes = scope.profiles[run].nodes();
+    let shown = nodes.by_ref().take(PATHS);
+    let path = |node: crate::RangeNode<'_>| report::shortened(&node.path(), report::PATH_WIDTH);
+    let mut paths: Vec<String> = shown.map(path).collect();
+    if nodes.next().is_some() {
+        paths.push("…".to_owned());
+    }
     match &paths[..] {
         [] => outcome.push_str("; there is no range at all"),
         paths => {
