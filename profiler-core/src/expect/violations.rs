@@ -7,6 +7,7 @@ use super::doubt::doubts;
 use super::parts::parts;
 use super::quantity::Quantity;
 use super::scope::{Group, Scope};
+use crate::profile::RangeNode;
 use crate::report;
 
 /// Instances or runs that are named.
@@ -290,7 +291,7 @@ fn missing(scope: &Scope<'_>, run: usize) -> Section {
     }
     let mut nodes = scope.profiles[run].nodes();
     let shown = nodes.by_ref().take(PATHS);
-    let path = |node: crate::RangeNode<'_>| report::shortened(&node.path(), report::PATH_WIDTH);
+    let path = |node: RangeNode<'_>| report::shortened(&node.path(), report::PATH_WIDTH);
     let mut paths: Vec<String> = shown.map(path).collect();
     if nodes.next().is_some() {
         paths.push("…".to_owned());
