@@ -39,6 +39,10 @@ fn recorded(c: &mut Criterion) {
     let profiler = Profiler::builder().library(library).build().expect("the stand-in serves");
 
     let mut group = c.benchmark_group("range");
+    // What a recorded range cannot do without.
+    group.bench_function("two clock reads", |b| {
+        b.iter(|| (cupti::clock::now_ns(), cupti::clock::now_ns()));
+    });
     group.bench_function("recorded, literal name", |b| {
         b.iter_custom(|iterations| {
             in_sessions(&profiler, iterations, |count| {
