@@ -1,4 +1,4 @@
-//! Start and stop: the one place that ties the collectors to the recording.
+//! Start, pause and stop: the one place that ties the collectors to the recording.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -214,6 +214,42 @@ impl Profiler {
         drop(observing);
         drop(place);
         Ok(recording)
+    }
+
+    /// Turns the collection of GPU work off for a while: what is launched in the pause is not in the profile, and not
+    /// missed. Ranges go on being recorded. Nothing happens if it is paused.
+    ///
+    /// Waits for the GPU as [`stop`](Self::stop) does, at most the configured time (10 s), and the profiler's other
+    /// methods wait with it.
+    ///
+    /// # Errors
+    /// [`is_not_running`](Error::is_not_running), or CUPTI's refusal to flush, after which it is paused all the same.
+    pub fn pause(&self) -> Result<(), Error> {
+        self.with_collector(Collector::pause)
+    }
+
+    /// Turns the collection on again, after a pause or a start [in one](cupti::Config::start_paused). Costs a call into
+    /// CUPTI for each kind of record and of call. Nothing happens if it is not paused.
+    ///
+    /// # Errors
+    /// [`is_not_running`](Error::is_not_running), or CUPTI's refusal, after which it is paused as before.
+    pub fn resume(&self) -> Result<(), Error> {
+        self.with_collector(Collector::resume)
+    }
+
+    /// True between a pause and the next resume of a session.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.session.lock().as_ref().is_some_and(|session| session.collector.is_paused())
+    }
+
+    fn with_collector(
+        &self,
+        with: impl FnOnce(&mut Collector) -> Result<(), cupti::Error>,
+    ) -> Result<(), Error> {
+        let mut session = self.session.lock();
+        let session = session.as_mut().ok_or_else(|| Error::new(Kind::NotRunning))?;
+        Ok(with(&mut session.collector)?)
     }
 
     /// Records while `f` runs. If it panics, the session ends and is thrown away.
