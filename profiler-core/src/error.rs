@@ -17,7 +17,7 @@ pub(crate) enum Kind {
     Cupti(cupti::Error),
     /// The range observer slot of `nvtx`.
     Observer(String),
-    /// `stop`, `pause` or `resume` without `start`.
+    /// `stop`, `pause`, `resume` or a snapshot without `start`.
     NotRunning,
     /// `start` while a profiler of this process runs.
     Running,
@@ -60,7 +60,7 @@ impl Error {
         matches!(&*self.0, Kind::Cupti(error) if error.is_permission())
     }
 
-    /// True where a profiler was to be stopped, paused or resumed that was not running.
+    /// True where a profiler was to be stopped, paused, resumed or looked into that was not running.
     #[must_use]
     pub fn is_not_running(&self) -> bool {
         matches!(&*self.0, Kind::NotRunning)
