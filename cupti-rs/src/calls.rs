@@ -265,7 +265,7 @@ impl<F> ThreadCalls<F> {
 }
 
 /// The logs of one thread in the present collection.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Logs {
     thread_id: u32,
     calls: Arc<ThreadLog<WORDS>>,
@@ -355,11 +355,28 @@ pub(crate) fn clear() {
 /// Reads the logs of the collection that has ended.
 pub(crate) fn take() -> Read {
     let logs = std::mem::take(&mut *LOGS.lock());
+    read(logs, u64::MAX)
+}
+
+/// Reads what the logs hold from before a time, which has passed, beside the threads that write them. A call that began
+/// before it and is being logged at this moment is left out: it has done nothing yet.
+pub(crate) fn snapshot(until_ns: u64) -> Read {
+    let logs = LOGS.lock().clone();
+    read(logs, until_ns)
+}
+
+fn read(logs: Vec<Logs>, until_ns: u64) -> Read {
     let mut read = Read { panics: PANICS.load(Ordering::Relaxed), ..Read::default() };
     for Logs { thread_id, calls: log, graphs } in logs {
         let mut calls = Vec::with_capacity(log.len() as usize);
         let mut runtime_calls = Vec::new();
-        log.for_each(END, |_, words| {
+        log.for_each(END, |_, mut words| {
+            if words[START] >= until_ns {
+                return;
+            }
+            if words[END] >= until_ns {
+                words[END] = 0;
+            }
             if words[ID] & RUNTIME == 0 {
                 calls.push(Call::from_words(words));
             } else {
@@ -370,7 +387,7 @@ pub(crate) fn take() -> Read {
         if !runtime_calls.is_empty() {
             read.runtime_calls.push(ThreadCalls { thread_id, calls: runtime_calls });
         }
-        read.graphs.extend(graphs.map(|log| ThreadGraphs::read(thread_id, &log)));
+        read.graphs.extend(graphs.map(|log| ThreadGraphs::read(thread_id, &log, until_ns)));
     }
     read
 }

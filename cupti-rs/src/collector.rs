@@ -1,7 +1,7 @@
 //! Start, pause, flush, stop: the one place that drives CUPTI.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::attribute::{AttributeId, AttributeSetting, ZEROED_BUFFERS};
@@ -98,7 +98,18 @@ pub struct Collector {
     windows: Vec<(u64, u64)>,
     on_since_ns: Option<u64>,
     unfinished: u64,
+    /// CUPTI forgets this number once it has told it.
+    dropped: AtomicU64,
     ended: bool,
+}
+
+/// Where the logs of a collection are cut off: at its stop or at a snapshot.
+#[derive(Debug)]
+struct Cut {
+    at_ns: u64,
+    clock: Reading,
+    windows_ns: Vec<(u64, u64)>,
+    pending_from_ns: Option<u64>,
 }
 
 /// A setting of CUPTI's to put back.
@@ -111,17 +122,20 @@ enum Undo {
     LaunchAttributes,
 }
 
-/// What a collection gave: CUPTI's bytes and the calls, raw, with all that is needed to read them elsewhere.
+/// What a collection gave, at its stop or in a snapshot: CUPTI's bytes and the calls, raw, with all that is needed to read them elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Collected {
     /// The library's version.
     pub version: Version,
-    /// From the start to the stop, in [`clock::now_ns`] time, with all pauses between.
+    /// From the start to the stop, or to the snapshot, in [`clock::now_ns`] time, with all pauses between.
     pub window_ns: (u64, u64),
     /// The parts of it in which the collection was on: not paused and, where the profiler switch bounds it, switched on.
     /// In order and apart. What was called outside them is not accounted for: leave such calls out, and their records.
     pub windows_ns: Vec<(u64, u64)>,
+    /// In a snapshot: the records of calls that had returned before then have all come, and those of later calls may be
+    /// on their way. `None` after a stop, when none is.
+    pub pending_from_ns: Option<u64>,
     /// How the records' timestamps relate to [`clock::now_ns`].
     pub clock: Clock,
     /// The records, as CUPTI wrote them.
@@ -214,6 +228,7 @@ impl Collector {
             windows: Vec::new(),
             on_since_ns: None,
             unfinished: 0,
+            dropped: AtomicU64::new(0),
             ended: false,
         };
         POOL.prepare(
@@ -493,34 +508,92 @@ impl Collector {
         self.check_process()?;
         let drained = if self.is_paused() { Ok(0) } else { self.drain() };
         let stop_ns = clock::now_ns();
-        self.windows.extend(self.on_since_ns.map(|since| (since, stop_ns)));
         let clock_at_stop = clock::read(&self.library);
+        let windows = self.windows_until(stop_ns);
         let marks = self.end();
         let read = calls::take();
-        let dropped = self.library.api.dropped();
+        let dropped = self.count_dropped();
         let log = LOG.lock().take().unwrap_or_default();
 
-        let unfinished = self.unfinished + drained?;
-        let clock = Clock { start: self.clock, stop: clock_at_stop? };
-        let counts = POOL.counts();
-        let windows = std::mem::take(&mut self.windows);
-        Ok(Collected {
-            version: self.library.version(),
-            window_ns: (self.start_ns, stop_ns),
+        self.unfinished += drained?;
+        dropped?;
+        let cut = Cut {
+            at_ns: stop_ns,
+            clock: clock_at_stop?,
             windows_ns: if self.config.profiler_switch {
                 session::while_switched_on(&windows, &marks)
             } else {
                 windows
             },
-            clock,
+            pending_from_ns: None,
+        };
+        Ok(self.collected(cut, read, log))
+    }
+
+    /// What was collected up to now; the collection goes on, and what its stop gives is what it would have been.
+    ///
+    /// Has CUPTI hand over the records that are complete and copies all logs, so that it costs as much time and memory as
+    /// was collected: take few of a long collection. The GPU is not waited for, and no thread of the program, but for one
+    /// that makes its first call meanwhile; CUPTI waits with buffers while the records are copied. All is cut off at one
+    /// time, the end of [`Collected::window_ns`]: calls and events from then on are left out, and a call that had not
+    /// returned by then has no end. Every record has its call, if that is one that is logged. What of the work of these
+    /// calls can be without a record says [`Collected::pending_from_ns`].
+    ///
+    /// Any thread may take one, also several at once.
+    ///
+    /// # Errors
+    /// CUPTI's refusal, or a process forked off after the start. [`is_unsupported`](Error::is_unsupported) with
+    /// [`Config::profiler_switch`]: what the switch bounded is known at the stop alone.
+    pub fn snapshot(&self) -> Result<Collected, Error> {
+        self.check_process()?;
+        if self.config.profiler_switch {
+            return Err(self.lacks("snapshot of a collection with a profiler switch".into(), ""));
+        }
+        let flushed_ns = clock::now_ns();
+        self.flush()?;
+        // CUPTI held nothing for a moment, so that nothing from before the flush is still to come.
+        let all_came = POOL.out() <= 0;
+        self.count_dropped()?;
+        let log = LOG.lock().as_ref().map(Log::snapshot).unwrap_or_default();
+        // After the records: a call is logged before there can be a record of it.
+        let at_ns = clock::now_ns();
+        let cut = Cut {
+            at_ns,
+            clock: clock::read(&self.library)?,
+            windows_ns: self.windows_until(at_ns),
+            pending_from_ns: Some(if all_came { flushed_ns } else { self.start_ns }),
+        };
+        Ok(self.collected(cut, calls::snapshot(at_ns), log))
+    }
+
+    /// When it was on up to this time.
+    fn windows_until(&self, at_ns: u64) -> Vec<(u64, u64)> {
+        let open = self.on_since_ns.map(|since| (since, at_ns));
+        self.windows.iter().copied().chain(open).collect()
+    }
+
+    /// Adds what CUPTI dropped since it was asked last.
+    fn count_dropped(&self) -> Result<(), Error> {
+        self.dropped.fetch_add(self.library.api.dropped()?, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn collected(&self, cut: Cut, read: calls::Read, log: Log) -> Collected {
+        let counts = POOL.counts();
+        Collected {
+            version: self.library.version(),
+            window_ns: (self.start_ns, cut.at_ns),
+            windows_ns: cut.windows_ns,
+            pending_from_ns: cut.pending_from_ns,
+            clock: Clock { start: self.clock, stop: cut.clock },
             losses: Losses {
-                dropped_by_cupti: dropped?,
+                dropped_by_cupti: self.dropped.load(Ordering::Relaxed),
                 over_memory_limit: log.counts.over_limit,
                 irregular: log.counts.irregular,
                 unreadable_bytes: log.counts.unreadable_bytes,
                 panics: read.panics,
-                handler_panics: self.handler.take().map_or(0, |handler| handler.panics()),
-                unfinished_buffers: unfinished,
+                handler_panics: self.handler.as_ref().map_or(0, |handler| handler.panics()),
+                unfinished_buffers: self.unfinished,
                 buffers: counts.requested,
                 pool_misses: counts.misses,
                 refused_buffers: counts.refused,
@@ -531,9 +604,9 @@ impl Collector {
             calls: read.calls,
             runtime_calls: read.runtime_calls,
             graphs: read.graphs,
-            attributes: std::mem::take(&mut self.attributes),
-            missing_kinds: std::mem::take(&mut self.missing_kinds),
-        })
+            attributes: self.attributes.clone(),
+            missing_kinds: self.missing_kinds.clone(),
+        }
     }
 
     /// Flushes until CUPTI holds no buffer, which then has no unfinished record; gives how many it kept to itself.

@@ -121,9 +121,15 @@ impl ThreadGraphs {
         Self { thread_id, events }
     }
 
-    pub(crate) fn read(thread_id: u32, log: &ThreadLog<WORDS>) -> Self {
+    /// The events before a time.
+    pub(crate) fn read(thread_id: u32, log: &ThreadLog<WORDS>, until_ns: u64) -> Self {
         let mut events = Vec::with_capacity(log.len() as usize);
-        log.for_each(0, |_, words| events.push(GraphEvent::from_words(words)));
+        log.for_each(0, |_, words| {
+            let event = GraphEvent::from_words(words);
+            if event.at_ns < until_ns {
+                events.push(event);
+            }
+        });
         Self { thread_id, events }
     }
 }

@@ -6,6 +6,7 @@ use cupti::CallClass;
 use rustc_hash::FxHashMap;
 
 use crate::health::{Account, Health};
+use crate::recording::Recording;
 use crate::store::{Call, CallId, Operation, Store, Work};
 
 /// `CUDA_ERROR_NOT_READY`: a query's way to say no, not an error.
@@ -18,15 +19,10 @@ struct Found {
     synchronizations: u32,
 }
 
-/// Fills in the call of every operation and synchronisation, and leaves out what lies outside the windows, which are in
-/// order and apart.
-pub(crate) fn join(
-    store: &mut Store,
-    windows_ns: &[(u64, u64)],
-    stop_ns: u64,
-    health: &mut Health,
-) {
-    let within = |call: &Call| cupti::clock::is_within(windows_ns, call.call.start_ns);
+/// Fills in the call of every operation and synchronisation, and leaves out what lies outside the recording's windows.
+pub(crate) fn join(store: &mut Store, recording: &Recording, health: &mut Health) {
+    let within = |call: &Call| cupti::clock::is_within(&recording.windows_ns, call.call.start_ns);
+    let stop_ns = recording.window_ns.1;
     let mut by_id = FxHashMap::with_capacity_and_hasher(store.calls.len(), Default::default());
     for (row, call) in store.calls.iter().enumerate() {
         by_id.insert(call.call.correlation_id, CallId(row as u32));
@@ -69,7 +65,7 @@ pub(crate) fn join(
     }
     for (call, found) in store.calls.iter().zip(&found) {
         if within(call) {
-            settle(&call.call, *found, health);
+            settle(&call.call, *found, recording.pending_from_ns, health);
         } else {
             health.calls_outside += 1;
         }
@@ -85,13 +81,19 @@ fn account<'a>(health: &'a mut Health, operation: &Operation) -> &'a mut Account
     }
 }
 
-/// Whether a call has the records it owes.
-fn settle(call: &cupti::Call, found: Found, health: &mut Health) {
+/// Whether a call has the records it owes, or may still get them.
+fn settle(call: &cupti::Call, found: Found, pending_from_ns: Option<u64>, health: &mut Health) {
     let class = call.function.class();
-    if call.end_ns.is_none() {
-        health.open_calls += 1;
+    let Some(end_ns) = call.end_ns else {
+        let open = if pending_from_ns.is_some() {
+            &mut health.pending_calls
+        } else {
+            &mut health.open_calls
+        };
+        *open += 1;
         return;
-    }
+    };
+    let is_pending = pending_from_ns.is_some_and(|from| end_ns >= from);
     if is_failure(call) {
         health.failed_calls += 1;
         return;
@@ -108,12 +110,21 @@ fn settle(call: &cupti::Call, found: Found, health: &mut Health) {
             (&mut health.synchronizations, found.synchronizations > 0)
         }
         CallClass::GraphLaunch => {
-            health.silent_graph_launches += u64::from(found.operations == 0);
+            if is_pending {
+                // How many it owes is not known.
+                health.pending_calls += 1;
+            } else {
+                health.silent_graph_launches += u64::from(found.operations == 0);
+            }
             return;
         }
         _ => return,
     };
     if call.empty && !has_record {
+        return;
+    }
+    if is_pending && !has_record {
+        health.pending_calls += 1;
         return;
     }
     account.calls += 1;

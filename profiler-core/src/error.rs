@@ -17,7 +17,7 @@ pub(crate) enum Kind {
     Cupti(cupti::Error),
     /// The range observer slot of `nvtx`.
     Observer(String),
-    /// `stop` without `start`.
+    /// `stop`, `pause`, `resume` or a snapshot without `start`.
     NotRunning,
     /// `start` while a profiler of this process runs.
     Running,
@@ -60,7 +60,7 @@ impl Error {
         matches!(&*self.0, Kind::Cupti(error) if error.is_permission())
     }
 
-    /// True where a profiler was stopped that was not running.
+    /// True where a profiler was to be stopped, paused, resumed or looked into that was not running.
     #[must_use]
     pub fn is_not_running(&self) -> bool {
         matches!(&*self.0, Kind::NotRunning)
@@ -78,7 +78,7 @@ impl fmt::Display for Error {
         match &*self.0 {
             Kind::Cupti(error) => error.fmt(f),
             Kind::Observer(why) => write!(f, "ranges cannot be observed: {why}"),
-            Kind::NotRunning => f.write_str("the profiler is not running: call start before stop"),
+            Kind::NotRunning => f.write_str("the profiler is not running: call start first"),
             Kind::Running => f.write_str(
                 "a profiler of this process runs already, and CUPTI serves one session at a time: stop it before the \
                  next start",

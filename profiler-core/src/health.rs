@@ -91,6 +91,11 @@ pub struct Health {
     pub unused_records: u64,
     /// Calls that returned an error. A fact about the program, not a loss.
     pub failed_calls: u64,
+    /// In a snapshot: calls that had not returned, and calls whose records may be still to come, since the GPU is not done
+    /// or CUPTI has not handed them over. They are in no account. A fact, not a loss.
+    pub pending_calls: u64,
+    /// In a snapshot: ranges that had not ended; they count until then. A fact, not a loss.
+    pub pending_ranges: u64,
     /// Calls captured into a graph: they owe no record. A fact, not a loss.
     pub captured_calls: u64,
     /// GPU operations that were nodes of CUDA graphs. A fact, not a loss.
@@ -143,7 +148,7 @@ impl Health {
     }
 
     /// True if nothing was lost: every record was read and has its call, every call that owes a record has one, all
-    /// have timestamps, and every range ended.
+    /// have timestamps, and every range ended. In a snapshot, what is [pending](Self::pending_calls) was not lost.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.losses().next().is_none()
@@ -187,6 +192,8 @@ impl fmt::Display for Health {
             )?;
         }
         for (name, count) in [
+            ("calls pending at the snapshot", self.pending_calls),
+            ("ranges open at the snapshot", self.pending_ranges),
             ("failed calls", self.failed_calls),
             ("records not used", self.unused_records),
             ("calls captured into graphs", self.captured_calls),

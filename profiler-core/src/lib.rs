@@ -26,6 +26,10 @@
 //! log that word with CUPTI's correlation id, and the activity records of the work carry the same id. No clock is
 //! involved. Work that other threads launch counts for the ranges of those threads, unless a [`Context`] was handed to them.
 //!
+//! # While it runs
+//! [`Profiler::pause`] and [`Profiler::resume`] leave parts out. [`Profiler::snapshot`] is a profile of what was seen so
+//! far; the session goes on as if nothing had been.
+//!
 //! # In tests, benches and programs that are not changed
 //! [`expect`] sets budgets on a profile (kernels, copies, waits, allocations, GPU time, by range) and fails with what
 //! exceeds them and where; what a recording cannot tell is a failure too. [`gpu_test()`] and

@@ -1,4 +1,4 @@
-//! A finished profile and the questions it answers.
+//! A profile and the questions it answers.
 
 use std::path::Path;
 use std::time::Duration;
@@ -43,7 +43,7 @@ impl Profile {
     pub fn from_recording(recording: Recording) -> Self {
         let mut health = Health::default();
         let mut store = source::read(&recording, &mut health);
-        correlate::join(&mut store, &recording.windows_ns, recording.window_ns.1, &mut health);
+        correlate::join(&mut store, &recording, &mut health);
         let tree = Tree::build(&store);
         Self { recording, store, tree, health }
     }
@@ -375,7 +375,7 @@ impl<'a> Range<'a> {
         Duration::from_nanos(self.row().time.ns())
     }
 
-    /// True if it had not ended at the stop.
+    /// True if it had not ended at the stop, or at the snapshot.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.row().is_open
@@ -626,7 +626,7 @@ impl<'a> DriverCall<'a> {
         self.profile.since_start(self.row().call.start_ns)
     }
 
-    /// How long it took on the host. `None` if it had not returned at the stop.
+    /// How long it took on the host. `None` if it had not returned at the stop, or at the snapshot.
     #[must_use]
     pub fn host_time(&self) -> Option<Duration> {
         let call = &self.row().call;

@@ -1,14 +1,14 @@
-//! Start and stop: the one place that ties the collectors to the recording.
+//! Start, pause, snapshot and stop: the one place that ties the collectors to the recording.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-use cupti::{Collector, Config, Library};
+use cupti::{Collected, Collector, Config, Library};
 
 use crate::error::{Error, Kind};
 use crate::profile::Profile;
-use crate::recording::ranges::{self, RECORDER};
+use crate::recording::ranges::{self, RECORDER, RecordedRanges};
 use crate::recording::{Losses, Recording, RecordingInfo};
 
 /// Records what this process does on its GPUs, and in which ranges.
@@ -180,40 +180,78 @@ impl Profiler {
         let Session { collector, observing, info, place } = session;
         let collected = collector.stop()?;
         observing.switch.off();
-        let ranges = ranges::end();
-        let losses = collected.losses;
-        let recording = Recording {
-            info,
-            window_ns: collected.window_ns,
-            windows_ns: collected.windows_ns,
-            clock: collected.clock,
-            epoch: observing.epoch,
-            records: collected.records,
-            calls: collected.calls,
-            runtime_calls: collected.runtime_calls,
-            graphs: collected.graphs,
-            ranges: ranges.threads,
-            attributes: collected.attributes,
-            missing_kinds: collected.missing_kinds,
-            losses: Losses {
-                dropped_by_cupti: losses.dropped_by_cupti,
-                over_memory_limit: losses.over_memory_limit,
-                irregular: losses.irregular,
-                unreadable_bytes: losses.unreadable_bytes,
-                panics: losses.panics + observing.panics(),
-                unfinished_buffers: losses.unfinished_buffers,
-                buffers: losses.buffers,
-                pool_misses: losses.pool_misses,
-                refused_buffers: losses.refused_buffers,
-                refused_records: losses.refused_records,
-                before_switch: losses.before_switch,
-                handler_panics: losses.handler_panics,
-                ranges: ranges.lost,
-            },
-        };
+        let recording = recording(info, collected, ranges::end(), &observing);
         drop(observing);
         drop(place);
         Ok(recording)
+    }
+
+    /// What the session saw up to now, joined. It goes on, and the profile that its stop gives is what it would have been.
+    ///
+    /// All is cut off at one time. Ranges that are open count until then. The GPU is not waited for: calls under way and
+    /// calls whose records may still come are [`Health::pending_calls`](crate::Health::pending_calls), open ranges
+    /// [`Health::pending_ranges`](crate::Health::pending_ranges), and neither makes it incomplete. While the GPU works
+    /// all the time, nothing tells a record that is late from one that is lost: the final profile does.
+    ///
+    /// Copies and joins all that was collected: time and memory grow with the session, by about a microsecond an
+    /// operation. Threads of the program go on; only one that makes its first call, or opens a range under a new name,
+    /// may wait for a copy of its own log's names or of the list of threads. Any thread may take one; several at once, and
+    /// [`stop`](Self::stop), take turns while the logs are copied, not while they are joined.
+    ///
+    /// # Errors
+    /// [`is_not_running`](Error::is_not_running), or CUPTI's refusal; also with
+    /// [`Config::profiler_switch`](cupti::Config::profiler_switch), whose bounds are known at the stop alone.
+    pub fn snapshot(&self) -> Result<Profile, Error> {
+        self.snapshot_recording().map(Profile::from_recording)
+    }
+
+    /// The same as raw logs, not joined: the cheapest way to keep what was seen so far.
+    ///
+    /// # Errors
+    /// As [`snapshot`](Self::snapshot).
+    pub fn snapshot_recording(&self) -> Result<Recording, Error> {
+        let session = self.session.lock();
+        let session = session.as_ref().ok_or_else(|| Error::new(Kind::NotRunning))?;
+        let collected = session.collector.snapshot()?;
+        // After the calls, which name the ranges they were made in.
+        let ranges = ranges::snapshot(collected.window_ns.1);
+        Ok(recording(session.info.clone(), collected, ranges, &session.observing))
+    }
+
+    /// Turns the collection of GPU work off for a while: what is launched in the pause is not in the profile, and not
+    /// missed. Ranges go on being recorded. Nothing happens if it is paused.
+    ///
+    /// Waits for the GPU as [`stop`](Self::stop) does, at most the configured time (10 s), and the profiler's other
+    /// methods wait with it.
+    ///
+    /// # Errors
+    /// [`is_not_running`](Error::is_not_running), or CUPTI's refusal to flush, after which it is paused all the same.
+    pub fn pause(&self) -> Result<(), Error> {
+        self.with_collector(Collector::pause)
+    }
+
+    /// Turns the collection on again, after a pause or a start [in one](cupti::Config::start_paused). Costs a call into
+    /// CUPTI for each kind of record and of call. Nothing happens if it is not paused.
+    ///
+    /// # Errors
+    /// [`is_not_running`](Error::is_not_running), or CUPTI's refusal, after which it is paused as before.
+    pub fn resume(&self) -> Result<(), Error> {
+        self.with_collector(Collector::resume)
+    }
+
+    /// True between a pause and the next resume of a session.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.session.lock().as_ref().is_some_and(|session| session.collector.is_paused())
+    }
+
+    fn with_collector(
+        &self,
+        with: impl FnOnce(&mut Collector) -> Result<(), cupti::Error>,
+    ) -> Result<(), Error> {
+        let mut session = self.session.lock();
+        let session = session.as_mut().ok_or_else(|| Error::new(Kind::NotRunning))?;
+        Ok(with(&mut session.collector)?)
     }
 
     /// Records while `f` runs. If it panics, the session ends and is thrown away.
@@ -238,6 +276,46 @@ impl Profiler {
     #[must_use]
     pub fn library(&self) -> &Library {
         &self.library
+    }
+}
+
+/// What the collectors gave, as one.
+fn recording(
+    info: RecordingInfo,
+    collected: Collected,
+    ranges: RecordedRanges,
+    observing: &Observing,
+) -> Recording {
+    let losses = collected.losses;
+    Recording {
+        info,
+        window_ns: collected.window_ns,
+        windows_ns: collected.windows_ns,
+        pending_from_ns: collected.pending_from_ns,
+        clock: collected.clock,
+        epoch: observing.epoch,
+        records: collected.records,
+        calls: collected.calls,
+        runtime_calls: collected.runtime_calls,
+        graphs: collected.graphs,
+        ranges: ranges.threads,
+        attributes: collected.attributes,
+        missing_kinds: collected.missing_kinds,
+        losses: Losses {
+            dropped_by_cupti: losses.dropped_by_cupti,
+            over_memory_limit: losses.over_memory_limit,
+            irregular: losses.irregular,
+            unreadable_bytes: losses.unreadable_bytes,
+            panics: losses.panics + observing.panics(),
+            unfinished_buffers: losses.unfinished_buffers,
+            buffers: losses.buffers,
+            pool_misses: losses.pool_misses,
+            refused_buffers: losses.refused_buffers,
+            refused_records: losses.refused_records,
+            before_switch: losses.before_switch,
+            handler_panics: losses.handler_panics,
+            ranges: ranges.lost,
+        },
     }
 }
 

@@ -164,7 +164,6 @@ fn read_ranges(
         for (slot, entry) in log.entries.iter().enumerate() {
             // Only an earlier range can be around this one; anything else is a damaged file.
             let parent = entry.parent.filter(|&parent| parent < slot as u64);
-            health.open_ranges += u64::from(entry.end_ns.is_none());
             store.ranges.push(Range {
                 label: thread_rows.label(entry.label),
                 thread,
@@ -295,8 +294,14 @@ fn read_events(
             }
         }
     }
+    let open_ranges = store.ranges.iter().filter(|range| range.is_open).count();
     let open = store.process_ranges.iter().filter(|range| range.end_thread.is_none());
-    health.open_ranges += open.count() as u64;
+    let open = (open_ranges + open.count()) as u64;
+    if recording.is_snapshot() {
+        health.pending_ranges = open;
+    } else {
+        health.open_ranges = open;
+    }
 }
 
 /// A range or mark lies in a range of another thread.

@@ -80,6 +80,18 @@ impl Log {
         Self { limit, ..Self::default() }
     }
 
+    /// A copy of what was kept, for reading alone.
+    pub(crate) fn snapshot(&self) -> Self {
+        Self {
+            buffers: self.buffers.clone(),
+            strides: self.strides.clone(),
+            names: self.names.clone(),
+            data: self.data.clone(),
+            counts: self.counts,
+            ..Self::default()
+        }
+    }
+
     fn append(&mut self, mut walked: Walked) {
         self.counts.unreadable_bytes += walked.unreadable;
         if walked.records.is_empty() {

@@ -75,6 +75,7 @@ impl Doubts {
         self.add(health.unknown_records, "records could not be read");
         self.add(health.unreadable_bytes, "bytes of records could not be read");
         self.add(health.unfinished_buffers, "buffers were unfinished at the stop");
+        self.add(health.pending_calls, "calls were pending at the snapshot");
         let accounts = match quantity {
             Quantity::Kernels | Quantity::KernelsNamed(_) | Quantity::KernelsOtherThan(_) => {
                 vec![(health.kernels, "kernels")]

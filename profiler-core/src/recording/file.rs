@@ -60,6 +60,8 @@ struct Done {
     window_ns: (u64, u64),
     #[serde(default)]
     windows_ns: Option<Vec<(u64, u64)>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pending_from_ns: Option<u64>,
     /// Number, value before, value asked for, value that it was set to.
     #[serde(default)]
     attributes: Vec<(u32, u64, u64, u64)>,
@@ -147,6 +149,7 @@ pub(super) fn write(recording: &Recording) -> Vec<u8> {
     let done = Done {
         window_ns: recording.window_ns,
         windows_ns: Some(recording.windows_ns.clone()),
+        pending_from_ns: recording.pending_from_ns,
         attributes: recording
             .attributes
             .iter()
@@ -291,6 +294,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
         info,
         window_ns: done.window_ns,
         windows_ns: done.windows_ns.unwrap_or_else(|| vec![done.window_ns]),
+        pending_from_ns: done.pending_from_ns,
         clock: Clock { start: reading(done.clock_ns[0]), stop: reading(done.clock_ns[1]) },
         epoch: done.epoch,
         records: RecordBytes::from_parts(version, buffers, strides, keys).with_data(data),

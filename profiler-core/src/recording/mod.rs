@@ -17,7 +17,7 @@ use crate::error::{Error, Kind};
 pub use info::{DeviceInfo, RecordingInfo};
 use ranges::ThreadRanges;
 
-/// The raw logs of one session. [`Profile::from_recording`](crate::Profile::from_recording) reads them.
+/// The raw logs of one session, whole or up to a snapshot. [`Profile::from_recording`](crate::Profile::from_recording) reads them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recording {
     pub(crate) info: RecordingInfo,
@@ -25,6 +25,8 @@ pub struct Recording {
     pub(crate) window_ns: (u64, u64),
     /// The parts of it that count: not paused, and switched on. In order and apart.
     pub(crate) windows_ns: Vec<(u64, u64)>,
+    /// In a snapshot: from when on returned calls may have records that have not come yet.
+    pub(crate) pending_from_ns: Option<u64>,
     pub(crate) clock: Clock,
     /// The epoch that the range words of its calls carry.
     pub(crate) epoch: u32,
@@ -73,6 +75,12 @@ impl Recording {
     #[must_use]
     pub fn windows_ns(&self) -> &[(u64, u64)] {
         &self.windows_ns
+    }
+
+    /// True if it is a snapshot of a session that went on.
+    #[must_use]
+    pub fn is_snapshot(&self) -> bool {
+        self.pending_from_ns.is_some()
     }
 
     /// The calls of the runtime API, by thread, where they were logged.

@@ -301,23 +301,68 @@ pub(crate) fn begin() -> u32 {
 /// Ends it and gives its ranges. Those still open have no end.
 pub(crate) fn end() -> RecordedRanges {
     EPOCH.store(0, Ordering::Release);
-    let shared = std::mem::take(&mut *THREADS.lock());
-    let threads = shared.into_iter().map(|thread| {
-        let mut entries = Vec::with_capacity(thread.log.len() as usize);
-        thread.log.for_each(END, |_, words| entries.push(RangeEntry::from_words(words)));
+    let threads = std::mem::take(&mut *THREADS.lock());
+    read(&threads, u64::MAX)
+}
+
+/// What was recorded before a time, which has passed; threads go on recording. What began before it and is being
+/// recorded at this moment is left out, and nothing of another thread can refer to it yet. Only a thread that meets a new
+/// name may wait, for the copy of its texts.
+pub(crate) fn snapshot(until_ns: u64) -> RecordedRanges {
+    let threads = THREADS.lock().clone();
+    read(&threads, until_ns)
+}
+
+fn read(threads: &[Arc<Shared>], until_ns: u64) -> RecordedRanges {
+    let threads = threads.iter().map(|thread| thread.read(until_ns));
+    RecordedRanges { threads: threads.collect(), lost: RECORDER.lost.load(Ordering::Relaxed) }
+}
+
+impl Shared {
+    /// Details come before what they are about, and texts before what refers to them: read after it, they are there.
+    fn read(&self, until_ns: u64) -> ThreadRanges {
+        let mut entries = Vec::with_capacity(self.log.len() as usize);
+        self.log.for_each(END, |_, words| {
+            let entry = RangeEntry::from_words(words);
+            if entry.start_ns < until_ns {
+                entries.push(RangeEntry {
+                    end_ns: entry.end_ns.filter(|&end| end < until_ns),
+                    ..entry
+                });
+            }
+        });
         let mut events = Vec::new();
-        if let Some(log) = thread.events.get() {
+        if let Some(log) = self.events.get() {
             log.for_each(0, |_, words| events.push(words));
         }
+        cut_events(&mut events, entries.len(), until_ns);
         ThreadRanges {
-            thread_id: thread.thread_id,
-            thread_name: thread.thread_name.clone(),
-            texts: thread.texts.lock().clone(),
+            thread_id: self.thread_id,
+            thread_name: self.thread_name.clone(),
+            texts: self.texts.lock().clone(),
             entries,
             events,
         }
-    });
-    RecordedRanges { threads: threads.collect(), lost: RECORDER.lost.load(Ordering::Relaxed) }
+    }
+}
+
+/// Leaves out what happened from a time on, and details of what is not there. That is the end of the log, for it is in
+/// the order of time.
+fn cut_events(events: &mut Vec<[u64; EVENT_WORDS]>, ranges: usize, until_ns: u64) {
+    let is_beyond = |words: &[u64; EVENT_WORDS]| match Event::from_words(*words) {
+        Event::Mark { at_ns, .. }
+        | Event::ProcessStart { at_ns, .. }
+        | Event::ProcessEnd { at_ns, .. } => at_ns >= until_ns,
+        Event::Detail { of: Subject::Range(slot), .. } => slot >= ranges as u64,
+        Event::Detail { of: Subject::Event(_), .. } | Event::Unknown => false,
+    };
+    events.truncate(events.iter().position(is_beyond).unwrap_or(events.len()));
+    while let Some(&last) = events.last()
+        && let Event::Detail { of: Subject::Event(slot), .. } = Event::from_words(last)
+        && slot >= events.len() as u64
+    {
+        events.pop();
+    }
 }
 
 /// The present thread's part of a recording.
@@ -335,6 +380,8 @@ struct Thread {
     labels: FxHashMap<(u32, Option<u32>, u32, Option<u32>), u64>,
     /// All texts.
     texts: FxHashMap<Box<str>, u32>,
+    /// Details of the entry that comes next, still without the entry's slot.
+    unsaid: Vec<[u64; EVENT_WORDS]>,
     /// Open ranges and attached ones of other threads, outermost first. Guards may be dropped in any order.
     open: Vec<RangeWord>,
 }
@@ -399,6 +446,7 @@ impl Thread {
             recent: Default::default(),
             labels: FxHashMap::default(),
             texts: FxHashMap::default(),
+            unsaid: Vec::new(),
             open: Vec::with_capacity(32),
         }
     }
@@ -468,13 +516,14 @@ impl Thread {
 
     fn start(&mut self, range: &RangeStart<'_>) -> Option<RangeWord> {
         let label = self.label(range);
+        if self.has_details(range) {
+            self.details(range);
+            let slot = self.shared.log.len();
+            self.say(slot);
+        }
         let slot = self.writer.push([self.parent() << 32 | label, now_ns(), 0]);
         let word = RangeWord::new(self.epoch, self.number, slot)?;
-        self.note_handed(slot);
         self.enter(word);
-        if range.payload.is_some() || range.within.is_some() || !range.fields.is_empty() {
-            self.details(slot, range);
-        }
         Some(word)
     }
 
@@ -504,14 +553,10 @@ impl Thread {
         }
     }
 
-    /// Writes down that a range or an event lies in one of another thread, if it does.
+    /// The innermost open range, if it is one of another thread.
     #[inline]
-    fn note_handed(&mut self, subject: u64) {
-        if let Some(&parent) = self.open.last()
-            && parent.place().0 as u64 != self.number
-        {
-            self.event([HANDED << KIND_SHIFT | subject, parent.0, 0]);
-        }
+    fn handed(&self) -> Option<RangeWord> {
+        self.open.last().copied().filter(|parent| parent.place().0 as u64 != self.number)
     }
 
     fn end(&mut self, word: RangeWord) {
@@ -531,28 +576,55 @@ impl Thread {
         writer.push(words)
     }
 
+    /// The entry that the next event will have.
+    fn next_event(&self) -> u64 {
+        self.shared.events.get().map_or(0, |log| log.len())
+    }
+
     /// A mark, or the start of a range of the process; gives its entry.
     fn occurrence(&mut self, kind: u64, event: &RangeStart<'_>) -> u64 {
         let label = self.label(event);
         let parent = self.parent();
-        let slot = self.event([kind << KIND_SHIFT | label, now_ns(), parent]);
-        self.note_handed(OF_EVENT | slot);
-        if event.payload.is_some() || event.within.is_some() || !event.fields.is_empty() {
-            self.details(OF_EVENT | slot, event);
+        if self.has_details(event) {
+            self.details(event);
+            let slot = self.next_event() + self.unsaid.len() as u64;
+            self.say(OF_EVENT | slot);
         }
-        slot
+        self.event([kind << KIND_SHIFT | label, now_ns(), parent])
     }
 
-    /// `subject` is an entry of the range log, or of the second one with [`OF_EVENT`].
+    #[inline]
+    fn has_details(&self, event: &RangeStart<'_>) -> bool {
+        event.payload.is_some()
+            || event.within.is_some()
+            || !event.fields.is_empty()
+            || self.handed().is_some()
+    }
+
+    /// Writes down what is to be said of the entry that comes next: whoever reads that one then finds it. `subject` is
+    /// an entry of the range log, or of the second one with [`OF_EVENT`].
     #[inline(never)]
-    fn details(&mut self, subject: u64, event: &RangeStart<'_>) {
+    fn say(&mut self, subject: u64) {
+        for at in 0..self.unsaid.len() {
+            let [what, first, second] = self.unsaid[at];
+            self.event([what | subject, first, second]);
+        }
+        self.unsaid.clear();
+    }
+
+    /// Finds what is to be said of the next entry.
+    #[inline(never)]
+    fn details(&mut self, event: &RangeStart<'_>) {
+        if let Some(parent) = self.handed() {
+            self.unsaid.push([HANDED << KIND_SHIFT, parent.0, 0]);
+        }
         if let Some(within) = event.within
             && RangeWord(within.get()).epoch() == self.epoch
         {
-            self.event([WITHIN << KIND_SHIFT | subject, within.get(), 0]);
+            self.unsaid.push([WITHIN << KIND_SHIFT, within.get(), 0]);
         }
         if let Some((kind, bits)) = event.payload.and_then(words_of_payload) {
-            self.event([PAYLOAD << KIND_SHIFT | subject, bits, kind]);
+            self.unsaid.push([PAYLOAD << KIND_SHIFT, bits, kind]);
         }
         for field in event.fields {
             let (kind, bits) = match field.value {
@@ -565,7 +637,7 @@ impl Thread {
             };
             let (name, unit) = (self.text(field.name), self.text(field.unit) & UNIT_MASK);
             let what = u64::from(name) << 32 | u64::from(unit) << 8 | kind;
-            self.event([FIELD << KIND_SHIFT | subject, bits, what]);
+            self.unsaid.push([FIELD << KIND_SHIFT, bits, what]);
         }
     }
 }
