@@ -288,7 +288,7 @@ impl Collector {
             self.undo.push(Undo::Attribute(ZEROED_BUFFERS, before));
         }
         for &(attribute, asked) in &self.config.attributes {
-            let lacks = || self.lacks(format!("setting for {attribute}"), "");
+            let lacks = || self.library.lacks(format!("setting for {attribute}"), "");
             let before = api.attribute(attribute.key())?.ok_or_else(lacks)?;
             if !api.set_attribute(attribute.key(), asked)? {
                 return Err(Error::call(
@@ -301,10 +301,6 @@ impl Collector {
             self.attributes.push(AttributeSetting { attribute, before, asked, set });
         }
         Ok(())
-    }
-
-    fn lacks(&self, what: String, since: &'static str) -> Error {
-        Error::new(Kind::Lacks { what, since, version: self.library.version() })
     }
 
     /// The list of what [`turn_on`](Self::turn_on) turns on.
@@ -323,7 +319,7 @@ impl Collector {
             let named = |domain, name: &str| {
                 let ids = self.library.api.callback_ids(domain, name);
                 let api = if domain == DOMAIN_DRIVER_API { "driver" } else { "runtime" };
-                let lacks = || self.lacks(format!("{api} function called {name}"), "");
+                let lacks = || self.library.lacks(format!("{api} function called {name}"), "");
                 if ids.is_empty() { Err(lacks()) } else { Ok(ids) }
             };
             let (enabled, handler) = callbacks.resolve(named)?;
@@ -373,7 +369,8 @@ impl Collector {
         enable: impl Fn(&Api, u32, bool) -> Option<Result<(), Error>>,
     ) -> Result<(), Error> {
         let Some(filter) = filter else { return Ok(()) };
-        let lacks = || self.lacks(format!("filter for {kind} records by function"), "CUPTI 12.5");
+        let lacks =
+            || self.library.lacks(format!("filter for {kind} records by function"), "CUPTI 12.5");
         let turn_off = |id| enable(&self.library.api, id, false).unwrap_or_else(|| Err(lacks()));
         self.require(kind)?;
         match filter {

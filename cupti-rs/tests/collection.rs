@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use cupti::fake::{Arrival, Fake, Settings, When, Work};
+use cupti::record::ExternalCorrelationKind;
 use cupti::sys::abi::CuptiResult;
 use cupti::{
     ActivityKind, ApiFilter, Attribute, Call, Callback, Callbacks, Collected, Collector, Config,
@@ -468,6 +469,7 @@ fn every_function_may_fail_and_the_next_collection_works() {
                 fake.launch_exec(&exec);
                 fake.destroy_exec(exec);
                 fake.resource(cupti::callbacks::ResourceKind::STREAM_CREATED, 1, 7);
+                let _id = library.external_correlation(ExternalCorrelationKind::CUSTOM0, 1);
                 fake.launch(Work::kernel(c"k"));
                 let _ = collector.flush();
                 let _ = collector.pause();

@@ -376,7 +376,7 @@ impl Fake {
     }
 
     /// The functions of CUPTI that this crate calls, all of which can be made to fail.
-    pub const FUNCTIONS: [&str; 28] = [
+    pub const FUNCTIONS: [&str; 30] = [
         "cuptiGetVersion",
         "cuptiSubscribe",
         "cuptiSubscribe_v2",
@@ -398,6 +398,8 @@ impl Fake {
         "cuptiActivityEnableLaunchAttributes",
         "cuptiActivityGetNextRecord",
         "cuptiActivityGetNumDroppedRecords",
+        "cuptiActivityPushExternalCorrelationId",
+        "cuptiActivityPopExternalCorrelationId",
         "cuptiGetThreadIdType",
         "cuptiSetThreadIdType",
         "cuptiGetContextId",

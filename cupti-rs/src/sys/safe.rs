@@ -159,6 +159,21 @@ impl Api {
         code.map(|code| check("cuptiActivityEnableRuntimeApi", code))
     }
 
+    /// Puts an id on this thread's stack of ids of this kind; `None` where the library cannot.
+    pub(crate) fn push_external_id(&self, kind: u32, id: u64) -> Option<Result<(), Error>> {
+        // SAFETY: takes both by value.
+        let code = self.push_external_id.map(|push| unsafe { push(kind, id) });
+        code.map(|code| check("cuptiActivityPushExternalCorrelationId", code))
+    }
+
+    /// Takes the last one off again, and gives it.
+    pub(crate) fn pop_external_id(&self, kind: u32) -> Option<Result<u64, Error>> {
+        let mut id = 0;
+        // SAFETY: `id` is a live u64, all that cuptiActivityPopExternalCorrelationId writes.
+        let code = self.pop_external_id.map(|pop| unsafe { pop(kind, &mut id) });
+        code.map(|code| check("cuptiActivityPopExternalCorrelationId", code).map(|()| id))
+    }
+
     /// An attribute's value; `Ok(None)` where the library does not have it.
     pub(crate) fn attribute(&self, attribute: AttributeId) -> Result<Option<u64>, Error> {
         let mut value = [0u8; 8];
