@@ -91,6 +91,8 @@ pub struct Collector {
     callbacks: Vec<Enabled>,
     handler: Option<Arc<Handler>>,
     missing_kinds: Vec<ActivityKind>,
+    /// Why the counters of managed memory cannot be had, if they cannot.
+    counters_refused: Option<CuptiResult>,
     attributes: Vec<AttributeSetting>,
     /// What else to put back at the end.
     undo: Vec<Undo>,
@@ -109,6 +111,7 @@ enum Undo {
     FlushPeriod,
     LatencyTimestamps,
     LaunchAttributes,
+    UnifiedMemoryCounters,
 }
 
 /// What a collection gave: CUPTI's bytes and the calls, raw, with all that is needed to read them elsewhere.
@@ -209,6 +212,7 @@ impl Collector {
             callbacks: Vec::new(),
             handler: None,
             missing_kinds: Vec::new(),
+            counters_refused: None,
             attributes: Vec::new(),
             undo: Vec::new(),
             windows: Vec::new(),
@@ -260,6 +264,7 @@ impl Collector {
             api.set_launch_attributes(true)?;
             self.undo.push(Undo::LaunchAttributes);
         }
+        self.choose_counters()?;
         self.choose_callbacks()?;
         let flag = |on: bool, flag: u64| if on { flag } else { 0 };
         session::begin(
@@ -299,6 +304,21 @@ impl Collector {
             self.undo.push(Undo::Attribute(attribute.key(), before));
             let set = api.attribute(attribute.key())?.unwrap_or(asked);
             self.attributes.push(AttributeSetting { attribute, before, asked, set });
+        }
+        Ok(())
+    }
+
+    /// CUPTI turns the kind of managed memory on only when it knows the counters; it keeps them through pauses.
+    fn choose_counters(&mut self) -> Result<(), Error> {
+        let counters = &self.config.unified_memory_counters;
+        let is_unified_memory =
+            |(kind, _): &(ActivityKind, bool)| *kind == ActivityKind::UNIFIED_MEMORY_COUNTER;
+        if counters.is_empty() || !self.config.kinds.iter().any(is_unified_memory) {
+            return Ok(());
+        }
+        self.counters_refused = self.library.api.set_unified_memory_counters(counters, true)?;
+        if self.counters_refused.is_none() {
+            self.undo.push(Undo::UnifiedMemoryCounters);
         }
         Ok(())
     }
@@ -343,7 +363,11 @@ impl Collector {
         let api = &self.library.api;
         self.missing_kinds.clear();
         for &(kind, required) in &self.config.kinds {
-            let Some(code) = api.enable_kind(kind.0)? else { continue };
+            let refused = match self.counters_refused {
+                Some(code) if kind == ActivityKind::UNIFIED_MEMORY_COUNTER => Some(code),
+                _ => api.enable_kind(kind.0)?,
+            };
+            let Some(code) = refused else { continue };
             if required {
                 let version = self.library.version();
                 return Err(Error::new(Kind::UnknownActivity { kind, code, version }));
@@ -571,6 +595,10 @@ impl Collector {
             Undo::FlushPeriod => api.set_flush_period(0),
             Undo::LatencyTimestamps => api.set_latency_timestamps(false),
             Undo::LaunchAttributes => api.set_launch_attributes(false),
+            Undo::UnifiedMemoryCounters => {
+                let counters = &self.config.unified_memory_counters;
+                api.set_unified_memory_counters(counters, false).map(|_| ())
+            }
         };
     }
 

@@ -53,6 +53,8 @@ pub(super) struct State {
     pub(super) kinds: BTreeSet<u32>,
     /// Functions of the driver and the runtime API that have records of their own, or none: by domain and id.
     pub(super) apis: BTreeMap<(u32, u32), bool>,
+    /// The counters of managed memory that are on.
+    pub(super) unified_memory: BTreeSet<u32>,
     pub(super) attributes: BTreeMap<u32, u64>,
     pub(super) thread_id_type: u32,
     pub(super) flush_period: u32,
@@ -95,6 +97,7 @@ impl State {
             completed: None,
             kinds: BTreeSet::new(),
             apis: BTreeMap::new(),
+            unified_memory: BTreeSet::new(),
             attributes: BTreeMap::new(),
             thread_id_type: 0,
             flush_period: 0,
@@ -221,6 +224,7 @@ pub(super) fn table() -> Api {
         enable_runtime_api: (release >= (12, 5)).then_some(enable_runtime_api as _),
         push_external_id: Some(push_external_id),
         pop_external_id: Some(pop_external_id),
+        configure_unified_memory: Some(configure_unified_memory),
         hw_trace: release >= (12, 8),
         records_v2: release >= (13, 2),
         multiple_subscribers: release >= (13, 3),
@@ -464,6 +468,10 @@ unsafe extern "C" fn enable(kind: u32) -> CuptiResult {
         return code;
     }
     let mut state = STATE.lock();
+    if ActivityKind(kind) == ActivityKind::UNIFIED_MEMORY_COUNTER && state.unified_memory.is_empty()
+    {
+        return CuptiResult::NOT_READY;
+    }
     state.kinds.insert(kind);
     if let Some(domain) = api_domain(kind) {
         state.apis.retain(|(other, _), _| *other != domain);
@@ -506,6 +514,33 @@ unsafe extern "C" fn enable_driver_api(id: u32, on: u8) -> CuptiResult {
 unsafe extern "C" fn enable_runtime_api(id: u32, on: u8) -> CuptiResult {
     faulty!("cuptiActivityEnableRuntimeApi");
     enable_api(ActivityKind::RUNTIME, (DOMAIN_RUNTIME_API, id), on != 0)
+}
+
+unsafe extern "C" fn configure_unified_memory(
+    configs: *mut UnifiedMemoryCounterConfig,
+    count: u32,
+) -> CuptiResult {
+    faulty!("cuptiActivityConfigureUnifiedMemoryCounter");
+    if configs.is_null() || count == 0 {
+        return CuptiResult::INVALID_PARAMETER;
+    }
+    // SAFETY: the caller passes as many live elements as it says.
+    let configs = unsafe { std::slice::from_raw_parts(configs, count as usize) };
+    let is_valid = |config: &UnifiedMemoryCounterConfig| {
+        (1..=2).contains(&config.scope) && (1..=8).contains(&config.kind)
+    };
+    if !configs.iter().all(is_valid) {
+        return CuptiResult::INVALID_PARAMETER;
+    }
+    let mut state = STATE.lock();
+    for config in configs {
+        if config.enable == 0 {
+            state.unified_memory.remove(&config.kind);
+        } else {
+            state.unified_memory.insert(config.kind);
+        }
+    }
+    CuptiResult::SUCCESS
 }
 
 /// Whether CUPTI knows the kind of an id of the program's own.

@@ -117,6 +117,8 @@ api! {
         push_external_id = b"cuptiActivityPushExternalCorrelationId": fn(u32, u64);
         /// `cuptiActivityPopExternalCorrelationId`
         pop_external_id = b"cuptiActivityPopExternalCorrelationId": fn(u32, *mut u64);
+        /// `cuptiActivityConfigureUnifiedMemoryCounter`
+        configure_unified_memory = b"cuptiActivityConfigureUnifiedMemoryCounter": fn(*mut UnifiedMemoryCounterConfig, u32);
     }
     present {
         /// `cuptiActivityEnableHWTrace` (12.8+): kernel times from the hardware.
