@@ -2,9 +2,11 @@
 //! the facts are saved there, to become the recordings that `recorded_kinds.rs` checks without a GPU.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)] // a test that says what it saw
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
+use cupti::record::{ExternalCorrelationKind, UnifiedMemoryKind};
 use cupti::{ActivityKind, Collector, Config, Library, Record};
 use gpu_profiler_tests::cuda::{Gpu, Host};
 use gpu_profiler_tests::harness;
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
         ("a_graph_as_a_whole_is_one_record_a_launch", a_graph_as_a_whole),
         ("managed_memory_tells_of_its_pages", managed_memory),
         ("copies_between_devices_name_both", copies_between_devices),
+        ("calls_are_tied_to_an_id_of_the_program", external_ids),
         ("ranges_that_cupti_records_enclose_their_kernels", markers),
     ])
     .exit_code()
@@ -158,21 +161,75 @@ fn managed_memory() {
     let library = Library::open().unwrap();
     let config = with_kinds(&[ActivityKind::UNIFIED_MEMORY_COUNTER, ActivityKind::MEMORY2]);
     let collector = Collector::start(&library, &config).unwrap();
+    let refused = collector.missing_kinds().contains(&ActivityKind::UNIFIED_MEMORY_COUNTER);
     let memory = gpu.alloc_managed(BYTES);
+    gpu.fill_on_cpu(memory, 3, BYTES);
     gpu.fill(memory, 7, BYTES);
     gpu.synchronize_context();
-    let mut host = vec![0u8; BYTES];
-    gpu.copy_out(&mut host, memory);
+    let read = gpu.read_on_cpu(memory, BYTES);
     gpu.free(memory);
     let collected = collector.stop().unwrap();
-    assert!(host.iter().all(|byte| *byte == 7));
-    let seen = counts(&collected.records);
-    eprintln!("managed memory: {seen:?}");
+    assert!(read.iter().all(|byte| *byte == 7));
     let found = collected.records.iter().any(|record| {
         matches!(record, Record::MemoryOperation(operation)
             if operation.address == memory && operation.kind.to_string() == "managed")
     });
     assert!(found, "no managed allocation at {memory:#x}");
+    if refused {
+        eprintln!("managed memory: this machine has no counters of it: {}", refusals(&library));
+        return;
+    }
+
+    let events: Vec<_> = collected
+        .records
+        .iter()
+        .filter_map(|record| match record {
+            Record::UnifiedMemory(event) => Some(event),
+            _ => None,
+        })
+        .collect();
+    // How often each happened, and the sum of their values.
+    let mut sums: BTreeMap<UnifiedMemoryKind, (usize, u64)> = BTreeMap::new();
+    for event in &events {
+        assert_eq!(event.process, std::process::id(), "{event:?}");
+        assert!((memory..memory + BYTES as u64).contains(&event.address), "{event:?}");
+        assert!(event.value > 0 && event.span.start_ns > 0, "{event:?}");
+        let sum = sums.entry(event.kind).or_default();
+        // The value of a fault on the CPU is no quantity.
+        let value = if event.kind == UnifiedMemoryKind::CPU_PAGE_FAULT { 0 } else { event.value };
+        *sum = (sum.0 + 1, sum.1 + value);
+    }
+    let list: Vec<_> =
+        sums.iter().map(|(kind, (times, sum))| format!("{kind} {times} ({sum})")).collect();
+    eprintln!("managed memory: {}", list.join(", "));
+    let of = |kind: UnifiedMemoryKind| sums.get(&kind).copied().unwrap_or_default();
+    // The GPU wrote all of it after the CPU had, and the CPU read all of it after that.
+    let reached_the_gpu =
+        of(UnifiedMemoryKind::HOST_TO_DEVICE).0 + of(UnifiedMemoryKind::GPU_PAGE_FAULT).0;
+    assert!(reached_the_gpu > 0, "the GPU wrote what it never had");
+    let to_host = events.iter().filter(|event| event.kind == UnifiedMemoryKind::DEVICE_TO_HOST);
+    for transfer in to_host {
+        assert!(transfer.span.start_ns <= transfer.span.end_ns, "{transfer:?}");
+        assert!(transfer.value <= BYTES as u64, "{transfer:?}");
+    }
+    assert!(
+        of(UnifiedMemoryKind::DEVICE_TO_HOST).1 >= BYTES as u64,
+        "the CPU read what never came"
+    );
+}
+
+/// What CUPTI says to each counter of managed memory by itself.
+fn refusals(library: &Library) -> String {
+    let refusal = |counter| {
+        let config = Config::new()
+            .add_kind(ActivityKind::UNIFIED_MEMORY_COUNTER)
+            .unified_memory_counters([counter]);
+        match Collector::start(library, &config) {
+            Ok(_) => format!("{counter}: taken"),
+            Err(error) => format!("{counter}: {error}"),
+        }
+    };
+    (1..=8).map(|counter| refusal(UnifiedMemoryKind(counter))).collect::<Vec<_>>().join("; ")
 }
 
 /// Where there are two GPUs; elsewhere it says that there are not.
@@ -220,6 +277,48 @@ fn copies_between_devices() {
     eprintln!("copies between devices: {:?}", counts(profile.recording().records()));
 }
 
+fn external_ids() {
+    const ID: u64 = 77;
+    let gpu = Gpu::get();
+    let stream = gpu.stream();
+    let library = Library::open().unwrap();
+    let config =
+        Config::new().add_kind(ActivityKind::DRIVER).add_kind(ActivityKind::EXTERNAL_CORRELATION);
+    let collector = Collector::start(&library, &config).unwrap();
+    gpu.launch_empty(stream);
+    let id = library.external_correlation(ExternalCorrelationKind::CUSTOM0, ID).unwrap();
+    gpu.launch_empty(stream);
+    gpu.launch_empty(stream);
+    assert_eq!(id.end().unwrap(), ID);
+    gpu.launch_empty(stream);
+    gpu.synchronize(stream);
+    let collected = collector.stop().unwrap();
+    let launches: Vec<u32> = collected
+        .calls
+        .iter()
+        .flat_map(|thread| &thread.calls)
+        .filter(|call| call.function.name().starts_with("cuLaunchKernel"))
+        .map(|call| call.correlation_id)
+        .collect();
+    assert_eq!(launches.len(), 4);
+    let mut tied: Vec<(ExternalCorrelationKind, u64, u32)> = collected
+        .records
+        .iter()
+        .filter_map(|record| match record {
+            Record::ExternalCorrelation(tie) => {
+                Some((tie.kind, tie.external_id, tie.correlation_id))
+            }
+            _ => None,
+        })
+        .collect();
+    // Their order is CUPTI's affair.
+    tied.sort_unstable();
+    let expected =
+        [launches[1], launches[2]].map(|call| (ExternalCorrelationKind::CUSTOM0, ID, call));
+    assert_eq!(tied, expected);
+    gpu.destroy(stream);
+}
+
 /// libcupti is an NVTX tool itself. A process has its tool for life, so this is one of its own.
 fn markers() {
     let library = Library::open().unwrap();
@@ -257,8 +356,7 @@ fn with_markers() {
         |key: Option<cupti::NameKey>| key.and_then(|key| records.name(key)).unwrap_or_default();
 
     // Starts and ends of a range have one id.
-    let mut ranges: std::collections::BTreeMap<u32, (String, String, u64, u64)> =
-        Default::default();
+    let mut ranges: BTreeMap<u32, (String, String, u64, u64)> = Default::default();
     let (mut marks, mut payloads) = (0, Vec::new());
     for record in records {
         match record {

@@ -242,3 +242,14 @@ layouts! {
         CHANNEL_TYPE channelType, TIMESTAMP timestamp
     }
 }
+
+#[test]
+fn the_configuration_of_counters_is_as_cudarc_has_it() {
+    use cudarc::CUpti_ActivityUnifiedMemoryCounterConfig as Theirs;
+    use cupti::sys::abi::UnifiedMemoryCounterConfig as Ours;
+    let ours = [offset_of!(Ours, scope), offset_of!(Ours, kind), offset_of!(Ours, device_id)];
+    let theirs =
+        [offset_of!(Theirs, scope), offset_of!(Theirs, kind), offset_of!(Theirs, deviceId)];
+    assert_eq!((ours, offset_of!(Ours, enable)), (theirs, offset_of!(Theirs, enable)));
+    assert_eq!(size_of::<Ours>(), size_of::<Theirs>());
+}

@@ -91,6 +91,8 @@ pub struct Collector {
     callbacks: Vec<Enabled>,
     handler: Option<Arc<Handler>>,
     missing_kinds: Vec<ActivityKind>,
+    /// Why the counters of managed memory cannot be had, if they cannot.
+    counters_refused: Option<CuptiResult>,
     attributes: Vec<AttributeSetting>,
     /// What else to put back at the end.
     undo: Vec<Undo>,
@@ -120,6 +122,7 @@ enum Undo {
     FlushPeriod,
     LatencyTimestamps,
     LaunchAttributes,
+    UnifiedMemoryCounters,
 }
 
 /// What a collection gave, at its stop or in a snapshot: CUPTI's bytes and the calls, raw, with all that is needed to read them elsewhere.
@@ -223,6 +226,7 @@ impl Collector {
             callbacks: Vec::new(),
             handler: None,
             missing_kinds: Vec::new(),
+            counters_refused: None,
             attributes: Vec::new(),
             undo: Vec::new(),
             windows: Vec::new(),
@@ -275,6 +279,7 @@ impl Collector {
             api.set_launch_attributes(true)?;
             self.undo.push(Undo::LaunchAttributes);
         }
+        self.choose_counters()?;
         self.choose_callbacks()?;
         let flag = |on: bool, flag: u64| if on { flag } else { 0 };
         session::begin(
@@ -303,7 +308,7 @@ impl Collector {
             self.undo.push(Undo::Attribute(ZEROED_BUFFERS, before));
         }
         for &(attribute, asked) in &self.config.attributes {
-            let lacks = || self.lacks(format!("setting for {attribute}"), "");
+            let lacks = || self.library.lacks(format!("setting for {attribute}"), "");
             let before = api.attribute(attribute.key())?.ok_or_else(lacks)?;
             if !api.set_attribute(attribute.key(), asked)? {
                 return Err(Error::call(
@@ -318,8 +323,19 @@ impl Collector {
         Ok(())
     }
 
-    fn lacks(&self, what: String, since: &'static str) -> Error {
-        Error::new(Kind::Lacks { what, since, version: self.library.version() })
+    /// CUPTI turns the kind of managed memory on only when it knows the counters; it keeps them through pauses.
+    fn choose_counters(&mut self) -> Result<(), Error> {
+        let counters = &self.config.unified_memory_counters;
+        let is_unified_memory =
+            |(kind, _): &(ActivityKind, bool)| *kind == ActivityKind::UNIFIED_MEMORY_COUNTER;
+        if counters.is_empty() || !self.config.kinds.iter().any(is_unified_memory) {
+            return Ok(());
+        }
+        self.counters_refused = self.library.api.set_unified_memory_counters(counters, true)?;
+        if self.counters_refused.is_none() {
+            self.undo.push(Undo::UnifiedMemoryCounters);
+        }
+        Ok(())
     }
 
     /// The list of what [`turn_on`](Self::turn_on) turns on.
@@ -338,7 +354,7 @@ impl Collector {
             let named = |domain, name: &str| {
                 let ids = self.library.api.callback_ids(domain, name);
                 let api = if domain == DOMAIN_DRIVER_API { "driver" } else { "runtime" };
-                let lacks = || self.lacks(format!("{api} function called {name}"), "");
+                let lacks = || self.library.lacks(format!("{api} function called {name}"), "");
                 if ids.is_empty() { Err(lacks()) } else { Ok(ids) }
             };
             let (enabled, handler) = callbacks.resolve(named)?;
@@ -362,7 +378,11 @@ impl Collector {
         let api = &self.library.api;
         self.missing_kinds.clear();
         for &(kind, required) in &self.config.kinds {
-            let Some(code) = api.enable_kind(kind.0)? else { continue };
+            let refused = match self.counters_refused {
+                Some(code) if kind == ActivityKind::UNIFIED_MEMORY_COUNTER => Some(code),
+                _ => api.enable_kind(kind.0)?,
+            };
+            let Some(code) = refused else { continue };
             if required {
                 let version = self.library.version();
                 return Err(Error::new(Kind::UnknownActivity { kind, code, version }));
@@ -388,7 +408,8 @@ impl Collector {
         enable: impl Fn(&Api, u32, bool) -> Option<Result<(), Error>>,
     ) -> Result<(), Error> {
         let Some(filter) = filter else { return Ok(()) };
-        let lacks = || self.lacks(format!("filter for {kind} records by function"), "CUPTI 12.5");
+        let lacks =
+            || self.library.lacks(format!("filter for {kind} records by function"), "CUPTI 12.5");
         let turn_off = |id| enable(&self.library.api, id, false).unwrap_or_else(|| Err(lacks()));
         self.require(kind)?;
         match filter {
@@ -647,6 +668,10 @@ impl Collector {
             Undo::FlushPeriod => api.set_flush_period(0),
             Undo::LatencyTimestamps => api.set_latency_timestamps(false),
             Undo::LaunchAttributes => api.set_launch_attributes(false),
+            Undo::UnifiedMemoryCounters => {
+                let counters = &self.config.unified_memory_counters;
+                api.set_unified_memory_counters(counters, false).map(|_| ())
+            }
         };
     }
 

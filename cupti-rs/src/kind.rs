@@ -62,7 +62,8 @@ kinds! {
     ENVIRONMENT = 20;
     /// Copies between devices.
     MEMCPY2 = 22;
-    /// Transfers and page faults of managed memory.
+    /// Transfers and page faults of managed memory
+    /// ([`Config::unified_memory_counters`](crate::Config::unified_memory_counters)).
     UNIFIED_MEMORY_COUNTER = 25;
     /// Functions of modules.
     FUNCTION = 26;
@@ -82,7 +83,8 @@ kinds! {
     STREAM = 37;
     /// Waits for streams, events and contexts.
     SYNCHRONIZATION = 38;
-    /// Ids of the caller's own, tied to correlation ids.
+    /// Ids of the caller's own, tied to correlation ids
+    /// ([`Library::external_correlation`](crate::Library::external_correlation)).
     EXTERNAL_CORRELATION = 39;
     /// NVLinks between devices.
     NVLINK = 40;

@@ -43,6 +43,7 @@ pub mod clock;
 mod collector;
 mod config;
 mod error;
+mod external_id;
 #[cfg(feature = "fake")]
 pub mod fake;
 mod graphs;
@@ -61,6 +62,7 @@ pub use clock::{Clock, Reading};
 pub use collector::{Collected, Collector, Losses};
 pub use config::{ApiFilter, Config};
 pub use error::Error;
+pub use external_id::ExternalId;
 pub use graphs::{GraphEvent, GraphEventKind, ThreadGraphs};
 pub use kind::ActivityKind;
 pub use library::{Device, Driver, Library, Version, Warning};

@@ -132,6 +132,11 @@ impl Library {
         Error::new(Kind::Unusable { path: self.path.clone(), version: self.version.0, why })
     }
 
+    #[cold]
+    pub(crate) fn lacks(&self, what: String, since: &'static str) -> Error {
+        Error::new(Kind::Lacks { what, since, version: self.version })
+    }
+
     /// A library from its function table; checks that it can be used.
     pub(crate) fn from_parts(api: Api, path: PathBuf, driver: Driver) -> Result<Self, Error> {
         let version = api.version()?;

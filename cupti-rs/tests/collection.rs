@@ -4,8 +4,10 @@
 
 use std::time::Duration;
 
-use cupti::fake::{Arrival, Fake, Settings, When, Work};
+use cupti::fake::{Arrival, Fake, Settings, When, Work, Written};
+use cupti::record::{ExternalCorrelationKind, UnifiedMemoryKind};
 use cupti::sys::abi::CuptiResult;
+use cupti::sys::generated::unified_memory_counter::{COUNTER_KIND, VALUE};
 use cupti::{
     ActivityKind, ApiFilter, Attribute, Call, Callback, Callbacks, Collected, Collector, Config,
     DriverFunction, Losses, Record, RuntimeFunction, clock,
@@ -75,6 +77,82 @@ fn a_kind_the_library_does_not_have_is_an_error_and_all_is_put_back() {
     assert!(!fake.is_subscribed() && fake.enabled_kinds().is_empty());
     assert_eq!(fake.attribute(5), Some(0), "buffers are zeroed by CUPTI again");
     start(&fake, &Config::new());
+}
+
+#[test]
+fn counters_of_managed_memory_are_set_and_put_back() {
+    let fake = Fake::new();
+    let all: Vec<_> = (1..=8).map(UnifiedMemoryKind).collect();
+    let kind = ActivityKind::UNIFIED_MEMORY_COUNTER;
+    drop(start(&fake, &Config::new()));
+    assert!(fake.unified_memory_counters().is_empty(), "without the kind there are none");
+
+    let mut collector = start(&fake, &Config::new().add_kind(kind));
+    assert_eq!(fake.unified_memory_counters(), all);
+    assert!(fake.enabled_kinds().contains(&kind));
+    collector.pause().unwrap();
+    assert!(!fake.enabled_kinds().contains(&kind));
+    collector.resume().unwrap();
+    assert!(fake.enabled_kinds().contains(&kind));
+    let version = collector.library().version();
+    let record = Written::new(kind, version).unwrap().set(COUNTER_KIND, 2).set(VALUE, 4096);
+    fake.write(&record);
+    let collected = collector.stop().unwrap();
+    assert!(fake.unified_memory_counters().is_empty());
+    let transfer = collected.records.iter().find_map(|record| match record {
+        Record::UnifiedMemory(transfer) => Some((transfer.kind, transfer.value)),
+        _ => None,
+    });
+    assert_eq!(transfer, Some((UnifiedMemoryKind::DEVICE_TO_HOST, 4096)));
+
+    let two = [UnifiedMemoryKind::DEVICE_TO_HOST, UnifiedMemoryKind::GPU_PAGE_FAULT];
+    let collector =
+        start(&fake, &Config::new().add_kind_if_known(kind).unified_memory_counters(two));
+    assert_eq!(fake.unified_memory_counters(), two);
+    assert!(collector.missing_kinds().is_empty());
+    drop(collector);
+    assert!(fake.unified_memory_counters().is_empty());
+}
+
+#[test]
+fn without_counters_of_managed_memory_their_kind_is_missing() {
+    let fake = Fake::new();
+    let kind = ActivityKind::UNIFIED_MEMORY_COUNTER;
+    let refused = |config: Config, code: CuptiResult| {
+        let error = Collector::start(&fake.library().unwrap(), &config.clone().add_kind(kind));
+        let error = error.unwrap_err();
+        assert!(error.is_unsupported(), "{error}");
+        assert_eq!(error.code(), Some(code.0));
+        assert!(error.to_string().contains("UNIFIED_MEMORY_COUNTER"), "{error}");
+        assert!(fake.unified_memory_counters().is_empty() && fake.enabled_kinds().is_empty());
+
+        let mut collector = start(&fake, &config.add_kind_if_known(kind));
+        assert!(!fake.enabled_kinds().contains(&kind));
+        collector.pause().unwrap();
+        collector.resume().unwrap();
+        assert_eq!(collector.stop().unwrap().missing_kinds, [kind]);
+    };
+    refused(Config::new().unified_memory_counters([]), CuptiResult::NOT_READY);
+    let unknown = [UnifiedMemoryKind::REMOTE_MAP, UnifiedMemoryKind(9)];
+    refused(Config::new().unified_memory_counters(unknown), CuptiResult::INVALID_PARAMETER);
+    let function = "cuptiActivityConfigureUnifiedMemoryCounter";
+    for code in [28, 29, 30, 31].map(CuptiResult) {
+        fake.fail(function, code, When::Nth(1));
+        fake.fail(function, code, When::Nth(2));
+        refused(Config::new(), code);
+    }
+}
+
+#[test]
+fn another_refusal_of_the_counters_ends_the_start() {
+    let fake = Fake::new();
+    let function = "cuptiActivityConfigureUnifiedMemoryCounter";
+    fake.fail(function, CuptiResult::NOT_INITIALIZED, When::Once);
+    let config = Config::new().add_kind_if_known(ActivityKind::UNIFIED_MEMORY_COUNTER);
+    let error = Collector::start(&fake.library().unwrap(), &config).unwrap_err();
+    assert!(error.to_string().contains(function) && !error.is_unsupported(), "{error}");
+    assert!(!fake.is_subscribed());
+    start(&fake, &config);
 }
 
 #[test]
@@ -460,6 +538,7 @@ fn every_function_may_fail_and_the_next_collection_works() {
                 .latency_timestamps(true)
                 .launch_attributes(true)
                 .graph_events(true)
+                .add_kind_if_known(ActivityKind::UNIFIED_MEMORY_COUNTER)
                 .attribute(Attribute::DeviceBufferLimit, 9);
             if let Ok(mut collector) = Collector::start(&library, &config) {
                 let mut graph = fake.graph();
@@ -468,6 +547,7 @@ fn every_function_may_fail_and_the_next_collection_works() {
                 fake.launch_exec(&exec);
                 fake.destroy_exec(exec);
                 fake.resource(cupti::callbacks::ResourceKind::STREAM_CREATED, 1, 7);
+                let _id = library.external_correlation(ExternalCorrelationKind::CUSTOM0, 1);
                 fake.launch(Work::kernel(c"k"));
                 let _ = collector.flush();
                 let _ = collector.pause();

@@ -253,6 +253,21 @@ impl Gpu {
         memory
     }
 
+    /// Fills managed memory on the CPU; the GPU must be done with it.
+    pub fn fill_on_cpu(&self, managed: CUdeviceptr, value: u8, bytes: usize) {
+        let memory = managed as usize as *mut u8;
+        // SAFETY: the memory is managed and has as many bytes, so the CPU may write it while no GPU work does.
+        unsafe { memory.write_bytes(value, bytes) };
+    }
+
+    /// Reads managed memory on the CPU; the GPU must be done with it.
+    #[must_use]
+    pub fn read_on_cpu(&self, managed: CUdeviceptr, bytes: usize) -> Vec<u8> {
+        let memory = managed as usize as *const u8;
+        // SAFETY: the memory is managed, has as many bytes, and has been written.
+        unsafe { std::slice::from_raw_parts(memory, bytes) }.to_vec()
+    }
+
     /// A call of the runtime API. The toolkit's library is opened for it; `false` where there is none.
     #[must_use]
     pub fn runtime_synchronize(&self) -> bool {

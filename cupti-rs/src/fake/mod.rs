@@ -39,6 +39,7 @@ use crate::calls::{DriverFunction, RuntimeFunction};
 use crate::error::Error;
 use crate::kind::ActivityKind;
 use crate::library::{Device, Driver, Library, Version};
+use crate::record::UnifiedMemoryKind;
 use crate::sys::abi::*;
 use crate::sys::callback_ids::*;
 use crate::sys::field::Family;
@@ -376,7 +377,7 @@ impl Fake {
     }
 
     /// The functions of CUPTI that this crate calls, all of which can be made to fail.
-    pub const FUNCTIONS: [&str; 28] = [
+    pub const FUNCTIONS: [&str; 31] = [
         "cuptiGetVersion",
         "cuptiSubscribe",
         "cuptiSubscribe_v2",
@@ -398,6 +399,9 @@ impl Fake {
         "cuptiActivityEnableLaunchAttributes",
         "cuptiActivityGetNextRecord",
         "cuptiActivityGetNumDroppedRecords",
+        "cuptiActivityConfigureUnifiedMemoryCounter",
+        "cuptiActivityPushExternalCorrelationId",
+        "cuptiActivityPopExternalCorrelationId",
         "cuptiGetThreadIdType",
         "cuptiSetThreadIdType",
         "cuptiGetContextId",
@@ -448,6 +452,12 @@ impl Fake {
     #[must_use]
     pub fn attribute(&self, id: u32) -> Option<u64> {
         STATE.lock().attributes.get(&id).copied()
+    }
+
+    /// The counters of managed memory that are on, by number.
+    #[must_use]
+    pub fn unified_memory_counters(&self) -> Vec<UnifiedMemoryKind> {
+        STATE.lock().unified_memory.iter().map(|&kind| UnifiedMemoryKind(kind)).collect()
     }
 
     /// CUPTI's other settings.

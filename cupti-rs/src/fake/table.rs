@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::When;
 use super::work::Work;
-use super::written::stride;
+use super::written::{Written, stride};
 use crate::callbacks::GraphIds;
 use crate::kind::ActivityKind;
 use crate::library::Version;
@@ -28,6 +28,8 @@ static ODD_LENGTHS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 /// Planted faults, and whether there are any: every function asks.
 static FAULTS: Mutex<Vec<Fault>> = Mutex::new(Vec::new());
 static ANY_FAULT: AtomicBool = AtomicBool::new(false);
+/// Whether there ever was an id of the program's own: every call asks.
+static ANY_EXTERNAL_ID: AtomicBool = AtomicBool::new(false);
 
 /// A planted fault.
 #[derive(Debug)]
@@ -51,6 +53,8 @@ pub(super) struct State {
     pub(super) kinds: BTreeSet<u32>,
     /// Functions of the driver and the runtime API that have records of their own, or none: by domain and id.
     pub(super) apis: BTreeMap<(u32, u32), bool>,
+    /// The counters of managed memory that are on.
+    pub(super) unified_memory: BTreeSet<u32>,
     pub(super) attributes: BTreeMap<u32, u64>,
     pub(super) thread_id_type: u32,
     pub(super) flush_period: u32,
@@ -69,6 +73,8 @@ pub(super) struct State {
     pub(super) crashed: bool,
     pub(super) correlation: u32,
     streams: Option<HashMap<u32, u64>>,
+    /// Ids of the program's own, by thread and kind.
+    external_ids: BTreeMap<(u32, u32), Vec<u64>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -91,6 +97,7 @@ impl State {
             completed: None,
             kinds: BTreeSet::new(),
             apis: BTreeMap::new(),
+            unified_memory: BTreeSet::new(),
             attributes: BTreeMap::new(),
             thread_id_type: 0,
             flush_period: 0,
@@ -106,6 +113,7 @@ impl State {
             crashed: false,
             correlation: 0,
             streams: None,
+            external_ids: BTreeMap::new(),
         }
     }
 
@@ -134,6 +142,7 @@ pub(super) fn reset(version: u32, state: State) {
     ODD_LENGTHS.lock().clear();
     FAULTS.lock().clear();
     ANY_FAULT.store(false, Ordering::Release);
+    ANY_EXTERNAL_ID.store(false, Ordering::Release);
     *STATE.lock() = state;
 }
 
@@ -213,6 +222,9 @@ pub(super) fn table() -> Api {
         get_graph_exec_id: (release >= (12, 3)).then_some(get_graph_exec_id as _),
         enable_driver_api: (release >= (12, 5)).then_some(enable_driver_api as _),
         enable_runtime_api: (release >= (12, 5)).then_some(enable_runtime_api as _),
+        push_external_id: Some(push_external_id),
+        pop_external_id: Some(pop_external_id),
+        configure_unified_memory: Some(configure_unified_memory),
         hw_trace: release >= (12, 8),
         records_v2: release >= (13, 2),
         multiple_subscribers: release >= (13, 3),
@@ -456,6 +468,10 @@ unsafe extern "C" fn enable(kind: u32) -> CuptiResult {
         return code;
     }
     let mut state = STATE.lock();
+    if ActivityKind(kind) == ActivityKind::UNIFIED_MEMORY_COUNTER && state.unified_memory.is_empty()
+    {
+        return CuptiResult::NOT_READY;
+    }
     state.kinds.insert(kind);
     if let Some(domain) = api_domain(kind) {
         state.apis.retain(|(other, _), _| *other != domain);
@@ -498,6 +514,94 @@ unsafe extern "C" fn enable_driver_api(id: u32, on: u8) -> CuptiResult {
 unsafe extern "C" fn enable_runtime_api(id: u32, on: u8) -> CuptiResult {
     faulty!("cuptiActivityEnableRuntimeApi");
     enable_api(ActivityKind::RUNTIME, (DOMAIN_RUNTIME_API, id), on != 0)
+}
+
+unsafe extern "C" fn configure_unified_memory(
+    configs: *mut UnifiedMemoryCounterConfig,
+    count: u32,
+) -> CuptiResult {
+    faulty!("cuptiActivityConfigureUnifiedMemoryCounter");
+    if configs.is_null() || count == 0 {
+        return CuptiResult::INVALID_PARAMETER;
+    }
+    // SAFETY: the caller passes as many live elements as it says.
+    let configs = unsafe { std::slice::from_raw_parts(configs, count as usize) };
+    let is_valid = |config: &UnifiedMemoryCounterConfig| {
+        (1..=2).contains(&config.scope) && (1..=8).contains(&config.kind)
+    };
+    if !configs.iter().all(is_valid) {
+        return CuptiResult::INVALID_PARAMETER;
+    }
+    let mut state = STATE.lock();
+    for config in configs {
+        if config.enable == 0 {
+            state.unified_memory.remove(&config.kind);
+        } else {
+            state.unified_memory.insert(config.kind);
+        }
+    }
+    CuptiResult::SUCCESS
+}
+
+/// Whether CUPTI knows the kind of an id of the program's own.
+fn is_external_kind(kind: u32) -> bool {
+    (1..=5).contains(&kind)
+}
+
+unsafe extern "C" fn push_external_id(kind: u32, id: u64) -> CuptiResult {
+    faulty!("cuptiActivityPushExternalCorrelationId");
+    if !is_external_kind(kind) {
+        return CuptiResult::INVALID_PARAMETER;
+    }
+    STATE.lock().external_ids.entry((os::thread_id(), kind)).or_default().push(id);
+    ANY_EXTERNAL_ID.store(true, Ordering::Release);
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn pop_external_id(kind: u32, last: *mut u64) -> CuptiResult {
+    faulty!("cuptiActivityPopExternalCorrelationId");
+    if !is_external_kind(kind) {
+        return CuptiResult::INVALID_PARAMETER;
+    }
+    let popped = STATE.lock().external_ids.get_mut(&(os::thread_id(), kind)).and_then(Vec::pop);
+    let Some(id) = popped else { return CuptiResult::QUEUE_EMPTY };
+    // SAFETY: the caller passes a live u64.
+    unsafe { last.write(id) };
+    CuptiResult::SUCCESS
+}
+
+/// Ties a call to this thread's ids, as CUPTI does for a call that has a record of its own; before 12.8 for those
+/// without, too, as long as their kind is on.
+fn tie(domain: u32, id: u32, correlation: u32) {
+    use crate::sys::generated::external_correlation::*;
+    if !ANY_EXTERNAL_ID.load(Ordering::Acquire) {
+        return;
+    }
+    let kind = ActivityKind::EXTERNAL_CORRELATION;
+    let api =
+        if domain == DOMAIN_DRIVER_API { ActivityKind::DRIVER } else { ActivityKind::RUNTIME };
+    let ids: Vec<(u32, u64)> = {
+        let state = STATE.lock();
+        let filtered_out = state.apis.get(&(domain, id)) == Some(&false);
+        let has_record = !filtered_out || version().cuda_release() < (12, 8);
+        if !has_record || ![kind, api].iter().all(|kind| state.kinds.contains(&kind.0)) {
+            return;
+        }
+        let thread = os::thread_id();
+        let of_thread = state.external_ids.range((thread, 0)..=(thread, u32::MAX));
+        of_thread.filter_map(|((_, kind), ids)| Some((*kind, *ids.last()?))).collect()
+    };
+    for (external, id) in ids {
+        let record = Written::new(kind, version()).map(|record| {
+            record
+                .set(EXTERNAL_KIND, external)
+                .set(EXTERNAL_ID, id)
+                .set(CORRELATION_ID, correlation)
+        });
+        if let Some(record) = record {
+            write(&record.into_bytes());
+        }
+    }
 }
 
 unsafe extern "C" fn flush_period(milliseconds: u32) -> CuptiResult {
@@ -807,6 +911,7 @@ impl Frame {
 
     /// It returns.
     pub(super) fn exit(&mut self, result: u32) {
+        tie(self.domain, self.id, self.correlation);
         let data = self.data(API_ENTER + 1, std::ptr::null(), (&raw const result).cast());
         call_back(self.domain, self.id, (&raw const data).cast());
     }

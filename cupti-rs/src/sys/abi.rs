@@ -29,7 +29,9 @@ results! {
     SUCCESS = 0, INVALID_PARAMETER = 1, INVALID_DEVICE = 2, INVALID_CONTEXT = 3, INVALID_OPERATION = 7,
     OUT_OF_MEMORY = 8, HARDWARE = 9, PARAMETER_SIZE_NOT_SUFFICIENT = 10, MAX_LIMIT_REACHED = 12, NOT_READY = 13,
     NOT_COMPATIBLE = 14,
-    NOT_INITIALIZED = 15, INVALID_KIND = 21, DISABLED = 23, HARDWARE_BUSY = 26, NOT_SUPPORTED = 27,
+    NOT_INITIALIZED = 15, QUEUE_EMPTY = 18, INVALID_KIND = 21, DISABLED = 23, HARDWARE_BUSY = 26, NOT_SUPPORTED = 27,
+    UM_PROFILING_NOT_SUPPORTED = 28, UM_PROFILING_NOT_SUPPORTED_ON_DEVICE = 29,
+    UM_PROFILING_NOT_SUPPORTED_ON_NON_P2P_DEVICES = 30, UM_PROFILING_NOT_SUPPORTED_WITH_MPS = 31,
     INSUFFICIENT_PRIVILEGES = 35, LEGACY_PROFILER_NOT_SUPPORTED = 38,
     MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED = 39, VIRTUALIZED_DEVICE = 40, UNKNOWN = 999,
 }
@@ -110,6 +112,9 @@ pub const THREAD_ID_TYPE_SYSTEM: u32 = 1;
 pub const ATTR_ZEROED_OUT_ACTIVITY_BUFFER: u32 = 5;
 /// `CUPTI_ACTIVITY_FLAG_FLUSH_FORCED`.
 pub const FLAG_FLUSH_FORCED: u32 = 1;
+
+/// `CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_SCOPE_PROCESS_ALL_DEVICES`.
+pub const UNIFIED_MEMORY_ALL_DEVICES: u32 = 2;
 
 /// `CUpti_SubscriberHandle`.
 pub type SubscriberHandle = *mut c_void;
@@ -234,6 +239,26 @@ pub struct StateData {
     pub message: *const c_char,
 }
 const _: () = assert!(size_of::<StateData>() == 16 && size_of::<SynchronizeData>() == 16);
+
+/// `CUpti_ActivityUnifiedMemoryCounterConfig`, 16 bytes from 12.0 to 13.5.
+#[repr(C)]
+#[derive(Debug)]
+pub struct UnifiedMemoryCounterConfig {
+    /// Of which devices; [`UNIFIED_MEMORY_ALL_DEVICES`] here.
+    pub scope: u32,
+    /// `CUpti_ActivityUnifiedMemoryCounterKind`.
+    pub kind: u32,
+    /// The device, where the scope is one.
+    pub device_id: u32,
+    /// 1 for on, 0 for off.
+    pub enable: u32,
+}
+const _: () = {
+    assert!(size_of::<UnifiedMemoryCounterConfig>() == 16);
+    assert!(std::mem::offset_of!(UnifiedMemoryCounterConfig, kind) == 4);
+    assert!(std::mem::offset_of!(UnifiedMemoryCounterConfig, device_id) == 8);
+    assert!(std::mem::offset_of!(UnifiedMemoryCounterConfig, enable) == 12);
+};
 
 /// `CUpti_SubscriberParams` as of 13.0, 32 bytes: the oldest layout, which every newer library knows.
 #[repr(C)]

@@ -113,6 +113,12 @@ api! {
         enable_driver_api = b"cuptiActivityEnableDriverApi": fn(u32, u8);
         /// `cuptiActivityEnableRuntimeApi` (12.5+)
         enable_runtime_api = b"cuptiActivityEnableRuntimeApi": fn(u32, u8);
+        /// `cuptiActivityPushExternalCorrelationId`, which 13.3 has a second form of.
+        push_external_id = b"cuptiActivityPushExternalCorrelationId": fn(u32, u64);
+        /// `cuptiActivityPopExternalCorrelationId`
+        pop_external_id = b"cuptiActivityPopExternalCorrelationId": fn(u32, *mut u64);
+        /// `cuptiActivityConfigureUnifiedMemoryCounter`
+        configure_unified_memory = b"cuptiActivityConfigureUnifiedMemoryCounter": fn(*mut UnifiedMemoryCounterConfig, u32);
     }
     present {
         /// `cuptiActivityEnableHWTrace` (12.8+): kernel times from the hardware.

@@ -13,6 +13,7 @@ use crate::attribute::AttributeId;
 use crate::buffer;
 use crate::callbacks::Enabled;
 use crate::error::{Error, Kind};
+use crate::record::UnifiedMemoryKind;
 
 /// The name under which other tools see this subscriber.
 const NAME: &CStr = c"cupti-rs";
@@ -30,6 +31,25 @@ unsafe impl Sync for Subscription {}
 
 fn check(function: &'static str, code: CuptiResult) -> Result<(), Error> {
     if code == CuptiResult::SUCCESS { Ok(()) } else { Err(Error::call(function, code)) }
+}
+
+/// `Ok(Some(code))` where it says that there is no such thing in this library or on this machine. A library answers in
+/// several ways to a kind that is newer than itself or gone: 13.0 with NOT_COMPATIBLE, INVALID_KIND or, for the interfaces
+/// that it dropped, LEGACY_PROFILER_NOT_SUPPORTED.
+fn refusal(function: &'static str, code: CuptiResult) -> Result<Option<CuptiResult>, Error> {
+    match code {
+        CuptiResult::INVALID_KIND
+        | CuptiResult::INVALID_PARAMETER
+        | CuptiResult::NOT_READY
+        | CuptiResult::NOT_COMPATIBLE
+        | CuptiResult::NOT_SUPPORTED
+        | CuptiResult::LEGACY_PROFILER_NOT_SUPPORTED
+        | CuptiResult::UM_PROFILING_NOT_SUPPORTED
+        | CuptiResult::UM_PROFILING_NOT_SUPPORTED_ON_DEVICE
+        | CuptiResult::UM_PROFILING_NOT_SUPPORTED_ON_NON_P2P_DEVICES
+        | CuptiResult::UM_PROFILING_NOT_SUPPORTED_WITH_MPS => Ok(Some(code)),
+        code => check(function, code).map(|()| None),
+    }
 }
 
 impl Subscription {
@@ -129,20 +149,32 @@ impl Api {
         check("cuptiActivityRegisterCallbacks", code)
     }
 
-    /// `Ok(Some(code))` where the library does not have the kind, or not on this machine, or not beside another kind. A
-    /// library answers in several ways to a kind that is newer than itself or gone: 13.0 with NOT_COMPATIBLE, INVALID_KIND
-    /// or, for the interfaces that it dropped, LEGACY_PROFILER_NOT_SUPPORTED.
+    /// `Ok(Some(code))` where the library does not have the kind, or not on this machine, or not beside another kind.
     pub(crate) fn enable_kind(&self, kind: u32) -> Result<Option<CuptiResult>, Error> {
         // SAFETY: takes a kind by value.
-        match unsafe { (self.enable)(kind) } {
-            code @ (CuptiResult::INVALID_KIND
-            | CuptiResult::INVALID_PARAMETER
-            | CuptiResult::NOT_READY
-            | CuptiResult::NOT_COMPATIBLE
-            | CuptiResult::NOT_SUPPORTED
-            | CuptiResult::LEGACY_PROFILER_NOT_SUPPORTED) => Ok(Some(code)),
-            code => check("cuptiActivityEnable", code).map(|()| None),
-        }
+        refusal("cuptiActivityEnable", unsafe { (self.enable)(kind) })
+    }
+
+    /// Turns counters of managed memory on or off, for all devices; `Ok(Some(code))` where the library or the machine does
+    /// not have them. They give records while their kind is on.
+    pub(crate) fn set_unified_memory_counters(
+        &self,
+        counters: &[UnifiedMemoryKind],
+        on: bool,
+    ) -> Result<Option<CuptiResult>, Error> {
+        let Some(configure) = self.configure_unified_memory else {
+            return Ok(Some(CuptiResult::NOT_SUPPORTED));
+        };
+        let config = |counter: &UnifiedMemoryKind| UnifiedMemoryCounterConfig {
+            scope: UNIFIED_MEMORY_ALL_DEVICES,
+            kind: counter.0,
+            device_id: 0,
+            enable: on.into(),
+        };
+        let mut configs: Vec<_> = counters.iter().map(config).collect();
+        // SAFETY: `configs` lives through the call and has as many elements as are told.
+        let code = unsafe { configure(configs.as_mut_ptr(), configs.len() as u32) };
+        refusal("cuptiActivityConfigureUnifiedMemoryCounter", code)
     }
 
     /// Turns records of single driver functions on or off; `None` before 12.5.
@@ -157,6 +189,21 @@ impl Api {
         // SAFETY: takes both by value.
         let code = self.enable_runtime_api.map(|enable| unsafe { enable(id, on.into()) });
         code.map(|code| check("cuptiActivityEnableRuntimeApi", code))
+    }
+
+    /// Puts an id on this thread's stack of ids of this kind; `None` where the library cannot.
+    pub(crate) fn push_external_id(&self, kind: u32, id: u64) -> Option<Result<(), Error>> {
+        // SAFETY: takes both by value.
+        let code = self.push_external_id.map(|push| unsafe { push(kind, id) });
+        code.map(|code| check("cuptiActivityPushExternalCorrelationId", code))
+    }
+
+    /// Takes the last one off again, and gives it.
+    pub(crate) fn pop_external_id(&self, kind: u32) -> Option<Result<u64, Error>> {
+        let mut id = 0;
+        // SAFETY: `id` is a live u64, all that cuptiActivityPopExternalCorrelationId writes.
+        let code = self.pop_external_id.map(|pop| unsafe { pop(kind, &mut id) });
+        code.map(|code| check("cuptiActivityPopExternalCorrelationId", code).map(|()| id))
     }
 
     /// An attribute's value; `Ok(None)` where the library does not have it.
