@@ -541,11 +541,7 @@ impl Collector {
         let cut = Cut {
             at_ns: stop_ns,
             clock: clock_at_stop?,
-            windows_ns: if self.config.profiler_switch {
-                session::while_switched_on(&windows, &marks)
-            } else {
-                windows
-            },
+            windows_ns: self.bounded(windows, &marks),
             pending_from_ns: None,
         };
         Ok(self.collected(cut, read, log))
@@ -563,13 +559,9 @@ impl Collector {
     /// Any thread may take one, also several at once.
     ///
     /// # Errors
-    /// CUPTI's refusal, or a process forked off after the start. [`is_unsupported`](Error::is_unsupported) with
-    /// [`Config::profiler_switch`]: what the switch bounded is known at the stop alone.
+    /// CUPTI's refusal, or a process forked off after the start.
     pub fn snapshot(&self) -> Result<Collected, Error> {
         self.check_process()?;
-        if self.config.profiler_switch {
-            return Err(self.lacks("snapshot of a collection with a profiler switch".into(), ""));
-        }
         let flushed_ns = clock::now_ns();
         self.flush()?;
         // CUPTI held nothing for a moment, so that nothing from before the flush is still to come.
@@ -581,7 +573,7 @@ impl Collector {
         let cut = Cut {
             at_ns,
             clock: clock::read(&self.library)?,
-            windows_ns: self.windows_until(at_ns),
+            windows_ns: self.bounded(self.windows_until(at_ns), &session::marks()),
             pending_from_ns: Some(if all_came { flushed_ns } else { self.start_ns }),
         };
         Ok(self.collected(cut, calls::snapshot(at_ns), log))
@@ -591,6 +583,15 @@ impl Collector {
     fn windows_until(&self, at_ns: u64) -> Vec<(u64, u64)> {
         let open = self.on_since_ns.map(|since| (since, at_ns));
         self.windows.iter().copied().chain(open).collect()
+    }
+
+    /// The windows as far as the program's switch lets them count.
+    fn bounded(&self, windows: Vec<(u64, u64)>, marks: &[(u64, bool)]) -> Vec<(u64, u64)> {
+        if self.config.profiler_switch {
+            session::while_switched_on(&windows, marks)
+        } else {
+            windows
+        }
     }
 
     /// Adds what CUPTI dropped since it was asked last.

@@ -102,6 +102,11 @@ pub(crate) fn end() -> Vec<(u64, bool)> {
     std::mem::take(&mut *MARKS.lock())
 }
 
+/// When the program turned the switch, so far.
+pub(crate) fn marks() -> Vec<(u64, bool)> {
+    MARKS.lock().clone()
+}
+
 /// True in a process that was forked off from one that had collected.
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 

@@ -152,14 +152,25 @@ fn a_snapshot_that_fails_does_no_harm() {
 }
 
 #[test]
-fn what_a_profiler_switch_bounds_is_known_at_the_stop_alone() {
+fn a_profiler_switch_bounds_what_counts_so_far() {
     let fake = Fake::new();
     let collector = start(&fake, &Config::new().profiler_switch(true));
+    fake.launch(Work::kernel(c"before"));
+    assert!(collector.snapshot().unwrap().windows_ns.is_empty());
     fake.profiler_start();
     fake.launch(Work::kernel(c"k"));
-    assert!(collector.snapshot().unwrap_err().is_unsupported());
+    let during = collector.snapshot().unwrap();
+    assert_eq!((during.windows_ns.len(), kernels(&during).len()), (1, 1));
+    assert_eq!(during.windows_ns[0].1, during.window_ns.1);
     fake.profiler_stop();
-    assert_eq!(kernels(&collector.stop().unwrap()).len(), 1);
+    fake.launch(Work::kernel(c"after"));
+    let after = collector.snapshot().unwrap();
+    assert!(after.windows_ns[0].1 < after.window_ns.1);
+    let last = collector.stop().unwrap();
+    assert_eq!(
+        (&last.windows_ns, kernels(&last).len()),
+        (&after.windows_ns, kernels(&after).len())
+    );
 }
 
 /// Four threads launch, four take snapshots; buffers are small, so that CUPTI gives them back all the time.
