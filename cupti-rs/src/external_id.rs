@@ -9,7 +9,14 @@ use crate::record::ExternalCorrelationKind;
 use crate::session;
 
 /// While it lives, every call that this thread makes into CUDA is tied to an id of the program's own
-/// ([`Library::external_correlation`]). It ends on the thread it began on.
+/// ([`Library::external_correlation`]). It ends on the thread it began on, and cannot go to another:
+///
+/// ```compile_fail,E0277
+/// fn to_another_thread(value: impl Send) {}
+/// fn hand_over(id: cupti::ExternalId<'_>) {
+///     to_another_thread(id);
+/// }
+/// ```
 #[derive(Debug)]
 #[must_use = "the id is taken off again when this is dropped"]
 pub struct ExternalId<'library> {
