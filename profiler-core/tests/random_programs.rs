@@ -259,10 +259,14 @@ fn compare(seen: &Outcome, truth: &Outcome, what: &str) {
     assert_eq!((seen.totals, seen.outside), (truth.totals, truth.outside), "sums of {what}");
 }
 
-fn check(fake: &'static Fake, profiler: &Profiler, seed: u64) {
+/// Checks one program, and counts what of all that may come out did.
+fn check(fake: &'static Fake, profiler: &Profiler, seed: u64, met: &mut BTreeMap<&str, u64>) {
     let (program, mut truths) = Generator::program(seed);
     for truth in truths.iter_mut().flatten() {
         truth.operations.values_mut().for_each(|rows| sort(rows));
+        for (what, count) in truth.kinds() {
+            *met.entry(what).or_default() += count;
+        }
     }
     let program = Arc::new(program);
     let mut recordings = Vec::new();
@@ -310,9 +314,13 @@ fn random_programs_come_back_as_they_were_made() {
     // Never dropped: threads of any length of life may use it.
     let fake: &'static Fake = Box::leak(Box::default());
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
-    let first = setting("RANDOM_PROGRAMS_SEED", 0);
-    for seed in first..first + setting("RANDOM_PROGRAMS", 500) {
+    let (first, count) = (setting("RANDOM_PROGRAMS_SEED", 0), setting("RANDOM_PROGRAMS", 500));
+    let mut met = BTreeMap::new();
+    for seed in first..first + count {
         let _named = Named(seed);
-        check(fake, &profiler, seed);
+        check(fake, &profiler, seed, &mut met);
     }
+    eprintln!("{count} programs from seed {first}: {met:?}");
+    // A generator that no longer makes something proves nothing of it.
+    assert!(count < 200 || met.values().all(|count| *count > 0), "{met:?}");
 }

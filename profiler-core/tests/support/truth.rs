@@ -100,6 +100,47 @@ pub(crate) struct Facts {
     pub(crate) is_complete: bool,
 }
 
+impl Outcome {
+    /// How often there is what is easily missed.
+    pub(crate) fn kinds(&self) -> [(&'static str, u64); 12] {
+        let count = |of: usize| of as u64;
+        let ranges = || self.ranges.iter().flatten();
+        let processes = || self.processes.iter().flatten();
+        let operations = || self.operations.values().flatten();
+        let by = |how| operations().filter(|row| row.attribution == how).count();
+        let is_elsewhere = |(worker, rows): (usize, &Vec<ProcessRow>)| {
+            rows.iter().filter(|row| row.end.is_some_and(|end| end != worker)).count()
+        };
+        let of_others = |(worker, rows): (usize, &Vec<RangeRow>)| {
+            rows.iter().filter(|row| row.parent.is_some_and(|(thread, _)| thread != worker)).count()
+        };
+        [
+            ("launched in a range", count(by(Attribution::Launch))),
+            ("handed", count(by(Attribution::Handed))),
+            ("in no range", count(by(Attribution::None))),
+            ("without a call", count(operations().filter(|row| row.call.is_none()).count())),
+            (
+                "captured in a range",
+                count(operations().filter(|row| row.captured.is_some()).count()),
+            ),
+            ("run again", count(self.operations.values().filter(|rows| rows.len() > 1).count())),
+            ("ranges in ranges of other threads", {
+                count(self.ranges.iter().enumerate().map(of_others).sum())
+            }),
+            ("stays", count(ranges().filter(|row| row.within.is_some()).count())),
+            ("lives with stays of several threads", {
+                let threads = |row: &ProcessRow| {
+                    BTreeSet::from_iter(row.stays.iter().map(|stay| stay.0)).len()
+                };
+                count(processes().filter(|row| threads(row) > 1).count())
+            }),
+            ("ended elsewhere", count(self.processes.iter().enumerate().map(is_elsewhere).sum())),
+            ("open ranges", self.facts.open_ranges),
+            ("complete", u64::from(self.facts.is_complete)),
+        ]
+    }
+}
+
 struct Instance {
     part: usize,
     /// What ends it.
@@ -250,9 +291,38 @@ impl Generator {
         self.books = Books::default();
         self.open = vec![Vec::new(); self.program.workers];
         self.begun = vec![(0, 0); self.program.workers];
-        let turns = (0..self.rng.usize(1..6)).map(|_| self.add_turn(most)).collect();
+        let mut turns: Vec<_> = (0..self.rng.usize(1..6)).map(|_| self.add_turn(most)).collect();
+        if self.rng.bool() {
+            turns.extend(self.end_all());
+        }
         self.program.parts.push(Part { is_recorded: self.is_recorded, turns });
         self.is_recorded.then(|| self.outcome())
+    }
+
+    /// Ends what is open, guards in any order.
+    fn end_all(&mut self) -> [Vec<Job>; 2] {
+        let workers = self.program.workers;
+        let close = |worker: usize| {
+            let mut guards: Vec<usize> = std::mem::take(&mut self.guards[worker]);
+            self.rng.shuffle(&mut guards);
+            let close = |guard| {
+                self.end(worker, guard);
+                Step::Close { guard }
+            };
+            Job { worker, steps: guards.into_iter().map(close).collect() }
+        };
+        let guards = (0..workers).map(close).collect();
+        let worker = self.rng.usize(..workers);
+        let mut steps = Vec::new();
+        for (process, truth) in std::mem::take(&mut self.held) {
+            self.end_process(worker, truth);
+            steps.push(Step::End { process });
+        }
+        for (future, truth) in std::mem::take(&mut self.futures) {
+            self.end_process(worker, truth.life);
+            steps.push(Step::Drop { future });
+        }
+        [guards, vec![Job { worker, steps }]]
     }
 
     fn add_turn(&mut self, most: usize) -> Vec<Job> {
@@ -450,7 +520,15 @@ impl Generator {
                 Some(Step::Capture { context })
             }
             36..42 => {
-                let context = self.pick_made(worker, |of| &of.contexts)?;
+                // Rather one that was captured by another thread.
+                let mut context = self.pick_made(worker, |of| &of.contexts)?;
+                for _ in 0..3 {
+                    let range = self.contexts[&context].value;
+                    if range.is_some_and(|range| self.instances[range].spot.0 != worker) {
+                        break;
+                    }
+                    context = self.pick_made(worker, |of| &of.contexts)?;
+                }
                 let range = self.contexts[&context].value;
                 let range = range.filter(|range| self.instances[*range].part == self.part);
                 // Guards of one range that lie apart on a thread are taken for each other when they are dropped: where
