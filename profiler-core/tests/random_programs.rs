@@ -4,6 +4,8 @@
 //! `RANDOM_PROGRAMS` says how many, `RANDOM_PROGRAMS_SEED` the first seed; each program has the next one.
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // the helpers are tests too
 
+#[path = "support/outcome.rs"]
+mod outcome;
 #[path = "support/program.rs"]
 mod program;
 #[path = "support/truth.rs"]
@@ -17,9 +19,10 @@ use std::time::Duration;
 use cupti::CopyKind;
 use cupti::fake::Fake;
 use nvtx::Payload;
+use outcome::*;
 use profiler_core::{Account, Profile, Profiler, Range, RangeNode, Recording, Totals};
 use program::Kind;
-use truth::*;
+use truth::{Generator, NS_APART};
 
 /// What a profile says, in the generator's words.
 struct Seen<'a> {
