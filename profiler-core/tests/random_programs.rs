@@ -1,0 +1,329 @@
+//! Random programs whose truth is known: what the profile says of every operation, range and sum is what the generator
+//! of the program wrote down while it made it.
+//!
+//! `RANDOM_PROGRAMS` says how many, `RANDOM_PROGRAMS_SEED` the first seed; each program has the next one.
+#![allow(clippy::unwrap_used, clippy::print_stderr)] // the helpers are tests too
+
+#[path = "support/outcome.rs"]
+mod outcome;
+#[path = "support/program.rs"]
+mod program;
+#[path = "support/truth.rs"]
+mod truth;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cupti::CopyKind;
+use cupti::fake::Fake;
+use nvtx::Payload;
+use outcome::*;
+use profiler_core::{Account, Profile, Profiler, Range, RangeNode, Recording, Totals};
+use program::Kind;
+use truth::{Generator, NS_APART};
+
+/// What a profile says, in the generator's words.
+struct Seen<'a> {
+    profile: &'a Profile,
+    workers: HashMap<u32, usize>,
+    /// The ranges of each thread, by start: no two of them start at the same time.
+    spots: HashMap<(u32, Duration), Spot>,
+    processes: HashMap<(u32, Duration), Spot>,
+}
+
+fn sums(totals: Totals) -> Sums {
+    [
+        totals.launches,
+        totals.kernels,
+        totals.kernel_ns,
+        totals.copies,
+        totals.copy_ns,
+        totals.copy_bytes,
+        totals.memsets,
+        totals.memset_ns,
+        totals.memset_bytes,
+        totals.synchronizations,
+        totals.allocations,
+        totals.frees,
+        totals.failed_calls,
+    ]
+}
+
+fn owned(domain: Option<&str>, name: &str) -> Key {
+    (domain.map(str::to_owned), name.to_owned())
+}
+
+fn payload(payload: Option<Payload>) -> Option<u64> {
+    payload.map(|payload| match payload {
+        Payload::U64(value) => value,
+        other => unreachable!("{other:?}"),
+    })
+}
+
+/// Numbers what each thread began, in order.
+fn places(
+    workers: &HashMap<u32, usize>,
+    begun: impl Iterator<Item = (u32, Duration)>,
+) -> HashMap<(u32, Duration), Spot> {
+    let mut counts = vec![0; workers.len()];
+    let mut places = HashMap::new();
+    for (thread, start) in begun {
+        let worker = workers[&thread];
+        let twice = places.insert((thread, start), (worker, counts[worker]));
+        assert_eq!(twice, None, "two ranges of a thread began at the same time");
+        counts[worker] += 1;
+    }
+    places
+}
+
+impl<'a> Seen<'a> {
+    fn new(profile: &'a Profile, ids: &[u32]) -> Self {
+        let workers: HashMap<_, _> = ids.iter().enumerate().map(|(i, id)| (*id, i)).collect();
+        let ranges = profile.ranges().map(|range| (range.thread_id(), range.start()));
+        let processes = profile.process_ranges().map(|range| (range.thread_id(), range.start()));
+        let (spots, processes) = (places(&workers, ranges), places(&workers, processes));
+        Self { profile, workers, spots, processes }
+    }
+
+    fn spot(&self, range: Option<Range<'_>>) -> Option<Spot> {
+        range.map(|range| self.spots[&(range.thread_id(), range.start())])
+    }
+
+    /// Sorts what has a thread into lists by thread.
+    fn by_worker<T>(&self, rows: impl Iterator<Item = (u32, T)>) -> Vec<Vec<T>> {
+        let mut lists: Vec<_> = self.workers.iter().map(|_| Vec::new()).collect();
+        rows.for_each(|(thread, row)| lists[self.workers[&thread]].push(row));
+        lists
+    }
+
+    fn outcome(&self, questions: impl Iterator<Item = String>) -> Outcome {
+        let profile = self.profile;
+        let ranges = profile.ranges().map(|range| {
+            let within = range.process_range();
+            let row = RangeRow {
+                key: owned(range.domain(), range.name()),
+                parent: self.spot(range.parent()),
+                payload: payload(range.payload()),
+                within: within.map(|whole| self.processes[&(whole.thread_id(), whole.start())]),
+                is_open: range.is_open(),
+                inclusive: sums(range.inclusive()),
+                replayed: sums(range.replayed()),
+            };
+            (range.thread_id(), row)
+        });
+        let processes = profile.process_ranges().map(|range| {
+            let row = ProcessRow {
+                key: owned(range.domain(), range.name()),
+                parent: self.spot(range.parent()),
+                payload: payload(range.payload()),
+                end: range.end_thread_id().map(|thread| self.workers[&thread]),
+                stays: range.stays().filter_map(|stay| self.spot(Some(stay))).collect(),
+                inclusive: sums(range.inclusive()),
+            };
+            assert_eq!(row.stays.len(), range.stays().count());
+            assert_eq!(range.is_open(), row.end.is_none());
+            (range.thread_id(), row)
+        });
+        let marks = profile.marks().map(|mark| {
+            (mark.thread_id(), (owned(mark.domain(), mark.name()), self.spot(mark.range())))
+        });
+        let calls = profile.calls().map(|call| {
+            let row = CallRow {
+                function: call.function().name().to_owned(),
+                range: self.spot(call.range()),
+                is_failure: call.is_failure(),
+                is_captured: call.is_captured(),
+            };
+            (call.thread_id(), row)
+        });
+        let mut nodes = BTreeMap::new();
+        profile.roots().for_each(|root| list_nodes(root, &mut Vec::new(), &mut nodes));
+        let summary = |question: String| {
+            let summary = profile.range(&question)?;
+            let row = NodeRow {
+                instances: summary.instances(),
+                inclusive: sums(summary.inclusive()),
+                exclusive: sums(summary.exclusive()),
+                replayed: sums(summary.replayed()),
+            };
+            Some((question, row))
+        };
+        let health = profile.health();
+        let account = |of: Account| [of.records, of.matched_records, of.calls, of.matched_calls];
+        Outcome {
+            ranges: self.by_worker(ranges),
+            processes: self.by_worker(processes),
+            marks: self.by_worker(marks),
+            calls: self.by_worker(calls),
+            operations: self.operations(),
+            nodes,
+            summaries: questions.filter_map(summary).collect(),
+            outside: sums(profile.outside_ranges()),
+            totals: sums(profile.totals()),
+            accounts: [health.kernels, health.copies, health.memsets, health.synchronizations]
+                .map(account),
+            facts: Facts {
+                failed_calls: health.failed_calls,
+                captured_calls: health.captured_calls,
+                silent_graph_launches: health.silent_graph_launches,
+                graph_operations: health.graph_operations,
+                graph_operations_captured: health.graph_operations_captured,
+                open_ranges: health.open_ranges,
+                is_complete: health.is_complete(),
+            },
+        }
+    }
+
+    fn operations(&self) -> BTreeMap<(Kind, u64), Vec<OperationRow>> {
+        let mut operations: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for operation in self.profile.operations() {
+            let ns = u64::try_from(operation.gpu_time().unwrap().as_nanos()).unwrap();
+            let (kind, id, bytes) = if let Some(kernel) = operation.as_kernel() {
+                let id: u64 = kernel.name()[1..].parse().unwrap();
+                (Kind::Kernel, id, 0)
+            } else if let Some(copy) = operation.as_copy() {
+                let is_in = copy.kind() == CopyKind::HostToDevice;
+                let kind = if is_in { Kind::CopyIn } else { Kind::CopyOut };
+                (kind, copy.bytes() - 1, copy.bytes())
+            } else {
+                // Its bytes are seen in sums alone.
+                let id = ns / NS_APART;
+                (Kind::Memset, id, id + 1)
+            };
+            let call = operation.call();
+            operations.entry((kind, id)).or_default().push(OperationRow {
+                range: self.spot(operation.range()),
+                captured: self.spot(operation.captured_in()),
+                call: call.map(|call| {
+                    (self.workers[&call.thread_id()], call.function().name().to_owned())
+                }),
+                attribution: operation.attribution(),
+                bytes,
+                ns,
+                stream: operation.stream(),
+            });
+        }
+        operations.values_mut().for_each(|rows| sort(rows));
+        operations
+    }
+}
+
+/// What ran several times has no order of its own.
+fn sort(rows: &mut [OperationRow]) {
+    rows.sort_by(|a, b| (a.range, a.captured, &a.call).cmp(&(b.range, b.captured, &b.call)));
+}
+
+fn list_nodes(node: RangeNode<'_>, path: &mut Vec<Key>, nodes: &mut BTreeMap<Vec<Key>, NodeRow>) {
+    path.push(owned(node.domain(), node.name()));
+    let row = NodeRow {
+        instances: node.instances(),
+        inclusive: sums(node.inclusive()),
+        exclusive: sums(node.exclusive()),
+        replayed: sums(node.replayed()),
+    };
+    assert!(nodes.insert(path.clone(), row).is_none(), "{path:?} is there twice");
+    node.children().for_each(|child| list_nodes(child, path, nodes));
+    path.pop();
+}
+
+/// Row by row, so that a failure shows what differs.
+fn compare_lists<T: PartialEq + Debug>(seen: &[Vec<T>], truth: &[Vec<T>], what: &str) {
+    for (worker, (seen, truth)) in seen.iter().zip(truth).enumerate() {
+        for (place, (seen, truth)) in seen.iter().zip(truth).enumerate() {
+            assert_eq!(seen, truth, "{what}, {place} of thread {worker}");
+        }
+        assert_eq!(seen.len(), truth.len(), "{what} of thread {worker}");
+    }
+}
+
+fn compare_maps<K: Ord + Debug, T: PartialEq + Debug>(
+    seen: &BTreeMap<K, T>,
+    truth: &BTreeMap<K, T>,
+    what: &str,
+) {
+    for (key, truth) in truth {
+        assert_eq!(seen.get(key), Some(truth), "{what}, {key:?}");
+    }
+    assert!(seen.keys().eq(truth.keys()), "{what}: {:?} {:?}", seen.keys(), truth.keys());
+}
+
+fn compare(seen: &Outcome, truth: &Outcome, what: &str) {
+    compare_lists(&seen.calls, &truth.calls, &format!("calls of {what}"));
+    compare_maps(&seen.operations, &truth.operations, &format!("operations of {what}"));
+    compare_lists(&seen.ranges, &truth.ranges, &format!("ranges of {what}"));
+    compare_lists(&seen.processes, &truth.processes, &format!("process ranges of {what}"));
+    compare_lists(&seen.marks, &truth.marks, &format!("marks of {what}"));
+    compare_maps(&seen.nodes, &truth.nodes, &format!("nodes of {what}"));
+    compare_maps(&seen.summaries, &truth.summaries, &format!("summaries of {what}"));
+    assert_eq!(seen.accounts, truth.accounts, "accounts of {what}");
+    assert_eq!(seen.facts, truth.facts, "facts of {what}");
+    assert_eq!((seen.totals, seen.outside), (truth.totals, truth.outside), "sums of {what}");
+}
+
+/// Checks one program, and counts what of all that may come out did.
+fn check(fake: &'static Fake, profiler: &Profiler, seed: u64, met: &mut BTreeMap<&str, u64>) {
+    let (program, mut truths) = Generator::program(seed);
+    for truth in truths.iter_mut().flatten() {
+        truth.operations.values_mut().for_each(|rows| sort(rows));
+        for (what, count) in truth.kinds() {
+            *met.entry(what).or_default() += count;
+        }
+    }
+    let program = Arc::new(program);
+    let mut recordings = Vec::new();
+    program::run(fake, &program, |part, ids, run| {
+        if program.parts[part].is_recorded {
+            profiler.start().unwrap();
+            run();
+            recordings.push((profiler.stop_recording().unwrap(), ids.to_vec()));
+        } else {
+            run();
+        }
+    });
+    for ((recording, ids), truth) in recordings.into_iter().zip(truths.into_iter().flatten()) {
+        let replayed = Recording::from_bytes(&recording.to_bytes()).unwrap();
+        assert_eq!(replayed, recording);
+        for (recording, what) in [(recording, "the live profile"), (replayed, "the replay")] {
+            let profile = Profile::from_recording(recording);
+            let seen = Seen::new(&profile, &ids).outcome(truth.summaries.keys().cloned());
+            compare(&seen, &truth, what);
+            let health = profile.health();
+            assert_eq!((health.lost_ranges, health.calls_in_unknown_ranges), (0, 0), "{health}");
+        }
+    }
+}
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |value| value.parse().unwrap())
+}
+
+/// Says which program it was, if the test fails.
+struct Named(u64);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let seed = self.0;
+            eprintln!("alone again with RANDOM_PROGRAMS=1 RANDOM_PROGRAMS_SEED={seed}");
+            eprintln!("{:#?}", Generator::program(seed).0);
+        }
+    }
+}
+
+#[test]
+fn random_programs_come_back_as_they_were_made() {
+    // Never dropped: threads of any length of life may use it.
+    let fake: &'static Fake = Box::leak(Box::default());
+    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
+    let (first, count) = (setting("RANDOM_PROGRAMS_SEED", 0), setting("RANDOM_PROGRAMS", 500));
+    let mut met = BTreeMap::new();
+    for seed in first..first + count {
+        let _named = Named(seed);
+        check(fake, &profiler, seed, &mut met);
+    }
+    eprintln!("{count} programs from seed {first}: {met:?}");
+    // A generator that no longer makes something proves nothing of it.
+    assert!(count < 200 || met.values().all(|count| *count > 0), "{met:?}");
+}
