@@ -56,8 +56,9 @@ impl Context {
     /// Guards nest as ranges do. What is on this thread already is put aside, not ended.
     #[must_use = "the context is detached when this guard is dropped: keep it in a variable, `let _attached = ...`"]
     pub fn attach(self) -> Attached {
-        let attached = self.word != 0 && ranges::attach(RangeWord(self.word));
-        Attached { word: attached.then_some(RangeWord(self.word)), not_send: PhantomData }
+        let word = RangeWord(self.word);
+        let attached = if self.word == 0 { None } else { ranges::attach(word) };
+        Attached { attached: attached.map(|number| (word, number)), not_send: PhantomData }
     }
 
     /// Calls `f` in this context.
@@ -95,14 +96,14 @@ impl Context {
 #[must_use = "the context is detached when this guard is dropped: keep it in a variable, `let _attached = ...`"]
 pub struct Attached {
     /// `None` if there was nothing to attach.
-    word: Option<RangeWord>,
+    attached: Option<(RangeWord, u64)>,
     not_send: PhantomData<*mut ()>,
 }
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        if let Some(word) = self.word {
-            ranges::detach(word);
+        if let Some((word, number)) = self.attached {
+            ranges::detach(word, number);
         }
     }
 }

@@ -221,3 +221,44 @@ fn without_a_session_and_of_another_one_it_does_nothing() {
     profile.health().assert_complete();
     assert_eq!((profile.outside_ranges().kernels, kernels(&profile, "second session").0), (1, 1));
 }
+
+#[test]
+fn a_context_attached_over_its_own_range_outlives_it() {
+    let fake = Fake::new();
+    let profiles = record(&fake, || {
+        let outer = range("outer");
+        let context = Context::capture();
+        let inner = range("inner");
+        let attached = context.attach();
+        drop(outer);
+        fake.launch(Work::kernel(c"outer"));
+        drop(attached);
+        drop(inner);
+    });
+    for profile in profiles {
+        let kernel = profile.kernels().next().unwrap();
+        assert_eq!(kernel.range().unwrap().name(), "outer");
+    }
+}
+
+#[test]
+fn a_context_attached_twice_is_put_aside_in_any_order() {
+    let fake = Fake::new();
+    let profiles = record(&fake, || {
+        let context = {
+            let _outer = range("outer");
+            Context::capture()
+        };
+        let first = context.attach();
+        let inner = range("inner");
+        let second = context.attach();
+        drop(first);
+        fake.launch(Work::kernel(c"outer"));
+        drop(second);
+        drop(inner);
+    });
+    for profile in profiles {
+        let kernel = profile.kernels().next().unwrap();
+        assert_eq!(kernel.range().unwrap().name(), "outer");
+    }
+}

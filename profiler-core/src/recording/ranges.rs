@@ -383,7 +383,17 @@ struct Thread {
     /// Details of the entry that comes next, still without the entry's slot.
     unsaid: Vec<[u64; EVENT_WORDS]>,
     /// Open ranges and attached ones of other threads, outermost first. Guards may be dropped in any order.
-    open: Vec<RangeWord>,
+    open: Vec<Open>,
+    /// Contexts attached so far.
+    attached: u64,
+}
+
+/// What a thread is in: a range, by its own guard or as a context that was attached. A range may be there several times.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Open {
+    word: RangeWord,
+    /// Which attachment it is; 0 for the range's own guard.
+    attached: u64,
 }
 
 /// A name as it lay in the program when its label was looked up last.
@@ -397,22 +407,24 @@ struct Recent {
 /// Places for them; a name has one, by its address.
 const RECENT: usize = 16;
 
-/// Puts a range of any thread up on this one; `false` if it is none of the present recording.
-pub(crate) fn attach(word: RangeWord) -> bool {
+/// Puts a range of any thread up on this one; gives the number of the attachment, or `None` if the range is none of the
+/// present recording.
+pub(crate) fn attach(word: RangeWord) -> Option<u64> {
     let enter = |thread: &mut Thread| {
-        thread.enter(word);
-        Some(())
+        thread.attached += 1;
+        thread.enter(Open { word, attached: thread.attached });
+        Some(thread.attached)
     };
-    EPOCH.load(Ordering::Acquire) == word.epoch() && RECORDER.with_thread(enter).is_some()
+    if EPOCH.load(Ordering::Acquire) == word.epoch() { RECORDER.with_thread(enter) } else { None }
 }
 
-/// Takes away what [`attach`] put up last of this range.
-pub(crate) fn detach(word: RangeWord) {
+/// Takes away what [`attach`] put up under this number.
+pub(crate) fn detach(word: RangeWord, attached: u64) {
     let _ = THREAD.try_with(|thread| {
         if let Ok(mut thread) = thread.try_borrow_mut()
             && let Some(thread) = thread.as_mut().filter(|thread| thread.epoch == word.epoch())
         {
-            thread.leave(word);
+            thread.leave(Open { word, attached });
         }
     });
 }
@@ -448,6 +460,7 @@ impl Thread {
             texts: FxHashMap::default(),
             unsaid: Vec::new(),
             open: Vec::with_capacity(32),
+            attached: 0,
         }
     }
 
@@ -523,31 +536,31 @@ impl Thread {
         }
         let slot = self.writer.push([self.parent() << 32 | label, now_ns(), 0]);
         let word = RangeWord::new(self.epoch, self.number, slot)?;
-        self.enter(word);
+        self.enter(Open { word, attached: 0 });
         Some(word)
     }
 
-    fn enter(&mut self, word: RangeWord) {
-        self.open.push(word);
-        set_word(word.0);
+    fn enter(&mut self, open: Open) {
+        self.open.push(open);
+        set_word(open.word.0);
     }
 
-    /// Whether the range was open here.
-    fn leave(&mut self, word: RangeWord) -> bool {
-        if self.open.last() == Some(&word) {
+    /// Whether the range was open here, in this way.
+    fn leave(&mut self, guard: Open) -> bool {
+        if self.open.last() == Some(&guard) {
             self.open.pop();
-        } else if let Some(place) = self.open.iter().rposition(|open| *open == word) {
+        } else if let Some(place) = self.open.iter().rposition(|open| *open == guard) {
             self.open.remove(place);
         } else {
             return false;
         }
-        set_word(self.open.last().map_or(0, |top| top.0));
+        set_word(self.open.last().map_or(0, |top| top.word.0));
         true
     }
 
     /// The entry of the innermost open range plus 1; 0 if there is none, or it is one of another thread.
     fn parent(&self) -> u64 {
-        match self.open.last().map(|parent| parent.place()) {
+        match self.open.last().map(|parent| parent.word.place()) {
             Some((thread, slot)) if thread as u64 == self.number => slot as u64 + 1,
             _ => 0,
         }
@@ -556,12 +569,13 @@ impl Thread {
     /// The innermost open range, if it is one of another thread.
     #[inline]
     fn handed(&self) -> Option<RangeWord> {
-        self.open.last().copied().filter(|parent| parent.place().0 as u64 != self.number)
+        let innermost = self.open.last()?.word;
+        (innermost.place().0 as u64 != self.number).then_some(innermost)
     }
 
     fn end(&mut self, word: RangeWord) {
         let now = now_ns();
-        if self.leave(word) {
+        if self.leave(Open { word, attached: 0 }) {
             self.writer.set(word.place().1 as u64, END, now);
         }
     }

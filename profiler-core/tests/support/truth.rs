@@ -398,14 +398,6 @@ impl Generator {
                 }
                 let range = self.contexts[&context].value;
                 let range = range.filter(|range| self.instances[*range].part == self.part);
-                // Guards of one range that lie apart on a thread are taken for each other when they are dropped: where
-                // that holds no more, this may go.
-                let around = self.open[worker].split_last().map_or(&[][..], |(_, around)| around);
-                if around.iter().any(|(_, open)| Some(*open) == range)
-                    && range != self.current(worker)
-                {
-                    return None;
-                }
                 let guard = self.number();
                 if let Some(range) = range.filter(|_| self.is_recorded) {
                     self.open[worker].push((guard, range));
