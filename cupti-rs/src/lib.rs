@@ -28,7 +28,7 @@
 //!
 //! It is a guest in the process: it prints nothing, panics are caught at the C boundary, `cuptiFinalize` is never
 //! called, a forked child never touches CUPTI, and no lock is taken in a CUDA call but once a thread and collection.
-//! Linux only; run on x86-64, written for aarch64 too and not tried there.
+//! Linux only; run on x86-64; compiled for aarch64 and not run there.
 //!
 //! Without a GPU, driver or libcupti, [`Library::open`] says what is missing. The feature `fake` has a stand-in that
 //! speaks the same function table, for tests.
