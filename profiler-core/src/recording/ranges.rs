@@ -529,12 +529,14 @@ impl Thread {
 
     fn start(&mut self, range: &RangeStart<'_>) -> Option<RangeWord> {
         let label = self.label(range);
-        if self.has_details(range) {
+        let parent = self.parent();
+        // A parent of another thread is a detail.
+        if has_details(range) || parent == 0 && self.handed().is_some() {
             self.details(range);
             let slot = self.shared.log.len();
             self.say(slot);
         }
-        let slot = self.writer.push([self.parent() << 32 | label, now_ns(), 0]);
+        let slot = self.writer.push([parent << 32 | label, now_ns(), 0]);
         let word = RangeWord::new(self.epoch, self.number, slot)?;
         self.enter(Open { word, attached: 0 });
         Some(word)
@@ -599,20 +601,12 @@ impl Thread {
     fn occurrence(&mut self, kind: u64, event: &RangeStart<'_>) -> u64 {
         let label = self.label(event);
         let parent = self.parent();
-        if self.has_details(event) {
+        if has_details(event) || parent == 0 && self.handed().is_some() {
             self.details(event);
             let slot = self.next_event() + self.unsaid.len() as u64;
             self.say(OF_EVENT | slot);
         }
         self.event([kind << KIND_SHIFT | label, now_ns(), parent])
-    }
-
-    #[inline]
-    fn has_details(&self, event: &RangeStart<'_>) -> bool {
-        event.payload.is_some()
-            || event.within.is_some()
-            || !event.fields.is_empty()
-            || self.handed().is_some()
     }
 
     /// Writes down what is to be said of the entry that comes next: whoever reads that one then finds it. `subject` is
@@ -654,6 +648,11 @@ impl Thread {
             self.unsaid.push([FIELD << KIND_SHIFT, bits, what]);
         }
     }
+}
+
+#[inline]
+fn has_details(event: &RangeStart<'_>) -> bool {
+    event.payload.is_some() || event.within.is_some() || !event.fields.is_empty()
 }
 
 impl Recorder {
