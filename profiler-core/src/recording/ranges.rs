@@ -396,7 +396,7 @@ struct Open {
     attached: u64,
 }
 
-/// A name as it lay in the program when its label was looked up last.
+/// A name as it lay in the program when its label was looked up.
 #[derive(Default)]
 struct Recent {
     address: usize,
@@ -482,8 +482,11 @@ impl Thread {
         // A name that was not seen before is most likely computed, and will not be seen again.
         let Some(&label) = self.plain.get(name) else { return self.new_plain_label(name) };
         let address = name.as_ptr().addr();
-        self.recent[(address ^ address >> 4) % RECENT] =
-            Recent { address, name: name.into(), label };
+        let place = &mut self.recent[(address ^ address >> 4) % RECENT];
+        // The first to come keeps it: two names of one place would else copy themselves at each other's turn.
+        if place.address == 0 {
+            *place = Recent { address, name: name.into(), label };
+        }
         label
     }
 
