@@ -48,7 +48,7 @@ fn records(count: u64, works: &[Work]) -> RecordBytes {
 }
 
 fn join(c: &mut Criterion) {
-    let launches: u64 = if is_measuring() { 200_000 } else { 2_000 };
+    let launches: u64 = if is_measuring() { 1_000_000 } else { 2_000 };
     let recording = recording(launches);
     let profile = Profile::from_recording(recording.clone());
     profile.health().assert_complete();
@@ -60,6 +60,14 @@ fn join(c: &mut Criterion) {
     group.throughput(Throughput::Elements(launches));
     group.bench_function("launches in ranges", |b| {
         b.iter_batched(|| recording.clone(), Profile::from_recording, BatchSize::PerIteration);
+    });
+    group.bench_function("launches in ranges, and then every range's sums", |b| {
+        let run = |recording| {
+            let profile = Profile::from_recording(recording);
+            profile.ranges().for_each(|range| _ = black_box(range.inclusive()));
+            profile
+        };
+        b.iter_batched(|| recording.clone(), run, BatchSize::PerIteration);
     });
     group.finish();
 }

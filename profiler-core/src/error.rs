@@ -25,6 +25,8 @@ pub(crate) enum Kind {
     Io { what: &'static str, path: PathBuf, source: Arc<io::Error> },
     /// Bytes that are not a recording this version can read.
     Format { what: String },
+    /// A profile without raw logs was to be saved.
+    NoRecording,
 }
 
 impl Error {
@@ -85,6 +87,10 @@ impl fmt::Display for Error {
             ),
             Kind::Io { what, path, source } => write!(f, "could not {what} {}: {source}", path.display()),
             Kind::Format { what } => write!(f, "not a readable recording: {what}"),
+            Kind::NoRecording => f.write_str(
+                "this profile has no raw logs to save: they were let go, or it was made of something else than a \
+                 recording; save the recording itself, or export the profile",
+            ),
         }
     }
 }

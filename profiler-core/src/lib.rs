@@ -84,11 +84,13 @@ pub use mark::Mark;
 pub use measurement::{BusyTime, GpuTime};
 pub use process_range::ProcessRange;
 pub use profile::{
-    Attribution, Copy, DriverCall, GpuOperation, Kernel, Profile, Range, RangeNode, RangeSummary,
+    ApiCall, Attribution, Copy, GpuOperation, Kernel, Memset, OperationKind, Profile, Range,
+    RangeNode, RangeSummary,
 };
 pub use profiler::{Profiler, ProfilerBuilder};
 pub use profiler_macros::gpu_test;
 pub use recording::{DeviceInfo, Recording, RecordingInfo};
+pub use store::Api;
 pub use totals::Totals;
 pub use turn::Turn;
 

@@ -1,15 +1,16 @@
 //! From a recording to the store: decodes CUPTI's bytes, brings all times to one clock, names what has a name.
 
-use cupti::{GraphEventKind, Record};
+use cupti::record::MemoryOperationKind;
+use cupti::{CallClass, GraphEventKind, Record};
 use rustc_hash::FxHashMap;
 
 use crate::health::Health;
 use crate::recording::Recording;
 use crate::recording::ranges::{self, Detail, Event, RangeWord, Subject as EntryOf, Value};
 use crate::store::{
-    Call, Field, FieldValue, Interval, Label, LabelId, Mark, MarkId, NameId, Operation,
-    ProcessRange, ProcessRangeId, Range, RangeId, Store, Subject, Synchronization, Thread,
-    ThreadId, Work,
+    Api, Call, CallKind, CallKindId, Field, FieldValue, Interval, KernelNames, Label, LabelId,
+    Mark, MarkId, Maybe, MemoryEvent, NameId, Operation, ProcessRange, ProcessRangeId, Range,
+    RangeId, RangesBy, Session, Store, Subject, Synchronization, Thread, ThreadId, What, Work,
 };
 
 /// Reads everything a recording holds; what cannot be read is counted in `health`.
@@ -27,6 +28,13 @@ pub(crate) fn read(recording: &Recording, health: &mut Health) -> Store {
     health.lost_ranges = losses.ranges;
     health.buffers = losses.buffers;
     health.pool_misses = losses.pool_misses;
+
+    store.session = Session {
+        window_ns: recording.window_ns,
+        windows_ns: recording.windows_ns.clone(),
+        pending_from_ns: recording.pending_from_ns,
+        ranges_by: RangesBy::Calls,
+    };
 
     let mut threads = FxHashMap::default();
     let rows = read_ranges(recording, &mut store, &mut threads, health);
@@ -94,7 +102,7 @@ fn thread(
     name: Option<&str>,
 ) -> ThreadId {
     let row = *threads.entry(id).or_insert_with(|| {
-        store.threads.push(Thread { id, name: None });
+        store.threads.push(Thread { id, process: 0, name: None });
         ThreadId(store.threads.len() as u32 - 1)
     });
     if let Some(name) = name {
@@ -167,7 +175,7 @@ fn read_ranges(
             store.ranges.push(Range {
                 label: thread_rows.label(entry.label),
                 thread,
-                parent: parent.and_then(|parent| thread_rows.range(parent)),
+                parent: parent.and_then(|parent| thread_rows.range(parent)).into(),
                 time: Interval {
                     start_ns: entry.start_ns,
                     end_ns: entry.end_ns.unwrap_or(recording.window_ns.1),
@@ -180,9 +188,9 @@ fn read_ranges(
     read_events(recording, store, &mut rows, health);
     // What follows relies on this order; only a damaged file breaks it.
     for row in (0..store.ranges.len() as u32).map(RangeId) {
-        let parent = store.ranges[row.at()].parent;
+        let parent = store.ranges[row.at()].parent.get();
         if parent.is_some_and(|parent| store.order(parent) >= store.order(row)) {
-            store.ranges[row.at()].parent = None;
+            store.ranges[row.at()].parent = Maybe::NONE;
             health.unknown_records += 1;
         }
     }
@@ -311,7 +319,7 @@ fn hand(store: &mut Store, subject: Subject, parent: Option<RangeId>, health: &m
         return;
     };
     match subject {
-        Subject::Range(range) => store.ranges[range.at()].parent = Some(parent),
+        Subject::Range(range) => store.ranges[range.at()].parent = Some(parent).into(),
         Subject::ProcessRange(range) => store.process_ranges[range.at()].parent = Some(parent),
         Subject::Mark(mark) => store.marks[mark.at()].parent = Some(parent),
     }
@@ -324,13 +332,91 @@ fn read_calls(
     rows: &[ThreadRows],
     health: &mut Health,
 ) {
+    let driver = recording.calls.iter().map(|log| log.calls.len()).sum::<usize>();
+    let runtime = recording.runtime_calls.iter().map(|log| log.calls.len()).sum::<usize>();
+    store.calls.reserve_exact(driver + runtime);
+    let mut reader = CallReader { recording, rows, last: None };
     for log in &recording.calls {
         let thread = thread(store, threads, log.thread_id, None);
         for call in &log.calls {
-            let range = range_of_word(recording, rows, call.word);
-            health.calls_in_unknown_ranges += u64::from(range == Some(None));
-            let range = range.flatten();
-            store.calls.push(Call { call: *call, thread, range });
+            let row = reader.read(store, Api::Driver, thread, call, health);
+            store.calls.push(row);
+        }
+    }
+    for log in &recording.runtime_calls {
+        let thread = thread(store, threads, log.thread_id, None);
+        for call in &log.calls {
+            let row = reader.read(store, Api::Runtime, thread, call, health);
+            store.calls.push(row);
+        }
+    }
+}
+
+/// A function of either API.
+trait Named: cupti::Function {
+    fn named(self) -> (&'static str, CallClass);
+}
+
+impl Named for cupti::DriverFunction {
+    fn named(self) -> (&'static str, CallClass) {
+        (self.name(), self.class())
+    }
+}
+
+impl Named for cupti::RuntimeFunction {
+    fn named(self) -> (&'static str, CallClass) {
+        (self.name(), self.class())
+    }
+}
+
+/// What tells the kind of a call: API, function, result, captured, empty, returned.
+type KindKey = (Api, u32, u32, bool, bool, bool);
+
+struct CallReader<'a> {
+    recording: &'a Recording,
+    rows: &'a [ThreadRows],
+    /// The kind of the call before, which is mostly that of the next.
+    last: Option<(KindKey, CallKindId)>,
+}
+
+impl CallReader<'_> {
+    #[inline]
+    fn read<F: Named>(
+        &mut self,
+        store: &mut Store,
+        api: Api,
+        thread: ThreadId,
+        call: &cupti::Call<F>,
+        health: &mut Health,
+    ) -> Call {
+        let range = range_of_word(self.recording, self.rows, call.word);
+        health.calls_in_unknown_ranges += u64::from(range == Some(None));
+        let end_ns = call.end_ns;
+        let id = call.function.id();
+        let key = (api, id, call.result, call.captured, call.empty, end_ns.is_some());
+        let kind = match self.last {
+            Some((last, kind)) if last == key => kind,
+            _ => {
+                let (name, class) = call.function.named();
+                let name = store.names.intern(name);
+                store.intern_call_kind(CallKind {
+                    name,
+                    api,
+                    class,
+                    result: call.result,
+                    captured: call.captured,
+                    empty: call.empty,
+                    has_returned: end_ns.is_some(),
+                })
+            }
+        };
+        self.last = Some((key, kind));
+        Call {
+            time: Interval { start_ns: call.start_ns, end_ns: end_ns.unwrap_or(call.start_ns) },
+            correlation_id: call.correlation_id,
+            kind,
+            thread,
+            range: range.flatten().into(),
         }
     }
 }
@@ -346,22 +432,37 @@ fn read_records(
     let mut kernel_names = FxHashMap::default();
     for record in &recording.records {
         health.records += 1;
-        let (work, place, span, correlation_id) = match record {
+        let (what, place, span, correlation_id) = match record {
             Record::Kernel(kernel) => {
                 let name = *kernel_names.entry(kernel.name).or_insert_with(|| {
                     store
                         .names
                         .intern(recording.records.name(kernel.name).unwrap_or("(unknown kernel)"))
                 });
-                let work = Work::Kernel { name, details: *kernel };
-                (work, kernel.place, kernel.span, kernel.correlation_id)
+                let names = KernelNames { name, demangled: None, short: None };
+                let what = What::Kernel { names, details: *kernel };
+                (what, kernel.place, kernel.span, kernel.correlation_id)
             }
-            Record::Memcpy(copy) => (Work::Copy(copy), copy.place, copy.span, copy.correlation_id),
+            Record::Memcpy(copy) => (What::Copy(copy), copy.place, copy.span, copy.correlation_id),
             Record::Memset(memset) => {
-                (Work::Memset(memset), memset.place, memset.span, memset.correlation_id)
+                (What::Memset(memset), memset.place, memset.span, memset.correlation_id)
             }
             Record::Synchronization(record) => {
                 store.synchronizations.push(Synchronization { record, call: None });
+                continue;
+            }
+            Record::MemoryOperation(record) => {
+                store.memory.push(MemoryEvent {
+                    at_ns: clock.monotonic_ns(record.at_ns),
+                    is_allocation: record.operation == MemoryOperationKind::ALLOCATION,
+                    kind: record.kind,
+                    bytes: record.bytes,
+                    address: record.address,
+                    device: record.device,
+                    correlation_id: record.correlation_id,
+                    call: Maybe::NONE,
+                    process: 0,
+                });
                 continue;
             }
             Record::Overhead(overhead) => {
@@ -391,18 +492,15 @@ fn read_records(
             }
         });
         health.zero_timestamps += u64::from(time.is_none());
-        let node = work.graph_node();
+        let node = what.graph_node();
         let captured = node.and_then(|node| captures.range(node.node));
         health.graph_operations += u64::from(node.is_some());
         health.graph_operations_captured += u64::from(captured.is_some());
-        store.operations.push(Operation {
-            work,
-            place,
-            time,
-            correlation_id,
-            call: None,
-            captured,
-        });
+        let work = store.intern_work(Work { what, place, process: 0 });
+        let mut operation = Operation::new(work, time, correlation_id);
+        operation.captured = captured.into();
+        store.operations.push(operation);
     }
-    store.operations.sort_by_key(|operation| operation.time.map_or(0, |time| time.start_ns));
+    store.operations.sort_by_key(Operation::start_ns);
+    store.memory.sort_by_key(|event| event.at_ns);
 }

@@ -48,10 +48,14 @@ impl Totals {
         self.kernels + self.copies + self.memsets
     }
 
+    fn gpu_ns(&self) -> u64 {
+        self.kernel_ns.saturating_add(self.copy_ns).saturating_add(self.memset_ns)
+    }
+
     /// The time of all GPU operations, summed.
     #[must_use]
     pub fn gpu_time(&self) -> Duration {
-        Duration::from_nanos(self.kernel_ns + self.copy_ns + self.memset_ns)
+        Duration::from_nanos(self.gpu_ns())
     }
 
     /// The time of all kernels, summed.
@@ -75,19 +79,20 @@ impl Totals {
 
 impl AddAssign for Totals {
     fn add_assign(&mut self, other: Self) {
-        self.launches += other.launches;
-        self.kernels += other.kernels;
-        self.kernel_ns += other.kernel_ns;
-        self.copies += other.copies;
-        self.copy_ns += other.copy_ns;
-        self.copy_bytes += other.copy_bytes;
-        self.memsets += other.memsets;
-        self.memset_ns += other.memset_ns;
-        self.memset_bytes += other.memset_bytes;
-        self.synchronizations += other.synchronizations;
-        self.synchronization_ns += other.synchronization_ns;
-        self.allocations += other.allocations;
-        self.frees += other.frees;
-        self.failed_calls += other.failed_calls;
+        // Times of a damaged file may be anything.
+        self.launches = self.launches.saturating_add(other.launches);
+        self.kernels = self.kernels.saturating_add(other.kernels);
+        self.kernel_ns = self.kernel_ns.saturating_add(other.kernel_ns);
+        self.copies = self.copies.saturating_add(other.copies);
+        self.copy_ns = self.copy_ns.saturating_add(other.copy_ns);
+        self.copy_bytes = self.copy_bytes.saturating_add(other.copy_bytes);
+        self.memsets = self.memsets.saturating_add(other.memsets);
+        self.memset_ns = self.memset_ns.saturating_add(other.memset_ns);
+        self.memset_bytes = self.memset_bytes.saturating_add(other.memset_bytes);
+        self.synchronizations = self.synchronizations.saturating_add(other.synchronizations);
+        self.synchronization_ns = self.synchronization_ns.saturating_add(other.synchronization_ns);
+        self.allocations = self.allocations.saturating_add(other.allocations);
+        self.frees = self.frees.saturating_add(other.frees);
+        self.failed_calls = self.failed_calls.saturating_add(other.failed_calls);
     }
 }

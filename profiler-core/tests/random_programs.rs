@@ -131,7 +131,7 @@ impl<'a> Seen<'a> {
         });
         let calls = profile.calls().map(|call| {
             let row = CallRow {
-                function: call.function().name().to_owned(),
+                function: call.name().to_owned(),
                 range: self.spot(call.range()),
                 is_failure: call.is_failure(),
                 is_captured: call.is_captured(),
@@ -196,9 +196,7 @@ impl<'a> Seen<'a> {
             operations.entry((kind, id)).or_default().push(OperationRow {
                 range: self.spot(operation.range()),
                 captured: self.spot(operation.captured_in()),
-                call: call.map(|call| {
-                    (self.workers[&call.thread_id()], call.function().name().to_owned())
-                }),
+                call: call.map(|call| (self.workers[&call.thread_id()], call.name().to_owned())),
                 attribution: operation.attribution(),
                 bytes,
                 ns,

@@ -80,7 +80,7 @@ fn work_counts_for_the_range_it_was_launched_in() {
         };
         assert_eq!(kernel.range().unwrap().node().path(), expected);
         assert_eq!(kernel.attribution(), Attribution::Launch);
-        assert_eq!(kernel.call().unwrap().function().name(), "cuLaunchKernel");
+        assert_eq!(kernel.call().unwrap().name(), "cuLaunchKernel");
         assert!(kernel.start().unwrap() >= kernel.call().unwrap().start());
     }
     for instance in profile.ranges().filter(|instance| instance.name() == "batch") {

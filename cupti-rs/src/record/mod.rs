@@ -66,7 +66,7 @@ use crate::library::Version;
 
 /// Which text a record means; see [`RecordBytes::name`]. Mostly the text's address in the memory of the process that
 /// was recorded; where that memory went back or changed, a number that is no address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct NameKey(pub u64);
 
 impl NameKey {
@@ -415,8 +415,10 @@ pub struct GraphNode {
 }
 
 impl GraphNode {
+    /// From CUPTI's values; `None` where there is no graph.
     #[inline]
-    fn new(graph: u32, node: u64) -> Option<Self> {
+    #[must_use]
+    pub fn new(graph: u32, node: u64) -> Option<Self> {
         (graph != 0).then_some(Self { graph, node })
     }
 }

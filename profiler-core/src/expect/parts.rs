@@ -10,7 +10,7 @@ use super::amount::Unit;
 use super::quantity::{Quantity, Source, ns, spans, stream};
 use super::scope::{Group, Instance};
 use crate::names::demangled;
-use crate::profile::{DriverCall, GpuOperation, Range};
+use crate::profile::{ApiCall, GpuOperation, Range};
 use crate::report::{self, shortened};
 
 /// Lines that say what an amount is made of.
@@ -42,13 +42,13 @@ struct Part<'a> {
     count: u64,
     ns: u64,
     bytes: u64,
-    first: Option<DriverCall<'a>>,
+    first: Option<ApiCall<'a>>,
 }
 
 impl<'a> Part<'a> {
-    fn of_call(call: DriverCall<'a>) -> Self {
+    fn of_call(call: ApiCall<'a>) -> Self {
         Self {
-            name: call.function().name().to_owned(),
+            name: call.name().to_owned(),
             path: path(call.range()),
             count: 1,
             ns: call.host_time().map_or(0, |time| time.as_nanos() as u64),
@@ -140,7 +140,7 @@ fn sums<'a>(quantity: &Quantity, parts: impl Iterator<Item = Part<'a>>) -> Vec<S
         }
         if let Some(call) = part.first {
             if quantity.source() != Source::Calls {
-                let _ = write!(line, ", by {}", call.function().name());
+                let _ = write!(line, ", by {}", call.name());
             }
             let first = if part.count == 1 { "called" } else { "first called" };
             let start = report::time(call.start());

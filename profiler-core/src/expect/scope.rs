@@ -1,7 +1,7 @@
 //! What a budget looks at: the work and the calls of a range, instance by instance, run by run.
 
 use crate::names::Pattern;
-use crate::profile::{DriverCall, GpuOperation, Profile, Range, RangeNode};
+use crate::profile::{ApiCall, GpuOperation, Profile, Range, RangeNode};
 use crate::report;
 
 /// The whole profile, or the ranges of a pattern.
@@ -36,7 +36,7 @@ pub(super) struct Instance<'a> {
     /// `None` for the whole profile.
     pub(super) range: Option<Range<'a>>,
     pub(super) operations: Vec<GpuOperation<'a>>,
-    pub(super) calls: Vec<DriverCall<'a>>,
+    pub(super) calls: Vec<ApiCall<'a>>,
     /// True if it lies within another of the pattern.
     pub(super) nested: bool,
 }
@@ -137,7 +137,8 @@ fn instances<'a>(profile: &'a Profile, pattern: &Pattern) -> Vec<Instance<'a>> {
     ranges.sort_unstable_by_key(|range| store.order(range.id));
     for range in ranges {
         // A range comes after the one it lies in, whatever thread that is of.
-        let outer = store.ranges[range.id.at()].parent.and_then(|parent| innermost[parent.at()]);
+        let parent = store.ranges[range.id.at()].parent.get();
+        let outer = parent.and_then(|parent| innermost[parent.at()]);
         innermost[range.id.at()] = if of_pattern[profile.tree.of_range[range.id.at()].at()] {
             around.push(outer);
             let nested = outer.is_some();
