@@ -380,6 +380,16 @@ pub(crate) fn read_until(until_ns: u64, part: Part) -> Read {
     read
 }
 
+/// Bytes that the logs take in memory.
+pub(crate) fn held_bytes() -> u64 {
+    let logs = LOGS.lock().clone();
+    let of = |logs: &Logs| {
+        let graphs = logs.graphs.as_ref().map_or(0, |graphs| graphs.lock().log().held_bytes());
+        logs.log.held_bytes() + graphs
+    };
+    logs.iter().map(of).sum()
+}
+
 /// Which entries of the logs are meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {

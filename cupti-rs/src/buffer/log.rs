@@ -30,7 +30,7 @@ pub(crate) struct Log {
     keys: FxHashMap<String, u64>,
     last_key: u64,
     /// Bytes of the buffers.
-    held: u64,
+    pub(crate) held: u64,
     limit: u64,
 }
 
