@@ -209,7 +209,8 @@ impl Config {
         self
     }
 
-    /// The most bytes of records to keep; those beyond are counted and thrown away.
+    /// The most bytes of records to keep at a time; those beyond are counted and thrown away. What was drained is not
+    /// kept any more.
     #[must_use]
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.memory_limit = bytes;

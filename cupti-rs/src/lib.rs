@@ -59,7 +59,7 @@ pub use attribute::{Attribute, AttributeSetting};
 pub use callbacks::{Callback, Callbacks};
 pub use calls::{Call, CallClass, DriverFunction, Function, RuntimeFunction, ThreadCalls};
 pub use clock::{Clock, Reading};
-pub use collector::{Collected, Collector, Losses};
+pub use collector::{Collected, Collector, Losses, UnfinishedCalls};
 pub use config::{ApiFilter, Config};
 pub use error::Error;
 pub use external_id::ExternalId;
