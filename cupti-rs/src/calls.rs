@@ -614,4 +614,25 @@ mod tests {
         let open = Call { end_ns: None, captured: false, empty: true, ..call };
         assert_eq!(Call::from_words(open.to_words()), open);
     }
+
+    /// A call reads the clock and then logs its end: a drain may come between.
+    #[test]
+    fn what_a_drain_left_was_under_way_at_its_end() {
+        let mut writer = Writer::new();
+        let log = writer.log();
+        let calls = Arc::new(Mutex::new(log.reader(Some(END))));
+        let logs = [Logs { thread_id: 1, log, calls, graphs: None }];
+        let ends = |until_ns, part| -> Vec<_> {
+            let read = read(&logs, until_ns, part);
+            read.calls.iter().flat_map(|t| &t.calls).map(|call| call.end_ns).collect()
+        };
+        let slot = writer.push([id_word(Api::Driver, 307, 1), 0, 5, 0, 0]);
+        assert!(ends(10, Part::Finished).is_empty());
+        writer.set(slot, END, 8);
+        assert_eq!(ends(10, Part::Left), [None]);
+        assert!(ends(5, Part::Left).is_empty() && ends(10, Part::UnderWay).is_empty());
+        assert_eq!((ends(8, Part::UnderWay), ends(8, Part::Rest)), (vec![None], vec![None]));
+        assert_eq!((ends(9, Part::Rest), ends(9, Part::Finished)), (vec![Some(8)], vec![Some(8)]));
+        assert!(ends(20, Part::Rest).is_empty());
+    }
 }

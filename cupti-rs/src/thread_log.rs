@@ -181,7 +181,15 @@ impl<const WORDS: usize> Writer<WORDS> {
     pub fn set(&self, slot: u64, word: usize, value: u64) {
         if slot >= self.len.saturating_sub(1) / CHUNK * CHUNK {
             self.current.entry(slot)[word].store(value, Ordering::Release);
-        } else if let Some(chunk) = self.older(slot) {
+        } else {
+            self.set_older(slot, word, value);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn set_older(&self, slot: u64, word: usize, value: u64) {
+        if let Some(chunk) = self.older(slot) {
             chunk.entry(slot)[word].store(value, Ordering::Release);
         }
     }
@@ -192,12 +200,17 @@ impl<const WORDS: usize> Writer<WORDS> {
         if slot >= self.len.saturating_sub(1) / CHUNK * CHUNK {
             self.current.entry(slot)[word].load(Ordering::Relaxed)
         } else {
-            self.older(slot).map_or(0, |chunk| chunk.entry(slot)[word].load(Ordering::Relaxed))
+            self.get_older(slot, word)
         }
     }
 
-    /// The chunk of an entry that is not in the present one, if it is there.
     #[cold]
+    #[inline(never)]
+    fn get_older(&self, slot: u64, word: usize) -> u64 {
+        self.older(slot).map_or(0, |chunk| chunk.entry(slot)[word].load(Ordering::Relaxed))
+    }
+
+    /// The chunk of an entry that is not in the present one, if it is there.
     fn older(&self, slot: u64) -> Option<Arc<Chunk<WORDS>>> {
         let place = self.older.binary_search_by_key(&(slot / CHUNK), |&(number, _)| number).ok()?;
         self.older[place].1.upgrade()

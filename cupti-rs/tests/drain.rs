@@ -1,5 +1,5 @@
 //! A collection that is drained while it goes on: everything once, nothing lost, and little memory.
-#![allow(clippy::unwrap_used)] // the helpers are tests too
+#![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
