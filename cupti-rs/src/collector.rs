@@ -529,6 +529,12 @@ impl Collector {
         }
     }
 
+    /// When it began, in [`clock::now_ns`] time.
+    #[must_use]
+    pub fn start_ns(&self) -> u64 {
+        self.start_ns
+    }
+
     /// Has CUPTI hand over the records that are complete. The GPU is not waited for.
     ///
     /// # Errors

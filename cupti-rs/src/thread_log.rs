@@ -146,6 +146,19 @@ impl<const WORDS: usize> Writer<WORDS> {
         self.log.clone()
     }
 
+    /// Entries written so far: the slot that the next one will have.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// True if nothing was written.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// Appends an entry and returns its slot number, counted from 0.
     #[inline]
     pub fn push(&mut self, words: [u64; WORDS]) -> u64 {

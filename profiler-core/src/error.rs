@@ -19,8 +19,10 @@ pub(crate) enum Kind {
     Observer(String),
     /// `stop`, `pause`, `resume` or a snapshot without `start`.
     NotRunning,
-    /// `start` while a profiler of this process runs.
+    /// `start` of a profiler that runs.
     Running,
+    /// What the sessions that are on collect is not what another one asks for.
+    Differs(String),
     /// A file could not be read or written.
     Io { what: &'static str, path: PathBuf, source: Arc<io::Error> },
     /// Bytes that are not a recording this version can read.
@@ -51,7 +53,7 @@ impl Error {
     pub fn is_busy(&self) -> bool {
         match &*self.0 {
             Kind::Cupti(error) => error.is_busy(),
-            Kind::Observer(_) | Kind::Running => true,
+            Kind::Observer(_) | Kind::Running | Kind::Differs(_) => true,
             _ => false,
         }
     }
@@ -82,8 +84,12 @@ impl fmt::Display for Error {
             Kind::Observer(why) => write!(f, "ranges cannot be observed: {why}"),
             Kind::NotRunning => f.write_str("the profiler is not running: call start first"),
             Kind::Running => f.write_str(
-                "a profiler of this process runs already, and CUPTI serves one session at a time: stop it before the \
-                 next start",
+                "this profiler runs already: stop it before its next start, or build another one for a session beside it",
+            ),
+            Kind::Differs(what) => write!(
+                f,
+                "another session of this process is on, and CUPTI serves one collection at a time, which cannot serve \
+                 this one: {what}; stop the other session first, or have the first one ask for all that is needed"
             ),
             Kind::Io { what, path, source } => write!(f, "could not {what} {}: {source}", path.display()),
             Kind::Format { what } => write!(f, "not a readable recording: {what}"),

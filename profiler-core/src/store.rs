@@ -9,12 +9,14 @@ use cupti::CallClass;
 use nvtx::Payload;
 use rustc_hash::{FxHashMap, FxHasher};
 
+use crate::health::is_failure;
+
 /// Index of an interned name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct NameId(u32);
 
 /// Strings, each held once.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
     strings: Vec<Box<str>>,
     ids: FxHashMap<Box<str>, NameId>,
@@ -237,14 +239,10 @@ pub(crate) struct CallKind {
     pub(crate) has_returned: bool,
 }
 
-/// `CUDA_ERROR_NOT_READY`: a query's way to say no, not an error.
-const NOT_READY: u32 = 600;
-
 impl CallKind {
     /// True if the call returned an error.
     pub(crate) fn is_failure(&self) -> bool {
-        let not_ready = self.class == CallClass::Query && self.result == NOT_READY;
-        self.has_returned && self.result != 0 && !not_ready
+        self.has_returned && is_failure(self.class, self.result)
     }
 }
 
@@ -457,6 +455,8 @@ pub(crate) struct Session {
     pub(crate) windows_ns: Vec<(u64, u64)>,
     /// In a snapshot: from when on returned calls may have records that have not come yet.
     pub(crate) pending_from_ns: Option<u64>,
+    /// Records that have no call and a correlation id up to this are of calls before the session, or that were let go.
+    pub(crate) before_id: u32,
     pub(crate) ranges_by: RangesBy,
 }
 

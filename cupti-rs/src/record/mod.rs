@@ -90,8 +90,8 @@ impl DataKey {
 
 /// Activity records as CUPTI wrote them, with the strides to step over them and the names they point to.
 ///
-/// A clone shares them. Their bytes are CUPTI's but for pointers to memory that CUPTI leaves to its client to free: a key stands in their
-/// place.
+/// A clone shares them. Their bytes are CUPTI's but for pointers to memory that CUPTI leaves to its client to free: a key
+/// stands in their place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordBytes {
     version: Version,
@@ -130,6 +130,25 @@ impl RecordBytes {
     pub fn with_data(mut self, data: impl IntoIterator<Item = (DataKey, Vec<u8>)>) -> Self {
         self.data = Arc::new(data.into_iter().map(|(key, bytes)| (key.0, bytes)).collect());
         self
+    }
+
+    /// Adds what a later drain of the same collection gave. Copies no record.
+    pub fn append(&mut self, later: &Self) {
+        self.buffers.extend(later.buffers.iter().cloned());
+        self.strides.extend(&later.strides);
+        if !Arc::ptr_eq(&self.names, &later.names) {
+            let known = |(key, _): &(&u64, &String)| !self.names.contains_key(key);
+            if self.names.iter().all(|(key, _)| later.names.contains_key(key)) {
+                self.names = later.names.clone();
+            } else if later.names.iter().any(|name| known(&name)) {
+                let names = later.names.iter().map(|(key, name)| (*key, name.clone()));
+                Arc::make_mut(&mut self.names).extend(names);
+            }
+        }
+        if !later.data.is_empty() {
+            let data = later.data.iter().map(|(key, data)| (*key, data.clone()));
+            Arc::make_mut(&mut self.data).extend(data);
+        }
     }
 
     /// The version of the library that wrote them.
