@@ -32,6 +32,8 @@ pub(crate) struct PathSums {
     /// `None` is the default one.
     pub(crate) domain: Option<NameId>,
     pub(crate) parent: Option<u32>,
+    /// Instances that have begun.
+    pub(crate) begun: u64,
     /// Of each instance that has ended.
     pub(crate) host: Distribution,
     /// The GPU time of each instance whose work is done, with ranges within it.
@@ -119,6 +121,8 @@ pub(crate) struct Follow {
     pub(crate) health: Health,
     by_path: FxHashMap<(Option<Node>, Option<NameId>, NameId), Node>,
     live: FxHashMap<u64, Live>,
+    /// The range of another thread that a range lies in: said before it begins, perhaps in an earlier part.
+    handed: FxHashMap<u64, u64>,
     remembered: FxHashMap<u64, Node>,
     oldest: VecDeque<u64>,
     calls: FxHashMap<u32, Pending>,
@@ -181,14 +185,16 @@ impl Follow {
         if self.labels.len() > THREADS {
             self.labels.clear();
         }
-        let mut handed: FxHashMap<u64, u64> = FxHashMap::default();
         let mut new: Vec<(u64, u64, Option<u64>, u32, NameId, Option<NameId>)> = Vec::new();
         for thread in part.ranges().chain(open.iter()) {
             for (_, words) in thread.events {
                 if let Event::Detail { of: Subject::Range(slot), detail: Detail::Handed(from) } =
                     Event::from_words(*words)
                 {
-                    handed.insert(word(self.epoch, &thread, slot), from.0);
+                    let of = word(self.epoch, &thread, slot);
+                    if !self.live.contains_key(&of) {
+                        self.handed.insert(of, from.0);
+                    }
                 }
             }
             for (slot, entry) in thread.entries {
@@ -204,9 +210,10 @@ impl Follow {
         // One comes after the one around it, whatever thread that is of.
         new.sort_unstable_by_key(|(start_ns, of, ..)| (*start_ns, *of));
         for (start_ns, of, parent, thread_id, name, domain) in new {
-            let parent = parent.or_else(|| handed.get(&of).copied());
+            let parent = parent.or(self.handed.remove(&of));
             let parent_node = parent.and_then(|parent| self.node_of(parent));
             let node = self.node(parent_node, name, domain);
+            self.nodes[node as usize].begun += 1;
             let waiting = parent.and_then(|parent| self.live.get_mut(&parent));
             let parent = waiting.map(|live| live.waits_for += 1).and(parent);
             let (totals, waits_for, host_ns) = (Totals::default(), 0, None);
@@ -237,6 +244,7 @@ impl Follow {
                 name,
                 domain,
                 parent,
+                begun: 0,
                 host: Distribution::default(),
                 gpu: Distribution::default(),
                 own: OwnSums::default(),
@@ -264,17 +272,15 @@ impl Follow {
         events.sort_by_key(|event| event.at_ns);
         for event in events {
             let range = match event.kind {
-                // A copy is of the range in which its original was made.
-                GraphEventKind::NodeCloned => self.captures.get(&event.original_node).copied(),
                 GraphEventKind::NodeCreated => self.node_of(event.word),
-                GraphEventKind::NodeDestroyed => {
-                    self.captures.remove(&event.node);
-                    None
-                }
-                _ => None,
+                // It was created, too, which says where the copy was made: what counts is where its original was.
+                GraphEventKind::NodeCloned => self.captures.get(&event.original_node).copied(),
+                GraphEventKind::NodeDestroyed => None,
+                _ => continue,
             };
-            if let Some(range) = range {
-                self.captures.insert(event.node, range);
+            match range {
+                Some(range) => _ = self.captures.insert(event.node, range),
+                None => _ = self.captures.remove(&event.node),
             }
         }
     }

@@ -170,6 +170,12 @@ impl<'a> PathSummary<'a> {
         self.summary.paths().filter(move |path| path.sums().parent == Some(row as u32))
     }
 
+    /// How often such a range was entered.
+    #[must_use]
+    pub fn instances(&self) -> u64 {
+        self.sums().begun
+    }
+
     /// The host time of each instance that has ended.
     #[must_use]
     pub fn host_time(&self) -> &'a Distribution {
@@ -236,8 +242,9 @@ impl Serialize for Summary {
 impl Serialize for PathSummary<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let kernels: std::collections::BTreeMap<&str, &Distribution> = self.kernels().collect();
-        let mut fields = serializer.serialize_struct("PathSummary", 6)?;
+        let mut fields = serializer.serialize_struct("PathSummary", 7)?;
         fields.serialize_field("path", &self.path())?;
+        fields.serialize_field("instances", &self.instances())?;
         fields.serialize_field("host", self.host_time())?;
         fields.serialize_field("gpu", self.gpu_time())?;
         fields.serialize_field("inclusive", &self.inclusive())?;
@@ -273,7 +280,7 @@ impl fmt::Display for Summary {
         for path in self.paths() {
             let totals = path.inclusive();
             let mut row = vec![shortened(&path.path(), NAME_WIDTH)];
-            row.push(path.host_time().count().to_string());
+            row.push(path.instances().to_string());
             for times in [path.host_time(), path.gpu_time()] {
                 row.extend([time(times.mean()), time(times.percentile(99.0))]);
             }
