@@ -59,6 +59,8 @@ mod follow;
 mod gpu_test;
 mod health;
 mod lane;
+#[cfg(feature = "tracing")]
+mod layer;
 mod mark;
 #[cfg(feature = "criterion")]
 mod measurement;
@@ -68,6 +70,7 @@ mod profile;
 mod profiler;
 mod recording;
 mod report;
+mod schedule;
 mod source;
 mod store;
 mod summary;
@@ -88,6 +91,8 @@ pub use expect::{
 pub use gpu_test::{GpuTest, Measured, gpu_test, gpu_test_with, gpu_tests_required};
 pub use health::{Account, Health};
 pub use lane::set_lane;
+#[cfg(feature = "tracing")]
+pub use layer::{LayerBuilder, LayerGuard, ProfilerLayer, Results};
 pub use mark::Mark;
 #[cfg(feature = "criterion")]
 pub use measurement::{BusyTime, GpuTime};
@@ -99,6 +104,7 @@ pub use profile::{
 pub use profiler::{Profiler, ProfilerBuilder, Summarizing};
 pub use profiler_macros::gpu_test;
 pub use recording::{DeviceInfo, Recording, RecordingInfo};
+pub use schedule::{Schedule, StepAction, Steps};
 pub use store::Api;
 pub use summary::{PathSummary, Summary};
 pub use totals::Totals;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules in import order: a module uses only those before it. One with submodules counts as one. `lib.rs` stands
 /// above all and is not checked.
-const ORDER: [&str; 28] = [
+const ORDER: [&str; 30] = [
     "error",
     "units",
     "recording",
@@ -32,6 +32,8 @@ const ORDER: [&str; 28] = [
     "export",
     "summary",
     "profiler",
+    "schedule",
+    "layer",
     "expect",
     "turn",
     "gpu_test",
