@@ -19,9 +19,6 @@ const REMEMBERED: usize = 1 << 18;
 const LONGEST_WAIT_NS: u64 = 60_000_000_000;
 /// Threads whose labels are kept at hand.
 const THREADS: usize = 4096;
-/// Ranges that have ended and that nobody has asked for.
-const DONE: usize = 1 << 20;
-
 /// Row of [`Follow::nodes`].
 type Node = u32;
 
@@ -170,7 +167,8 @@ pub(crate) struct Follow {
     /// When the session began.
     #[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "a layer asks for it"))]
     pub(crate) start_ns: u64,
-    keeps_done: bool,
+    /// How many ranges that are done are kept until somebody asks for them; 0 for none ever.
+    most_done: usize,
     done: VecDeque<Done>,
     /// Of those that were done and that nobody has asked for: how many there was no place for.
     #[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "a layer asks for it"))]
@@ -184,9 +182,9 @@ pub(crate) struct Follow {
 }
 
 impl Follow {
-    /// `keeps_done` if ranges that are done are to be asked for one by one.
-    pub(crate) fn new(keeps_done: bool) -> Self {
-        Self { keeps_done, ..Self::default() }
+    /// With a place for so many ranges that are done, if they are to be asked for one by one.
+    pub(crate) fn new(most_done: usize) -> Self {
+        Self { most_done, ..Self::default() }
     }
 
     pub(crate) fn begin(&mut self, epoch: u32, before_id: u32, start_ns: u64) {
@@ -232,7 +230,7 @@ impl Follow {
             self.labels.clear();
         }
         let mut new: Vec<(u64, u64, Option<u64>, u32, NameId, Option<NameId>)> = Vec::new();
-        if self.keeps_done {
+        if self.most_done != 0 {
             self.begin_process_ranges(part, open);
         }
         for thread in part.ranges().chain(open.iter()) {
@@ -347,7 +345,7 @@ impl Follow {
         if done.totals.launches == 0 && done.totals.gpu_operations() == 0 {
             return;
         }
-        if self.done.len() == DONE {
+        if self.done.len() >= self.most_done {
             self.done.pop_front();
             self.done_let_go += 1;
         }
@@ -657,7 +655,7 @@ impl Follow {
             self.remember(word, live.node);
             match live.within {
                 Some(within) => self.finish_stay(within, &live, host_ns),
-                None if self.keeps_done => {
+                None if self.most_done != 0 => {
                     let Live { node, thread_id, start_ns, totals, .. } = live;
                     let (busy_ns, stays) = (host_ns, 1);
                     let done = Done { node, thread_id, start_ns, host_ns, busy_ns, stays, totals };

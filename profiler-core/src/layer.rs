@@ -75,7 +75,7 @@ const LOST: &str = "gpu_profiler::lost";
 /// | `kernels`, `launches`, `copies`, `copy_bytes`, `memsets`, `synchronizations` | u64 | as in [`Totals`](crate::Totals) |
 /// | `thread.id` | u64 | the kernel's id of the thread on which it began |
 ///
-/// All are inclusive: a range's numbers are in those of the range around it on its thread, or that it was
+/// Those that come out together do so in the order they ended. All are inclusive: a range's numbers are in those of the range around it on its thread, or that it was
 /// [handed](crate::Context). Work that is late to be launched in a context of a range that is done is in the profile alone.
 ///
 /// Events go to the subscriber that the layer is in. Before it is in one, and where it is told of none (within an `Option`
@@ -123,11 +123,19 @@ struct Wants {
     level: Level,
     domains: Option<String>,
     least_gpu_ns: u64,
+    /// Results that wait.
+    most: usize,
 }
 
 impl Default for LayerBuilder {
     fn default() -> Self {
-        let wants = Wants { events: true, level: Level::INFO, domains: None, least_gpu_ns: 0 };
+        let wants = Wants {
+            events: true,
+            level: Level::INFO,
+            domains: None,
+            least_gpu_ns: 0,
+            most: 1 << 18,
+        };
         let spans = NvtxLayer::new().lifetimes(true);
         Self { profiler: Profiler::builder(), spans, wants }
     }
@@ -170,6 +178,13 @@ impl LayerBuilder {
         self
     }
 
+    /// How many results may wait until events are made of them, 200 bytes each: 262,144 if nothing else is said, at least 1.
+    /// Where more come, the oldest ones are let go and counted in [`Results::let_go`].
+    pub fn event_buffer(mut self, results: usize) -> Self {
+        self.wants.most = results.max(1);
+        self
+    }
+
     /// Begins the session. Gives the layer, and the guard by which the session ends.
     ///
     /// # Errors
@@ -177,7 +192,8 @@ impl LayerBuilder {
     /// GPU.
     pub fn build(self) -> Result<(ProfilerLayer, LayerGuard), Error> {
         let profiler = self.profiler.build()?;
-        let follow = Arc::new(Mutex::new(Follow::new(self.wants.events)));
+        let follow =
+            Arc::new(Mutex::new(Follow::new(if self.wants.events { self.wants.most } else { 0 })));
         let results = Arc::new(Emitter {
             follow: follow.clone(),
             wants: self.wants,
@@ -290,7 +306,8 @@ impl Drop for LayerGuard {
 pub struct Results {
     /// Events that went to the subscriber; its filters may have left them out.
     pub emitted: u64,
-    /// Results for which there was no place, as a million came between two looks, or a subscriber was slow. An event of the
+    /// Results for which there was [no place](LayerBuilder::event_buffer), as too many came between two looks or while a
+    /// subscriber was slow. An event of the
     /// target `gpu_profiler::lost` says so too, at the level `WARN`, with the field `ranges`.
     pub let_go: u64,
     /// Results for which there was no subscriber.
@@ -397,17 +414,17 @@ impl Emitter {
             Way::Wait | Way::Gone => None,
         };
         loop {
-            let (done, let_go) = {
+            let (mut done, let_go, start_ns) = {
                 let mut follow = self.follow.lock();
                 turn.learn(&follow, &self.wants);
-                (follow.take_done(), follow.done_let_go)
+                (follow.take_done(), follow.done_let_go, follow.start_ns)
             };
             let untold = let_go - turn.told_let_go;
             if done.is_empty() && untold == 0 {
                 break;
             }
             turn.told_let_go = let_go;
-            let start_ns = self.follow.lock().start_ns;
+            done.make_contiguous().sort_by_key(|done| done.start_ns.saturating_add(done.host_ns));
             let wanted = done.iter().filter_map(|done| {
                 let place = turn.places.get(done.node as usize)?;
                 let gpu_ns = done.totals.gpu_time().as_nanos() as u64;

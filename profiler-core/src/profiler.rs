@@ -158,7 +158,7 @@ impl Profiler {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn summarize(&self) -> Result<Summarizing, Error> {
-        let follow = Arc::new(Mutex::new(Follow::new(false)));
+        let follow = Arc::new(Mutex::new(Follow::new(0)));
         let session = Session::start(&self.wish(Keep::Nothing, Some(follow.clone())))?;
         Ok(Summarizing { session, follow })
     }

@@ -173,8 +173,8 @@ fn filters_say_which_spans_are_ranges_and_which_results_are_seen() {
         tracing::debug_span!(target: "model", "detail").in_scope(|| kernel(&fake));
     };
     work();
-    drop(default);
     let profile = guard.finish().unwrap();
+    drop(default);
     assert_eq!(keeps.kernels(), paths(&[("in", 1)]));
     assert_eq!(none.take(), []);
     assert_eq!(profile.roots().map(|root| root.path()).collect::<Vec<_>>(), ["in"]);
@@ -238,6 +238,28 @@ fn results_wait_for_a_subscriber_and_are_counted_where_there_is_none() {
     let results = |guard: &profiler_core::LayerGuard| guard.results().undelivered;
     guard.flush().unwrap();
     assert_eq!(results(&guard), 0);
+}
+
+#[test]
+fn results_that_find_no_place_are_counted_and_told_of() {
+    let (_turn, fake, keeps) = (turn(), Fake::new(), Keeps::default());
+    let (layer, guard) = builder(&fake).event_buffer(3).build().unwrap();
+    let _default = registry().with(layer).with(keeps.clone()).set_default();
+    for _ in 0..5 {
+        info_span!("span").in_scope(|| kernel(&fake));
+        nvtx::range("idle").end_after(|| ());
+    }
+    guard.flush().unwrap();
+    let seen = keeps.take();
+    assert_eq!(seen.iter().filter(|seen| seen.text("path") == "span").count(), 3);
+    let told: Vec<_> = seen.iter().filter(|seen| seen.target == "gpu_profiler::lost").collect();
+    assert_eq!((told.len(), seen.len()), (1, 4));
+    assert_eq!((told[0].level, told[0].number("ranges")), (Level::WARN, 2));
+    assert_eq!(guard.results().to_string(), "3 results as events, 2 let go");
+    // It is told of once.
+    guard.flush().unwrap();
+    assert_eq!(keeps.take(), []);
+    assert_eq!(guard.finish().unwrap().range("span").unwrap().kernels(), 5);
 }
 
 #[test]
@@ -313,6 +335,7 @@ fn without_a_session_spans_are_ranges_of_others() {
     let ((), profile) = profiler.record(span).unwrap();
     assert_eq!(profile.range("span").unwrap().kernels(), 1);
     // An error is what the program is told where CUPTI is not to be had.
+    drop((profiler, fake));
     let busy = Fake::builder().held_by("another tool").build();
     assert!(builder(&busy).build().unwrap_err().is_busy());
 }
