@@ -145,16 +145,19 @@ pub(crate) fn is_failure(class: CallClass, result: u32) -> bool {
 }
 
 impl Owed {
-    /// Whether records of it may come.
+    /// Whether records of it may come: now and then a call that failed has one, too.
     pub(crate) fn may_have_records(&self) -> bool {
         use CallClass::{GraphLaunch, KernelLaunch, Memcpy, Memset, Query, Synchronize, WaitEvent};
-        let class = self.class;
-        !self.is_failure
-            && !self.captured
-            && matches!(
-                class,
-                KernelLaunch | GraphLaunch | Memcpy | Memset | Synchronize | WaitEvent | Query
-            )
+        matches!(
+            self.class,
+            KernelLaunch | GraphLaunch | Memcpy | Memset | Synchronize | WaitEvent | Query
+        )
+    }
+
+    /// Whether records of it are to come.
+    pub(crate) fn owes_records(&self) -> bool {
+        let may = self.may_have_records() && self.class != CallClass::Query;
+        may && !self.is_failure && !self.captured && !self.empty
     }
 }
 
