@@ -23,6 +23,8 @@ pub(crate) enum Kind {
     Running,
     /// A file could not be read or written.
     Io { what: &'static str, path: PathBuf, source: Arc<io::Error> },
+    /// Something that was written to took less than all.
+    Write { what: &'static str, source: Arc<io::Error> },
     /// Bytes that are not a recording this version can read.
     Format { what: String },
 }
@@ -84,6 +86,7 @@ impl fmt::Display for Error {
                  next start",
             ),
             Kind::Io { what, path, source } => write!(f, "could not {what} {}: {source}", path.display()),
+            Kind::Write { what, source } => write!(f, "could not {what}: {source}"),
             Kind::Format { what } => write!(f, "not a readable recording: {what}"),
         }
     }
@@ -93,7 +96,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &*self.0 {
             Kind::Cupti(error) => Some(error),
-            Kind::Io { source, .. } => Some(&**source),
+            Kind::Io { source, .. } | Kind::Write { source, .. } => Some(&**source),
             _ => None,
         }
     }

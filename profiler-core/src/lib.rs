@@ -54,6 +54,7 @@ mod expect;
 mod export;
 mod gpu_test;
 mod health;
+mod html;
 mod mark;
 #[cfg(feature = "criterion")]
 mod measurement;
