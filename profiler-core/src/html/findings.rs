@@ -143,6 +143,13 @@ fn work(profile: &Profile, findings: &mut Vec<Finding>) {
             finding.at_ns = Some((busy.longest_gap_at_ns, busy.longest_gap_ns));
         }
         findings.push(finding);
+        if busy.after_stop_ns != 0 {
+            findings.push(Finding::new(
+                Level::Fact,
+                format!("GPU {device} worked on for {} after the stop", nanoseconds(busy.after_stop_ns)),
+                "Work that was asked for in the session is on this page whole; shares of the session end at its stop.",
+            ));
+        }
     }
     if totals.synchronizations != 0 {
         findings.push(Finding::new(

@@ -15,9 +15,10 @@
   const element = (tag, properties = {}, ...children) => {
     const made = document.createElement(tag);
     for (const [key, value] of Object.entries(properties)) {
+      if (value === undefined) continue;
       if (key === "class") made.className = value;
       else if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-      else if (value !== undefined) made.setAttribute(key, value);
+      else made.setAttribute(key, value);
     }
     made.append(...children.filter((child) => child !== undefined && child !== null));
     return made;
@@ -135,6 +136,10 @@
   }
   const streamLabel = ([device, context, stream]) =>
     severalContexts.get(device).size > 1 ? `Stream ${stream} (ctx ${context})` : `Stream ${stream}`;
+
+  // Work may go on after the stop.
+  const latest = (table) => table.end.reduce((last, end) => Math.max(last, end), 0);
+  const whole = Math.max(session, latest(R), latest(C), latest(O), latest(P));
 
   // --- colours ------------------------------------------------------------------------------------------------------
 
@@ -333,9 +338,9 @@
   const FONT = getComputedStyle(document.documentElement).getPropertyValue("--mono").trim();
   const SMALL = `11px ${FONT}`;
   const LABEL = "12px system-ui, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif";
-  const MOST = session * 1.02;
-  const view = { from: -session * 0.01, to: session * 1.01, gutter: 176, width: 0, height: 0, plot: 1, content: 0 };
-  const LEAST = Math.min(100, session);
+  const MOST = whole * 1.02;
+  const view = { from: -whole * 0.01, to: whole * 1.01, gutter: 176, width: 0, height: 0, plot: 1, content: 0 };
+  const LEAST = Math.min(100, whole);
   let colors = {};
   let glyph = 6.6;
   let selected = null;
@@ -390,7 +395,7 @@
     let span = Math.min(Math.max(view.to - view.from, LEAST), MOST);
     const middle = (view.from + view.to) / 2;
     let from = middle - span / 2;
-    from = Math.min(Math.max(from, -session * 0.01 - span * 0.0), session * 1.01 - span);
+    from = Math.min(Math.max(from, -whole * 0.01), whole * 1.01 - span);
     view.from = from;
     view.to = from + span;
   };
@@ -638,7 +643,7 @@
 
   // How busy every pixel's share of the session was, for each kind of row; made once for a width.
   const density = { width: 0, columns: [] };
-  const overviewX = (t) => view.gutter + t / session * view.plot;
+  const overviewX = (t) => view.gutter + t / whole * view.plot;
   const drawOverview = () => {
     const context = overview.getContext("2d");
     const width = Math.floor(view.plot);
@@ -653,8 +658,8 @@
           return lane.before[i] + (i < lane.length ? Math.max(0, t - lane.start[i]) : 0);
         };
         for (let x = 0, before = 0; x < width; x++) {
-          const now = upTo((x + 1) / width * session);
-          column[x] = (now - before) * width / session;
+          const now = upTo((x + 1) / width * whole);
+          column[x] = (now - before) * width / whole;
           before = now;
         }
         return column;
@@ -675,7 +680,7 @@
     context.font = LABEL;
     context.textBaseline = "middle";
     context.fillText("GPU busy", 8, OVERVIEW / 2);
-    const [from, to] = [overviewX(Math.max(0, view.from)), overviewX(Math.min(session, view.to))];
+    const [from, to] = [overviewX(Math.max(0, view.from)), overviewX(Math.min(whole, view.to))];
     context.fillStyle = colors.veil;
     context.fillRect(view.gutter, 0, from - view.gutter, OVERVIEW);
     context.fillRect(to, 0, view.gutter + view.plot - to, OVERVIEW);
@@ -1045,7 +1050,7 @@
     byId("previous").addEventListener("click", () => step(-1));
     byId("zoom-in").addEventListener("click", () => zoom(0.5));
     byId("zoom-out").addEventListener("click", () => zoom(2));
-    byId("zoom-fit").addEventListener("click", () => show(-session * 0.01, session * 1.01));
+    byId("zoom-fit").addEventListener("click", () => show(-whole * 0.01, whole * 1.01));
     byId("zoom-selection").addEventListener("click", () => selected && bringIntoView(selected, { fit: true }));
 
     // A scroll of the page that began elsewhere goes on over the timeline, and does not zoom it.
@@ -1143,7 +1148,7 @@
     });
     const moveWindow = (event) => {
       const [x] = local(event, overview);
-      const [middle, span] = [(x - view.gutter) / view.plot * session, view.to - view.from];
+      const [middle, span] = [(x - view.gutter) / view.plot * whole, view.to - view.from];
       show(middle - span / 2, middle + span / 2);
     };
     overview.addEventListener("pointerdown", (event) => {
@@ -1162,7 +1167,7 @@
         ArrowLeft: () => pan(-far), ArrowRight: () => pan(far),
         ArrowUp: () => scroller.scrollTop -= event.shiftKey ? 160 : 40, ArrowDown: () => scroller.scrollTop += event.shiftKey ? 160 : 40,
         "+": () => zoom(0.7), "=": () => zoom(0.7), "-": () => zoom(1 / 0.7), _: () => zoom(1 / 0.7),
-        0: () => show(-session * 0.01, session * 1.01), Home: () => show(0, view.to - view.from), End: () => show(session - (view.to - view.from), session),
+        0: () => show(-whole * 0.01, whole * 1.01), Home: () => show(0, view.to - view.from), End: () => show(whole - (view.to - view.from), whole),
         f: () => selected && bringIntoView(selected, { fit: true }), F: () => selected && bringIntoView(selected, { fit: true }),
         ",": () => neighbour(-1), ".": () => neighbour(1),
         Escape: () => select(null),
@@ -1212,7 +1217,7 @@
   const sizes = (label, value, title) => ({ label, title, value, show: (n) => withUnit(byteParts(n)) });
 
   const heading = (column, state, sort) => {
-    const head = element("th", { scope: "col", "aria-sort": state.column === column ? (state.isDown ? "descending" : "ascending") : "none" });
+    const head = element("th", { scope: "col", class: column.class === "text" ? "text" : undefined, "aria-sort": state.column === column ? (state.isDown ? "descending" : "ascending") : "none" });
     head.append(element("button", { type: "button", title: column.title, onclick: () => sort(column) }, column.label));
     return head;
   };
@@ -1572,12 +1577,12 @@
       caption: "Memory operations by kind", label: "Operation", empty: "No copy and no memset ran in the session.", what: "operation",
       extra: [
         sizes("Bytes", (row) => row.bytes),
-        { label: "Rate", title: "Bytes over their time", value: (row) => (row.total ? row.bytes / row.total : 0), show: (_, row) => withUnit((rate(row.bytes, row.total) || "0 B/s").split(" ")) },
+        { label: "Rate", class: "rate", title: "Bytes over their time", value: (row) => (row.total ? row.bytes / row.total : 0), show: (_, row) => withUnit((rate(row.bytes, row.total) || "0 B/s").split(" ")) },
       ],
     });
     statistics("api", data.api, {
       caption: "API calls by name", label: "Function", empty: "No API call was recorded in the session.", what: "call",
-      kind: { label: "Does", value: (row) => data.call_kinds[row.of][1], show: (text) => text },
+      kind: { label: "Does", class: "text", value: (row) => data.call_kinds[row.of][1], show: (text) => text },
       extra: data.api.some((row) => row.failed) ? [numbers("Failed", (row) => row.failed)] : [],
     });
     listen();

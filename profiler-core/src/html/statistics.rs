@@ -110,7 +110,7 @@ fn tenths(ns: f64) -> f64 {
     (ns * 10.0).round() / 10.0
 }
 
-/// When a GPU had work: operations that overlap count once.
+/// When a GPU had work within the session: operations that overlap count once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(super) struct Busy {
     pub(super) operations: u64,
@@ -122,6 +122,8 @@ pub(super) struct Busy {
     pub(super) longest_gap_ns: u64,
     /// When the longest began.
     pub(super) longest_gap_at_ns: u64,
+    /// How long it worked on after the stop.
+    pub(super) after_stop_ns: u64,
 }
 
 impl Busy {
@@ -131,7 +133,7 @@ impl Busy {
             let time = operation.start().zip(operation.gpu_time());
             (operation.device(), time.map(|(start, took)| (ns(start), ns(start + took))))
         });
-        busy(timed)
+        busy(timed, ns(profile.duration()))
     }
 }
 
@@ -139,7 +141,10 @@ fn ns(duration: std::time::Duration) -> u64 {
     duration.as_nanos().try_into().unwrap_or(u64::MAX)
 }
 
-fn busy(operations: impl Iterator<Item = (u32, Option<(u64, u64)>)>) -> BTreeMap<u32, Busy> {
+fn busy(
+    operations: impl Iterator<Item = (u32, Option<(u64, u64)>)>,
+    stop: u64,
+) -> BTreeMap<u32, Busy> {
     let mut sums: BTreeMap<u32, Busy> = BTreeMap::new();
     // By device, what runs from when until when.
     let mut spans: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
@@ -147,11 +152,9 @@ fn busy(operations: impl Iterator<Item = (u32, Option<(u64, u64)>)>) -> BTreeMap
         let sum = sums.entry(device).or_default();
         sum.operations += 1;
         let Some((start, end)) = time else { continue };
-        let Some((first, until)) = spans.get_mut(&device) else {
-            spans.insert(device, (start, end));
-            (sum.busy_ns, sum.span_ns) = (end - start, end - start);
-            continue;
-        };
+        sum.after_stop_ns = sum.after_stop_ns.max(end.saturating_sub(stop));
+        let (start, end) = (start.min(stop), end.min(stop));
+        let (first, until) = spans.entry(device).or_insert((start, start));
         if start > *until {
             sum.gaps += 1;
             if start - *until > sum.longest_gap_ns {
@@ -211,7 +214,7 @@ mod tests {
             time(40, 45),
             time(46, 47),
         ];
-        let busy = busy(all.into_iter());
+        let busy = busy(all.into_iter(), 1_000);
         let expected = Busy {
             operations: 6,
             busy_ns: 26,
@@ -219,8 +222,17 @@ mod tests {
             gaps: 2,
             longest_gap_ns: 10,
             longest_gap_at_ns: 30,
+            after_stop_ns: 0,
         };
         assert_eq!(busy[&0], expected);
         assert_eq!((busy[&1].busy_ns, busy[&1].gaps), (1, 0));
+    }
+
+    #[test]
+    fn work_after_the_stop_is_not_of_the_session() {
+        let all = [(0, Some((10, 20))), (0, Some((90, 130))), (0, Some((150, 160)))];
+        let busy = busy(all.into_iter(), 100);
+        assert_eq!((busy[&0].busy_ns, busy[&0].gaps, busy[&0].span_ns), (20, 1, 90));
+        assert_eq!(busy[&0].after_stop_ns, 60);
     }
 }
