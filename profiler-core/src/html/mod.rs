@@ -16,7 +16,7 @@ const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 /// SHA-256 of the two as the page's policy names them: what else stands in the page never runs. A test holds them.
 const STYLE_HASH: &str = "sha256-9LGVQgGHnchGGmPn5HccqHxNWXzVas9fBM8mrG2VLcQ=";
-const SCRIPT_HASH: &str = "sha256-5isal6LkaVlWSkOVj+9Rz6gLC047vpItDrD/ShkePc0=";
+const SCRIPT_HASH: &str = "sha256-jHDqnYG3psy/qzKVjlb5qzUTLg5sydQnpbrSMj8H5ZA=";
 
 impl Profile {
     /// One page of HTML that shows this profile: [`write_html`](Self::write_html) as text.

@@ -1459,7 +1459,7 @@
     const more = element("details", health.is_complete ? {} : { open: "" }, element("summary", {}, "Account of records and calls"));
     const row = (tag, ...values) => element("tr", {}, ...values.map((value) => element(tag, tag === "th" ? { scope: "col" } : {}, value)));
     more.append(element("div", { class: "sheet" }, element("table", {}, element("caption", {}, "Account of records and calls"),
-      element("thead", {}, row("th", "Kind", "Records", "with their call", "Calls that owe one", "with their record", "")),
+      element("thead", {}, row("th", "Kind", "Records", "with their call", "Calls that owe one", "with their record", "Balance")),
       element("tbody", {}, ...health.accounts.map((account) => row("td", account.name, count(account.records), count(account.matched_records), count(account.calls), count(account.matched_calls), account.is_balanced ? "balanced" : "not balanced"))))),
     element("p", { class: "muted" }, `In words: ${health.in_words}.`));
     box.append(more);
@@ -1591,7 +1591,7 @@
     select(null);
     // For those who look into the page with a debugger, and for its test.
     window.profile = {
-      readyAfter: performance.now(), builtIn: performance.now() - began, frames, lanes, view, rows: { ranges: R.length, calls: C.length, operations: O.length },
+      readyAfter: performance.now(), builtIn: performance.now() - began, frames, lanes, names, view, rows: { ranges: R.length, calls: C.length, operations: O.length },
       selected: () => selected, found: () => search?.found ?? null, drawNow, show, xOf, scroller,
     };
   } catch (error) {
