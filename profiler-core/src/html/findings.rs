@@ -132,11 +132,14 @@ fn work(profile: &Profile, findings: &mut Vec<Finding>) {
             ),
             format!(
                 "Something ran on it for {} of {}; overlapping operations count once. Between its first and its last \
-                 operation: {}, the longest {}.",
+                 operation: {}{}.",
                 nanoseconds(busy.busy_ns),
                 time(session).replace("us", "µs"),
                 counted(busy.gaps, "gap"),
-                nanoseconds(busy.longest_gap_ns),
+                match busy.longest_gap_ns {
+                    0 => String::new(),
+                    ns => format!(", the longest {}", nanoseconds(ns)),
+                },
             ),
         );
         if busy.longest_gap_ns != 0 {

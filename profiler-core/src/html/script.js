@@ -28,9 +28,8 @@
   const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2060-\u2069\ufeff]/g;
   const shown = (text) =>
     text.replace(HIDDEN, (c) => {
-      const code = c.charCodeAt(0);
       if (c === "\t" || c === "\n") return " ";
-      return code < 32 ? String.fromCharCode(0x2400 + code) : `\u27e8U+${code.toString(16).toUpperCase().padStart(4, "0")}\u27e9`;
+      return `\u27e8U+${c.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}\u27e9`;
     });
   const shortened = (text, most) => {
     if (text.length <= most) return text;
@@ -58,7 +57,7 @@
 
   const data = JSON.parse(byId("data").textContent);
   byId("data").remove();
-  const names = data.names.map(shown);
+  const names = data.names.map((name) => (name === "" ? "(empty name)" : shown(name)));
   const session = Math.max(data.duration_ns, 1);
 
   const summed = (deltas, Type = Float64Array) => {
@@ -250,7 +249,7 @@
   const addLane = (group, type, table, rows, height, label, paintOf, nameOf) => {
     const length = rows.length;
     const lane = {
-      type, table, height, label, paintOf, nameOf, length, y: 0, index: lanes.length,
+      type, table, base: height, height, label, paintOf, nameOf, length, y: 0, index: lanes.length,
       rows: Int32Array.from(rows), start: new Float64Array(length), end: new Float64Array(length),
       before: new Float64Array(length + 1), hits: null,
     };
@@ -363,6 +362,12 @@
   };
 
   const layOut = () => {
+    // With the panel beside it, as high as a panel needs; few rows are drawn higher then.
+    const least = byId("selection").offsetLeft > 0 ? 340 : 90;
+    const open = groups.filter((group) => !group.isFolded).flatMap((group) => group.lanes);
+    const room = least - groups.length * (HEADING + 5);
+    const growth = Math.min(1.45, Math.max(1, room / open.reduce((sum, lane) => sum + lane.base, 1)));
+    for (const lane of open) lane.height = Math.round(lane.base * growth);
     let y = 0;
     for (const group of groups) {
       group.y = y;
@@ -378,8 +383,6 @@
     }
     view.content = y;
     extent.style.height = `${y}px`;
-    // With the panel beside it, as high as a panel needs.
-    const least = byId("selection").offsetLeft > 0 ? 340 : 90;
     view.height = Math.max(least, Math.min(y, Math.max(240, Math.round(window.innerHeight * 0.58))));
     scroller.style.height = `${view.height}px`;
     view.width = scroller.clientWidth;
@@ -444,16 +447,17 @@
       const x = view.gutter + (start[i] - view.from) * scale;
       const wide = (end[i] - start[i]) * scale;
       if (lane.type === "mark") {
-        const { fill } = lane.paintOf(rows[i]);
-        context.globalAlpha = dim && !hits[i + 1] - hits[i] ? 0.25 : 1;
-        context.fillStyle = fill;
+        const next = Math.max(i + 1, firstFrom(start, start[i] + 1 / scale, i + 1));
+        context.globalAlpha = dim && hits[next] === hits[i] ? 0.25 : 1;
+        context.fillStyle = lane.paintOf(rows[i]).fill;
         context.beginPath();
-        context.moveTo(x, y + 1);
-        context.lineTo(x + 4, y + 6);
-        context.lineTo(x, y + 11);
-        context.lineTo(x - 4, y + 6);
+        const middle = y + height / 2;
+        context.moveTo(x, middle - 5);
+        context.lineTo(x + 4, middle);
+        context.lineTo(x, middle + 5);
+        context.lineTo(x - 4, middle);
         context.fill();
-        i = Math.max(i + 1, firstFrom(start, start[i] + 1 / scale, i + 1));
+        i = next;
         continue;
       }
       if (wide >= 1.5) {
@@ -564,6 +568,8 @@
     context.fillStyle = colors.line;
     for (const t of found) context.fillRect(Math.round(xOf(t)), 0, 1, view.height);
 
+    context.fillStyle = colors.strongLine;
+    context.fillRect(view.gutter - 1, 0, 1, view.height);
     for (const group of groups) {
       const y = group.y - top;
       if (y + HEADING < 0 || y > view.height) continue;
@@ -597,13 +603,6 @@
       for (const lane of group.lanes) {
         if (lane.label) context.fillText(fitted(context, lane.label, view.gutter - 32), 24, lane.y - top + lane.height / 2);
       }
-    }
-    context.fillStyle = colors.strongLine;
-    context.fillRect(view.gutter - 1, 0, 1, view.height);
-    if (groups.length === 0) {
-      context.font = LABEL;
-      context.fillStyle = colors.muted;
-      context.fillText("No ranges, no calls and no GPU operations were recorded.", 16, view.height / 2);
     }
     drawRuler(found, step);
     drawOverview();
@@ -890,7 +889,7 @@
     const box = element("div");
     panel.replaceChildren(box);
     if (selected === null) {
-      box.append(element("p", { class: "muted" }, groups.length ? "Nothing selected. Click a range, a call, an operation or a gap for its details and what caused it." : "Nothing was recorded."));
+      box.append(element("p", { class: "muted" }, "Nothing selected. Click a range, a call, an operation or a gap for its details and what caused it."));
       return;
     }
     const { type, row } = selected;
@@ -1454,7 +1453,7 @@
     );
     const box = byId("health");
     box.append(element("span", { class: `badge ${health.is_complete ? "good" : "bad"}` }, health.is_complete ? "Complete" : "Incomplete"), " ",
-      health.is_complete ? `Nothing was lost: ${plural(health.records, "record")}, each with its call.` : "Something was lost; counts and times may be too low.");
+      health.is_complete ? (health.records ? `Nothing was lost: ${plural(health.records, "record")}, each with its call.` : "Nothing was lost, for there were no records.") : "Something was lost; counts and times may be too low.");
     if (health.losses.length) box.append(element("ul", {}, ...health.losses.map(([name, number]) => element("li", {}, `${count(number)} ${name}`))));
     const more = element("details", health.is_complete ? {} : { open: "" }, element("summary", {}, "Account of records and calls"));
     const row = (tag, ...values) => element("tr", {}, ...values.map((value) => element(tag, tag === "th" ? { scope: "col" } : {}, value)));
@@ -1479,7 +1478,7 @@
 
   const findings = () => {
     const list = byId("findings").querySelector("ul");
-    const levels = { loss: ["Loss", "bad"], warning: ["Look at", "warn"], fact: ["Fact", "plain"] };
+    const levels = { loss: ["Loss", "bad"], warning: ["Warning", "warn"], fact: ["Fact", "plain"] };
     for (const finding of data.findings) {
       const [label, look] = levels[finding.level] ?? levels.fact;
       const show = finding.at_ns === null ? undefined : element("button", { type: "button", onclick: () => {
@@ -1585,6 +1584,11 @@
       kind: { label: "Does", class: "text", value: (row) => data.call_kinds[row.of][1], show: (text) => text },
       extra: data.api.some((row) => row.failed) ? [numbers("Failed", (row) => row.failed)] : [],
     });
+    if (groups.length === 0) {
+      for (const part of ["stage", "legend", "keys"]) byId(part).hidden = true;
+      document.querySelectorAll("#timeline .tools").forEach((tools) => tools.hidden = true);
+      byId("timeline").append(element("div", { class: "sheet" }, element("p", { class: "empty" }, "No ranges, no calls and no GPU operations were recorded.")));
+    }
     listen();
     layOut();
     searchFor(null);
