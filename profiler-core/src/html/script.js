@@ -440,6 +440,12 @@
     const height = lane.height - 2;
     const right = view.gutter + view.plot + 8;
     const dim = search !== null && lane.type !== "busy";
+    // A context takes its time over a style that is set again.
+    let [alpha, style] = [1, null];
+    const brush = (newAlpha, newStyle) => {
+      if (newAlpha !== alpha) context.globalAlpha = alpha = newAlpha;
+      if (newStyle !== style) context.fillStyle = style = newStyle;
+    };
     let i = firstAbove(end, view.from);
     // A mark has no length, so its end is its start.
     if (lane.type === "mark") i = firstFrom(start, view.from);
@@ -448,8 +454,7 @@
       const wide = (end[i] - start[i]) * scale;
       if (lane.type === "mark") {
         const next = Math.max(i + 1, firstFrom(start, start[i] + 1 / scale, i + 1));
-        context.globalAlpha = dim && hits[next] === hits[i] ? 0.25 : 1;
-        context.fillStyle = lane.paintOf(rows[i]).fill;
+        brush(dim && hits[next] === hits[i] ? 0.25 : 1, lane.paintOf(rows[i]).fill);
         context.beginPath();
         const middle = y + height / 2;
         context.moveTo(x, middle - 5);
@@ -465,8 +470,7 @@
         const width = Math.min(x + wide, right) - left;
         const { fill, ink } = lane.paintOf(rows[i]);
         const isHit = dim && hits[i + 1] > hits[i];
-        context.globalAlpha = dim && !isHit ? 0.22 : 1;
-        context.fillStyle = fill;
+        brush(dim && !isHit ? 0.22 : 1, fill);
         context.fillRect(left, y, wide > 4 ? width - 0.75 : width, height);
         if (isHit && width > 3) {
           context.strokeStyle = colors.hit;
@@ -476,7 +480,7 @@
         const room = Math.floor((width - 8) / glyph);
         if (room >= 3 && lane.type !== "busy") {
           const name = names[lane.nameOf(rows[i])];
-          context.fillStyle = ink;
+          brush(alpha, ink);
           context.fillText(name.length > room ? `${name.slice(0, room - 1)}\u2026` : name, left + 4, y + height / 2 + 0.5);
         }
         i++;
@@ -491,8 +495,7 @@
       for (let j = i + 1; j < next && j < i + 8; j++) if (end[j] - start[j] > end[longest] - start[longest]) longest = j;
       const isHit = dim && hits[next] > hits[i];
       const covered = Math.min(1, (before[next] - before[i]) * scale);
-      context.globalAlpha = dim ? (isHit ? 1 : 0.16) : 0.35 + 0.65 * covered;
-      context.fillStyle = isHit ? colors.hit : lane.paintOf(rows[longest]).fill;
+      brush(dim ? (isHit ? 1 : 0.16) : 0.35 + 0.65 * Math.round(covered * 12) / 12, isHit ? colors.hit : lane.paintOf(rows[longest]).fill);
       if (pixel >= view.gutter - 1) context.fillRect(Math.max(pixel, view.gutter), y, 1, height);
       i = next;
     }
@@ -553,6 +556,7 @@
   };
 
   const drawNow = () => {
+    if (view.width === 0) return;
     const context = canvas.getContext("2d");
     const top = scroller.scrollTop;
     const { found, step } = ticks();
@@ -640,45 +644,42 @@
     context.fillRect(view.gutter - 1, 0, 1, RULER);
   };
 
-  // How busy every pixel's share of the session was, for each kind of row; made once for a width.
-  const density = { width: 0, columns: [] };
+  // How busy each GPU was in every pixel's share of the session; drawn once for a width and a theme.
+  const busyness = { key: "", picture: document.createElement("canvas") };
   const overviewX = (t) => view.gutter + t / whole * view.plot;
-  const drawOverview = () => {
-    const context = overview.getContext("2d");
-    const width = Math.floor(view.plot);
-    if (density.width !== width) {
-      density.width = width;
-      density.columns = groups.filter((group) => group.busy).map((group) => {
-        const lane = group.lanes[0];
-        const column = new Float32Array(width);
-        if (!lane) return column;
-        const upTo = (t) => {
-          const i = firstFrom(lane.end, t);
-          return lane.before[i] + (i < lane.length ? Math.max(0, t - lane.start[i]) : 0);
-        };
-        for (let x = 0, before = 0; x < width; x++) {
-          const now = upTo((x + 1) / width * whole);
-          column[x] = (now - before) * width / whole;
-          before = now;
-        }
-        return column;
-      });
-    }
+  const drawBusyness = () => {
+    const key = `${view.width} ${view.plot} ${colors.accent} ${window.devicePixelRatio}`;
+    if (busyness.key === key) return;
+    busyness.key = key;
+    const context = sized(busyness.picture, overview.clientWidth, OVERVIEW);
     context.fillStyle = colors.panel;
     context.fillRect(0, 0, overview.clientWidth, OVERVIEW);
-    context.fillStyle = colors.accent;
-    const height = OVERVIEW - 8;
-    const each = height / Math.max(1, density.columns.length);
-    density.columns.forEach((column, row) => {
-      const floor = 4 + each * (row + 1);
-      for (let x = 0; x < width; x++) {
-        if (column[x] > 0) context.fillRect(view.gutter + x, floor - Math.max(1, column[x] * (each - 1)), 1, Math.max(1, column[x] * (each - 1)));
-      }
-    });
     context.fillStyle = colors.muted;
     context.font = LABEL;
     context.textBaseline = "middle";
     context.fillText("GPU busy", 8, OVERVIEW / 2);
+    context.fillStyle = colors.accent;
+    const shown = groups.filter((group) => group.busy);
+    const each = (OVERVIEW - 8) / Math.max(1, shown.length);
+    const width = Math.floor(view.plot);
+    shown.forEach(({ lanes: [lane] }, row) => {
+      const floor = 4 + each * (row + 1);
+      const upTo = (t) => {
+        const i = firstFrom(lane.end, t);
+        return lane.before[i] + (i < lane.length ? Math.max(0, t - lane.start[i]) : 0);
+      };
+      for (let x = 0, before = 0; lane && x < width; x++) {
+        const now = upTo((x + 1) / width * whole);
+        const height = Math.max(1, (now - before) * width / whole * (each - 1));
+        if (now > before) context.fillRect(view.gutter + x, floor - height, 1, height);
+        before = now;
+      }
+    });
+  };
+  const drawOverview = () => {
+    drawBusyness();
+    const context = overview.getContext("2d");
+    context.drawImage(busyness.picture, 0, 0, overview.clientWidth, OVERVIEW);
     const [from, to] = [overviewX(Math.max(0, view.from)), overviewX(Math.min(whole, view.to))];
     context.fillStyle = colors.veil;
     context.fillRect(view.gutter, 0, from - view.gutter, OVERVIEW);
