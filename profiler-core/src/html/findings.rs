@@ -187,7 +187,8 @@ fn nanoseconds(ns: u64) -> String {
 }
 
 fn percent(part: f64, whole: f64) -> String {
-    format!("{:.1} %", 100.0 * part / whole.max(1.0))
+    let share = 100.0 * part / whole.max(1.0);
+    if share > 0.0 && share < 0.05 { "less than 0.1 %".into() } else { format!("{share:.1} %") }
 }
 
 fn counted(count: u64, what: &str) -> String {
@@ -222,5 +223,6 @@ mod tests {
         assert_eq!([counted(1, "gap"), counted(1_000, "gap")], ["1 gap", "1,000 gaps"]);
         assert_eq!([times(1), times(2)], ["once", "2 times"]);
         assert_eq!(percent(1.0, 3.0), "33.3 %");
+        assert_eq!([percent(1.0, 1e6), percent(0.0, 0.0)], ["less than 0.1 %", "0.0 %"]);
     }
 }

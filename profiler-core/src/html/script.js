@@ -49,7 +49,10 @@
   const time = (ns) => timeParts(ns).join(" ");
   const bytes = (value) => byteParts(value).join(" ");
   const rate = (moved, ns) => (ns > 0 ? `${scaled(moved / ns * 1e9, [[1, "B/s"], [1e3, "kB/s"], [1e6, "MB/s"], [1e9, "GB/s"]]).join(" ")}` : "");
-  const percent = (part, whole) => (whole > 0 ? `${(100 * part / whole).toFixed(1)} %` : "");
+  const percent = (part, whole) => {
+    const share = whole > 0 ? 100 * part / whole : 0;
+    return share > 0 && share < 0.05 ? "< 0.1 %" : `${share.toFixed(1)} %`;
+  };
   const plural = (number, what, many = `${what}s`) => `${count(number)} ${number === 1 ? what : many}`;
   const withUnit = ([number, unit]) => [number, element("span", { class: "unit" }, unit)];
 
@@ -363,7 +366,7 @@
 
   const layOut = () => {
     // With the panel beside it, as high as a panel needs; few rows are drawn higher then.
-    const least = byId("selection").offsetLeft > 0 ? 340 : 90;
+    const least = byId("selection").offsetLeft > 50 ? 340 : 90;
     const open = groups.filter((group) => !group.isFolded).flatMap((group) => group.lanes);
     const room = least - groups.length * (HEADING + 5);
     const growth = Math.min(1.45, Math.max(1, room / open.reduce((sum, lane) => sum + lane.base, 1)));
@@ -1320,7 +1323,7 @@
       { label: "Range", class: "wide", value: (row) => names[nodes[row].name] },
       numbers("Instances", (row) => nodes[row].instances),
       times("Host time", (row) => nodes[row].host_ns, "Time of the host in it, summed over instances"),
-      { label: "GPU share", title: "Share of all GPU time", class: "share", value: (row) => gpu(nodes[row].inclusive), show: (ns) => percent(ns, whole) || "0.0 %", part: (row) => gpu(nodes[row].inclusive) / Math.max(1, whole) },
+      { label: "GPU share", title: "Share of all GPU time", class: "share", value: (row) => gpu(nodes[row].inclusive), show: (ns) => percent(ns, whole), part: (row) => gpu(nodes[row].inclusive) / Math.max(1, whole) },
       times("GPU time", (row) => gpu(nodes[row].inclusive), "Time of the operations asked for in it and within, summed"),
       times("Own GPU", (row) => gpu(nodes[row].exclusive), "Time of the operations asked for in it directly"),
       numbers("Launches", (row) => nodes[row].inclusive.launches, "Kernel and graph launches"),
