@@ -160,7 +160,7 @@ fn hostile_names_are_data() {
     let fake = Fake::new();
     let profile = record(&fake, || {
         for name in hostile.iter().chain([&long.as_str()]) {
-            let _range = nvtx::range(*name);
+            let _range = nvtx::range(name);
             let kernel = CString::new(name.replace('\0', "")).unwrap();
             fake.launch(Work::kernel(Box::leak(kernel.into_boxed_c_str())));
         }

@@ -16,7 +16,7 @@ const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 /// SHA-256 of the two as the page's policy names them: what else stands in the page never runs. A test holds them.
 const STYLE_HASH: &str = "sha256-9I9r0++LQojPx8nZnwO6WqdZ2ehzJj7F4sM6A1E23zk=";
-const SCRIPT_HASH: &str = "sha256-GbDZ0SKzivCSGJuC1oLzslXpanbltOyc64ChlLLyqx4=";
+const SCRIPT_HASH: &str = "sha256-oFe/4U4v2Uih5+AZie7sl2/5xxfbS+o/msyhA2TIAC8=";
 
 impl Profile {
     /// One page of HTML that shows this profile: [`write_html`](Self::write_html) as text.

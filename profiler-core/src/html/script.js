@@ -445,6 +445,7 @@
     const dim = search !== null && lane.type !== "busy";
     // A context takes its time over a style that is set again.
     let [alpha, style] = [1, null];
+    let lastPixel = -1;
     const brush = (newAlpha, newStyle) => {
       if (newAlpha !== alpha) context.globalAlpha = alpha = newAlpha;
       if (newStyle !== style) context.fillStyle = style = newStyle;
@@ -489,18 +490,25 @@
         i++;
         continue;
       }
-      // Everything that begins in this pixel; a last one that is wider is drawn by itself.
-      const pixel = Math.floor(x);
-      const limit = view.from + (pixel + 1 - view.gutter) / scale;
-      let next = firstFrom(start, limit, i + 1);
+      // All that is in this pixel, the next after the last that was drawn; a last one that is wider is drawn by itself.
+      const pixel = Math.max(Math.floor(x), Math.floor(view.gutter), lastPixel + 1);
+      const from = view.from + (pixel - view.gutter) / scale;
+      const to = view.from + (pixel + 1 - view.gutter) / scale;
+      if (end[i] < from) {
+        i++;
+        continue;
+      }
+      let next = firstFrom(start, to, i + 1);
       if (next > i + 1 && (end[next - 1] - start[next - 1]) * scale >= 1.5) next--;
       let longest = i;
       for (let j = i + 1; j < next && j < i + 8; j++) if (end[j] - start[j] > end[longest] - start[longest]) longest = j;
       const isHit = dim && hits[next] > hits[i];
-      const covered = Math.min(1, (before[next] - before[i]) * scale);
+      const cut = Math.max(0, from - start[i]) + Math.max(0, end[next - 1] - to);
+      const covered = Math.min(1, (before[next] - before[i] - cut) * scale);
       brush(dim ? (isHit ? 1 : 0.16) : 0.35 + 0.65 * Math.round(covered * 12) / 12, isHit ? colors.hit : lane.paintOf(rows[longest]).fill);
-      if (pixel >= view.gutter - 1) context.fillRect(Math.max(pixel, view.gutter), y, 1, height);
-      i = next;
+      context.fillRect(pixel, y, 1, height);
+      lastPixel = pixel;
+      i = end[next - 1] > to ? next - 1 : next;
     }
     context.globalAlpha = 1;
   };
@@ -1600,7 +1608,7 @@
     // For those who look into the page with a debugger, and for its test.
     window.profile = {
       readyAfter: performance.now(), builtIn: performance.now() - began, frames, lanes, names, view, rows: { ranges: R.length, calls: C.length, operations: O.length },
-      selected: () => selected, found: () => search?.found ?? null, drawNow, show, xOf, scroller,
+      selected: () => selected, parentOf: (range) => R.parent[range], found: () => search?.found ?? null, drawNow, show, xOf, scroller,
     };
   } catch (error) {
     failed(error);

@@ -62,6 +62,30 @@ const hashOf = (page) => page.evaluate(() => document.getElementById("canvas").t
 const columnOf = (page, section, place) =>
   page.locator(`#${section} tbody tr`).evaluateAll((rows, place) => rows.map((row) => row.children[place].textContent), place);
 
+/** Everything has one place in the timeline; nothing lies on another; what is nested lies below. */
+const isLaidOut = async (page) => {
+  const placed = await page.evaluate(() => {
+    const counts = {};
+    for (const { type, length, start, end } of profile.lanes) {
+      counts[type] = (counts[type] ?? 0) + length;
+      for (let i = 1; i < length; i++) if (start[i] < end[i - 1]) return `two of ${type} overlap at ${start[i]} ns`;
+    }
+    const ranges = profile.lanes.filter((lane) => lane.type === "range");
+    for (const lane of ranges) {
+      for (const row of lane.rows) {
+        const parent = profile.parentOf(row);
+        if (parent < 0) continue;
+        const above = ranges.find((lane) => lane.rows.includes(parent));
+        if (above.y >= lane.y && above.group === lane.group) return `range ${row} is not below the one around it`;
+        if (ranges.length > 20 || lane.length > 1000) break;
+      }
+    }
+    return counts;
+  });
+  const { ranges, calls, operations } = await page.evaluate(() => profile.rows);
+  assert.deepEqual([placed.range ?? 0, placed.call ?? 0, placed.operation ?? 0], [ranges, calls, operations], JSON.stringify(placed));
+};
+
 const checks = {
   async opens() {
     const { page, wrong } = await opened();
@@ -73,6 +97,7 @@ const checks = {
     assert.match(await page.locator("#health").innerText(), /Complete.*Nothing was lost: 464 records/);
     assert.match(await page.locator("#what").innerText(), /NVIDIA H200/);
     assert.match(await page.title(), /NVIDIA H200/);
+    await isLaidOut(page);
     await picture(page, "wide-light", { fullPage: true });
     assert.deepEqual(wrong, []);
     // That the policy forbids what the page does not do.
@@ -91,6 +116,49 @@ const checks = {
     assert.equal(answers[0], undefined);
     assert.deepEqual(answers[1].sort(), ["connect-src", "img-src", "script-src-elem"]);
     wrong.length = 0;
+    return wrong;
+  },
+
+  async draws_what_there_is() {
+    const { page, wrong } = await opened();
+    for (const share of [1, 0.2, 0.02]) {
+      await page.evaluate((share) => {
+        const { to, from } = profile.view;
+        const middle = (to - from) * 0.4;
+        profile.show(middle - (to - from) * share / 2, middle + (to - from) * share / 2);
+      }, share);
+      await settled(page);
+      // Every pixel of the rows of ranges and calls: inked where something is, bare where nothing is.
+      const odd = await page.evaluate(() => {
+        const canvas = document.getElementById("canvas");
+        const context = canvas.getContext("2d");
+        const { from, to, gutter, plot } = profile.view;
+        const found = [];
+        for (const lane of profile.lanes.filter(({ type }) => type === "range" || type === "call")) {
+          const y = Math.round(lane.y - profile.scroller.scrollTop + lane.height - 4);
+          const pixels = context.getImageData(0, y, canvas.width, 1).data;
+          const covered = new Float32Array(plot);
+          for (let i = 0; i < lane.length; i++) {
+            const [left, right] = [lane.start[i], lane.end[i]].map((t) => (t - from) * plot / (to - from));
+            for (let x = Math.max(0, Math.floor(left)); x < Math.min(plot, right); x++) covered[x] += Math.min(right, x + 1) - Math.max(left, x);
+          }
+          const hasInk = (x) => {
+            const [r, g, b] = pixels.slice(4 * (gutter + x), 4 * (gutter + x) + 3);
+            return Math.max(r, g, b) - Math.min(r, g, b) > 12;
+          };
+          let [inked, bare, seen] = [0, 0, 0];
+          for (let x = 1; x < plot - 1; x++) {
+            seen += hasInk(x);
+            // Bars that touch have a sliver between them.
+            if (covered[x] > 0.6 && !hasInk(x - 1) && !hasInk(x) && !hasInk(x + 1)) bare++;
+            if (covered[x - 1] + covered[x] + covered[x + 1] === 0 && hasInk(x)) inked++;
+          }
+          if (bare + inked > 0 || seen === 0) found.push(`${lane.type}: ${bare} bare, ${inked} inked, ${seen} seen`);
+        }
+        return found;
+      });
+      assert.deepEqual(odd, [], `at ${share} of the session`);
+    }
     return wrong;
   },
 
@@ -359,13 +427,19 @@ const checks = {
     await page.locator("#ranges tbody button.link", { hasText: "alert(1)</script>" }).first().click();
     await settled(page);
     assert.match(await panel(page), /<\/script><script>alert\(1\)<\/script>/);
-    for (const lane of ["range", "operation"]) {
-      const rows = await page.evaluate((type) => [...profile.lanes.find((lane) => lane.type === type).rows], lane);
+    await isLaidOut(page);
+    await page.waitForTimeout(700); // the page scrolls there
+    for (const [type, says] of [["range", "Host time"], ["operation", "GPU time"], ["process", "Stays"], ["mark", "Thread"], ["call", "Result"]]) {
+      const rows = await page.evaluate((type) => profile.lanes.filter((lane) => lane.type === type).flatMap((lane) => [...lane.rows]), type);
+      assert.equal(rows.length, 8, type);
       for (const row of rows) {
-        const [x, y] = await placeOf(page, lane, row);
-        await page.mouse.move(x, y);
+        const [x, y] = await placeOf(page, type, row);
+        await page.mouse.click(x, y);
+        assert.equal((await page.evaluate(() => profile.selected()))?.type, type);
+        assert.ok((await panel(page)).includes(says), type);
       }
     }
+    await page.mouse.move(700, 5);
     await picture(page, "hostile", { fullPage: true });
     return wrong;
   },
@@ -393,6 +467,7 @@ const checks = {
     const load = Date.now() - since;
     const { operations } = await page.evaluate(() => profile.rows);
     assert.ok(operations >= 100_000, String(operations));
+    await isLaidOut(page);
     const figures = await page.evaluate(async () => {
       const megabytes = performance.memory.usedJSHeapSize / 2 ** 20;
       const { frames, show, view } = profile;
