@@ -43,12 +43,12 @@ fn records(count: u64, works: &[Work]) -> RecordBytes {
     }
     let written = collector.stop().expect("the collector runs").records;
     let names = written.names().map(|(key, name)| (key, name.to_owned()));
-    let buffers = (0..count / WRITTEN).flat_map(|_| written.buffers().iter().cloned());
+    let buffers = (0..count / WRITTEN).flat_map(|_| written.buffers().map(<[u8]>::to_vec));
     RecordBytes::from_parts(written.version(), buffers.collect(), written.strides(), names)
 }
 
 fn join(c: &mut Criterion) {
-    let launches: u64 = if is_measuring() { 200_000 } else { 2_000 };
+    let launches: u64 = if is_measuring() { 1_000_000 } else { 2_000 };
     let recording = recording(launches);
     let profile = Profile::from_recording(recording.clone());
     profile.health().assert_complete();
@@ -60,6 +60,14 @@ fn join(c: &mut Criterion) {
     group.throughput(Throughput::Elements(launches));
     group.bench_function("launches in ranges", |b| {
         b.iter_batched(|| recording.clone(), Profile::from_recording, BatchSize::PerIteration);
+    });
+    group.bench_function("launches in ranges, and then every range's sums", |b| {
+        let run = |recording| {
+            let profile = Profile::from_recording(recording);
+            profile.ranges().for_each(|range| _ = black_box(range.inclusive()));
+            profile
+        };
+        b.iter_batched(|| recording.clone(), run, BatchSize::PerIteration);
     });
     group.finish();
 }

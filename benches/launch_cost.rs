@@ -420,7 +420,7 @@ impl Collection {
                 let kernels = records.iter().filter(|r| matches!(r, Record::Kernel(_)));
                 sample.kernels = Some(kernels.count() as u64);
                 sample.records = Some(records.iter().count() as u64);
-                sample.bytes = Some(records.buffers().iter().map(|b| b.len() as u64).sum());
+                sample.bytes = Some(records.buffers().map(|b| b.len() as u64).sum());
                 let losses = collected.losses;
                 sample.dropped = Some(losses.dropped_by_cupti + losses.over_memory_limit);
                 sample.pool_misses = Some(losses.pool_misses);

@@ -555,6 +555,6 @@ fn a_recording_replays_the_same() {
         gpu.launch_empty(DEFAULT);
         gpu.synchronize_context();
     });
-    let replayed = Profile::from_bytes(&profile.recording().to_bytes()).unwrap();
+    let replayed = Profile::from_bytes(&profile.recording().unwrap().to_bytes()).unwrap();
     assert_eq!(replayed.to_string(), profile.to_string());
 }

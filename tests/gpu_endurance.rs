@@ -94,7 +94,7 @@ fn eight_threads_lose_nothing() {
             "round {rounds}"
         );
         misses += losses.pool_misses;
-        let bytes: usize = collected.records.buffers().iter().map(Vec::len).sum();
+        let bytes: usize = collected.records.buffers().map(<[u8]>::len).sum();
         most_collected = most_collected.max(bytes);
         drop(collected);
         rounds += 1;

@@ -274,7 +274,7 @@ fn copies_between_devices() {
         assert_eq!((peers.source_device, peers.destination_device), (0, 1), "{peers:?}");
         assert_eq!(kind, cupti::CopyKind::PeerToPeer);
     }
-    eprintln!("copies between devices: {:?}", counts(profile.recording().records()));
+    eprintln!("copies between devices: {:?}", counts(profile.recording().unwrap().records()));
 }
 
 fn external_ids() {

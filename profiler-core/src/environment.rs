@@ -148,7 +148,13 @@ impl Outputs {
                 Output::Report(Some(path)) => (path, fs::write(path, format!("{profile}\n"))),
                 Output::Snapshot(path) => (path, fs::write(path, profile.snapshot())),
                 Output::Json(path) => (path, fs::write(path, profile.json_lines())),
-                Output::Save(path) => (path, fs::write(path, profile.recording().to_bytes())),
+                // Its error names the path.
+                Output::Save(path) => {
+                    if let Err(error) = profile.save(path) {
+                        say(&error.to_string());
+                    }
+                    continue;
+                }
             };
             if let Err(error) = written {
                 say(&format!("could not write {}: {error}", path.display()));

@@ -37,7 +37,7 @@ impl Profile {
             }
         }
         for call in self.calls() {
-            add(call.range(), call.function().name().to_owned());
+            add(call.range(), call.name().to_owned());
         }
 
         let mut text = String::new();

@@ -48,13 +48,16 @@
 //! Building a [`Profiler`] gives an error for which [`is_unavailable`](Error::is_unavailable) is true. A [`Recording`]
 //! from another machine can be read anywhere.
 
+mod collection;
 mod context;
 mod correlate;
 mod described;
+mod distribution;
 mod environment;
 mod error;
 mod expect;
 mod export;
+mod follow;
 mod gpu_test;
 mod health;
 mod html;
@@ -69,12 +72,15 @@ mod recording;
 mod report;
 mod source;
 mod store;
+mod summary;
 mod totals;
 mod tree;
 mod turn;
+mod units;
 
 pub use context::{Attached, Context, InContext};
 pub use cupti::CopyKind;
+pub use distribution::Distribution;
 pub use environment::{Guard, from_env, from_env_with};
 pub use error::Error;
 pub use expect::{
@@ -88,11 +94,14 @@ pub use mark::Mark;
 pub use measurement::{BusyTime, GpuTime};
 pub use process_range::ProcessRange;
 pub use profile::{
-    Attribution, Copy, DriverCall, GpuOperation, Kernel, Profile, Range, RangeNode, RangeSummary,
+    ApiCall, Attribution, Copy, GpuOperation, Kernel, Memset, OperationKind, Profile, Range,
+    RangeNode, RangeSummary,
 };
-pub use profiler::{Profiler, ProfilerBuilder};
+pub use profiler::{Profiler, ProfilerBuilder, Summarizing};
 pub use profiler_macros::gpu_test;
 pub use recording::{DeviceInfo, Recording, RecordingInfo};
+pub use store::Api;
+pub use summary::{PathSummary, Summary};
 pub use totals::Totals;
 pub use turn::Turn;
 

@@ -15,6 +15,38 @@ pub(crate) fn demangled(name: &str) -> String {
         .unwrap_or_else(|| name.to_owned())
 }
 
+/// A C++ name as compilers print it, with its parameters and what it returns, without these.
+pub(crate) fn without_parameters(name: &str) -> String {
+    let (mut depth, mut end) = (0_i32, name.len());
+    for (at, byte) in name.bytes().enumerate().rev() {
+        match byte {
+            b')' => depth += 1,
+            b'(' => {
+                depth -= 1;
+                // An operator's own name has them too.
+                if depth == 0 && name.ends_with(')') && !name[..at].ends_with("operator") {
+                    end = at;
+                }
+                if depth == 0 {
+                    break;
+                }
+            }
+            _ => {}
+        }
+    }
+    let name = &name[..end];
+    let mut depth = 0_i32;
+    let returned = name.bytes().enumerate().rev().find(|(_, byte)| {
+        match byte {
+            b'>' | b')' => depth += 1,
+            b'<' | b'(' => depth -= 1,
+            _ => {}
+        }
+        *byte == b' ' && depth == 0
+    });
+    returned.map_or(name, |(space, _)| &name[space + 1..]).to_owned()
+}
+
 /// A name or path in which `*` stands for any text. All else stands for itself, a star in the name among it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Pattern {
@@ -33,6 +65,23 @@ impl Pattern {
         self.text == name || self.stars.as_ref().is_some_and(|stars| stars.matches(name))
     }
 
+    /// True for the innermost name, or a path that ends with it. A name may itself hold slashes.
+    pub(crate) fn matches_path<'n>(
+        &self,
+        mut innermost_first: impl Iterator<Item = &'n str>,
+    ) -> bool {
+        let Some(name) = innermost_first.next() else { return false };
+        if self.matches(name) {
+            return true;
+        }
+        let mut path = name.to_owned();
+        innermost_first.any(|around| {
+            path.insert(0, '/');
+            path.insert_str(0, around);
+            self.matches(&path)
+        })
+    }
+
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
@@ -48,6 +97,24 @@ mod tests {
         assert_eq!(demangled("sm80_xmma_gemm"), "sm80_xmma_gemm");
         assert_eq!(demangled("_Zbroken"), "_Zbroken");
         assert_eq!(demangled("b"), "b", "not `bool`");
+    }
+
+    #[test]
+    fn parameters_are_taken_from_names_that_have_them() {
+        let of = without_parameters;
+        assert_eq!(
+            of("void cutlass::Kernel<float, (int)3>(T1::Params)"),
+            "cutlass::Kernel<float, (int)3>"
+        );
+        assert_eq!(
+            of("void (anonymous namespace)::k<A<int> >(A<int>, int (*)(int))"),
+            "(anonymous namespace)::k<A<int> >"
+        );
+        assert_eq!(of("saxpy(float *, float)"), "saxpy");
+        assert_eq!(
+            (of("sgemm_128x64"), of(""), of("a)b(")),
+            ("sgemm_128x64".into(), String::new(), "a)b(".into())
+        );
     }
 
     #[test]

@@ -68,13 +68,13 @@ impl<'a> ProcessRange<'a> {
     /// The ranges of threads that are stays in it, on whatever thread, by start.
     pub fn stays(&self) -> impl Iterator<Item = Range<'a>> {
         let profile = self.profile;
-        profile.tree.process_ranges[self.id.at()].ranges.iter().map(|&id| Range { profile, id })
+        profile.tree.stays[self.id.at()].iter().map(|&id| Range { profile, id })
     }
 
-    /// What was asked for in its stays and in ranges within them.
+    /// What was asked for in its stays and in ranges within them. Sums it up each time.
     #[must_use]
     pub fn inclusive(&self) -> Totals {
-        self.profile.tree.process_ranges[self.id.at()].totals
+        self.profile.tree.of_process_range(&self.profile.store, self.id)
     }
 }
 

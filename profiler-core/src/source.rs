@@ -1,32 +1,30 @@
 //! From a recording to the store: decodes CUPTI's bytes, brings all times to one clock, names what has a name.
 
-use cupti::{GraphEventKind, Record};
+use cupti::record::MemoryOperationKind;
+use cupti::{CallClass, GraphEventKind, Record};
 use rustc_hash::FxHashMap;
 
 use crate::health::Health;
 use crate::recording::Recording;
+use crate::recording::parts::Slots;
 use crate::recording::ranges::{self, Detail, Event, RangeWord, Subject as EntryOf, Value};
 use crate::store::{
-    Call, Field, FieldValue, Interval, Label, LabelId, Mark, MarkId, NameId, Operation,
-    ProcessRange, ProcessRangeId, Range, RangeId, Store, Subject, Synchronization, Thread,
-    ThreadId, Work,
+    Api, Call, CallKind, CallKindId, Field, FieldValue, Interval, KernelNames, Label, LabelId,
+    Mark, MarkId, Maybe, MemoryEvent, NameId, Operation, ProcessRange, ProcessRangeId, Range,
+    RangeId, RangesBy, Session, Store, Subject, Synchronization, Thread, ThreadId, What, Work,
 };
 
 /// Reads everything a recording holds; what cannot be read is counted in `health`.
 pub(crate) fn read(recording: &Recording, health: &mut Health) -> Store {
     let mut store = Store::default();
-    let losses = &recording.losses;
-    health.unreadable_bytes = losses.unreadable_bytes;
-    health.unknown_records = losses.irregular;
-    health.dropped_by_cupti = losses.dropped_by_cupti;
-    health.over_memory_limit = losses.over_memory_limit;
-    health.unfinished_buffers = losses.unfinished_buffers;
-    health.refused_records = losses.refused_records;
-    health.panics = losses.panics;
-    health.handler_panics = losses.handler_panics;
-    health.lost_ranges = losses.ranges;
-    health.buffers = losses.buffers;
-    health.pool_misses = losses.pool_misses;
+    health.add_losses(&recording.losses);
+    store.session = Session {
+        window_ns: recording.window_ns,
+        windows_ns: recording.windows_ns.clone(),
+        pending_from_ns: recording.pending_from_ns,
+        before_id: recording.before_id,
+        ranges_by: RangesBy::Calls,
+    };
 
     let mut threads = FxHashMap::default();
     let rows = read_ranges(recording, &mut store, &mut threads, health);
@@ -52,7 +50,7 @@ struct Captures {
 const MOST_COPIES: usize = 1000;
 
 impl Captures {
-    fn read(recording: &Recording, rows: &[ThreadRows]) -> Self {
+    fn read(recording: &Recording, rows: &Rows<'_>) -> Self {
         let mut captures = Self { originals: FxHashMap::default(), ranges: FxHashMap::default() };
         for event in recording.graphs.iter().flat_map(|thread| &thread.events) {
             match event.kind {
@@ -77,14 +75,14 @@ impl Captures {
 }
 
 /// The range that a word stands for; `None` where it stands for none of this recording, and `Some(None)` where that is lost.
-fn range_of_word(recording: &Recording, rows: &[ThreadRows], word: u64) -> Option<Option<RangeId>> {
+fn range_of_word(recording: &Recording, rows: &Rows<'_>, word: u64) -> Option<Option<RangeId>> {
     let place = RangeWord(word);
     // A word of another epoch belongs to a range that began before this recording.
     if word == 0 || place.epoch() != recording.epoch {
         return None;
     }
     let (log, slot) = place.place();
-    Some(rows.get(log).and_then(|rows| rows.range(slot as u64)))
+    Some(rows.of_number(log).and_then(|rows| rows.range(slot as u64)))
 }
 
 fn thread(
@@ -94,7 +92,7 @@ fn thread(
     name: Option<&str>,
 ) -> ThreadId {
     let row = *threads.entry(id).or_insert_with(|| {
-        store.threads.push(Thread { id, name: None });
+        store.threads.push(Thread { id, process: 0, name: None });
         ThreadId(store.threads.len() as u32 - 1)
     });
     if let Some(name) = name {
@@ -103,11 +101,29 @@ fn thread(
     row
 }
 
+/// Where the entries of all threads' logs are in the store.
+struct Rows<'a> {
+    threads: Vec<ThreadRows<'a>>,
+    /// By the number of a thread that words have; most recordings have all threads in their order.
+    places: Option<FxHashMap<usize, usize>>,
+}
+
+impl<'a> Rows<'a> {
+    #[inline]
+    fn of_number(&self, number: usize) -> Option<&ThreadRows<'a>> {
+        match &self.places {
+            None => self.threads.get(number),
+            Some(places) => self.threads.get(*places.get(&number)?),
+        }
+    }
+}
+
 /// Where the entries of a thread's logs are in the store.
-struct ThreadRows {
+struct ThreadRows<'a> {
     /// The row of its first range, and how many there are.
     first: u32,
     count: usize,
+    slots: &'a Slots,
     labels: Vec<LabelId>,
     texts: Vec<NameId>,
     thread: ThreadId,
@@ -116,19 +132,20 @@ struct ThreadRows {
     marks: FxHashMap<u64, MarkId>,
 }
 
-impl ThreadRows {
+impl ThreadRows<'_> {
+    #[inline]
     fn range(&self, slot: u64) -> Option<RangeId> {
         // CAST: fewer than 2^30 ranges fit into a log.
-        (slot < self.count as u64).then(|| RangeId(self.first + slot as u32))
+        self.slots.row(slot, self.count).map(|row| RangeId(self.first + row as u32))
     }
 }
 
-fn read_ranges(
-    recording: &Recording,
+fn read_ranges<'a>(
+    recording: &'a Recording,
     store: &mut Store,
     threads: &mut FxHashMap<u32, ThreadId>,
     health: &mut Health,
-) -> Vec<ThreadRows> {
+) -> Rows<'a> {
     let mut rows = Vec::with_capacity(recording.ranges.len());
     let mut labels = FxHashMap::default();
     let unnamed = store.names.intern("(unknown name)");
@@ -155,19 +172,20 @@ fn read_ranges(
         let thread_rows = ThreadRows {
             first: store.ranges.len() as u32,
             count: log.entries.len(),
+            slots: &log.slots,
             labels: of_thread,
             texts,
             thread,
             process_ranges: FxHashMap::default(),
             marks: FxHashMap::default(),
         };
-        for (slot, entry) in log.entries.iter().enumerate() {
+        for (row, entry) in log.entries.iter().enumerate() {
             // Only an earlier range can be around this one; anything else is a damaged file.
-            let parent = entry.parent.filter(|&parent| parent < slot as u64);
+            let parent = entry.parent.filter(|&parent| parent < log.slots.slot(row));
             store.ranges.push(Range {
                 label: thread_rows.label(entry.label),
                 thread,
-                parent: parent.and_then(|parent| thread_rows.range(parent)),
+                parent: parent.and_then(|parent| thread_rows.range(parent)).into(),
                 time: Interval {
                     start_ns: entry.start_ns,
                     end_ns: entry.end_ns.unwrap_or(recording.window_ns.1),
@@ -177,19 +195,23 @@ fn read_ranges(
         }
         rows.push(thread_rows);
     }
+    let in_order = recording.ranges.iter().zip(0..).all(|(log, place)| log.number == place);
+    let places = || recording.ranges.iter().map(|log| log.number as usize).zip(0..).collect();
+    let places = (!in_order).then(places);
+    let mut rows = Rows { threads: rows, places };
     read_events(recording, store, &mut rows, health);
     // What follows relies on this order; only a damaged file breaks it.
     for row in (0..store.ranges.len() as u32).map(RangeId) {
-        let parent = store.ranges[row.at()].parent;
+        let parent = store.ranges[row.at()].parent.get();
         if parent.is_some_and(|parent| store.order(parent) >= store.order(row)) {
-            store.ranges[row.at()].parent = None;
+            store.ranges[row.at()].parent = Maybe::NONE;
             health.unknown_records += 1;
         }
     }
     rows
 }
 
-impl ThreadRows {
+impl ThreadRows<'_> {
     fn label(&self, index: u64) -> LabelId {
         let last = self.labels.len() - 1;
         self.labels[usize::try_from(index).map_or(last, |index| index.min(last))]
@@ -197,17 +219,13 @@ impl ThreadRows {
 }
 
 /// Marks, ranges of the process and details. Starts come first, for an end or a stay may be in the log of any thread.
-fn read_events(
-    recording: &Recording,
-    store: &mut Store,
-    rows: &mut [ThreadRows],
-    health: &mut Health,
-) {
-    for (log, rows) in recording.ranges.iter().zip(&mut *rows) {
-        for (slot, words) in log.events.iter().enumerate() {
+fn read_events(recording: &Recording, store: &mut Store, rows: &mut Rows<'_>, health: &mut Health) {
+    for (log, rows) in recording.ranges.iter().zip(&mut rows.threads) {
+        for (row, words) in log.events.iter().enumerate() {
+            let slot = log.event_slots.slot(row);
             match Event::from_words(*words) {
                 Event::Mark { label, at_ns, parent } => {
-                    rows.marks.insert(slot as u64, MarkId(store.marks.len() as u32));
+                    rows.marks.insert(slot, MarkId(store.marks.len() as u32));
                     store.marks.push(Mark {
                         label: rows.label(label.into()),
                         thread: rows.thread,
@@ -217,7 +235,7 @@ fn read_events(
                 }
                 Event::ProcessStart { label, at_ns, parent } => {
                     let id = ProcessRangeId(store.process_ranges.len() as u32);
-                    rows.process_ranges.insert(slot as u64, id);
+                    rows.process_ranges.insert(slot, id);
                     store.process_ranges.push(ProcessRange {
                         label: rows.label(label.into()),
                         thread: rows.thread,
@@ -233,10 +251,10 @@ fn read_events(
     }
     let process_range = |word: RangeWord| {
         let (thread, slot) = word.place();
-        rows.get(thread)?.process_ranges.get(&(slot as u64)).copied()
+        rows.of_number(thread)?.process_ranges.get(&(slot as u64)).copied()
     };
     let all = &*rows;
-    for (log, rows) in recording.ranges.iter().zip(all) {
+    for (log, rows) in recording.ranges.iter().zip(&all.threads) {
         for words in &log.events {
             match Event::from_words(*words) {
                 Event::ProcessEnd { of, at_ns } => match process_range(of) {
@@ -263,7 +281,7 @@ fn read_events(
                     };
                     if let Detail::Handed(word) = detail {
                         let (thread, slot) = word.place();
-                        let parent = all.get(thread).and_then(|rows| rows.range(slot as u64));
+                        let parent = all.of_number(thread).and_then(|rows| rows.range(slot as u64));
                         hand(store, subject, parent, health);
                         continue;
                     }
@@ -311,7 +329,7 @@ fn hand(store: &mut Store, subject: Subject, parent: Option<RangeId>, health: &m
         return;
     };
     match subject {
-        Subject::Range(range) => store.ranges[range.at()].parent = Some(parent),
+        Subject::Range(range) => store.ranges[range.at()].parent = Some(parent).into(),
         Subject::ProcessRange(range) => store.process_ranges[range.at()].parent = Some(parent),
         Subject::Mark(mark) => store.marks[mark.at()].parent = Some(parent),
     }
@@ -321,16 +339,94 @@ fn read_calls(
     recording: &Recording,
     store: &mut Store,
     threads: &mut FxHashMap<u32, ThreadId>,
-    rows: &[ThreadRows],
+    rows: &Rows<'_>,
     health: &mut Health,
 ) {
+    let driver = recording.calls.iter().map(|log| log.calls.len()).sum::<usize>();
+    let runtime = recording.runtime_calls.iter().map(|log| log.calls.len()).sum::<usize>();
+    store.calls.reserve_exact(driver + runtime);
+    let mut reader = CallReader { recording, rows, last: None };
     for log in &recording.calls {
         let thread = thread(store, threads, log.thread_id, None);
         for call in &log.calls {
-            let range = range_of_word(recording, rows, call.word);
-            health.calls_in_unknown_ranges += u64::from(range == Some(None));
-            let range = range.flatten();
-            store.calls.push(Call { call: *call, thread, range });
+            let row = reader.read(store, Api::Driver, thread, call, health);
+            store.calls.push(row);
+        }
+    }
+    for log in &recording.runtime_calls {
+        let thread = thread(store, threads, log.thread_id, None);
+        for call in &log.calls {
+            let row = reader.read(store, Api::Runtime, thread, call, health);
+            store.calls.push(row);
+        }
+    }
+}
+
+/// A function of either API.
+trait Named: cupti::Function {
+    fn named(self) -> (&'static str, CallClass);
+}
+
+impl Named for cupti::DriverFunction {
+    fn named(self) -> (&'static str, CallClass) {
+        (self.name(), self.class())
+    }
+}
+
+impl Named for cupti::RuntimeFunction {
+    fn named(self) -> (&'static str, CallClass) {
+        (self.name(), self.class())
+    }
+}
+
+/// What tells the kind of a call: API, function, result, captured, empty, returned.
+type KindKey = (Api, u32, u32, bool, bool, bool);
+
+struct CallReader<'a> {
+    recording: &'a Recording,
+    rows: &'a Rows<'a>,
+    /// The kind of the call before, which is mostly that of the next.
+    last: Option<(KindKey, CallKindId)>,
+}
+
+impl CallReader<'_> {
+    #[inline]
+    fn read<F: Named>(
+        &mut self,
+        store: &mut Store,
+        api: Api,
+        thread: ThreadId,
+        call: &cupti::Call<F>,
+        health: &mut Health,
+    ) -> Call {
+        let range = range_of_word(self.recording, self.rows, call.word);
+        health.calls_in_unknown_ranges += u64::from(range == Some(None));
+        let end_ns = call.end_ns;
+        let id = call.function.id();
+        let key = (api, id, call.result, call.captured, call.empty, end_ns.is_some());
+        let kind = match self.last {
+            Some((last, kind)) if last == key => kind,
+            _ => {
+                let (name, class) = call.function.named();
+                let name = store.names.intern(name);
+                store.intern_call_kind(CallKind {
+                    name,
+                    api,
+                    class,
+                    result: call.result,
+                    captured: call.captured,
+                    empty: call.empty,
+                    has_returned: end_ns.is_some(),
+                })
+            }
+        };
+        self.last = Some((key, kind));
+        Call {
+            time: Interval { start_ns: call.start_ns, end_ns: end_ns.unwrap_or(call.start_ns) },
+            correlation_id: call.correlation_id,
+            kind,
+            thread,
+            range: range.flatten().into(),
         }
     }
 }
@@ -341,27 +437,42 @@ fn read_records(
     store: &mut Store,
     health: &mut Health,
 ) {
-    let clock = recording.clock;
+    let clock = &recording.clocks;
     health.clock_step_ns = clock.step_ns();
     let mut kernel_names = FxHashMap::default();
     for record in &recording.records {
         health.records += 1;
-        let (work, place, span, correlation_id) = match record {
+        let (what, place, span, correlation_id) = match record {
             Record::Kernel(kernel) => {
                 let name = *kernel_names.entry(kernel.name).or_insert_with(|| {
                     store
                         .names
                         .intern(recording.records.name(kernel.name).unwrap_or("(unknown kernel)"))
                 });
-                let work = Work::Kernel { name, details: *kernel };
-                (work, kernel.place, kernel.span, kernel.correlation_id)
+                let names = KernelNames { name, demangled: None, short: None };
+                let what = What::Kernel { names, details: *kernel };
+                (what, kernel.place, kernel.span, kernel.correlation_id)
             }
-            Record::Memcpy(copy) => (Work::Copy(copy), copy.place, copy.span, copy.correlation_id),
+            Record::Memcpy(copy) => (What::Copy(copy), copy.place, copy.span, copy.correlation_id),
             Record::Memset(memset) => {
-                (Work::Memset(memset), memset.place, memset.span, memset.correlation_id)
+                (What::Memset(memset), memset.place, memset.span, memset.correlation_id)
             }
             Record::Synchronization(record) => {
                 store.synchronizations.push(Synchronization { record, call: None });
+                continue;
+            }
+            Record::MemoryOperation(record) => {
+                store.memory.push(MemoryEvent {
+                    at_ns: clock.monotonic_ns(record.at_ns),
+                    is_allocation: record.operation == MemoryOperationKind::ALLOCATION,
+                    kind: record.kind,
+                    bytes: record.bytes,
+                    address: record.address,
+                    device: record.device,
+                    correlation_id: record.correlation_id,
+                    call: Maybe::NONE,
+                    process: 0,
+                });
                 continue;
             }
             Record::Overhead(overhead) => {
@@ -391,18 +502,15 @@ fn read_records(
             }
         });
         health.zero_timestamps += u64::from(time.is_none());
-        let node = work.graph_node();
+        let node = what.graph_node();
         let captured = node.and_then(|node| captures.range(node.node));
         health.graph_operations += u64::from(node.is_some());
         health.graph_operations_captured += u64::from(captured.is_some());
-        store.operations.push(Operation {
-            work,
-            place,
-            time,
-            correlation_id,
-            call: None,
-            captured,
-        });
+        let work = store.intern_work(Work { what, place, process: 0 });
+        let mut operation = Operation::new(work, time, correlation_id);
+        operation.captured = captured.into();
+        store.operations.push(operation);
     }
-    store.operations.sort_by_key(|operation| operation.time.map_or(0, |time| time.start_ns));
+    store.operations.sort_by_key(Operation::start_ns);
+    store.memory.sort_by_key(|event| event.at_ns);
 }

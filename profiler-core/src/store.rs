@@ -2,15 +2,21 @@
 //!
 //! Rows refer to each other by index newtypes; names are interned.
 
+use std::hash::{Hash, Hasher};
+use std::marker::PhantomData;
+
+use cupti::CallClass;
 use nvtx::Payload;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHasher};
+
+use crate::health::is_failure;
 
 /// Index of an interned name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct NameId(u32);
 
 /// Strings, each held once.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
     strings: Vec<Box<str>>,
     ids: FxHashMap<Box<str>, NameId>,
@@ -69,6 +75,48 @@ index!(
     /// Row of [`Store::threads`].
     ThreadId
 );
+index!(
+    /// Row of [`Store::works`].
+    WorkId
+);
+index!(
+    /// Row of [`Store::call_kinds`].
+    CallKindId
+);
+index!(
+    /// Row of [`Store::operations`].
+    OperationId
+);
+
+/// A row that may not be there, in the space of one that is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Maybe<T> {
+    row: u32,
+    of: PhantomData<T>,
+}
+
+impl<T> Maybe<T> {
+    pub(crate) const NONE: Self = Self { row: u32::MAX, of: PhantomData };
+}
+
+macro_rules! maybe {
+    ($($name:ident)+) => {$(
+        impl Maybe<$name> {
+            #[inline]
+            pub(crate) fn get(self) -> Option<$name> {
+                (self.row != u32::MAX).then_some($name(self.row))
+            }
+        }
+
+        impl From<Option<$name>> for Maybe<$name> {
+            #[inline]
+            fn from(row: Option<$name>) -> Self {
+                Self { row: row.map_or(u32::MAX, |row| row.0), of: PhantomData }
+            }
+        }
+    )+};
+}
+maybe!(RangeId CallId);
 
 /// A time span in nanoseconds of `CLOCK_MONOTONIC`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -87,6 +135,8 @@ impl Interval {
 pub(crate) struct Thread {
     /// The kernel's id.
     pub(crate) id: u32,
+    /// The kernel's id of its process; 0 is the one that was recorded, if it was only one.
+    pub(crate) process: u32,
     pub(crate) name: Option<Box<str>>,
 }
 
@@ -157,37 +207,135 @@ pub(crate) struct Mark {
 
 #[derive(Debug)]
 pub(crate) struct Range {
+    pub(crate) time: Interval,
     pub(crate) label: LabelId,
     pub(crate) thread: ThreadId,
     /// Always one that is earlier in [`Store::order`]; of another thread where a range was handed on.
-    pub(crate) parent: Option<RangeId>,
-    /// Until the stop, if it had not ended.
-    pub(crate) time: Interval,
+    pub(crate) parent: Maybe<RangeId>,
+    /// If it is, its end is that of the session.
     pub(crate) is_open: bool,
 }
 
-#[derive(Debug)]
+/// Which of CUDA's two APIs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Api {
+    /// `cu...`
+    Driver,
+    /// `cuda...`
+    Runtime,
+}
+
+/// What many calls have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct CallKind {
+    pub(crate) name: NameId,
+    pub(crate) api: Api,
+    pub(crate) class: CallClass,
+    pub(crate) result: u32,
+    pub(crate) captured: bool,
+    pub(crate) empty: bool,
+    /// False if it had not returned.
+    pub(crate) has_returned: bool,
+}
+
+impl CallKind {
+    /// True if the call returned an error.
+    pub(crate) fn is_failure(&self) -> bool {
+        self.has_returned && is_failure(self.class, self.result)
+    }
+}
+
+/// A call into CUDA.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Call {
-    pub(crate) call: cupti::Call,
+    /// Without an end if it had not returned.
+    pub(crate) time: Interval,
+    pub(crate) correlation_id: u32,
+    pub(crate) kind: CallKindId,
     pub(crate) thread: ThreadId,
-    pub(crate) range: Option<RangeId>,
+    pub(crate) range: Maybe<RangeId>,
 }
 
 /// A GPU operation.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Operation {
-    pub(crate) work: Work,
-    pub(crate) place: cupti::Place,
-    /// `None` where CUPTI had no timestamps.
-    pub(crate) time: Option<Interval>,
+    /// All 0 where CUPTI had no timestamps.
+    time: Interval,
     pub(crate) correlation_id: u32,
+    pub(crate) work: WorkId,
     /// The call that caused it; filled in by `correlate`.
-    pub(crate) call: Option<CallId>,
+    pub(crate) call: Maybe<CallId>,
     /// The range in which the graph node that it was an execution of was made.
-    pub(crate) captured: Option<RangeId>,
+    pub(crate) captured: Maybe<RangeId>,
 }
 
-impl Work {
+impl Operation {
+    pub(crate) fn new(work: WorkId, time: Option<Interval>, correlation_id: u32) -> Self {
+        Self {
+            time: time.unwrap_or_default(),
+            correlation_id,
+            work,
+            call: Maybe::NONE,
+            captured: Maybe::NONE,
+        }
+    }
+
+    /// `None` where CUPTI had no timestamps.
+    #[inline]
+    pub(crate) fn time(&self) -> Option<Interval> {
+        (self.time != Interval::default()).then_some(self.time)
+    }
+
+    /// 0 where CUPTI had no timestamps.
+    #[inline]
+    pub(crate) fn start_ns(&self) -> u64 {
+        self.time.start_ns
+    }
+
+    /// 0 where CUPTI had no timestamps.
+    #[inline]
+    pub(crate) fn ns(&self) -> u64 {
+        self.time.ns()
+    }
+}
+
+/// What a kernel's operation takes in the tables, but for what it shares with others like it: its row, that of its call,
+/// and their places in the index of `tree`.
+pub(crate) const BYTES_A_KERNEL: usize = size_of::<Operation>() + size_of::<Call>() + 8;
+const _: () = assert!(BYTES_A_KERNEL <= 96);
+
+/// What operations have in common that are run again and again: all but when, and by which call.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Work {
+    pub(crate) what: What,
+    pub(crate) place: cupti::Place,
+    /// The kernel's id of the process; 0 as for [`Thread::process`].
+    pub(crate) process: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum What {
+    Kernel { names: KernelNames, details: cupti::Kernel },
+    Copy(cupti::Memcpy),
+    Memset(cupti::Memset),
+}
+
+/// A kernel's names, of which a source may know several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KernelNames {
+    /// As the compiler made it, if that is known.
+    pub(crate) name: NameId,
+    /// With its parameters.
+    pub(crate) demangled: Option<NameId>,
+    /// Without anything around it.
+    pub(crate) short: Option<NameId>,
+}
+
+/// Stands for a copy's own correlation id, which its runtime call mostly has too.
+pub(crate) const SAME_ID: u32 = u32::MAX;
+
+impl What {
     /// The node of a CUDA graph that it was.
     pub(crate) fn graph_node(&self) -> Option<cupti::GraphNode> {
         match self {
@@ -196,13 +344,75 @@ impl Work {
             Self::Memset(memset) => memset.graph_node,
         }
     }
+
+    /// Takes away what only one operation has.
+    fn without_instance(mut self) -> Self {
+        let (span, correlation_id) = match &mut self {
+            Self::Kernel { details, .. } => (&mut details.span, &mut details.correlation_id),
+            Self::Copy(copy) => {
+                if copy.runtime_correlation_id == Some(copy.correlation_id) {
+                    copy.runtime_correlation_id = Some(SAME_ID);
+                }
+                (&mut copy.span, &mut copy.correlation_id)
+            }
+            Self::Memset(memset) => (&mut memset.span, &mut memset.correlation_id),
+        };
+        *span = cupti::Span::default();
+        *correlation_id = 0;
+        self
+    }
+
+    /// Some of what tells works apart, quickly.
+    fn fingerprint(&self, place: cupti::Place) -> u64 {
+        let mut hasher = FxHasher::default();
+        (place.stream, place.context).hash(&mut hasher);
+        match self {
+            Self::Kernel { names, details } => {
+                (names.name, details.grid, details.block[0]).hash(&mut hasher);
+                details.graph_node.map(|node| node.node).hash(&mut hasher);
+            }
+            Self::Copy(copy) => {
+                (copy.kind, copy.bytes, copy.graph_node.map(|node| node.node)).hash(&mut hasher);
+            }
+            Self::Memset(set) => {
+                (set.value, set.bytes, set.graph_node.map(|node| node.node)).hash(&mut hasher);
+            }
+        }
+        hasher.finish()
+    }
 }
 
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Work {
-    Kernel { name: NameId, details: cupti::Kernel },
-    Copy(cupti::Memcpy),
-    Memset(cupti::Memset),
+/// Rows that are each held once.
+#[derive(Debug)]
+pub(crate) struct Interned<T, I> {
+    rows: Vec<T>,
+    ids: FxHashMap<u64, I>,
+}
+
+impl<T, I> Default for Interned<T, I> {
+    fn default() -> Self {
+        Self { rows: Vec::new(), ids: FxHashMap::default() }
+    }
+}
+
+impl<T: PartialEq, I: Copy> Interned<T, I> {
+    /// The row that is equal to this one, which may be new.
+    fn intern(&mut self, fingerprint: u64, row: T, id: fn(u32) -> I, at: fn(I) -> usize) -> I {
+        let mut key = fingerprint;
+        loop {
+            match self.ids.get(&key) {
+                None => {
+                    let new = id(self.rows.len() as u32);
+                    self.ids.insert(key, new);
+                    self.rows.push(row);
+                    return new;
+                }
+                Some(&known) if self.rows[at(known)] == row => return known,
+                // Another row of the same fingerprint.
+                Some(_) => key = key.wrapping_add(1),
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -211,8 +421,48 @@ pub(crate) struct Synchronization {
     pub(crate) call: Option<CallId>,
 }
 
+/// Memory was allocated or freed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MemoryEvent {
+    pub(crate) at_ns: u64,
+    pub(crate) is_allocation: bool,
+    pub(crate) kind: cupti::MemoryKind,
+    pub(crate) bytes: u64,
+    pub(crate) address: u64,
+    pub(crate) device: u32,
+    pub(crate) correlation_id: u32,
+    pub(crate) call: Maybe<CallId>,
+    /// The kernel's id of the process; 0 as for [`Thread::process`].
+    pub(crate) process: u32,
+}
+
+/// How calls came to their ranges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum RangesBy {
+    /// Each call was logged with its range.
+    #[default]
+    Calls,
+    /// By thread and time, afterwards.
+    Containment,
+}
+
+/// When the session was on, and of what kind it was.
+#[derive(Debug, Default)]
+pub(crate) struct Session {
+    /// In nanoseconds of `CLOCK_MONOTONIC`.
+    pub(crate) window_ns: (u64, u64),
+    /// The parts of it that count, in order and apart.
+    pub(crate) windows_ns: Vec<(u64, u64)>,
+    /// In a snapshot: from when on returned calls may have records that have not come yet.
+    pub(crate) pending_from_ns: Option<u64>,
+    /// Records that have no call and a correlation id up to this are of calls before the session, or that were let go.
+    pub(crate) before_id: u32,
+    pub(crate) ranges_by: RangesBy,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Store {
+    pub(crate) session: Session,
     pub(crate) names: Names,
     pub(crate) threads: Vec<Thread>,
     pub(crate) labels: Vec<Label>,
@@ -223,20 +473,58 @@ pub(crate) struct Store {
     /// By thread, and within a thread in order.
     pub(crate) marks: Vec<Mark>,
     pub(crate) details: FxHashMap<Subject, Details>,
-    /// By thread, and within a thread in the order they were made.
+    pub(crate) call_kinds: Interned<CallKind, CallKindId>,
+    /// By thread, and within a thread in the order they were made. Of a call of the runtime API and the driver call that
+    /// it makes, which share their correlation id, the driver call.
     pub(crate) calls: Vec<Call>,
+    /// The calls of the runtime API that made driver calls; filled in by `correlate`.
+    pub(crate) outer_calls: Vec<Call>,
+    pub(crate) works: Interned<Work, WorkId>,
     /// By start; those without timestamps first.
     pub(crate) operations: Vec<Operation>,
     pub(crate) synchronizations: Vec<Synchronization>,
+    /// By time.
+    pub(crate) memory: Vec<MemoryEvent>,
 }
 
 impl Store {
+    #[inline]
     pub(crate) fn label(&self, id: LabelId) -> &Label {
         &self.labels[id.at()]
     }
 
+    #[inline]
+    pub(crate) fn call_kind(&self, call: &Call) -> &CallKind {
+        &self.call_kinds.rows[call.kind.at()]
+    }
+
+    #[inline]
+    pub(crate) fn work(&self, operation: &Operation) -> &Work {
+        &self.works.rows[operation.work.at()]
+    }
+
+    pub(crate) fn intern_call_kind(&mut self, kind: CallKind) -> CallKindId {
+        let mut hasher = FxHasher::default();
+        kind.hash(&mut hasher);
+        self.call_kinds.intern(hasher.finish(), kind, CallKindId, CallKindId::at)
+    }
+
+    /// What is left of a work when it is freed from when it was, and by which call.
+    pub(crate) fn intern_work(&mut self, work: Work) -> WorkId {
+        let fingerprint = work.what.fingerprint(work.place);
+        let work = Work { what: work.what.without_instance(), ..work };
+        self.works.intern(fingerprint, work, WorkId, WorkId::at)
+    }
+
     /// An order in which every range comes after the one it lies in: by start, and then by row.
+    #[inline]
     pub(crate) fn order(&self, range: RangeId) -> (u64, RangeId) {
         (self.ranges[range.at()].time.start_ns, range)
+    }
+
+    /// The range whose call caused this work.
+    #[inline]
+    pub(crate) fn range_of(&self, call: Maybe<CallId>) -> Option<RangeId> {
+        self.calls[call.get()?.at()].range.get()
     }
 }

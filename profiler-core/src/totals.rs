@@ -3,6 +3,7 @@
 use std::ops::AddAssign;
 use std::time::Duration;
 
+use cupti::CallClass;
 use serde::Serialize;
 
 /// Counts and sums. Counts are exact; times are sums over operations, so that two kernels that run at the same time
@@ -48,10 +49,14 @@ impl Totals {
         self.kernels + self.copies + self.memsets
     }
 
+    fn gpu_ns(&self) -> u64 {
+        self.kernel_ns.saturating_add(self.copy_ns).saturating_add(self.memset_ns)
+    }
+
     /// The time of all GPU operations, summed.
     #[must_use]
     pub fn gpu_time(&self) -> Duration {
-        Duration::from_nanos(self.kernel_ns + self.copy_ns + self.memset_ns)
+        Duration::from_nanos(self.gpu_ns())
     }
 
     /// The time of all kernels, summed.
@@ -73,21 +78,65 @@ impl Totals {
     }
 }
 
+/// Times and sizes of a damaged file may be anything, so that sums stay at the most there is.
+impl Totals {
+    #[inline]
+    pub(crate) fn add_kernel(&mut self, ns: u64) {
+        self.kernels += 1;
+        self.kernel_ns = self.kernel_ns.saturating_add(ns);
+    }
+
+    #[inline]
+    pub(crate) fn add_copy(&mut self, ns: u64, bytes: u64) {
+        self.copies += 1;
+        self.copy_ns = self.copy_ns.saturating_add(ns);
+        self.copy_bytes = self.copy_bytes.saturating_add(bytes);
+    }
+
+    #[inline]
+    pub(crate) fn add_memset(&mut self, ns: u64, bytes: u64) {
+        self.memsets += 1;
+        self.memset_ns = self.memset_ns.saturating_add(ns);
+        self.memset_bytes = self.memset_bytes.saturating_add(bytes);
+    }
+
+    /// What one call adds, apart from its work on the GPU.
+    #[inline]
+    pub(crate) fn add_call(&mut self, class: CallClass, is_failure: bool, captured: bool, ns: u64) {
+        if is_failure {
+            self.failed_calls += 1;
+            return;
+        }
+        match class {
+            CallClass::KernelLaunch | CallClass::GraphLaunch => {
+                self.launches += u64::from(!captured);
+            }
+            CallClass::Synchronize => {
+                self.synchronizations += 1;
+                self.synchronization_ns = self.synchronization_ns.saturating_add(ns);
+            }
+            CallClass::Alloc => self.allocations += 1,
+            CallClass::Free => self.frees += 1,
+            _ => {}
+        }
+    }
+}
+
 impl AddAssign for Totals {
     fn add_assign(&mut self, other: Self) {
-        self.launches += other.launches;
-        self.kernels += other.kernels;
-        self.kernel_ns += other.kernel_ns;
-        self.copies += other.copies;
-        self.copy_ns += other.copy_ns;
-        self.copy_bytes += other.copy_bytes;
-        self.memsets += other.memsets;
-        self.memset_ns += other.memset_ns;
-        self.memset_bytes += other.memset_bytes;
-        self.synchronizations += other.synchronizations;
-        self.synchronization_ns += other.synchronization_ns;
-        self.allocations += other.allocations;
-        self.frees += other.frees;
-        self.failed_calls += other.failed_calls;
+        self.launches = self.launches.saturating_add(other.launches);
+        self.kernels = self.kernels.saturating_add(other.kernels);
+        self.kernel_ns = self.kernel_ns.saturating_add(other.kernel_ns);
+        self.copies = self.copies.saturating_add(other.copies);
+        self.copy_ns = self.copy_ns.saturating_add(other.copy_ns);
+        self.copy_bytes = self.copy_bytes.saturating_add(other.copy_bytes);
+        self.memsets = self.memsets.saturating_add(other.memsets);
+        self.memset_ns = self.memset_ns.saturating_add(other.memset_ns);
+        self.memset_bytes = self.memset_bytes.saturating_add(other.memset_bytes);
+        self.synchronizations = self.synchronizations.saturating_add(other.synchronizations);
+        self.synchronization_ns = self.synchronization_ns.saturating_add(other.synchronization_ns);
+        self.allocations = self.allocations.saturating_add(other.allocations);
+        self.frees = self.frees.saturating_add(other.frees);
+        self.failed_calls = self.failed_calls.saturating_add(other.failed_calls);
     }
 }

@@ -1,11 +1,15 @@
-//! Ranges by path: all instances of `batch / forward` are one node, with what they came to.
+//! Ranges by path: all instances of `batch / forward` are one node, with what they came to. And an index from every range
+//! to the work and the calls of it and of all ranges within it.
+
+use std::ops::Range as Span;
 
 use rustc_hash::FxHashMap;
 
-use crate::correlate::is_failure;
-use crate::store::{CallId, NameId, ProcessRangeId, RangeId, Store, Subject, Work};
+use crate::store::{
+    Call, CallId, LabelId, NameId, Operation, OperationId, ProcessRangeId, RangeId, Store, Subject,
+    What,
+};
 use crate::totals::Totals;
-use cupti::CallClass;
 
 /// Row of [`Tree::nodes`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,13 +40,6 @@ pub(crate) struct Node {
     pub(crate) replayed: Totals,
 }
 
-/// What the ranges of threads that are stays in a range of the process came to.
-#[derive(Debug, Default)]
-pub(crate) struct Stays {
-    pub(crate) ranges: Vec<RangeId>,
-    pub(crate) totals: Totals,
-}
-
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     /// A parent comes before its children.
@@ -50,69 +47,179 @@ pub(crate) struct Tree {
     pub(crate) roots: Vec<NodeId>,
     /// The node of every range.
     pub(crate) of_range: Vec<NodeId>,
-    /// What every range came to, with those within it.
-    pub(crate) range_totals: Vec<Totals>,
-    /// What graph launches made of the nodes that were made in every range, with those within it.
-    pub(crate) range_replayed: Vec<Totals>,
-    /// The stays of each range of the process, and what they came to.
-    pub(crate) process_ranges: Vec<Stays>,
     /// What was asked for outside any range, or by no call that is known.
     pub(crate) outside: Totals,
+    /// The stays of each range of the process, by start.
+    pub(crate) stays: Vec<Vec<RangeId>>,
+    places: Places,
+    operations: Index,
+    calls: Index,
+    /// Operations by the range in which their graph node was made; empty if none was.
+    replays: Index,
+    /// The instances of each node.
+    instances: Index,
+}
+
+/// An order of all ranges in which those within a range follow it directly.
+#[derive(Debug, Default)]
+struct Places {
+    /// The place of each range.
+    of: Vec<u32>,
+    /// The range at each place.
+    ranges: Vec<RangeId>,
+    /// Of each place, how many it takes with all that follow within.
+    sizes: Vec<u32>,
+}
+
+impl Places {
+    /// `order` has every range after the one around it.
+    fn new(store: &Store, order: &[RangeId]) -> Self {
+        let count = order.len();
+        let parent = |range: RangeId| store.ranges[range.at()].parent.get();
+        let mut size = vec![1; count];
+        for &range in order.iter().rev() {
+            if let Some(parent) = parent(range) {
+                size[parent.at()] += size[range.at()];
+            }
+        }
+        // Where the next range within each is to be; the last is for those within none.
+        let mut next = vec![0; count + 1];
+        let mut places =
+            Self { of: vec![0; count], ranges: vec![RangeId(0); count], sizes: vec![0; count] };
+        for &range in order {
+            let next_in = parent(range).map_or(count, RangeId::at);
+            let place = next[next_in];
+            next[next_in] += size[range.at()];
+            next[range.at()] = place + 1;
+            places.of[range.at()] = place;
+            places.ranges[place as usize] = range;
+            places.sizes[place as usize] = size[range.at()];
+        }
+        places
+    }
+
+    /// The places of a range and of all within it.
+    fn within(&self, range: RangeId) -> Span<usize> {
+        let place = self.of[range.at()] as usize;
+        place..place + self.sizes[place] as usize
+    }
+}
+
+/// Rows by what they belong to, in their order.
+#[derive(Debug, Default)]
+struct Index {
+    /// For each, where its rows begin.
+    first: Vec<u32>,
+    rows: Vec<u32>,
+}
+
+impl Index {
+    /// `of` gives for each row what it belongs to, a number below `count`.
+    fn new(count: usize, of: impl Iterator<Item = Option<usize>> + Clone) -> Self {
+        let mut first = vec![0; count + 1];
+        for owner in of.clone().flatten() {
+            first[owner + 1] += 1;
+        }
+        for owner in 0..count {
+            first[owner + 1] += first[owner];
+        }
+        let mut next = first.clone();
+        let mut rows = vec![0; first[count] as usize];
+        for (row, owner) in (0..).zip(of) {
+            if let Some(owner) = owner {
+                rows[next[owner] as usize] = row;
+                next[owner] += 1;
+            }
+        }
+        Self { first, rows }
+    }
+
+    /// The rows of all of these.
+    fn of(&self, owners: Span<usize>) -> &[u32] {
+        match (self.first.get(owners.start), self.first.get(owners.end)) {
+            (Some(&first), Some(&end)) => &self.rows[first as usize..end as usize],
+            _ => &[],
+        }
+    }
 }
 
 impl Tree {
     pub(crate) fn build(store: &Store) -> Self {
         let mut tree = Self::default();
         let mut order: Vec<RangeId> = (0..store.ranges.len() as u32).map(RangeId).collect();
-        order.sort_unstable_by_key(|&range| store.order(range));
+        order.sort_by_key(|&range| store.order(range));
+        tree.places = Places::new(store, &order);
         tree.add_nodes(store, &order);
         tree.add_work(store);
-        tree.sum_up(store, &order);
+        tree.add_index(store);
         tree.add_stays(store);
         tree
     }
 
+    fn add_index(&mut self, store: &Store) {
+        let (places, count) = (&self.places, store.ranges.len());
+        let place = |range: RangeId| places.of[range.at()] as usize;
+        let operations = store.operations.iter();
+        let by_range = operations.clone().map(|row| store.range_of(row.call).map(place));
+        self.operations = Index::new(count, by_range);
+        self.calls = Index::new(count, store.calls.iter().map(|row| row.range.get().map(place)));
+        if operations.clone().any(|row| row.captured.get().is_some()) {
+            self.replays = Index::new(count, operations.map(|row| row.captured.get().map(place)));
+        }
+        let by_node = self.of_range.iter().map(|node| Some(node.at()));
+        self.instances = Index::new(self.nodes.len(), by_node);
+    }
+
     fn add_stays(&mut self, store: &Store) {
-        self.process_ranges.resize_with(store.process_ranges.len(), Stays::default);
-        let within = |range: RangeId| store.details.get(&Subject::Range(range))?.within;
-        let mut stays: Vec<(RangeId, ProcessRangeId)> = (0..store.ranges.len() as u32)
-            .map(RangeId)
-            .filter_map(|range| Some((range, within(range)?)))
+        self.stays.resize_with(store.process_ranges.len(), Vec::new);
+        let mut stays: Vec<(RangeId, ProcessRangeId)> = store
+            .details
+            .iter()
+            .filter_map(|(subject, details)| match subject {
+                Subject::Range(range) => Some((*range, details.within?)),
+                _ => None,
+            })
             .collect();
-        stays.sort_by_key(|(range, _)| store.ranges[range.at()].time.start_ns);
+        stays.sort_unstable_by_key(|(range, _)| store.order(*range));
         for (range, whole) in stays {
-            let outer = std::iter::successors(store.ranges[range.at()].parent, |parent| {
-                store.ranges[parent.at()].parent
-            });
-            let stays = &mut self.process_ranges[whole.at()];
-            stays.ranges.push(range);
-            // A stay within a stay is in its sum already.
-            if outer.into_iter().all(|outer| within(outer) != Some(whole)) {
-                stays.totals += self.range_totals[range.at()];
-            }
+            self.stays[whole.at()].push(range);
         }
     }
 
     /// Children stand in the order they first began, whatever thread they are of.
     fn add_nodes(&mut self, store: &Store, order: &[RangeId]) {
         let mut ids = FxHashMap::default();
+        // Labels that differ in colour or category alone are of one node.
+        let mut by_label: FxHashMap<(u32, LabelId), NodeId> = FxHashMap::default();
         self.of_range = vec![NodeId(0); store.ranges.len()];
         for &range in order {
-            self.add_node(store, range, &mut ids);
+            let row = &store.ranges[range.at()];
+            let parent = row.parent.get().map(|parent| self.of_range[parent.at()]);
+            let key = (parent.map_or(u32::MAX, |parent| parent.0), row.label);
+            let node = match by_label.get(&key) {
+                Some(&node) => node,
+                None => {
+                    let node = self.add_node(store, parent, row.label, &mut ids);
+                    by_label.insert(key, node);
+                    node
+                }
+            };
+            self.of_range[range.at()] = node;
+            self.nodes[node.at()].instances += 1;
+            let node = &mut self.nodes[node.at()];
+            node.host_ns = node.host_ns.saturating_add(row.time.ns());
         }
     }
 
-    /// The range that it lies in has a node already.
     fn add_node(
         &mut self,
         store: &Store,
-        range: RangeId,
+        parent: Option<NodeId>,
+        label: LabelId,
         ids: &mut FxHashMap<(Option<NodeId>, Option<NameId>, NameId), NodeId>,
-    ) {
-        let row = &store.ranges[range.at()];
-        let parent = row.parent.map(|parent| self.of_range[parent.at()]);
-        let label = store.label(row.label);
-        let node = *ids.entry((parent, label.domain, label.name)).or_insert_with(|| {
+    ) -> NodeId {
+        let label = store.label(label);
+        *ids.entry((parent, label.domain, label.name)).or_insert_with(|| {
             let id = NodeId(self.nodes.len() as u32);
             self.nodes.push(Node {
                 name: label.name,
@@ -126,104 +233,144 @@ impl Tree {
                 replayed: Totals::default(),
             });
             match parent {
-                Some(parent) => self.nodes[parent.0 as usize].children.push(id),
+                Some(parent) => self.nodes[parent.at()].children.push(id),
                 None => self.roots.push(id),
             }
             id
-        });
-        self.of_range[range.at()] = node;
-        self.nodes[node.0 as usize].instances += 1;
-        self.nodes[node.0 as usize].host_ns += row.time.ns();
+        })
     }
 
     fn add_work(&mut self, store: &Store) {
-        self.range_totals = vec![Totals::default(); store.ranges.len()];
-        self.range_replayed = self.range_totals.clone();
         for operation in &store.operations {
-            let ns = operation.time.map_or(0, |time| time.ns());
-            let mut totals = Totals::default();
-            match operation.work {
-                Work::Kernel { .. } => (totals.kernels, totals.kernel_ns) = (1, ns),
-                Work::Copy(copy) => {
-                    (totals.copies, totals.copy_ns, totals.copy_bytes) = (1, ns, copy.bytes);
-                }
-                Work::Memset(memset) => {
-                    (totals.memsets, totals.memset_ns, totals.memset_bytes) = (1, ns, memset.bytes);
-                }
-            }
-            self.add(range_of(store, operation.call), totals);
-            if let Some(range) = operation.captured {
-                self.range_replayed[range.at()] += totals;
+            add_operation(self.own_totals(store.range_of(operation.call)), store, operation);
+            if let Some(range) = operation.captured.get() {
+                let node = self.of_range[range.at()];
+                add_operation(&mut self.nodes[node.at()].replayed, store, operation);
             }
         }
         for call in &store.calls {
-            self.add(call.range, of_call(&call.call));
+            add_call(self.own_totals(call.range.get()), store, call);
         }
-    }
-
-    fn add(&mut self, range: Option<RangeId>, totals: Totals) {
-        match range {
-            Some(range) => self.range_totals[range.at()] += totals,
-            None => self.outside += totals,
-        }
-    }
-
-    /// So far every range has only its own work.
-    fn sum_up(&mut self, store: &Store, order: &[RangeId]) {
-        for (row, node) in self.of_range.iter().enumerate() {
-            self.nodes[node.0 as usize].exclusive += self.range_totals[row];
-            self.nodes[node.0 as usize].replayed += self.range_replayed[row];
-        }
-        // A range comes after the one around it, so that backwards every range is whole before it is added.
-        for range in order.iter().rev() {
-            if let Some(parent) = store.ranges[range.at()].parent {
-                let totals = self.range_totals[range.at()];
-                self.range_totals[parent.at()] += totals;
-                let replayed = self.range_replayed[range.at()];
-                self.range_replayed[parent.at()] += replayed;
-            }
-        }
+        // Children come after their parent, so that backwards every node is whole before it is added.
         for row in (0..self.nodes.len()).rev() {
             let node = &mut self.nodes[row];
             let exclusive = node.exclusive;
             node.inclusive += exclusive;
             let (inclusive, replayed, parent) = (node.inclusive, node.replayed, node.parent);
             if let Some(parent) = parent {
-                self.nodes[parent.0 as usize].inclusive += inclusive;
-                self.nodes[parent.0 as usize].replayed += replayed;
+                self.nodes[parent.at()].inclusive += inclusive;
+                self.nodes[parent.at()].replayed += replayed;
             }
         }
     }
 
+    #[inline]
+    fn own_totals(&mut self, range: Option<RangeId>) -> &mut Totals {
+        match range {
+            Some(range) => &mut self.nodes[self.of_range[range.at()].at()].exclusive,
+            None => &mut self.outside,
+        }
+    }
+
     pub(crate) fn node_at(&self, id: NodeId) -> &Node {
-        &self.nodes[id.0 as usize]
+        &self.nodes[id.at()]
+    }
+
+    /// The instances of a node, by thread and in the order they began.
+    pub(crate) fn instances(&self, node: NodeId) -> impl Iterator<Item = RangeId> + Clone {
+        self.instances.of(node.at()..node.at() + 1).iter().copied().map(RangeId)
+    }
+
+    /// A range and all within it, those within a range directly after it.
+    pub(crate) fn within(&self, range: RangeId) -> impl Iterator<Item = RangeId> + Clone {
+        self.places.ranges[self.places.within(range)].iter().copied()
+    }
+
+    /// The GPU operations asked for in a range and within: range by range, and in each by start.
+    pub(crate) fn operations(&self, range: RangeId) -> impl Iterator<Item = OperationId> + Clone {
+        self.operations.of(self.places.within(range)).iter().copied().map(OperationId)
+    }
+
+    /// Those asked for in it directly.
+    pub(crate) fn own_operations(
+        &self,
+        range: RangeId,
+    ) -> impl Iterator<Item = OperationId> + Clone {
+        let place = self.places.of[range.at()] as usize;
+        self.operations.of(place..place + 1).iter().copied().map(OperationId)
+    }
+
+    /// The operations of graph launches whose node was made in a range and within.
+    pub(crate) fn replays(&self, range: RangeId) -> impl Iterator<Item = OperationId> + Clone {
+        self.replays.of(self.places.within(range)).iter().copied().map(OperationId)
+    }
+
+    /// The calls made in a range and within: range by range, and in each in the order they were made.
+    pub(crate) fn calls(&self, range: RangeId) -> impl Iterator<Item = CallId> + Clone {
+        self.calls.of(self.places.within(range)).iter().copied().map(CallId)
+    }
+
+    /// Those made in it directly.
+    pub(crate) fn own_calls(&self, range: RangeId) -> impl Iterator<Item = CallId> + Clone {
+        let place = self.places.of[range.at()] as usize;
+        self.calls.of(place..place + 1).iter().copied().map(CallId)
+    }
+
+    /// What a range and all within it came to.
+    pub(crate) fn inclusive(&self, store: &Store, range: RangeId) -> Totals {
+        totals(store, self.operations(range), self.calls(range))
+    }
+
+    /// What was asked for in a range directly.
+    pub(crate) fn exclusive(&self, store: &Store, range: RangeId) -> Totals {
+        totals(store, self.own_operations(range), self.own_calls(range))
+    }
+
+    pub(crate) fn replayed(&self, store: &Store, range: RangeId) -> Totals {
+        totals(store, self.replays(range), std::iter::empty())
+    }
+
+    /// What the stays of a range of the process came to.
+    pub(crate) fn of_process_range(&self, store: &Store, whole: ProcessRangeId) -> Totals {
+        let within = |range: RangeId| store.details.get(&Subject::Range(range))?.within;
+        let around = |range: RangeId| {
+            let parent = |range: RangeId| store.ranges[range.at()].parent.get();
+            std::iter::successors(parent(range), move |range| parent(*range))
+        };
+        let mut totals = Totals::default();
+        for &stay in &self.stays[whole.at()] {
+            // A stay within a stay is in its sum already.
+            if around(stay).all(|outer| within(outer) != Some(whole)) {
+                totals += self.inclusive(store, stay);
+            }
+        }
+        totals
     }
 }
 
-/// The range whose call caused this work.
-pub(crate) fn range_of(store: &Store, call: Option<CallId>) -> Option<RangeId> {
-    store.calls[call?.at()].range
-}
-
-/// What one call adds, apart from its work on the GPU.
-fn of_call(call: &cupti::Call) -> Totals {
+fn totals(
+    store: &Store,
+    operations: impl Iterator<Item = OperationId>,
+    calls: impl Iterator<Item = CallId>,
+) -> Totals {
     let mut totals = Totals::default();
-    if is_failure(call) {
-        totals.failed_calls = 1;
-        return totals;
-    }
-    match call.function.class() {
-        CallClass::KernelLaunch | CallClass::GraphLaunch => {
-            totals.launches = u64::from(!call.captured)
-        }
-        CallClass::Synchronize => {
-            totals.synchronizations = 1;
-            totals.synchronization_ns =
-                call.end_ns.map_or(0, |end| end.saturating_sub(call.start_ns));
-        }
-        CallClass::Alloc => totals.allocations = 1,
-        CallClass::Free => totals.frees = 1,
-        _ => {}
-    }
+    operations.for_each(|row| add_operation(&mut totals, store, &store.operations[row.at()]));
+    calls.for_each(|row| add_call(&mut totals, store, &store.calls[row.at()]));
     totals
+}
+
+#[inline]
+fn add_operation(totals: &mut Totals, store: &Store, operation: &Operation) {
+    let ns = operation.ns();
+    match &store.work(operation).what {
+        What::Kernel { .. } => totals.add_kernel(ns),
+        What::Copy(copy) => totals.add_copy(ns, copy.bytes),
+        What::Memset(memset) => totals.add_memset(ns, memset.bytes),
+    }
+}
+
+#[inline]
+fn add_call(totals: &mut Totals, store: &Store, call: &Call) {
+    let kind = store.call_kind(call);
+    totals.add_call(kind.class, kind.is_failure(), kind.captured, call.time.ns());
 }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use cupti::Record;
 use cupti::fake::{Fake, Work};
 use nvtx::range;
 use profiler_core::{
@@ -131,7 +132,7 @@ fn busy_and_idle_are_those_of_the_operations() {
         })
         .count() as u64;
     let total = (last - first).as_nanos() as u64;
-    let whole = Profile::from_bytes(&profile.recording().to_bytes()).unwrap();
+    let whole = Profile::from_bytes(&profile.recording().unwrap().to_bytes()).unwrap();
     let text = only(expect(&whole).range("step").each().idle(at_most(Duration::ZERO)));
     let idle = format!("{} us in instance 1 of 2", (total - busy) as f64 / 1e3);
     assert!(text.contains(&idle), "{idle}: {text}");
@@ -334,20 +335,26 @@ fn copies(change: impl FnOnce(&mut [u8])) -> Profile {
         fake.launch(Work::host_to_device(1000));
         fake.launch(Work::device_to_host(1000));
     });
-    let mut bytes = profile.recording().to_bytes();
-    for copy in profile.copies() {
-        let span = copy.details().span;
-        let needle = [span.start_ns.to_le_bytes(), span.end_ns.to_le_bytes()].concat();
-        let at = bytes.windows(16).position(|window| window == needle).unwrap();
-        // Marks the record, whose copy kind stands 4 bytes from its start, source, destination and flags after it.
-        assert_eq!(bytes[at - 12], if copy.kind() == CopyKind::HostToDevice { 1 } else { 2 });
-    }
-    let ends: Vec<usize> = profile
-        .copies()
+    let recording = profile.recording().unwrap();
+    let mut bytes = recording.to_bytes();
+    let mut copies: Vec<_> = recording
+        .records()
+        .iter()
+        .filter_map(|record| match record {
+            Record::Memcpy(copy) => Some(copy),
+            _ => None,
+        })
+        .collect();
+    copies.sort_by_key(|copy| copy.span.start_ns);
+    let ends: Vec<usize> = copies
+        .iter()
         .map(|copy| {
-            let span = copy.details().span;
-            let needle = [span.start_ns.to_le_bytes(), span.end_ns.to_le_bytes()].concat();
-            bytes.windows(16).position(|window| window == needle).unwrap()
+            let needle =
+                [copy.span.start_ns.to_le_bytes(), copy.span.end_ns.to_le_bytes()].concat();
+            let at = bytes.windows(16).position(|window| window == needle).unwrap();
+            // Marks the record, whose copy kind stands 4 bytes from its start, source, destination and flags after it.
+            assert_eq!(bytes[at - 12], if copy.kind == CopyKind::HostToDevice { 1 } else { 2 });
+            at
         })
         .collect();
     let mut fields: Vec<u8> = ends.iter().flat_map(|&at| bytes[at - 12..at - 8].to_vec()).collect();
@@ -427,7 +434,7 @@ fn with_loss(name: &str) -> Profile {
         fake.launch(Work::kernel(c"k"));
         fake.launch(Work::synchronize());
     });
-    let mut bytes = profile.recording().to_bytes();
+    let mut bytes = profile.recording().unwrap().to_bytes();
     let needle = format!("\"{name}\":0");
     let at = bytes.windows(needle.len()).rposition(|window| window == needle.as_bytes()).unwrap();
     bytes[at + needle.len() - 1] = b'7';

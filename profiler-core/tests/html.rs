@@ -75,7 +75,7 @@ fn the_columns_of_a_real_recording_are_its_ranges_calls_and_operations() {
     };
     for (row, call) in profile.calls().enumerate() {
         assert_eq!((starts[row], lengths[row]), (ns(call.start()), ns(call.host_time().unwrap())));
-        assert_eq!(call_name(row), call.function().name());
+        assert_eq!(call_name(row), call.name());
         assert_eq!(name_of(within[row] as usize - 1), call.range().unwrap().name());
     }
 
@@ -89,7 +89,7 @@ fn the_columns_of_a_real_recording_are_its_ranges_calls_and_operations() {
         assert_eq!(lengths[row], ns(operation.gpu_time().unwrap()));
         let call = operation.call().unwrap();
         assert_eq!(starts[causes[row] as usize - 1], ns(call.start()), "row {row}");
-        assert_eq!(call_name(causes[row] as usize - 1), call.function().name());
+        assert_eq!(call_name(causes[row] as usize - 1), call.name());
         let work = &data["works"][operations["work"][row].as_u64().unwrap() as usize];
         if let Some(kernel) = operation.as_kernel() {
             assert_eq!(work[0], 0);
@@ -100,7 +100,8 @@ fn the_columns_of_a_real_recording_are_its_ranges_calls_and_operations() {
         } else if let Some(copy) = operation.as_copy() {
             assert_eq!(bytes.next(), Some(copy.bytes() as i64));
             assert_eq!(name(&data, &work[1]), format!("copy {}", copy.kind()));
-        } else {
+        } else if let Some(memset) = operation.as_memset() {
+            assert_eq!(bytes.next(), Some(memset.bytes() as i64));
             assert_eq!(work[0], 6);
         }
     }
@@ -265,7 +266,9 @@ fn a_page_that_cannot_be_written_is_an_error_that_says_why() {
     let page = profile.to_html();
     for room in [0, 10, page.len() / 2, page.len() - 1] {
         let error = profile.write_html(Full(room)).unwrap_err();
-        assert_eq!(error.to_string(), "could not write the page: the disk is full");
+        let expected =
+            "could not write the profile as HTML: the disk is full; what was written is cut short";
+        assert_eq!(error.to_string(), expected);
     }
     let mut written = Vec::new();
     profile.write_html(&mut written).unwrap();

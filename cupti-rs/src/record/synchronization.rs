@@ -24,6 +24,12 @@ pub enum SynchronizationKind {
     Unknown(u32),
 }
 
+impl Default for SynchronizationKind {
+    fn default() -> Self {
+        Self::Unknown(0)
+    }
+}
+
 impl SynchronizationKind {
     /// From CUPTI's value.
     #[must_use]
@@ -52,6 +58,7 @@ impl fmt::Display for SynchronizationKind {
 
 record! {
     /// A wait (`SYNCHRONIZATION`), in host time. It says nothing of the thread: the call with its correlation id does.
+    #[derive(Default)]
     Synchronization, raw, f of synchronization {
         /// What was waited for (`type`).
         kind: SynchronizationKind = SynchronizationKind::from_raw(f.get(TYPE)),

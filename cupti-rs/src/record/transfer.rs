@@ -9,6 +9,7 @@ use crate::sys::field::Value;
 
 words! {
     /// Where memory lies (`CUpti_ActivityMemoryKind`).
+    #[derive(Default)]
     MemoryKind(u8) {
         UNKNOWN = 0 "not known",
         PAGEABLE = 1 "pageable",
@@ -44,6 +45,12 @@ pub enum CopyKind {
     PeerToPeer,
     /// A value this version of the crate does not know.
     Unknown(u8),
+}
+
+impl Default for CopyKind {
+    fn default() -> Self {
+        Self::Unknown(0)
+    }
 }
 
 impl CopyKind {
@@ -92,7 +99,7 @@ pub struct Peers {
 const FLAG_ASYNC: u16 = 1;
 
 /// A copy (`MEMCPY`, or `MEMCPY2` between devices).
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub struct Memcpy {
     /// From where to where (`copyKind`).
@@ -187,6 +194,7 @@ impl Memcpy {
 
 record! {
     /// A fill (`MEMSET`).
+    #[derive(Default)]
     Memset, raw, f of memset {
         /// The value written (`value`).
         value: u32 = f.get(VALUE),

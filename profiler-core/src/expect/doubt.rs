@@ -6,7 +6,7 @@ use rustc_hash::FxHashSet;
 use super::quantity::{Quantity, Source, blocks, is_pageable, spans};
 use super::scope::{Group, Instance, Scope};
 use crate::health::Health;
-use crate::profile::{DriverCall, Profile};
+use crate::profile::{ApiCall, Profile};
 
 /// Why this amount of this group is not known; empty if it is.
 pub(super) fn doubts(quantity: &Quantity, scope: &Scope<'_>, group: &Group<'_>) -> Vec<String> {
@@ -101,7 +101,7 @@ impl Doubts {
     /// A graph may have no work, or its records may not have come; nothing tells which.
     fn of_graphs(&mut self, group: &Group<'_>) {
         let silent = |instance: &Instance<'_>| {
-            let key = |call: DriverCall<'_>| (call.thread_id(), call.start());
+            let key = |call: ApiCall<'_>| (call.thread_id(), call.start());
             let heard: FxHashSet<_> = instance
                 .operations
                 .iter()

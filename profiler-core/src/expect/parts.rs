@@ -10,8 +10,9 @@ use super::amount::Unit;
 use super::quantity::{Quantity, Source, ns, spans, stream};
 use super::scope::{Group, Instance};
 use crate::names::demangled;
-use crate::profile::{DriverCall, GpuOperation, Range};
-use crate::report::{self, shortened};
+use crate::profile::{ApiCall, GpuOperation, Range};
+use crate::report;
+use crate::units::{shortened, time};
 
 /// Lines that say what an amount is made of.
 const PARTS: usize = 8;
@@ -42,13 +43,13 @@ struct Part<'a> {
     count: u64,
     ns: u64,
     bytes: u64,
-    first: Option<DriverCall<'a>>,
+    first: Option<ApiCall<'a>>,
 }
 
 impl<'a> Part<'a> {
-    fn of_call(call: DriverCall<'a>) -> Self {
+    fn of_call(call: ApiCall<'a>) -> Self {
         Self {
-            name: call.function().name().to_owned(),
+            name: call.name().to_owned(),
             path: path(call.range()),
             count: 1,
             ns: call.host_time().map_or(0, |time| time.as_nanos() as u64),
@@ -130,20 +131,20 @@ fn sums<'a>(quantity: &Quantity, parts: impl Iterator<Item = Part<'a>>) -> Vec<S
                 let _ = write!(line, ", {} bytes", part.bytes);
             }
             Unit::Time | Unit::Share => {
-                let _ = write!(line, ", {}", report::time(Duration::from_nanos(part.ns)));
+                let _ = write!(line, ", {}", time(Duration::from_nanos(part.ns)));
             }
             Unit::Count if *quantity == Quantity::Synchronizations => {
-                let time = report::time(Duration::from_nanos(part.ns));
+                let time = time(Duration::from_nanos(part.ns));
                 let _ = write!(line, ", blocked the host for {time}");
             }
             Unit::Count => {}
         }
         if let Some(call) = part.first {
             if quantity.source() != Source::Calls {
-                let _ = write!(line, ", by {}", call.function().name());
+                let _ = write!(line, ", by {}", call.name());
             }
             let first = if part.count == 1 { "called" } else { "first called" };
-            let start = report::time(call.start());
+            let start = time(call.start());
             let _ =
                 write!(line, ", {first} {start} after the start on thread {}", call.thread_id());
         }
@@ -161,8 +162,8 @@ fn gaps<'s, 'a: 's>(instances: impl Iterator<Item = &'s Instance<'a>>) -> Vec<St
     let mut gaps: Vec<_> = instances.flat_map(spans).flat_map(|span| span.gaps).collect();
     gaps.sort_by_key(|(ns, operation)| (Reverse(*ns), operation.start()));
     let line = |(ns, operation): &(u64, GpuOperation<'_>)| {
-        let gap = report::time(Duration::from_nanos(*ns));
-        let start = operation.start().map_or_else(String::new, report::time);
+        let gap = time(Duration::from_nanos(*ns));
+        let start = operation.start().map_or_else(String::new, time);
         let (what, path) = (name(operation), path(operation.range()));
         format!("{gap} idle until {what} in {path}, which started {start} after the start")
     };

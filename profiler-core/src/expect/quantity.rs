@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use super::amount::{SHARE, Unit};
 use super::scope::{Group, Instance};
 use crate::names::Pattern;
-use crate::profile::{Copy, DriverCall, GpuOperation};
+use crate::profile::{ApiCall, Copy, GpuOperation};
 
 const PAGEABLE: MemoryKind = MemoryKind(1);
 
@@ -183,9 +183,9 @@ impl Quantity {
     }
 
     /// The calls that count.
-    pub(super) fn calls<'a>(&self, instance: &Instance<'a>) -> Vec<DriverCall<'a>> {
-        let counts = |call: &&DriverCall<'a>| {
-            let class = call.function().class();
+    pub(super) fn calls<'a>(&self, instance: &Instance<'a>) -> Vec<ApiCall<'a>> {
+        let counts = |call: &&ApiCall<'a>| {
+            let class = call.class();
             let launch = !call.is_captured()
                 && matches!(class, CallClass::KernelLaunch | CallClass::GraphLaunch);
             !call.is_failure()

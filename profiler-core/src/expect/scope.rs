@@ -1,8 +1,9 @@
 //! What a budget looks at: the work and the calls of a range, instance by instance, run by run.
 
 use crate::names::Pattern;
-use crate::profile::{DriverCall, GpuOperation, Profile, Range, RangeNode};
+use crate::profile::{ApiCall, GpuOperation, Profile, Range, RangeNode};
 use crate::report;
+use crate::units;
 
 /// The whole profile, or the ranges of a pattern.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ pub(super) struct Instance<'a> {
     /// `None` for the whole profile.
     pub(super) range: Option<Range<'a>>,
     pub(super) operations: Vec<GpuOperation<'a>>,
-    pub(super) calls: Vec<DriverCall<'a>>,
+    pub(super) calls: Vec<ApiCall<'a>>,
     /// True if it lies within another of the pattern.
     pub(super) nested: bool,
 }
@@ -113,8 +114,8 @@ impl<'a> Scope<'a> {
                 "instance {} of {}, {}, {} after the start on thread {}",
                 number + 1,
                 self.entered(group.run),
-                report::shortened(&range.node().path(), report::PATH_WIDTH),
-                report::time(range.start()),
+                units::shortened(&range.node().path(), report::PATH_WIDTH),
+                units::time(range.start()),
                 range.thread_id()
             ));
         }
@@ -137,7 +138,8 @@ fn instances<'a>(profile: &'a Profile, pattern: &Pattern) -> Vec<Instance<'a>> {
     ranges.sort_unstable_by_key(|range| store.order(range.id));
     for range in ranges {
         // A range comes after the one it lies in, whatever thread that is of.
-        let outer = store.ranges[range.id.at()].parent.and_then(|parent| innermost[parent.at()]);
+        let parent = store.ranges[range.id.at()].parent.get();
+        let outer = parent.and_then(|parent| innermost[parent.at()]);
         innermost[range.id.at()] = if of_pattern[profile.tree.of_range[range.id.at()].at()] {
             around.push(outer);
             let nested = outer.is_some();

@@ -10,14 +10,12 @@ use super::findings::Finding;
 use super::names::{NameRow, Names};
 use super::statistics::{Busy, ByName, Row};
 use crate::health::Health;
-use crate::profile::{DriverCall, GpuOperation, Profile, Range, RangeNode};
+use crate::profile::{ApiCall, GpuOperation, Profile, Range, RangeNode};
 use crate::recording::{DeviceInfo, RecordingInfo};
 use crate::totals::Totals;
 
 /// Time in a column where there is none: no timestamp, or not returned.
 const UNKNOWN: i64 = -1;
-
-const MEMSET: &str = "memset";
 
 /// The page's data. Rows refer to each other by number; a column of references holds the row plus one, 0 for none.
 /// Columns whose names end in `_delta` hold each value less the one before.
@@ -38,7 +36,8 @@ pub(super) struct Data<'a> {
     memory: Vec<Row>,
     api: Vec<Row>,
     threads: Vec<Thread>,
-    streams: Vec<[u32; 3]>,
+    /// Process, device, context, stream.
+    streams: Vec<[u32; 4]>,
     call_kinds: Vec<(NameRow, &'static str)>,
     works: Vec<Vec<u64>>,
     ranges: Ranges,
@@ -89,6 +88,8 @@ struct Node {
 #[derive(Serialize)]
 struct Thread {
     id: u32,
+    /// That of its calls; 0 if one process was recorded, by itself.
+    process: u32,
     name: Option<NameRow>,
 }
 
@@ -111,6 +112,8 @@ struct Ranges {
 
 #[derive(Default, Serialize)]
 struct Calls {
+    /// The rows from here on are calls of the runtime API around calls before.
+    driver: u32,
     kind: Vec<u32>,
     thread: Vec<u32>,
     start_delta: Vec<i64>,
@@ -128,7 +131,7 @@ struct Operations {
     start_delta: Vec<i64>,
     ns: Vec<i64>,
     call_delta: Vec<i64>,
-    /// Of copies alone, in the order of rows.
+    /// Of copies and memsets alone, in the order of rows.
     bytes: Vec<u64>,
     /// Row and the range that its node of a graph was made in.
     captured_in: Vec<(u32, u32)>,
@@ -160,12 +163,6 @@ impl<'a> Data<'a> {
         let marks = builder.marks(profile);
         let calls = builder.calls(profile);
         let operations = builder.operations(profile);
-        let mut memory = builder.memory_rows.finish();
-        // All memsets are one row; what one of them wrote, a profile does not tell.
-        let memset = builder.names.row(MEMSET);
-        for row in memory.iter_mut().filter(|row| row.name == memset) {
-            row.bytes = profile.totals().memset_bytes;
-        }
         let health = profile.health();
         Self {
             what: profile.recording_info().to_string(),
@@ -193,7 +190,7 @@ impl<'a> Data<'a> {
             devices: devices(profile),
             nodes,
             kernels: builder.kernel_rows.finish(),
-            memory,
+            memory: builder.memory_rows.finish(),
             api: builder.api_rows.finish(),
             threads: builder.threads,
             streams: builder.streams,
@@ -209,10 +206,9 @@ impl<'a> Data<'a> {
     }
 }
 
-/// What a call is called and what it does, as the page says it.
-pub(super) fn kind_of(call: &DriverCall<'_>) -> (&'static str, &'static str) {
-    let function = call.function();
-    let class = match function.class() {
+/// What a call does, as the page says it.
+fn class_of(call: &ApiCall<'_>) -> &'static str {
+    match call.class() {
         CallClass::KernelLaunch => "launch",
         CallClass::GraphLaunch => "graph launch",
         CallClass::HostFunction => "host function",
@@ -224,8 +220,7 @@ pub(super) fn kind_of(call: &DriverCall<'_>) -> (&'static str, &'static str) {
         CallClass::Alloc => "alloc",
         CallClass::Free => "free",
         _ => "other",
-    };
-    (function.name(), class)
+    }
 }
 
 /// How the page draws an operation; a kernel is 0, a memset 6.
@@ -272,17 +267,23 @@ impl Delta {
     }
 }
 
+/// Tells a call from all others: process, thread, correlation id, start.
+type CallKey = (u32, u32, u32, Duration);
+
+fn key_of(call: &ApiCall<'_>) -> CallKey {
+    (call.process_id(), call.thread_id(), call.correlation_id(), call.start())
+}
+
 #[derive(Default)]
 struct Builder {
     names: Names,
     threads: Vec<Thread>,
     thread_rows: FxHashMap<u32, u32>,
-    streams: Vec<[u32; 3]>,
-    stream_rows: FxHashMap<[u32; 3], u32>,
+    streams: Vec<[u32; 4]>,
+    stream_rows: FxHashMap<[u32; 4], u32>,
     call_kinds: Vec<(NameRow, &'static str)>,
-    kind_rows: FxHashMap<&'static str, u32>,
-    /// Row of a call, by thread and start: a thread makes one call at a time.
-    call_rows: FxHashMap<(u32, Duration), u32>,
+    kind_rows: FxHashMap<(NameRow, &'static str), u32>,
+    call_rows: FxHashMap<CallKey, u32>,
     works: Vec<Vec<u64>>,
     work_rows: FxHashMap<Vec<u64>, u32>,
     demangled: FxHashMap<String, NameRow>,
@@ -294,7 +295,7 @@ struct Builder {
 impl Builder {
     fn thread(&mut self, id: u32) -> u32 {
         *self.thread_rows.entry(id).or_insert_with(|| {
-            self.threads.push(Thread { id, name: None });
+            self.threads.push(Thread { id, process: 0, name: None });
             self.threads.len() as u32 - 1
         })
     }
@@ -399,18 +400,23 @@ impl Builder {
     fn calls(&mut self, profile: &Profile) -> Calls {
         let mut table = Calls::default();
         let (mut start, mut range) = (Delta::default(), Delta::default());
-        for (row, call) in profile.calls().enumerate() {
+        table.driver = profile.calls().count() as u32;
+        for (row, call) in profile.calls().chain(profile.runtime_calls()).enumerate() {
             let row = row as u32;
-            let (name, class) = kind_of(&call);
-            let kind = *self.kind_rows.entry(name).or_insert_with(|| {
-                self.call_kinds.push((self.names.row(name), class));
+            let what = (self.names.row(call.name()), class_of(&call));
+            let kind = *self.kind_rows.entry(what).or_insert_with(|| {
+                self.call_kinds.push(what);
                 self.call_kinds.len() as u32 - 1
             });
-            let name = self.call_kinds[kind as usize].0;
-            self.api_rows.add(name, kind, call.host_time().map(ns), 0, call.is_failure());
-            self.call_rows.entry((call.thread_id(), call.start())).or_insert(row);
+            // A call of the runtime API around one of the driver API is in no sum.
+            if row < table.driver {
+                self.api_rows.add(what.0, kind, call.host_time().map(ns), 0, call.is_failure());
+                self.call_rows.insert(key_of(&call), row);
+            }
             table.kind.push(kind);
-            table.thread.push(self.thread(call.thread_id()));
+            let thread = self.thread(call.thread_id());
+            self.threads[thread as usize].process = call.process_id();
+            table.thread.push(thread);
             table.start_delta.push(start.of(ns(call.start())));
             table.ns.push(call.host_time().map_or(UNKNOWN, |took| ns(took) as i64));
             let within = call.range().map_or(0, |range| range.id.at() as u64 + 1);
@@ -435,18 +441,18 @@ impl Builder {
             let [kind, name, ..] = self.works[work as usize][..] else { continue };
             let rows = if kind == 0 { &mut self.kernel_rows } else { &mut self.memory_rows };
             rows.add(name as NameRow, work, took, bytes, false);
-            if (1..=5).contains(&kind) {
+            if kind != 0 {
                 table.bytes.push(bytes);
             }
-            let place = [operation.device(), operation.context(), operation.stream()];
+            let process = operation.process_id();
+            let place = [process, operation.device(), operation.context(), operation.stream()];
             let stream = *self.stream_rows.entry(place).or_insert_with(|| {
                 self.streams.push(place);
                 self.streams.len() as u32 - 1
             });
             last_start = operation.start().map_or(last_start, ns);
-            let cause = operation
-                .call()
-                .and_then(|call| self.call_rows.get(&(call.thread_id(), call.start())).copied());
+            let cause =
+                operation.call().and_then(|call| self.call_rows.get(&key_of(&call)).copied());
             table.work.push(work);
             table.stream.push(stream);
             table.start_delta.push(start.of(last_start));
@@ -459,7 +465,7 @@ impl Builder {
         table
     }
 
-    /// Row of what an operation is, and the bytes of a copy. A kernel's row: 0, name, name as compiled, grid, block,
+    /// Row of what an operation is, and its bytes. A kernel's row: 0, name, name as compiled, grid, block,
     /// registers, static and dynamic shared memory; a copy's and a memset's: kind, name, name in full.
     fn work(&mut self, operation: &GpuOperation<'_>) -> (u32, u64) {
         let (work, bytes) = if let Some(kernel) = operation.as_kernel() {
@@ -486,8 +492,8 @@ impl Builder {
             let full = self.names.row(&full);
             (vec![code_of(copy.kind()), u64::from(name), u64::from(full)], copy.bytes())
         } else {
-            let name = self.names.row(MEMSET);
-            (vec![6, u64::from(name), u64::from(name)], 0)
+            let name = u64::from(self.names.row("memset"));
+            (vec![6, name, name], operation.as_memset().map_or(0, |memset| memset.bytes()))
         };
         let row = *self.work_rows.entry(work).or_insert_with_key(|work| {
             self.works.push(work.clone());

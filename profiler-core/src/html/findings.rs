@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::data::kind_of;
 use super::statistics::Busy;
-use crate::profile::Profile;
-use crate::report::time;
+use crate::profile::{Attribution, GpuOperation, Profile};
+use crate::units::time;
 
 /// How much a finding matters; the page shows them in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -96,7 +95,7 @@ fn losses(profile: &Profile, findings: &mut Vec<Finding>) {
 fn failures(profile: &Profile, findings: &mut Vec<Finding>) {
     let mut failures: BTreeMap<(&str, u32), u64> = BTreeMap::new();
     for call in profile.calls().filter(|call| call.is_failure()) {
-        *failures.entry((kind_of(&call).0, call.result())).or_default() += 1;
+        *failures.entry((call.name(), call.result())).or_default() += 1;
     }
     if failures.is_empty() {
         return;
@@ -163,6 +162,14 @@ fn work(profile: &Profile, findings: &mut Vec<Finding>) {
                 counted(totals.synchronizations, "synchronisation call"),
                 percent(totals.synchronization_ns as f64, session.as_nanos() as f64)
             ),
+        ));
+    }
+    let by_time = |operation: GpuOperation<'_>| operation.attribution() == Attribution::Contained;
+    if profile.operations().any(by_time) {
+        findings.push(Finding::new(
+            Level::Fact,
+            "Ranges are those that were open on the calling thread",
+            "The source of this profile does not say in which range a call was made: thread and time do.",
         ));
     }
     let outside = profile.outside_ranges();

@@ -16,7 +16,7 @@ const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 /// SHA-256 of the two as the page's policy names them: what else stands in the page never runs. A test holds them.
 const STYLE_HASH: &str = "sha256-9I9r0++LQojPx8nZnwO6WqdZ2ehzJj7F4sM6A1E23zk=";
-const SCRIPT_HASH: &str = "sha256-oFe/4U4v2Uih5+AZie7sl2/5xxfbS+o/msyhA2TIAC8=";
+const SCRIPT_HASH: &str = "sha256-jnBGKVr+XfWpAknROgibHEBCVKvVts+RagV2MiRp09M=";
 
 impl Profile {
     /// One page of HTML that shows this profile: [`write_html`](Self::write_html) as text.
@@ -38,9 +38,8 @@ impl Profile {
     /// # Errors
     /// `out` took less than the whole page.
     pub fn write_html(&self, out: impl Write) -> Result<(), Error> {
-        write(self, &findings::plain(self), io::BufWriter::new(out)).map_err(|source| {
-            Error::new(Kind::Write { what: "write the page", source: source.into() })
-        })
+        write(self, &findings::plain(self), io::BufWriter::new(out))
+            .map_err(|source| Error::new(Kind::Export { format: "HTML", source: source.into() }))
     }
 }
 

@@ -105,7 +105,7 @@
   O.rangeOf = (i) => (O.call[i] < 0 ? -1 : C.range[O.call[i]]);
   for (let i = 0, next = 0; i < O.length; i++) {
     const kind = O.kindOf(i);
-    if (kind >= 1 && kind <= 5) O.bytes[i] = data.operations.bytes[next++];
+    if (kind !== 0) O.bytes[i] = data.operations.bytes[next++];
   }
   // The operations of a call, for its arrows: rows by call.
   const caused = { first: new Int32Array(C.length + 1), rows: new Int32Array(O.length) };
@@ -128,16 +128,14 @@
     return path.join("/");
   };
   const threadLabel = (thread) => {
-    const { id, name } = data.threads[thread];
-    return name === null ? `Thread ${id}` : `${names[name]} (${id})`;
+    const { id, name, process } = data.threads[thread];
+    return `${name === null ? `Thread ${id}` : `${names[name]} (${id})`}${process ? `, process ${process}` : ""}`;
   };
   const deviceName = (id) => data.devices.find((device) => device.id === id)?.name;
-  const severalContexts = new Map();
-  for (const [device, context] of data.streams) {
-    severalContexts.set(device, (severalContexts.get(device) ?? new Set()).add(context));
-  }
-  const streamLabel = ([device, context, stream]) =>
-    severalContexts.get(device).size > 1 ? `Stream ${stream} (ctx ${context})` : `Stream ${stream}`;
+  const streams = data.streams.map(([process, device, context, stream]) => ({ process, device, context, stream }));
+  const differs = (device, part) => new Set(streams.filter((stream) => stream.device === device).map((stream) => stream[part])).size > 1;
+  const streamLabel = ({ process, device, context, stream }) =>
+    `Stream ${stream}${differs(device, "context") ? `, ctx ${context}` : ""}${differs(device, "process") ? `, pid ${process}` : ""}`;
 
   // Work may go on after the stop.
   const latest = (table) => table.end.reduce((last, end) => Math.max(last, end), 0);
@@ -297,13 +295,14 @@
   }
   const timed = (i) => O.ns[i] >= 0;
   {
-    const devices = [...new Set(data.streams.map(([device]) => device))].sort((a, b) => a - b);
-    const operations = split(O.length, (i) => O.stream[i], data.streams.length);
+    const devices = [...new Set(streams.map(({ device }) => device))].sort((a, b) => a - b);
+    const operations = split(O.length, (i) => O.stream[i], streams.length);
     for (const device of devices) {
-      const streams = data.streams.map((stream, row) => [stream, row]).filter(([stream]) => stream[0] === device);
-      streams.sort(([a], [b]) => a[1] - b[1] || a[2] - b[2]);
+      const rows = [...streams.keys()].filter((row) => streams[row].device === device);
+      const order = ({ process, context, stream }) => [process, context, stream];
+      rows.sort((a, b) => order(streams[a]).map((part, i) => part - order(streams[b])[i]).find((less) => less !== 0) ?? 0);
       const all = [];
-      for (let i = 0; i < O.length; i++) if (data.streams[O.stream[i]][0] === device && timed(i)) all.push(i);
+      for (let i = 0; i < O.length; i++) if (streams[O.stream[i]].device === device && timed(i)) all.push(i);
       const busy = { start: [], end: [], last: [], first: [] };
       for (const i of all) {
         const last = busy.end.length - 1;
@@ -320,8 +319,8 @@
       const name = deviceName(device);
       const group = addGroup(name === undefined ? `GPU ${device}` : `GPU ${device} \u00b7 ${shown(name)}`, { busy: B, device });
       if (B.length) addLane(group, "busy", B, [...B.start.keys()], 16, "Busy and gaps", busyPaint, () => -1);
-      for (const [stream, row] of streams) {
-        addPacked(group, "operation", O, operations[row].filter(timed), 22, streamLabel(stream), operationPaint, O.nameOf);
+      for (const row of rows) {
+        addPacked(group, "operation", O, operations[row].filter(timed), 22, streamLabel(streams[row]), operationPaint, O.nameOf);
       }
     }
   }
@@ -741,7 +740,7 @@
       found.kernels += O.kindOf(i) === 0 ? 1 : 0;
       if (!timed(i)) continue;
       found.gpu += O.ns[i];
-      const device = data.streams[O.stream[i]][0];
+      const { device } = streams[O.stream[i]];
       const span = found.byDevice.get(device) ?? [Infinity, -Infinity];
       found.byDevice.set(device, [Math.min(span[0], O.start[i]), Math.max(span[1], O.end[i])]);
     }
@@ -948,7 +947,7 @@
       ["Captured", C.captured.has(row) ? "into a graph" : ""],
       ["Thread", threadLabel(C.thread[row])],
       ["Range", C.range[row] < 0 ? "none" : pathOf(R.node[C.range[row]]), "name"],
-      ["Operations", count(operations.length)]]));
+      ["Operations", row < data.calls.driver ? count(operations.length) : "those of the driver call that it made"]]));
     if (C.range[row] >= 0) box.append(element("p", {}, "In ", jump({ type: "range", row: C.range[row] })));
     for (const operation of operations.subarray(0, 8)) box.append(element("p", {}, "Caused ", jump({ type: "operation", row: operation })));
     if (operations.length > 8) box.append(element("p", { class: "muted" }, `and ${count(operations.length - 8)} more`));
@@ -957,7 +956,7 @@
     const work = data.works[O.work[row]];
     const call = O.call[row];
     const range = O.rangeOf(row);
-    const [device, context, stream] = data.streams[O.stream[row]];
+    const { process, device, context, stream } = streams[O.stream[row]];
     const xyz = (at) => work.slice(at, at + 3).map(count).join(" \u00d7 ");
     box.append(facts([...when,
       ["GPU time", time(O.ns[row])],
@@ -965,9 +964,9 @@
       ...(work[0] === 0 ? [
         ["Grid", xyz(3)], ["Block", xyz(6)], ["Registers", `${count(work[9])} a thread`],
         ["Shared memory", `${bytes(work[10])} static, ${bytes(work[11])} dynamic`]] : []),
-      ...(work[0] >= 1 && work[0] <= 5 ? [["Bytes", bytes(O.bytes[row])], ["Rate", rate(O.bytes[row], O.ns[row])], ["Memory", names[work[2]]]] : []),
+      ...(work[0] !== 0 ? [["Bytes", bytes(O.bytes[row])], ["Rate", rate(O.bytes[row], O.ns[row])], ["Memory", work[1] === work[2] ? "" : names[work[2]]]] : []),
       ["GPU", `${device}${deviceName(device) ? `, ${shown(deviceName(device))}` : ""}`],
-      ["Stream", `${stream}, context ${context}`],
+      ["Stream", `${stream}, context ${context}${process ? `, process ${process}` : ""}`],
       ["Range", range < 0 ? "none" : pathOf(R.node[range]), "name"],
       ["Handed over", range >= 0 && R.thread[range] !== C.thread[call] ? "its call was made on another thread" : ""],
       ["Compiled name", work[0] === 0 && work[1] !== work[2] ? names[work[2]] : "", "name"]]));
@@ -1461,7 +1460,7 @@
       tile("Copies", [count(totals.copies)], `${time(totals.copy_ns)}, ${bytes(totals.copy_bytes)}`),
       tile("Memsets", [count(totals.memsets)], `${time(totals.memset_ns)}, ${bytes(totals.memset_bytes)}`),
       tile("Synchronisations", [count(totals.synchronizations)], `${time(totals.synchronization_ns)} blocked`),
-      tile("API calls", [count(C.length)], `${time(callTime)}${totals.failed_calls ? `, ${count(totals.failed_calls)} failed` : ""}`),
+      tile("API calls", [count(data.calls.driver)], `${time(callTime)}${totals.failed_calls ? `, ${count(totals.failed_calls)} failed` : ""}`),
     );
     const box = byId("health");
     box.append(element("span", { class: `badge ${health.is_complete ? "good" : "bad"}` }, health.is_complete ? "Complete" : "Incomplete"), " ",

@@ -1,0 +1,218 @@
+//! A profile and the questions it answers.
+
+mod call;
+mod operation;
+mod range;
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::error::{Error, Kind};
+use crate::health::Health;
+use crate::names::Pattern;
+use crate::recording::{Recording, RecordingInfo};
+use crate::store::{BYTES_A_KERNEL, CallId, OperationId, RangeId, Store};
+use crate::totals::Totals;
+use crate::tree::{NodeId, Tree};
+use crate::{correlate, source};
+pub use call::ApiCall;
+pub use operation::{Attribution, Copy, GpuOperation, Kernel, Memset, OperationKind};
+pub use range::{Range, RangeNode, RangeSummary};
+
+/// What a session saw, joined: every GPU operation with the call that caused it and the range that call was in.
+///
+/// Times are nanoseconds of `CLOCK_MONOTONIC` since the session's start, or durations. `{}` prints a report for people.
+#[derive(Debug)]
+pub struct Profile {
+    /// `None` if it was made of something else, or was let go.
+    recording: Option<Recording>,
+    info: RecordingInfo,
+    pub(crate) store: Store,
+    pub(crate) tree: Tree,
+    pub(crate) health: Health,
+}
+
+impl Profile {
+    /// Reads and joins a recording. Costs some 0.2 us an operation.
+    #[must_use]
+    pub fn from_recording(recording: Recording) -> Self {
+        let mut health = Health::default();
+        let store = source::read(&recording, &mut health);
+        let info = recording.info().clone();
+        Self { recording: Some(recording), ..Self::from_store(store, info, health) }
+    }
+
+    /// Joins what was read.
+    pub(crate) fn from_store(mut store: Store, info: RecordingInfo, mut health: Health) -> Self {
+        correlate::join(&mut store, &mut health);
+        let tree = Tree::build(&store);
+        Self { recording: None, info, store, tree, health }
+    }
+
+    /// Lets the raw logs go, which take several times the memory of all that is asked of a profile: 64 bytes a driver call
+    /// and more than 200 a kernel. What remains is at most [`BYTES_A_KERNEL`](Self::BYTES_A_KERNEL) for a kernel with its
+    /// launch, 48 for a range, and what is shared by many. It cannot be saved any more.
+    #[must_use]
+    pub fn without_recording(self) -> Self {
+        Self { recording: None, ..self }
+    }
+
+    /// Bytes that a kernel and its launch take in a profile without its recording.
+    pub const BYTES_A_KERNEL: usize = BYTES_A_KERNEL;
+
+    /// Reads and joins a recording that [`save`](Self::save) wrote.
+    ///
+    /// # Errors
+    /// The file cannot be read, or [`is_format`](Error::is_format).
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Recording::load(path).map(Self::from_recording)
+    }
+
+    /// The same, from a file's content.
+    ///
+    /// # Errors
+    /// [`is_format`](Error::is_format): not a recording, cut short, or written by a newer version.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        Recording::from_bytes(bytes).map(Self::from_recording)
+    }
+
+    /// Writes the raw logs to a file, from which the same profile can be made again anywhere. It holds no environment,
+    /// user, host name or path.
+    ///
+    /// # Errors
+    /// The file cannot be written, or there is no [`recording`](Self::recording).
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        match &self.recording {
+            Some(recording) => recording.save(path),
+            None => Err(Error::new(Kind::NoRecording)),
+        }
+    }
+
+    /// The raw logs; `None` if the profile was not made of them, or they were [let go](Self::without_recording).
+    #[must_use]
+    pub fn recording(&self) -> Option<&Recording> {
+        self.recording.as_ref()
+    }
+
+    /// Where and when it was recorded.
+    #[must_use]
+    pub fn recording_info(&self) -> &RecordingInfo {
+        &self.info
+    }
+
+    /// True if it is a snapshot of a session that went on.
+    #[must_use]
+    pub fn is_snapshot(&self) -> bool {
+        self.store.session.pending_from_ns.is_some()
+    }
+
+    /// How far it can be trusted.
+    #[must_use]
+    pub fn health(&self) -> &Health {
+        &self.health
+    }
+
+    /// How long the session was on.
+    #[must_use]
+    pub fn duration(&self) -> Duration {
+        let (start, stop) = self.store.session.window_ns;
+        Duration::from_nanos(stop.saturating_sub(start))
+    }
+
+    /// Everything the session saw, in ranges and outside.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let mut totals = self.tree.outside;
+        for root in &self.tree.roots {
+            totals += self.tree.node_at(*root).inclusive;
+        }
+        totals
+    }
+
+    /// What was asked for outside any range.
+    #[must_use]
+    pub fn outside_ranges(&self) -> Totals {
+        self.tree.outside
+    }
+
+    /// The outermost ranges, by path: all instances of the same name are one node. In the order they first began.
+    pub fn roots(&self) -> impl Iterator<Item = RangeNode<'_>> {
+        self.tree.roots.iter().map(|&id| RangeNode { profile: self, id })
+    }
+
+    /// All ranges of this name, or of this path: `"forward"`, `"batch/forward"`. `None` if there is none.
+    ///
+    /// A path names the innermost ranges, and may leave out the outermost. A `*` stands for any text, slashes included:
+    /// `"layer */attention"`.
+    #[must_use]
+    pub fn range(&self, path: &str) -> Option<RangeSummary> {
+        let path = &Pattern::new(path);
+        let mut summary = RangeSummary::default();
+        for node in self.nodes() {
+            if !node.matches(path) {
+                continue;
+            }
+            summary.nodes += 1;
+            summary.instances += node.instances();
+            summary.exclusive += node.exclusive();
+            // A range within one of the same name is in its sum already.
+            if !node.ancestors().any(|ancestor| ancestor.matches(path)) {
+                summary.host_ns += node.node().host_ns;
+                summary.inclusive += node.inclusive();
+                summary.replayed += node.replayed();
+            }
+        }
+        (summary.nodes != 0).then_some(summary)
+    }
+
+    /// Every node of the tree, one around others before those within it.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = RangeNode<'_>> {
+        (0..self.tree.nodes.len() as u32).map(|id| RangeNode { profile: self, id: NodeId(id) })
+    }
+
+    /// Every instance of every range, by thread and in the order they began.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<'_>> {
+        (0..self.store.ranges.len() as u32).map(|row| Range { profile: self, id: RangeId(row) })
+    }
+
+    /// Every GPU operation by start: kernels, copies, memsets. Those without timestamps come first.
+    pub fn operations(&self) -> impl Iterator<Item = GpuOperation<'_>> + Clone {
+        let rows = 0..self.store.operations.len() as u32;
+        rows.map(|row| GpuOperation { profile: self, id: OperationId(row) })
+    }
+
+    /// Every kernel by start.
+    pub fn kernels(&self) -> impl Iterator<Item = Kernel<'_>> {
+        self.operations().filter_map(|operation| operation.as_kernel())
+    }
+
+    /// Every copy by start.
+    pub fn copies(&self) -> impl Iterator<Item = Copy<'_>> {
+        self.operations().filter_map(|operation| operation.as_copy())
+    }
+
+    /// Every call into CUDA that was recorded, by thread and in the order they were made. Of a call of the runtime API
+    /// and the driver call that it makes, the driver call alone: see [`runtime_calls`](Self::runtime_calls).
+    pub fn calls(&self) -> impl Iterator<Item = ApiCall<'_>> + Clone {
+        let rows = 0..self.store.calls.len() as u32;
+        rows.map(|row| self.call(CallId(row)))
+    }
+
+    /// The calls of the runtime API that made a driver call, where the runtime API was recorded: by thread and in the order
+    /// they were made. Both have the same correlation id. They are in no sum.
+    pub fn runtime_calls(&self) -> impl Iterator<Item = ApiCall<'_>> + Clone {
+        self.store.outer_calls.iter().map(|row| ApiCall { profile: self, row })
+    }
+
+    pub(crate) fn operation(&self, id: OperationId) -> GpuOperation<'_> {
+        GpuOperation { profile: self, id }
+    }
+
+    pub(crate) fn call(&self, id: CallId) -> ApiCall<'_> {
+        ApiCall { profile: self, row: &self.store.calls[id.at()] }
+    }
+
+    pub(crate) fn since_start(&self, ns: u64) -> Duration {
+        Duration::from_nanos(ns.saturating_sub(self.store.session.window_ns.0))
+    }
+}

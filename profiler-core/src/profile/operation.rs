@@ -1,0 +1,329 @@
+//! What ran on the GPU: kernels, copies, memsets.
+
+use std::time::Duration;
+
+use super::{ApiCall, Profile, Range};
+use crate::names;
+use crate::store::{Interval, Operation, OperationId, RangesBy, SAME_ID, What, Work};
+
+/// How a GPU operation came to its range. More ways will follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Attribution {
+    /// The call that caused it was made in the range: known by CUPTI's correlation id, exact.
+    Launch,
+    /// As [`Launch`](Self::Launch), but the call was made on another thread than the range's, to which a
+    /// [`Context`](crate::Context) was handed.
+    Handed,
+    /// By thread and time: the call that caused it was made on the range's thread, between its start and its end. What a
+    /// capture of Nsight Systems gives, in which calls do not say their range.
+    Contained,
+    /// No range was open where the call was made, or the call is not known.
+    None,
+}
+
+/// What kind of GPU operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OperationKind {
+    /// A kernel ran.
+    Kernel,
+    /// Memory was copied.
+    Copy,
+    /// Memory was filled.
+    Memset,
+}
+
+/// A kernel, a copy or a memset.
+#[derive(Debug, Clone, Copy)]
+pub struct GpuOperation<'a> {
+    pub(super) profile: &'a Profile,
+    pub(super) id: OperationId,
+}
+
+impl<'a> GpuOperation<'a> {
+    fn row(&self) -> &'a Operation {
+        &self.profile.store.operations[self.id.at()]
+    }
+
+    fn work(&self) -> &'a Work {
+        self.profile.store.work(self.row())
+    }
+
+    /// Its number among all operations of the profile, by start.
+    #[must_use]
+    pub fn number(&self) -> usize {
+        self.id.at()
+    }
+
+    /// What kind it is of.
+    #[must_use]
+    pub fn kind(&self) -> OperationKind {
+        match self.work().what {
+            What::Kernel { .. } => OperationKind::Kernel,
+            What::Copy(_) => OperationKind::Copy,
+            What::Memset(_) => OperationKind::Memset,
+        }
+    }
+
+    /// When it started on the GPU, since the session's start. `None` where CUPTI had no timestamps.
+    #[must_use]
+    pub fn start(&self) -> Option<Duration> {
+        self.row().time().map(|time| self.profile.since_start(time.start_ns))
+    }
+
+    /// When it ended on the GPU, since the session's start. `None` where CUPTI had no timestamps.
+    #[must_use]
+    pub fn end(&self) -> Option<Duration> {
+        self.row().time().map(|time| self.profile.since_start(time.end_ns))
+    }
+
+    /// How long it ran on the GPU. `None` where CUPTI had no timestamps.
+    #[must_use]
+    pub fn gpu_time(&self) -> Option<Duration> {
+        self.row().time().map(|time| Duration::from_nanos(Interval::ns(time)))
+    }
+
+    /// It as a kernel, if it is one.
+    #[must_use]
+    pub fn as_kernel(&self) -> Option<Kernel<'a>> {
+        match self.work().what {
+            What::Kernel { names, mut details } => {
+                (details.span, details.correlation_id) = self.instance();
+                let store = &self.profile.store;
+                let name = |id| store.names.get(id);
+                let demangled = names.demangled.map(name);
+                Some(Kernel { operation: *self, name: name(names.name), demangled, details })
+            }
+            _ => None,
+        }
+    }
+
+    /// It as a copy, if it is one.
+    #[must_use]
+    pub fn as_copy(&self) -> Option<Copy<'a>> {
+        match self.work().what {
+            What::Copy(mut details) => {
+                (details.span, details.correlation_id) = self.instance();
+                if details.runtime_correlation_id == Some(SAME_ID) {
+                    details.runtime_correlation_id = Some(self.correlation_id());
+                }
+                Some(Copy { operation: *self, details })
+            }
+            _ => None,
+        }
+    }
+
+    /// It as a memset, if it is one.
+    #[must_use]
+    pub fn as_memset(&self) -> Option<Memset<'a>> {
+        match self.work().what {
+            What::Memset(mut details) => {
+                (details.span, details.correlation_id) = self.instance();
+                Some(Memset { operation: *self, details })
+            }
+            _ => None,
+        }
+    }
+
+    /// What the store does not keep with what many operations share.
+    fn instance(&self) -> (cupti::Span, u32) {
+        let mut span = cupti::Span::default();
+        if let Some(time) = self.row().time() {
+            (span.start_ns, span.end_ns) = (time.start_ns, time.end_ns);
+        }
+        (span, self.row().correlation_id)
+    }
+
+    /// The id that the call that caused it has too.
+    #[must_use]
+    pub fn correlation_id(&self) -> u32 {
+        self.row().correlation_id
+    }
+
+    /// The device's CUDA ordinal.
+    #[must_use]
+    pub fn device(&self) -> u32 {
+        self.work().place.device
+    }
+
+    /// CUPTI's id of the stream; contexts number theirs apart.
+    #[must_use]
+    pub fn stream(&self) -> u32 {
+        self.work().place.stream
+    }
+
+    /// CUPTI's id of the context.
+    #[must_use]
+    pub fn context(&self) -> u32 {
+        self.work().place.context
+    }
+
+    /// The kernel's id of its process; 0 if one process was recorded, by itself.
+    #[must_use]
+    pub fn process_id(&self) -> u32 {
+        self.work().process
+    }
+
+    /// The node of a CUDA graph that it was.
+    #[must_use]
+    pub fn graph_node(&self) -> Option<cupti::GraphNode> {
+        self.work().what.graph_node()
+    }
+
+    /// Where and when it ran.
+    pub(crate) fn interval(&self) -> Option<Interval> {
+        self.row().time()
+    }
+
+    /// The call that caused it.
+    #[must_use]
+    pub fn call(&self) -> Option<ApiCall<'a>> {
+        self.row().call.get().map(|id| self.profile.call(id))
+    }
+
+    /// The range in which that call was made.
+    #[must_use]
+    pub fn range(&self) -> Option<Range<'a>> {
+        let profile = self.profile;
+        profile.store.range_of(self.row().call).map(|id| Range { profile, id })
+    }
+
+    /// The range in which the node of a CUDA graph that it was an execution of was made: by capture, or by hand. `None`
+    /// where it was no such node, where the node was made outside any range, or before the session. The range of its
+    /// launch is [`range`](Self::range).
+    #[must_use]
+    pub fn captured_in(&self) -> Option<Range<'a>> {
+        let profile = self.profile;
+        self.row().captured.get().map(|id| Range { profile, id })
+    }
+
+    /// How it came to that range.
+    #[must_use]
+    pub fn attribution(&self) -> Attribution {
+        let store = &self.profile.store;
+        let call = self.row().call.get().map(|call| &store.calls[call.at()]);
+        match call.and_then(|call| Some((call, call.range.get()?))) {
+            None => Attribution::None,
+            Some(_) if store.session.ranges_by == RangesBy::Containment => Attribution::Contained,
+            Some((call, range)) if store.ranges[range.at()].thread == call.thread => {
+                Attribution::Launch
+            }
+            Some(_) => Attribution::Handed,
+        }
+    }
+}
+
+/// A kernel that ran.
+#[derive(Debug, Clone, Copy)]
+pub struct Kernel<'a> {
+    operation: GpuOperation<'a>,
+    name: &'a str,
+    /// Where the source of the profile had it.
+    demangled: Option<&'a str>,
+    details: cupti::Kernel,
+}
+
+impl<'a> Kernel<'a> {
+    /// Its name as the compiler made it.
+    #[must_use]
+    pub fn name(&self) -> &'a str {
+        self.name
+    }
+
+    /// A C++ name without its parameters, as the report shows it; another as it is. Costs microseconds.
+    #[must_use]
+    pub fn demangled_name(&self) -> String {
+        match self.demangled {
+            Some(name) => names::without_parameters(name),
+            None => names::demangled(self.name),
+        }
+    }
+
+    /// Blocks in x, y, z.
+    #[must_use]
+    pub fn grid(&self) -> [u32; 3] {
+        self.details.grid
+    }
+
+    /// Threads in a block in x, y, z.
+    #[must_use]
+    pub fn block(&self) -> [u32; 3] {
+        self.details.block
+    }
+
+    /// The record's other fields. Its times are `CLOCK_MONOTONIC`'s.
+    #[must_use]
+    pub fn details(&self) -> &cupti::Kernel {
+        &self.details
+    }
+}
+
+impl<'a> std::ops::Deref for Kernel<'a> {
+    type Target = GpuOperation<'a>;
+    fn deref(&self) -> &GpuOperation<'a> {
+        &self.operation
+    }
+}
+
+/// A copy that ran.
+#[derive(Debug, Clone, Copy)]
+pub struct Copy<'a> {
+    operation: GpuOperation<'a>,
+    details: cupti::Memcpy,
+}
+
+impl Copy<'_> {
+    /// From where to where.
+    #[must_use]
+    pub fn kind(&self) -> cupti::CopyKind {
+        self.details.kind
+    }
+
+    /// Bytes moved.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.details.bytes
+    }
+
+    /// The record's other fields. Its times are `CLOCK_MONOTONIC`'s.
+    #[must_use]
+    pub fn details(&self) -> &cupti::Memcpy {
+        &self.details
+    }
+}
+
+impl<'a> std::ops::Deref for Copy<'a> {
+    type Target = GpuOperation<'a>;
+    fn deref(&self) -> &GpuOperation<'a> {
+        &self.operation
+    }
+}
+
+/// A memset that ran.
+#[derive(Debug, Clone, Copy)]
+pub struct Memset<'a> {
+    operation: GpuOperation<'a>,
+    details: cupti::Memset,
+}
+
+impl Memset<'_> {
+    /// Bytes written.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.details.bytes
+    }
+
+    /// The record's other fields. Its times are `CLOCK_MONOTONIC`'s.
+    #[must_use]
+    pub fn details(&self) -> &cupti::Memset {
+        &self.details
+    }
+}
+
+impl<'a> std::ops::Deref for Memset<'a> {
+    type Target = GpuOperation<'a>;
+    fn deref(&self) -> &GpuOperation<'a> {
+        &self.operation
+    }
+}

@@ -1,0 +1,304 @@
+//! Ranges: each instance, all of one path, and all of a pattern.
+
+use std::time::Duration;
+
+use super::{ApiCall, GpuOperation, Profile};
+use crate::described::{Described, described_methods};
+use crate::names::Pattern;
+use crate::store::{self, RangeId, Subject};
+use crate::totals::Totals;
+use crate::tree::{Node, NodeId};
+
+/// What all ranges of one name or path came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+#[non_exhaustive]
+pub struct RangeSummary {
+    pub(super) nodes: u64,
+    pub(super) instances: u64,
+    pub(super) host_ns: u64,
+    pub(super) inclusive: Totals,
+    pub(super) exclusive: Totals,
+    pub(super) replayed: Totals,
+}
+
+impl RangeSummary {
+    /// How often such a range was entered.
+    #[must_use]
+    pub fn instances(&self) -> u64 {
+        self.instances
+    }
+
+    /// The host time in it, summed over instances; a range within one of the same name counts once.
+    #[must_use]
+    pub fn host_time(&self) -> Duration {
+        Duration::from_nanos(self.host_ns)
+    }
+
+    /// What was asked for in it and in ranges within it.
+    #[must_use]
+    pub fn inclusive(&self) -> Totals {
+        self.inclusive
+    }
+
+    /// What was asked for in it directly.
+    #[must_use]
+    pub fn exclusive(&self) -> Totals {
+        self.exclusive
+    }
+
+    /// What graph launches, wherever they were made, ran of the nodes that were captured, or added by hand, in it and
+    /// within. The same operations are in the [`inclusive`](Self::inclusive) totals of the range of each launch.
+    #[must_use]
+    pub fn replayed(&self) -> Totals {
+        self.replayed
+    }
+
+    /// The time of the GPU operations asked for in it and within, summed.
+    #[must_use]
+    pub fn gpu_time(&self) -> Duration {
+        self.inclusive.gpu_time()
+    }
+
+    /// The kernels launched in it and within.
+    #[must_use]
+    pub fn kernels(&self) -> u64 {
+        self.inclusive.kernels
+    }
+
+    /// The kernel and graph launches made in it and within.
+    #[must_use]
+    pub fn launches(&self) -> u64 {
+        self.inclusive.launches
+    }
+
+    /// The copies asked for in it and within.
+    #[must_use]
+    pub fn copies(&self) -> u64 {
+        self.inclusive.copies
+    }
+
+    /// The synchronisation calls made in it and within.
+    #[must_use]
+    pub fn synchronizations(&self) -> u64 {
+        self.inclusive.synchronizations
+    }
+}
+
+/// A node of the tree of ranges: all instances of one path.
+#[derive(Debug, Clone, Copy)]
+pub struct RangeNode<'a> {
+    pub(super) profile: &'a Profile,
+    pub(crate) id: NodeId,
+}
+
+impl<'a> RangeNode<'a> {
+    pub(super) fn node(&self) -> &'a Node {
+        self.profile.tree.node_at(self.id)
+    }
+
+    /// The ranges around it, the innermost first.
+    pub(crate) fn ancestors(&self) -> impl Iterator<Item = RangeNode<'a>> {
+        let profile = self.profile;
+        std::iter::successors(self.node().parent, |id| profile.tree.node_at(*id).parent)
+            .map(move |id| RangeNode { profile, id })
+    }
+
+    /// True for its name, or a path that ends with it.
+    pub(crate) fn matches(&self, pattern: &Pattern) -> bool {
+        let around = self.ancestors().map(|node| node.name());
+        pattern.matches_path(std::iter::once(self.name()).chain(around))
+    }
+
+    /// The range's name.
+    #[must_use]
+    pub fn name(&self) -> &'a str {
+        self.profile.store.names.get(self.node().name)
+    }
+
+    /// Its domain's name; `None` is the default one. Ranges of one name in different domains are different nodes.
+    #[must_use]
+    pub fn domain(&self) -> Option<&'a str> {
+        self.node().domain.map(|domain| self.profile.store.names.get(domain))
+    }
+
+    /// Its name with those of the ranges around it: `batch/forward`.
+    #[must_use]
+    pub fn path(&self) -> String {
+        let mut names: Vec<_> = self.ancestors().map(|ancestor| ancestor.name()).collect();
+        names.reverse();
+        names.push(self.name());
+        names.join("/")
+    }
+
+    /// How often it was entered.
+    #[must_use]
+    pub fn instances(&self) -> u64 {
+        self.node().instances
+    }
+
+    /// The host time in it, summed over instances.
+    #[must_use]
+    pub fn host_time(&self) -> Duration {
+        Duration::from_nanos(self.node().host_ns)
+    }
+
+    /// What was asked for in it and in ranges within it.
+    #[must_use]
+    pub fn inclusive(&self) -> Totals {
+        self.node().inclusive
+    }
+
+    /// What was asked for in it directly.
+    #[must_use]
+    pub fn exclusive(&self) -> Totals {
+        self.node().exclusive
+    }
+
+    /// What graph launches ran of the nodes that were made in it and within; see [`RangeSummary::replayed`].
+    #[must_use]
+    pub fn replayed(&self) -> Totals {
+        self.node().replayed
+    }
+
+    /// Its instances, by thread and in the order they began.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<'a>> + Clone + use<'a> {
+        let profile = self.profile;
+        profile.tree.instances(self.id).map(move |id| Range { profile, id })
+    }
+
+    /// The node around it.
+    #[must_use]
+    pub fn parent(&self) -> Option<RangeNode<'a>> {
+        self.node().parent.map(|id| RangeNode { profile: self.profile, id })
+    }
+
+    /// The ranges within it, in the order they first began.
+    pub fn children(&self) -> impl Iterator<Item = RangeNode<'a>> + use<'a> {
+        let profile = self.profile;
+        self.node().children.iter().map(move |&id| RangeNode { profile, id })
+    }
+}
+
+/// One instance of a range.
+#[derive(Debug, Clone, Copy)]
+pub struct Range<'a> {
+    pub(crate) profile: &'a Profile,
+    pub(crate) id: RangeId,
+}
+
+described_methods!(Range);
+
+impl<'a> Range<'a> {
+    fn row(&self) -> &'a store::Range {
+        &self.profile.store.ranges[self.id.at()]
+    }
+
+    pub(crate) fn described(&self) -> Described<'a> {
+        let (store, label) = (&self.profile.store, self.row().label);
+        Described { store, label, subject: Subject::Range(self.id) }
+    }
+
+    /// When it began, since the session's start.
+    #[must_use]
+    pub fn start(&self) -> Duration {
+        self.profile.since_start(self.row().time.start_ns)
+    }
+
+    /// How long the host was in it; until the stop, if it had not ended.
+    #[must_use]
+    pub fn host_time(&self) -> Duration {
+        Duration::from_nanos(self.row().time.ns())
+    }
+
+    /// True if it had not ended at the stop, or at the snapshot.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.row().is_open
+    }
+
+    /// The kernel's id of its thread.
+    #[must_use]
+    pub fn thread_id(&self) -> u32 {
+        self.profile.store.threads[self.row().thread.at()].id
+    }
+
+    /// Its thread's name, if it has one.
+    #[must_use]
+    pub fn thread_name(&self) -> Option<&'a str> {
+        self.profile.store.threads[self.row().thread.at()].name.as_deref()
+    }
+
+    /// The range it lies in.
+    #[must_use]
+    pub fn parent(&self) -> Option<Range<'a>> {
+        let profile = self.profile;
+        self.row().parent.get().map(|id| Range { profile, id })
+    }
+
+    /// The node of the tree that it is an instance of.
+    #[must_use]
+    pub fn node(&self) -> RangeNode<'a> {
+        RangeNode { profile: self.profile, id: self.profile.tree.of_range[self.id.at()] }
+    }
+
+    /// What was asked for in it and in ranges within it. Sums it up each time, some nanoseconds an operation.
+    #[must_use]
+    pub fn inclusive(&self) -> Totals {
+        self.profile.tree.inclusive(&self.profile.store, self.id)
+    }
+
+    /// What was asked for in it directly. Sums it up each time.
+    #[must_use]
+    pub fn exclusive(&self) -> Totals {
+        self.profile.tree.exclusive(&self.profile.store, self.id)
+    }
+
+    /// What graph launches ran of the nodes that were made in it and within; see [`RangeSummary::replayed`].
+    #[must_use]
+    pub fn replayed(&self) -> Totals {
+        self.profile.tree.replayed(&self.profile.store, self.id)
+    }
+
+    /// The GPU operations asked for in it and within: range by range, and in each by start.
+    pub fn operations(&self) -> impl Iterator<Item = GpuOperation<'a>> + Clone + use<'a> {
+        let profile = self.profile;
+        profile.tree.operations(self.id).map(move |id| profile.operation(id))
+    }
+
+    /// The GPU operations asked for in it directly, by start.
+    pub fn own_operations(&self) -> impl Iterator<Item = GpuOperation<'a>> + Clone + use<'a> {
+        let profile = self.profile;
+        profile.tree.own_operations(self.id).map(move |id| profile.operation(id))
+    }
+
+    /// The operations of graph launches whose node was made in it and within.
+    pub fn replayed_operations(&self) -> impl Iterator<Item = GpuOperation<'a>> + Clone + use<'a> {
+        let profile = self.profile;
+        profile.tree.replays(self.id).map(move |id| profile.operation(id))
+    }
+
+    /// The calls made in it and within: range by range, and in each in the order they were made.
+    pub fn calls(&self) -> impl Iterator<Item = ApiCall<'a>> + Clone + use<'a> {
+        let profile = self.profile;
+        profile.tree.calls(self.id).map(move |id| profile.call(id))
+    }
+
+    /// The calls made in it directly, in order.
+    pub fn own_calls(&self) -> impl Iterator<Item = ApiCall<'a>> + Clone + use<'a> {
+        let profile = self.profile;
+        profile.tree.own_calls(self.id).map(move |id| profile.call(id))
+    }
+
+    /// The ranges within it, at whatever depth: each directly before those within it.
+    pub fn descendants(&self) -> impl Iterator<Item = Range<'a>> + Clone + use<'a> {
+        let profile = self.profile;
+        profile.tree.within(self.id).skip(1).map(move |id| Range { profile, id })
+    }
+
+    /// The ranges directly within it, by start.
+    pub fn children(&self) -> impl Iterator<Item = Range<'a>> + Clone + use<'a> {
+        let id = self.id;
+        let is_child = move |range: &Range<'a>| range.row().parent.get() == Some(id);
+        self.descendants().filter(is_child)
+    }
+}
