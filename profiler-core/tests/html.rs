@@ -238,6 +238,44 @@ fn what_a_program_says_of_ranges_is_on_the_page() {
 }
 
 #[test]
+fn calls_of_the_runtime_api_are_drawn_and_in_no_sum() {
+    let fake = Fake::new();
+    let config = cupti::Config::new().runtime_calls(true);
+    let profiler =
+        Profiler::builder().library(fake.library().unwrap()).config(config).build().unwrap();
+    let launch = || fake.launch_through_runtime("cudaLaunchKernel", &Work::kernel(c"k"));
+    let data = data_of(&profiler.record(launch).unwrap().1);
+    let calls = &data["calls"];
+    let kind = |row: usize| &data["call_kinds"][calls["kind"][row].as_u64().unwrap() as usize][0];
+    assert_eq!((&calls["driver"], calls["ns"].as_array().unwrap().len()), (&1.into(), 2));
+    assert_eq!(name(&data, kind(0)), "cuLaunchKernel");
+    assert_eq!(name(&data, kind(1)), "cudaLaunchKernel");
+    assert_eq!(data["api"].as_array().unwrap().len(), 1);
+    assert_eq!(summed(&data["operations"]["call_delta"]), [1], "the driver call's row plus one");
+}
+
+#[test]
+fn a_pause_is_on_the_page() {
+    let fake = Fake::new();
+    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
+    let program = || {
+        fake.launch(Work::kernel(c"before"));
+        profiler.pause().unwrap();
+        fake.launch(Work::kernel(c"meanwhile"));
+        profiler.resume().unwrap();
+        fake.launch(Work::kernel(c"after"));
+    };
+    let profile = profiler.record(program).unwrap().1;
+    let data = data_of(&profile);
+    let pauses = data["pauses_ns"].as_array().unwrap();
+    assert_eq!(pauses.len(), 1);
+    let [from, to] = [&pauses[0][0], &pauses[0][1]].map(|at| at.as_i64().unwrap());
+    assert!(0 < from && from < to && to < ns(profile.duration()));
+    let title = data["findings"][0]["title"].as_str().unwrap();
+    assert!(title.starts_with("The session was off for "), "{title}");
+}
+
+#[test]
 fn an_empty_profile_is_a_page() {
     let fake = Fake::new();
     let data = data_of(&record(&fake, || {}));

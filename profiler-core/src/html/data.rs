@@ -25,6 +25,8 @@ pub(super) struct Data<'a> {
     info: &'a RecordingInfo,
     date: String,
     duration_ns: u64,
+    /// When nothing counted, from and to.
+    pauses_ns: Vec<(u64, u64)>,
     totals: Totals,
     outside: Totals,
     health: HealthPart<'a>,
@@ -169,6 +171,7 @@ impl<'a> Data<'a> {
             info: profile.recording_info(),
             date: profile.recording_info().date(),
             duration_ns: ns(profile.duration()),
+            pauses_ns: pauses(profile),
             totals: profile.totals(),
             outside: profile.outside_ranges(),
             health: HealthPart {
@@ -236,6 +239,23 @@ fn code_of(kind: CopyKind) -> u64 {
 
 fn ns(duration: Duration) -> u64 {
     duration.as_nanos().try_into().unwrap_or(u64::MAX)
+}
+
+/// The parts of the session in which it was paused or switched off, in nanoseconds since its start.
+pub(super) fn pauses(profile: &Profile) -> Vec<(u64, u64)> {
+    let (start, stop) = profile.store.session.window_ns;
+    let mut until = start;
+    let mut pauses = Vec::new();
+    for &(from, to) in &profile.store.session.windows_ns {
+        if from > until {
+            pauses.push((until - start, from - start));
+        }
+        until = until.max(to);
+    }
+    if stop > until {
+        pauses.push((until - start, stop - start));
+    }
+    pauses
 }
 
 fn devices(profile: &Profile) -> Vec<Device<'_>> {

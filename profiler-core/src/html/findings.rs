@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::data::pauses;
 use super::statistics::Busy;
 use crate::profile::{Attribution, GpuOperation, Profile};
 use crate::units::time;
@@ -66,6 +67,21 @@ pub(super) fn plain(profile: &Profile) -> Vec<Finding> {
                 counted(health.pending_ranges, "range")
             ),
         ));
+    }
+    let pauses = pauses(profile);
+    if !pauses.is_empty() {
+        let time = pauses.iter().map(|(from, to)| to - from).sum();
+        let mut finding = Finding::new(
+            Level::Fact,
+            format!("The session was off for {}", nanoseconds(time)),
+            format!(
+                "In {}, paused or switched off. What ran then is not on this page: a gap there is no idle GPU, and shares \
+                 are of the whole session.",
+                counted(pauses.len() as u64, "part")
+            ),
+        );
+        finding.at_ns = pauses.first().map(|(from, to)| (*from, to - from));
+        findings.push(finding);
     }
     work(profile, &mut findings);
     findings.sort_by_key(|finding| finding.level);

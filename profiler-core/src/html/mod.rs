@@ -16,7 +16,7 @@ const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 /// SHA-256 of the two as the page's policy names them: what else stands in the page never runs. A test holds them.
 const STYLE_HASH: &str = "sha256-9I9r0++LQojPx8nZnwO6WqdZ2ehzJj7F4sM6A1E23zk=";
-const SCRIPT_HASH: &str = "sha256-jnBGKVr+XfWpAknROgibHEBCVKvVts+RagV2MiRp09M=";
+const SCRIPT_HASH: &str = "sha256-Np48fqmJm922Xo2nllN8PJrm9pXYF1CS7s6qf4ccnJk=";
 
 impl Profile {
     /// One page of HTML that shows this profile: [`write_html`](Self::write_html) as text.

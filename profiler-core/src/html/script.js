@@ -574,11 +574,15 @@
     context.fillRect(0, 0, view.width, view.height);
     context.textBaseline = "middle";
 
-    // The time before the session and after it.
+    // The time before the session and after it, and when it was off.
     context.fillStyle = colors.raised;
     const [zero, last] = [xOf(0), xOf(session)];
     if (zero > view.gutter) context.fillRect(view.gutter, 0, zero - view.gutter, view.height);
     if (last < view.width) context.fillRect(Math.max(last, view.gutter), 0, view.width - last, view.height);
+    for (const [from, to] of data.pauses_ns) {
+      const left = Math.max(xOf(from), view.gutter);
+      if (xOf(to) > left) context.fillRect(left, 0, Math.max(1, xOf(to) - left), view.height);
+    }
     context.fillStyle = colors.line;
     for (const t of found) context.fillRect(Math.round(xOf(t)), 0, 1, view.height);
 
@@ -985,6 +989,8 @@
     }
     const calls = [...byName].sort(([, a], [, b]) => b - a);
     box.append(facts([...when, ["Duration", time(to - from)], ["Of the session", percent(to - from, session)], ["GPU", String(group.device)]]));
+    const off = data.pauses_ns.reduce((sum, [start, end]) => sum + Math.max(0, Math.min(to, end) - Math.max(from, start)), 0);
+    if (off > 0) box.append(element("p", {}, `The session was off for ${time(off)} of it: what ran then is not known.`));
     box.append(element("p", {}, "After ", jump({ type: "operation", row: group.busy.last[row] })));
     box.append(element("p", {}, "Before ", jump({ type: "operation", row: group.busy.first[row + 1] })));
     const next = O.call[group.busy.first[row + 1]];
@@ -1520,7 +1526,8 @@
     byId("legend").replaceChildren(
       ...OPERATIONS.map(([text, light, dark], kind) => (kinds.has(kind) ? entry(isDark() ? dark : light, text) : "")),
       ...Object.entries(CALLS).map(([name, [text, light, dark]]) => (classes.has(name) ? entry(isDark() ? dark : light, text) : "")),
-      groups.some((group) => group.busy?.length > 1) ? entry("var(--gap-line)", "Gap on the GPU") : "");
+      groups.some((group) => group.busy?.length > 1) ? entry("var(--gap-line)", "Gap on the GPU") : "",
+      data.pauses_ns.length ? entry("var(--raised)", "Session off") : "");
   };
 
   // --- theme --------------------------------------------------------------------------------------------------------
