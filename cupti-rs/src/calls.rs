@@ -9,8 +9,8 @@
 //! it makes.
 
 use std::cell::{Cell, RefCell};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
@@ -305,6 +305,31 @@ pub fn word() -> u64 {
     CURRENT_WORD.try_with(Cell::get).unwrap_or(0)
 }
 
+static SOURCE: OnceLock<fn() -> u64> = OnceLock::new();
+
+/// Names where calls get their word from on a thread that has none: asked at the start of each such call, and of each
+/// graph event. Once in a process; gives back the function if another one was named before.
+///
+/// It runs within CUDA calls of the program: it must not call CUDA, wait or panic.
+///
+/// # Errors
+/// The function, if another one was named before.
+pub fn set_word_source(source: fn() -> u64) -> Result<(), fn() -> u64> {
+    match SOURCE.set(source) {
+        Err(source) if SOURCE.get().is_some_and(|set| std::ptr::fn_addr_eq(*set, source)) => Ok(()),
+        result => result,
+    }
+}
+
+/// The word of a call that begins on this thread.
+#[inline]
+fn word_of_call() -> u64 {
+    match word() {
+        0 => SOURCE.get().map_or(0, |source| source()),
+        word => word,
+    }
+}
+
 /// The kernel's id of the calling thread (`gettid`), as [`ThreadCalls::thread_id`] has it.
 #[must_use]
 pub fn thread_id() -> u32 {
@@ -495,7 +520,7 @@ pub(crate) fn enter(state: State, api: Api, id: u32, correlation_id: u32, empty:
         };
         let id = id_word(api, id, correlation_id);
         let flags = if empty { EMPTY } else { 0 };
-        let slot = thread.writer.push([id, word(), os::monotonic_ns(), flags, 0]);
+        let slot = thread.writer.push([id, word_of_call(), os::monotonic_ns(), flags, 0]);
         thread.open.push(Open { id, slot });
     });
 }
@@ -552,7 +577,7 @@ pub(crate) fn graph_event(state: State, event: GraphEvent) {
         };
         let event = GraphEvent {
             at_ns: os::monotonic_ns(),
-            word: word(),
+            word: word_of_call(),
             call: thread.innermost().map_or(0, |open| open.id as u32),
             ..event
         };

@@ -24,7 +24,8 @@
 //! # How work finds its range
 //! A range puts its number in a word of its thread. Driver callbacks on launches, copies, memsets and synchronisations
 //! log that word with CUPTI's correlation id, and the activity records of the work carry the same id. No clock is
-//! involved. Work that other threads launch counts for the ranges of those threads, unless a [`Context`] was handed to them.
+//! involved. Work that other threads launch counts for the ranges of those threads, unless a [`Context`] was handed to them;
+//! [`set_lane`] is for threads that launch for several others by turns.
 //!
 //! # While it runs
 //! [`Profiler::pause`] and [`Profiler::resume`] leave parts out. [`Profiler::snapshot`] is a profile of what was seen so
@@ -61,6 +62,7 @@ mod follow;
 mod gpu_test;
 mod health;
 mod html;
+mod lane;
 mod mark;
 #[cfg(feature = "criterion")]
 mod measurement;
@@ -89,6 +91,7 @@ pub use expect::{
 };
 pub use gpu_test::{GpuTest, Measured, gpu_test, gpu_test_with, gpu_tests_required};
 pub use health::{Account, Health};
+pub use lane::set_lane;
 pub use mark::Mark;
 #[cfg(feature = "criterion")]
 pub use measurement::{BusyTime, GpuTime};

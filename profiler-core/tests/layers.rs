@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 
 /// The modules in import order: a module uses only those before it. One with submodules counts as one. `lib.rs` stands
 /// above all and is not checked.
-const ORDER: [&str; 28] = [
+const ORDER: [&str; 29] = [
     "error",
     "units",
     "recording",
     "context",
+    "lane",
     "totals",
     "health",
     "names",
