@@ -233,7 +233,7 @@ impl Health {
     }
 
     /// The losses, by name.
-    fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
+    pub(crate) fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
             ("records that could not be read", self.unknown_records),
             ("bytes that could not be read", self.unreadable_bytes),
@@ -253,7 +253,7 @@ impl Health {
         .filter(|(_, count)| *count != 0)
     }
 
-    fn accounts(&self) -> [(&'static str, &Account); 4] {
+    pub(crate) fn accounts(&self) -> [(&'static str, &Account); 4] {
         [
             ("kernels", &self.kernels),
             ("copies", &self.copies),

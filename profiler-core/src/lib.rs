@@ -38,6 +38,9 @@
 //! [`Profile::snapshot`] is names and counts as text. With the feature `criterion`, `GpuTime` and `BusyTime` are
 //! measurements for benches. [`from_env`] in `main` lets the environment variable `GPU_PROFILER` turn profiling on.
 //!
+//! # As a page
+//! [`Profile::write_html`] is one page for a browser: timeline, ranges, kernels and calls, with nothing to fetch.
+//!
 //! # What it costs
 //! A range costs two clock reads and a few stores; a launch costs CUPTI's own work and a log entry. The figures, with
 //! machine and spread, are in `docs/measurements.md` of the repository.
@@ -58,6 +61,7 @@ mod export;
 mod follow;
 mod gpu_test;
 mod health;
+mod html;
 mod lane;
 mod mark;
 #[cfg(feature = "criterion")]
