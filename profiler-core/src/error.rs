@@ -23,6 +23,8 @@ pub(crate) enum Kind {
     Running,
     /// A file could not be read or written.
     Io { what: &'static str, path: PathBuf, source: Arc<io::Error> },
+    /// A profile could not be written in another format.
+    Export { format: &'static str, source: Arc<io::Error> },
     /// Bytes that are not a recording this version can read.
     Format { what: String },
 }
@@ -84,6 +86,9 @@ impl fmt::Display for Error {
                  next start",
             ),
             Kind::Io { what, path, source } => write!(f, "could not {what} {}: {source}", path.display()),
+            Kind::Export { format, source } => {
+                write!(f, "could not write the profile as {format}: {source}; what was written is cut short")
+            }
             Kind::Format { what } => write!(f, "not a readable recording: {what}"),
         }
     }
@@ -93,7 +98,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &*self.0 {
             Kind::Cupti(error) => Some(error),
-            Kind::Io { source, .. } => Some(&**source),
+            Kind::Io { source, .. } | Kind::Export { source, .. } => Some(&**source),
             _ => None,
         }
     }

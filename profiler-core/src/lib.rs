@@ -77,6 +77,7 @@ pub use expect::{
     Amount, Budget, Expect, Profiles, Statistic, Violation, Violations, at_least, at_most, between,
     exactly, expect,
 };
+pub use export::{Export, Format};
 pub use gpu_test::{GpuTest, Measured, gpu_test, gpu_test_with, gpu_tests_required};
 pub use health::{Account, Health};
 pub use mark::Mark;

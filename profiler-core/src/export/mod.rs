@@ -1,4 +1,18 @@
-//! A profile as text for other programs: counts to compare, and lines of JSON.
+//! A profile as text for other programs: counts to compare, lines of JSON, and the formats of other profilers.
+
+mod args;
+mod chrome;
+mod counters;
+mod folded;
+mod format;
+mod hatchet;
+mod json;
+mod kineto;
+mod lanes;
+mod perfetto;
+mod protobuf;
+mod timeline;
+mod trace_events;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,6 +23,10 @@ use crate::health::Health;
 use crate::profile::{Profile, Range, RangeNode};
 use crate::totals::Totals;
 use crate::tree::NodeId;
+pub use format::{Export, Format};
+
+/// The process that stands for the program: a recording does not know its id.
+const HOST: u64 = 1_000_000;
 
 /// What was asked for in the ranges of a node, by name.
 type Names = BTreeMap<Option<NodeId>, BTreeMap<String, u64>>;
