@@ -7,7 +7,7 @@ use super::args::{self, Args};
 use super::counters::{self, Samples};
 use super::json::{Event, Events, Named, Track, TrackIds};
 use super::lanes::APART;
-use super::timeline::{Place, Timeline};
+use super::timeline::Timeline;
 use super::trace_events::{self, Dialect, Said};
 
 struct Chrome<'a> {
@@ -38,7 +38,7 @@ impl Dialect for Chrome<'_> {
         }
     }
 
-    fn projection(&self, _: usize, _: Place) -> Option<Said<'_>> {
+    fn projection(&self, _: usize) -> Option<Said<'_>> {
         None
     }
 

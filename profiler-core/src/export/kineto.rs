@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::args::{self, Args};
 use super::json::{Events, TrackIds};
 use super::lanes::NESTED;
-use super::timeline::{OperationRow, Place, Timeline, Work};
+use super::timeline::{OperationRow, Timeline, Work};
 use super::trace_events::{self, Dialect, Said};
 
 struct Kineto<'a> {
@@ -161,11 +161,10 @@ impl Dialect for Kineto<'_> {
         Said { name: self.name(row), category, args }
     }
 
-    fn projection(&self, row: usize, place: Place) -> Option<Said<'_>> {
+    fn projection(&self, row: usize) -> Option<Said<'_>> {
+        // With a stream, as operations have one, HTA would take it for a kernel.
         let mut args = Args::default();
         args.add("External id", Self::external_id(Some(row)));
-        args.add("device", place.device);
-        args.add("stream", place.stream);
         let name = self.timeline.ranges[row].range.name().into();
         Some(Said { name, category: "gpu_user_annotation", args })
     }

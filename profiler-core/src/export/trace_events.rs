@@ -18,8 +18,8 @@ pub(super) trait Dialect {
     fn range(&self, row: usize) -> Said<'_>;
     fn call(&self, row: usize) -> Said<'_>;
     fn operation(&self, row: usize) -> Said<'_>;
-    /// What the work of a range on a stream is called, if that is shown; by range and stream.
-    fn projection(&self, row: usize, place: Place) -> Option<Said<'_>>;
+    /// What the work of a range on a stream is called, if that is shown.
+    fn projection(&self, row: usize) -> Option<Said<'_>>;
     /// The category of the arrows.
     fn arrow(&self) -> &'static str;
     /// How many operations of a stream may lie in one another on a track.
@@ -148,7 +148,7 @@ fn stream(
     slices.sort_by_key(|(span, kind, _)| (span.order(), *kind));
     for (span, kind, row) in slices {
         let said = match kind {
-            0 => dialect.projection(row, place),
+            0 => dialect.projection(row),
             _ => Some(dialect.operation(row)),
         };
         let Some(said) = said else { continue };
