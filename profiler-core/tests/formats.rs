@@ -243,8 +243,8 @@ fn perfetto_says_what_is_known_of_a_slice() {
 }
 
 /// By thread or stream, slices that are apart or in each other, as viewers want them.
-fn of_events<'a>(
-    trace: &'a Value,
+fn of_events(
+    trace: &Value,
     dialect: &BTreeMap<&str, &'static str>,
 ) -> Vec<(u64, u64, &'static str, String)> {
     let micros = |value: &Value| (value.as_f64().unwrap() * 1000.0).round() as u64;

@@ -31,7 +31,9 @@ impl Lanes {
     /// The track of the next slice. Slices come by start, and of one start the longer ones first. `around` is the track
     /// of the slice that it lies in, to be taken if it can.
     pub(super) fn place(&mut self, start: u64, end: u64, around: Option<usize>) -> usize {
-        let (start, end) = (start.min(u64::MAX - 1), end.clamp(start, u64::MAX - 1));
+        // The end of what is not open is the greatest number.
+        let start = start.min(u64::MAX - 1);
+        let end = end.clamp(start, u64::MAX - 1);
         self.close(start);
         let around = around.filter(|&lane| {
             let free_until = self.free_until(lane);
