@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
+use serde_json::ser::{CharEscape, CompactFormatter, Formatter};
 
 use super::args::Args;
 use super::timeline::{Place, Timeline};
@@ -15,6 +16,22 @@ pub(super) struct Micros(pub(super) u64);
 impl Serialize for Micros {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_f64(self.0 as f64 / 1000.0)
+    }
+}
+
+/// JSON in which a backslash is `\u005c`: Perfetto's trace processor (v52) reads beyond a string that ends with `\\`.
+struct Escapes;
+
+impl Formatter for Escapes {
+    fn write_char_escape<W: ?Sized + Write>(
+        &mut self,
+        writer: &mut W,
+        escape: CharEscape,
+    ) -> io::Result<()> {
+        match escape {
+            CharEscape::ReverseSolidus => writer.write_all(b"\\u005c"),
+            other => CompactFormatter.write_char_escape(writer, other),
+        }
     }
 }
 
@@ -102,7 +119,8 @@ impl<'w> Events<'w> {
     pub(super) fn add(&mut self, event: &Event<'_>) -> io::Result<()> {
         self.out.write_all(if self.is_first { b"\n" } else { b",\n" })?;
         self.is_first = false;
-        serde_json::to_writer(&mut *self.out, event).map_err(io::Error::from)
+        let mut writer = serde_json::Serializer::with_formatter(&mut *self.out, Escapes);
+        event.serialize(&mut writer).map_err(io::Error::from)
     }
 
     /// What a process or a thread is called, and the place it has among others.
