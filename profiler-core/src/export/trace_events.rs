@@ -164,7 +164,8 @@ fn stream(
     Ok(())
 }
 
-/// From a call to an operation.
+/// From a call to an operation. Where the clocks say that the operation came first it goes the other way, for readers drop
+/// an arrow that ends before it begins.
 fn arrow(
     events: &mut Events<'_>,
     category: &'static str,
@@ -172,11 +173,14 @@ fn arrow(
     (from, thread): (Span, u64),
     (to, stream): (Span, (u64, u64)),
 ) -> io::Result<()> {
-    let end = |ph, track, at| {
-        Event::new(ph, category, track, at).category(category).id(operation as u64 + 1)
-    };
-    events.add(&end("s", (HOST, thread), from.start))?;
-    events.add(&Event { bp: Some("e"), ..end("f", stream, to.start) })
+    let mut ends = [(from.start, (HOST, thread)), (to.start, stream)];
+    ends.sort_by_key(|(at, _)| *at);
+    let [begin, end] = ends.map(|(at, track)| {
+        let event = Event::new("s", category, track, at);
+        event.category(category).id(operation as u64 + 1)
+    });
+    events.add(&begin)?;
+    events.add(&Event { ph: "f", bp: Some("e"), ..end })
 }
 
 /// The tracks of a thread or stream, each named when it is first used.

@@ -17,17 +17,20 @@ pub(crate) fn record(fake: &Fake, program: impl FnOnce()) -> Profile {
     profiler.record(program).unwrap().1
 }
 
-/// A kernel that no call launched, at a time of its own.
-fn kernel(fake: &Fake, (device, context, stream): (u32, u32, u32), (start, end): (u64, u64)) {
+/// An id that no call has.
+const NO_CALL: u32 = 4_000_000_000;
+
+/// A kernel at a time of its own.
+fn kernel(fake: &Fake, place: (u32, u32, u32), (start, end): (u64, u64), correlation: u32) {
     use cupti::sys::generated::kernel::*;
     let record = Written::new(ActivityKind::CONCURRENT_KERNEL, Version(130_001)).unwrap();
     let record = record
         .set(START, start)
         .set(END, end)
-        .set(DEVICE_ID, device)
-        .set(CONTEXT_ID, context)
-        .set(STREAM_ID, stream)
-        .set(CORRELATION_ID, 4_000_000_000)
+        .set(DEVICE_ID, place.0)
+        .set(CONTEXT_ID, place.1)
+        .set(STREAM_ID, place.2)
+        .set(CORRELATION_ID, correlation)
         .text(NAME, c"written");
     fake.write(&record);
 }
@@ -72,11 +75,14 @@ pub(crate) fn everything() -> Profile {
         drop(first);
         drop(second);
         let now = cupti::clock::now_ns();
-        kernel(&fake, (0, 1, 7), (now, now + 100));
-        kernel(&fake, (0, 1, 7), (now + 50, now + 150));
-        kernel(&fake, (0, 1, 7), (now + 60, now + 70));
-        kernel(&fake, (0, 2, 7), (now, now + 10));
-        kernel(&fake, (1, 3, 7), (now, now + 10));
+        kernel(&fake, (0, 1, 7), (now, now + 100), NO_CALL);
+        kernel(&fake, (0, 1, 7), (now + 50, now + 150), NO_CALL);
+        kernel(&fake, (0, 1, 7), (now + 60, now + 70), NO_CALL);
+        kernel(&fake, (0, 2, 7), (now, now + 10), NO_CALL);
+        kernel(&fake, (1, 3, 7), (now, now + 10), NO_CALL);
+        while cupti::clock::now_ns() < now + 1_000 {}
+        let launch = fake.call_only("cuLaunchKernel", 0);
+        kernel(&fake, (0, 1, 7), (now + 200, now + 300), launch); // before its call
         fake.lose_timestamps();
         fake.launch(Work::kernel(c"timeless"));
         std::mem::forget(nvtx::process_range("never ends"));
