@@ -161,7 +161,7 @@ fn perfetto_says_what_is_known_of_a_slice() {
     // Those of another context of device 0 are apart from the three of the first, which are on three tracks of one name.
     assert!(stream(1), "{written:?}");
     let named = |name: &str| written.iter().filter(|track| track.ends_with(name)).count();
-    assert_eq!((named("stream 7 of context 1"), named("stream 7 of context 2")), (4, 1));
+    assert_eq!((named("stream 7 of context 1"), named("stream 7 of context 2")), (6, 1));
     let tracks: std::collections::BTreeSet<u64> =
         of("written").into_iter().map(|slice| slice.track).collect();
     assert_eq!(tracks.len(), 5);

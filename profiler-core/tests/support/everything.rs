@@ -83,6 +83,8 @@ pub(crate) fn everything() -> Profile {
         while cupti::clock::now_ns() < now + 1_000 {}
         let launch = fake.call_only("cuLaunchKernel", 0);
         kernel(&fake, (0, 1, 7), (now + 200, now + 300), launch); // before its call
+        kernel(&fake, (0, 1, 7), (now + 300, now + 350), NO_CALL);
+        kernel(&fake, (0, 1, 7), (now + 350, now + 350), NO_CALL);
         fake.lose_timestamps();
         fake.launch(Work::kernel(c"timeless"));
         std::mem::forget(nvtx::process_range("never ends"));
