@@ -37,6 +37,10 @@
 //! [`Profile::snapshot`] is names and counts as text. With the feature `criterion`, `GpuTime` and `BusyTime` are
 //! measurements for benches. [`from_env`] in `main` lets the environment variable `GPU_PROFILER` turn profiling on.
 //!
+//! # In other tools
+//! [`Profile::export`] writes a profile for Perfetto, Chrome, HolisticTraceAnalysis, Proton's viewer and flame graphs;
+//! [`Format`] says which has what.
+//!
 //! # What it costs
 //! A range costs two clock reads and a few stores; a launch costs CUPTI's own work and a log entry. The figures, with
 //! machine and spread, are in `docs/measurements.md` of the repository.

@@ -20,6 +20,7 @@ use profiler_core::{Export, Format, Profile};
 use serde_json::Value;
 
 const RECORDING: &[u8] = include_bytes!("../../examples/recordings/quickstart-h200.gpuprof");
+const KINDS: &[u8] = include_bytes!("../../tests/recordings/kinds-130001.gpuprof");
 
 fn export(profile: &Profile, export: impl Into<Export>) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -100,9 +101,11 @@ fn arrows(profile: &Profile) -> usize {
     profile.operations().filter(launched).count()
 }
 
-fn profiles() -> [Profile; 3] {
+fn profiles() -> [Profile; 4] {
     let nothing = record(&fake(), || ());
-    [everything(), Profile::from_bytes(RECORDING).unwrap(), nothing]
+    let recorded = [RECORDING, KINDS].map(|bytes| Profile::from_bytes(bytes).unwrap());
+    let [quickstart, kinds] = recorded;
+    [everything(), quickstart, kinds, nothing]
 }
 
 fn of_perfetto(trace: &Trace) -> Vec<(u64, u64, &str, String)> {
@@ -260,6 +263,7 @@ fn kineto_shows_every_slice_and_arrow_once() {
         let ours = |name: String| match name {
             name if name.starts_with("Memcpy HtoD") => "copy host to device".to_owned(),
             name if name.starts_with("Memcpy DtoH") => "copy device to host".to_owned(),
+            name if name.starts_with("Memcpy DtoD") => "copy device to device".to_owned(),
             name if name.starts_with("Memset") => "memset".to_owned(),
             name => name,
         };

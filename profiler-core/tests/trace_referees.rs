@@ -20,6 +20,7 @@ use profiler_core::{Export, Format, Profile};
 use serde_json::Value;
 
 const RECORDING: &[u8] = include_bytes!("../../examples/recordings/quickstart-h200.gpuprof");
+const KINDS: &[u8] = include_bytes!("../../tests/recordings/kinds-130001.gpuprof");
 
 type Test = fn(&Path) -> Result<(), Failed>;
 
@@ -98,6 +99,12 @@ fn check(is: bool, otherwise: impl Into<String>) -> Result<(), Failed> {
 
 fn recorded() -> Profile {
     Profile::from_bytes(RECORDING).unwrap()
+}
+
+/// By name: what was recorded, and what is made up.
+fn profiles() -> [(&'static str, Profile); 4] {
+    let kinds = Profile::from_bytes(KINDS).unwrap();
+    [("recorded", recorded()), ("kinds", kinds), ("steps", steps()), ("everything", everything())]
 }
 
 /// A run in steps as HTA knows them, with work on two streams.
@@ -188,9 +195,7 @@ fn check_counts(
 
 fn perfetto_reads_protobuf(perfetto: &Path) -> Result<(), Failed> {
     let folder = Folder::new("protobuf");
-    for (name, profile) in
-        [("recorded", recorded()), ("steps", steps()), ("everything", everything())]
-    {
+    for (name, profile) in profiles() {
         let trace = folder.export(&profile, Format::Perfetto, name);
         check_counts(perfetto, &trace, &profile, |category| category)?;
     }
@@ -235,9 +240,7 @@ fn perfetto_reads_protobuf(perfetto: &Path) -> Result<(), Failed> {
 
 fn perfetto_reads_json(perfetto: &Path) -> Result<(), Failed> {
     let folder = Folder::new("json");
-    for (name, profile) in
-        [("recorded", recorded()), ("steps", steps()), ("everything", everything())]
-    {
+    for (name, profile) in profiles() {
         let trace = folder.export(&profile, Format::Chrome, &format!("{name}.json"));
         check_counts(perfetto, &trace, &profile, |category| category)?;
         let trace = folder.export(&profile, Format::Kineto, &format!("{name}.pt.json"));
