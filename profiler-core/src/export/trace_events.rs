@@ -84,7 +84,6 @@ fn host(
         let mut slices: Vec<(Span, u8, usize)> = ranges.chain(calls).collect();
         slices.sort_by_key(|(span, kind, _)| (span.order(), *kind));
         let mut lanes: FxHashMap<usize, usize> = FxHashMap::default();
-        let mut tids = Vec::new();
         for (span, kind, row) in slices {
             let is_range = kind == 0;
             let parent =
@@ -98,10 +97,10 @@ fn host(
                 of_calls[row] = tid;
                 dialect.call(row)
             };
-            tids.push(tid);
             events.add(&said.slice((HOST, tid), span))?;
         }
-        if tids.is_empty() && !thread.marks.is_empty() {
+        // Marks alone name no track.
+        if thread.ranges.is_empty() && thread.calls.is_empty() {
             tracks.name(events, ids, 0)?;
         }
         for mark in &thread.marks {
