@@ -102,8 +102,8 @@ impl From<Format> for Export {
 impl Profile {
     /// Writes it in a format of other tools. `out` is buffered here.
     ///
-    /// What is held in memory meanwhile grows with the profile, not with the text: some 400 bytes an operation and its call. Takes a few
-    /// microseconds an operation; `docs/measurements.md` has the figures.
+    /// What is held in memory meanwhile grows with the profile, not with the text: some 400 bytes an operation and its
+    /// call. Takes a few microseconds an operation; `docs/measurements.md` has the figures.
     ///
     /// ```no_run
     /// use profiler_core::{Export, Format, Profile};
