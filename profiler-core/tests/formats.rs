@@ -498,6 +498,9 @@ fn ten_thousand_ranges_in_each_other_are_all_there() {
         fake.launch(Work::kernel(c"innermost"));
         while open.pop().is_some() {}
     });
+    let snapshot = profile.snapshot();
+    assert_eq!(snapshot.lines().filter(|line| line.contains(" x r: ")).count(), DEPTH);
+    assert!(profile.to_string().contains("innermost"));
     let trace = perfetto::read(&export(&profile, Format::Perfetto));
     assert_eq!(of_perfetto(&trace), expected(&profile));
     let categories = ["range", "api", "kernel"];
