@@ -27,6 +27,8 @@ pub(crate) enum Kind {
     Io { what: &'static str, path: PathBuf, source: Arc<io::Error> },
     /// A schedule that never comes to a profile.
     Schedule,
+    /// A profile could not be written in another format.
+    Export { format: &'static str, source: Arc<io::Error> },
     /// Bytes that are not a recording this version can read.
     Format { what: String },
     /// A profile without raw logs was to be saved.
@@ -97,6 +99,9 @@ impl fmt::Display for Error {
                 "the schedule has no active step and would never give a profile: ask for at least one with active(1)",
             ),
             Kind::Io { what, path, source } => write!(f, "could not {what} {}: {source}", path.display()),
+            Kind::Export { format, source } => {
+                write!(f, "could not write the profile as {format}: {source}; what was written is cut short")
+            }
             Kind::Format { what } => write!(f, "not a readable recording: {what}"),
             Kind::NoRecording => f.write_str(
                 "this profile has no raw logs to save: they were let go, or it was made of something else than a \
@@ -110,7 +115,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &*self.0 {
             Kind::Cupti(error) => Some(error),
-            Kind::Io { source, .. } => Some(&**source),
+            Kind::Io { source, .. } | Kind::Export { source, .. } => Some(&**source),
             _ => None,
         }
     }

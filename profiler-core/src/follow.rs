@@ -17,6 +17,8 @@ use crate::totals::Totals;
 const REMEMBERED: usize = 1 << 18;
 /// How long a call is kept whose records do not come, and a record whose call does not, in nanoseconds.
 const LONGEST_WAIT_NS: u64 = 60_000_000_000;
+/// How long after its return a call may get a record that CUPTI had not begun by then, in nanoseconds.
+const GRACE_NS: u64 = 1_000_000_000;
 /// Threads whose labels are kept at hand.
 const THREADS: usize = 4096;
 /// Row of [`Follow::nodes`].
@@ -451,8 +453,7 @@ impl Follow {
         let has_many = class == CallClass::GraphLaunch
             || name.contains("Batch")
             || name.contains("MultiDevice");
-        // Queries may give records, and owe none.
-        let waits = counts && class != CallClass::Query;
+        let waits = counts && owed.owes_records();
         let waiting = self.live.get_mut(&word).filter(|_| waits).map(|live| {
             live.waits_for += 1;
             word
@@ -605,7 +606,9 @@ impl Follow {
     fn settle(&mut self, settled_ns: u64, now_ns: u64) {
         let has_all = |pending: &Pending| {
             let end_ns = pending.owed.end_ns.unwrap_or(now_ns);
-            end_ns < settled_ns || now_ns.saturating_sub(end_ns) >= LONGEST_WAIT_NS
+            let after_ns = end_ns.saturating_add(GRACE_NS);
+            let longest_ns = if pending.owed.owes_records() { LONGEST_WAIT_NS } else { GRACE_NS };
+            after_ns < settled_ns || now_ns.saturating_sub(end_ns) >= longest_ns
         };
         let settled: Vec<u32> =
             self.calls.iter().filter(|(_, call)| has_all(call)).map(|(id, _)| *id).collect();

@@ -145,16 +145,19 @@ pub(crate) fn is_failure(class: CallClass, result: u32) -> bool {
 }
 
 impl Owed {
-    /// Whether records of it may come.
+    /// Whether records of it may come: now and then a call that failed has one, too.
     pub(crate) fn may_have_records(&self) -> bool {
         use CallClass::{GraphLaunch, KernelLaunch, Memcpy, Memset, Query, Synchronize, WaitEvent};
-        let class = self.class;
-        !self.is_failure
-            && !self.captured
-            && matches!(
-                class,
-                KernelLaunch | GraphLaunch | Memcpy | Memset | Synchronize | WaitEvent | Query
-            )
+        matches!(
+            self.class,
+            KernelLaunch | GraphLaunch | Memcpy | Memset | Synchronize | WaitEvent | Query
+        )
+    }
+
+    /// Whether records of it are to come.
+    pub(crate) fn owes_records(&self) -> bool {
+        let may = self.may_have_records() && self.class != CallClass::Query;
+        may && !self.is_failure && !self.captured && !self.empty
     }
 }
 
@@ -230,7 +233,7 @@ impl Health {
     }
 
     /// The losses, by name.
-    fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
+    pub(crate) fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
             ("records that could not be read", self.unknown_records),
             ("bytes that could not be read", self.unreadable_bytes),
@@ -250,7 +253,7 @@ impl Health {
         .filter(|(_, count)| *count != 0)
     }
 
-    fn accounts(&self) -> [(&'static str, &Account); 4] {
+    pub(crate) fn accounts(&self) -> [(&'static str, &Account); 4] {
         [
             ("kernels", &self.kernels),
             ("copies", &self.copies),

@@ -55,7 +55,8 @@ const LOST: &str = "gpu_profiler::lost";
 ///
 /// # Events
 /// A range comes out as an event when it has ended and its work is known: some 100 ms later, or
-/// [`ProfilerBuilder::period`], on a thread of the session's, or from the guard's methods. Every range does that launched
+/// [`ProfilerBuilder::period`], on a thread of the session's, or from the guard's methods; a second later where it launched
+/// a graph, of which nothing says which kernel is the last. Every range does that launched
 /// work or had work done, itself or in ranges within it, be it a span or not. A span that is entered again and again, as an
 /// async one is, on whatever threads, comes out once, after its close, with the sum of its stays. So does an annotated
 /// `async fn`.
@@ -244,7 +245,8 @@ impl LayerGuard {
         Ok(Summary::of(&self.results.follow.lock(), so_far.info, so_far.duration))
     }
 
-    /// Waits for the GPU as [`Profiler::stop`] does. The results of all ranges that had ended by now have come out then.
+    /// Waits for the GPU as [`Profiler::stop`] does. The results of all ranges that had ended by now have come out then,
+    /// but for those that launched a graph within the last second.
     ///
     /// # Errors
     /// CUPTI's refusal.

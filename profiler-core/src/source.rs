@@ -1,7 +1,7 @@
 //! From a recording to the store: decodes CUPTI's bytes, brings all times to one clock, names what has a name.
 
 use cupti::record::MemoryOperationKind;
-use cupti::{CallClass, GraphEventKind, Record};
+use cupti::{CallClass, GraphEventKind, GraphNode, Record};
 use rustc_hash::FxHashMap;
 
 use crate::health::Health;
@@ -439,19 +439,33 @@ fn read_records(
 ) {
     let clock = &recording.clocks;
     health.clock_step_ns = clock.step_ns();
-    let mut kernel_names = FxHashMap::default();
+    let add =
+        |work, span: cupti::Span, correlation_id, node: Option<GraphNode>, health: &mut Health| {
+            // The start moves to our clock; the duration stays what CUPTI measured.
+            let time = span.is_known().then(|| {
+                let start_ns = clock.monotonic_ns(span.start_ns);
+                let end_ns = start_ns.saturating_add(span.end_ns.saturating_sub(span.start_ns));
+                Interval { start_ns, end_ns }
+            });
+            health.zero_timestamps += u64::from(time.is_none());
+            let captured = node.and_then(|node| captures.range(node.node));
+            health.graph_operations += u64::from(node.is_some());
+            health.graph_operations_captured += u64::from(captured.is_some());
+            let mut operation = Operation::new(work, time, correlation_id);
+            operation.captured = captured.into();
+            operation
+        };
     for record in &recording.records {
         health.records += 1;
         let (what, place, span, correlation_id) = match record {
             Record::Kernel(kernel) => {
-                let name = *kernel_names.entry(kernel.name).or_insert_with(|| {
-                    store
-                        .names
-                        .intern(recording.records.name(kernel.name).unwrap_or("(unknown kernel)"))
+                let work = store.intern_kernel(&kernel, |names| {
+                    let name = recording.records.name(kernel.name).unwrap_or("(unknown kernel)");
+                    KernelNames { name: names.intern(name), demangled: None, short: None }
                 });
-                let names = KernelNames { name, demangled: None, short: None };
-                let what = What::Kernel { names, details: *kernel };
-                (what, kernel.place, kernel.span, kernel.correlation_id)
+                let row = add(work, kernel.span, kernel.correlation_id, kernel.graph_node, health);
+                store.operations.push(row);
+                continue;
             }
             Record::Memcpy(copy) => (What::Copy(copy), copy.place, copy.span, copy.correlation_id),
             Record::Memset(memset) => {
@@ -493,23 +507,9 @@ fn read_records(
                 continue;
             }
         };
-        // The start moves to our clock; the duration stays what CUPTI measured.
-        let time = span.is_known().then(|| {
-            let start_ns = clock.monotonic_ns(span.start_ns);
-            Interval {
-                start_ns,
-                end_ns: start_ns.saturating_add(span.end_ns.saturating_sub(span.start_ns)),
-            }
-        });
-        health.zero_timestamps += u64::from(time.is_none());
         let node = what.graph_node();
-        let captured = node.and_then(|node| captures.range(node.node));
-        health.graph_operations += u64::from(node.is_some());
-        health.graph_operations_captured += u64::from(captured.is_some());
         let work = store.intern_work(Work { what, place, process: 0 });
-        let mut operation = Operation::new(work, time, correlation_id);
-        operation.captured = captured.into();
-        store.operations.push(operation);
+        store.operations.push(add(work, span, correlation_id, node, health));
     }
     store.operations.sort_by_key(Operation::start_ns);
     store.memory.sort_by_key(|event| event.at_ns);

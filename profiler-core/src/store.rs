@@ -396,6 +396,19 @@ impl<T, I> Default for Interned<T, I> {
 }
 
 impl<T: PartialEq, I: Copy> Interned<T, I> {
+    /// The row of this fingerprint that is the right one.
+    #[inline]
+    fn find(&self, fingerprint: u64, at: fn(I) -> usize, is: impl Fn(&T) -> bool) -> Option<I> {
+        let mut key = fingerprint;
+        loop {
+            let known = *self.ids.get(&key)?;
+            if is(&self.rows[at(known)]) {
+                return Some(known);
+            }
+            key = key.wrapping_add(1);
+        }
+    }
+
     /// The row that is equal to this one, which may be new.
     fn intern(&mut self, fingerprint: u64, row: T, id: fn(u32) -> I, at: fn(I) -> usize) -> I {
         let mut key = fingerprint;
@@ -507,6 +520,32 @@ impl Store {
         let mut hasher = FxHasher::default();
         kind.hash(&mut hasher);
         self.call_kinds.intern(hasher.finish(), kind, CallKindId, CallKindId::at)
+    }
+
+    /// The work of a kernel that is like one that came before, whose names have the same key; otherwise `names` tells them.
+    /// Most kernels are: this way none is moved.
+    #[inline]
+    pub(crate) fn intern_kernel(
+        &mut self,
+        kernel: &cupti::Kernel,
+        names: impl FnOnce(&mut Names) -> KernelNames,
+    ) -> WorkId {
+        let mut details = *kernel;
+        (details.span, details.correlation_id) = (cupti::Span::default(), 0);
+        let mut hasher = FxHasher::default();
+        (details.name, details.place.stream, details.grid[0], details.grid[1]).hash(&mut hasher);
+        details.graph_node.map(|node| node.node).hash(&mut hasher);
+        let fingerprint = hasher.finish();
+        let is_same = |work: &Work| match &work.what {
+            What::Kernel { details: known, .. } => *known == details,
+            _ => false,
+        };
+        if let Some(known) = self.works.find(fingerprint, WorkId::at, is_same) {
+            return known;
+        }
+        let what = What::Kernel { names: names(&mut self.names), details };
+        let work = Work { what, place: kernel.place, process: 0 };
+        self.works.intern(fingerprint, work, WorkId, WorkId::at)
     }
 
     /// What is left of a work when it is freed from when it was, and by which call.
