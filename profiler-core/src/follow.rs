@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use cupti::{CallClass, CopyKind, GraphEvent, GraphEventKind, Record};
+use nvtx::Payload;
 use rustc_hash::FxHashMap;
 
 use crate::distribution::Distribution;
@@ -65,6 +66,7 @@ pub(crate) struct Done {
     pub(crate) busy_ns: u64,
     /// Ranges of threads that it is made of.
     pub(crate) stays: u64,
+    pub(crate) payload: Option<Payload>,
     /// With ranges within it.
     pub(crate) totals: Totals,
 }
@@ -82,6 +84,7 @@ struct Live {
     waits_for: u32,
     host_ns: Option<u64>,
     within: Option<Within>,
+    payload: Option<Payload>,
 }
 
 /// What a range is a stay in.
@@ -105,6 +108,7 @@ struct LiveProcessRange {
     /// Stays that are not done.
     waits_for: u32,
     host_ns: Option<u64>,
+    payload: Option<Payload>,
 }
 
 /// A call whose records are to come.
@@ -179,6 +183,8 @@ pub(crate) struct Follow {
     process_ranges: FxHashMap<u64, LiveProcessRange>,
     /// What a range is a stay in: said before it begins, perhaps in an earlier part.
     within: FxHashMap<u64, u64>,
+    /// Payloads of what has not begun yet, by its word.
+    payloads: FxHashMap<Subject, Payload>,
     /// Ends of ranges of the process that are later than the parts so far, of which more stays may come.
     process_ends: Vec<(u64, u64)>,
 }
@@ -267,16 +273,29 @@ impl Follow {
             let parent = waiting.map(|live| live.waits_for += 1).and(parent);
             let within = self.within.remove(&of).and_then(|within| self.stay(within, parent, node));
             let (totals, waits_for, host_ns) = (Totals::default(), 0, None);
-            let live =
-                Live { node, parent, thread_id, start_ns, totals, waits_for, host_ns, within };
-            self.live.insert(of, live);
+            let payload = self.payloads.remove(&Subject::Range(of));
+            self.live.insert(
+                of,
+                Live {
+                    node,
+                    parent,
+                    thread_id,
+                    start_ns,
+                    totals,
+                    waits_for,
+                    host_ns,
+                    within,
+                    payload,
+                },
+            );
         }
     }
 
-    /// Finds the ranges of the process that are new, that have ended, and of which ranges are stays.
+    /// Finds the ranges of the process that are new and that have ended, and what is said of them and of ranges.
     fn begin_process_ranges(&mut self, part: &Part, open: &OpenRanges) {
-        for thread in part.ranges().chain(open.iter()) {
+        for thread in part.ranges() {
             for (slot, words) in thread.events {
+                let of_event = word(self.epoch, &thread, *slot);
                 match Event::from_words(*words) {
                     Event::ProcessStart { at_ns, .. } => {
                         let begun = LiveProcessRange {
@@ -288,15 +307,35 @@ impl Follow {
                             totals: Totals::default(),
                             waits_for: 0,
                             host_ns: None,
+                            payload: self.payloads.remove(&Subject::Event(of_event)),
                         };
-                        self.process_ranges.insert(word(self.epoch, &thread, *slot), begun);
+                        self.process_ranges.insert(of_event, begun);
                     }
                     Event::ProcessEnd { of, at_ns } => self.process_ends.push((of.0, at_ns)),
-                    Event::Detail { of: Subject::Range(slot), detail: Detail::Within(of) } => {
-                        let stay = word(self.epoch, &thread, slot);
-                        if !self.live.contains_key(&stay) {
-                            self.within.insert(stay, of.0);
-                        }
+                    Event::Mark { .. } => _ = self.payloads.remove(&Subject::Event(of_event)),
+                    Event::Detail {
+                        of: Subject::Event(slot),
+                        detail: Detail::Payload(payload),
+                    } => {
+                        let of = Subject::Event(word(self.epoch, &thread, slot));
+                        self.payloads.insert(of, payload);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for thread in part.ranges().chain(open.iter()) {
+            for (_, words) in thread.events {
+                let Event::Detail { of: Subject::Range(slot), detail } = Event::from_words(*words)
+                else {
+                    continue;
+                };
+                let range = word(self.epoch, &thread, slot);
+                match detail {
+                    _ if self.live.contains_key(&range) => {}
+                    Detail::Within(of) => _ = self.within.insert(range, of.0),
+                    Detail::Payload(payload) => {
+                        self.payloads.insert(Subject::Range(range), payload);
                     }
                     _ => {}
                 }
@@ -338,8 +377,18 @@ impl Follow {
             && let Some(live) = self.process_ranges.remove(&of)
             && let Some(node) = live.node
         {
-            let LiveProcessRange { thread_id, start_ns, busy_ns, stays, totals, .. } = live;
-            self.add_done(Done { node, thread_id, start_ns, host_ns, busy_ns, stays, totals });
+            let LiveProcessRange { thread_id, start_ns, busy_ns, stays, payload, totals, .. } =
+                live;
+            self.add_done(Done {
+                node,
+                thread_id,
+                start_ns,
+                host_ns,
+                busy_ns,
+                stays,
+                payload,
+                totals,
+            });
         }
     }
 
@@ -659,9 +708,18 @@ impl Follow {
             match live.within {
                 Some(within) => self.finish_stay(within, &live, host_ns),
                 None if self.most_done != 0 => {
-                    let Live { node, thread_id, start_ns, totals, .. } = live;
+                    let Live { node, thread_id, start_ns, totals, payload, .. } = live;
                     let (busy_ns, stays) = (host_ns, 1);
-                    let done = Done { node, thread_id, start_ns, host_ns, busy_ns, stays, totals };
+                    let done = Done {
+                        node,
+                        thread_id,
+                        start_ns,
+                        host_ns,
+                        busy_ns,
+                        stays,
+                        payload,
+                        totals,
+                    };
                     self.add_done(done);
                 }
                 None => {}

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use nvtx::NvtxLayer;
+use nvtx::{NvtxLayer, Payload};
 use parking_lot::Mutex;
 use serde::Serialize;
 use tracing::dispatcher::{self, WeakDispatch};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::NoSubscriber;
-use tracing::{Dispatch, Event, Level, Subscriber};
+use tracing::{Dispatch, Event, Level, Subscriber, Value};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
@@ -68,6 +68,7 @@ const LOST: &str = "gpu_profiler::lost";
 /// | --- | --- | --- |
 /// | `path` | str | the range's name with those around it, `step/forward`, as in [`Profile::range`]; of a span that was entered often that of its first stay |
 /// | `name`, `domain` | str | a span's name and target; no `domain` is the default one |
+/// | `payload` | u64, i64 or f64 | the number that goes with it, a span's `nvtx.payload`; to tell requests or steps from each other |
 /// | `start_ns` | u64 | when it began, since the session's start |
 /// | `host_ns` | u64 | from its start to its end; of a span its life |
 /// | `busy_ns` | u64 | the time of its stays |
@@ -474,6 +475,34 @@ impl Turn {
 }
 
 fn event(level: Level, place: &Place, done: &Done, start_ns: u64) {
+    let (unsigned, signed, float);
+    let payload: Option<&dyn Value> = match done.payload {
+        Some(Payload::U64(value)) => {
+            unsigned = value;
+            Some(&unsigned)
+        }
+        Some(Payload::U32(value)) => {
+            unsigned = value.into();
+            Some(&unsigned)
+        }
+        Some(Payload::I64(value)) => {
+            signed = value;
+            Some(&signed)
+        }
+        Some(Payload::I32(value)) => {
+            signed = value.into();
+            Some(&signed)
+        }
+        Some(Payload::F64(value)) => {
+            float = value;
+            Some(&float)
+        }
+        Some(Payload::F32(value)) => {
+            float = value.into();
+            Some(&float)
+        }
+        _ => None,
+    };
     macro_rules! event {
         ($level:ident) => {
             tracing::event!(
@@ -483,6 +512,7 @@ fn event(level: Level, place: &Place, done: &Done, start_ns: u64) {
                 path = place.path,
                 name = &place.path[place.name..],
                 domain = place.domain,
+                payload,
                 start_ns = done.start_ns.saturating_sub(start_ns),
                 host_ns = done.host_ns,
                 busy_ns = done.busy_ns,

@@ -31,6 +31,26 @@
 //! [`Profiler::pause`] and [`Profiler::resume`] leave parts out. [`Profiler::snapshot`] is a profile of what was seen so
 //! far; the session goes on as if nothing had been.
 //!
+//! [`Profiler::schedule`] profiles some steps of a long run: it waits, warms up and counts, again and again.
+//!
+//! # Spans
+//! With the feature `tracing`, `ProfilerLayer` makes ranges of spans, and an event of what each came to on the GPU:
+//!
+#![cfg_attr(feature = "tracing", doc = "```no_run")]
+#![cfg_attr(not(feature = "tracing"), doc = "```ignore")]
+//! use profiler_core::ProfilerLayer;
+//! use tracing_subscriber::prelude::*;
+//!
+//! # fn step() {}
+//! # fn main() -> Result<(), profiler_core::Error> {
+//! let (layer, guard) = ProfilerLayer::builder().build()?;
+//! tracing_subscriber::registry().with(layer).init();
+//! tracing::info_span!("step").in_scope(step); // soon: INFO gpu_profiler::range: GPU work done path="step" kernels=12 ...
+//! println!("{}", guard.finish()?);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # In tests, benches and programs that are not changed
 //! [`expect`] sets budgets on a profile (kernels, copies, waits, allocations, GPU time, by range) and fails with what
 //! exceeds them and where; what a recording cannot tell is a failure too. [`gpu_test()`] and

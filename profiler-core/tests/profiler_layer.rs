@@ -52,15 +52,18 @@ fn spans_come_out_as_events_when_their_work_is_known() {
         fake.launch(Work::memset(64));
         fake.launch(Work::synchronize());
         // Of the program's own, not a span.
-        let _range = nvtx::range("range");
+        let _range = nvtx::event("range").payload(-1.5).range();
         kernel(&fake);
     }
     info_span!("idle").in_scope(|| ());
+    tracing::info!(nvtx.payload = 7, "a mark");
     guard.flush().unwrap();
-    let seen = keeps.take();
+    let mut seen = keeps.take();
+    assert_eq!(seen.remove(0).text("message"), "a mark");
     assert_eq!(seen.len(), 2, "{seen:?}");
     let (range, forward) = (&seen[0], &seen[1]);
     assert_eq!((range.text("path"), range.text("name")), ("step/forward/range", "range"));
+    assert_eq!((range.text("payload"), forward.text("payload")), ("-1.5", ""));
     assert_eq!((range.text("domain"), range.number("kernels")), ("", 1));
     assert_eq!((forward.target.as_str(), forward.level), ("gpu_profiler::range", Level::INFO));
     assert_eq!((forward.text("path"), forward.text("name")), ("step/forward", "forward"));
@@ -80,7 +83,7 @@ fn spans_come_out_as_events_when_their_work_is_known() {
     profile.health().assert_complete();
     assert_same(&profile, &[seen, steps].concat());
     // None of them is a mark.
-    assert_eq!(profile.marks().count(), 0);
+    assert_eq!(profile.marks().map(|mark| mark.name()).collect::<Vec<_>>(), ["a mark"]);
 }
 
 #[test]
