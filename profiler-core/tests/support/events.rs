@@ -1,5 +1,7 @@
 //! A layer that keeps events, and what results are to be.
 
+#![allow(dead_code, reason = "each test uses some of it")]
+
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
