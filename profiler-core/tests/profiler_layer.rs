@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use cupti::fake::{Fake, Work};
@@ -11,7 +12,7 @@ use tracing_subscriber::filter::{EnvFilter, LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::{Layer, registry};
 
-use events::{Keeps, assert_same, paths};
+use events::{Keeps, Seen, assert_same, paths};
 
 #[path = "support/events.rs"]
 mod events;
@@ -241,6 +242,46 @@ fn results_wait_for_a_subscriber_and_are_counted_where_there_is_none() {
     let results = |guard: &profiler_core::LayerGuard| guard.results().undelivered;
     guard.flush().unwrap();
     assert_eq!(results(&guard), 0);
+}
+
+#[test]
+fn none_of_many_short_spans_is_missed_while_the_logs_are_taken_out() {
+    let (_turn, fake, keeps) = (turn(), Fake::new(), Keeps::default());
+    let (layer, guard) = builder(&fake).build().unwrap();
+    let dispatch = tracing::Dispatch::new(registry().with(layer).with(keeps.clone()));
+    let running = AtomicU32::new(3);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let _default = tracing::dispatcher::set_default(&dispatch);
+                (0..2000).for_each(|_| info_span!("span").in_scope(|| kernel(&fake)));
+                running.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+        while running.load(Ordering::Relaxed) != 0 {
+            guard.flush().unwrap();
+        }
+    });
+    guard.flush().unwrap();
+    let one = |seen: &Seen| seen.number("stays") == 1 && seen.number("kernels") == 1;
+    let seen = keeps.take();
+    assert!(seen.iter().all(one));
+    assert_eq!(seen.len(), 6000);
+    guard.finish().unwrap().health().assert_complete();
+}
+
+#[test]
+fn the_end_waits_for_no_more_kernels_of_a_graph() {
+    let (_turn, fake, keeps) = (turn(), Fake::new(), Keeps::default());
+    let (layer, guard) = builder(&fake).build().unwrap();
+    let _default = registry().with(layer).with(keeps.clone()).set_default();
+    let graph = || fake.launch_graph(&[Work::kernel(c"one"), Work::kernel(c"two")]);
+    info_span!("graph").in_scope(graph);
+    guard.flush().unwrap();
+    // Nothing says yet that there is not a third one.
+    assert_eq!(keeps.take(), []);
+    guard.finish().unwrap();
+    assert_eq!(keeps.kernels(), paths(&[("graph", 2)]));
 }
 
 #[test]
