@@ -61,10 +61,13 @@ mod names;
 mod process_range;
 mod profile;
 mod profiler;
+mod query;
 mod recording;
 mod report;
 mod source;
+mod statistics;
 mod store;
+mod text;
 mod totals;
 mod tree;
 mod turn;
@@ -74,8 +77,8 @@ pub use cupti::CopyKind;
 pub use environment::{Guard, from_env, from_env_with};
 pub use error::Error;
 pub use expect::{
-    Amount, Budget, Expect, Profiles, Statistic, Violation, Violations, at_least, at_most, between,
-    exactly, expect,
+    Amount, Budget, Expect, Profiles, Violation, Violations, at_least, at_most, between, exactly,
+    expect,
 };
 pub use gpu_test::{GpuTest, Measured, gpu_test, gpu_test_with, gpu_tests_required};
 pub use health::{Account, Health};
@@ -89,7 +92,14 @@ pub use profile::{
 };
 pub use profiler::{Profiler, ProfilerBuilder};
 pub use profiler_macros::gpu_test;
+pub use query::{
+    CallThread, DeviceMemory, DeviceTimes, Gap, Gaps, Group, Groups, HostActivity, IdleCause,
+    IdleReason, KernelName, Launch, LaunchGroup, Launches, MemoryEvent, MemoryPoint, MemoryUse,
+    Operations, Overlap, Query, RangePath, Span, Step, Steps, StreamKey, TransferKey, Wait,
+    WaitTarget, Waits,
+};
 pub use recording::{DeviceInfo, Recording, RecordingInfo};
+pub use statistics::{Statistic, Statistics};
 pub use store::Api;
 pub use totals::Totals;
 pub use turn::Turn;

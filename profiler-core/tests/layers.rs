@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 
 /// The modules in import order: a module uses only those before it. One with submodules counts as one. `lib.rs` stands
 /// above all and is not checked.
-const ORDER: [&str; 22] = [
+const ORDER: [&str; 25] = [
     "error",
     "recording",
     "context",
     "totals",
+    "text",
+    "statistics",
     "health",
     "names",
     "store",
@@ -23,6 +25,7 @@ const ORDER: [&str; 22] = [
     "profile",
     "process_range",
     "mark",
+    "query",
     "report",
     "export",
     "profiler",

@@ -2,7 +2,7 @@
 
 use crate::names::Pattern;
 use crate::profile::{ApiCall, GpuOperation, Profile, Range, RangeNode};
-use crate::report;
+use crate::text;
 
 /// The whole profile, or the ranges of a pattern.
 #[derive(Debug)]
@@ -113,8 +113,8 @@ impl<'a> Scope<'a> {
                 "instance {} of {}, {}, {} after the start on thread {}",
                 number + 1,
                 self.entered(group.run),
-                report::shortened(&range.node().path(), report::PATH_WIDTH),
-                report::time(range.start()),
+                text::shortened(&range.node().path(), text::PATH_WIDTH),
+                text::time(range.start()),
                 range.thread_id()
             ));
         }
