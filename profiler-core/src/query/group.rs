@@ -119,10 +119,13 @@ impl<K> Groups<K> {
         &self.groups
     }
 
-    /// The group of this key.
+    /// The first group whose key is written so: a kernel without its parameters, a range by its path.
     #[must_use]
-    pub fn get<Q: PartialEq<K> + ?Sized>(&self, key: &Q) -> Option<&Group<K>> {
-        self.groups.iter().find(|group| *key == group.key)
+    pub fn get(&self, key: &str) -> Option<&Group<K>>
+    where
+        K: fmt::Display,
+    {
+        self.groups.iter().find(|group| group.key.to_string() == key)
     }
 }
 
@@ -275,12 +278,6 @@ impl fmt::Display for KernelName<'_> {
     }
 }
 
-impl PartialEq<KernelName<'_>> for str {
-    fn eq(&self, other: &KernelName<'_>) -> bool {
-        self == other.name
-    }
-}
-
 /// The path of a range, or the place outside all ranges.
 #[derive(Debug, Clone, Copy)]
 pub struct RangePath<'a> {
@@ -323,13 +320,6 @@ impl fmt::Display for RangePath<'_> {
             Some(node) => f.write_str(&node.path()),
             None => f.write_str("(outside any range)"),
         }
-    }
-}
-
-/// By its path.
-impl PartialEq<RangePath<'_>> for str {
-    fn eq(&self, other: &RangePath<'_>) -> bool {
-        other.node.is_some_and(|node| node.path() == self)
     }
 }
 
