@@ -1,7 +1,9 @@
 //! Groups of operations, or of waits, by what they have in common; the one that took the most time first.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::time::Duration;
 
 use cupti::{CopyKind, MemoryKind};
 use rustc_hash::FxHashMap;
@@ -27,6 +29,9 @@ pub struct Group<K> {
     key: K,
     count: u64,
     bytes: u64,
+    /// The bytes of which it is known when, and their time.
+    #[serde(skip)]
+    timed_bytes: (u64, u64),
     share: f64,
     #[serde(rename = "times")]
     statistics: Statistics,
@@ -47,7 +52,7 @@ impl<K> Group<K> {
 
     /// Their times, summed.
     #[must_use]
-    pub fn time(&self) -> std::time::Duration {
+    pub fn time(&self) -> Duration {
         self.statistics.sum()
     }
 
@@ -63,11 +68,13 @@ impl<K> Group<K> {
         self.bytes
     }
 
-    /// [Bytes](Self::bytes) over the summed time, in GB/s (10^9 bytes a second). `None` if either is 0.
+    /// [Bytes](Self::bytes) over the summed time of the copies and memsets alone, in GB/s (10^9 bytes a second). `None` if
+    /// either is 0.
     #[must_use]
     pub fn bandwidth(&self) -> Option<f64> {
-        let seconds = self.time().as_secs_f64();
-        (seconds > 0.0 && self.bytes != 0).then(|| self.bytes as f64 / 1e9 / seconds)
+        let (bytes, ns) = self.timed_bytes;
+        // A byte a nanosecond is a GB/s.
+        (bytes != 0 && ns != 0).then(|| bytes as f64 / ns as f64)
     }
 
     /// Of the single times.
@@ -155,14 +162,16 @@ impl<K: fmt::Display> fmt::Display for Groups<K> {
         if self.groups.is_empty() {
             return f.write_str("none");
         }
-        let header =
-            ["", "count", "time", "share", "mean", "median", "min", "max", "bytes", "GB/s"];
+        let mut header = vec!["", "count", "time", "share", "mean", "median", "min", "max"];
+        let moves_bytes = self.groups.iter().any(|group| group.bytes != 0);
+        if moves_bytes {
+            header.extend(["bytes", "GB/s"]);
+        }
         let mut table = text::table(&header, 1);
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         for group in self.groups.iter().take(SHOWN) {
             let times = &group.statistics;
-            let bytes = |text: String| if group.bytes == 0 { String::new() } else { text };
-            table.add_row([
+            let mut row = vec![
                 shortened(&group.key.to_string(), NAME_WIDTH),
                 group.count.to_string(),
                 time(group.time()),
@@ -171,20 +180,19 @@ impl<K: fmt::Display> fmt::Display for Groups<K> {
                 time(times.median()),
                 time(times.min()),
                 time(times.max()),
-                bytes(text::bytes(group.bytes)),
-                group.bandwidth().map_or_else(String::new, |rate| format!("{rate:.3}")),
-            ]);
+            ];
+            if group.bytes != 0 {
+                row.push(text::bytes(group.bytes));
+                row.extend(group.bandwidth().map(|rate| format!("{rate:.3}")));
+            }
+            table.add_row(row);
         }
         let rest = self.groups.get(SHOWN..).unwrap_or_default();
         if !rest.is_empty() {
             table.add_row([
                 format!("({} others)", rest.len()),
                 rest.iter().map(|group| group.count).sum::<u64>().to_string(),
-                time(
-                    rest.iter()
-                        .map(Group::time)
-                        .fold(std::time::Duration::ZERO, |a, b| a.saturating_add(b)),
-                ),
+                time(rest.iter().map(Group::time).fold(Duration::ZERO, |a, b| a.saturating_add(b))),
                 percent(rest.iter().map(|group| group.share).sum()),
             ]);
         }
@@ -196,43 +204,52 @@ impl<K: fmt::Display> fmt::Display for Groups<K> {
 #[derive(Debug)]
 pub(super) struct Grouping<K> {
     places: FxHashMap<K, usize>,
-    /// Bytes, count and times of each, by first appearance.
-    groups: Vec<(u64, u64, Vec<u64>)>,
+    /// By first appearance.
+    sums: Vec<Sum>,
+}
+
+#[derive(Debug, Default)]
+struct Sum {
+    count: u64,
+    bytes: u64,
+    timed_bytes: (u64, u64),
+    times: Vec<u64>,
 }
 
 impl<K: Eq + Hash> Grouping<K> {
     pub(super) fn new() -> Self {
-        Self { places: FxHashMap::default(), groups: Vec::new() }
+        Self { places: FxHashMap::default(), sums: Vec::new() }
     }
 
     pub(super) fn add(&mut self, key: K, ns: Option<u64>, bytes: u64) {
-        let next = self.groups.len();
+        let next = self.sums.len();
         let place = *self.places.entry(key).or_insert(next);
         if place == next {
-            self.groups.push((0, 0, Vec::new()));
+            self.sums.push(Sum::default());
         }
-        let (sum, count, times) = &mut self.groups[place];
-        *sum = sum.saturating_add(bytes);
-        *count += 1;
-        times.extend(ns);
+        let sum = &mut self.sums[place];
+        sum.count += 1;
+        sum.times.extend(ns);
+        if let Some(ns) = ns.filter(|_| bytes != 0) {
+            let (timed, time) = sum.timed_bytes;
+            sum.timed_bytes = (timed.saturating_add(bytes), time.saturating_add(ns));
+        }
+        sum.bytes = sum.bytes.saturating_add(bytes);
     }
 
     pub(super) fn finish(self) -> Groups<K> {
         let mut keys: Vec<(K, usize)> = self.places.into_iter().collect();
         keys.sort_unstable_by_key(|(_, place)| *place);
-        let mut groups: Vec<Group<K>> = keys
-            .into_iter()
-            .zip(self.groups)
-            .map(|((key, _), (bytes, count, times))| Group {
-                key,
-                count,
-                bytes,
-                share: 0.0,
-                statistics: Statistics::of_ns(times),
-            })
-            .collect();
-        groups
-            .sort_by(|one, other| other.time().cmp(&one.time()).then(other.count.cmp(&one.count)));
+        let group = |((key, _), sum): ((K, usize), Sum)| Group {
+            key,
+            count: sum.count,
+            bytes: sum.bytes,
+            timed_bytes: sum.timed_bytes,
+            share: 0.0,
+            statistics: Statistics::of_ns(sum.times),
+        };
+        let mut groups: Vec<Group<K>> = keys.into_iter().zip(self.sums).map(group).collect();
+        groups.sort_by_cached_key(|group| Reverse((group.time(), group.count)));
         let total: f64 = groups.iter().map(|group| group.time().as_secs_f64()).sum();
         for group in &mut groups {
             group.share = if total == 0.0 { 0.0 } else { group.time().as_secs_f64() / total };

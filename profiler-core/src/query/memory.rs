@@ -101,6 +101,9 @@ pub struct DeviceMemory<'a> {
     pub unknown_frees: u64,
     /// Allocations at an address where one was not freed yet, whose free is so missing.
     pub missing_frees: u64,
+    /// Records that tell of the same call's allocation or free once more, as CUPTI 12.8 and 13.0 do for `cuMemAlloc` and
+    /// `cuMemFree`. They count in nothing else.
+    pub repeated_records: u64,
     /// How much was allocated, after each event.
     pub timeline: Vec<MemoryPoint>,
     /// When most was allocated, for the first time. `None` if nothing was.
@@ -151,7 +154,7 @@ impl<'m, 'a> IntoIterator for &'m MemoryUse<'a> {
 }
 
 impl Profile {
-    /// Every allocation and free that was recorded, by time. None where their kind of record
+    /// Every record of an allocation or a free, by time; CUPTI may write [two](DeviceMemory::repeated_records) of one. None where their kind of record
     /// (`ActivityKind::MEMORY2`) was not asked for.
     pub fn memory_events(&self) -> impl Iterator<Item = MemoryEvent<'_>> {
         self.store.memory.iter().map(|row| MemoryEvent { profile: self, row })
@@ -165,9 +168,23 @@ impl Profile {
         let mut places = FxHashMap::default();
         // Where what lies at an address is counted. A free may name another kind than its allocation did.
         let mut live: FxHashMap<(u32, u64), (usize, MemoryEvent<'_>)> = FxHashMap::default();
+        // The call that freed what lay at an address, and where it was counted.
+        let mut gone: FxHashMap<(u32, u64), (usize, u32)> = FxHashMap::default();
         for event in self.memory_events() {
             let row = event.row;
             let address = (row.process, row.address);
+            let told = match row.is_allocation {
+                true => live.get(&address).map(|(place, told)| (*place, told.row.correlation_id)),
+                false if live.contains_key(&address) => None,
+                false => gone.get(&address).copied(),
+            };
+            if let Some((place, call)) = told
+                && call == row.correlation_id
+                && call != 0
+            {
+                devices[place].repeated_records += 1;
+                continue;
+            }
             let freed = live.remove(&address);
             let place = match (row.is_allocation, &freed) {
                 (false, Some((place, _))) => *place,
@@ -187,6 +204,7 @@ impl Profile {
             let memory = &mut devices[place];
             if !row.is_allocation {
                 memory.frees += 1;
+                gone.insert(address, (place, row.correlation_id));
                 continue;
             }
             memory.allocations += 1;
@@ -219,6 +237,7 @@ impl DeviceMemory<'_> {
             frees: 0,
             unknown_frees: 0,
             missing_frees: 0,
+            repeated_records: 0,
             timeline: Vec::new(),
             peak: None,
             peak_at: None,

@@ -993,3 +993,34 @@ fn nodes_are_walked_from_the_outside_in() {
         }
     }
 }
+
+/// CUPTI writes two records of what one call allocates or frees.
+#[test]
+fn what_is_told_twice_counts_once() {
+    let told = |is_allocation, at, address, correlation_id| Event {
+        correlation_id,
+        ..event(is_allocation, at, address, 64, 3)
+    };
+    let mut store = Store::default();
+    store.memory = vec![
+        told(true, 1, 0x10, 1),
+        told(true, 2, 0x10, 1),
+        told(false, 3, 0x10, 2),
+        told(false, 4, 0x10, 2),
+        // The same address again.
+        told(true, 5, 0x10, 3),
+        told(true, 6, 0x10, 3),
+        told(true, 7, 0x20, 4),
+        told(false, 8, 0x30, 5),
+        told(false, 9, 0x30, 5),
+    ];
+    let profile = profile_of(store);
+    let memory = profile.memory().unwrap();
+    let device = memory.on_device(0).unwrap();
+    assert_eq!((device.allocations, device.frees, device.repeated_records), (3, 2, 4));
+    assert_eq!((device.unknown_frees, device.missing_frees), (1, 0));
+    let points: Vec<_> =
+        device.timeline.iter().map(|point| (super::ns(point.at), point.bytes)).collect();
+    assert_eq!(points, [(1, 64), (3, 0), (5, 64), (7, 128)]);
+    assert_eq!(device.not_freed.len(), 2);
+}
