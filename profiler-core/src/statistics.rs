@@ -63,6 +63,11 @@ fn sum(times: &[u64]) -> u128 {
     times.iter().map(|&ns| u128::from(ns)).sum()
 }
 
+/// Writes a time in nanoseconds.
+pub(crate) fn as_ns<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
 /// What many times come to. Exact: it holds every one of them, 8 bytes each.
 ///
 /// All is 0 where there is none ([`count`](Self::count)). As JSON: `count`, and in nanoseconds `sum_ns`, `mean_ns`,

@@ -327,6 +327,13 @@ fn a_recorded_run_adds_up() {
     let json: serde_json::Value = serde_json::to_value(query.by_range()).unwrap();
     assert_eq!(json[0]["key"], "batch/backward");
     assert_eq!(json[0]["count"], json[0]["times"]["count"]);
+    let json = serde_json::to_value(query.devices()).unwrap();
+    assert_eq!(json[0]["busy_ns"], ns(query.busy_time()));
+    assert_eq!(json[0]["span"]["start_ns"], ns(query.span().unwrap().start));
+    let json = serde_json::to_value(query.tree()).unwrap();
+    assert_eq!((&json[0]["path"], &json[0]["inclusive"]["count"]), (&"batch".into(), &440.into()));
+    let forward = query.tree().get("batch/forward").map(|branch| branch.inclusive.gpu_time);
+    assert_eq!(forward, profile.range("batch/forward").map(|range| range.gpu_time()));
 }
 
 /// Kernels whose names differ, if only in their parameters.

@@ -6,6 +6,7 @@ use cupti::MemoryKind;
 use rustc_hash::FxHashMap;
 
 use crate::profile::{ApiCall, Profile, Range};
+use crate::statistics::as_ns;
 use crate::store;
 
 /// An allocation or a free (`CUPTI_ACTIVITY_KIND_MEMORY2`).
@@ -76,6 +77,7 @@ impl<'a> MemoryEvent<'a> {
 #[non_exhaustive]
 pub struct MemoryPoint {
     /// From when on, since the session's start.
+    #[serde(rename = "at_ns", serialize_with = "as_ns")]
     pub at: Duration,
     /// The bytes that were allocated in the session and not freed.
     pub bytes: u64,

@@ -11,6 +11,7 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 mod timeline;
+mod tree;
 mod wait;
 
 use std::fmt;
@@ -21,7 +22,7 @@ use cupti::CopyKind;
 
 use crate::names::Pattern;
 use crate::profile::{GpuOperation, OperationKind, Profile, Range, RangeNode};
-use crate::statistics::Statistics;
+use crate::statistics::{Statistics, as_ns};
 use crate::store::RangeId;
 use crate::tree::NodeId;
 pub use gap::{Gap, Gaps, HostActivity, IdleCause, IdleReason};
@@ -32,14 +33,17 @@ pub use overlap::Overlap;
 pub use plan::Operations;
 pub use step::{Step, Steps};
 pub(crate) use sweep::Sweep;
+pub use tree::{Amounts, Branch, Branches};
 pub use wait::{Wait, WaitTarget, Waits};
 
 /// From a first start to a last end, since the session's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
 pub struct Span {
     /// When it begins.
+    #[serde(rename = "start_ns", serialize_with = "as_ns")]
     pub start: Duration,
     /// When it ends.
+    #[serde(rename = "end_ns", serialize_with = "as_ns")]
     pub end: Duration,
 }
 
@@ -60,8 +64,10 @@ pub struct DeviceTimes {
     /// From the first start to the last end.
     pub span: Span,
     /// In which at least one of them ran.
+    #[serde(rename = "busy_ns", serialize_with = "as_ns")]
     pub busy: Duration,
     /// The times of all, summed: more than [`busy`](Self::busy) where they ran at once.
+    #[serde(rename = "gpu_time_ns", serialize_with = "as_ns")]
     pub gpu_time: Duration,
 }
 
@@ -242,7 +248,8 @@ impl<'a> Query<'a> {
     /// By time alone: what started on the GPU while the host was in such a range, whoever asked for it. It counts for the
     /// range that began last, which is then its [`range`](GpuOperation::range), by
     /// [`Attribution::Window`](crate::Attribution::Window). As exact as CUPTI's clock
-    /// ([`Health::clock_error_ns`](crate::Health::clock_error_ns)). Has no meaning with [`directly`](Self::directly).
+    /// ([`Health::clock_error_ns`](crate::Health::clock_error_ns)). [`directly`](Self::directly) and
+    /// [`outside_ranges`](Self::outside_ranges) change nothing of it.
     pub fn by_window(mut self) -> Self {
         self.ranges.by = By::Window;
         self

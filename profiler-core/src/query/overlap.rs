@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{Query, Span};
 use crate::profile::OperationKind;
+use crate::statistics::as_ns;
 
 /// How the time from the first start to the last end on a device is divided. The four parts add up to the span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -14,12 +15,16 @@ pub struct Overlap {
     /// From the first start to the last end.
     pub span: Span,
     /// Kernels and copies ran at the same time.
+    #[serde(rename = "both_ns", serialize_with = "as_ns")]
     pub both: Duration,
     /// Kernels alone ran.
+    #[serde(rename = "kernels_only_ns", serialize_with = "as_ns")]
     pub kernels_only: Duration,
     /// Copies or memsets alone ran.
+    #[serde(rename = "copies_only_ns", serialize_with = "as_ns")]
     pub copies_only: Duration,
     /// Nothing ran.
+    #[serde(rename = "neither_ns", serialize_with = "as_ns")]
     pub neither: Duration,
 }
 

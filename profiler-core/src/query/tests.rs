@@ -176,7 +176,7 @@ impl Made {
 }
 
 fn direction(bytes: u64) -> CopyKind {
-    if bytes % 2 == 0 { CopyKind::HostToDevice } else { CopyKind::DeviceToHost }
+    if bytes.is_multiple_of(2) { CopyKind::HostToDevice } else { CopyKind::DeviceToHost }
 }
 
 /// Ranges within each other, calls one after the other, work anywhere.
@@ -899,8 +899,8 @@ fn memory_in_use_is_what_was_allocated_and_not_freed() {
 /// A free that names another kind of memory, as of an address that was mapped, takes from where the allocation was counted.
 #[test]
 fn a_free_takes_from_where_its_allocation_was_counted() {
-    let mut store = Store::default();
-    store.memory = vec![event(true, 1, 0x10, 64, 3), event(false, 2, 0x10, 0, 0)];
+    let memory = vec![event(true, 1, 0x10, 64, 3), event(false, 2, 0x10, 0, 0)];
+    let store = Store { memory, ..Store::default() };
     let profile = profile_of(store);
     let memory = profile.memory().unwrap();
     let device = memory.on_device(0).unwrap();
@@ -1001,8 +1001,7 @@ fn what_is_told_twice_counts_once() {
         correlation_id,
         ..event(is_allocation, at, address, 64, 3)
     };
-    let mut store = Store::default();
-    store.memory = vec![
+    let memory = vec![
         told(true, 1, 0x10, 1),
         told(true, 2, 0x10, 1),
         told(false, 3, 0x10, 2),
@@ -1014,6 +1013,7 @@ fn what_is_told_twice_counts_once() {
         told(false, 8, 0x30, 5),
         told(false, 9, 0x30, 5),
     ];
+    let store = Store { memory, ..Store::default() };
     let profile = profile_of(store);
     let memory = profile.memory().unwrap();
     let device = memory.on_device(0).unwrap();
@@ -1023,4 +1023,42 @@ fn what_is_told_twice_counts_once() {
         device.timeline.iter().map(|point| (super::ns(point.at), point.bytes)).collect();
     assert_eq!(points, [(1, 64), (3, 0), (5, 64), (7, 128)]);
     assert_eq!(device.not_freed.len(), 2);
+}
+
+#[test]
+fn a_tree_holds_what_its_branches_hold() {
+    for (seed, made) in times(200) {
+        let profile = made.profile();
+        let tree = profile.query().kernels().tree();
+        let kernels = || made.ran.iter().filter(|ran| ran.kind == OperationKind::Kernel);
+        let took = |ran: &Ran| ran.time.map_or(0, |(start, end)| end - start);
+        // Nodes are told apart by their path and the domains on it.
+        let key = |range: usize| -> Vec<(String, Option<&str>)> {
+            let around = made.around(Some(range)).into_iter();
+            around.map(|it| (made.ranges[it].name.clone(), made.ranges[it].domain)).collect()
+        };
+        let mut outside = 0;
+        for branch in &tree {
+            let Some(node) = branch.node else {
+                outside = branch.inclusive.count;
+                continue;
+            };
+            let it = key(node.ranges().next().unwrap().id.at());
+            let own = |ran: &&Ran| made.range_of(ran).is_some_and(|range| key(range) == it);
+            let within = |ran: &&Ran| {
+                made.around(made.range_of(ran)).into_iter().any(|range| key(range) == it)
+            };
+            let sums = |amounts: Amounts| (amounts.count, super::ns(amounts.gpu_time));
+            let of = |ran: &mut dyn Iterator<Item = &Ran>| {
+                ran.fold((0, 0), |sum, ran| (sum.0 + 1, sum.1 + took(ran)))
+            };
+            assert_eq!(sums(branch.exclusive), of(&mut kernels().filter(own)), "seed {seed}");
+            assert_eq!(sums(branch.inclusive), of(&mut kernels().filter(within)), "seed {seed}");
+            assert_eq!(branch.depth, it.len() - 1);
+        }
+        let expected = kernels().filter(|ran| made.range_of(ran).is_none()).count();
+        assert_eq!(outside, expected as u64, "seed {seed}");
+        let whole: u64 = tree.iter().map(|branch| branch.exclusive.count).sum();
+        assert_eq!(whole, kernels().count() as u64, "seed {seed}");
+    }
 }
