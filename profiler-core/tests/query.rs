@@ -46,6 +46,8 @@ fn a_session_answers_what_was_done_in_it() {
     let fake = Fake::new();
     let profile = record(&fake, || {
         (0..20).for_each(|_| batch(&fake));
+        // A wait that failed is none.
+        fake.call_only("cuStreamSynchronize", 700);
         fake.launch(Work::kernel(c"outside").taking_ns(7));
     });
     profile.health().assert_complete();
@@ -224,6 +226,16 @@ fn memory_that_is_not_freed_is_named_with_its_range() {
     assert_eq!(left, [(0x2000, 1024)]);
     assert_eq!(device.not_freed[0].call().unwrap().name(), "cuMemAlloc_v2");
     assert_eq!(profile.memory_events().count(), 4);
+    let text = memory.to_string();
+    assert!(text.starts_with(
+        "device 0, device memory: 2 allocations (5.000 KiB), 2 frees; most 5.000 KiB"
+    ));
+    assert!(text.ends_with(
+        " in step/buffers; 1.000 KiB in 1 allocations not freed; 1 frees of what was not seen"
+    ));
+    let json = serde_json::to_value(&memory).unwrap();
+    assert_eq!((&json[0]["kind"], &json[0]["peak"]["bytes"]), (&"device".into(), &5120.into()));
+    assert_eq!(json[0]["not_freed"][0]["range"], "step/buffers");
 }
 
 /// Of the H200: every call that allocates or frees there tells of it twice, but for those in stream order.
@@ -305,6 +317,21 @@ fn a_recorded_run_adds_up() {
     let overlap = query.overlap()[0];
     assert_eq!(overlap.kernels_only, profile.totals().kernel_time());
     assert_eq!((overlap.both, overlap.neither), (Duration::ZERO, query.idle()));
+    let both = [overlap.to_string(), query.devices()[0].to_string()];
+    assert_eq!(
+        both,
+        [
+            "device 0: of 3.211 ms kernels alone 1.112 ms, copies alone 386.2 us, both 0 ns, neither 1.713 ms",
+            "device 0: busy 1.499 ms of 3.211 ms (46.7 %)"
+        ]
+    );
+    let json = serde_json::to_value(profile.steps("batch")).unwrap();
+    assert_eq!((&json[19]["number"], &json[19]["totals"]["kernels"]), (&19.into(), &18.into()));
+    assert!(json[19]["period_ns"].is_null() && json[0]["period_ns"].is_number());
+    let json = serde_json::to_value(gaps.longest(1)).unwrap();
+    assert_eq!(json[0]["after"], gaps.longest(1)[0].after().number());
+    let text = launches.by_range()[0].to_string();
+    assert!(text.starts_with("batch/backward: 180 launches, "), "{text}");
 
     for step in &profile.steps("batch") {
         let operations: Vec<_> = step.range().operations().collect();
@@ -315,6 +342,7 @@ fn a_recorded_run_adds_up() {
         let last = operations.iter().filter_map(|work| work.end()).max().unwrap();
         let span = step.gpu_span().unwrap();
         assert_eq!((span.start, span.end), (first, last));
+        assert_eq!(step.range().query().span(), Some(span));
         assert_eq!(step.busy_time() + step.idle(), span.duration());
     }
     // The first of a process compiles and allocates.
@@ -332,6 +360,8 @@ fn a_recorded_run_adds_up() {
     assert_eq!(json[0]["span"]["start_ns"], ns(query.span().unwrap().start));
     let json = serde_json::to_value(query.tree()).unwrap();
     assert_eq!((&json[0]["path"], &json[0]["inclusive"]["count"]), (&"batch".into(), &440.into()));
+    let node = profile.roots().next().unwrap().children().next().unwrap();
+    assert_eq!(node.query().gpu_time(), node.inclusive().gpu_time());
     let forward = query.tree().get("batch/forward").map(|branch| branch.inclusive.gpu_time);
     assert_eq!(forward, profile.range("batch/forward").map(|range| range.gpu_time()));
 }

@@ -87,7 +87,7 @@ impl RangeSummary {
 /// A node of the tree of ranges: all instances of one path.
 #[derive(Debug, Clone, Copy)]
 pub struct RangeNode<'a> {
-    pub(super) profile: &'a Profile,
+    pub(crate) profile: &'a Profile,
     pub(crate) id: NodeId,
 }
 

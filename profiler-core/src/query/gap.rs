@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use cupti::CallClass;
 use rustc_hash::FxHashMap;
+use serde::ser::SerializeStruct as _;
 
 use super::group::{CallThread, Grouping, Groups, RangePath};
 use super::timeline::{Piece, Timeline, within};
@@ -99,6 +100,17 @@ impl<'a> Gap<'a> {
     #[must_use]
     pub fn after(&self) -> GpuOperation<'a> {
         self.after
+    }
+}
+
+impl serde::Serialize for Gap<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut out = serializer.serialize_struct("Gap", 4)?;
+        out.serialize_field("device", &self.device())?;
+        out.serialize_field("span", &self.span())?;
+        out.serialize_field("before", &self.before.number())?;
+        out.serialize_field("after", &self.after.number())?;
+        out.end()
     }
 }
 

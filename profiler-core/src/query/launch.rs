@@ -1,5 +1,6 @@
 //! From a call to the work it launched: how long the call took, and how long the work waited.
 
+use std::fmt;
 use std::hash::Hash;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use super::group::{KernelName, RangePath};
 use crate::profile::{ApiCall, GpuOperation};
 use crate::statistics::Statistics;
 use crate::store::CallId;
+use crate::text::time;
 
 /// A call with the first operation that it caused. What more it caused, as the launch of a graph does, waited for this one.
 #[derive(Debug, Clone, Copy)]
@@ -199,6 +201,20 @@ impl<'a> Launches<'a> {
         let mut groups: Vec<LaunchGroup<K>> = keys.into_iter().map(of).collect();
         groups.sort_by_key(|group| std::cmp::Reverse(group.total_time.sum()));
         groups
+    }
+}
+
+impl<K: fmt::Display> fmt::Display for LaunchGroup<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [call, latency, delay, gpu] =
+            [&self.api_time, &self.latency, &self.queue_delay, &self.gpu_time]
+                .map(|times| time(times.median()));
+        write!(
+            f,
+            "{}: {} launches, {} of them queued; medians: call {call}, latency {latency}, queue delay {delay}, \
+             on the GPU {gpu}",
+            self.key, self.count, self.queued
+        )
     }
 }
 

@@ -1,13 +1,16 @@
 //! Memory that the program allocated on its devices: how much at any time, the most, and what was not freed.
 
+use std::fmt;
 use std::time::Duration;
 
 use cupti::MemoryKind;
 use rustc_hash::FxHashMap;
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
 
 use crate::profile::{ApiCall, Profile, Range};
 use crate::statistics::as_ns;
-use crate::store;
+use crate::{store, text};
 
 /// An allocation or a free (`CUPTI_ACTIVITY_KIND_MEMORY2`).
 #[derive(Debug, Clone, Copy)]
@@ -72,8 +75,24 @@ impl<'a> MemoryEvent<'a> {
     }
 }
 
+impl Serialize for MemoryEvent<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut out = serializer.serialize_struct("MemoryEvent", 5)?;
+        out.serialize_field("at_ns", &super::ns(self.at()))?;
+        out.serialize_field("is_allocation", &self.is_allocation())?;
+        out.serialize_field("bytes", &self.bytes())?;
+        out.serialize_field("address", &self.address())?;
+        out.serialize_field("range", &self.range().map(|range| range.node().path()))?;
+        out.end()
+    }
+}
+
+fn as_text<S: Serializer>(kind: &MemoryKind, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(kind)
+}
+
 /// How much was allocated from some time on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct MemoryPoint {
     /// From when on, since the session's start.
@@ -84,7 +103,7 @@ pub struct MemoryPoint {
 }
 
 /// The memory of one kind on one device. What was allocated before the session began is not in it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct DeviceMemory<'a> {
     /// The kernel's id of its process; 0 if one process was recorded, by itself.
@@ -92,6 +111,7 @@ pub struct DeviceMemory<'a> {
     /// The device's CUDA ordinal.
     pub device: u32,
     /// The kind of memory.
+    #[serde(serialize_with = "as_text")]
     pub kind: MemoryKind,
     /// How many allocations.
     pub allocations: u64,
@@ -124,8 +144,43 @@ impl DeviceMemory<'_> {
     }
 }
 
+impl fmt::Display for DeviceMemory<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = text::bytes;
+        write!(
+            f,
+            "device {}, {} memory: {} allocations ({}), {} frees",
+            self.device,
+            self.kind,
+            self.allocations,
+            bytes(self.allocated_bytes),
+            self.frees
+        )?;
+        if let Some(peak) = self.peak {
+            write!(f, "; most {} after {}", bytes(peak.bytes), text::time(peak.at))?;
+        }
+        if let Some(range) = self.peak_at.and_then(|event| event.range()) {
+            write!(f, " in {}", text::shortened(&range.node().path(), text::PATH_WIDTH))?;
+        }
+        if !self.not_freed.is_empty() {
+            let left = bytes(self.bytes_at_end());
+            write!(f, "; {left} in {} allocations not freed", self.not_freed.len())?;
+        }
+        for (name, count) in [
+            ("frees of what was not seen", self.unknown_frees),
+            ("frees not seen", self.missing_frees),
+        ] {
+            if count != 0 {
+                write!(f, "; {count} {name}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// All that was allocated and freed, by device and kind.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
+#[serde(transparent)]
 pub struct MemoryUse<'a> {
     devices: Vec<DeviceMemory<'a>>,
 }
@@ -143,6 +198,16 @@ impl<'a> MemoryUse<'a> {
             memory.device == device && memory.kind == MemoryKind::DEVICE
         };
         self.devices.iter().find(wanted)
+    }
+}
+
+impl fmt::Display for MemoryUse<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (row, memory) in self.devices.iter().enumerate() {
+            let separator = if row == 0 { "" } else { "\n" };
+            write!(f, "{separator}{memory}")?;
+        }
+        Ok(())
     }
 }
 
@@ -177,7 +242,6 @@ impl Profile {
             let address = (row.process, row.address);
             let told = match row.is_allocation {
                 true => live.get(&address).map(|(place, told)| (*place, told.row.correlation_id)),
-                false if live.contains_key(&address) => None,
                 false => gone.get(&address).copied(),
             };
             if let Some((place, call)) = told

@@ -24,6 +24,7 @@ use crate::names::Pattern;
 use crate::profile::{GpuOperation, OperationKind, Profile, Range, RangeNode};
 use crate::statistics::{Statistics, as_ns};
 use crate::store::RangeId;
+use crate::text::time;
 use crate::tree::NodeId;
 pub use gap::{Gap, Gaps, HostActivity, IdleCause, IdleReason};
 pub use group::{CallThread, Group, Groups, KernelName, RangePath, StreamKey, TransferKey};
@@ -86,6 +87,19 @@ impl DeviceTimes {
     }
 }
 
+impl fmt::Display for DeviceTimes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "device {}: busy {} of {} ({:.1} %)",
+            self.device,
+            time(self.busy),
+            time(self.span.duration()),
+            100.0 * self.utilization()
+        )
+    }
+}
+
 /// How operations come to the ranges that are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum By {
@@ -121,7 +135,8 @@ enum Sort {
 type Filter<'a> = Rc<dyn Fn(&GpuOperation<'a>) -> bool + 'a>;
 
 /// A choice of GPU operations, and questions about them. Made by [`Profile::query`]; nothing is looked at before a question
-/// is asked, and each costs one pass over the operations, some nanoseconds each.
+/// is asked, and each costs one pass over the operations: some nanoseconds each, and
+/// some tens where they are grouped.
 ///
 /// Filters of one sort are alternatives, those of different sorts have all to hold: kernels or memsets, on stream 7 or 8.
 ///
@@ -191,6 +206,20 @@ impl Profile {
             times: Vec::new(),
             filters: Vec::new(),
         }
+    }
+}
+
+impl<'a> Range<'a> {
+    /// The operations asked for in it and in ranges within it, to be narrowed down and asked about.
+    pub fn query(&self) -> Query<'a> {
+        self.profile.query().in_instance(*self)
+    }
+}
+
+impl<'a> RangeNode<'a> {
+    /// The operations asked for in its ranges and in ranges within them, to be narrowed down and asked about.
+    pub fn query(&self) -> Query<'a> {
+        self.profile.query().in_node(*self)
     }
 }
 

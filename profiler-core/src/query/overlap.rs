@@ -1,10 +1,12 @@
 //! How much of the copying is hidden behind kernels.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::{Query, Span};
 use crate::profile::OperationKind;
 use crate::statistics::as_ns;
+use crate::text::time;
 
 /// How the time from the first start to the last end on a device is divided. The four parts add up to the span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -34,6 +36,21 @@ impl Overlap {
     pub fn hidden_share(&self) -> Option<f64> {
         let copies = self.both.saturating_add(self.copies_only).as_secs_f64();
         (copies > 0.0).then(|| self.both.as_secs_f64() / copies)
+    }
+}
+
+impl fmt::Display for Overlap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "device {}: of {} kernels alone {}, copies alone {}, both {}, neither {}",
+            self.device,
+            time(self.span.duration()),
+            time(self.kernels_only),
+            time(self.copies_only),
+            time(self.both),
+            time(self.neither)
+        )
     }
 }
 

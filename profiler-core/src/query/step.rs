@@ -3,6 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
+
 use super::{DeviceTimes, Span, device_times, ns};
 use crate::names::Pattern;
 use crate::profile::{Profile, Range, RangeNode};
@@ -86,8 +89,24 @@ impl<'a> Step<'a> {
     }
 }
 
+impl Serialize for Step<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut out = serializer.serialize_struct("Step", 8)?;
+        out.serialize_field("number", &self.number)?;
+        out.serialize_field("start_ns", &ns(self.range.start()))?;
+        out.serialize_field("host_ns", &ns(self.host_time()))?;
+        out.serialize_field("period_ns", &self.period.map(ns))?;
+        out.serialize_field("gpu_ns", &ns(self.gpu_time()))?;
+        out.serialize_field("busy_ns", &ns(self.busy_time()))?;
+        out.serialize_field("idle_ns", &ns(self.idle()))?;
+        out.serialize_field("totals", &self.totals)?;
+        out.end()
+    }
+}
+
 /// The steps of a run, in the order they began.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
+#[serde(transparent)]
 pub struct Steps<'a> {
     steps: Vec<Step<'a>>,
 }

@@ -367,6 +367,9 @@ fn filters_choose_what_they_say() {
             check("instance's replays", query.clone().in_instance(range).replays(), &|ran| {
                 within(ran.captured, &|it| it == row)
             });
+            check("instance of a domain", query.clone().in_instance(range).domain("lib"), &|ran| {
+                spot(row).domain == Some("lib") && within(made.range_of(ran), &|it| it == row)
+            });
             check("node", query.clone().in_node(range.node()).kernels(), &|ran| {
                 let label = |range: usize| {
                     let domains: Vec<_> =
