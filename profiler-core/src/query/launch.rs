@@ -71,6 +71,12 @@ impl<'a> Launch<'a> {
         Duration::from_nanos(self.ended_ns.saturating_sub(self.called_ns))
     }
 
+    /// True if the operation seems to start before its call.
+    #[must_use]
+    pub fn is_before_call(&self) -> bool {
+        self.started_ns < self.called_ns
+    }
+
     /// True if the operation started after the call had returned.
     #[must_use]
     pub fn is_queued(&self) -> bool {
@@ -96,6 +102,8 @@ pub struct LaunchGroup<K> {
     pub count: u64,
     /// Those of them that started after the call had returned (nsys: `QCount`).
     pub queued: u64,
+    /// Those of them that seem to start before their call, whose latency is told as 0.
+    pub before_call: u64,
     /// Times of the calls.
     pub api_time: Statistics,
     /// From the starts of the calls to the starts of the operations.
@@ -229,6 +237,7 @@ fn summed<'l, 'a: 'l, K>(
         key,
         count: launches.clone().count() as u64,
         queued: launches.clone().filter(|launch| launch.is_queued()).count() as u64,
+        before_call: launches.clone().filter(|launch| launch.is_before_call()).count() as u64,
         api_time: of(|launch| launch.api_time()),
         latency: of(|launch| Some(launch.latency())),
         queue_delay: of(|launch| launch.queue_delay()),

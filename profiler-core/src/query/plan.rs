@@ -202,13 +202,9 @@ impl Selector {
             || !self.categories.is_empty()
     }
 
-    /// The operations of single ranges, which the tree has an index of; `None` if more is asked for.
+    /// The operations of one range, or of one node, which the tree has an index of; `None` if more is asked for.
     fn listed(&self, profile: &Profile) -> Option<Vec<OperationId>> {
-        let [range] = self.instances[..] else {
-            return None;
-        };
         let more = !self.patterns.is_empty()
-            || !self.nodes.is_empty()
             || self.outside
             || !self.domains.is_empty()
             || !self.categories.is_empty();
@@ -216,12 +212,22 @@ impl Selector {
             return None;
         }
         let tree = &profile.tree;
-        let mut rows: Vec<OperationId> = match (self.by, self.directly) {
-            (By::Call, false) => tree.operations(range).collect(),
-            (By::Call, true) => tree.own_operations(range).collect(),
-            (By::Capture, false) => tree.replays(range).collect(),
-            _ => return None,
+        let of_range = |range: RangeId, into: &mut Vec<OperationId>| match (self.by, self.directly)
+        {
+            (By::Capture, false) => into.extend(tree.replays(range)),
+            (_, false) => into.extend(tree.operations(range)),
+            (_, true) => into.extend(tree.own_operations(range)),
         };
+        if self.by == By::Capture && self.directly {
+            return None;
+        }
+        let mut rows = Vec::new();
+        match (&self.instances[..], &self.nodes[..]) {
+            ([range], []) => of_range(*range, &mut rows),
+            // None of its instances lies in another: that would be of another node.
+            ([], [node]) => tree.instances(*node).for_each(|range| of_range(range, &mut rows)),
+            _ => return None,
+        }
         rows.sort_unstable();
         Some(rows)
     }

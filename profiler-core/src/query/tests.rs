@@ -250,7 +250,7 @@ fn random(rng: &mut Rng) -> Made {
     made
 }
 
-fn times(count: u32) -> impl Iterator<Item = (u64, Made)> {
+fn programs(count: u32) -> impl Iterator<Item = (u64, Made)> {
     let first = std::env::var("RANDOM_PROGRAMS_SEED").ok().and_then(|seed| seed.parse().ok());
     let first = first.unwrap_or(0_u64);
     (first..first + u64::from(count)).map(|seed| (seed, random(&mut Rng::with_seed(seed))))
@@ -282,7 +282,7 @@ fn wanted(made: &Made, is_wanted: impl Fn(&Ran) -> bool) -> Vec<usize> {
 
 #[test]
 fn filters_choose_what_they_say() {
-    for (seed, made) in times(300) {
+    for (seed, made) in programs(300) {
         let profile = made.profile();
         let query = profile.query();
         let check = |what: &str, query: Query<'_>, is_wanted: &dyn Fn(&Ran) -> bool| {
@@ -367,6 +367,20 @@ fn filters_choose_what_they_say() {
             check("instance's replays", query.clone().in_instance(range).replays(), &|ran| {
                 within(ran.captured, &|it| it == row)
             });
+            let node = range.node();
+            let is_of_node = |it: usize| profile.tree.of_range[it] == node.id;
+            check("node directly", query.clone().in_node(node).directly(), &|ran| {
+                made.range_of(ran).is_some_and(is_of_node)
+            });
+            check("node's replays", query.clone().in_node(node).replays(), &|ran| {
+                within(ran.captured, &is_of_node)
+            });
+            check("node or instance", query.clone().in_node(node).in_instance(range), &|ran| {
+                within(made.range_of(ran), &is_of_node)
+            });
+            check("own replays", query.clone().in_instance(range).replays().directly(), &|ran| {
+                ran.captured == Some(row)
+            });
             check("instance of a domain", query.clone().in_instance(range).domain("lib"), &|ran| {
                 spot(row).domain == Some("lib") && within(made.range_of(ran), &|it| it == row)
             });
@@ -386,7 +400,7 @@ fn filters_choose_what_they_say() {
 #[test]
 fn a_window_holds_what_started_while_it_was_open() {
     let mut found = 0;
-    for (seed, made) in times(300) {
+    for (seed, made) in programs(300) {
         let profile = made.profile();
         // The one that began last, of several that began at once the later one.
         let window = |ran: &Ran| {
@@ -422,7 +436,7 @@ fn a_window_holds_what_started_while_it_was_open() {
 
 #[test]
 fn busy_idle_and_overlap_are_those_of_every_nanosecond() {
-    for (seed, made) in times(300) {
+    for (seed, made) in programs(300) {
         let profile = made.profile();
         for stream in [None, Some(1)] {
             let query = profile.query();
@@ -507,7 +521,7 @@ fn at(made: &Made, thread: usize, at: u64) -> (Option<usize>, Option<usize>) {
 #[test]
 fn gaps_and_their_causes_are_those_of_every_nanosecond() {
     let mut seen = BTreeMap::<&str, u64>::new();
-    for (seed, made) in times(300) {
+    for (seed, made) in programs(300) {
         let profile = made.profile();
         let shortest = seed % 12;
         let gaps = profile.query().gaps(Duration::from_nanos(shortest));
@@ -632,7 +646,7 @@ fn gaps_and_their_causes_are_those_of_every_nanosecond() {
 
 #[test]
 fn groups_hold_all_and_the_top_is_the_smallest_set() {
-    for (seed, made) in times(200) {
+    for (seed, made) in programs(200) {
         let profile = made.profile();
         let query = profile.query();
         let mut by_path: BTreeMap<String, (u64, u64, u64)> = BTreeMap::new();
@@ -679,7 +693,7 @@ fn groups_hold_all_and_the_top_is_the_smallest_set() {
 #[test]
 fn launches_are_measured_from_their_call() {
     let mut queued = 0;
-    for (seed, made) in times(200) {
+    for (seed, made) in programs(200) {
         let profile = made.profile();
         let launches = profile.query().kernels().launches();
         let mut expected: BTreeMap<usize, &Ran> = BTreeMap::new();
@@ -718,6 +732,11 @@ fn launches_are_measured_from_their_call() {
             [group.count, group.queued, sums[0], sums[1]]
         });
         assert_eq!(seen, of_gemm, "seed {seed}");
+        let early = launches.iter().filter(|launch| {
+            let call = &made.calls[launch.call().correlation_id() as usize - 1];
+            launch.operation().start().unwrap() < Duration::from_nanos(call.time.0)
+        });
+        assert_eq!(launches.sum().before_call, early.count() as u64);
         let by_range = launches.by_range();
         assert_eq!(by_range.iter().map(|group| group.count).sum::<u64>(), launches.count());
         assert!(by_range.is_sorted_by_key(|group| std::cmp::Reverse(group.total_time.sum())));
@@ -728,7 +747,7 @@ fn launches_are_measured_from_their_call() {
 
 #[test]
 fn waits_are_the_calls_that_block() {
-    for (seed, made) in times(200) {
+    for (seed, made) in programs(200) {
         let profile = made.profile();
         let waits = profile.waits();
         let rows = made.calls.iter().filter(|call| call.class == CallClass::Synchronize);
@@ -754,7 +773,7 @@ fn waits_are_the_calls_that_block() {
 
 #[test]
 fn steps_are_the_outermost_instances_in_order() {
-    for (seed, made) in times(200) {
+    for (seed, made) in programs(200) {
         let profile = made.profile();
         let is_r1 = |range: &usize| made.ranges[*range].name == "r1";
         let is_step = |range: &usize| {
@@ -979,7 +998,7 @@ fn odd_times_are_taken_as_they_come() {
 
 #[test]
 fn nodes_are_walked_from_the_outside_in() {
-    for (seed, made) in times(100) {
+    for (seed, made) in programs(100) {
         let profile = made.profile();
         fn descend(node: RangeNode<'_>, depth: usize, into: &mut Vec<(usize, String)>) {
             into.push((depth, node.path()));
@@ -1030,7 +1049,7 @@ fn what_is_told_twice_counts_once() {
 
 #[test]
 fn a_tree_holds_what_its_branches_hold() {
-    for (seed, made) in times(200) {
+    for (seed, made) in programs(200) {
         let profile = made.profile();
         let tree = profile.query().kernels().tree();
         let kernels = || made.ran.iter().filter(|ran| ran.kind == OperationKind::Kernel);
