@@ -8,8 +8,8 @@ use rustc_hash::FxHashMap;
 
 use crate::names::demangled;
 use crate::profile::{Kernel, Profile, RangeNode};
-use crate::text::{NAME_WIDTH, bytes, finish, shortened, table, time};
 use crate::totals::Totals;
+use crate::units::{NAME_WIDTH, bytes, finish, shortened, table, time};
 
 /// Kernels in the table; the others are summed in its last row.
 const KERNELS: usize = 12;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
-use crate::text::time;
+use crate::units::time;
 
 /// Which of many times is meant.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -11,7 +11,7 @@ use super::quantity::{Quantity, Source, ns, spans, stream};
 use super::scope::{Group, Instance};
 use crate::names::demangled;
 use crate::profile::{ApiCall, GpuOperation, Range};
-use crate::text::{self, shortened};
+use crate::units::{self, shortened, time};
 
 /// Lines that say what an amount is made of.
 const PARTS: usize = 8;
@@ -79,7 +79,7 @@ impl<'a> Part<'a> {
 fn path(range: Option<Range<'_>>) -> String {
     range.map_or_else(
         || "no range".to_owned(),
-        |range| shortened(&range.node().path(), text::PATH_WIDTH),
+        |range| shortened(&range.node().path(), units::PATH_WIDTH),
     )
 }
 
@@ -130,10 +130,10 @@ fn sums<'a>(quantity: &Quantity, parts: impl Iterator<Item = Part<'a>>) -> Vec<S
                 let _ = write!(line, ", {} bytes", part.bytes);
             }
             Unit::Time | Unit::Share => {
-                let _ = write!(line, ", {}", text::time(Duration::from_nanos(part.ns)));
+                let _ = write!(line, ", {}", time(Duration::from_nanos(part.ns)));
             }
             Unit::Count if *quantity == Quantity::Synchronizations => {
-                let time = text::time(Duration::from_nanos(part.ns));
+                let time = time(Duration::from_nanos(part.ns));
                 let _ = write!(line, ", blocked the host for {time}");
             }
             Unit::Count => {}
@@ -143,7 +143,7 @@ fn sums<'a>(quantity: &Quantity, parts: impl Iterator<Item = Part<'a>>) -> Vec<S
                 let _ = write!(line, ", by {}", call.name());
             }
             let first = if part.count == 1 { "called" } else { "first called" };
-            let start = text::time(call.start());
+            let start = time(call.start());
             let _ =
                 write!(line, ", {first} {start} after the start on thread {}", call.thread_id());
         }
@@ -161,8 +161,8 @@ fn gaps<'s, 'a: 's>(instances: impl Iterator<Item = &'s Instance<'a>>) -> Vec<St
     let mut gaps: Vec<_> = instances.flat_map(spans).flat_map(|span| span.gaps).collect();
     gaps.sort_by_key(|(ns, operation)| (Reverse(*ns), operation.start()));
     let line = |(ns, operation): &(u64, GpuOperation<'_>)| {
-        let gap = text::time(Duration::from_nanos(*ns));
-        let start = operation.start().map_or_else(String::new, text::time);
+        let gap = time(Duration::from_nanos(*ns));
+        let start = operation.start().map_or_else(String::new, time);
         let (what, path) = (name(operation), path(operation.range()));
         format!("{gap} idle until {what} in {path}, which started {start} after the start")
     };

@@ -2,7 +2,7 @@
 
 use crate::names::Pattern;
 use crate::profile::{ApiCall, GpuOperation, Profile, Range, RangeNode};
-use crate::text;
+use crate::units;
 
 /// The whole profile, or the ranges of a pattern.
 #[derive(Debug)]
@@ -113,8 +113,8 @@ impl<'a> Scope<'a> {
                 "instance {} of {}, {}, {} after the start on thread {}",
                 number + 1,
                 self.entered(group.run),
-                text::shortened(&range.node().path(), text::PATH_WIDTH),
-                text::time(range.start()),
+                units::shortened(&range.node().path(), units::PATH_WIDTH),
+                units::time(range.start()),
                 range.thread_id()
             ));
         }

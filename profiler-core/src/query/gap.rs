@@ -12,7 +12,7 @@ use super::timeline::{Piece, Timeline, within};
 use super::{Query, Span, Sweep, ns};
 use crate::profile::{GpuOperation, Profile, Range};
 use crate::store::{CallId, Interval, RangeId};
-use crate::text::time;
+use crate::units::time;
 
 /// Why a device had nothing to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

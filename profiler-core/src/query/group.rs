@@ -14,7 +14,7 @@ use crate::names;
 use crate::profile::{ApiCall, GpuOperation, Kernel, RangeNode};
 use crate::statistics::Statistics;
 use crate::store::What;
-use crate::text::{self, NAME_WIDTH, shortened, time};
+use crate::units::{self, NAME_WIDTH, shortened, time};
 
 /// Groups, by time: the most first, those of the same time by how many they hold and then by which came first.
 #[derive(Debug, Clone, Serialize)]
@@ -167,7 +167,7 @@ impl<K: fmt::Display> fmt::Display for Groups<K> {
         if moves_bytes {
             header.extend(["bytes", "GB/s"]);
         }
-        let mut table = text::table(&header, 1);
+        let mut table = units::table(&header, 1);
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         for group in self.groups.iter().take(SHOWN) {
             let times = &group.statistics;
@@ -182,7 +182,7 @@ impl<K: fmt::Display> fmt::Display for Groups<K> {
                 time(times.max()),
             ];
             if group.bytes != 0 {
-                row.push(text::bytes(group.bytes));
+                row.push(units::bytes(group.bytes));
                 row.extend(group.bandwidth().map(|rate| format!("{rate:.3}")));
             }
             table.add_row(row);
@@ -196,7 +196,7 @@ impl<K: fmt::Display> fmt::Display for Groups<K> {
                 percent(rest.iter().map(|group| group.share).sum()),
             ]);
         }
-        f.write_str(&text::finish(&table))
+        f.write_str(&units::finish(&table))
     }
 }
 

@@ -11,7 +11,7 @@ use super::group::{KernelName, RangePath};
 use crate::profile::{ApiCall, GpuOperation};
 use crate::statistics::Statistics;
 use crate::store::CallId;
-use crate::text::time;
+use crate::units::time;
 
 /// A call with the first operation that it caused. What more it caused, as the launch of a graph does, waited for this one.
 #[derive(Debug, Clone, Copy)]

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 
 use crate::profile::{ApiCall, Profile, Range};
 use crate::statistics::as_ns;
-use crate::{store, text};
+use crate::{store, units};
 
 /// An allocation or a free (`CUPTI_ACTIVITY_KIND_MEMORY2`).
 #[derive(Debug, Clone, Copy)]
@@ -146,7 +146,7 @@ impl DeviceMemory<'_> {
 
 impl fmt::Display for DeviceMemory<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bytes = text::bytes;
+        let bytes = units::bytes;
         write!(
             f,
             "device {}, {} memory: {} allocations ({}), {} frees",
@@ -157,10 +157,10 @@ impl fmt::Display for DeviceMemory<'_> {
             self.frees
         )?;
         if let Some(peak) = self.peak {
-            write!(f, "; most {} after {}", bytes(peak.bytes), text::time(peak.at))?;
+            write!(f, "; most {} after {}", bytes(peak.bytes), units::time(peak.at))?;
         }
         if let Some(range) = self.peak_at.and_then(|event| event.range()) {
-            write!(f, " in {}", text::shortened(&range.node().path(), text::PATH_WIDTH))?;
+            write!(f, " in {}", units::shortened(&range.node().path(), units::PATH_WIDTH))?;
         }
         if !self.not_freed.is_empty() {
             let left = bytes(self.bytes_at_end());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Query, Span};
 use crate::profile::OperationKind;
 use crate::statistics::as_ns;
-use crate::text::time;
+use crate::units::time;
 
 /// How the time from the first start to the last end on a device is divided. The four parts add up to the span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]

@@ -11,8 +11,8 @@ use crate::names::Pattern;
 use crate::profile::{Profile, Range, RangeNode};
 use crate::statistics::Statistics;
 use crate::store::{OperationId, RangeId};
-use crate::text::time;
 use crate::totals::Totals;
+use crate::units::time;
 
 /// One instance of the range, with what was asked for in it and within.
 #[derive(Debug, Clone)]

@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 use super::Query;
 use crate::profile::RangeNode;
 use crate::statistics::as_ns;
-use crate::text::{self, NAME_WIDTH, shortened, time};
+use crate::units::{self, NAME_WIDTH, shortened, time};
 
 /// How many operations, and their time on the GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -136,7 +136,7 @@ impl fmt::Display for Branches<'_> {
         if self.branches.is_empty() {
             return f.write_str("none");
         }
-        let mut table = text::table(&["range", "count", "GPU time", "own count", "own GPU"], 1);
+        let mut table = units::table(&["range", "count", "GPU time", "own count", "own GPU"], 1);
         for branch in self.branches.iter().filter(|branch| branch.depth <= LEVELS) {
             let name = branch.node.map_or("(outside any range)", |node| node.name());
             let Branch { inclusive, exclusive, .. } = branch;
@@ -148,7 +148,7 @@ impl fmt::Display for Branches<'_> {
                 time(exclusive.gpu_time),
             ]);
         }
-        f.write_str(&text::finish(&table))?;
+        f.write_str(&units::finish(&table))?;
         match self.branches.iter().filter(|branch| branch.depth > LEVELS).count() {
             0 => Ok(()),
             more => write!(f, "\n({more} further in)"),

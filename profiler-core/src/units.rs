@@ -1,15 +1,16 @@
-//! How numbers, names and tables are written for people.
+//! Times, sizes, names and tables as people read them.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-/// Longest name of a kernel in a table.
+/// Longest name of a kernel or range in a table.
 pub(crate) const NAME_WIDTH: usize = 60;
 /// Longest path of a range in a message.
 pub(crate) const PATH_WIDTH: usize = 160;
 
+/// A plain table; columns from `right_from` on hold numbers.
 pub(crate) fn table(header: &[&str], right_from: usize) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -23,6 +24,7 @@ pub(crate) fn table(header: &[&str], right_from: usize) -> Table {
     table
 }
 
+/// The table's text, without spaces at the ends of lines.
 pub(crate) fn finish(table: &Table) -> String {
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
@@ -47,6 +49,7 @@ pub(crate) fn time(duration: Duration) -> String {
     scaled(ns, &[(1.0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s")])
 }
 
+/// Four significant digits in the unit that suits.
 pub(crate) fn bytes(count: u64) -> String {
     scaled(
         count as f64,
