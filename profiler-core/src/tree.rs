@@ -286,6 +286,11 @@ impl Tree {
         instances.of(node.at()..node.at() + 1).iter().copied().map(RangeId)
     }
 
+    /// All ranges, each after the one around it.
+    pub(crate) fn ranges(&self) -> &[RangeId] {
+        &self.places.ranges
+    }
+
     /// A range and all within it, those within a range directly after it.
     pub(crate) fn within(&self, range: RangeId) -> impl Iterator<Item = RangeId> + Clone {
         self.places.ranges[self.places.within(range)].iter().copied()
