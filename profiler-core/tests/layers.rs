@@ -35,6 +35,8 @@ const ORDER: [&str; 31] = [
     "html",
     "summary",
     "profiler",
+    "schedule",
+    "layer",
     "expect",
     "turn",
     "gpu_test",
