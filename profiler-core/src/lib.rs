@@ -176,7 +176,7 @@ pub use query::{
     TransferKey, Wait, WaitTarget, Waits,
 };
 pub use recording::{DeviceInfo, Recording, RecordingInfo};
-pub use schedule::{Schedule, StepAction, Steps};
+pub use schedule::{Schedule, Scheduled, StepAction};
 pub use statistics::{Statistic, Statistics};
 pub use store::Api;
 pub use summary::{PathSummary, Summary};

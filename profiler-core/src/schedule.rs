@@ -30,25 +30,25 @@ impl Schedule {
         Self { skip_first: 0, wait: 0, warmup: 0, active: 1, repeat: 0 }
     }
 
-    /// Steps at the very beginning that are not collected.
+    /// Scheduled at the very beginning that are not collected.
     pub const fn skip_first(mut self, steps: u64) -> Self {
         self.skip_first = steps;
         self
     }
 
-    /// Steps of each cycle that are not collected.
+    /// Scheduled of each cycle that are not collected.
     pub const fn wait(mut self, steps: u64) -> Self {
         self.wait = steps;
         self
     }
 
-    /// Steps of each cycle that are collected and thrown away: what it costs to begin falls on them.
+    /// Scheduled of each cycle that are collected and thrown away: what it costs to begin falls on them.
     pub const fn warmup(mut self, steps: u64) -> Self {
         self.warmup = steps;
         self
     }
 
-    /// Steps of each cycle that are in its profile: one or more.
+    /// Scheduled of each cycle that are in its profile: one or more.
     pub const fn active(mut self, steps: u64) -> Self {
         self.active = steps;
         self
@@ -60,7 +60,7 @@ impl Schedule {
         self
     }
 
-    /// Steps of a cycle.
+    /// Scheduled of a cycle.
     const fn cycle(&self) -> u64 {
         self.wait.saturating_add(self.warmup).saturating_add(self.active)
     }
@@ -139,7 +139,7 @@ pub enum StepAction {
 /// that step all the same: a call counts by when it was made. Dropping it, as a panic does, throws away what is collected.
 #[derive(Debug)]
 #[must_use = "the steps are counted by this: call `step` at the end of each"]
-pub struct Steps {
+pub struct Scheduled {
     profiler: Profiler,
     schedule: Schedule,
     step: u64,
@@ -152,17 +152,17 @@ impl Profiler {
     ///
     /// # Errors
     /// A schedule without active steps; as [`start`](Self::start), if the first step is to be collected.
-    pub fn schedule(&self, schedule: Schedule) -> Result<Steps, Error> {
+    pub fn schedule(&self, schedule: Schedule) -> Result<Scheduled, Error> {
         if schedule.active == 0 {
             return Err(Error::new(Kind::Schedule));
         }
-        let steps = Steps { profiler: self.another(), schedule, step: 0, failed: None };
+        let steps = Scheduled { profiler: self.another(), schedule, step: 0, failed: None };
         steps.enter()?;
         Ok(steps)
     }
 }
 
-impl Steps {
+impl Scheduled {
     /// Ends a step, and gives the profile if it was the last active one of its cycle.
     ///
     /// Ranges of the step are to be ended by then; one that is open goes on in the next step, and is open in the profile.
