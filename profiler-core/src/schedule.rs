@@ -30,25 +30,25 @@ impl Schedule {
         Self { skip_first: 0, wait: 0, warmup: 0, active: 1, repeat: 0 }
     }
 
-    /// Scheduled at the very beginning that are not collected.
+    /// Steps at the very beginning that are not collected.
     pub const fn skip_first(mut self, steps: u64) -> Self {
         self.skip_first = steps;
         self
     }
 
-    /// Scheduled of each cycle that are not collected.
+    /// Steps of each cycle that are not collected.
     pub const fn wait(mut self, steps: u64) -> Self {
         self.wait = steps;
         self
     }
 
-    /// Scheduled of each cycle that are collected and thrown away: what it costs to begin falls on them.
+    /// Steps of each cycle that are collected and thrown away: what it costs to begin falls on them.
     pub const fn warmup(mut self, steps: u64) -> Self {
         self.warmup = steps;
         self
     }
 
-    /// Scheduled of each cycle that are in its profile: one or more.
+    /// Steps of each cycle that are in its profile: one or more.
     pub const fn active(mut self, steps: u64) -> Self {
         self.active = steps;
         self
@@ -60,7 +60,7 @@ impl Schedule {
         self
     }
 
-    /// Scheduled of a cycle.
+    /// Steps of a cycle.
     const fn cycle(&self) -> u64 {
         self.wait.saturating_add(self.warmup).saturating_add(self.active)
     }

@@ -1,4 +1,4 @@
-//! Scheduled of a run of which some are profiled: which steps are in which profile, and what is left on.
+//! Steps of a run of which some are profiled: which steps are in which profile, and what is left on.
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
