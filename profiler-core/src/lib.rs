@@ -33,6 +33,41 @@
 //!
 //! [`Profiler::schedule`] profiles some steps of a long run: it waits, warms up and counts, again and again.
 //!
+//! # Queries
+//! [`Profile::query`] chooses GPU operations and asks about them: by range, domain, category, thread, device, stream, time,
+//! name or a closure of the program's own; in groups, as a tree, one by one. What is not asked costs nothing.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use profiler_core::{Profile, Step};
+//!
+//! # fn main() -> Result<(), profiler_core::Error> {
+//! # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+//! let profile = Profile::load(file)?;
+//! let backward = profile.query().in_range("batch/backward").kernels();
+//! println!("busy {:?} of {:?}", backward.busy_time(), backward.span().map(|span| span.duration()));
+//! for kernel in backward.by_kernel().top_share(0.9) {
+//!     println!("{:.1} % {}: {}", 100.0 * kernel.share(), kernel.key(), kernel.statistics());
+//! }
+//!
+//! // What the host was in while the GPU had nothing to do for 10 us or more.
+//! println!("{}", profile.query().gaps(Duration::from_micros(10)));
+//! // From call to kernel; copies with their GB/s; how far they are hidden behind kernels; who waited for what.
+//! println!("{}", profile.query().kernels().launches().sum().latency);
+//! println!("{}", profile.query().copies().by_transfer());
+//! println!("{:?}", profile.query().overlap());
+//! println!("{}", profile.waits().by_range());
+//! // The instances of a range as steps: warm-up told apart, those that are far off.
+//! let steps = profile.steps("batch").warm();
+//! println!("{steps}");
+//! for step in steps.outliers(5.0, Step::host_time) {
+//!     println!("step {} took {:?}", step.number(), step.host_time());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Spans
 //! With the feature `tracing`, `ProfilerLayer` makes ranges of spans, and an event of what each came to on the GPU:
 //!
@@ -96,10 +131,12 @@ mod names;
 mod process_range;
 mod profile;
 mod profiler;
+mod query;
 mod recording;
 mod report;
 mod schedule;
 mod source;
+mod statistics;
 mod store;
 mod summary;
 mod totals;
@@ -113,8 +150,8 @@ pub use distribution::Distribution;
 pub use environment::{Guard, from_env, from_env_with};
 pub use error::Error;
 pub use expect::{
-    Amount, Budget, Expect, Profiles, Statistic, Violation, Violations, at_least, at_most, between,
-    exactly, expect,
+    Amount, Budget, Expect, Profiles, Violation, Violations, at_least, at_most, between, exactly,
+    expect,
 };
 pub use export::{Export, Format};
 pub use gpu_test::{GpuTest, Measured, gpu_test, gpu_test_with, gpu_tests_required};
@@ -132,8 +169,15 @@ pub use profile::{
 };
 pub use profiler::{Profiler, ProfilerBuilder, Summarizing};
 pub use profiler_macros::gpu_test;
+pub use query::{
+    Amounts, Branch, Branches, CallThread, DeviceMemory, DeviceTimes, Gap, Gaps, Group, Groups,
+    HostActivity, IdleCause, IdleReason, KernelName, Launch, LaunchGroup, Launches, MemoryEvent,
+    MemoryPoint, MemoryUse, Operations, Overlap, Query, RangePath, Span, Step, Steps, StreamKey,
+    TransferKey, Wait, WaitTarget, Waits,
+};
 pub use recording::{DeviceInfo, Recording, RecordingInfo};
-pub use schedule::{Schedule, StepAction, Steps};
+pub use schedule::{Schedule, Scheduled, StepAction};
+pub use statistics::{Statistic, Statistics};
 pub use store::Api;
 pub use summary::{PathSummary, Summary};
 pub use totals::Totals;

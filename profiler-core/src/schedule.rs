@@ -139,7 +139,7 @@ pub enum StepAction {
 /// that step all the same: a call counts by when it was made. Dropping it, as a panic does, throws away what is collected.
 #[derive(Debug)]
 #[must_use = "the steps are counted by this: call `step` at the end of each"]
-pub struct Steps {
+pub struct Scheduled {
     profiler: Profiler,
     schedule: Schedule,
     step: u64,
@@ -152,17 +152,17 @@ impl Profiler {
     ///
     /// # Errors
     /// A schedule without active steps; as [`start`](Self::start), if the first step is to be collected.
-    pub fn schedule(&self, schedule: Schedule) -> Result<Steps, Error> {
+    pub fn schedule(&self, schedule: Schedule) -> Result<Scheduled, Error> {
         if schedule.active == 0 {
             return Err(Error::new(Kind::Schedule));
         }
-        let steps = Steps { profiler: self.another(), schedule, step: 0, failed: None };
+        let steps = Scheduled { profiler: self.another(), schedule, step: 0, failed: None };
         steps.enter()?;
         Ok(steps)
     }
 }
 
-impl Steps {
+impl Scheduled {
     /// Ends a step, and gives the profile if it was the last active one of its cycle.
     ///
     /// Ranges of the step are to be ended by then; one that is open goes on in the next step, and is open in the profile.

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use cupti::fake::{Fake, When, Work};
 use cupti::sys::abi::CuptiResult;
 use nvtx::Payload;
-use profiler_core::{Profile, Profiler, Schedule, StepAction, Steps};
+use profiler_core::{Profile, Profiler, Schedule, Scheduled, StepAction};
 
 /// The stand-in's collection is the process's, too.
 static TURN: Mutex<()> = Mutex::new(());
@@ -41,7 +41,7 @@ fn work(fake: &Fake, number: u64) {
 }
 
 /// Runs so many steps; gives after which step which steps came out.
-fn run(fake: &Fake, steps: &mut Steps, count: u64) -> Vec<(u64, Vec<u64>)> {
+fn run(fake: &Fake, steps: &mut Scheduled, count: u64) -> Vec<(u64, Vec<u64>)> {
     let mut out = Vec::new();
     for _ in 0..count {
         let number = steps.number();
