@@ -6,7 +6,7 @@ use cupti::CallClass;
 use rustc_hash::FxHashMap;
 
 use crate::health::{Account, Health};
-use crate::store::{Api, Call, CallId, CallKind, Operation, Store, What};
+use crate::store::{Api, Call, CallId, CallKind, Operation, RangesBy, Session, Store, What};
 
 /// Records found for a call, by kind.
 #[derive(Debug, Clone, Copy, Default)]
@@ -24,20 +24,19 @@ enum Calls {
 const NO_CALL: u32 = u32::MAX;
 
 impl Calls {
-    /// Of calls with the same id the last one. Those of `skip` are left out.
-    fn of(calls: &[Call], is_left_out: impl Fn(&Call) -> bool) -> Self {
-        let ids = || calls.iter().map(|call| call.correlation_id);
+    /// Of calls with the same id the last one. `rows` gives them with their id, and `count` says how many there are at most.
+    fn of(count: usize, rows: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
+        let ids = || rows.clone().map(|(_, id)| id);
         let (first, last) = (ids().min().unwrap_or(0), ids().max().unwrap_or(0));
         let span = (last - first) as usize + 1;
-        let rows = (0..).zip(calls).filter(|(_, call)| !is_left_out(call));
-        if span <= 4 * calls.len() + 1024 {
+        if span <= 4 * count + 1024 {
             let mut table = vec![NO_CALL; span];
-            for (row, call) in rows {
-                table[(call.correlation_id - first) as usize] = row;
+            for (row, id) in rows {
+                table[(id - first) as usize] = row;
             }
             Self::Table { first, rows: table }
         } else {
-            Self::Map(rows.map(|(row, call)| (call.correlation_id, CallId(row))).collect())
+            Self::Map(rows.map(|(row, id)| (id, CallId(row))).collect())
         }
     }
 
@@ -53,6 +52,41 @@ impl Calls {
     }
 }
 
+/// The calls of each process: CUPTI counts its ids in each anew.
+enum ByProcess {
+    One(Calls),
+    Several(FxHashMap<u32, Calls>),
+}
+
+impl ByProcess {
+    fn of(store: &Store, is_left_out: impl Fn(&Call) -> bool) -> Self {
+        let calls = &store.calls;
+        let row =
+            |(row, call): (u32, &Call)| (!is_left_out(call)).then_some((row, call.correlation_id));
+        let first = store.threads.first().map_or(0, |thread| thread.process);
+        if store.threads.iter().all(|thread| thread.process == first) {
+            return Self::One(Calls::of(calls.len(), (0..).zip(calls).filter_map(row)));
+        }
+        let mut rows: FxHashMap<u32, Vec<(u32, u32)>> = FxHashMap::default();
+        for call in (0..).zip(calls) {
+            let process = store.threads[call.1.thread.at()].process;
+            rows.entry(process).or_default().extend(row(call));
+        }
+        let calls = |(process, rows): (u32, Vec<(u32, u32)>)| {
+            (process, Calls::of(rows.len(), rows.iter().copied()))
+        };
+        Self::Several(rows.into_iter().map(calls).collect())
+    }
+
+    #[inline]
+    fn get(&self, process: impl FnOnce() -> u32, id: u32) -> Option<CallId> {
+        match self {
+            Self::One(calls) => calls.get(id),
+            Self::Several(calls) => calls.get(&process())?.get(id),
+        }
+    }
+}
+
 /// Fills in the call of every operation, synchronisation and allocation, and leaves out what lies outside the session's
 /// windows.
 pub(crate) fn join(store: &mut Store, health: &mut Health) {
@@ -60,12 +94,13 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
     let windows = std::mem::take(&mut store.session.windows_ns);
     let within = |call: &Call| cupti::clock::is_within(&windows, call.time.start_ns);
     let stop_ns = store.session.window_ns.1;
-    let by_id = Calls::of(&store.calls, |_| false);
+    let by_id = ByProcess::of(store, |_| false);
     let mut found = vec![Found::default(); store.calls.len()];
 
-    let calls = &store.calls;
+    let (calls, works) = (&store.calls, &store.works);
     store.operations.retain_mut(|operation| {
-        let call = by_id.get(operation.correlation_id);
+        let process = || works.row(operation.work.at()).process;
+        let call = by_id.get(process, operation.correlation_id);
         operation.call = call.into();
         let Some(row) = call else {
             // Work that was asked for while the stop went on.
@@ -76,7 +111,7 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
     });
     store.synchronizations.retain_mut(|synchronization| {
         let record = &synchronization.record;
-        synchronization.call = by_id.get(record.correlation_id);
+        synchronization.call = by_id.get(|| synchronization.process, record.correlation_id);
         let Some(row) = synchronization.call else {
             return true;
         };
@@ -84,12 +119,16 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
         within(&calls[row.at()])
     });
     store.memory.retain_mut(|event| {
-        let call = by_id.get(event.correlation_id);
+        let call = by_id.get(|| event.process, event.correlation_id);
         event.call = call.into();
         call.is_none_or(|row| within(&calls[row.at()]))
     });
 
     for operation in &store.operations {
+        if store.work(operation).is_migration() {
+            health.migrations += 1;
+            continue;
+        }
         let account = account(health, store, operation);
         account.records += 1;
         let call = operation.call.get();
@@ -106,8 +145,7 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
     }
     for (call, found) in store.calls.iter().zip(&found) {
         if within(call) {
-            let pending_from_ns = store.session.pending_from_ns;
-            settle(call, store.call_kind(call), *found, pending_from_ns, health);
+            settle(call, store.call_kind(call), *found, &store.session, health);
         } else {
             health.calls_outside += 1;
         }
@@ -122,10 +160,12 @@ fn set_outer_calls_apart(store: &mut Store) {
     if !store.calls.iter().any(|call| is_runtime(store, call)) {
         return;
     }
-    let inner = Calls::of(&store.calls, |call| is_runtime(store, call));
+    let inner = ByProcess::of(store, |call| is_runtime(store, call));
     let calls = std::mem::take(&mut store.calls);
-    let is_outer =
-        |call: &Call| is_runtime(store, call) && inner.get(call.correlation_id).is_some();
+    let process = |call: &Call| store.threads[call.thread.at()].process;
+    let is_outer = |call: &Call| {
+        is_runtime(store, call) && inner.get(|| process(call), call.correlation_id).is_some()
+    };
     let (outer, calls) = calls.into_iter().partition(is_outer);
     (store.outer_calls, store.calls) = (outer, calls);
 }
@@ -139,13 +179,8 @@ fn account<'a>(health: &'a mut Health, store: &Store, operation: &Operation) -> 
 }
 
 /// Whether a call has the records it owes, or may still get them.
-fn settle(
-    call: &Call,
-    kind: &CallKind,
-    found: Found,
-    pending_from_ns: Option<u64>,
-    health: &mut Health,
-) {
+fn settle(call: &Call, kind: &CallKind, found: Found, session: &Session, health: &mut Health) {
+    let pending_from_ns = session.pending_from_ns;
     if !kind.has_returned {
         let open = if pending_from_ns.is_some() {
             &mut health.pending_calls
@@ -187,6 +222,11 @@ fn settle(
     }
     if is_pending && !has_record {
         health.pending_calls += 1;
+        return;
+    }
+    // Such a source does not say which calls were captured into a graph, or had nothing to do.
+    if session.ranges_by == RangesBy::Containment && !has_record {
+        health.calls_without_record += 1;
         return;
     }
     account.calls += 1;

@@ -114,6 +114,18 @@ pub struct Health {
     pub pool_misses: u64,
     /// Time in CUPTI's own overhead records, in nanoseconds, flushes and buffer requests among it. A fact, not a loss.
     pub overhead_ns: u64,
+    /// Moves of managed memory, which no call asks for. A fact, not a loss.
+    pub migrations: u64,
+    /// In a capture of another tool: successful calls that mostly give a record and gave none; it does not say whether they
+    /// were captured into a graph or lost theirs. A fact, not a loss.
+    pub calls_without_record: u64,
+    /// In a capture of another tool: graph launches that it traced as a whole, so that what ran in them is not told. A
+    /// fact, not a loss.
+    pub whole_graphs: u64,
+    /// In a capture of another tool: warnings and errors among its own diagnostics. A fact, not a loss.
+    pub capture_warnings: u64,
+    /// In a capture of another tool: those of its diagnostics that say that events were lost.
+    pub capture_losses: u64,
 }
 
 impl Health {
@@ -133,6 +145,7 @@ impl Health {
             ("ranges lost", self.lost_ranges),
             ("calls in unknown ranges", self.calls_in_unknown_ranges),
             ("panics caught", self.panics),
+            ("losses in the capture's diagnostics", self.capture_losses),
         ]
         .into_iter()
         .filter(|(_, count)| *count != 0)
@@ -202,6 +215,10 @@ impl fmt::Display for Health {
             ("graph launches without a record", self.silent_graph_launches),
             ("calls outside the session", self.calls_outside),
             ("panics in the program's handler", self.handler_panics),
+            ("moves of managed memory", self.migrations),
+            ("calls without a record", self.calls_without_record),
+            ("graph launches traced as a whole", self.whole_graphs),
+            ("warnings of the capture", self.capture_warnings),
         ] {
             if count != 0 {
                 write!(f, "; {count} {name}")?;

@@ -58,6 +58,8 @@ mod mark;
 #[cfg(feature = "criterion")]
 mod measurement;
 mod names;
+#[cfg(feature = "nsys")]
+mod nsys;
 mod process_range;
 mod profile;
 mod profiler;

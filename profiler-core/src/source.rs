@@ -102,7 +102,7 @@ fn thread(
     name: Option<&str>,
 ) -> ThreadId {
     let row = *threads.entry(id).or_insert_with(|| {
-        store.threads.push(Thread { id, process: 0, name: None });
+        store.threads.push(Thread { id, process: 0, name: None, priority: None });
         ThreadId(store.threads.len() as u32 - 1)
     });
     if let Some(name) = name {
@@ -448,7 +448,7 @@ fn read_records(
                 (What::Memset(memset), memset.place, memset.span, memset.correlation_id)
             }
             Record::Synchronization(record) => {
-                store.synchronizations.push(Synchronization { record, call: None });
+                store.synchronizations.push(Synchronization { record, call: None, process: 0 });
                 continue;
             }
             Record::MemoryOperation(record) => {
@@ -496,7 +496,7 @@ fn read_records(
         let captured = node.and_then(|node| captures.range(node.node));
         health.graph_operations += u64::from(node.is_some());
         health.graph_operations_captured += u64::from(captured.is_some());
-        let work = store.intern_work(Work { what, place, process: 0 });
+        let work = store.intern_work(Work::new(what, place));
         let mut operation = Operation::new(work, time, correlation_id);
         operation.captured = captured.into();
         store.operations.push(operation);

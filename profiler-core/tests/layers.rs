@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules in import order: a module uses only those before it. One with submodules counts as one. `lib.rs` stands
 /// above all and is not checked.
-const ORDER: [&str; 22] = [
+const ORDER: [&str; 23] = [
     "error",
     "recording",
     "context",
@@ -25,6 +25,7 @@ const ORDER: [&str; 22] = [
     "mark",
     "report",
     "export",
+    "nsys",
     "profiler",
     "expect",
     "turn",
