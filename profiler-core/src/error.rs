@@ -30,6 +30,8 @@ pub(crate) enum Kind {
     Capture { what: String },
     /// A profile without raw logs was to be saved.
     NoRecording,
+    /// A name that is none of those there are.
+    Name { what: &'static str, name: String, known: Vec<&'static str> },
 }
 
 impl Error {
@@ -101,6 +103,9 @@ impl fmt::Display for Error {
                 "this profile has no raw logs to save: they were let go, or it was made of something else than a \
                  recording; save the recording itself, or export the profile",
             ),
+            Kind::Name { what, name, known } => {
+                write!(f, "there is no {what} {name:?}; there are: {}", known.join(", "))
+            }
         }
     }
 }

@@ -65,6 +65,7 @@ mod profile;
 mod profiler;
 mod recording;
 mod report;
+pub mod reports;
 mod source;
 mod store;
 mod totals;

@@ -15,6 +15,45 @@ pub(crate) fn demangled(name: &str) -> String {
         .unwrap_or_else(|| name.to_owned())
 }
 
+/// A C++ name with its template arguments, parameters and what it returns; other names as they are.
+pub(crate) fn with_parameters(name: &str) -> String {
+    // As above.
+    if !name.starts_with("_Z") {
+        return name.to_owned();
+    }
+    cpp_demangle::Symbol::new(name)
+        .ok()
+        .and_then(|symbol| symbol.demangle().ok())
+        .unwrap_or_else(|| name.to_owned())
+}
+
+/// The function's own name in one that is demangled: without parameters, template arguments and namespaces.
+pub(crate) fn base(name: &str) -> String {
+    let name = without_parameters(name);
+    // An operator's name holds what brackets elsewhere.
+    if name.contains("operator") {
+        return name;
+    }
+    let (mut depth, mut start, mut end) = (0_i32, 0, name.len());
+    for (at, byte) in name.bytes().enumerate() {
+        match byte {
+            b'<' | b'(' | b'{' => {
+                if depth == 0 {
+                    end = at;
+                }
+                depth += 1;
+            }
+            b'>' | b')' | b'}' => depth -= 1,
+            b':' if depth == 0 => (start, end) = (at + 1, name.len()),
+            _ => {}
+        }
+    }
+    match &name[start..end.max(start)] {
+        "" => name,
+        base => base.to_owned(),
+    }
+}
+
 /// A C++ name as compilers print it, with its parameters and what it returns, without these.
 pub(crate) fn without_parameters(name: &str) -> String {
     let (mut depth, mut end) = (0_i32, name.len());
@@ -98,6 +137,15 @@ mod tests {
             (of("sgemm_128x64"), of(""), of("a)b(")),
             ("sgemm_128x64".into(), String::new(), "a)b(".into())
         );
+    }
+
+    #[test]
+    fn the_base_of_a_name_is_the_function_alone() {
+        let of = |name: &str| base(&with_parameters(name));
+        assert_eq!(of("_ZN7cutlass6KernelIfEEvNT_6ParamsE"), "Kernel");
+        assert_eq!(of("void at::native::<unnamed>::apply<a::B<(int)2>, c>(T1, T2)"), "apply");
+        assert_eq!(of("sm80_xmma_gemm"), "sm80_xmma_gemm");
+        assert_eq!((of("<unnamed>"), of("")), ("<unnamed>".into(), String::new()));
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub(crate) fn part<'a>(
     format!("{}\n\n{}", finish(&table), kernels(of))
 }
 
-fn table(header: &[&str], right_from: usize) -> Table {
+pub(crate) fn table(header: &[&str], right_from: usize) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header.iter().copied());
@@ -66,7 +66,7 @@ fn table(header: &[&str], right_from: usize) -> Table {
     table
 }
 
-fn finish(table: &Table) -> String {
+pub(crate) fn finish(table: &Table) -> String {
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
@@ -229,7 +229,7 @@ pub(crate) fn time(duration: Duration) -> String {
     scaled(ns, &[(1.0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s")])
 }
 
-fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     scaled(
         count as f64,
         &[(1.0, "B"), (1024.0, "KiB"), (1024.0 * 1024.0, "MiB"), (1024.0 * 1024.0 * 1024.0, "GiB")],

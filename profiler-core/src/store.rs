@@ -423,6 +423,10 @@ impl<T, I> Default for Interned<T, I> {
 }
 
 impl<T, I> Interned<T, I> {
+    pub(crate) fn rows(&self) -> &[T] {
+        &self.rows
+    }
+
     #[inline]
     pub(crate) fn row(&self, at: usize) -> &T {
         &self.rows[at]
@@ -507,6 +511,8 @@ pub(crate) enum Managed {
 pub(crate) struct Overhead {
     pub(crate) time: Interval,
     pub(crate) process: u32,
+    /// True if no device could be given work meanwhile.
+    pub(crate) holds_gpu: bool,
 }
 
 /// How calls came to their ranges.

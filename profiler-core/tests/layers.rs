@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules in import order: a module uses only those before it. One with submodules counts as one. `lib.rs` stands
 /// above all and is not checked.
-const ORDER: [&str; 23] = [
+const ORDER: [&str; 24] = [
     "error",
     "recording",
     "context",
@@ -24,6 +24,7 @@ const ORDER: [&str; 23] = [
     "process_range",
     "mark",
     "report",
+    "reports",
     "export",
     "nsys",
     "profiler",

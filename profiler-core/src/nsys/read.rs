@@ -120,6 +120,13 @@ fn interval(row: Cells<'_>, start: usize, end: usize) -> Option<Interval> {
     (start_ns <= end_ns).then_some(Interval { start_ns, end_ns })
 }
 
+/// Overheads that nsys's own rules hold a GPU for busy in.
+const HOLDS_GPU: [&str; 3] = [
+    "CUDA profiling overhead",
+    "CUDA profiling data flush overhead",
+    "CUDA profiling stop overhead",
+];
+
 /// What all GPU operations have: `start` to `greenContextId`, as columns 0 to 7.
 const OPERATION: [&str; 8] = [
     "start",
@@ -589,12 +596,14 @@ impl Reader<'_> {
     fn read_overheads(&mut self) -> Result<(), Error> {
         let file = self.file;
         for table in ["PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD"] {
-            file.rows(table, ["start", "end", "globalTid"], |row| {
+            file.rows(table, ["start", "end", "globalTid", "nameId"], |row| {
                 let Some(time) = interval(row, 0, 1) else { return self.unreadable() };
                 let process = self.process_or_only(row.bits(2));
+                let name = row.number(3).and_then(|id| self.strings.text(id));
+                let holds_gpu = name.is_some_and(|name| HOLDS_GPU.contains(&name));
                 self.end_ns = self.end_ns.max(time.end_ns);
                 self.health.overhead_ns = self.health.overhead_ns.saturating_add(time.ns());
-                self.store.overheads.push(Overhead { time, process });
+                self.store.overheads.push(Overhead { time, process, holds_gpu });
             })?;
         }
         Ok(())
