@@ -568,7 +568,7 @@ pub(crate) struct Store {
     pub(crate) overheads: Vec<Overhead>,
     /// Empty where one process was recorded, by itself.
     pub(crate) processes: Vec<Process>,
-    /// The source's number of each range, where it numbers them.
+    /// The source's number of each range and then of each process range, where it numbers them.
     pub(crate) range_numbers: Vec<u64>,
 }
 

@@ -1,5 +1,4 @@
 //! The reports against what Nsight Systems 2025.3 says of the same capture, cell by cell.
-#![cfg(feature = "nsys")]
 
 use std::path::PathBuf;
 

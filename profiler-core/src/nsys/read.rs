@@ -818,6 +818,7 @@ impl Reader<'_> {
         for event in events {
             let id = ProcessRangeId(self.store.process_ranges.len() as u32);
             self.add_details(Subject::ProcessRange(id), event.details);
+            self.store.range_numbers.push(event.number);
             self.health.open_ranges += u64::from(event.end_ns.is_none());
             self.store.process_ranges.push(ProcessRange {
                 label: event.label,

@@ -14,7 +14,7 @@ use crate::store::Interval;
 #[non_exhaustive]
 pub enum GapThreshold {
     /// Longer than this.
-    AtLeast(Duration),
+    LongerThan(Duration),
     /// Longer than this part of the time from the first operation to the end of the last: 0.01 is a hundredth.
     Share(f64),
 }
@@ -22,7 +22,7 @@ pub enum GapThreshold {
 impl GapThreshold {
     fn ns(self, whole: Interval) -> u64 {
         match self {
-            Self::AtLeast(time) => u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
+            Self::LongerThan(time) => u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
             // CAST: saturates, and nothing is less than 0 long.
             Self::Share(share) => (whole.ns() as f64 * share) as u64,
         }

@@ -80,7 +80,8 @@ impl Row for CudaKernExecSum {
         for of in [Some(self.total), Some(self.api), self.queue, Some(self.kernel)] {
             cells.add(of.map(|of| of.avg_ns)).add(of.map(|of| of.med_ns));
             cells.add(of.map(|of| of.min_ns)).add(of.map(|of| of.max_ns));
-            cells.add(of.map(|of| of.stddev_ns));
+            // Of none too, as nsys has it.
+            cells.add(of.map_or(0.0, |of| of.stddev_ns));
         }
         cells.add(&self.api_name).add(&self.kernel_name);
     }

@@ -25,7 +25,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use crate::profile::Profile;
-use crate::store::{Call, RangesBy, Store, Thread, ThreadId};
+use crate::store::{Call, Interval, ProcessRange, Range, RangesBy, Store, Thread, ThreadId};
 pub use api::{CudaApiSum, CudaApiTrace};
 pub use gpu::{Category, CudaApiGpuSum, CudaGpuSum};
 pub use gpu_trace::CudaGpuTrace;
@@ -362,7 +362,7 @@ impl<'a> Reports<'a> {
         Self { naming, ..self }
     }
 
-    /// Puts the innermost range before the names of kernels, as nsys's `:nvtx-name` does: `:forward/gemm`. Not in
+    /// Puts the innermost range before the names of kernels, as nsys's `:nvtx-name` does: `forward/gemm`. Not in
     /// `nvtx_kern_sum`, which has a column for it.
     #[must_use]
     pub fn with_range_names(self) -> Self {
@@ -414,6 +414,40 @@ impl<'a> Reports<'a> {
     /// Since the session's start.
     fn at(self, ns: u64) -> u64 {
         ns.saturating_sub(self.store().session.window_ns.0)
+    }
+}
+
+/// When a range ended; of an open one when nsys takes it to have ended: with the last range or mark of all.
+#[derive(Debug, Clone, Copy)]
+struct Ends {
+    open_ns: Option<u64>,
+}
+
+impl Ends {
+    fn new(store: &Store) -> Self {
+        if !is_imported(store) {
+            return Self { open_ns: None };
+        }
+        let end =
+            |time: &Interval, is_open: bool| if is_open { time.start_ns } else { time.end_ns };
+        let ranges = store.ranges.iter().map(|range| end(&range.time, range.is_open));
+        let process = store.process_ranges.iter();
+        let process = process.map(|range| end(&range.time, range.end_thread.is_none()));
+        let marks = store.marks.iter().map(|mark| mark.at_ns);
+        Self { open_ns: ranges.chain(process).chain(marks).max() }
+    }
+
+    fn of(self, range: &Range) -> Interval {
+        self.time(range.time, range.is_open)
+    }
+
+    fn of_process(self, range: &ProcessRange) -> Interval {
+        self.time(range.time, range.end_thread.is_none())
+    }
+
+    fn time(self, time: Interval, is_open: bool) -> Interval {
+        let open_ns = self.open_ns.filter(|_| is_open);
+        Interval { end_ns: open_ns.unwrap_or(time.end_ns), ..time }
     }
 }
 

@@ -8,7 +8,7 @@ use super::spans::Spans;
 use super::summary::{Group, Groups, Summary, percent};
 use super::table::{Cells, Columns, Row, Unit, column};
 use super::texts::{Texts, range_texts};
-use super::{Report, Reports};
+use super::{Ends, Report, Reports};
 
 /// How a range was told of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -203,18 +203,18 @@ impl Reports<'_> {
     }
 
     fn range_sums(self, is_wanted: impl Fn(Style) -> bool) -> Report<NvtxSum> {
-        let store = self.store();
+        let (store, ends) = (self.store(), Ends::new(self.store()));
         let mut texts = Texts::default();
         let names: Vec<u32> = range_texts(store).iter().map(|name| texts.intern(name)).collect();
         let mut groups = Groups::new();
         if is_wanted(Style::PushPop) {
             for range in &store.ranges {
-                groups.add((names[range.label.at()], Style::PushPop), range.time.ns());
+                groups.add((names[range.label.at()], Style::PushPop), ends.of(range).ns());
             }
         }
         if is_wanted(Style::StartEnd) {
             for range in &store.process_ranges {
-                groups.add((names[range.label.at()], Style::StartEnd), range.time.ns());
+                groups.add((names[range.label.at()], Style::StartEnd), ends.of_process(range).ns());
             }
         }
         let (groups, whole) = groups.finish();

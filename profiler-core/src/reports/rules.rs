@@ -217,11 +217,10 @@ impl Row for CudaMemsetSync {
 
 impl Profile {
     /// The rules of nsys on this profile, with the defaults that [`Rules`] tells of.
-    #[must_use]
     pub fn rules(&self) -> Rules<'_> {
         let of_nsys = is_imported(&self.store);
         let gap = match of_nsys {
-            true => GapThreshold::AtLeast(Duration::from_millis(500)),
+            true => GapThreshold::LongerThan(Duration::from_millis(500)),
             false => GapThreshold::Share(0.01),
         };
         Rules {
@@ -411,11 +410,14 @@ impl<'a> Rules<'a> {
     fn found_copies(
         &self,
         is_meant: impl Fn(&str) -> bool,
-        is_bad: impl Fn(&cupti::Memcpy) -> bool,
+        is_bad: impl Fn(&cupti::Memcpy, u8) -> bool,
     ) -> Vec<(Found<'a>, &'a cupti::Memcpy)> {
-        let copy = |found: Found<'a>| match &self.store().work(found.operation).what {
-            What::Copy(copy) if is_bad(copy) => Some((found, copy)),
-            _ => None,
+        let copy = |found: Found<'a>| {
+            let work = self.store().work(found.operation);
+            match &work.what {
+                What::Copy(copy) if is_bad(copy, work.copy_kind) => Some((found, copy)),
+                _ => None,
+            }
         };
         self.found(is_meant).into_iter().filter_map(copy).collect()
     }
@@ -425,7 +427,7 @@ impl<'a> Rules<'a> {
         let pageable = cupti::MemoryKind::PAGEABLE;
         let copies = self.found_copies(
             |verb| verb.starts_with("Memcpy") && verb.contains("Async"),
-            |copy| copy.source == pageable || copy.destination == pageable,
+            |copy, _| copy.source == pageable || copy.destination == pageable,
         );
         let rows = copies.iter().map(|(found, copy)| CudaMemcpyAsync::new(&self, found, copy));
         self.limited(Report::new(rows.collect(), "no asynchronous copy used pageable memory"))
@@ -437,8 +439,10 @@ impl<'a> Rules<'a> {
         let of_nsys = is_imported(self.store());
         let copies = self.found_copies(
             |verb| verb.starts_with("Memcpy") && !verb.contains("Async"),
-            |copy| {
-                let is_small = copy.bytes <= 64_000 && copy.kind == cupti::CopyKind::HostToDevice;
+            |copy, number| {
+                // Those to arrays are not meant, where the source tells them apart.
+                let is_to_device = copy.kind == cupti::CopyKind::HostToDevice && number <= 1;
+                let is_small = copy.bytes <= 64_000 && is_to_device;
                 let is_within = match copy.peers {
                     Some(peers) => peers.source_device == peers.destination_device,
                     // Here nsys knows no device, and names them.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::texts::range_texts;
-use super::{Reports, Style};
+use super::{Ends, Reports, Style};
 use crate::store::{Call, Interval, RangeId, Store, ThreadId};
 
 /// A range of either style.
@@ -72,59 +72,60 @@ impl Overlaps {
 impl Spans {
     /// Of threads alone, or of both styles.
     pub(super) fn new(reports: Reports<'_>, with_process: bool) -> Self {
-        let store = reports.store();
+        let (store, ends) = (reports.store(), Ends::new(reports.store()));
+        let known = &store.range_numbers;
         let mut all: Vec<Span> = store
             .ranges
             .iter()
-            .map(|range| Span {
+            .enumerate()
+            .map(|(row, range)| Span {
                 style: Style::PushPop,
                 label: range.label.0,
                 thread: range.thread,
-                time: range.time,
-                number: 0,
+                time: ends.of(range),
+                number: known.get(row).copied().unwrap_or(0),
                 parent: range.parent.get().map(|parent| parent.0),
                 level: 0,
             })
             .collect();
         let mut process: FxHashMap<ThreadId, Overlaps> = FxHashMap::default();
         let ranges = if with_process { &store.process_ranges[..] } else { &[] };
-        for range in ranges {
+        for (row, range) in (store.ranges.len()..).zip(ranges) {
             // nsys leaves out those that end on another thread, and takes open ones to the end of all.
             if range.end_thread.is_some_and(|end| end != range.thread) {
                 continue;
             }
             let id = all.len() as u32;
-            process.entry(range.thread).or_default().spans.push((range.time, id));
+            process.entry(range.thread).or_default().spans.push((ends.of_process(range), id));
             all.push(Span {
                 style: Style::StartEnd,
                 label: range.label.0,
                 thread: range.thread,
-                time: range.time,
-                number: 0,
+                time: ends.of_process(range),
+                number: known.get(row).copied().unwrap_or(0),
                 parent: None,
                 level: 0,
             });
         }
         process.values_mut().for_each(Overlaps::finish);
         let mut spans = Self { all, names: range_texts(store), process };
-        spans.number(store);
+        if known.is_empty() {
+            spans.number();
+        }
         spans.nest(store);
         spans.set_levels();
         spans
     }
 
-    fn number(&mut self, store: &Store) {
+    /// Numbers by start what the source has not numbered.
+    fn number(&mut self) {
         let mut order: Vec<u32> = (0..self.all.len() as u32).collect();
         order.sort_by_key(|&id| {
             let span = &self.all[id as usize];
             (span.time.start_ns, Reverse(span.time.end_ns), id)
         });
-        let known = &store.range_numbers;
-        let most = known.iter().max().copied().unwrap_or(0);
-        for (place, &id) in (1..).zip(&order) {
-            // Where the source numbers its ranges, others come after these.
-            let other = if known.is_empty() { place } else { most + place };
-            self.all[id as usize].number = known.get(id as usize).copied().unwrap_or(other);
+        for (number, id) in (1..).zip(order) {
+            self.all[id as usize].number = number;
         }
     }
 

@@ -236,7 +236,7 @@ fn write_value(text: &mut String, unit: Unit, value: Value<'_>) -> fmt::Result {
             write!(text, "{:.3}", bytes as f64 / 1e6)
         }
         (Unit::Bytes | Unit::Throughput, Value::Real(bytes)) => write!(text, "{:.3}", bytes / 1e6),
-        (Unit::Address, Value::Integer(address)) => write!(text, "{address:#x}"),
+        (Unit::Address, Value::Integer(address)) => write!(text, "{address:#X}"),
         (_, Value::Integer(value)) => write!(text, "{value}"),
         (_, Value::Real(value)) => write!(text, "{:.1}", tenth(value)),
     }
@@ -298,7 +298,7 @@ fn for_people(unit: Unit, value: Value<'_>) -> String {
     };
     match (unit, value) {
         (Unit::Plain, Value::Integer(value)) => value.to_string(),
-        (Unit::Address, Value::Integer(address)) => format!("{address:#x}"),
+        (Unit::Address, Value::Integer(address)) => format!("{address:#X}"),
         (Unit::Percent, _) => format!("{:.1} %", tenth(number)),
         (Unit::Duration, _) => report::time(Duration::from_nanos(number.round() as u64)),
         (Unit::Time, _) => format!("{:.6} s", number / 1e9),

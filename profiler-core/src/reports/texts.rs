@@ -7,8 +7,9 @@ use cupti::{CopyKind, Kernel};
 use rustc_hash::FxHashMap;
 
 use super::Reports;
+use super::spans::Spans;
 use crate::names;
-use crate::store::{Call, Label, LabelId, Operation, Store, What, Work};
+use crate::store::{Call, Label, Operation, Store, What, Work};
 
 /// Which of a kernel's names reports show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -54,8 +55,9 @@ pub(super) struct OperationTexts<'a> {
     pub(super) texts: Texts,
     /// By work.
     ids: Vec<u32>,
+    spans: Option<Spans>,
     /// With the label of the range before it.
-    in_ranges: FxHashMap<(u32, LabelId), u32>,
+    in_ranges: FxHashMap<(u32, u32), u32>,
 }
 
 impl<'a> OperationTexts<'a> {
@@ -71,28 +73,26 @@ impl<'a> OperationTexts<'a> {
             What::Memset(_) => texts.intern("[CUDA memset]"),
         };
         let ids = store.works.rows().iter().map(text).collect();
-        Self { reports, texts, ids, in_ranges: FxHashMap::default() }
+        let spans = reports.with_range.then(|| Spans::new(reports, true));
+        Self { reports, texts, ids, spans, in_ranges: FxHashMap::default() }
     }
 
     #[inline]
     pub(super) fn of(&mut self, operation: &Operation) -> u32 {
         let id = self.ids[operation.work.at()];
-        if !self.reports.with_range {
-            return id;
-        }
-        let store = self.reports.store();
+        let (Some(spans), store) = (&self.spans, self.reports.store()) else { return id };
         let is_kernel = matches!(store.work(operation).what, What::Kernel { .. });
-        match store.range_of(operation.call).filter(|_| is_kernel) {
-            Some(range) => {
-                let label = store.ranges[range.at()].label;
-                *self.in_ranges.entry((id, label)).or_insert_with(|| {
-                    let range = range_text(store, store.label(label));
-                    let text = format!("{range}/{}", self.texts.get(id));
-                    self.texts.intern(&text)
-                })
-            }
-            None => id,
-        }
+        let Some(call) = operation.call.get().filter(|_| is_kernel) else { return id };
+        let around = spans.around_call(store, &store.calls[call.at()]);
+        // The last that began.
+        let innermost = around.map(|span| &spans.all[span as usize]);
+        let Some(span) = innermost.max_by_key(|span| span.time.start_ns) else { return id };
+        let texts = &mut self.texts;
+        *self.in_ranges.entry((id, span.label)).or_insert_with(|| {
+            let range = store.names.get(store.labels[span.label as usize].name);
+            let text = format!("{range}/{}", texts.get(id));
+            texts.intern(&text)
+        })
     }
 
     pub(super) fn get(&self, id: u32) -> Arc<str> {
