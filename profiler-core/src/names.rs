@@ -142,7 +142,10 @@ mod tests {
         assert_eq!(of("void at::native::<unnamed>::k<A<int>, (int)3>(A<int>)"), "k");
         assert_eq!(of("cutlass::Kernel2<a::b>(T1::Params)"), "Kernel2");
         assert_eq!(of("sgemm_128x64"), "sgemm_128x64");
-        assert_eq!((of(""), of("<"), of("a>"), of("a::")), ("".into(), "<".into(), "a>".into(), "a::".into()));
+        assert_eq!(
+            (of(""), of("<"), of("a>"), of("a::")),
+            ("".into(), "<".into(), "a>".into(), "a::".into())
+        );
         assert_eq!(with_parameters("_ZN2ns1kIfEEvi"), "void ns::k<float>(int)");
         assert_eq!(with_parameters("k"), "k");
     }

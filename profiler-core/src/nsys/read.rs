@@ -660,9 +660,11 @@ impl Reader<'_> {
         let after = calls
             .partition_point(|call| (call.thread, call.time.start_ns) <= (thread, time.start_ns));
         // Calls lie in calls, and those after them on a thread follow at once.
-        let made = calls[..after].iter().rev().take(2).position(|call| {
-            call.thread == thread && call.time.end_ns >= time.end_ns
-        });
+        let made = calls[..after]
+            .iter()
+            .rev()
+            .take(2)
+            .position(|call| call.thread == thread && call.time.end_ns >= time.end_ns);
         let Some(made) = made else { return };
         let row = after - 1 - made;
         let kind = *self.store.call_kind(&self.store.calls[row]);

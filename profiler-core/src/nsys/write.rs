@@ -171,7 +171,13 @@ impl<'a> Insert<'a> {
 
 /// What all GPU operations have.
 const OPERATION: [&str; 8] = [
-    "start", "end", "deviceId", "contextId", "greenContextId", "streamId", "correlationId",
+    "start",
+    "end",
+    "deviceId",
+    "contextId",
+    "greenContextId",
+    "streamId",
+    "correlationId",
     "globalPid",
 ];
 
@@ -180,7 +186,7 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
         let connection = Connection::open(path)?;
         // The file is no one's until it is whole: nothing has to be undone or to be safe before.
         connection.execute_batch(
-            "PRAGMA page_size = 32768; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;
+            "PRAGMA page_size = 8192; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;
              PRAGMA locking_mode = EXCLUSIVE; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -65536; BEGIN",
         )?;
         let store = &profile.store;
@@ -218,7 +224,11 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
         connection.close().map_err(|(_, error)| error)
     }
 
-    fn insert<const N: usize>(&self, table: &str, columns: [&str; N]) -> rusqlite::Result<Insert<'a>> {
+    fn insert<const N: usize>(
+        &self,
+        table: &str,
+        columns: [&str; N],
+    ) -> rusqlite::Result<Insert<'a>> {
         Insert::new(self.connection, table, columns)
     }
 
@@ -280,8 +290,16 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
         insert.set(machine)?.set(duration)?.set(0)?.set(duration)?.row()?;
 
         let columns = [
-            "vmId", "id", "name", "totalMemory", "smCount", "cuDevice", "computeMajor",
-            "computeMinor", "smMajor", "smMinor",
+            "vmId",
+            "id",
+            "name",
+            "totalMemory",
+            "smCount",
+            "cuDevice",
+            "computeMajor",
+            "computeMinor",
+            "smMajor",
+            "smMinor",
         ];
         let mut insert = self.insert("TARGET_INFO_GPU", columns)?;
         for device in &info.devices {
@@ -309,16 +327,47 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
     }
 
     fn write_operations(&mut self) -> Result_ {
-        let columns: [&str; 26] = format::with(OPERATION, [
-            "demangledName", "shortName", "mangledName", "registersPerThread", "gridX", "gridY",
-            "gridZ", "blockX", "blockY", "blockZ", "staticSharedMemory", "dynamicSharedMemory",
-            "localMemoryPerThread", "graphNodeId", "graphId", "clusterX", "clusterY", "clusterZ",
-        ]);
+        let columns: [&str; 26] = format::with(
+            OPERATION,
+            [
+                "demangledName",
+                "shortName",
+                "mangledName",
+                "registersPerThread",
+                "gridX",
+                "gridY",
+                "gridZ",
+                "blockX",
+                "blockY",
+                "blockZ",
+                "staticSharedMemory",
+                "dynamicSharedMemory",
+                "localMemoryPerThread",
+                "graphNodeId",
+                "graphId",
+                "clusterX",
+                "clusterY",
+                "clusterZ",
+            ],
+        );
         let mut kernels = self.insert("CUPTI_ACTIVITY_KIND_KERNEL", columns)?;
-        let columns: [&str; 20] = format::with(OPERATION, [
-            "bytes", "copyKind", "srcKind", "dstKind", "graphNodeId", "graphId", "copyCount",
-            "srcDeviceId", "srcContextId", "dstDeviceId", "dstContextId", "virtualAddress",
-        ]);
+        let columns: [&str; 20] = format::with(
+            OPERATION,
+            [
+                "bytes",
+                "copyKind",
+                "srcKind",
+                "dstKind",
+                "graphNodeId",
+                "graphId",
+                "copyCount",
+                "srcDeviceId",
+                "srcContextId",
+                "dstDeviceId",
+                "dstContextId",
+                "virtualAddress",
+            ],
+        );
         let mut copies = self.insert("CUPTI_ACTIVITY_KIND_MEMCPY", columns)?;
         let columns: [&str; 13] =
             format::with(OPERATION, ["value", "bytes", "memKind", "graphNodeId", "graphId"]);
@@ -412,14 +461,13 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
         let store = self.store;
         let key = |call: &Call| (store.threads[call.thread.at()].process, call.correlation_id);
         let outer: FxHashSet<(u32, u32)> = store.outer_calls.iter().map(key).collect();
-        let columns = [
-            "start", "end", "eventClass", "globalTid", "correlationId", "nameId", "returnValue",
-        ];
-        let mut insert = self.insert("CUPTI_ACTIVITY_KIND_RUNTIME", columns)?;
         let columns =
-            ["start", "end", "eventClass", "globalTid", "nameId", "graphNodeId"];
+            ["start", "end", "eventClass", "globalTid", "correlationId", "nameId", "returnValue"];
+        let mut insert = self.insert("CUPTI_ACTIVITY_KIND_RUNTIME", columns)?;
+        let columns = ["start", "end", "eventClass", "globalTid", "nameId", "graphNodeId"];
         let mut nodes = self.insert("CUDA_GRAPH_NODE_EVENTS", columns)?;
-        let inner = store.calls.iter().filter(|call| outer.is_empty() || !outer.contains(&key(call)));
+        let inner =
+            store.calls.iter().filter(|call| outer.is_empty() || !outer.contains(&key(call)));
         for call in store.outer_calls.iter().chain(inner) {
             self.progress.row();
             let kind = store.call_kind(call);
@@ -442,8 +490,15 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
 
     fn write_synchronizations(&mut self) -> Result_ {
         let columns = [
-            "start", "end", "contextId", "streamId", "correlationId", "globalPid", "syncType",
-            "eventId", "eventSyncId",
+            "start",
+            "end",
+            "contextId",
+            "streamId",
+            "correlationId",
+            "globalPid",
+            "syncType",
+            "eventId",
+            "eventSyncId",
         ];
         let mut insert = self.insert("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", columns)?;
         let store = self.store;
@@ -471,7 +526,13 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
 
     fn write_memory(&mut self) -> Result_ {
         let columns = [
-            "start", "globalPid", "deviceId", "address", "bytes", "memKind", "memoryOperationType",
+            "start",
+            "globalPid",
+            "deviceId",
+            "address",
+            "bytes",
+            "memKind",
+            "memoryOperationType",
             "correlationId",
         ];
         let mut insert = self.insert("CUDA_GPU_MEMORY_USAGE_EVENTS", columns)?;
@@ -487,7 +548,8 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
 
     fn write_managed_memory(&mut self) -> Result_ {
         let store = self.store;
-        let is_fault = |what| matches!(what, Managed::HostFault { .. } | Managed::DeviceFaults { .. });
+        let is_fault =
+            |what| matches!(what, Managed::HostFault { .. } | Managed::DeviceFaults { .. });
         if !store.managed.iter().any(|event| is_fault(event.what)) {
             return Ok(());
         }
@@ -502,7 +564,11 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
             let process = global(event.process, 0);
             match event.what {
                 Managed::HostFault { instruction } => {
-                    host.set(start)?.bits(process)?.bits(event.address)?.bits(instruction)?.row()?;
+                    host.set(start)?
+                        .bits(process)?
+                        .bits(event.address)?
+                        .bits(instruction)?
+                        .row()?;
                 }
                 Managed::DeviceFaults { count } => {
                     device.set(start)?.set(end)?.bits(process)?.set(event.device.unwrap_or(0))?;
@@ -538,8 +604,7 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
         });
         let mut places: Vec<_> = places.collect::<FxHashSet<_>>().into_iter().collect();
         places.sort_unstable();
-        let columns =
-            ["nullStreamId", "hwId", "vmId", "processId", "deviceId", "contextId"];
+        let columns = ["nullStreamId", "hwId", "vmId", "processId", "deviceId", "contextId"];
         let mut contexts = self.insert("TARGET_INFO_CUDA_CONTEXT_INFO", columns)?;
         let columns = ["streamId", "hwId", "vmId", "processId", "contextId", "flag"];
         let mut streams = self.insert("TARGET_INFO_CUDA_STREAM", columns)?;
@@ -563,7 +628,8 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
         for id in self.processes() {
             let known = self.store.processes.iter().find(|process| process.id == id);
             // A name may come with the path of its program.
-            let name = known.and_then(|process| process.name.as_deref()?.rsplit(['/', '\\']).next());
+            let name =
+                known.and_then(|process| process.name.as_deref()?.rsplit(['/', '\\']).next());
             insert.bits(global(id, 0))?.set(id & 0xff_ffff)?.set(name)?.row()?;
         }
         let columns = ["nameId", "priority", "globalTid"];
@@ -641,48 +707,74 @@ struct Event {
 impl<P: FnMut(Progress)> Writer<'_, P> {
     fn write_ranges(&mut self) -> Result_ {
         let columns = [
-            "start", "end", "eventType", "rangeId", "category", "color", "text", "globalTid",
-            "endGlobalTid", "domainId", "uint64Value", "int64Value", "doubleValue", "uint32Value",
-            "int32Value", "floatValue", "jsonText",
+            "start",
+            "end",
+            "eventType",
+            "rangeId",
+            "category",
+            "color",
+            "text",
+            "globalTid",
+            "endGlobalTid",
+            "domainId",
+            "uint64Value",
+            "int64Value",
+            "doubleValue",
+            "uint32Value",
+            "int32Value",
+            "floatValue",
+            "jsonText",
         ];
         let mut insert = self.insert("NVTX_EVENTS", columns)?;
         let mut registry = Registry::default();
         let store = self.store;
         for (row, range) in (0..).zip(&store.ranges) {
             let (start, end) = self.span(range.time);
-            self.write_event(&mut insert, &mut registry, &Event {
-                time: (start, (!range.is_open).then_some(end)),
-                kind: event::PUSH_POP,
-                range_id: None,
-                label: range.label,
-                thread: range.thread,
-                end_thread: None,
-                subject: Subject::Range(crate::store::RangeId(row)),
-            })?;
+            self.write_event(
+                &mut insert,
+                &mut registry,
+                &Event {
+                    time: (start, (!range.is_open).then_some(end)),
+                    kind: event::PUSH_POP,
+                    range_id: None,
+                    label: range.label,
+                    thread: range.thread,
+                    end_thread: None,
+                    subject: Subject::Range(crate::store::RangeId(row)),
+                },
+            )?;
         }
         for (row, range) in (0..).zip(&store.process_ranges) {
             let (start, end) = self.span(range.time);
-            self.write_event(&mut insert, &mut registry, &Event {
-                time: (start, range.end_thread.map(|_| end)),
-                kind: event::START_END,
-                range_id: Some(i64::from(row) + 1),
-                label: range.label,
-                thread: range.thread,
-                // Of the same thread nsys says nothing.
-                end_thread: range.end_thread.filter(|end| *end != range.thread),
-                subject: Subject::ProcessRange(crate::store::ProcessRangeId(row)),
-            })?;
+            self.write_event(
+                &mut insert,
+                &mut registry,
+                &Event {
+                    time: (start, range.end_thread.map(|_| end)),
+                    kind: event::START_END,
+                    range_id: Some(i64::from(row) + 1),
+                    label: range.label,
+                    thread: range.thread,
+                    // Of the same thread nsys says nothing.
+                    end_thread: range.end_thread.filter(|end| *end != range.thread),
+                    subject: Subject::ProcessRange(crate::store::ProcessRangeId(row)),
+                },
+            )?;
         }
         for (row, mark) in (0..).zip(&store.marks) {
-            self.write_event(&mut insert, &mut registry, &Event {
-                time: (self.at(mark.at_ns), None),
-                kind: event::MARK,
-                range_id: None,
-                label: mark.label,
-                thread: mark.thread,
-                end_thread: None,
-                subject: Subject::Mark(crate::store::MarkId(row)),
-            })?;
+            self.write_event(
+                &mut insert,
+                &mut registry,
+                &Event {
+                    time: (self.at(mark.at_ns), None),
+                    kind: event::MARK,
+                    range_id: None,
+                    label: mark.label,
+                    thread: mark.thread,
+                    end_thread: None,
+                    subject: Subject::Mark(crate::store::MarkId(row)),
+                },
+            )?;
         }
         let mut domains: Vec<_> = registry.domains.into_iter().collect();
         domains.sort_unstable_by_key(|((process, _), number)| (*process, *number));
@@ -693,7 +785,8 @@ impl<P: FnMut(Progress)> Writer<'_, P> {
             insert.bits(global(process, 0))?.set(number)?.row()?;
         }
         let mut categories: Vec<_> = registry.categories.into_iter().collect();
-        categories.sort_unstable_by_key(|((process, domain, _), number)| (*process, *domain, *number));
+        categories
+            .sort_unstable_by_key(|((process, domain, _), number)| (*process, *domain, *number));
         let columns = ["start", "eventType", "text", "globalTid", "domainId", "category"];
         let mut insert = self.insert("NVTX_EVENTS", columns)?;
         for ((process, domain, name), number) in categories {
