@@ -104,7 +104,8 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
         operation.call = call.into();
         let Some(row) = call else {
             // Work that was asked for while the stop went on.
-            return operation.time().is_none_or(|time| time.start_ns < stop_ns);
+            let is_cut = store.session.ranges_by == RangesBy::Calls;
+            return !is_cut || operation.time().is_none_or(|time| time.start_ns < stop_ns);
         };
         found[row.at()].operations += 1;
         within(&calls[row.at()])

@@ -85,6 +85,8 @@ pub use health::{Account, Health};
 pub use mark::Mark;
 #[cfg(feature = "criterion")]
 pub use measurement::{BusyTime, GpuTime};
+#[cfg(feature = "nsys")]
+pub use nsys::Progress as NsysProgress;
 pub use process_range::ProcessRange;
 pub use profile::{
     ApiCall, Attribution, Copy, GpuOperation, Kernel, Memset, OperationKind, Profile, Range,

@@ -15,43 +15,37 @@ pub(crate) fn demangled(name: &str) -> String {
         .unwrap_or_else(|| name.to_owned())
 }
 
-/// A C++ name with its template arguments, parameters and what it returns; other names as they are.
+/// A C++ name with its parameters; other names as they are.
 pub(crate) fn with_parameters(name: &str) -> String {
-    // As above.
     if !name.starts_with("_Z") {
         return name.to_owned();
     }
-    cpp_demangle::Symbol::new(name)
-        .ok()
-        .and_then(|symbol| symbol.demangle().ok())
-        .unwrap_or_else(|| name.to_owned())
+    let symbol = cpp_demangle::Symbol::new(name).ok();
+    symbol.and_then(|symbol| symbol.demangle().ok()).unwrap_or_else(|| name.to_owned())
 }
 
-/// The function's own name in one that is demangled: without parameters, template arguments and namespaces.
-pub(crate) fn base(name: &str) -> String {
+/// The last part of a C++ name: `k` of `void ns::k<float>(int)`.
+pub(crate) fn without_scope(name: &str) -> String {
     let name = without_parameters(name);
-    // An operator's name holds what brackets elsewhere.
-    if name.contains("operator") {
-        return name;
-    }
-    let (mut depth, mut start, mut end) = (0_i32, 0, name.len());
-    for (at, byte) in name.bytes().enumerate() {
+    let mut depth = 0_i32;
+    let (mut start, mut end) = (0, name.len());
+    for (at, byte) in name.bytes().enumerate().rev() {
         match byte {
-            b'<' | b'(' | b'{' => {
-                if depth == 0 {
+            b'>' | b')' => depth += 1,
+            b'<' | b'(' => {
+                depth -= 1;
+                if depth == 0 && byte == b'<' && end == name.len() && name.ends_with('>') {
                     end = at;
                 }
-                depth += 1;
             }
-            b'>' | b')' | b'}' => depth -= 1,
-            b':' if depth == 0 => (start, end) = (at + 1, name.len()),
+            b':' if depth == 0 => {
+                start = at + 1;
+                break;
+            }
             _ => {}
         }
     }
-    match &name[start..end.max(start)] {
-        "" => name,
-        base => base.to_owned(),
-    }
+    name.get(start..end).filter(|last| !last.is_empty()).unwrap_or(&name).to_owned()
 }
 
 /// A C++ name as compilers print it, with its parameters and what it returns, without these.
@@ -140,12 +134,17 @@ mod tests {
     }
 
     #[test]
-    fn the_base_of_a_name_is_the_function_alone() {
-        let of = |name: &str| base(&with_parameters(name));
-        assert_eq!(of("_ZN7cutlass6KernelIfEEvNT_6ParamsE"), "Kernel");
-        assert_eq!(of("void at::native::<unnamed>::apply<a::B<(int)2>, c>(T1, T2)"), "apply");
-        assert_eq!(of("sm80_xmma_gemm"), "sm80_xmma_gemm");
-        assert_eq!((of("<unnamed>"), of("")), ("<unnamed>".into(), String::new()));
+    fn the_last_part_of_a_name_is_what_is_called() {
+        let of = without_scope;
+        assert_eq!(of("void at::native::<unnamed>::k<A<int>, (int)3>(A<int>)"), "k");
+        assert_eq!(of("cutlass::Kernel2<a::b>(T1::Params)"), "Kernel2");
+        assert_eq!(of("sgemm_128x64"), "sgemm_128x64");
+        assert_eq!(
+            (of(""), of("<"), of("a>"), of("a::")),
+            ("".into(), "<".into(), "a>".into(), "a::".into())
+        );
+        assert_eq!(with_parameters("_ZN2ns1kIfEEvi"), "void ns::k<float>(int)");
+        assert_eq!(with_parameters("k"), "k");
     }
 
     #[test]

@@ -447,7 +447,12 @@ fn read_records(
             Record::Memset(memset) => {
                 (What::Memset(memset), memset.place, memset.span, memset.correlation_id)
             }
-            Record::Synchronization(record) => {
+            Record::Synchronization(mut record) => {
+                if record.span.is_known() {
+                    let ns = record.span.end_ns.saturating_sub(record.span.start_ns);
+                    record.span.start_ns = clock.monotonic_ns(record.span.start_ns);
+                    record.span.end_ns = record.span.start_ns.saturating_add(ns);
+                }
                 store.synchronizations.push(Synchronization { record, call: None, process: 0 });
                 continue;
             }

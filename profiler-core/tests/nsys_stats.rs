@@ -1,206 +1,230 @@
-//! NVIDIA's own `nsys stats` and `nsys analyze` as referees of our reports, on random captures.
+//! NVIDIA's own tool as a referee: what `nsys stats` says of our captures is what was written into them.
 //!
-//! `NSYS` names `nsys` 2023.4 and python3 writes the captures; no GPU is needed. `NSYS_CAPTURES` says how many captures,
-//! 20 if it is not set.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::print_stderr,
-    reason = "not the standard harness"
-)]
+//! `NSYS` names the program, of 2023.4 or later. No GPU is needed. `NSYS_CAPTURES` says how many random captures there are.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)] // a test without the standard harness
 
-use std::collections::BTreeSet;
+#[path = "support/capture.rs"]
+mod capture;
+
+use std::collections::BTreeMap;
 use std::env;
-use std::ffi::OsString;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
+use capture::{Folder, Truth};
 use libtest_mimic::{Arguments, Failed, Trial};
 use profiler_core::Profile;
-use profiler_core::reports::{AnyReport, GapThreshold, KernelNaming, Rule, StatsReport};
 
 fn main() {
     let nsys = env::var_os("NSYS");
     if nsys.is_none() {
-        eprintln!("the tests of nsys stats are ignored: NSYS does not name nsys");
+        eprintln!("the tests of nsys stats are ignored: NSYS does not name the program");
     }
     let ignored = nsys.is_none();
-    let count: u64 =
-        env::var("NSYS_CAPTURES").ok().and_then(|count| count.parse().ok()).unwrap_or(20);
-    let trials = (0..count)
-        .map(|seed| {
-            let nsys = nsys.clone();
-            let test = move || check(&nsys.ok_or("NSYS is not set")?, seed);
-            Trial::test(format!("nsys_agrees_on_capture_{seed}"), test).with_ignored_flag(ignored)
-        })
-        .collect();
-    // One nsys at a time: beside another it fails now and then.
+    let trial = |name, test: fn(&OsStr)| {
+        let nsys = nsys.clone();
+        let run = move || -> Result<(), Failed> {
+            test(&nsys.ok_or("NSYS is not set")?);
+            Ok(())
+        };
+        Trial::test(name, run).with_ignored_flag(ignored)
+    };
+    let trials = vec![
+        trial("nsys_stats_sums_up_random_captures_as_they_were_made", sums_up_random_captures),
+        trial("nsys_stats_says_the_same_of_a_capture_and_of_ours", says_the_same),
+        trial("nsys_analyze_finds_the_same_in_a_capture_and_in_ours", finds_the_same),
+    ];
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// Reports that nsys has, with its options, and ours.
-fn reports(profile: &Profile) -> Vec<(String, AnyReport)> {
-    let is_of_nsys = |report: &&StatsReport| !report.name().starts_with("nvprof");
-    let mut all: Vec<(String, AnyReport)> = StatsReport::ALL
-        .iter()
-        .filter(is_of_nsys)
-        .map(|&report| (report.name().to_owned(), profile.stats(report)))
-        .collect();
-    let of = profile.reports();
-    for (option, of) in [
-        ("base", of.kernel_names(KernelNaming::Base)),
-        ("mangled", of.kernel_names(KernelNaming::Mangled)),
-        ("nvtx-name", of.with_range_names()),
-    ] {
-        for report in [StatsReport::CudaGpuKernSum, StatsReport::CudaGpuTrace] {
-            all.push((format!("{report}:{option}"), of.get(report)));
-        }
-    }
-    all
+/// Every report that is about CUDA or NVTX.
+const REPORTS: [&str; 19] = [
+    "cuda_api_gpu_sum",
+    "cuda_api_sum",
+    "cuda_api_trace",
+    "cuda_gpu_kern_gb_sum",
+    "cuda_gpu_kern_sum",
+    "cuda_gpu_mem_size_sum",
+    "cuda_gpu_mem_time_sum",
+    "cuda_gpu_sum",
+    "cuda_gpu_trace",
+    "cuda_kern_exec_sum",
+    "cuda_kern_exec_trace",
+    "nvtx_gpu_proj_sum",
+    "nvtx_gpu_proj_trace",
+    "nvtx_kern_sum",
+    "nvtx_pushpop_sum",
+    "nvtx_pushpop_trace",
+    "nvtx_startend_sum",
+    "nvtx_sum",
+    "um_sum",
+];
+
+const RULES: [&str; 6] = [
+    "cuda_api_sync",
+    "cuda_memcpy_async",
+    "cuda_memcpy_sync",
+    "cuda_memset_sync",
+    "gpu_gaps",
+    "gpu_time_util",
+];
+
+/// What one report prints: a header and rows.
+fn run(nsys: &OsStr, words: &[&str], name: &str, file: &Path) -> Vec<Vec<String>> {
+    let mut command = Command::new(nsys);
+    command.args(words).arg(name).args(["--format", "csv"]).arg(file);
+    let output = command.output().unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name}: {stdout}{stderr}");
+    assert!(!stderr.to_lowercase().contains("error"), "{name}: {stderr}");
+    rows(&stdout)
 }
 
-fn rules(profile: &Profile) -> Vec<(String, AnyReport)> {
-    let of = profile.rules();
-    let mut all: Vec<(String, AnyReport)> = Rule::ALL
-        .iter()
-        .map(|&rule| (format!("{rule}:rows=-1"), of.rows(None).get(rule)))
-        .collect();
-    let gap = GapThreshold::LongerThan(Duration::from_millis(1));
-    let of = of.rows(None).gap(gap).chunks(7).below_percent(80.0);
-    all.push(("gpu_gaps:rows=-1:gap=1".to_owned(), of.get(Rule::GpuGaps)));
-    let name = "gpu_time_util:rows=-1:chunks=7:threshold=80".to_owned();
-    all.push((name, of.get(Rule::GpuTimeUtil)));
-    all
+fn report(nsys: &OsStr, name: &str, file: &Path) -> Vec<Vec<String>> {
+    run(nsys, &["stats", "-q", "--report"], name, file)
 }
 
-fn check(nsys: &OsString, seed: u64) -> Result<(), Failed> {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("nsys_stats_{seed}"));
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder)?;
-    let capture = folder.join("capture.sqlite");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/nsys_stats/random_capture.py");
-    let made = Command::new("python3").arg(script).arg(seed.to_string()).arg(&capture).status()?;
-    assert!(made.success(), "python3 wrote no capture");
-    let profile = Profile::from_nsys(&capture)?;
-
-    let mut found = Vec::new();
-    let mut rows = 0;
-    for (verb, option, all) in
-        [("stats", "--report", reports(&profile)), ("analyze", "--rule", rules(&profile))]
-    {
-        for (name, ours) in all {
-            let output = Command::new(nsys)
-                .args([verb, "-q", "--format", "csv", option, &name])
-                .arg(&capture)
-                .output()?;
-            let theirs = String::from_utf8(output.stdout)?;
-            let ours = ours.csv();
-            rows += ours.lines().count();
-            // nsys finds the calls of copies by correlation id alone, and so those of other processes too.
-            let processes: BTreeSet<u32> = profile.calls().map(|call| call.process_id()).collect();
-            let is_blind = processes.len() > 1 && name.starts_with("cuda_mem") && verb == "analyze";
-            // A row of zeros, from tables without rows.
-            let is_nothing = name == "um_total_sum" && ours.is_empty();
-            if is_blind || is_nothing {
-                continue;
+/// Comma-separated values. nsys leaves quotes within quotes as they are: the last one has a comma or the end after it.
+fn rows(text: &str) -> Vec<Vec<String>> {
+    let (mut rows, mut row, mut cell, mut quoted) = (Vec::new(), Vec::new(), String::new(), false);
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' if quoted && matches!(chars.peek(), None | Some(',' | '\n')) => quoted = false,
+            '"' if !quoted && cell.is_empty() => quoted = true,
+            ',' if !quoted => row.push(std::mem::take(&mut cell)),
+            '\n' if !quoted => {
+                if !(row.is_empty() && cell.is_empty()) {
+                    row.push(std::mem::take(&mut cell));
+                    rows.push(std::mem::take(&mut row));
+                }
             }
-            if let Err(difference) = compare(&name, &ours, &theirs) {
-                found.push(format!("{name}: {difference}"));
-            }
-        }
-    }
-    assert!(rows > 200, "{rows} rows are not much of a test");
-    if found.is_empty() {
-        fs::remove_dir_all(&folder)?;
-        return Ok(());
-    }
-    Err(format!("{}:\n{}", capture.display(), found.join("\n")).into())
-}
-
-/// Compares the rows in any order: ties have none that is defined.
-fn compare(name: &str, ours: &str, theirs: &str) -> Result<(), String> {
-    let (ours, theirs) = (parse(ours), parse(theirs));
-    let is_trace = name.starts_with("nvtx_gpu_proj_trace");
-    let normal = |rows: Vec<Vec<String>>| -> Vec<Vec<String>> {
-        let mut rows: Vec<Vec<String>> = rows
-            .into_iter()
-            .map(|row| row.iter().map(|cell| without_domain_mark(cell)).collect())
-            // nsys 2023.4 has a row for what lies in no range, nsys 2025.3 has not.
-            .filter(|row: &Vec<String>| !(is_trace && row[0].is_empty()))
-            .collect();
-        if !rows.is_empty() {
-            rows[1..].sort();
-        }
-        // Without rows it is no report at all.
-        if rows.len() == 1 { Vec::new() } else { rows }
-    };
-    let (ours, theirs) = (normal(ours), normal(theirs));
-    let names = |rows: &[Vec<String>]| rows.first().cloned().unwrap_or_default();
-    if names(&ours) != names(&theirs) {
-        return Err(format!("columns {:?}, not {:?}", names(&ours), names(&theirs)));
-    }
-    let same = |(ours, theirs): (&Vec<String>, &Vec<String>)| {
-        ours.len() == theirs.len() && ours.iter().zip(theirs).all(|(a, b)| is_same(a, b))
-    };
-    if ours.len() == theirs.len() && ours.iter().zip(&theirs).all(same) {
-        return Ok(());
-    }
-    let (a, b): (BTreeSet<_>, BTreeSet<_>) = (ours.iter().collect(), theirs.iter().collect());
-    let show = |rows: Vec<&&Vec<String>>| {
-        let lines = rows.into_iter().take(4).map(|row| row.join(" | "));
-        lines.collect::<Vec<_>>().join("\n    ")
-    };
-    Err(format!(
-        "{} rows, not {}\n  ours alone:\n    {}\n  nsys alone:\n    {}",
-        ours.len(),
-        theirs.len(),
-        show(a.difference(&b).collect()),
-        show(b.difference(&a).collect())
-    ))
-}
-
-/// nsys 2025.3 writes `:name` for a range of the default domain, nsys 2023.4 `name`.
-fn without_domain_mark(cell: &str) -> String {
-    let name = cell.trim_start_matches("--");
-    let is_stack =
-        name.len() > 1 && name[1..].bytes().all(|byte| byte.is_ascii_digit() || byte == b':');
-    match name.strip_prefix(':') {
-        Some(bare) if !is_stack => format!("{}{bare}", &cell[..cell.len() - name.len()]),
-        _ => cell.to_owned(),
-    }
-}
-
-/// nsys 2023.4 rounds the decimal number that is nearest, nsys 2025.3 the number itself: 10683.15 is below one half.
-fn is_same(ours: &str, theirs: &str) -> bool {
-    let decimals = |text: &str| text.split_once('.').map(|(_, decimals)| decimals.len());
-    if ours == theirs {
-        return true;
-    }
-    match (ours.parse::<f64>(), theirs.parse::<f64>()) {
-        (Ok(a), Ok(b)) => decimals(ours) == Some(1) && (a - b).abs() < 0.11,
-        _ => false,
-    }
-}
-
-fn parse(csv: &str) -> Vec<Vec<String>> {
-    let mut rows = vec![vec![String::new()]];
-    let mut quoted = false;
-    let mut chars = csv.trim_end().chars().peekable();
-    while let Some(char) = chars.next() {
-        let row = rows.last_mut().unwrap();
-        match char {
-            '"' if quoted && chars.peek() == Some(&'"') => {
-                row.last_mut().unwrap().push('"');
-                chars.next();
-            }
-            '"' => quoted = !quoted,
-            ',' if !quoted => row.push(String::new()),
-            '\n' if !quoted => rows.push(vec![String::new()]),
-            _ => row.last_mut().unwrap().push(char),
+            c => cell.push(c),
         }
     }
     rows
+}
+
+/// Total, count, average, median, minimum and maximum, as nsys prints them.
+fn statistics(values: &[u64]) -> [String; 6] {
+    let mut values = values.to_vec();
+    values.sort_unstable();
+    let (count, total) = (values.len(), values.iter().sum::<u64>());
+    let median = (values[(count - 1) / 2] + values[count / 2]) as f64 / 2.0;
+    [
+        total.to_string(),
+        count.to_string(),
+        rounded(total as f64 / count as f64),
+        rounded(median),
+        values[0].to_string(),
+        values[count - 1].to_string(),
+    ]
+}
+
+/// With one digit, of two that are as near the one away from zero: as SQLite rounds.
+fn rounded(value: f64) -> String {
+    format!("{:.1}", (value * 10.0 + 0.5).floor() / 10.0)
+}
+
+/// The statistics of each row, by the name in its last column and what `style` gives.
+fn summed(rows: &[Vec<String>], style: Option<usize>) -> BTreeMap<(String, String), [String; 6]> {
+    let row = |row: &Vec<String>| {
+        let style = style.map_or(String::new(), |style| row[style].clone());
+        let key = (style, row.last().unwrap().clone());
+        (key, std::array::from_fn(|i| row[i + 1].clone()))
+    };
+    let found: BTreeMap<_, _> = rows[1..].iter().map(row).collect();
+    assert_eq!(found.len(), rows.len() - 1, "names stand twice: {rows:?}");
+    found
+}
+
+fn sums_up_random_captures(nsys: &OsStr) {
+    let count = env::var("NSYS_CAPTURES").map_or(20, |count| count.parse().unwrap());
+    let folder = Folder::new();
+    let made = folder.file("made.sqlite");
+    for seed in 1000..1000 + count {
+        let _ = std::fs::remove_file(&made);
+        let truth = capture::write(&made, seed);
+        let ours = folder.file(&format!("ours-{seed}.sqlite"));
+        Profile::from_nsys(&made).unwrap().write_nsys(&ours, |_| ()).unwrap();
+        compare(nsys, &ours, &truth, seed);
+    }
+}
+
+fn compare(nsys: &OsStr, ours: &Path, truth: &Truth, seed: u64) {
+    let plain = |sums: &capture::Sums| -> BTreeMap<(String, String), [String; 6]> {
+        let row = |(name, values): (&String, &Vec<u64>)| {
+            ((String::new(), name.clone()), statistics(values))
+        };
+        sums.iter().map(row).collect()
+    };
+    for (name, truth) in [
+        ("cuda_gpu_kern_sum", &truth.kernels),
+        ("cuda_api_sum", &truth.calls),
+        ("cuda_gpu_mem_time_sum", &truth.copies),
+    ] {
+        let rows = report(nsys, name, ours);
+        assert_eq!(summed(&rows, None), plain(truth), "{name} of {seed}");
+    }
+    let rows = report(nsys, "nvtx_sum", ours);
+    let ranges = truth.ranges.iter().map(|(key, values)| (key.clone(), statistics(values)));
+    assert_eq!(summed(&rows, Some(8)), ranges.collect(), "nvtx_sum of {seed}");
+    // In megabytes with three digits.
+    let rows = report(nsys, "cuda_gpu_mem_size_sum", ours);
+    let sizes: BTreeMap<_, _> =
+        rows[1..].iter().map(|row| (row[7].clone(), (row[0].clone(), row[1].clone()))).collect();
+    let bytes = |(name, values): (&String, &Vec<u64>)| {
+        let megabytes = values.iter().sum::<u64>() as f64 / 1e6;
+        (name.clone(), (format!("{megabytes:.3}"), values.len().to_string()))
+    };
+    assert_eq!(sizes, truth.bytes.iter().map(bytes).collect(), "cuda_gpu_mem_size_sum of {seed}");
+    // Which call an operation is of, which ranges that is in.
+    let rows = report(nsys, "nvtx_gpu_proj_trace", ours);
+    let counted: u64 = rows[1..]
+        .iter()
+        .filter(|row| row[5] == "PushPop")
+        .map(|row| row[8].parse::<u64>().unwrap())
+        .sum();
+    let around: usize = truth.places.values().map(Vec::len).sum();
+    assert_eq!(counted, around as u64, "nvtx_gpu_proj_trace of {seed}");
+}
+
+/// The training run that nsys itself exported, and what we make of it.
+fn train(folder: &Folder) -> [std::path::PathBuf; 2] {
+    let train = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captures/train-h200.sqlite");
+    // nsys wants to write beside it.
+    let [theirs, ours] = ["theirs.sqlite", "ours.sqlite"].map(|name| folder.file(name));
+    std::fs::copy(train, &theirs).unwrap();
+    Profile::from_nsys(&theirs).unwrap().write_nsys(&ours, |_| ()).unwrap();
+    [theirs, ours]
+}
+
+fn says_the_same(nsys: &OsStr) {
+    let folder = Folder::new();
+    let [theirs, ours] = train(&folder);
+    let mut empty = Vec::new();
+    for name in REPORTS {
+        let theirs = report(nsys, name, &theirs);
+        if theirs.len() < 2 {
+            empty.push(name);
+        }
+        assert_eq!(report(nsys, name, &ours), theirs, "{name}");
+    }
+    assert_eq!(empty, ["nvtx_startend_sum", "um_sum"], "a report is no proof without rows");
+}
+
+fn finds_the_same(nsys: &OsStr) {
+    let folder = Folder::new();
+    let [theirs, ours] = train(&folder);
+    let mut found: BTreeMap<OsString, usize> = BTreeMap::new();
+    for name in RULES {
+        let rule = |file: &Path| run(nsys, &["analyze", "-q", "--rule"], name, file);
+        let theirs = rule(&theirs);
+        assert_eq!(rule(&ours), theirs, "{name}");
+        found.insert(name.into(), theirs.len());
+    }
+    assert!(found.values().filter(|rows| **rows > 1).count() >= 2, "{found:?}");
 }

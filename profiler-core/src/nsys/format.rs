@@ -46,9 +46,19 @@ pub(super) fn process_of(global: u64) -> u64 {
 }
 
 /// The other way round, with the one virtual machine that nsys numbers 1.
-#[cfg_attr(not(test), expect(dead_code))]
+/// What stands above a process's 24 bits is which machine it is of.
 pub(super) fn global(process: u32, thread: u32) -> u64 {
-    1 << 48 | u64::from(process & 0xff_ffff) << 24 | u64::from(thread & 0xff_ffff)
+    let machine = 1 + u64::from(process >> 24);
+    machine << 48 | u64::from(process & 0xff_ffff) << 24 | u64::from(thread & 0xff_ffff)
+}
+
+/// Two lists of columns as one.
+pub(super) fn with<const A: usize, const B: usize, const N: usize>(
+    first: [&'static str; A],
+    second: [&'static str; B],
+) -> [&'static str; N] {
+    const { assert!(A + B == N) };
+    std::array::from_fn(|i| if i < A { first[i] } else { second[i - A] })
 }
 
 /// A function's name without the version that nsys leaves on it: `cudaLaunchKernel` of `cudaLaunchKernel_v7000`.

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
 
+use cupti::record::Peers;
 use cupti::{CallClass, CopyKind, GraphNode, Kernel, Memcpy, Memset, Place, SynchronizationKind};
 use nvtx::Payload;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -375,7 +376,7 @@ impl Reader<'_> {
 
     fn read_kernels(&mut self) -> Result<(), Error> {
         let file = self.file;
-        let columns = with(
+        let columns = format::with(
             OPERATION,
             [
                 "demangledName",
@@ -423,7 +424,7 @@ impl Reader<'_> {
 
     fn read_copies(&mut self) -> Result<(), Error> {
         let file = self.file;
-        let columns: [&str; 20] = with(
+        let columns: [&str; 20] = format::with(
             OPERATION,
             [
                 "bytes",
@@ -450,6 +451,10 @@ impl Reader<'_> {
             copy.destination = memory_kind(row.number(11));
             copy.bytes = bytes;
             copy.place = operation.place;
+            if let (Some(source), Some(destination)) = (row.number(12), row.number(14)) {
+                let contexts = (row.number(13).unwrap_or(0), row.number(15).unwrap_or(0));
+                copy.peers = Some(Peers::new((source, contexts.0), (destination, contexts.1)));
+            }
             copy.graph_node = graph_node(row, 16, Some(19));
             copy.copies = row.bits(17);
             copy.asynchronous = copy.graph_node.is_some()
@@ -475,7 +480,7 @@ impl Reader<'_> {
     fn read_memsets(&mut self) -> Result<(), Error> {
         let file = self.file;
         let columns: [&str; 13] =
-            with(OPERATION, ["value", "bytes", "memKind", "graphNodeId", "graphId"]);
+            format::with(OPERATION, ["value", "bytes", "memKind", "graphNodeId", "graphId"]);
         file.rows("CUPTI_ACTIVITY_KIND_MEMSET", columns, |row| {
             let Some(operation) = self.operation(row) else { return };
             let Some(bytes) = row.bits(9) else { return self.unreadable() };
@@ -612,7 +617,7 @@ impl Reader<'_> {
     /// Where graph nodes were made: the range around that on its thread.
     fn read_graph_nodes(&mut self) -> Result<(), Error> {
         let file = self.file;
-        let mut made = Vec::new();
+        let (mut made, mut calls) = (Vec::new(), Vec::new());
         for table in ["CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS"] {
             let columns = ["start", "end", "globalTid", "graphNodeId", "originalGraphNodeId"];
             file.rows(table, columns, |row| {
@@ -623,6 +628,11 @@ impl Reader<'_> {
                 };
                 let thread = self.thread(global);
                 let process = self.store.threads[thread.at()].process;
+                calls.push((thread, time));
+                // Where it is not known which.
+                if node == 0 {
+                    return;
+                }
                 match row.bits(4).filter(|original| *original != 0 && *original != node) {
                     Some(original) => {
                         self.captures.originals.insert((process, node), original);
@@ -651,8 +661,42 @@ impl Reader<'_> {
                 self.captures.ranges.insert((process, node), RangeId(range));
             }
         }
+        for (thread, time) in calls {
+            self.mark_captured(thread, time);
+        }
         self.health.whole_graphs = file.count("CUPTI_ACTIVITY_KIND_GRAPH_TRACE")?;
         Ok(())
+    }
+
+    /// A call that made a node of a graph did not do its work.
+    fn mark_captured(&mut self, thread: ThreadId, time: Interval) {
+        let calls = &self.store.calls;
+        let after = calls
+            .partition_point(|call| (call.thread, call.time.start_ns) <= (thread, time.start_ns));
+        // Calls lie in calls, and those after them on a thread follow at once.
+        let made = calls[..after]
+            .iter()
+            .rev()
+            .take(2)
+            .position(|call| call.thread == thread && call.time.end_ns >= time.end_ns);
+        let Some(made) = made else { return };
+        let row = after - 1 - made;
+        let kind = *self.store.call_kind(&self.store.calls[row]);
+        let is_work = matches!(
+            kind.class,
+            CallClass::KernelLaunch
+                | CallClass::GraphLaunch
+                | CallClass::Memcpy
+                | CallClass::Memset
+                | CallClass::HostFunction
+                | CallClass::WaitEvent
+                | CallClass::Alloc
+                | CallClass::Free
+        );
+        if is_work {
+            let kind = CallKind { captured: true, ..kind };
+            self.store.calls[row].kind = self.store.intern_call_kind(kind);
+        }
     }
 
     fn read_diagnostics(&mut self) -> Result<(), Error> {
@@ -679,10 +723,8 @@ impl Reader<'_> {
         store.managed.sort_by_key(|event| event.time.start_ns);
         store.overheads.sort_by_key(|overhead| overhead.time.start_ns);
         self.health.unknown_records += self.file.odd_cells();
-        // All of it counts, what begins at the very end too.
-        let end_ns = self.end_ns.saturating_add(1);
         store.session = Session {
-            window_ns: (0, end_ns),
+            window_ns: (0, self.end_ns),
             windows_ns: vec![(0, u64::MAX)],
             pending_from_ns: None,
             ranges_by: RangesBy::Containment,
@@ -697,15 +739,6 @@ fn graph_node(row: Cells<'_>, node: usize, graph: Option<usize>) -> Option<Graph
     // CAST: the upper half.
     let graph = graph.unwrap_or((node >> 32) as u32);
     GraphNode::new(if graph == 0 { u32::MAX } else { graph }, node)
-}
-
-/// Two lists of columns as one.
-fn with<const A: usize, const B: usize, const N: usize>(
-    first: [&'static str; A],
-    second: [&'static str; B],
-) -> [&'static str; N] {
-    const { assert!(A + B == N) };
-    std::array::from_fn(|i| if i < A { first[i] } else { second[i - A] })
 }
 
 /// Of which process, domain and number.
@@ -989,7 +1022,7 @@ impl Reader<'_> {
         file.rows("ANALYSIS_DETAILS", ["stopTime"], |row| {
             self.end_ns = self.end_ns.max(row.number(0).unwrap_or(0));
         })?;
-        let end_ns = self.end_ns.saturating_add(1);
+        let end_ns = self.end_ns;
         for range in self.store.ranges.iter_mut().filter(|range| range.is_open) {
             range.time.end_ns = end_ns;
         }

@@ -112,7 +112,7 @@ fn kernel_text(reports: Reports<'_>, what: &What) -> String {
     match (reports.naming, of.short) {
         (KernelNaming::Demangled, _) => demangled(),
         (KernelNaming::Base, Some(short)) => name(short).to_owned(),
-        (KernelNaming::Base, None) => names::base(&demangled()),
+        (KernelNaming::Base, None) => names::without_scope(&demangled()),
         (KernelNaming::Mangled, _) => name(of.name).to_owned(),
     }
 }
