@@ -2,6 +2,24 @@
 //!
 //! Each report has the name, the columns and the arithmetic that `nsys stats` of Nsight Systems 2025.3 gives it, so that
 //! what was written for its CSV reads ours.
+//!
+//! ```no_run
+//! use profiler_core::Profile;
+//! use profiler_core::reports::{Rule, StatsReport};
+//!
+//! # fn main() -> Result<(), profiler_core::Error> {
+//! let profile = Profile::load("run.gpuprof")?;
+//! println!("{}", profile.stats(StatsReport::CudaGpuKernSum)); // a table for people
+//! let csv = profile.stats("nvtx_gpu_proj_sum".parse()?).csv(); // nsys's file
+//! for kernel in profile.reports().cuda_kern_exec_sum().rows() {
+//!     println!("{} waited {:?}", kernel.kernel_name, kernel.queue.map(|queue| queue.med_ns));
+//! }
+//! for wait in profile.rules().within("step").cuda_api_sync().rows() {
+//!     println!("{} for {} ns: {}", wait.api_name, wait.duration_ns, Rule::CudaApiSync.advice());
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 mod api;
 mod gpu;
@@ -135,11 +153,10 @@ impl<R: Row> Report<R> {
 
 impl<R: Row> fmt::Display for Report<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", R::NAME)?;
         match self.skipped() {
-            Some(reason) => f.write_str(reason)?,
+            Some(reason) => write!(f, "{}: {reason}", R::NAME)?,
             None => {
-                writeln!(f)?;
+                writeln!(f, "{}:", R::NAME)?;
                 table::write_table(&self.rows, f)?;
             }
         }

@@ -258,20 +258,18 @@ const NAME_WIDTH: usize = 60;
 pub(super) fn write_table<R: Row>(rows: &[R], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let shown = if f.alternate() { rows.len() } else { rows.len().min(SHOWN) };
     let header: Vec<&str> = R::COLUMNS.0.iter().map(|column| column.name.trim()).collect();
-    let is_text = |column: usize| {
-        let mut text = false;
-        if let Some(row) = rows.first() {
-            let mut at = 0;
-            each_cell(row, |_, value| {
-                text |= at == column && matches!(value, Value::Text(_));
-                at += 1;
-            });
-        }
-        text
-    };
+    let mut is_text = vec![false; header.len()];
+    for row in &rows[..shown] {
+        let mut columns = is_text.iter_mut();
+        each_cell(row, |_, value| {
+            if let Some(is_text) = columns.next() {
+                *is_text |= matches!(value, Value::Text(_));
+            }
+        });
+    }
     let mut table = report::table(&header, 0);
-    for (at, column) in table.column_iter_mut().enumerate() {
-        if is_text(at) {
+    for (column, is_text) in table.column_iter_mut().zip(is_text) {
+        if is_text {
             column.set_cell_alignment(comfy_table::CellAlignment::Left);
         }
     }
@@ -291,13 +289,18 @@ fn for_people(unit: Unit, value: Value<'_>) -> String {
     let number = match value {
         Value::Absent => return String::new(),
         Value::Text(text) => return report::shortened(text, NAME_WIDTH),
-        Value::Signed(value) => return value.to_string(),
+        Value::Signed(value) => value as f64,
         Value::Size([x, y, z]) => return format!("{x} {y} {z}"),
         Value::Integer(value) => value as f64,
         Value::Real(value) => value,
     };
     match (unit, value) {
         (Unit::Plain, Value::Integer(value)) => value.to_string(),
+        (Unit::Plain, Value::Signed(value)) => value.to_string(),
+        (Unit::Duration, Value::Signed(value)) => {
+            let sign = if value < 0 { "-" } else { "" };
+            format!("{sign}{}", report::time(Duration::from_nanos(value.unsigned_abs())))
+        }
         (Unit::Address, Value::Integer(address)) => format!("{address:#X}"),
         (Unit::Percent, _) => format!("{:.1} %", tenth(number)),
         (Unit::Duration, _) => report::time(Duration::from_nanos(number.round() as u64)),
