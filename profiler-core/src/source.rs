@@ -1,6 +1,6 @@
 //! From a recording to the store: decodes CUPTI's bytes, brings all times to one clock, names what has a name.
 
-use cupti::record::MemoryOperationKind;
+use cupti::record::{MemoryOperationKind, UnifiedMemoryKind};
 use cupti::{CallClass, GraphEventKind, Record};
 use rustc_hash::FxHashMap;
 
@@ -9,8 +9,9 @@ use crate::recording::Recording;
 use crate::recording::ranges::{self, Detail, Event, RangeWord, Subject as EntryOf, Value};
 use crate::store::{
     Api, Call, CallKind, CallKindId, Field, FieldValue, Interval, KernelNames, Label, LabelId,
-    Mark, MarkId, Maybe, MemoryEvent, NameId, Operation, ProcessRange, ProcessRangeId, Range,
-    RangeId, RangesBy, Session, Store, Subject, Synchronization, Thread, ThreadId, What, Work,
+    Managed, ManagedMemory, Mark, MarkId, Maybe, MemoryEvent, NameId, Operation, ProcessRange,
+    ProcessRangeId, Range, RangeId, RangesBy, Session, Store, Subject, Synchronization, Thread,
+    ThreadId, What, Work,
 };
 
 /// Reads everything a recording holds; what cannot be read is counted in `health`.
@@ -470,6 +471,35 @@ fn read_records(
                 });
                 continue;
             }
+            Record::UnifiedMemory(record) => {
+                let value = record.value;
+                let what = match record.kind {
+                    UnifiedMemoryKind::HOST_TO_DEVICE => Managed::ToDevice { bytes: value },
+                    UnifiedMemoryKind::DEVICE_TO_HOST => Managed::ToHost { bytes: value },
+                    UnifiedMemoryKind::CPU_PAGE_FAULT => Managed::HostFault { instruction: value },
+                    UnifiedMemoryKind::GPU_PAGE_FAULT => Managed::DeviceFaults { count: value },
+                    _ => {
+                        health.unused_records += 1;
+                        continue;
+                    }
+                };
+                let start_ns = clock.monotonic_ns(record.span.start_ns);
+                // Faults of the host have no end.
+                let ns = record.span.end_ns.saturating_sub(record.span.start_ns);
+                let device = match what {
+                    Managed::ToDevice { .. } => Some(record.destination),
+                    Managed::ToHost { .. } | Managed::DeviceFaults { .. } => Some(record.source),
+                    Managed::HostFault { .. } => None,
+                };
+                store.managed.push(ManagedMemory {
+                    what,
+                    address: record.address,
+                    time: Interval { start_ns, end_ns: start_ns.saturating_add(ns) },
+                    device,
+                    process: 0,
+                });
+                continue;
+            }
             Record::Overhead(overhead) => {
                 health.overhead_ns += overhead.span.end_ns.saturating_sub(overhead.span.start_ns);
                 continue;
@@ -508,4 +538,5 @@ fn read_records(
     }
     store.operations.sort_by_key(Operation::start_ns);
     store.memory.sort_by_key(|event| event.at_ns);
+    store.managed.sort_by_key(|event| event.time.start_ns);
 }

@@ -3,7 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use cupti::fake::{Fake, Work};
+use cupti::fake::{Fake, Work, Written};
+use cupti::record::UnifiedMemoryKind;
+use cupti::sys::generated::unified_memory_counter::{ADDRESS, COUNTER_KIND, END, START, VALUE};
+use cupti::{ActivityKind, Config};
 use nvtx::range;
 use profiler_core::reports::{GapThreshold, KernelNaming, Rule, StatsReport, Style};
 use profiler_core::{Profile, Profiler};
@@ -264,4 +267,46 @@ fn all_reports_of_400_000_events_take_less_than_a_second() {
     if !cfg!(debug_assertions) {
         assert!(events >= 400_000 && all < Duration::from_secs(1), "{all:?}");
     }
+}
+
+#[test]
+fn managed_memory_of_a_session_is_summed_by_address() {
+    let fake = Fake::new();
+    let profiler = Profiler::builder()
+        .library(fake.library().unwrap())
+        .config(Config::new().add_kind(ActivityKind::UNIFIED_MEMORY_COUNTER))
+        .build()
+        .unwrap();
+    let version = fake.library().unwrap().version();
+    let event = |kind: UnifiedMemoryKind, address: u64, value: u64, ns: u64| {
+        let record = Written::new(ActivityKind::UNIFIED_MEMORY_COUNTER, version).unwrap();
+        let record = record.set(COUNTER_KIND, kind.0).set(ADDRESS, address).set(VALUE, value);
+        fake.write(&record.set(START, 1_000).set(END, if ns == 0 { 0 } else { 1_000 + ns }));
+    };
+    let ((), profile) = profiler
+        .record(|| {
+            event(UnifiedMemoryKind::HOST_TO_DEVICE, 0x1000, 4096, 1_000);
+            event(UnifiedMemoryKind::HOST_TO_DEVICE, 0x1000, 4096, 1_000);
+            event(UnifiedMemoryKind::DEVICE_TO_HOST, 0x9000, 8192, 1_000);
+            event(UnifiedMemoryKind::CPU_PAGE_FAULT, 0x9000, 0xABCD, 0);
+            event(UnifiedMemoryKind::GPU_PAGE_FAULT, 0x1000, 7, 500);
+            event(UnifiedMemoryKind::THRASHING, 0x1000, 1, 0);
+        })
+        .unwrap();
+    assert_eq!(profile.health().unused_records, 1, "thrashing is in no report");
+    assert_eq!(
+        profile.reports().um_sum().csv(),
+        "Virtual Address,HtoD Migration size (MB),DtoH Migration size (MB),CPU Page Faults, GPU Page Faults,\
+         Migration Throughput (MB/s)\n\
+         0x9000,,0.008,1,,8192.000\n\
+         0x1000,0.008,,,7,4096.000\n"
+    );
+    let total = profile.reports().um_total_sum();
+    let total = &total.rows()[0];
+    assert_eq!((total.host_to_device_bytes, total.device_to_host_bytes), (Some(8192), Some(8192)));
+    assert_eq!((total.cpu_page_faults, total.gpu_page_faults), (1, Some(7)));
+    assert_eq!(
+        total.minimum_virtual_address.zip(total.maximum_virtual_address),
+        Some((0x1000, 0x9000))
+    );
 }

@@ -34,38 +34,49 @@ pub(super) struct Spans {
     process: FxHashMap<ThreadId, Overlaps>,
 }
 
-/// Spans that may overlap, in order of their starts.
+/// Spans that may overlap, found by what they are around: for each some steps, however many others there are.
 #[derive(Debug, Default)]
 struct Overlaps {
+    /// By start.
     spans: Vec<(Interval, u32)>,
-    /// The last end among each and those before it.
+    /// A tree of the last ends: node 1 is of all, and below node n are 2n and 2n + 1. The leaves are the spans.
     last_end_ns: Vec<u64>,
 }
 
 impl Overlaps {
     fn finish(&mut self) {
         self.spans.sort_by_key(|(time, id)| (time.start_ns, *id));
-        let mut last = 0;
-        self.last_end_ns = self
-            .spans
-            .iter()
-            .map(|(time, _)| {
-                last = last.max(time.end_ns);
-                last
-            })
-            .collect();
+        let leaves = self.spans.len().next_power_of_two();
+        self.last_end_ns = vec![0; 2 * leaves];
+        for (leaf, (time, _)) in self.last_end_ns[leaves..].iter_mut().zip(&self.spans) {
+            *leaf = time.end_ns;
+        }
+        for node in (1..leaves).rev() {
+            let below = [self.last_end_ns[2 * node], self.last_end_ns[2 * node + 1]];
+            self.last_end_ns[node] = below[0].max(below[1]);
+        }
     }
 
     /// Those around a time, the last that began first.
     fn around(&self, time: Interval) -> impl Iterator<Item = (Interval, u32)> {
         let until = self.spans.partition_point(|(span, _)| span.start_ns <= time.start_ns);
-        let ends = self.last_end_ns[..until].iter().rev();
-        let spans = self.spans[..until].iter().rev().copied();
-        spans
-            .zip(ends)
-            .take_while(move |(_, last)| **last >= time.end_ns)
-            .map(|(span, _)| span)
-            .filter(move |(span, _)| span.end_ns >= time.end_ns)
+        let leaves = self.last_end_ns.len() / 2;
+        // A node and its first leaf; what is to be looked at next comes last.
+        let mut nodes = vec![(1, 0, leaves)];
+        std::iter::from_fn(move || {
+            while let Some((node, first, count)) = nodes.pop() {
+                if first >= until || self.last_end_ns[node] < time.end_ns {
+                    continue;
+                }
+                if count == 1 {
+                    return Some(self.spans[first]);
+                }
+                let half = count / 2;
+                nodes.push((2 * node, first, half));
+                nodes.push((2 * node + 1, first + half, half));
+            }
+            None
+        })
     }
 }
 
@@ -223,5 +234,33 @@ impl Spans {
         let parent = |range: &RangeId| store.ranges[range.at()].parent.get();
         let ranges = std::iter::successors(call.range.get(), parent).map(|range| range.0);
         ranges.chain(self.process_around(call))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_around_a_time_is_found_among_many() {
+        let mut rng = fastrand::Rng::with_seed(3);
+        for count in 0..40 {
+            let mut overlaps = Overlaps::default();
+            let span = |rng: &mut fastrand::Rng| {
+                let start_ns = rng.u64(..50);
+                Interval { start_ns, end_ns: start_ns + rng.u64(..30) }
+            };
+            overlaps.spans = (0..count).map(|id| (span(&mut rng), id)).collect();
+            overlaps.finish();
+            for _ in 0..50 {
+                let time = span(&mut rng);
+                let is_around = |(span, _): &&(Interval, u32)| {
+                    span.start_ns <= time.start_ns && span.end_ns >= time.end_ns
+                };
+                let expected: Vec<_> = overlaps.spans.iter().rev().filter(is_around).collect();
+                let found: Vec<_> = overlaps.around(time).collect();
+                assert_eq!(found.iter().collect::<Vec<_>>(), expected);
+            }
+        }
     }
 }

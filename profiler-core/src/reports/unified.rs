@@ -119,7 +119,8 @@ impl Sum {
 impl Reports<'_> {
     /// Managed memory by address: those with the highest throughput first, then by address. nsys shows 10 of them.
     ///
-    /// No profile of a [`Profiler`](crate::Profiler) holds migrations or page faults; captures of nsys may.
+    /// A recording holds it where CUPTI was told to count it (`UNIFIED_MEMORY_COUNTER`), a capture of nsys where nsys was
+    /// (`--cuda-um-cpu-page-faults`, `--cuda-um-gpu-page-faults`).
     pub fn um_sum(self) -> Report<UmSum> {
         let mut sums: BTreeMap<u64, Sum> = BTreeMap::new();
         for event in &self.store().managed {
