@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use capture::{Folder, SCHEMA, Sums, global};
 use cupti::fake::{Fake, Work};
 use profiler_core::{
-    Attribution, Error, GpuOperation, OperationKind, Profile, Range, RangeNode, Totals,
+    Attribution, Error, GpuOperation, OperationKind, Profile, Profiler, Range, RangeNode, Totals,
 };
 use rusqlite::Connection;
 
@@ -139,6 +139,84 @@ fn check_random(profile: &Profile, truth: &capture::Truth) {
     assert_eq!(profile.marks().count(), profile.process_ranges().count());
 }
 
+/// The rows of a table, with these columns, in an order of their own.
+fn rows(file: &Path, columns: &str, from: &str) -> Vec<String> {
+    let connection = Connection::open(file).unwrap();
+    let mut query = connection.prepare(&format!("SELECT {columns} FROM {from}")).unwrap();
+    let count = query.column_count();
+    let row = |row: &rusqlite::Row<'_>| {
+        (0..count).map(|i| row.get::<_, rusqlite::types::Value>(i)).collect::<Result<Vec<_>, _>>()
+    };
+    let mut rows: Vec<String> =
+        query.query_map((), row).unwrap().map(|row| format!("{:?}", row.unwrap())).collect();
+    rows.sort();
+    rows
+}
+
+/// What of a capture's rows is in the one that we make of it.
+const KEPT: [(&str, &str); 6] = [
+    (
+        "k.start, k.end, deviceId, contextId, streamId, correlationId, globalPid, d.value, s.value, registersPerThread, gridX, \
+         gridY, gridZ, blockX, blockY, blockZ, staticSharedMemory, dynamicSharedMemory, localMemoryPerThread",
+        "CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds d ON d.id = demangledName JOIN StringIds s ON s.id = shortName",
+    ),
+    (
+        "start, end, deviceId, contextId, greenContextId, streamId, correlationId, globalPid, bytes, copyKind, srcKind, dstKind",
+        "CUPTI_ACTIVITY_KIND_MEMCPY",
+    ),
+    (
+        "start, end, deviceId, contextId, streamId, correlationId, globalPid, value, bytes, memKind",
+        "CUPTI_ACTIVITY_KIND_MEMSET",
+    ),
+    (
+        "start, end, eventClass, globalTid, correlationId, n.value, returnValue",
+        "CUPTI_ACTIVITY_KIND_RUNTIME JOIN StringIds n ON n.id = nameId",
+    ),
+    (
+        "start, end, eventType, coalesce(text, n.value), globalTid, endGlobalTid, uint64Value, doubleValue, color",
+        "NVTX_EVENTS LEFT JOIN StringIds n ON n.id = textId WHERE eventType IN (34, 59, 60)",
+    ),
+    (
+        "n.value, priority, globalTid",
+        "ThreadNames JOIN StringIds n ON n.id = nameId WHERE globalTid IN \
+         (SELECT globalTid FROM CUPTI_ACTIVITY_KIND_RUNTIME UNION SELECT globalTid FROM NVTX_EVENTS)",
+    ),
+];
+
+#[test]
+fn what_is_read_is_written_as_it_was() {
+    let folder = Folder::new();
+    let mut files = vec![train()];
+    for seed in 100..110 {
+        let path = folder.file(&format!("{seed}.sqlite"));
+        capture::write(&path, seed);
+        files.push(path);
+    }
+    for file in &files {
+        let again = folder.file("again.sqlite");
+        Profile::from_nsys(file).unwrap().write_nsys(&again, |_| ()).unwrap();
+        for (columns, from) in KEPT {
+            let theirs = rows(file, columns, from);
+            assert!(!theirs.is_empty(), "{from} proves nothing");
+            assert_eq!(rows(&again, columns, from), theirs, "{from}");
+        }
+    }
+    let again = folder.file("again.sqlite");
+    Profile::from_nsys(train()).unwrap().write_nsys(&again, |_| ()).unwrap();
+    for (columns, from) in [
+        (
+            "start, end, contextId, streamId, correlationId, globalPid, syncType, eventId",
+            "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+        ),
+        ("globalPid, pid, name", "PROCESSES"),
+        ("id, name, totalMemory, smCount, cuDevice, computeMajor, computeMinor", "TARGET_INFO_GPU"),
+        ("gpuId, cudaId, pid", "TARGET_INFO_CUDA_DEVICE"),
+        ("start, end", "PROFILER_OVERHEAD"),
+    ] {
+        assert_eq!(rows(&again, columns, from), rows(&train(), columns, from), "{from}");
+    }
+}
+
 #[test]
 fn random_captures_of_several_processes_come_back_as_they_were_made() {
     let folder = Folder::new();
@@ -234,6 +312,34 @@ fn a_live_profile_is_the_same_when_it_was_a_capture() {
         )
         .unwrap();
     assert_eq!(names, ("void ns::gemm<float>(float*, int)".into(), "gemm".into()));
+}
+
+#[test]
+fn a_call_of_the_runtime_api_stands_for_the_driver_call_it_makes() {
+    let fake = Fake::new();
+    let config = cupti::Config::new().runtime_calls(true).add_kind(cupti::ActivityKind::MEMORY2);
+    let profiler =
+        Profiler::builder().library(fake.library().unwrap()).config(config).build().unwrap();
+    profiler.start().unwrap();
+    {
+        let _range = nvtx::range("both");
+        fake.launch(Work::kernel(c"a"));
+        fake.launch_through_runtime("cudaLaunchKernel", &Work::kernel(c"b"));
+        fake.launch_through_runtime("cudaMemcpyAsync", &Work::host_to_device(10));
+    }
+    let profile = profiler.stop().unwrap();
+    assert_eq!((profile.calls().count(), profile.runtime_calls().count()), (3, 2));
+    let folder = Folder::new();
+    let path = folder.file("both.sqlite");
+    profile.write_nsys(&path, |_| ()).unwrap();
+    let again = Profile::from_nsys(&path).unwrap();
+    let mut names: Vec<_> = again.calls().map(|call| call.name()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["cuLaunchKernel", "cudaLaunchKernel", "cudaMemcpyAsync"]);
+    assert_eq!(again.runtime_calls().count(), 0);
+    assert_eq!(again.totals(), profile.totals());
+    assert_eq!(summary(&again), summary(&profile));
+    again.health().assert_complete();
 }
 
 #[test]
@@ -374,6 +480,13 @@ fn graphs_managed_memory_and_diagnostics_are_told() {
          INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (500, 600, 0, 1, NULL, 7, NULL, {pid}, 4096, 11, 4, 2);
          CREATE TABLE CUDA_UM_CPU_PAGE_FAULT_EVENTS (start, globalPid, address, CpuInstruction);
          INSERT INTO CUDA_UM_CPU_PAGE_FAULT_EVENTS VALUES (510, {pid}, 65536, 1);
+         CREATE TABLE CUDA_UM_GPU_PAGE_FAULT_EVENTS (start, end, globalPid, deviceId, address, numberOfPageFaults);
+         INSERT INTO CUDA_UM_GPU_PAGE_FAULT_EVENTS VALUES (520, 530, {pid}, 0, 65536, 7);
+         ALTER TABLE CUPTI_ACTIVITY_KIND_MEMCPY ADD COLUMN virtualAddress;
+         UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET virtualAddress = 65536;
+         CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS (start, globalPid, deviceId, address, bytes, memKind,
+            memoryOperationType, correlationId);
+         INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS VALUES (400, {pid}, 0, 4096, 100, 2, 0, 5), (700, {pid}, 0, 4096, 100, 2, 1, 6);
          CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start, end);
          INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (1, 2), (3, 4);
          CREATE TABLE CUPTI_ACTIVITY_KIND_NEW (start, end);
@@ -398,11 +511,24 @@ fn graphs_managed_memory_and_diagnostics_are_told() {
     assert!(!health.is_complete());
     let text = health.to_string();
     assert!(text.contains("2 losses in the capture's diagnostics"), "{text}");
-    let again = folder.file("again.sqlite");
-    profile.write_nsys(&again, |_| ()).unwrap();
-    let again = Profile::from_nsys(&again).unwrap();
+    let (made, path) = (folder.file("made.sqlite"), folder.file("again.sqlite"));
+    profile.write_nsys(&path, |_| ()).unwrap();
+    let again = Profile::from_nsys(&path).unwrap();
     assert_eq!(again.totals(), profile.totals());
     assert_eq!(again.health().migrations, 1);
+    for (columns, from) in [
+        ("*", "CUDA_UM_GPU_PAGE_FAULT_EVENTS"),
+        ("start, globalPid, address, CpuInstruction", "CUDA_UM_CPU_PAGE_FAULT_EVENTS"),
+        ("start, bytes, copyKind, virtualAddress", "CUPTI_ACTIVITY_KIND_MEMCPY"),
+        (
+            "start, globalPid, deviceId, address, bytes, memKind, memoryOperationType, correlationId",
+            "CUDA_GPU_MEMORY_USAGE_EVENTS",
+        ),
+    ] {
+        let columns =
+            columns.replace('*', "start, end, globalPid, deviceId, address, numberOfPageFaults");
+        assert_eq!(rows(&path, &columns, from), rows(&made, &columns, from), "{from}");
+    }
 }
 
 #[test]

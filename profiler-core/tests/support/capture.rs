@@ -169,8 +169,14 @@ impl Program<'_> {
         let start = self.pass();
         self.open.push(named(domain, self.process, name));
         self.body(depth + 1);
+        let begun = self.pass();
         self.open.pop();
         let time = (start, self.pass());
+        if self.rng.u32(..4) == 0 {
+            // A call that outlives its range is in the one around it.
+            let end = self.pass();
+            self.call_at((begun, end));
+        }
         let (process, thread) = (self.process, self.thread);
         self.rows.push(Row::Range {
             name,
@@ -212,6 +218,11 @@ impl Program<'_> {
     }
 
     fn call(&mut self) {
+        let time = (self.pass(), self.pass());
+        self.call_at(time);
+    }
+
+    fn call_at(&mut self, time: (u64, u64)) {
         let what = self.rng.u32(..5);
         let driver = self.rng.bool();
         let name = match (what, driver) {
@@ -226,7 +237,6 @@ impl Program<'_> {
         };
         *self.next_id += 1;
         let (id, process, thread) = (*self.next_id, self.process, self.thread);
-        let time = (self.pass(), self.pass());
         let class = u32::from(driver);
         self.rows.push(Row::Call { name: name.to_owned(), class, time, id, process, thread });
         let short = name.split("_v").next().filter(|_| !driver).unwrap_or(name);
