@@ -712,8 +712,8 @@ impl Reader<'_> {
         store.session = Session {
             window_ns: (0, self.end_ns),
             windows_ns: vec![(0, u64::MAX)],
-            pending_from_ns: None,
             ranges_by: RangesBy::Containment,
+            ..Session::default()
         };
     }
 }

@@ -171,7 +171,7 @@ impl Profile {
     }
 
     /// Every instance of every range, by thread and in the order they began.
-    pub fn ranges(&self) -> impl Iterator<Item = Range<'_>> {
+    pub fn ranges(&self) -> impl Iterator<Item = Range<'_>> + Clone {
         (0..self.store.ranges.len() as u32).map(|row| Range { profile: self, id: RangeId(row) })
     }
 
