@@ -139,6 +139,10 @@ pub(crate) struct Thread {
     pub(crate) process: u32,
     pub(crate) name: Option<Box<str>>,
     /// Where the source says it.
+    #[cfg_attr(
+        not(feature = "nsys"),
+        allow(dead_code, reason = "what captures of other tools tell")
+    )]
     pub(crate) priority: Option<i64>,
 }
 
@@ -485,6 +489,7 @@ pub(crate) struct MemoryEvent {
 
 /// Managed memory went to another place, or was touched where it was not.
 #[derive(Debug, Clone, Copy)]
+#[cfg_attr(not(feature = "nsys"), allow(dead_code, reason = "what captures of other tools tell"))]
 pub(crate) struct ManagedMemory {
     pub(crate) what: Managed,
     pub(crate) address: u64,
@@ -495,6 +500,7 @@ pub(crate) struct ManagedMemory {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(feature = "nsys"), allow(dead_code, reason = "what captures of other tools tell"))]
 pub(crate) enum Managed {
     /// It was moved; also an operation.
     ToDevice {
@@ -515,6 +521,7 @@ pub(crate) enum Managed {
 
 /// The time of the profiler itself.
 #[derive(Debug, Clone, Copy)]
+#[cfg_attr(not(feature = "nsys"), allow(dead_code, reason = "what captures of other tools tell"))]
 pub(crate) struct Overhead {
     pub(crate) time: Interval,
     pub(crate) process: u32,
@@ -570,12 +577,24 @@ pub(crate) struct Store {
     /// By time.
     pub(crate) memory: Vec<MemoryEvent>,
     /// By start; empty where the source does not tell.
+    #[cfg_attr(
+        not(feature = "nsys"),
+        allow(dead_code, reason = "what captures of other tools tell")
+    )]
     pub(crate) managed: Vec<ManagedMemory>,
     /// By start; empty where the source does not tell.
+    #[cfg_attr(
+        not(feature = "nsys"),
+        allow(dead_code, reason = "what captures of other tools tell")
+    )]
     pub(crate) overheads: Vec<Overhead>,
     /// Empty where one process was recorded, by itself.
     pub(crate) processes: Vec<Process>,
     /// The source's number of each range, where it numbers them.
+    #[cfg_attr(
+        not(feature = "nsys"),
+        allow(dead_code, reason = "what captures of other tools tell")
+    )]
     pub(crate) range_numbers: Vec<u64>,
 }
 

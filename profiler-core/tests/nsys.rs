@@ -48,6 +48,7 @@ fn a_training_run_is_what_nsys_says_of_it() {
     );
     let device = &info.devices[0];
     assert_eq!((device.id, device.compute_capability, device.multiprocessors), (0, (9, 0), 132));
+    assert_eq!(profile.processes().collect::<Vec<_>>(), [(438, Some("python3"))]);
     assert_eq!(profile.calls().count(), 2174);
     let totals = profile.totals();
     assert_eq!(
