@@ -351,7 +351,7 @@ pub(crate) enum What {
 }
 
 /// A kernel's names, of which a source may know several.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct KernelNames {
     /// As the compiler made it, if that is known.
     pub(crate) name: NameId,

@@ -400,6 +400,68 @@ fn a_damaged_capture_is_an_error_or_counted() {
 }
 
 #[test]
+fn processes_of_several_machines_are_told_apart() {
+    let folder = Folder::new();
+    // The same process, thread and correlation id on three machines.
+    let machine = |machine: i64| (machine << 48) + (global(9, 9) - (1 << 48));
+    let mut rows =
+        String::from("INSERT INTO StringIds VALUES (1, 'cudaLaunchKernel_v7000'), (2, 'k');");
+    for (number, name) in [(1, "a"), (2, "b"), (255, "c")] {
+        let (tid, pid) = (machine(number), machine(number) - 9);
+        rows += &format!(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (10, 15, 0, {tid}, 1, 1, 0);
+             INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (start, end, correlationId, globalPid, demangledName) VALUES (20, 30, 1, \
+             {pid}, 2);
+             INSERT INTO NVTX_EVENTS (start, end, eventType, text, globalTid) VALUES (5, 16, 59, '{name}', {tid});"
+        );
+    }
+    let profile = read(&folder, &rows);
+    let again = folder.file("again.sqlite");
+    profile.write_nsys(&again, |_| ()).unwrap();
+    for profile in [profile, Profile::from_nsys(&again).unwrap()] {
+        profile.health().assert_complete();
+        for name in ["a", "b", "c"] {
+            assert_eq!(profile.range(name).unwrap().kernels(), 1, "{name}");
+        }
+        assert!(profile.operations().all(|operation| operation.process_id() & 0xff_ffff == 9));
+        assert_eq!(profile.processes().count(), 3);
+    }
+}
+
+/// In release, for the figures: `cargo test --release -p profiler-core --features nsys --test nsys -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn a_million_operations_are_written_in_three_seconds() {
+    let folder = Folder::new();
+    let tid = global(9, 9);
+    let path = capture(&folder, "INSERT INTO StringIds VALUES (100, 'cudaLaunchKernel_v7000')");
+    Connection::open(&path)
+        .unwrap()
+        .execute_batch(&format!(
+            "PRAGMA synchronous = OFF; BEGIN; CREATE TEMP TABLE n AS WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 \
+             FROM n WHERE i < 999999) SELECT i FROM n;
+             INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME SELECT i * 2000 + 100, i * 2000 + 1000, 0, {tid}, i + 1, 100, 0 FROM n;
+             INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL SELECT i * 2000 + 1500, i * 2000 + 3000, 0, 1, 7, i + 1, {tid} - 9, \
+             i % 50, i % 50, i % 50, 32, 100, 1, 1, 256, 1, 1, 0, 0, 0 FROM n;
+             INSERT INTO NVTX_EVENTS (start, end, eventType, text, globalTid) SELECT i * 2000, i * 2000 + 19999, 59, 'step', \
+             {tid} FROM n WHERE i % 10 = 0;
+             INSERT INTO StringIds SELECT i, '_Z8kernel' || (10 + i) || 'if' FROM n WHERE i < 50; COMMIT"
+        ))
+        .unwrap();
+    let start = std::time::Instant::now();
+    let profile = Profile::from_nsys(&path).unwrap();
+    let read = start.elapsed();
+    let start = std::time::Instant::now();
+    profile.write_nsys(folder.file("written.sqlite"), |_| ()).unwrap();
+    let written = start.elapsed();
+    println!(
+        "1,000,000 kernels with their calls in 100,000 ranges: read in {read:?}, written in {written:?}"
+    );
+    assert_eq!(profile.range("step").unwrap().kernels(), 1_000_000);
+    assert!(written.as_secs() < 3);
+}
+
+#[test]
 fn odd_values_are_counted() {
     let folder = Folder::new();
     let (pid, tid) = (global(9, 0), global(9, 9));
