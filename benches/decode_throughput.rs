@@ -43,7 +43,7 @@ fn records(count: u64, works: &[Work]) -> RecordBytes {
     }
     let written = collector.stop().expect("the collector runs").records;
     let names = written.names().map(|(key, name)| (key, name.to_owned()));
-    let buffers = (0..count / WRITTEN).flat_map(|_| written.buffers().iter().cloned());
+    let buffers = (0..count / WRITTEN).flat_map(|_| written.buffers().map(<[u8]>::to_vec));
     RecordBytes::from_parts(written.version(), buffers.collect(), written.strides(), names)
 }
 

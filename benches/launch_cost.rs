@@ -12,6 +12,7 @@
 //! | `ours-range` | `profiler_core::Profiler`, with a range around each launch |
 //! | `nsys` | `nsys profile -t cuda,nvtx` around `none`; the environment's `NSYS` names nsys |
 //! | `nsys-range` | the same with a range around each launch; only on request |
+//! | `raw-range` | `raw` and CUPTI's MARKER kind, with libcupti as the NVTX tool and a range around each launch; on request |
 //! | `raw-after`, `ours-after` | nothing any more: a collection of 5,000 launches was started and stopped before; on request |
 //!
 //! With several threads each has a stream of its own and makes as many launches; the time is that of a thread.
@@ -70,17 +71,19 @@ enum Mode {
     OursRange,
     Nsys,
     NsysRange,
+    RawRange,
     RawAfter,
     OursAfter,
 }
 
-const MODES: [(Mode, &str); 8] = [
+const MODES: [(Mode, &str); 9] = [
     (Mode::None, "none"),
     (Mode::Raw, "raw"),
     (Mode::Ours, "ours"),
     (Mode::OursRange, "ours-range"),
     (Mode::Nsys, "nsys"),
     (Mode::NsysRange, "nsys-range"),
+    (Mode::RawRange, "raw-range"),
     (Mode::RawAfter, "raw-after"),
     (Mode::OursAfter, "ours-after"),
 ];
@@ -88,7 +91,7 @@ const MODES: [(Mode, &str); 8] = [
 /// What is measured unless `--modes` says otherwise.
 const USUAL: [Mode; 5] = [Mode::None, Mode::Raw, Mode::Ours, Mode::OursRange, Mode::Nsys];
 
-const RATIOS: [(Mode, Mode); 9] = [
+const RATIOS: [(Mode, Mode); 11] = [
     (Mode::Ours, Mode::Raw),
     (Mode::OursRange, Mode::Raw),
     (Mode::Nsys, Mode::Raw),
@@ -96,6 +99,8 @@ const RATIOS: [(Mode, Mode); 9] = [
     (Mode::Ours, Mode::Nsys),
     (Mode::OursRange, Mode::Nsys),
     (Mode::OursRange, Mode::NsysRange),
+    (Mode::RawRange, Mode::Raw),
+    (Mode::OursRange, Mode::RawRange),
     (Mode::RawAfter, Mode::None),
     (Mode::OursAfter, Mode::None),
 ];
@@ -114,11 +119,11 @@ impl Mode {
     }
 
     fn has_ranges(self) -> bool {
-        matches!(self, Self::OursRange | Self::NsysRange)
+        matches!(self, Self::OursRange | Self::NsysRange | Self::RawRange)
     }
 
     fn is_raw(self) -> bool {
-        matches!(self, Self::Raw | Self::RawAfter)
+        matches!(self, Self::Raw | Self::RawAfter | Self::RawRange)
     }
 
     /// What collects before the measurement and is over when it begins.
@@ -149,6 +154,8 @@ struct Sample {
     stop_ms: Option<f64>,
     /// From the records to a joined profile.
     join_ms: Option<f64>,
+    /// Then the sums of every range, one by one.
+    query_ms: Option<f64>,
     records: Option<u64>,
     kernels: Option<u64>,
     dropped: Option<u64>,
@@ -330,6 +337,7 @@ fn measure(mode: Mode, options: &Options) -> Result<Sample> {
         ns_per_launch: 0.0,
         stop_ms: None,
         join_ms: None,
+        query_ms: None,
         records: None,
         kernels: None,
         dropped: None,
@@ -388,6 +396,11 @@ impl Collection {
                 Self::Nothing
             }
             Mode::Raw => Self::Raw(Raw::start()?),
+            Mode::RawRange => {
+                let raw = Raw::start()?;
+                enable_markers()?;
+                Self::Raw(raw)
+            }
             Mode::Ours => {
                 let collector = Collector::start(&Library::open()?, &Config::new())?;
                 Self::Ours(Box::new(collector))
@@ -420,7 +433,7 @@ impl Collection {
                 let kernels = records.iter().filter(|r| matches!(r, Record::Kernel(_)));
                 sample.kernels = Some(kernels.count() as u64);
                 sample.records = Some(records.iter().count() as u64);
-                sample.bytes = Some(records.buffers().iter().map(|b| b.len() as u64).sum());
+                sample.bytes = Some(records.buffers().map(|b| b.len() as u64).sum());
                 let losses = collected.losses;
                 sample.dropped = Some(losses.dropped_by_cupti + losses.over_memory_limit);
                 sample.pool_misses = Some(losses.pool_misses);
@@ -437,6 +450,9 @@ impl Collection {
                 let start = Instant::now();
                 let profile = Profile::from_recording(recording);
                 sample.join_ms = Some(milliseconds(start));
+                let start = Instant::now();
+                profile.ranges().for_each(|range| _ = black_box(range.inclusive()));
+                sample.query_ms = Some(milliseconds(start));
                 let health = profile.health();
                 sample.records = Some(health.records);
                 sample.kernels = Some(health.kernels.records);
@@ -460,6 +476,20 @@ fn milliseconds(since: Instant) -> f64 {
 
 /// The library made of `raw_cupti.cpp`, collecting. CUPTI keeps its functions, so it is never unloaded.
 struct Raw(ManuallyDrop<libloading::Library>);
+
+/// Turns on the records of CUPTI that ranges give.
+fn enable_markers() -> Result<()> {
+    // SAFETY: the library is in use already.
+    let library = unsafe { libloading::Library::new(Library::open()?.path()) }?;
+    type Enable = unsafe extern "C" fn(u32) -> i32;
+    // SAFETY: this is the function's type in CUPTI.
+    let enable = unsafe { library.get::<Enable>(b"cuptiActivityEnable\0") }?;
+    // SAFETY: takes the kind alone.
+    match unsafe { enable(cupti::ActivityKind::MARKER.0) } {
+        0 => Ok(()),
+        code => Err(format!("the MARKER kind gives CUPTI's error {code}").into()),
+    }
+}
 
 impl Raw {
     fn start() -> Result<Self> {
@@ -626,6 +656,9 @@ impl Setup {
         if let Some(raw) = &self.raw {
             command.env("RAW_CUPTI", raw);
         }
+        if mode == Mode::RawRange {
+            command.env("NVTX_INJECTION64_PATH", Library::open()?.path());
+        }
         // Files, as nsys may leave processes behind that would keep a pipe open.
         let (out, err) = (self.scratch.0.join("stdout"), self.scratch.0.join("stderr"));
         let status = command
@@ -652,8 +685,8 @@ fn print_tables(options: &Options, modes: &[Mode], samples: &[Sample]) {
         options.rounds, options.threads, options.launches
     );
     println!(
-        "{:<12}{:>9}{:>9}{:>9}{:>12}{:>14}",
-        "mode", "median", "min", "max", "stop (ms)", "bytes/launch"
+        "{:<12}{:>9}{:>9}{:>9}{:>12}{:>12}{:>12}{:>14}",
+        "mode", "median", "min", "max", "stop (ms)", "join (ms)", "query (ms)", "bytes/launch"
     );
     for &mode in modes {
         let times: Vec<f64> = of(mode).map(|s| s.ns_per_launch).collect();
@@ -670,10 +703,12 @@ fn print_tables(options: &Options, modes: &[Mode], samples: &[Sample]) {
             values => format!("{:.1}", median(values)),
         };
         println!(
-            "{:<12}{:>9.0}{min:>9.0}{max:>9.0}{:>12}{:>14}",
+            "{:<12}{:>9.0}{min:>9.0}{max:>9.0}{:>12}{:>12}{:>12}{:>14}",
             mode.name(),
             median(&times),
             optional(&stops),
+            optional(&of(mode).filter_map(|s| s.join_ms).collect::<Vec<_>>()),
+            optional(&of(mode).filter_map(|s| s.query_ms).collect::<Vec<_>>()),
             optional(&bytes)
         );
     }

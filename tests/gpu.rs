@@ -2,12 +2,14 @@
 //! and the reason printed.
 #![allow(clippy::unwrap_used, clippy::panic)] // tests
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cupti::{Collector, Config, CopyKind, Library};
 use gpu_profiler_examples::mlp::{Mlp, reference_losses};
-use gpu_profiler_tests::cuda::{DEFAULT, Gpu, Host};
+use gpu_profiler_tests::cuda::{DEFAULT, Gpu, Host, Stream};
 use gpu_profiler_tests::harness;
 use nvtx::range;
 use profiler_core::{Attribution, Context, Profile, Profiler};
@@ -31,7 +33,8 @@ fn main() -> ExitCode {
         ("a_hundred_thousand_launches_lose_nothing", a_hundred_thousand_launches_lose_nothing),
         ("small_buffers_lose_nothing", small_buffers_lose_nothing),
         ("a_foreign_subscriber_is_busy", a_foreign_subscriber_is_busy),
-        ("a_second_profiler_is_told", a_second_profiler_is_told),
+        ("sessions_see_their_own_part", sessions_see_their_own_part),
+        ("a_hundred_tasks_keep_their_kernels", a_hundred_tasks_keep_their_kernels),
         ("bad_libraries_say_why", bad_libraries_say_why),
         ("a_recording_replays_the_same", a_recording_replays_the_same),
     ])
@@ -523,18 +526,83 @@ fn a_foreign_subscriber_is_busy() {
     assert_eq!(profile.totals().kernels, 1);
 }
 
-fn a_second_profiler_is_told() {
+fn sessions_see_their_own_part() {
     let gpu = Gpu::get();
-    let first = Profiler::builder().build().unwrap();
-    let second = Profiler::builder().build().unwrap();
-    first.start().unwrap();
-    let error = second.start().unwrap_err();
-    assert!(error.is_busy() && error.to_string().contains("already"), "{error}");
-    gpu.launch_empty(DEFAULT);
-    let profile = first.stop().unwrap();
+    let stream = gpu.stream();
+    let work = |name: &str, launches: u64| {
+        let _range = nvtx::range(name);
+        (0..launches).for_each(|_| gpu.launch_empty(stream));
+    };
+    let (whole, part) =
+        (Profiler::builder().build().unwrap(), Profiler::builder().build().unwrap());
+    whole.start().unwrap();
+    let sums = part.summarize().unwrap();
+    work("before", 1000);
+    part.start().unwrap();
+    work("within", 2000);
+    let within = part.stop().unwrap();
+    work("after", 3000);
+    let snapshot = sums.snapshot().unwrap();
+    gpu.synchronize(stream);
+    let (summary, all) = (sums.stop().unwrap(), whole.stop().unwrap());
+    gpu.destroy(stream);
+    for profile in [&within, &all] {
+        profile.health().assert_complete();
+    }
+    summary.health().assert_complete();
+    assert_eq!((within.totals().kernels, all.totals().kernels), (2000, 6000));
+    assert!(within.range("before").is_none() && within.range("after").is_none());
+    assert!(snapshot.totals().kernels <= 6000);
+    for (name, launches) in [("before", 1000), ("within", 2000), ("after", 3000)] {
+        let path = summary.find(name).next().unwrap();
+        assert_eq!(path.inclusive(), all.range(name).unwrap().inclusive(), "{name}");
+        assert_eq!((path.inclusive().kernels, path.gpu_time().count()), (launches, 1));
+    }
+}
+
+/// A task that launches so many kernels, and lets other tasks in after each.
+#[nvtx::annotate(name = "task", payload = task)]
+async fn task(gpu: Arc<Gpu>, stream: Stream, task: u64) {
+    for _ in 0..=task % 7 {
+        // It goes on on any of the threads.
+        gpu.make_current();
+        gpu.launch_empty(stream);
+        tokio::task::yield_now().await;
+    }
+}
+
+fn a_hundred_tasks_keep_their_kernels() {
+    const TASKS: u64 = 100;
+    let gpu = Arc::new(Gpu::get());
+    let streams: Vec<Stream> = (0..4).map(|_| gpu.stream()).collect();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).build().unwrap();
+    let profile = record(|| {
+        runtime.block_on(async {
+            let spawn = |number: u64| {
+                let stream = streams[number as usize % streams.len()];
+                tokio::spawn(task(gpu.clone(), stream, number))
+            };
+            for handle in (0..TASKS).map(spawn).collect::<Vec<_>>() {
+                handle.await.unwrap();
+            }
+        });
+        streams.iter().for_each(|stream| gpu.synchronize(*stream));
+    });
+    streams.into_iter().for_each(|stream| gpu.destroy(stream));
     profile.health().assert_complete();
-    assert_eq!(profile.totals().kernels, 1);
-    assert!(second.stop().unwrap_err().is_not_running());
+    let mut seen = BTreeMap::new();
+    let mut threads = BTreeSet::new();
+    for task in profile.process_ranges() {
+        let Some(nvtx::Payload::U64(number)) = task.payload() else {
+            panic!("{:?}", task.payload())
+        };
+        assert!(seen.insert(number, task.inclusive().kernels).is_none(), "task {number} twice");
+        threads.extend(task.stays().map(|stay| stay.thread_id()));
+    }
+    let expected: BTreeMap<u64, u64> = (0..TASKS).map(|number| (number, number % 7 + 1)).collect();
+    assert_eq!(seen, expected);
+    assert_eq!(profile.totals().kernels, expected.values().sum::<u64>());
+    assert!(threads.len() > 1, "all on one thread");
 }
 
 fn bad_libraries_say_why() {

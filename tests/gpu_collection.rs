@@ -92,7 +92,7 @@ fn raw(records: &RecordBytes, kind: ActivityKind) -> Vec<Vec<u8>> {
         records.strides().map(|(kind, stride)| (kind.0, stride)).collect();
     let mut found = Vec::new();
     for buffer in records.buffers() {
-        let mut rest = &buffer[..];
+        let mut rest = buffer;
         while let Some(head) = rest.first_chunk() {
             let of = u32::from_ne_bytes(*head);
             let (record, after) = rest.split_at(strides[&of] as usize);

@@ -1,15 +1,18 @@
 //! A long run under load: 8 threads in two contexts that launch all the time, and graphs of 1,000 nodes.
 //!
 //! `GPU_ENDURANCE_SECONDS` says how long (3 if it is not set). Each round is a session of a known number of launches, so that
-//! the records of every round can be counted to the unit; what was collected is thrown away after it.
+//! the records of every round can be counted to the unit; what was collected is thrown away after it. Then a run of as long
+//! in one collection, of which one session keeps the last part and another sums up all of it, in memory that does not grow.
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // a test that says what it measured
 
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use cupti::{Collector, Config, Library, Record};
 use gpu_profiler_tests::cuda::Gpu;
 use gpu_profiler_tests::harness;
+use profiler_core::Profiler;
 
 const THREADS: usize = 8;
 /// Launches of a thread in a round.
@@ -19,7 +22,11 @@ const GRAPH_LAUNCHES: u64 = 50;
 const SYNCHRONIZE_EVERY: u64 = 500;
 
 fn main() -> ExitCode {
-    harness::run(&[("eight_threads_lose_nothing", eight_threads_lose_nothing)]).exit_code()
+    harness::run(&[
+        ("eight_threads_lose_nothing", eight_threads_lose_nothing),
+        ("a_long_run_is_summed_up_in_flat_memory", a_long_run_is_summed_up_in_flat_memory),
+    ])
+    .exit_code()
 }
 
 /// Bytes of this process in memory.
@@ -94,7 +101,7 @@ fn eight_threads_lose_nothing() {
             "round {rounds}"
         );
         misses += losses.pool_misses;
-        let bytes: usize = collected.records.buffers().iter().map(Vec::len).sum();
+        let bytes: usize = collected.records.buffers().map(<[u8]>::len).sum();
         most_collected = most_collected.max(bytes);
         drop(collected);
         rounds += 1;
@@ -123,4 +130,90 @@ fn eight_threads_lose_nothing() {
     // 250 buffers of 3.2 MB for each context is what CUPTI itself may take.
     let device = (free_before as u64).saturating_sub(least_free);
     assert!(device < 2 << 30, "{} MiB of device memory", mib(device));
+}
+
+/// Operations that the session of the last part keeps.
+const KEPT: u64 = 100_000;
+
+fn a_long_run_is_summed_up_in_flat_memory() {
+    let seconds = std::env::var("GPU_ENDURANCE_SECONDS").ok().and_then(|s| s.parse().ok());
+    let seconds = seconds.unwrap_or(3).max(3);
+    let gpu = Gpu::get();
+    let builder = || Profiler::builder().period(Duration::from_millis(50));
+    let last = builder().keep_last_operations(KEPT).build().unwrap();
+    last.start().unwrap();
+    let sums = builder().build().unwrap().summarize().unwrap();
+
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let (launched, steps) = (AtomicU64::new(0), AtomicU64::new(0));
+    let run = || {
+        gpu.make_current();
+        let stream = gpu.stream();
+        let graph = gpu.capture(stream, || (0..100).for_each(|_| gpu.launch_empty(stream)));
+        let _thread = nvtx::range("thread");
+        while Instant::now() < end {
+            let _step = nvtx::range("step");
+            for part in ["forward", "backward"] {
+                let _part = nvtx::event(part).payload(1_u64).range();
+                (0..100).for_each(|_| gpu.launch_empty(stream));
+            }
+            {
+                let _graph = nvtx::range("graph");
+                gpu.launch_graph(graph, stream);
+            }
+            let _wait = nvtx::range("wait");
+            gpu.synchronize(stream);
+            launched.fetch_add(300, Ordering::Relaxed);
+            steps.fetch_add(1, Ordering::Relaxed);
+        }
+        gpu.destroy_graph(graph);
+        gpu.destroy(stream);
+    };
+    let (mut early, mut late, mut most) = (0, 0, 0);
+    let (free_before, _) = gpu.memory();
+    std::thread::scope(|scope| {
+        (0..4).for_each(|_| _ = scope.spawn(run));
+        // The first third is for pools and the allocator to find their size.
+        std::thread::sleep(Duration::from_secs(seconds) / 3);
+        early = resident();
+        while Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(500));
+            late = resident();
+            most = most.max(late);
+        }
+    });
+    let free_after = gpu.memory().0;
+    let summary = sums.stop().unwrap();
+    let profile = last.stop().unwrap();
+    let (launched, steps) = (launched.into_inner(), steps.into_inner());
+    let mib = |bytes: u64| bytes >> 20;
+    eprintln!(
+        "{seconds} s, {launched} kernels in {steps} steps of 4 threads; resident {} MiB after a third, {} MiB at the end, at \
+         most {} MiB; device memory in use grew by {} MiB; kept {} kernels; {}",
+        mib(early),
+        mib(late),
+        mib(most),
+        mib((free_before as u64).saturating_sub(free_after as u64)),
+        profile.totals().kernels,
+        summary.health(),
+    );
+    eprintln!("{summary}");
+    // To the unit.
+    assert_eq!(summary.totals().kernels, launched);
+    summary.health().assert_complete();
+    let path = |path: &str| summary.find(path).next().unwrap();
+    let kernels = |of: &str| (path(of).instances(), path(of).inclusive().kernels);
+    assert_eq!(kernels("thread"), (4, launched));
+    assert_eq!(kernels("step/forward"), (steps, 100 * steps));
+    assert_eq!(kernels("step/backward"), (steps, 100 * steps));
+    assert_eq!(kernels("step/graph"), (steps, 100 * steps));
+    assert_eq!(path("step/wait").inclusive().synchronizations, steps);
+    // What is kept is whole: a range that is there has all its kernels.
+    profile.health().assert_complete();
+    assert!(profile.totals().kernels >= KEPT.min(launched));
+    let from = profile.ranges().filter(|range| range.name() == "forward");
+    let whole =
+        from.filter(|range| !range.start().is_zero()).map(|range| range.inclusive().kernels);
+    assert!(whole.clone().all(|kernels| kernels == 100) && whole.count() as u64 >= KEPT / 400);
+    assert!(most.saturating_sub(early) < 64 << 20, "{} MiB more", mib(most.saturating_sub(early)));
 }

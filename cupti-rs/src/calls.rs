@@ -9,17 +9,17 @@
 //! it makes.
 
 use std::cell::{Cell, RefCell};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use crate::graphs::{self, GraphEvent, GraphWriter, ThreadGraphs};
+use crate::graphs::{self, GraphEvent, GraphReader, GraphWriter, ThreadGraphs};
 use crate::session::{Epoch, State};
 use crate::sys::callback_ids::RUNTIME_CALLS;
 use crate::sys::generated::{DRIVER_CALLS, DriverCall};
 use crate::sys::os;
-use crate::thread_log::{ThreadLog, Writer};
+use crate::thread_log::{Reader, ThreadLog, Writer};
 
 /// What a call does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -268,9 +268,19 @@ impl<F> ThreadCalls<F> {
 #[derive(Debug, Clone)]
 struct Logs {
     thread_id: u32,
-    calls: Arc<ThreadLog<WORDS>>,
+    log: Arc<ThreadLog<WORDS>>,
+    calls: Arc<Mutex<Reader<WORDS>>>,
     /// Made with the thread's first graph event.
-    graphs: Option<Arc<ThreadLog<{ graphs::WORDS }>>>,
+    graphs: Option<Arc<Mutex<GraphReader>>>,
+}
+
+impl Logs {
+    /// True if the thread is gone and all that it wrote was drained.
+    fn is_done(&self) -> bool {
+        // No callback takes these locks.
+        self.calls.lock().is_done()
+            && self.graphs.as_ref().is_none_or(|graphs| graphs.lock().is_done())
+    }
 }
 
 static LOGS: Mutex<Vec<Logs>> = Mutex::new(Vec::new());
@@ -293,6 +303,31 @@ pub fn set_word(word: u64) -> u64 {
 #[must_use]
 pub fn word() -> u64 {
     CURRENT_WORD.try_with(Cell::get).unwrap_or(0)
+}
+
+static SOURCE: OnceLock<fn() -> u64> = OnceLock::new();
+
+/// Names where calls get their word from on a thread that has none: asked at the start of each such call, and of each
+/// graph event. Once in a process; gives back the function if another one was named before.
+///
+/// It runs within CUDA calls of the program: it must not call CUDA, wait or panic.
+///
+/// # Errors
+/// The function, if another one was named before.
+pub fn set_word_source(source: fn() -> u64) -> Result<(), fn() -> u64> {
+    match SOURCE.set(source) {
+        Err(source) if SOURCE.get().is_some_and(|set| std::ptr::fn_addr_eq(*set, source)) => Ok(()),
+        result => result,
+    }
+}
+
+/// The word of a call that begins on this thread.
+#[inline]
+fn word_of_call() -> u64 {
+    match word() {
+        0 => SOURCE.get().map_or(0, |source| source()),
+        word => word,
+    }
 }
 
 /// The kernel's id of the calling thread (`gettid`), as [`ThreadCalls::thread_id`] has it.
@@ -352,42 +387,88 @@ pub(crate) fn clear() {
     PANICS.store(0, Ordering::Relaxed);
 }
 
-/// Reads the logs of the collection that has ended.
+/// Reads what was not drained of the collection that has ended.
 pub(crate) fn take() -> Read {
     let logs = std::mem::take(&mut *LOGS.lock());
-    read(logs, u64::MAX)
+    read(&logs, u64::MAX, Part::Rest)
 }
 
-/// Reads what the logs hold from before a time, which has passed, beside the threads that write them. A call that began
-/// before it and is being logged at this moment is left out: it has done nothing yet.
-pub(crate) fn snapshot(until_ns: u64) -> Read {
+/// Reads a part of the logs up to a time, which has passed, beside the threads that write them. A call that began before
+/// it and is being logged at this moment is left out: it has done nothing yet.
+pub(crate) fn read_until(until_ns: u64, part: Part) -> Read {
+    // A copy: the lock is one that a thread's first call takes.
     let logs = LOGS.lock().clone();
-    read(logs, until_ns)
+    let read = read(&logs, until_ns, part);
+    if part == Part::Finished {
+        LOGS.lock().retain(|logs| !logs.is_done());
+    }
+    read
 }
 
-fn read(logs: Vec<Logs>, until_ns: u64) -> Read {
+/// Bytes that the logs take in memory.
+pub(crate) fn held_bytes() -> u64 {
+    let logs = LOGS.lock().clone();
+    let of = |logs: &Logs| {
+        let graphs = logs.graphs.as_ref().map_or(0, |graphs| graphs.lock().log().held_bytes());
+        logs.log.held_bytes() + graphs
+    };
+    logs.iter().map(of).sum()
+}
+
+/// Which entries of the logs are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Calls that have returned, and graph events; they are taken out of the logs.
+    Finished,
+    /// Calls that have not returned.
+    UnderWay,
+    /// Calls that were not taken out, as if none had returned.
+    Left,
+    /// All that was not taken out.
+    Rest,
+}
+
+fn read(logs: &[Logs], until_ns: u64, part: Part) -> Read {
     let mut read = Read { panics: PANICS.load(Ordering::Relaxed), ..Read::default() };
-    for Logs { thread_id, calls: log, graphs } in logs {
-        let mut calls = Vec::with_capacity(log.len() as usize);
+    let has_events = matches!(part, Part::Finished | Part::Rest);
+    for Logs { thread_id, calls: reader, graphs, .. } in logs {
+        let mut reader = reader.lock();
+        let mut calls = Vec::with_capacity(if part == Part::Rest { reader.len() } else { 0 });
         let mut runtime_calls = Vec::new();
-        log.for_each(END, |_, mut words| {
+        let visit = |_, mut words: [u64; WORDS]| {
             if words[START] >= until_ns {
                 return;
             }
-            if words[END] >= until_ns {
+            if words[END] >= until_ns || part == Part::Left {
                 words[END] = 0;
+            }
+            if part == Part::UnderWay && words[END] != 0 {
+                return;
             }
             if words[ID] & RUNTIME == 0 {
                 calls.push(Call::from_words(words));
             } else {
                 runtime_calls.push(Call::from_words(words));
             }
-        });
-        read.calls.push(ThreadCalls { thread_id, calls });
-        if !runtime_calls.is_empty() {
-            read.runtime_calls.push(ThreadCalls { thread_id, calls: runtime_calls });
+        };
+        match part {
+            Part::Finished => reader.drain(until_ns, visit),
+            Part::UnderWay | Part::Left | Part::Rest => reader.rest(visit),
         }
-        read.graphs.extend(graphs.map(|log| ThreadGraphs::read(thread_id, &log, until_ns)));
+        drop(reader);
+        if !calls.is_empty() {
+            read.calls.push(ThreadCalls { thread_id: *thread_id, calls });
+        }
+        if !runtime_calls.is_empty() {
+            read.runtime_calls.push(ThreadCalls { thread_id: *thread_id, calls: runtime_calls });
+        }
+        if let Some(graphs) = graphs.as_ref().filter(|_| has_events) {
+            let take = part == Part::Finished;
+            let graphs = ThreadGraphs::read(*thread_id, &mut graphs.lock(), until_ns, take);
+            if !graphs.events.is_empty() {
+                read.graphs.push(graphs);
+            }
+        }
     }
     read
 }
@@ -411,7 +492,9 @@ fn with_thread(with: impl FnOnce(&mut Option<Thread>)) {
 #[inline(never)]
 fn register(epoch: Epoch) -> Thread {
     let writer = Writer::new();
-    LOGS.lock().push(Logs { thread_id: thread_id(), calls: writer.log(), graphs: None });
+    let log = writer.log();
+    let calls = Arc::new(Mutex::new(log.reader(Some(END))));
+    LOGS.lock().push(Logs { thread_id: thread_id(), log, calls, graphs: None });
     Thread { epoch, writer, graphs: None, open: Vec::with_capacity(16), before_pause: 0 }
 }
 
@@ -437,7 +520,7 @@ pub(crate) fn enter(state: State, api: Api, id: u32, correlation_id: u32, empty:
         };
         let id = id_word(api, id, correlation_id);
         let flags = if empty { EMPTY } else { 0 };
-        let slot = thread.writer.push([id, word(), os::monotonic_ns(), flags, 0]);
+        let slot = thread.writer.push([id, word_of_call(), os::monotonic_ns(), flags, 0]);
         thread.open.push(Open { id, slot });
     });
 }
@@ -494,15 +577,15 @@ pub(crate) fn graph_event(state: State, event: GraphEvent) {
         };
         let event = GraphEvent {
             at_ns: os::monotonic_ns(),
-            word: word(),
+            word: word_of_call(),
             call: thread.innermost().map_or(0, |open| open.id as u32),
             ..event
         };
         let log = &thread.writer.log();
         let writer = thread.graphs.get_or_insert_with(|| {
             let writer = GraphWriter::new();
-            if let Some(logs) = LOGS.lock().iter_mut().find(|logs| Arc::ptr_eq(&logs.calls, log)) {
-                logs.graphs = Some(writer.log());
+            if let Some(logs) = LOGS.lock().iter_mut().find(|logs| Arc::ptr_eq(&logs.log, log)) {
+                logs.graphs = Some(Arc::new(Mutex::new(graphs::reader(&writer))));
             }
             writer
         });
@@ -555,5 +638,26 @@ mod tests {
         assert_eq!(Call::from_words(call.to_words()), call);
         let open = Call { end_ns: None, captured: false, empty: true, ..call };
         assert_eq!(Call::from_words(open.to_words()), open);
+    }
+
+    /// A call reads the clock and then logs its end: a drain may come between.
+    #[test]
+    fn what_a_drain_left_was_under_way_at_its_end() {
+        let mut writer = Writer::new();
+        let log = writer.log();
+        let calls = Arc::new(Mutex::new(log.reader(Some(END))));
+        let logs = [Logs { thread_id: 1, log, calls, graphs: None }];
+        let ends = |until_ns, part| -> Vec<_> {
+            let read = read(&logs, until_ns, part);
+            read.calls.iter().flat_map(|t| &t.calls).map(|call| call.end_ns).collect()
+        };
+        let slot = writer.push([id_word(Api::Driver, 307, 1), 0, 5, 0, 0]);
+        assert!(ends(10, Part::Finished).is_empty());
+        writer.set(slot, END, 8);
+        assert_eq!(ends(10, Part::Left), [None]);
+        assert!(ends(5, Part::Left).is_empty() && ends(10, Part::UnderWay).is_empty());
+        assert_eq!((ends(8, Part::UnderWay), ends(8, Part::Rest)), (vec![None], vec![None]));
+        assert_eq!((ends(9, Part::Rest), ends(9, Part::Finished)), (vec![Some(8)], vec![Some(8)]));
+        assert!(ends(20, Part::Rest).is_empty());
     }
 }

@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::attribute::{AttributeId, AttributeSetting, ZEROED_BUFFERS};
-use crate::buffer::{LOG, Log, POOL, Setup};
+use parking_lot::RwLock;
+
+use crate::buffer::{LOG, Log, LogCounts, POOL, Setup};
 use crate::callbacks::{self, Enabled, Handler};
-use crate::calls::{self, Function, RuntimeFunction, ThreadCalls};
+use crate::calls::{self, Function, Part, RuntimeFunction, ThreadCalls};
 use crate::clock::{self, Clock, Reading};
 use crate::config::{ApiFilter, Config};
 use crate::error::{Error, Kind};
@@ -86,7 +88,6 @@ pub struct Collector {
     config: Config,
     turn: Turn,
     start_ns: u64,
-    clock: Reading,
     /// The callbacks that are on while it runs.
     callbacks: Vec<Enabled>,
     handler: Option<Arc<Handler>>,
@@ -102,14 +103,39 @@ pub struct Collector {
     unfinished: u64,
     /// CUPTI forgets this number once it has told it.
     dropped: AtomicU64,
+    /// Held by a drain while it takes from the logs, and by a snapshot while it reads them: a record and its call are
+    /// then on one side. No callback takes it, and no function of CUPTI that calls back is called under it.
+    given: RwLock<Given>,
     ended: bool,
 }
 
-/// Where the logs of a collection are cut off: at its stop or at a snapshot.
+/// What drains gave, and up to where.
+#[derive(Debug)]
+struct Given {
+    losses: Losses,
+    /// Where the last one ended.
+    until_ns: u64,
+    /// The last drain's reading, or the start's.
+    clock: Reading,
+    /// The records of calls that had returned by then have all come.
+    settled_ns: u64,
+}
+
+/// Calls that have begun and not returned, as [`Collector::unfinished_calls`] gives them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct UnfinishedCalls {
+    /// The driver calls, by thread.
+    pub calls: Vec<ThreadCalls>,
+    /// The calls of the runtime API, by thread, where asked for.
+    pub runtime_calls: Vec<ThreadCalls<RuntimeFunction>>,
+}
+
+/// Where the logs of a collection are cut off: at its stop, at a snapshot or at a drain.
 #[derive(Debug)]
 struct Cut {
     at_ns: u64,
-    clock: Reading,
+    clock: Clock,
     windows_ns: Vec<(u64, u64)>,
     pending_from_ns: Option<u64>,
 }
@@ -125,21 +151,26 @@ enum Undo {
     UnifiedMemoryCounters,
 }
 
-/// What a collection gave, at its stop or in a snapshot: CUPTI's bytes and the calls, raw, with all that is needed to read them elsewhere.
+/// What a collection gave, at its stop, in a snapshot or in a drain: CUPTI's bytes and the calls, raw, with all that is
+/// needed to read them elsewhere.
+///
+/// Where the collection was drained before, it is what was not drained; the times are still those of all of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Collected {
     /// The library's version.
     pub version: Version,
-    /// From the start to the stop, or to the snapshot, in [`clock::now_ns`] time, with all pauses between.
+    /// From the collection's start to the stop, or to the snapshot or drain, in [`clock::now_ns`] time, with all pauses
+    /// between.
     pub window_ns: (u64, u64),
     /// The parts of it in which the collection was on: not paused and, where the profiler switch bounds it, switched on.
     /// In order and apart. What was called outside them is not accounted for: leave such calls out, and their records.
     pub windows_ns: Vec<(u64, u64)>,
-    /// In a snapshot: the records of calls that had returned before then have all come, and those of later calls may be
-    /// on their way. `None` after a stop, when none is.
+    /// In a snapshot or a drain: the records of calls that had returned before then have all come, in it or in drains
+    /// before, and those of later calls may be on their way. `None` after a stop, when none is.
     pub pending_from_ns: Option<u64>,
-    /// How the records' timestamps relate to [`clock::now_ns`].
+    /// How the records' timestamps relate to [`clock::now_ns`]: by a reading at the start, or at the drain before, and
+    /// one at the end.
     pub clock: Clock,
     /// The records, as CUPTI wrote them.
     pub records: RecordBytes,
@@ -153,7 +184,7 @@ pub struct Collected {
     pub attributes: Vec<AttributeSetting>,
     /// Kinds that were asked for where known, and that the library does not have.
     pub missing_kinds: Vec<ActivityKind>,
-    /// What was lost or odd, as far as the collector can tell.
+    /// What was lost or odd since the drain before, as far as the collector can tell.
     pub losses: Losses,
 }
 
@@ -185,6 +216,40 @@ pub struct Losses {
     pub refused_records: u64,
     /// Records thrown away since they came before the profiler switch was first on. They are no loss.
     pub before_switch: u64,
+}
+
+impl Losses {
+    /// What came since an earlier count.
+    fn since(&self, earlier: &Self) -> Self {
+        let Self {
+            dropped_by_cupti,
+            over_memory_limit,
+            irregular,
+            unreadable_bytes,
+            panics,
+            handler_panics,
+            unfinished_buffers,
+            buffers,
+            pool_misses,
+            refused_buffers,
+            refused_records,
+            before_switch,
+        } = *earlier;
+        Self {
+            dropped_by_cupti: self.dropped_by_cupti.saturating_sub(dropped_by_cupti),
+            over_memory_limit: self.over_memory_limit.saturating_sub(over_memory_limit),
+            irregular: self.irregular.saturating_sub(irregular),
+            unreadable_bytes: self.unreadable_bytes.saturating_sub(unreadable_bytes),
+            panics: self.panics.saturating_sub(panics),
+            handler_panics: self.handler_panics.saturating_sub(handler_panics),
+            unfinished_buffers: self.unfinished_buffers.saturating_sub(unfinished_buffers),
+            buffers: self.buffers.saturating_sub(buffers),
+            pool_misses: self.pool_misses.saturating_sub(pool_misses),
+            refused_buffers: self.refused_buffers.saturating_sub(refused_buffers),
+            refused_records: self.refused_records.saturating_sub(refused_records),
+            before_switch: self.before_switch.saturating_sub(before_switch),
+        }
+    }
 }
 
 impl Collected {
@@ -222,7 +287,6 @@ impl Collector {
             config: config.clone(),
             turn,
             start_ns: 0,
-            clock: Reading { at_ns: 0, offset_ns: 0 },
             callbacks: Vec::new(),
             handler: None,
             missing_kinds: Vec::new(),
@@ -233,6 +297,12 @@ impl Collector {
             on_since_ns: None,
             unfinished: 0,
             dropped: AtomicU64::new(0),
+            given: RwLock::new(Given {
+                losses: Losses::default(),
+                until_ns: 0,
+                clock: Reading { at_ns: 0, offset_ns: 0 },
+                settled_ns: 0,
+            }),
             ended: false,
         };
         POOL.prepare(
@@ -252,12 +322,13 @@ impl Collector {
             collector.turn_on()?;
         }
         collector.start_ns = collector.on_since_ns.unwrap_or_else(clock::now_ns);
+        collector.given.get_mut().settled_ns = collector.start_ns;
         Ok(collector)
     }
 
     /// All that is set once and stays through pauses.
     fn set_up(&mut self) -> Result<(), Error> {
-        self.clock = clock::read(&self.library)?;
+        self.given.get_mut().clock = clock::read(&self.library)?;
         self.set_attributes()?;
         let api = &self.library.api;
         if self.config.system_thread_ids {
@@ -458,6 +529,12 @@ impl Collector {
         }
     }
 
+    /// When it began, in [`clock::now_ns`] time.
+    #[must_use]
+    pub fn start_ns(&self) -> u64 {
+        self.start_ns
+    }
+
     /// Has CUPTI hand over the records that are complete. The GPU is not waited for.
     ///
     /// # Errors
@@ -477,7 +554,7 @@ impl Collector {
     pub fn pause(&mut self) -> Result<(), Error> {
         self.check_process()?;
         let Some(since) = self.on_since_ns.take() else { return Ok(()) };
-        let drained = self.drain();
+        let held = self.wait_idle();
         self.windows.push((since, clock::now_ns()));
         self.turn_off();
         for &id in &self.callbacks {
@@ -490,7 +567,7 @@ impl Collector {
             SWITCH.iter().for_each(|&id| _ = self.subscription.enable(id, true));
         }
         session::pause();
-        self.unfinished += drained?;
+        self.unfinished += held?;
         Ok(())
     }
 
@@ -518,16 +595,15 @@ impl Collector {
         self.on_since_ns.is_none()
     }
 
-    /// Ends the collection and gives what it collected.
+    /// Ends the collection and gives what it collected, or what of it was not [drained](Self::drain).
     ///
-    /// Waits until the GPU has finished what was launched, at most [`Config::drain_timeout`]; it does so by asking
-    /// CUPTI which records are still open and touches no context or stream of the program.
+    /// Waits until the GPU has finished what was launched, as [`wait_idle`](Self::wait_idle) does.
     ///
     /// # Errors
     /// CUPTI's refusal, or a process forked off after the start. The collection is over all the same.
     pub fn stop(mut self) -> Result<Collected, Error> {
         self.check_process()?;
-        let drained = if self.is_paused() { Ok(0) } else { self.drain() };
+        let held = if self.is_paused() { Ok(0) } else { self.wait_idle() };
         let stop_ns = clock::now_ns();
         let clock_at_stop = clock::read(&self.library);
         let windows = self.windows_until(stop_ns);
@@ -536,25 +612,28 @@ impl Collector {
         let dropped = self.count_dropped();
         let log = LOG.lock().take().unwrap_or_default();
 
-        self.unfinished += drained?;
+        self.unfinished += held?;
         dropped?;
+        let given = self.given.read();
         let cut = Cut {
             at_ns: stop_ns,
-            clock: clock_at_stop?,
+            clock: Clock { start: given.clock, stop: clock_at_stop? },
             windows_ns: self.bounded(windows, &marks),
             pending_from_ns: None,
         };
-        Ok(self.collected(cut, read, log))
+        let losses = self.losses(log.counts, read.panics).since(&given.losses);
+        Ok(self.collected(cut, read, log, losses))
     }
 
-    /// What was collected up to now; the collection goes on, and what its stop gives is what it would have been.
+    /// What was collected up to now and not [drained](Self::drain); the collection goes on, and what its stop gives is
+    /// what it would have been.
     ///
-    /// Has CUPTI hand over the records that are complete and copies all logs, so that it costs as much time and memory as
-    /// was collected: take few of a long collection. The GPU is not waited for, and no thread of the program, but for one
-    /// that makes its first call meanwhile; CUPTI waits with buffers while the records are copied. All is cut off at one
-    /// time, the end of [`Collected::window_ns`]: calls and events from then on are left out, and a call that had not
-    /// returned by then has no end. Every record has its call, if that is one that is logged. What of the work of these
-    /// calls can be without a record says [`Collected::pending_from_ns`].
+    /// Has CUPTI hand over the records that are complete, shares their bytes and copies the other logs, so that it costs
+    /// time and memory by the number of calls: take few of a long collection that nobody drains. The GPU is not waited
+    /// for, and no thread of the program, but for one that makes its first call meanwhile. All is cut off at one time, the
+    /// end of [`Collected::window_ns`]: calls and events from then on are left out, and a call that had not returned by
+    /// then has no end. Every record has its call, if that is one that is logged and was not drained. What of the work of
+    /// these calls can be without a record says [`Collected::pending_from_ns`].
     ///
     /// Any thread may take one, also several at once.
     ///
@@ -562,21 +641,111 @@ impl Collector {
     /// CUPTI's refusal, or a process forked off after the start.
     pub fn snapshot(&self) -> Result<Collected, Error> {
         self.check_process()?;
+        let settled_ns = self.settle()?;
+        let given = self.given.read();
+        let log = LOG.lock().as_ref().map(Log::snapshot).unwrap_or_default();
+        // After the records: a call is logged before there can be a record of it.
+        let at_ns = clock::now_ns();
+        let clock = Clock { start: given.clock, stop: clock::read(&self.library)? };
+        let cut = self.cut(at_ns, clock, settled_ns.max(given.settled_ns));
+        let read = calls::read_until(at_ns, Part::Rest);
+        let losses = self.losses(log.counts, read.panics).since(&given.losses);
+        Ok(self.collected(cut, read, log, losses))
+    }
+
+    /// Takes what was collected up to now; the collection goes on. What a drain gives is not given again: all drains and
+    /// the stop together give what a stop alone would have, with their [`losses`](Collected::losses) added up. A
+    /// collection that is drained now and then needs memory for what came since, and for names, of which each is kept
+    /// once.
+    ///
+    /// Has CUPTI hand over the records that are complete. The GPU is not waited for, and no thread of the program, but for
+    /// one that makes its first call meanwhile. It gives
+    /// - every record that came since the drain before;
+    /// - every call that had returned by the end of [`Collected::window_ns`] and was in no drain before, so that each has
+    ///   an end. One that is under way comes with the drain in which it has returned, or at the stop, and until then
+    ///   [`unfinished_calls`](Self::unfinished_calls) has it. So does one that a [`pause`](Self::pause) saw begin and not
+    ///   end; it comes at the stop, without an end;
+    /// - every graph event since the drain before.
+    ///
+    /// A record and its call may come in different drains. A call is logged before there can be a record of it: with a
+    /// record, its call (if that is one that is logged) is in the same drain, in one before, or under way at the end of
+    /// `window_ns`, and then in the first one after it has returned. The other way round, the records of a call come with
+    /// the first drain whose [`Collected::pending_from_ns`] is later than the call's end, or before.
+    ///
+    /// Any thread may drain; of several each gets a part. Costs what was collected since, not what was before. On an
+    /// error nothing is taken.
+    ///
+    /// # Errors
+    /// CUPTI's refusal, or a process forked off after the start.
+    pub fn drain(&self) -> Result<Collected, Error> {
+        self.check_process()?;
+        let settled_ns = self.settle()?;
+        let mut given = self.given.write();
+        let reading = clock::read(&self.library)?;
+        // From here on nothing fails: what is taken is given.
+        let log = LOG.lock().as_mut().map(Log::drain).unwrap_or_default();
+        // After the records, as in a snapshot.
+        let at_ns = clock::now_ns();
+        let clock = Clock { start: given.clock, stop: reading };
+        given.settled_ns = given.settled_ns.max(settled_ns);
+        let cut = self.cut(at_ns, clock, given.settled_ns);
+        let read = calls::read_until(at_ns, Part::Finished);
+        let losses = self.losses(log.counts, read.panics);
+        let since = losses.since(&given.losses);
+        (given.losses, given.clock, given.until_ns) = (losses, reading, at_ns);
+        drop(given);
+        Ok(self.collected(cut, read, log, since))
+    }
+
+    /// The calls that had begun before a time, which has passed, and had not returned by then; none has an end. For the
+    /// end of a drain's [`Collected::window_ns`] these are just the calls that the drain left, as long as there was no
+    /// other drain since.
+    ///
+    /// Any thread may ask. Costs a look at each call that was not drained.
+    #[must_use]
+    pub fn unfinished_calls(&self, at_ns: u64) -> UnfinishedCalls {
+        // A forked child may have locked logs.
+        if self.check_process().is_err() {
+            return UnfinishedCalls::default();
+        }
+        let given = self.given.read();
+        // What a drain left was under way at its end, also what was logged to have ended in the moment after.
+        let part = if at_ns <= given.until_ns { Part::Left } else { Part::UnderWay };
+        let read = calls::read_until(at_ns, part);
+        UnfinishedCalls { calls: read.calls, runtime_calls: read.runtime_calls }
+    }
+
+    /// Bytes that the collection holds in memory for what was not drained: records, and the logs of calls and graph
+    /// events, which a thread has in pieces of 160 and 224 KiB. Names and CUPTI's own buffers come on top.
+    ///
+    /// Any thread may ask. Costs some nanoseconds a thread that has called.
+    #[must_use]
+    pub fn held_bytes(&self) -> u64 {
+        // A forked child may have locked logs.
+        if self.check_process().is_err() {
+            return 0;
+        }
+        LOG.lock().as_ref().map_or(0, |log| log.held) + calls::held_bytes()
+    }
+
+    /// Has CUPTI hand over the records that are complete. Gives a time for which holds: the records of calls that had
+    /// returned by then have all come; 0 where the GPU is at some.
+    fn settle(&self) -> Result<u64, Error> {
         let flushed_ns = clock::now_ns();
         self.flush()?;
         // CUPTI held nothing for a moment, so that nothing from before the flush is still to come.
         let all_came = POOL.out() <= 0;
         self.count_dropped()?;
-        let log = LOG.lock().as_ref().map(Log::snapshot).unwrap_or_default();
-        // After the records: a call is logged before there can be a record of it.
-        let at_ns = clock::now_ns();
-        let cut = Cut {
+        Ok(if all_came { flushed_ns } else { 0 })
+    }
+
+    fn cut(&self, at_ns: u64, clock: Clock, pending_from_ns: u64) -> Cut {
+        Cut {
             at_ns,
-            clock: clock::read(&self.library)?,
+            clock,
             windows_ns: self.bounded(self.windows_until(at_ns), &session::marks()),
-            pending_from_ns: Some(if all_came { flushed_ns } else { self.start_ns }),
-        };
-        Ok(self.collected(cut, calls::snapshot(at_ns), log))
+            pending_from_ns: Some(pending_from_ns),
+        }
     }
 
     /// When it was on up to this time.
@@ -600,28 +769,33 @@ impl Collector {
         Ok(())
     }
 
-    fn collected(&self, cut: Cut, read: calls::Read, log: Log) -> Collected {
+    /// What was lost or odd since the start.
+    fn losses(&self, log: LogCounts, panics: u64) -> Losses {
         let counts = POOL.counts();
+        Losses {
+            dropped_by_cupti: self.dropped.load(Ordering::Relaxed),
+            over_memory_limit: log.over_limit,
+            irregular: log.irregular,
+            unreadable_bytes: log.unreadable_bytes,
+            panics,
+            handler_panics: self.handler.as_ref().map_or(0, |handler| handler.panics()),
+            unfinished_buffers: self.unfinished,
+            buffers: counts.requested,
+            pool_misses: counts.misses,
+            refused_buffers: counts.refused,
+            refused_records: log.refused,
+            before_switch: log.before_switch,
+        }
+    }
+
+    fn collected(&self, cut: Cut, read: calls::Read, log: Log, losses: Losses) -> Collected {
         Collected {
             version: self.library.version(),
             window_ns: (self.start_ns, cut.at_ns),
             windows_ns: cut.windows_ns,
             pending_from_ns: cut.pending_from_ns,
-            clock: Clock { start: self.clock, stop: cut.clock },
-            losses: Losses {
-                dropped_by_cupti: self.dropped.load(Ordering::Relaxed),
-                over_memory_limit: log.counts.over_limit,
-                irregular: log.counts.irregular,
-                unreadable_bytes: log.counts.unreadable_bytes,
-                panics: read.panics,
-                handler_panics: self.handler.as_ref().map_or(0, |handler| handler.panics()),
-                unfinished_buffers: self.unfinished,
-                buffers: counts.requested,
-                pool_misses: counts.misses,
-                refused_buffers: counts.refused,
-                refused_records: log.counts.refused,
-                before_switch: log.counts.before_switch,
-            },
+            clock: cut.clock,
+            losses,
             records: RecordBytes::from_log(log, self.library.version()),
             calls: read.calls,
             runtime_calls: read.runtime_calls,
@@ -631,8 +805,15 @@ impl Collector {
         }
     }
 
-    /// Flushes until CUPTI holds no buffer, which then has no unfinished record; gives how many it kept to itself.
-    fn drain(&self) -> Result<u64, Error> {
+    /// Waits until the GPU has finished what was launched, at most [`Config::drain_timeout`], and has CUPTI hand over the
+    /// records. It does so by asking CUPTI which records are still open and touches no context or stream of the program.
+    /// Where threads launch meanwhile it may wait for that work too.
+    ///
+    /// Gives how many buffers with unfinished work CUPTI still held at the end: 0 unless the time was up.
+    ///
+    /// # Errors
+    /// CUPTI's refusal to flush, or a process forked off after the start.
+    pub fn wait_idle(&self) -> Result<u64, Error> {
         let deadline = Instant::now() + self.config.drain_timeout;
         let mut pause = Duration::from_micros(50);
         loop {

@@ -92,6 +92,61 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Whether a collection with these settings has all that `other` asks for, as far as what is collected goes; if not,
+    /// what it lacks. Memory, buffers and periods are the collection's own affair.
+    ///
+    /// # Errors
+    /// The first thing that is lacking, for a message.
+    pub fn covers(&self, other: &Self) -> Result<(), String> {
+        let has = |kind: ActivityKind| self.kinds.iter().any(|(has, _)| *has == kind);
+        if let Some((kind, _)) =
+            other.kinds.iter().find(|(kind, required)| *required && !has(*kind))
+        {
+            return Err(format!("it does not collect {kind} records"));
+        }
+        let lacks = |asked: bool, what: &str| if asked { Err(what.to_owned()) } else { Ok(()) };
+        lacks(
+            other.runtime_calls && !self.runtime_calls,
+            "it does not log calls of the runtime API",
+        )?;
+        lacks(other.graph_events && !self.graph_events, "it does not log graph events")?;
+        lacks(
+            other.driver_records.is_some() && self.driver_records != other.driver_records,
+            "it does not have the same filter of driver records",
+        )?;
+        lacks(
+            other.runtime_records.is_some() && self.runtime_records != other.runtime_records,
+            "it does not have the same filter of runtime records",
+        )?;
+        lacks(
+            other.latency_timestamps && !self.latency_timestamps,
+            "it has no latency timestamps",
+        )?;
+        lacks(other.launch_attributes && !self.launch_attributes, "it has no launch attributes")?;
+        let mut attributes = other.attributes.iter();
+        lacks(
+            !attributes.all(|setting| self.attributes.contains(setting)),
+            "it has other attributes",
+        )?;
+        lacks(other.callbacks.is_some(), "callbacks can be added at its start alone")?;
+        lacks(
+            self.profiler_switch || other.profiler_switch,
+            "cudaProfilerStart and cudaProfilerStop can bound one session alone",
+        )
+    }
+
+    /// True if a start leaves it off until it is resumed.
+    #[must_use]
+    pub fn starts_paused(&self) -> bool {
+        self.start_paused
+    }
+
+    /// Whether calls of `cudaProfilerStart` and `cudaProfilerStop` bound what counts.
+    #[must_use]
+    pub fn has_profiler_switch(&self) -> bool {
+        self.profiler_switch
+    }
+
     /// The defaults: kernels, copies, memsets, synchronisations and CUPTI's overhead; 16 buffers of 1 MiB, at most 2 GiB
     /// of records, 10 s for the GPU to finish at a stop.
     #[must_use]
@@ -209,7 +264,8 @@ impl Config {
         self
     }
 
-    /// The most bytes of records to keep; those beyond are counted and thrown away.
+    /// The most bytes of records to keep at a time; those beyond are counted and thrown away. What was drained is not
+    /// kept any more.
     #[must_use]
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.memory_limit = bytes;

@@ -4,7 +4,7 @@
 //! one that was made while a stream was captured, perhaps through several copies. These events tell the way back to the
 //! moment a node was first made, and to the word that its thread had then.
 
-use crate::thread_log::{ThreadLog, Writer};
+use crate::thread_log::{Reader, Writer};
 
 /// What happened to a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -68,6 +68,7 @@ pub struct GraphEvent {
 }
 
 pub(crate) const WORDS: usize = 7;
+const AT: usize = 1;
 
 impl GraphEvent {
     /// An event as a recording holds it: the fields in the order of the log's words.
@@ -121,20 +122,36 @@ impl ThreadGraphs {
         Self { thread_id, events }
     }
 
-    /// The events before a time.
-    pub(crate) fn read(thread_id: u32, log: &ThreadLog<WORDS>, until_ns: u64) -> Self {
-        let mut events = Vec::with_capacity(log.len() as usize);
-        log.for_each(0, |_, words| {
+    /// The events before a time; with `take` they are taken out of the log.
+    pub(crate) fn read(
+        thread_id: u32,
+        reader: &mut GraphReader,
+        until_ns: u64,
+        take: bool,
+    ) -> Self {
+        let mut events = Vec::with_capacity(reader.len());
+        let visit = |_, words| {
             let event = GraphEvent::from_words(words);
             if event.at_ns < until_ns {
                 events.push(event);
             }
-        });
+        };
+        if take {
+            reader.drain(until_ns, visit)
+        } else {
+            reader.rest(visit)
+        }
         Self { thread_id, events }
     }
 }
 
 pub(crate) type GraphWriter = Writer<WORDS>;
+pub(crate) type GraphReader = Reader<WORDS>;
+
+/// The reader of a thread's events. One has finished when it is written; its time says on which side of a cut it is.
+pub(crate) fn reader(writer: &GraphWriter) -> GraphReader {
+    writer.log().reader(Some(AT))
+}
 
 #[cfg(test)]
 mod tests {

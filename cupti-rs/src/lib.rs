@@ -23,8 +23,9 @@
 //! ```
 //!
 //! [`Config`] says what to collect: kinds of records, calls of the runtime API, what is done to CUDA graphs, and a
-//! handler of the program's own for callbacks ([`Callbacks`]). A collection can [pause](Collector::pause) and be bounded
-//! by `cudaProfilerStart` and `cudaProfilerStop`. [`support`] says what this machine and process allow.
+//! handler of the program's own for callbacks ([`Callbacks`]). A collection can [pause](Collector::pause), be bounded
+//! by `cudaProfilerStart` and `cudaProfilerStop`, and be [drained](Collector::drain) while it goes on, so that a long one
+//! needs little memory. [`support`] says what this machine and process allow.
 //!
 //! It is a guest in the process: it prints nothing, panics are caught at the C boundary, `cuptiFinalize` is never
 //! called, a forked child never touches CUPTI, and no lock is taken in a CUDA call but once a thread and collection.
@@ -59,7 +60,7 @@ pub use attribute::{Attribute, AttributeSetting};
 pub use callbacks::{Callback, Callbacks};
 pub use calls::{Call, CallClass, DriverFunction, Function, RuntimeFunction, ThreadCalls};
 pub use clock::{Clock, Reading};
-pub use collector::{Collected, Collector, Losses};
+pub use collector::{Collected, Collector, Losses, UnfinishedCalls};
 pub use config::{ApiFilter, Config};
 pub use error::Error;
 pub use external_id::ExternalId;

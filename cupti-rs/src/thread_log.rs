@@ -4,45 +4,111 @@
 //! is a few relaxed stores and one release store, with no lock. Entries are fixed numbers of 64-bit words; a word may
 //! be filled in later (the end of a call), which is how a stop or a crash loses no open entry. Every 4,096 entries the
 //! writer allocates the next chunk: the one allocation on the way.
+//!
+//! A log that nobody drains keeps all chunks. A [`Reader`] gives each entry once, when it has finished, and frees the
+//! chunks that hold nothing more to give: a log that is drained now and then is as large as what came since, and as
+//! the chunks of the entries that are open.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::Mutex;
 
 /// Entries in a chunk.
 const CHUNK: u64 = 4096;
+/// Older chunks that a writer remembers before it looks which of them are gone.
+const OLDER: usize = 64;
 
 #[derive(Debug)]
 struct Chunk<const WORDS: usize> {
+    /// Its place among all that the log has had.
+    number: u64,
     entries: Box<[[AtomicU64; WORDS]]>,
-    next: OnceLock<Arc<Chunk<WORDS>>>,
+    /// The log's count of chunks that are there.
+    there: Arc<AtomicUsize>,
 }
 
 impl<const WORDS: usize> Chunk<WORDS> {
-    fn new() -> Arc<Self> {
+    fn new(number: u64, there: &Arc<AtomicUsize>) -> Arc<Self> {
+        there.fetch_add(1, Ordering::Relaxed);
         let entries = (0..CHUNK).map(|_| [const { AtomicU64::new(0) }; WORDS]).collect();
-        Arc::new(Self { entries, next: OnceLock::new() })
+        Arc::new(Self { number, entries, there: there.clone() })
     }
 
     fn entry(&self, slot: u64) -> &[AtomicU64; WORDS] {
         &self.entries[(slot % CHUNK) as usize]
     }
+
+    /// An entry's words. `last` is read first, so that where it is set, the other words are too.
+    fn words(&self, slot: u64, last: usize) -> [u64; WORDS] {
+        let entry = self.entry(slot);
+        let newest = entry[last].load(Ordering::Acquire);
+        let mut words = entry.each_ref().map(|word| word.load(Ordering::Relaxed));
+        words[last] = newest;
+        words
+    }
 }
 
 impl<const WORDS: usize> Drop for Chunk<WORDS> {
+    fn drop(&mut self) {
+        self.there.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A chunk's place in the chain. Whoever holds one holds all chunks that come after it; a chunk may also be held alone.
+#[derive(Debug)]
+struct Link<const WORDS: usize> {
+    chunk: Arc<Chunk<WORDS>>,
+    next: OnceLock<Arc<Link<WORDS>>>,
+}
+
+impl<const WORDS: usize> Link<WORDS> {
+    fn new(number: u64, there: &Arc<AtomicUsize>) -> Arc<Self> {
+        Arc::new(Self { chunk: Chunk::new(number, there), next: OnceLock::new() })
+    }
+}
+
+impl<const WORDS: usize> Drop for Link<WORDS> {
     /// Unlinks the chain one by one: dropped recursively, a long one would overflow the stack.
     fn drop(&mut self) {
         let mut next = self.next.take();
-        while let Some(chunk) = next {
-            next = Arc::into_inner(chunk).and_then(|mut chunk| chunk.next.take());
+        while let Some(link) = next {
+            next = Arc::into_inner(link).and_then(|mut link| link.next.take());
         }
     }
 }
 
-/// The reader's side of a thread's log.
+/// The entries from the beginning of a chunk to a slot, with the chunk of each, oldest first.
+struct Walk<'a, const WORDS: usize> {
+    link: &'a mut Arc<Link<WORDS>>,
+    slot: u64,
+    len: u64,
+}
+
+impl<const WORDS: usize> Walk<'_, WORDS> {
+    /// The next entry's slot. `link` is then the one of its chunk.
+    fn next(&mut self) -> Option<u64> {
+        let slot = self.slot;
+        if slot >= self.len {
+            return None;
+        }
+        if slot / CHUNK != self.link.chunk.number {
+            // Whoever sees the length sees the chunk: it was linked before.
+            *self.link = self.link.next.get()?.clone();
+        }
+        self.slot = slot + 1;
+        Some(slot)
+    }
+}
+
+/// A thread's log, for those who read it.
 #[derive(Debug)]
 pub struct ThreadLog<const WORDS: usize> {
-    first: Arc<Chunk<WORDS>>,
+    /// The oldest chunk that no reader has gone past. The writer never takes this lock.
+    first: Mutex<Arc<Link<WORDS>>>,
     len: AtomicU64,
+    closed: AtomicBool,
+    chunks: Arc<AtomicUsize>,
 }
 
 /// The writer's side; it belongs to one thread.
@@ -51,21 +117,46 @@ pub struct Writer<const WORDS: usize> {
     log: Arc<ThreadLog<WORDS>>,
     current: Arc<Chunk<WORDS>>,
     len: u64,
+    link: Arc<Link<WORDS>>,
+    /// Chunks before the present one that may be there still, oldest first: readers keep those with open entries.
+    older: Vec<(u64, Weak<Chunk<WORDS>>)>,
+    /// How many of them there may be before the next look at which are gone.
+    most_older: usize,
 }
 
 impl<const WORDS: usize> Writer<WORDS> {
     /// A new, empty log with its writer.
     #[must_use]
     pub fn new() -> Self {
-        let first = Chunk::new();
-        let log = Arc::new(ThreadLog { first: first.clone(), len: AtomicU64::new(0) });
-        Self { log, current: first, len: 0 }
+        let chunks = Arc::default();
+        let link = Link::new(0, &chunks);
+        let current = link.chunk.clone();
+        let log = Arc::new(ThreadLog {
+            first: Mutex::new(link.clone()),
+            len: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            chunks,
+        });
+        Self { log, current, len: 0, link, older: Vec::new(), most_older: OLDER }
     }
 
     /// The log, for readers.
     #[must_use]
     pub fn log(&self) -> Arc<ThreadLog<WORDS>> {
         self.log.clone()
+    }
+
+    /// Entries written so far: the slot that the next one will have.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// True if nothing was written.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// Appends an entry and returns its slot number, counted from 0.
@@ -86,27 +177,56 @@ impl<const WORDS: usize> Writer<WORDS> {
     #[cold]
     #[inline(never)]
     fn grow(&mut self) {
-        self.current = self.current.next.get_or_init(Chunk::new).clone();
+        if self.older.len() >= self.most_older {
+            self.older.retain(|(_, chunk)| chunk.strong_count() != 0);
+            self.most_older = OLDER.max(self.older.len() * 2);
+        }
+        self.older.push((self.current.number, Arc::downgrade(&self.current)));
+        let next = || Link::new(self.current.number + 1, &self.log.chunks);
+        let link = self.link.next.get_or_init(next).clone();
+        self.current = link.chunk.clone();
+        self.link = link;
     }
 
-    /// Stores one word of an earlier entry; whoever then reads this word sees all that was stored before.
+    /// Stores one word of an earlier entry; whoever then reads this word sees all that was stored before. Nothing
+    /// happens if the entry had finished and was drained.
     #[inline]
     pub fn set(&self, slot: u64, word: usize, value: u64) {
         if slot >= self.len.saturating_sub(1) / CHUNK * CHUNK {
             self.current.entry(slot)[word].store(value, Ordering::Release);
         } else {
-            self.log.set(slot, word, value);
+            self.set_older(slot, word, value);
         }
     }
 
-    /// One word of an earlier entry.
+    #[cold]
+    #[inline(never)]
+    fn set_older(&self, slot: u64, word: usize, value: u64) {
+        if let Some(chunk) = self.older(slot) {
+            chunk.entry(slot)[word].store(value, Ordering::Release);
+        }
+    }
+
+    /// One word of an earlier entry; 0 if the entry had finished and was drained.
     #[must_use]
     pub fn get(&self, slot: u64, word: usize) -> u64 {
         if slot >= self.len.saturating_sub(1) / CHUNK * CHUNK {
             self.current.entry(slot)[word].load(Ordering::Relaxed)
         } else {
-            self.log.chunk(slot).map_or(0, |chunk| chunk.entry(slot)[word].load(Ordering::Relaxed))
+            self.get_older(slot, word)
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn get_older(&self, slot: u64, word: usize) -> u64 {
+        self.older(slot).map_or(0, |chunk| chunk.entry(slot)[word].load(Ordering::Relaxed))
+    }
+
+    /// The chunk of an entry that is not in the present one, if it is there.
+    fn older(&self, slot: u64) -> Option<Arc<Chunk<WORDS>>> {
+        let place = self.older.binary_search_by_key(&(slot / CHUNK), |&(number, _)| number).ok()?;
+        self.older[place].1.upgrade()
     }
 }
 
@@ -116,24 +236,14 @@ impl<const WORDS: usize> Default for Writer<WORDS> {
     }
 }
 
+impl<const WORDS: usize> Drop for Writer<WORDS> {
+    fn drop(&mut self) {
+        self.log.closed.store(true, Ordering::Release);
+    }
+}
+
 impl<const WORDS: usize> ThreadLog<WORDS> {
-    /// The chunk that holds a slot, by walking the chain: for the rare write to an entry of an older chunk.
-    fn chunk(&self, slot: u64) -> Option<&Chunk<WORDS>> {
-        let mut chunk = &self.first;
-        for _ in 0..slot / CHUNK {
-            chunk = chunk.next.get()?;
-        }
-        Some(chunk)
-    }
-
-    #[cold]
-    fn set(&self, slot: u64, word: usize, value: u64) {
-        if let Some(chunk) = self.chunk(slot) {
-            chunk.entry(slot)[word].store(value, Ordering::Release);
-        }
-    }
-
-    /// Entries written so far.
+    /// Entries written so far, those that were drained among them.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len.load(Ordering::Acquire)
@@ -145,22 +255,146 @@ impl<const WORDS: usize> ThreadLog<WORDS> {
         self.len() == 0
     }
 
+    /// Bytes that the log takes in memory, in chunks of 4,096 entries.
+    #[must_use]
+    pub fn held_bytes(&self) -> u64 {
+        self.chunks.load(Ordering::Relaxed) as u64 * CHUNK * size_of::<[u64; WORDS]>() as u64
+    }
+
     /// Gives every entry written so far, oldest first. `last` is the word that is filled in last: it is read first, so
     /// that where it is set, the other words are too.
+    ///
+    /// For logs that nobody drains: what a reader went past is not given, whole chunks of it.
     pub fn for_each(&self, last: usize, mut visit: impl FnMut(u64, [u64; WORDS])) {
-        let len = self.len();
-        let mut chunk = &self.first;
-        for slot in 0..len {
-            if slot != 0 && slot % CHUNK == 0 {
-                let Some(next) = chunk.next.get() else { return };
-                chunk = next;
-            }
-            let entry = chunk.entry(slot);
-            let newest = entry[last].load(Ordering::Acquire);
-            let mut words = entry.each_ref().map(|word| word.load(Ordering::Relaxed));
-            words[last] = newest;
-            visit(slot, words);
+        let mut link = self.first.lock().clone();
+        let slot = link.chunk.number * CHUNK;
+        let mut walk = Walk { link: &mut link, slot, len: self.len() };
+        while let Some(slot) = walk.next() {
+            visit(slot, walk.link.chunk.words(slot, last));
         }
+    }
+
+    /// A reader that takes entries out of the log; a log has one. One that comes later begins at the first chunk that
+    /// no other has gone past.
+    ///
+    /// `last` is the word that says whether an entry has finished: 0 until it has, and then a time, which grows from
+    /// one that finishes to the next. `None` means that entries have finished when they are written.
+    #[must_use]
+    pub fn reader(self: &Arc<Self>, last: Option<usize>) -> Reader<WORDS> {
+        let link = self.first.lock().clone();
+        let next = link.chunk.number * CHUNK;
+        Reader { log: self.clone(), last, link, next, open: Vec::new() }
+    }
+}
+
+/// Takes entries out of a log, each once, and has the log's memory go back.
+///
+/// It may be used on any thread, also when the writer is gone.
+#[derive(Debug)]
+pub struct Reader<const WORDS: usize> {
+    log: Arc<ThreadLog<WORDS>>,
+    last: Option<usize>,
+    /// The chunk of the last entry seen, or the one that was first.
+    link: Arc<Link<WORDS>>,
+    /// The first entry that was not seen.
+    next: u64,
+    /// Entries that were seen before they had finished, oldest first, each with its chunk.
+    open: Vec<(u64, Arc<Chunk<WORDS>>)>,
+}
+
+impl<const WORDS: usize> Reader<WORDS> {
+    /// Gives every entry that had finished before `until` and was not given before, oldest first, and frees the chunks
+    /// of which all entries were given. `until` is a time that has passed, in the time of the entries' last word: what
+    /// finishes meanwhile is left to the next drain. Without a last word it means nothing.
+    ///
+    /// An entry is not given before those that were appended while it was open and that had finished with it: they are in
+    /// the same drain or an earlier one. Costs a look at each entry that was open, and at each that came since.
+    pub fn drain(&mut self, until: u64, mut visit: impl FnMut(u64, [u64; WORDS])) {
+        let finished = |chunk: &Chunk<WORDS>, slot: u64, last: Option<usize>| {
+            let words = chunk.words(slot, last.unwrap_or(0));
+            last.is_none_or(|last| words[last] != 0 && words[last] < until).then_some(words)
+        };
+        let last = self.last;
+        // Before the length is read: what was appended while these were open is in reach then.
+        self.open.retain(|(slot, chunk)| match finished(chunk, *slot, last) {
+            Some(words) => {
+                visit(*slot, words);
+                false
+            }
+            None => true,
+        });
+        loop {
+            let mut found = false;
+            let len = self.log.len();
+            let mut walk = Walk { link: &mut self.link, slot: self.next, len };
+            while let Some(slot) = walk.next() {
+                let chunk = &walk.link.chunk;
+                self.next = slot + 1;
+                match finished(chunk, slot, last) {
+                    Some(words) => {
+                        found = true;
+                        visit(slot, words);
+                    }
+                    None => self.open.push((slot, chunk.clone())),
+                }
+            }
+            // One that finished after the length was read may have had others appended to it meanwhile.
+            if !found || last.is_none() {
+                break;
+            }
+        }
+        let mut first = self.log.first.lock();
+        if first.chunk.number < self.link.chunk.number {
+            *first = self.link.clone();
+        }
+    }
+
+    /// Gives every entry that was not given, finished or not, oldest first, and takes none. After a drain these are what
+    /// was open, and what came since.
+    pub fn rest(&self, mut visit: impl FnMut(u64, [u64; WORDS])) {
+        let last = self.last.unwrap_or(0);
+        for (slot, chunk) in &self.open {
+            visit(*slot, chunk.words(*slot, last));
+        }
+        let mut link = self.link.clone();
+        let mut walk = Walk { link: &mut link, slot: self.next, len: self.log.len() };
+        while let Some(slot) = walk.next() {
+            visit(slot, walk.link.chunk.words(slot, last));
+        }
+    }
+
+    /// Gives every entry that has not finished, oldest first, and takes none.
+    pub fn unfinished(&self, mut visit: impl FnMut(u64, [u64; WORDS])) {
+        let Some(last) = self.last else { return };
+        self.rest(|slot, words| {
+            if words[last] == 0 {
+                visit(slot, words);
+            }
+        });
+    }
+
+    /// The log.
+    #[must_use]
+    pub fn log(&self) -> &ThreadLog<WORDS> {
+        &self.log
+    }
+
+    /// How many entries [`rest`](Self::rest) gives, or more.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.open.len() + (self.log.len() - self.next) as usize
+    }
+
+    /// True if all that was written was given.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// True if nothing will ever be given again: the writer is gone, and all that it wrote was given.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.log.closed.load(Ordering::Acquire) && self.is_empty()
     }
 }
 
@@ -239,5 +473,156 @@ mod tests {
             .unwrap()
             .join()
             .unwrap();
+    }
+
+    fn chunks<const W: usize>(log: &ThreadLog<W>) -> u64 {
+        log.held_bytes() / (CHUNK * W as u64 * 8)
+    }
+
+    fn drain<const W: usize>(reader: &mut Reader<W>, until: u64) -> Vec<(u64, [u64; W])> {
+        let mut out = Vec::new();
+        reader.drain(until, |slot, words| out.push((slot, words)));
+        out
+    }
+
+    fn slots<const W: usize>(entries: Vec<(u64, [u64; W])>) -> Vec<u64> {
+        entries.into_iter().map(|(slot, _)| slot).collect()
+    }
+
+    #[test]
+    fn an_entry_is_given_once_in_the_drain_in_which_it_has_finished() {
+        let mut writer = Writer::<2>::new();
+        let mut reader = writer.log().reader(Some(1));
+        assert!(drain(&mut reader, u64::MAX).is_empty() && reader.is_empty());
+        for i in 0..4 {
+            writer.push([i, 0]);
+        }
+        writer.set(1, 1, 5);
+        writer.set(3, 1, 6);
+        assert_eq!(drain(&mut reader, u64::MAX), [(1, [1, 5]), (3, [3, 6])]);
+        let mut open = Vec::new();
+        reader.unfinished(|slot, words| open.push((slot, words)));
+        assert_eq!(open, [(0, [0, 0]), (2, [2, 0])]);
+
+        writer.push([4, 0]);
+        for (slot, end) in [(2, 7), (0, 9), (4, 10)] {
+            writer.set(slot, 1, end);
+        }
+        assert_eq!(slots(drain(&mut reader, 7)), [], "it ended at the cut");
+        let mut rest = Vec::new();
+        reader.rest(|slot, words| rest.push((slot, words[1])));
+        assert_eq!((rest, reader.len()), (vec![(0, 9), (2, 7), (4, 10)], 3));
+        reader.unfinished(|slot, _| panic!("{slot} has finished"));
+        assert_eq!(slots(drain(&mut reader, 10)), [0, 2]);
+        assert!(!reader.is_done());
+        drop(writer);
+        assert!(!reader.is_done());
+        assert_eq!(slots(drain(&mut reader, 11)), [4]);
+        assert!(reader.is_done());
+    }
+
+    #[test]
+    fn without_a_last_word_an_entry_has_finished_when_it_is_written() {
+        let mut writer = Writer::<1>::new();
+        let mut reader = writer.log().reader(None);
+        let mut given = Vec::new();
+        for i in 0..CHUNK * 2 {
+            writer.push([i % 2]);
+            if i % 1000 == 0 {
+                given.extend(slots(drain(&mut reader, 0)));
+            }
+        }
+        given.extend(slots(drain(&mut reader, 0)));
+        assert!(given.into_iter().eq(0..CHUNK * 2));
+        reader.unfinished(|slot, _| panic!("{slot} has finished"));
+    }
+
+    #[test]
+    fn drained_chunks_go_back_and_those_of_open_entries_stay() {
+        const N: u64 = 2_000_000;
+        const OPEN: [u64; 3] = [10, CHUNK * 7, N - CHUNK * 20];
+        let mut writer = Writer::<2>::new();
+        let log = writer.log();
+        let mut reader = log.reader(Some(1));
+        let (mut given, mut most) = (0, 0);
+        for i in 0..N {
+            assert_eq!(writer.push([i, 0]), i);
+            if !OPEN.contains(&i) {
+                writer.set(i, 1, i + 1);
+            }
+            if i % 10_000 == 9_999 {
+                given += drain(&mut reader, u64::MAX).len() as u64;
+                most = most.max(chunks(&log));
+            }
+        }
+        // Three with open entries, the present one, and what came between two drains.
+        assert_eq!(given, N - 3);
+        assert!(most <= 3 + 1 + 3, "{most} chunks");
+        assert!(writer.older.len() <= 2 * OLDER, "{}", writer.older.len());
+        assert_eq!(reader.len(), 3);
+        for slot in OPEN {
+            assert_eq!(writer.get(slot, 0), slot);
+            writer.set(slot, 1, N);
+        }
+        assert_eq!(slots(drain(&mut reader, u64::MAX)), OPEN);
+        assert!(chunks(&log) <= 2, "{} chunks", chunks(&log));
+        // Of what is gone nothing is left to read or to write.
+        writer.set(5, 1, 7);
+        assert_eq!(writer.get(5, 0), 0);
+        drop((writer, reader, log));
+    }
+
+    /// Entries are nested five deep, some stay open for thousands of others; they are drained at random times.
+    #[test]
+    fn a_drain_beside_the_writer_gives_every_entry_once_and_those_within_it_before() {
+        const N: u64 = 300_000;
+        let clock = AtomicU64::new(1);
+        let mut writer = Writer::<3>::new();
+        let log = writer.log();
+        let mut reader = log.reader(Some(2));
+        let mut end_of = vec![0; N as usize];
+        std::thread::scope(|scope| {
+            let clock = &clock;
+            scope.spawn(move || {
+                let mut open: Vec<u64> = Vec::new();
+                let mut random = 1u64;
+                for i in 0..N {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let parent = open.last().map_or(0, |slot| slot + 1);
+                    let slot = writer.push([!i, parent, 0]);
+                    assert_eq!(slot, i);
+                    open.push(slot);
+                    let keep = if i % 50_000 < 40_000 { 2 } else { 1 };
+                    while open.len() > keep && (open.len() > 5 || random >> 62 != 0) {
+                        let Some(slot) = open.pop() else { break };
+                        writer.set(slot, 2, clock.fetch_add(1, Ordering::Relaxed));
+                        random = random.rotate_left(7);
+                    }
+                }
+                while let Some(slot) = open.pop() {
+                    writer.set(slot, 2, clock.fetch_add(1, Ordering::Relaxed));
+                }
+            });
+            let mut drains = 0;
+            while !reader.is_done() {
+                let until = if drains % 2 == 0 { clock.load(Ordering::Relaxed) } else { u64::MAX };
+                let mut given = drain(&mut reader, until);
+                drains += 1;
+                assert!(given.iter().all(|&(_, [.., end])| end < until));
+                // By end: those within another come before it.
+                given.sort_by_key(|&(_, [.., end])| end);
+                for (slot, [not, parent, end]) in given {
+                    assert_eq!((not, end_of[slot as usize]), (!slot, 0), "slot {slot}");
+                    end_of[slot as usize] = end;
+                    if let Some(parent) = parent.checked_sub(1) {
+                        assert_eq!(end_of[parent as usize], 0, "{parent} came before {slot}");
+                    }
+                }
+            }
+            assert!(drains > 5, "{drains} drains");
+        });
+        assert!(end_of.iter().all(|&end| end != 0));
+        assert_eq!(log.len(), N);
+        assert!(chunks(&log) <= 2, "{}", chunks(&log));
     }
 }

@@ -246,7 +246,7 @@ fn buffers(version: Version) -> Result<Vec<Vec<u8>>, Failed> {
     ensure(collected.records.iter().count() == 2 * kinds.len() * kinds.len(), || {
         format!("the collection lost records: {:?}", collected.losses)
     })?;
-    Ok(collected.records.buffers().to_vec())
+    Ok(collected.records.buffers().map(<[u8]>::to_vec).collect())
 }
 
 /// Where each record of a buffer begins, by our strides; counts the kinds.

@@ -51,6 +51,10 @@ impl Context {
         self.word == 0
     }
 
+    pub(crate) fn word(self) -> u64 {
+        self.word
+    }
+
     /// Until the returned guard is dropped, this thread is in that range.
     ///
     /// Guards nest as ranges do. What is on this thread already is put aside, not ended.

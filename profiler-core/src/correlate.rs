@@ -2,11 +2,10 @@
 //!
 //! No time is compared to find a call: CUPTI's correlation id says it. A call then says its range.
 
-use cupti::CallClass;
 use rustc_hash::FxHashMap;
 
-use crate::health::{Account, Health};
-use crate::store::{Api, Call, CallId, CallKind, Operation, RangesBy, Session, Store, What};
+use crate::health::{Account, Health, Owed};
+use crate::store::{Api, Call, CallId, Operation, RangesBy, Store, What};
 
 /// Records found for a call, by kind.
 #[derive(Debug, Clone, Copy, Default)]
@@ -93,7 +92,8 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
     set_outer_calls_apart(store);
     let windows = std::mem::take(&mut store.session.windows_ns);
     let within = |call: &Call| cupti::clock::is_within(&windows, call.time.start_ns);
-    let stop_ns = store.session.window_ns.1;
+    let (stop_ns, before_id) = (store.session.window_ns.1, store.session.before_id);
+    let is_before = |id: u32| before_id != 0 && id <= before_id;
     let by_id = ByProcess::of(store, |_| false);
     let mut found = vec![Found::default(); store.calls.len()];
 
@@ -103,6 +103,10 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
         let call = by_id.get(process, operation.correlation_id);
         operation.call = call.into();
         let Some(row) = call else {
+            if is_before(operation.correlation_id) {
+                health.records_before += 1;
+                return false;
+            }
             // Work that was asked for while the stop went on.
             let is_cut = store.session.ranges_by == RangesBy::Calls;
             return !is_cut || operation.time().is_none_or(|time| time.start_ns < stop_ns);
@@ -114,7 +118,9 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
         let record = &synchronization.record;
         synchronization.call = by_id.get(|| synchronization.process, record.correlation_id);
         let Some(row) = synchronization.call else {
-            return true;
+            let is_before = is_before(record.correlation_id);
+            health.records_before += u64::from(is_before);
+            return !is_before;
         };
         found[row.at()].synchronizations += 1;
         within(&calls[row.at()])
@@ -146,7 +152,23 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
     }
     for (call, found) in store.calls.iter().zip(&found) {
         if within(call) {
-            settle(call, store.call_kind(call), *found, &store.session, health);
+            let kind = store.call_kind(call);
+            let owed = Owed {
+                class: kind.class,
+                end_ns: kind.has_returned.then_some(call.time.end_ns),
+                is_failure: kind.is_failure(),
+                captured: kind.captured,
+                empty: kind.empty,
+            };
+            let (operations, synchronizations) = (found.operations > 0, found.synchronizations > 0);
+            // Such a source does not say which calls were captured into a graph, or had nothing to do.
+            let by_time = store.session.ranges_by == RangesBy::Containment;
+            if by_time && owed.owes_one() && !operations && !synchronizations {
+                health.calls_without_record += 1;
+                continue;
+            }
+            let pending_from_ns = store.session.pending_from_ns;
+            health.settle(&owed, operations, synchronizations, pending_from_ns);
         } else {
             health.calls_outside += 1;
         }
@@ -177,61 +199,6 @@ fn account<'a>(health: &'a mut Health, store: &Store, operation: &Operation) -> 
         What::Copy(_) => &mut health.copies,
         What::Memset(_) => &mut health.memsets,
     }
-}
-
-/// Whether a call has the records it owes, or may still get them.
-fn settle(call: &Call, kind: &CallKind, found: Found, session: &Session, health: &mut Health) {
-    let pending_from_ns = session.pending_from_ns;
-    if !kind.has_returned {
-        let open = if pending_from_ns.is_some() {
-            &mut health.pending_calls
-        } else {
-            &mut health.open_calls
-        };
-        *open += 1;
-        return;
-    }
-    let is_pending = pending_from_ns.is_some_and(|from| call.time.end_ns >= from);
-    if kind.is_failure() {
-        health.failed_calls += 1;
-        return;
-    }
-    if kind.captured {
-        health.captured_calls += 1;
-        return;
-    }
-    let (account, has_record) = match kind.class {
-        CallClass::KernelLaunch => (&mut health.kernels, found.operations > 0),
-        CallClass::Memcpy => (&mut health.copies, found.operations > 0),
-        CallClass::Memset => (&mut health.memsets, found.operations > 0),
-        CallClass::Synchronize | CallClass::WaitEvent => {
-            (&mut health.synchronizations, found.synchronizations > 0)
-        }
-        CallClass::GraphLaunch => {
-            if is_pending {
-                // How many it owes is not known.
-                health.pending_calls += 1;
-            } else {
-                health.silent_graph_launches += u64::from(found.operations == 0);
-            }
-            return;
-        }
-        _ => return,
-    };
-    if kind.empty && !has_record {
-        return;
-    }
-    if is_pending && !has_record {
-        health.pending_calls += 1;
-        return;
-    }
-    // Such a source does not say which calls were captured into a graph, or had nothing to do.
-    if session.ranges_by == RangesBy::Containment && !has_record {
-        health.calls_without_record += 1;
-        return;
-    }
-    account.calls += 1;
-    account.matched_calls += u64::from(has_record);
 }
 
 /// Takes the calls outside the window out of the table; nothing refers to them any more.

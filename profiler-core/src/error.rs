@@ -19,10 +19,14 @@ pub(crate) enum Kind {
     Observer(String),
     /// `stop`, `pause`, `resume` or a snapshot without `start`.
     NotRunning,
-    /// `start` while a profiler of this process runs.
+    /// `start` of a profiler that runs.
     Running,
+    /// What the sessions that are on collect is not what another one asks for.
+    Differs(String),
     /// A file could not be read or written.
     Io { what: &'static str, path: PathBuf, source: Arc<io::Error> },
+    /// A profile could not be written in another format.
+    Export { format: &'static str, source: Arc<io::Error> },
     /// Bytes that are not a recording this version can read.
     Format { what: String },
     /// A file that is not a capture of Nsight Systems, or one that cannot be read or written.
@@ -56,7 +60,7 @@ impl Error {
     pub fn is_busy(&self) -> bool {
         match &*self.0 {
             Kind::Cupti(error) => error.is_busy(),
-            Kind::Observer(_) | Kind::Running => true,
+            Kind::Observer(_) | Kind::Running | Kind::Differs(_) => true,
             _ => false,
         }
     }
@@ -92,10 +96,17 @@ impl fmt::Display for Error {
             Kind::Observer(why) => write!(f, "ranges cannot be observed: {why}"),
             Kind::NotRunning => f.write_str("the profiler is not running: call start first"),
             Kind::Running => f.write_str(
-                "a profiler of this process runs already, and CUPTI serves one session at a time: stop it before the \
-                 next start",
+                "this profiler runs already: stop it before its next start, or build another one for a session beside it",
+            ),
+            Kind::Differs(what) => write!(
+                f,
+                "another session of this process is on, and CUPTI serves one collection at a time, which cannot serve \
+                 this one: {what}; stop the other session first, or have the first one ask for all that is needed"
             ),
             Kind::Io { what, path, source } => write!(f, "could not {what} {}: {source}", path.display()),
+            Kind::Export { format, source } => {
+                write!(f, "could not write the profile as {format}: {source}; what was written is cut short")
+            }
             Kind::Format { what } => write!(f, "not a readable recording: {what}"),
             #[cfg(feature = "nsys")]
             Kind::Capture { what } => f.write_str(what),
@@ -114,7 +125,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &*self.0 {
             Kind::Cupti(error) => Some(error),
-            Kind::Io { source, .. } => Some(&**source),
+            Kind::Io { source, .. } | Kind::Export { source, .. } => Some(&**source),
             _ => None,
         }
     }

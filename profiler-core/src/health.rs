@@ -2,7 +2,10 @@
 
 use std::fmt;
 
+use cupti::CallClass;
 use serde::Serialize;
+
+use crate::recording::Losses;
 
 /// One kind of work in the account: calls that should have given records, and records that should have had a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -86,6 +89,9 @@ pub struct Health {
     pub handler_panics: u64,
     /// Calls before the start, in a pause or after the stop had begun; they and their records are left out of everything else.
     pub calls_outside: u64,
+    /// Records of calls before the session's start, where others went on, or before the calls that were kept. A fact, not a
+    /// loss.
+    pub records_before: u64,
     /// Records that came unasked and are not used: event records, for one, which CUPTI before 12.9 gives along with
     /// synchronisations. A fact, not a loss.
     pub unused_records: u64,
@@ -128,9 +134,131 @@ pub struct Health {
     pub capture_losses: u64,
 }
 
+/// A call, as far as it says which records it owes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Owed {
+    pub(crate) class: CallClass,
+    /// `None` if it had not returned.
+    pub(crate) end_ns: Option<u64>,
+    pub(crate) is_failure: bool,
+    /// It made a node of a graph instead of doing its work.
+    pub(crate) captured: bool,
+    /// It was asked to copy or fill nothing.
+    pub(crate) empty: bool,
+}
+
+/// `CUDA_ERROR_NOT_READY`: a query's way to say no, not an error.
+const NOT_READY: u32 = 600;
+
+/// Whether a call that returned this failed.
+#[inline]
+pub(crate) fn is_failure(class: CallClass, result: u32) -> bool {
+    result != 0 && !(class == CallClass::Query && result == NOT_READY)
+}
+
+impl Owed {
+    /// True for a call that did work of its own, of which there is at least one record.
+    pub(crate) fn owes_one(&self) -> bool {
+        let has_records = matches!(
+            self.class,
+            CallClass::KernelLaunch
+                | CallClass::Memcpy
+                | CallClass::Memset
+                | CallClass::Synchronize
+                | CallClass::WaitEvent
+        );
+        has_records && self.end_ns.is_some() && !self.is_failure && !self.captured
+    }
+
+    /// Whether records of it may come: now and then a call that failed has one, too.
+    pub(crate) fn may_have_records(&self) -> bool {
+        use CallClass::{GraphLaunch, KernelLaunch, Memcpy, Memset, Query, Synchronize, WaitEvent};
+        matches!(
+            self.class,
+            KernelLaunch | GraphLaunch | Memcpy | Memset | Synchronize | WaitEvent | Query
+        )
+    }
+
+    /// Whether records of it are to come.
+    pub(crate) fn owes_records(&self) -> bool {
+        let may = self.may_have_records() && self.class != CallClass::Query;
+        may && !self.is_failure && !self.captured && !self.empty
+    }
+}
+
 impl Health {
+    /// Adds a call to the account: whether it has the records it owes, or may still get them.
+    pub(crate) fn settle(
+        &mut self,
+        owed: &Owed,
+        operations: bool,
+        synchronizations: bool,
+        pending_from_ns: Option<u64>,
+    ) {
+        let Some(end_ns) = owed.end_ns else {
+            let open = if pending_from_ns.is_some() {
+                &mut self.pending_calls
+            } else {
+                &mut self.open_calls
+            };
+            *open += 1;
+            return;
+        };
+        let is_pending = pending_from_ns.is_some_and(|from| end_ns >= from);
+        if owed.is_failure {
+            self.failed_calls += 1;
+            return;
+        }
+        if owed.captured {
+            self.captured_calls += 1;
+            return;
+        }
+        let (account, has_record) = match owed.class {
+            CallClass::KernelLaunch => (&mut self.kernels, operations),
+            CallClass::Memcpy => (&mut self.copies, operations),
+            CallClass::Memset => (&mut self.memsets, operations),
+            CallClass::Synchronize | CallClass::WaitEvent => {
+                (&mut self.synchronizations, synchronizations)
+            }
+            CallClass::GraphLaunch => {
+                if is_pending {
+                    // How many it owes is not known.
+                    self.pending_calls += 1;
+                } else {
+                    self.silent_graph_launches += u64::from(!operations);
+                }
+                return;
+            }
+            _ => return,
+        };
+        if owed.empty && !has_record {
+            return;
+        }
+        if is_pending && !has_record {
+            self.pending_calls += 1;
+            return;
+        }
+        account.calls += 1;
+        account.matched_calls += u64::from(has_record);
+    }
+
+    /// What the collectors lost.
+    pub(crate) fn add_losses(&mut self, losses: &Losses) {
+        self.unreadable_bytes += losses.unreadable_bytes;
+        self.unknown_records += losses.irregular;
+        self.dropped_by_cupti += losses.dropped_by_cupti;
+        self.over_memory_limit += losses.over_memory_limit;
+        self.unfinished_buffers += losses.unfinished_buffers;
+        self.refused_records += losses.refused_records;
+        self.panics += losses.panics;
+        self.handler_panics += losses.handler_panics;
+        self.lost_ranges += losses.ranges;
+        self.buffers += losses.buffers;
+        self.pool_misses += losses.pool_misses;
+    }
+
     /// The losses, by name.
-    fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
+    pub(crate) fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
             ("records that could not be read", self.unknown_records),
             ("bytes that could not be read", self.unreadable_bytes),
@@ -151,7 +279,7 @@ impl Health {
         .filter(|(_, count)| *count != 0)
     }
 
-    fn accounts(&self) -> [(&'static str, &Account); 4] {
+    pub(crate) fn accounts(&self) -> [(&'static str, &Account); 4] {
         [
             ("kernels", &self.kernels),
             ("copies", &self.copies),
@@ -214,6 +342,7 @@ impl fmt::Display for Health {
             ("of them captured in a range", self.graph_operations_captured),
             ("graph launches without a record", self.silent_graph_launches),
             ("calls outside the session", self.calls_outside),
+            ("records of calls before those kept", self.records_before),
             ("panics in the program's handler", self.handler_panics),
             ("moves of managed memory", self.migrations),
             ("calls without a record", self.calls_without_record),

@@ -24,7 +24,8 @@
 //! # How work finds its range
 //! A range puts its number in a word of its thread. Driver callbacks on launches, copies, memsets and synchronisations
 //! log that word with CUPTI's correlation id, and the activity records of the work carry the same id. No clock is
-//! involved. Work that other threads launch counts for the ranges of those threads, unless a [`Context`] was handed to them.
+//! involved. Work that other threads launch counts for the ranges of those threads, unless a [`Context`] was handed to them;
+//! [`set_lane`] is for threads that launch for several others by turns.
 //!
 //! # While it runs
 //! [`Profiler::pause`] and [`Profiler::resume`] leave parts out. [`Profiler::snapshot`] is a profile of what was seen so
@@ -38,6 +39,9 @@
 //! [`Profile::snapshot`] is names and counts as text. With the feature `criterion`, `GpuTime` and `BusyTime` are
 //! measurements for benches. [`from_env`] in `main` lets the environment variable `GPU_PROFILER` turn profiling on.
 //!
+//! # As a page
+//! [`Profile::write_html`] is one page for a browser: timeline, ranges, kernels and calls, with nothing to fetch.
+//!
 //! # What it costs
 //! A range costs two clock reads and a few stores; a launch costs CUPTI's own work and a log entry. The figures, with
 //! machine and spread, are in `docs/measurements.md` of the repository.
@@ -46,15 +50,20 @@
 //! Building a [`Profiler`] gives an error for which [`is_unavailable`](Error::is_unavailable) is true. A [`Recording`]
 //! from another machine can be read anywhere.
 
+mod collection;
 mod context;
 mod correlate;
 mod described;
+mod distribution;
 mod environment;
 mod error;
 mod expect;
 mod export;
+mod follow;
 mod gpu_test;
 mod health;
+mod html;
+mod lane;
 mod mark;
 #[cfg(feature = "criterion")]
 mod measurement;
@@ -69,12 +78,15 @@ mod report;
 pub mod reports;
 mod source;
 mod store;
+mod summary;
 mod totals;
 mod tree;
 mod turn;
+mod units;
 
 pub use context::{Attached, Context, InContext};
 pub use cupti::CopyKind;
+pub use distribution::Distribution;
 pub use environment::{Guard, from_env, from_env_with};
 pub use error::Error;
 pub use expect::{
@@ -83,6 +95,7 @@ pub use expect::{
 };
 pub use gpu_test::{GpuTest, Measured, gpu_test, gpu_test_with, gpu_tests_required};
 pub use health::{Account, Health};
+pub use lane::set_lane;
 pub use mark::Mark;
 #[cfg(feature = "criterion")]
 pub use measurement::{BusyTime, GpuTime};
@@ -93,10 +106,11 @@ pub use profile::{
     ApiCall, Attribution, Copy, GpuOperation, Kernel, Memset, OperationKind, Profile, Range,
     RangeNode, RangeSummary,
 };
-pub use profiler::{Profiler, ProfilerBuilder};
+pub use profiler::{Profiler, ProfilerBuilder, Summarizing};
 pub use profiler_macros::gpu_test;
 pub use recording::{DeviceInfo, Recording, RecordingInfo};
 pub use store::Api;
+pub use summary::{PathSummary, Summary};
 pub use totals::Totals;
 pub use turn::Turn;
 

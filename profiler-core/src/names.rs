@@ -98,6 +98,23 @@ impl Pattern {
         self.text == name || self.stars.as_ref().is_some_and(|stars| stars.matches(name))
     }
 
+    /// True for the innermost name, or a path that ends with it. A name may itself hold slashes.
+    pub(crate) fn matches_path<'n>(
+        &self,
+        mut innermost_first: impl Iterator<Item = &'n str>,
+    ) -> bool {
+        let Some(name) = innermost_first.next() else { return false };
+        if self.matches(name) {
+            return true;
+        }
+        let mut path = name.to_owned();
+        innermost_first.any(|around| {
+            path.insert(0, '/');
+            path.insert_str(0, around);
+            self.matches(&path)
+        })
+    }
+
     pub(crate) fn text(&self) -> &str {
         &self.text
     }

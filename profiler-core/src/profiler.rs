@@ -1,15 +1,17 @@
-//! Start, pause, snapshot and stop: the one place that ties the collectors to the recording.
+//! Start, pause, snapshot and stop: what a program says to a session.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
 
+use cupti::{Config, Library};
 use parking_lot::Mutex;
 
-use cupti::{Collected, Collector, Config, Library};
-
+use crate::collection::{Keep, Session, Wish};
 use crate::error::{Error, Kind};
+use crate::follow::Follow;
 use crate::profile::Profile;
-use crate::recording::ranges::{self, RECORDER, RecordedRanges};
-use crate::recording::{Losses, Recording, RecordingInfo};
+use crate::recording::Recording;
+use crate::summary::Summary;
 
 /// Records what this process does on its GPUs, and in which ranges.
 ///
@@ -30,73 +32,21 @@ use crate::recording::{Losses, Recording, RecordingInfo};
 /// # }
 /// ```
 ///
-/// CUPTI serves one session at a time in a process: a second start is refused plainly. A session may begin and end on
-/// different threads; work of all threads is seen. Dropping a running profiler throws its session away.
+/// Several profilers may run at the same time, as whole-program and short ones do: CUPTI has one collection in a process,
+/// which the first one starts and the last one ends, and each sees what was asked for between its own start and stop. A
+/// session may begin and end on different threads; work of all threads is seen. Dropping a running profiler throws its
+/// session away.
+///
+/// # Long runs
+/// A session keeps all that it sees, some 300 bytes a kernel, unless it is to [keep the last part
+/// only](ProfilerBuilder::keep_last). [`summarize`](Self::summarize) keeps sums alone.
 #[derive(Debug)]
 pub struct Profiler {
     library: Library,
     config: Config,
+    keep: Keep,
+    period: Option<Duration>,
     session: Mutex<Option<Session>>,
-}
-
-/// Fields are dropped in this order: the place becomes free last.
-#[derive(Debug)]
-struct Session {
-    collector: Collector,
-    observing: Observing,
-    info: RecordingInfo,
-    place: Place,
-}
-
-/// The process's one place for a session.
-#[derive(Debug)]
-struct Place;
-
-static TAKEN: AtomicBool = AtomicBool::new(false);
-
-impl Place {
-    fn take() -> Result<Self, Error> {
-        match TAKEN.swap(true, Ordering::Acquire) {
-            true => Err(Error::new(Kind::Running)),
-            false => Ok(Self),
-        }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        TAKEN.store(false, Ordering::Release);
-    }
-}
-
-/// The ranges of this session are being recorded; ends it when dropped.
-#[derive(Debug)]
-struct Observing {
-    switch: nvtx::observer::Switch,
-    panics_before: u64,
-    epoch: u32,
-}
-
-impl Observing {
-    fn begin() -> Result<Self, Error> {
-        let switch = nvtx::observer::install(&RECORDER)
-            .map_err(|error| Error::new(Kind::Observer(error.to_string())))?;
-        let epoch = ranges::begin();
-        switch.on();
-        Ok(Self { panics_before: switch.panics(), switch, epoch })
-    }
-
-    /// Panics of the observer since the beginning.
-    fn panics(&self) -> u64 {
-        self.switch.panics().saturating_sub(self.panics_before)
-    }
-}
-
-impl Drop for Observing {
-    fn drop(&mut self) {
-        self.switch.off();
-        let _ = ranges::end();
-    }
 }
 
 /// Settings of a [`Profiler`].
@@ -105,6 +55,8 @@ impl Drop for Observing {
 pub struct ProfilerBuilder {
     library: Option<Library>,
     config: Config,
+    keep: Keep,
+    period: Option<Duration>,
 }
 
 impl ProfilerBuilder {
@@ -120,6 +72,30 @@ impl ProfilerBuilder {
         self
     }
 
+    /// Keeps what was asked for in the last such time, and lets go of what was before: a run may be as long as it likes.
+    /// Ranges that are open stay, however long ago they began.
+    ///
+    /// A thread of its own takes the logs out several times within that time, and lets go of them piece by piece. Memory
+    /// grows with what is asked for in that time, and with the number of different names.
+    pub fn keep_last(mut self, time: Duration) -> Self {
+        self.keep = Keep::LastTime(time);
+        self
+    }
+
+    /// Keeps at least the last so many GPU operations, and what was asked for since; lets go of what was before, as
+    /// [`keep_last`](Self::keep_last) does.
+    pub fn keep_last_operations(mut self, count: u64) -> Self {
+        self.keep = Keep::LastOperations(count);
+        self
+    }
+
+    /// How often the logs are taken out by a session that keeps a part of them, or sums. The default is every 100 ms, or a
+    /// tenth of the time to keep if that is longer, but not more than a second.
+    pub fn period(mut self, period: Duration) -> Self {
+        self.period = Some(period);
+        self
+    }
+
     /// Finds CUPTI; nothing is recorded yet.
     ///
     /// # Errors
@@ -131,7 +107,8 @@ impl ProfilerBuilder {
         };
         // Costs nothing but where graphs are made, and there it is what tells whose they are.
         let config = self.config.graph_events(true);
-        Ok(Profiler { library, config, session: Mutex::new(None) })
+        let (keep, period, session) = (self.keep, self.period, Mutex::new(None));
+        Ok(Profiler { library, config, keep, period, session })
     }
 }
 
@@ -150,13 +127,32 @@ impl Profiler {
     /// go on as NVTX all the same); otherwise CUPTI's refusal.
     pub fn start(&self) -> Result<(), Error> {
         let mut session = self.session.lock();
-        let place = Place::take()?;
-        let info = RecordingInfo::now(&self.library);
-        // The collector first: it fails more often, and a range needs no call to be seen.
-        let collector = Collector::start(&self.library, &self.config)?;
-        let observing = Observing::begin()?;
-        *session = Some(Session { collector, observing, info, place });
+        if session.is_some() {
+            return Err(Error::new(Kind::Running));
+        }
+        *session = Some(Session::start(&self.wish(self.keep, None))?);
         Ok(())
+    }
+
+    fn wish(&self, keep: Keep, follow: Option<Arc<Mutex<Follow>>>) -> Wish<'_> {
+        let usual = match keep {
+            Keep::LastTime(time) => (time / 10).clamp(PERIOD, Duration::from_secs(1)),
+            _ => PERIOD,
+        };
+        let period = self.period.unwrap_or(usual);
+        Wish { library: &self.library, config: &self.config, keep, follow, period }
+    }
+
+    /// Starts a session that keeps no operation and no instance of a range, only what they came to: for runs of any length,
+    /// in memory that grows with the number of different ranges and kernels alone. It goes on beside this profiler's own
+    /// session, if there is one.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn summarize(&self) -> Result<Summarizing, Error> {
+        let follow = Arc::new(Mutex::new(Follow::new(false)));
+        let session = Session::start(&self.wish(Keep::Nothing, Some(follow.clone())))?;
+        Ok(Summarizing { session, follow })
     }
 
     /// Stops and gives what was recorded, joined.
@@ -176,14 +172,7 @@ impl Profiler {
     /// As [`stop`](Self::stop).
     pub fn stop_recording(&self) -> Result<Recording, Error> {
         let session = self.session.lock().take();
-        let session = session.ok_or_else(|| Error::new(Kind::NotRunning))?;
-        let Session { collector, observing, info, place } = session;
-        let collected = collector.stop()?;
-        observing.switch.off();
-        let recording = recording(info, collected, ranges::end(), &observing);
-        drop(observing);
-        drop(place);
-        Ok(recording)
+        session.ok_or_else(|| Error::new(Kind::NotRunning))?.stop()
     }
 
     /// What the session saw up to now, joined. It goes on, and the profile that its stop gives is what it would have been.
@@ -210,12 +199,16 @@ impl Profiler {
     /// # Errors
     /// As [`snapshot`](Self::snapshot).
     pub fn snapshot_recording(&self) -> Result<Recording, Error> {
-        let session = self.session.lock();
-        let session = session.as_ref().ok_or_else(|| Error::new(Kind::NotRunning))?;
-        let collected = session.collector.snapshot()?;
-        // After the calls, which name the ranges they were made in.
-        let ranges = ranges::snapshot(collected.window_ns.1);
-        Ok(recording(session.info.clone(), collected, ranges, &session.observing))
+        self.with_session(Session::snapshot)
+    }
+
+    /// Forgets what the session saw up to now, as if it began here. The GPU is not waited for: records that are still to
+    /// come of calls before are left out.
+    ///
+    /// # Errors
+    /// [`is_not_running`](Error::is_not_running), or CUPTI's refusal.
+    pub fn restart(&self) -> Result<(), Error> {
+        self.with_session(Session::restart)
     }
 
     /// Turns the collection of GPU work off for a while: what is launched in the pause is not in the profile, and not
@@ -227,7 +220,7 @@ impl Profiler {
     /// # Errors
     /// [`is_not_running`](Error::is_not_running), or CUPTI's refusal to flush, after which it is paused all the same.
     pub fn pause(&self) -> Result<(), Error> {
-        self.with_collector(Collector::pause)
+        self.with_session(Session::pause)
     }
 
     /// Turns the collection on again, after a pause or a start [in one](cupti::Config::start_paused). Costs a call into
@@ -236,22 +229,18 @@ impl Profiler {
     /// # Errors
     /// [`is_not_running`](Error::is_not_running), or CUPTI's refusal, after which it is paused as before.
     pub fn resume(&self) -> Result<(), Error> {
-        self.with_collector(Collector::resume)
+        self.with_session(Session::resume)
     }
 
     /// True between a pause and the next resume of a session.
     #[must_use]
     pub fn is_paused(&self) -> bool {
-        self.session.lock().as_ref().is_some_and(|session| session.collector.is_paused())
+        self.session.lock().as_ref().is_some_and(Session::is_paused)
     }
 
-    fn with_collector(
-        &self,
-        with: impl FnOnce(&mut Collector) -> Result<(), cupti::Error>,
-    ) -> Result<(), Error> {
-        let mut session = self.session.lock();
-        let session = session.as_mut().ok_or_else(|| Error::new(Kind::NotRunning))?;
-        Ok(with(&mut session.collector)?)
+    fn with_session<R>(&self, with: impl FnOnce(&Session) -> Result<R, Error>) -> Result<R, Error> {
+        let session = self.session.lock();
+        with(session.as_ref().ok_or_else(|| Error::new(Kind::NotRunning))?)
     }
 
     /// Records while `f` runs. If it panics, the session ends and is thrown away.
@@ -279,46 +268,6 @@ impl Profiler {
     }
 }
 
-/// What the collectors gave, as one.
-fn recording(
-    info: RecordingInfo,
-    collected: Collected,
-    ranges: RecordedRanges,
-    observing: &Observing,
-) -> Recording {
-    let losses = collected.losses;
-    Recording {
-        info,
-        window_ns: collected.window_ns,
-        windows_ns: collected.windows_ns,
-        pending_from_ns: collected.pending_from_ns,
-        clock: collected.clock,
-        epoch: observing.epoch,
-        records: collected.records,
-        calls: collected.calls,
-        runtime_calls: collected.runtime_calls,
-        graphs: collected.graphs,
-        ranges: ranges.threads,
-        attributes: collected.attributes,
-        missing_kinds: collected.missing_kinds,
-        losses: Losses {
-            dropped_by_cupti: losses.dropped_by_cupti,
-            over_memory_limit: losses.over_memory_limit,
-            irregular: losses.irregular,
-            unreadable_bytes: losses.unreadable_bytes,
-            panics: losses.panics + observing.panics(),
-            unfinished_buffers: losses.unfinished_buffers,
-            buffers: losses.buffers,
-            pool_misses: losses.pool_misses,
-            refused_buffers: losses.refused_buffers,
-            refused_records: losses.refused_records,
-            before_switch: losses.before_switch,
-            handler_panics: losses.handler_panics,
-            ranges: ranges.lost,
-        },
-    }
-}
-
 /// Throws the session away, if the closure that is recorded panics.
 struct Discard<'a>(&'a Profiler);
 
@@ -326,5 +275,56 @@ impl Drop for Discard<'_> {
     fn drop(&mut self) {
         let session = self.0.session.lock().take();
         drop(session);
+    }
+}
+
+/// How often logs are taken out, where nothing else is said.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// A session that keeps sums. Made by [`Profiler::summarize`]; dropping it throws them away.
+#[derive(Debug)]
+#[must_use = "the session ends when this is dropped, and what it summed up is gone"]
+pub struct Summarizing {
+    session: Session,
+    follow: Arc<Mutex<Follow>>,
+}
+
+impl Summarizing {
+    /// What it came to so far. Ranges that are open, and ranges whose work is not done, are left out of the distributions;
+    /// their work that is done is in the totals. Costs what was collected since the logs were taken out last, and a copy of
+    /// the sums.
+    ///
+    /// # Errors
+    /// CUPTI's refusal.
+    pub fn snapshot(&self) -> Result<Summary, Error> {
+        let so_far = self.session.catch_up()?;
+        Ok(Summary::of(&self.follow.lock(), so_far.info, so_far.duration))
+    }
+
+    /// As [`Profiler::pause`].
+    ///
+    /// # Errors
+    /// CUPTI's refusal to flush, after which it is paused all the same.
+    pub fn pause(&self) -> Result<(), Error> {
+        self.session.pause()
+    }
+
+    /// As [`Profiler::resume`].
+    ///
+    /// # Errors
+    /// CUPTI's refusal, after which it is paused as before.
+    pub fn resume(&self) -> Result<(), Error> {
+        self.session.resume()
+    }
+
+    /// Ends it, and gives what it came to. Waits for the GPU as [`Profiler::stop`] does.
+    ///
+    /// # Errors
+    /// CUPTI's refusal.
+    pub fn stop(self) -> Result<Summary, Error> {
+        let recording = self.session.stop()?;
+        let mut follow = self.follow.lock();
+        follow.end(recording.open_calls());
+        Ok(Summary::of(&follow, recording.info().clone(), recording.duration()))
     }
 }

@@ -1,11 +1,12 @@
 //! From a recording to the store: decodes CUPTI's bytes, brings all times to one clock, names what has a name.
 
 use cupti::record::{MemoryOperationKind, UnifiedMemoryKind};
-use cupti::{CallClass, GraphEventKind, Record};
+use cupti::{CallClass, GraphEventKind, GraphNode, Record};
 use rustc_hash::FxHashMap;
 
 use crate::health::Health;
 use crate::recording::Recording;
+use crate::recording::parts::Slots;
 use crate::recording::ranges::{self, Detail, Event, RangeWord, Subject as EntryOf, Value};
 use crate::store::{
     Api, Call, CallKind, CallKindId, Field, FieldValue, Interval, KernelNames, Label, LabelId,
@@ -17,23 +18,12 @@ use crate::store::{
 /// Reads everything a recording holds; what cannot be read is counted in `health`.
 pub(crate) fn read(recording: &Recording, health: &mut Health) -> Store {
     let mut store = Store::default();
-    let losses = &recording.losses;
-    health.unreadable_bytes = losses.unreadable_bytes;
-    health.unknown_records = losses.irregular;
-    health.dropped_by_cupti = losses.dropped_by_cupti;
-    health.over_memory_limit = losses.over_memory_limit;
-    health.unfinished_buffers = losses.unfinished_buffers;
-    health.refused_records = losses.refused_records;
-    health.panics = losses.panics;
-    health.handler_panics = losses.handler_panics;
-    health.lost_ranges = losses.ranges;
-    health.buffers = losses.buffers;
-    health.pool_misses = losses.pool_misses;
-
+    health.add_losses(&recording.losses);
     store.session = Session {
         window_ns: recording.window_ns,
         windows_ns: recording.windows_ns.clone(),
         pending_from_ns: recording.pending_from_ns,
+        before_id: recording.before_id,
         ranges_by: RangesBy::Calls,
     };
 
@@ -61,7 +51,7 @@ struct Captures {
 const MOST_COPIES: usize = 1000;
 
 impl Captures {
-    fn read(recording: &Recording, rows: &[ThreadRows]) -> Self {
+    fn read(recording: &Recording, rows: &Rows<'_>) -> Self {
         let mut captures = Self { originals: FxHashMap::default(), ranges: FxHashMap::default() };
         for event in recording.graphs.iter().flat_map(|thread| &thread.events) {
             match event.kind {
@@ -86,14 +76,14 @@ impl Captures {
 }
 
 /// The range that a word stands for; `None` where it stands for none of this recording, and `Some(None)` where that is lost.
-fn range_of_word(recording: &Recording, rows: &[ThreadRows], word: u64) -> Option<Option<RangeId>> {
+fn range_of_word(recording: &Recording, rows: &Rows<'_>, word: u64) -> Option<Option<RangeId>> {
     let place = RangeWord(word);
     // A word of another epoch belongs to a range that began before this recording.
     if word == 0 || place.epoch() != recording.epoch {
         return None;
     }
     let (log, slot) = place.place();
-    Some(rows.get(log).and_then(|rows| rows.range(slot as u64)))
+    Some(rows.of_number(log).and_then(|rows| rows.range(slot as u64)))
 }
 
 fn thread(
@@ -112,11 +102,29 @@ fn thread(
     row
 }
 
+/// Where the entries of all threads' logs are in the store.
+struct Rows<'a> {
+    threads: Vec<ThreadRows<'a>>,
+    /// By the number of a thread that words have; most recordings have all threads in their order.
+    places: Option<FxHashMap<usize, usize>>,
+}
+
+impl<'a> Rows<'a> {
+    #[inline]
+    fn of_number(&self, number: usize) -> Option<&ThreadRows<'a>> {
+        match &self.places {
+            None => self.threads.get(number),
+            Some(places) => self.threads.get(*places.get(&number)?),
+        }
+    }
+}
+
 /// Where the entries of a thread's logs are in the store.
-struct ThreadRows {
+struct ThreadRows<'a> {
     /// The row of its first range, and how many there are.
     first: u32,
     count: usize,
+    slots: &'a Slots,
     labels: Vec<LabelId>,
     texts: Vec<NameId>,
     thread: ThreadId,
@@ -125,19 +133,20 @@ struct ThreadRows {
     marks: FxHashMap<u64, MarkId>,
 }
 
-impl ThreadRows {
+impl ThreadRows<'_> {
+    #[inline]
     fn range(&self, slot: u64) -> Option<RangeId> {
         // CAST: fewer than 2^30 ranges fit into a log.
-        (slot < self.count as u64).then(|| RangeId(self.first + slot as u32))
+        self.slots.row(slot, self.count).map(|row| RangeId(self.first + row as u32))
     }
 }
 
-fn read_ranges(
-    recording: &Recording,
+fn read_ranges<'a>(
+    recording: &'a Recording,
     store: &mut Store,
     threads: &mut FxHashMap<u32, ThreadId>,
     health: &mut Health,
-) -> Vec<ThreadRows> {
+) -> Rows<'a> {
     let mut rows = Vec::with_capacity(recording.ranges.len());
     let mut labels = FxHashMap::default();
     let unnamed = store.names.intern("(unknown name)");
@@ -164,15 +173,16 @@ fn read_ranges(
         let thread_rows = ThreadRows {
             first: store.ranges.len() as u32,
             count: log.entries.len(),
+            slots: &log.slots,
             labels: of_thread,
             texts,
             thread,
             process_ranges: FxHashMap::default(),
             marks: FxHashMap::default(),
         };
-        for (slot, entry) in log.entries.iter().enumerate() {
+        for (row, entry) in log.entries.iter().enumerate() {
             // Only an earlier range can be around this one; anything else is a damaged file.
-            let parent = entry.parent.filter(|&parent| parent < slot as u64);
+            let parent = entry.parent.filter(|&parent| parent < log.slots.slot(row));
             store.ranges.push(Range {
                 label: thread_rows.label(entry.label),
                 thread,
@@ -186,6 +196,10 @@ fn read_ranges(
         }
         rows.push(thread_rows);
     }
+    let in_order = recording.ranges.iter().zip(0..).all(|(log, place)| log.number == place);
+    let places = || recording.ranges.iter().map(|log| log.number as usize).zip(0..).collect();
+    let places = (!in_order).then(places);
+    let mut rows = Rows { threads: rows, places };
     read_events(recording, store, &mut rows, health);
     // What follows relies on this order; only a damaged file breaks it.
     for row in (0..store.ranges.len() as u32).map(RangeId) {
@@ -198,7 +212,7 @@ fn read_ranges(
     rows
 }
 
-impl ThreadRows {
+impl ThreadRows<'_> {
     fn label(&self, index: u64) -> LabelId {
         let last = self.labels.len() - 1;
         self.labels[usize::try_from(index).map_or(last, |index| index.min(last))]
@@ -206,17 +220,13 @@ impl ThreadRows {
 }
 
 /// Marks, ranges of the process and details. Starts come first, for an end or a stay may be in the log of any thread.
-fn read_events(
-    recording: &Recording,
-    store: &mut Store,
-    rows: &mut [ThreadRows],
-    health: &mut Health,
-) {
-    for (log, rows) in recording.ranges.iter().zip(&mut *rows) {
-        for (slot, words) in log.events.iter().enumerate() {
+fn read_events(recording: &Recording, store: &mut Store, rows: &mut Rows<'_>, health: &mut Health) {
+    for (log, rows) in recording.ranges.iter().zip(&mut rows.threads) {
+        for (row, words) in log.events.iter().enumerate() {
+            let slot = log.event_slots.slot(row);
             match Event::from_words(*words) {
                 Event::Mark { label, at_ns, parent } => {
-                    rows.marks.insert(slot as u64, MarkId(store.marks.len() as u32));
+                    rows.marks.insert(slot, MarkId(store.marks.len() as u32));
                     store.marks.push(Mark {
                         label: rows.label(label.into()),
                         thread: rows.thread,
@@ -226,7 +236,7 @@ fn read_events(
                 }
                 Event::ProcessStart { label, at_ns, parent } => {
                     let id = ProcessRangeId(store.process_ranges.len() as u32);
-                    rows.process_ranges.insert(slot as u64, id);
+                    rows.process_ranges.insert(slot, id);
                     store.process_ranges.push(ProcessRange {
                         label: rows.label(label.into()),
                         thread: rows.thread,
@@ -242,10 +252,10 @@ fn read_events(
     }
     let process_range = |word: RangeWord| {
         let (thread, slot) = word.place();
-        rows.get(thread)?.process_ranges.get(&(slot as u64)).copied()
+        rows.of_number(thread)?.process_ranges.get(&(slot as u64)).copied()
     };
     let all = &*rows;
-    for (log, rows) in recording.ranges.iter().zip(all) {
+    for (log, rows) in recording.ranges.iter().zip(&all.threads) {
         for words in &log.events {
             match Event::from_words(*words) {
                 Event::ProcessEnd { of, at_ns } => match process_range(of) {
@@ -272,7 +282,7 @@ fn read_events(
                     };
                     if let Detail::Handed(word) = detail {
                         let (thread, slot) = word.place();
-                        let parent = all.get(thread).and_then(|rows| rows.range(slot as u64));
+                        let parent = all.of_number(thread).and_then(|rows| rows.range(slot as u64));
                         hand(store, subject, parent, health);
                         continue;
                     }
@@ -330,7 +340,7 @@ fn read_calls(
     recording: &Recording,
     store: &mut Store,
     threads: &mut FxHashMap<u32, ThreadId>,
-    rows: &[ThreadRows],
+    rows: &Rows<'_>,
     health: &mut Health,
 ) {
     let driver = recording.calls.iter().map(|log| log.calls.len()).sum::<usize>();
@@ -375,7 +385,7 @@ type KindKey = (Api, u32, u32, bool, bool, bool);
 
 struct CallReader<'a> {
     recording: &'a Recording,
-    rows: &'a [ThreadRows],
+    rows: &'a Rows<'a>,
     /// The kind of the call before, which is mostly that of the next.
     last: Option<(KindKey, CallKindId)>,
 }
@@ -428,21 +438,35 @@ fn read_records(
     store: &mut Store,
     health: &mut Health,
 ) {
-    let clock = recording.clock;
+    let clock = &recording.clocks;
     health.clock_step_ns = clock.step_ns();
-    let mut kernel_names = FxHashMap::default();
+    let add =
+        |work, span: cupti::Span, correlation_id, node: Option<GraphNode>, health: &mut Health| {
+            // The start moves to our clock; the duration stays what CUPTI measured.
+            let time = span.is_known().then(|| {
+                let start_ns = clock.monotonic_ns(span.start_ns);
+                let end_ns = start_ns.saturating_add(span.end_ns.saturating_sub(span.start_ns));
+                Interval { start_ns, end_ns }
+            });
+            health.zero_timestamps += u64::from(time.is_none());
+            let captured = node.and_then(|node| captures.range(node.node));
+            health.graph_operations += u64::from(node.is_some());
+            health.graph_operations_captured += u64::from(captured.is_some());
+            let mut operation = Operation::new(work, time, correlation_id);
+            operation.captured = captured.into();
+            operation
+        };
     for record in &recording.records {
         health.records += 1;
         let (what, place, span, correlation_id) = match record {
             Record::Kernel(kernel) => {
-                let name = *kernel_names.entry(kernel.name).or_insert_with(|| {
-                    store
-                        .names
-                        .intern(recording.records.name(kernel.name).unwrap_or("(unknown kernel)"))
+                let work = store.intern_kernel(&kernel, |names| {
+                    let name = recording.records.name(kernel.name).unwrap_or("(unknown kernel)");
+                    KernelNames { name: names.intern(name), demangled: None, short: None }
                 });
-                let names = KernelNames { name, demangled: None, short: None };
-                let what = What::Kernel { names, details: *kernel };
-                (what, kernel.place, kernel.span, kernel.correlation_id)
+                let row = add(work, kernel.span, kernel.correlation_id, kernel.graph_node, health);
+                store.operations.push(row);
+                continue;
             }
             Record::Memcpy(copy) => (What::Copy(copy), copy.place, copy.span, copy.correlation_id),
             Record::Memset(memset) => {
@@ -518,23 +542,9 @@ fn read_records(
                 continue;
             }
         };
-        // The start moves to our clock; the duration stays what CUPTI measured.
-        let time = span.is_known().then(|| {
-            let start_ns = clock.monotonic_ns(span.start_ns);
-            Interval {
-                start_ns,
-                end_ns: start_ns.saturating_add(span.end_ns.saturating_sub(span.start_ns)),
-            }
-        });
-        health.zero_timestamps += u64::from(time.is_none());
         let node = what.graph_node();
-        let captured = node.and_then(|node| captures.range(node.node));
-        health.graph_operations += u64::from(node.is_some());
-        health.graph_operations_captured += u64::from(captured.is_some());
         let work = store.intern_work(Work::new(what, place));
-        let mut operation = Operation::new(work, time, correlation_id);
-        operation.captured = captured.into();
-        store.operations.push(operation);
+        store.operations.push(add(work, span, correlation_id, node, health));
     }
     store.operations.sort_by_key(Operation::start_ns);
     store.memory.sort_by_key(|event| event.at_ns);

@@ -9,12 +9,14 @@ use cupti::CallClass;
 use nvtx::Payload;
 use rustc_hash::{FxHashMap, FxHasher};
 
+use crate::health::is_failure;
+
 /// Index of an interned name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct NameId(u32);
 
 /// Strings, each held once.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
     strings: Vec<Box<str>>,
     ids: FxHashMap<Box<str>, NameId>,
@@ -137,6 +139,10 @@ pub(crate) struct Thread {
     pub(crate) process: u32,
     pub(crate) name: Option<Box<str>>,
     /// Where the source says it.
+    #[cfg_attr(
+        not(feature = "nsys"),
+        allow(dead_code, reason = "what captures of other tools tell")
+    )]
     pub(crate) priority: Option<i64>,
 }
 
@@ -247,14 +253,10 @@ pub(crate) struct CallKind {
     pub(crate) has_returned: bool,
 }
 
-/// `CUDA_ERROR_NOT_READY`: a query's way to say no, not an error.
-const NOT_READY: u32 = 600;
-
 impl CallKind {
     /// True if the call returned an error.
     pub(crate) fn is_failure(&self) -> bool {
-        let not_ready = self.class == CallClass::Query && self.result == NOT_READY;
-        self.has_returned && self.result != 0 && !not_ready
+        self.has_returned && is_failure(self.class, self.result)
     }
 }
 
@@ -349,7 +351,7 @@ pub(crate) enum What {
 }
 
 /// A kernel's names, of which a source may know several.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct KernelNames {
     /// As the compiler made it, if that is known.
     pub(crate) name: NameId,
@@ -434,6 +436,19 @@ impl<T, I> Interned<T, I> {
 }
 
 impl<T: PartialEq, I: Copy> Interned<T, I> {
+    /// The row of this fingerprint that is the right one.
+    #[inline]
+    fn find(&self, fingerprint: u64, at: fn(I) -> usize, is: impl Fn(&T) -> bool) -> Option<I> {
+        let mut key = fingerprint;
+        loop {
+            let known = *self.ids.get(&key)?;
+            if is(&self.rows[at(known)]) {
+                return Some(known);
+            }
+            key = key.wrapping_add(1);
+        }
+    }
+
     /// The row that is equal to this one, which may be new.
     fn intern(&mut self, fingerprint: u64, row: T, id: fn(u32) -> I, at: fn(I) -> usize) -> I {
         let mut key = fingerprint;
@@ -478,6 +493,7 @@ pub(crate) struct MemoryEvent {
 
 /// Managed memory went to another place, or was touched where it was not.
 #[derive(Debug, Clone, Copy)]
+#[cfg_attr(not(feature = "nsys"), allow(dead_code, reason = "what captures of other tools tell"))]
 pub(crate) struct ManagedMemory {
     pub(crate) what: Managed,
     pub(crate) address: u64,
@@ -488,6 +504,7 @@ pub(crate) struct ManagedMemory {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(feature = "nsys"), allow(dead_code, reason = "what captures of other tools tell"))]
 pub(crate) enum Managed {
     /// It was moved; also an operation.
     ToDevice {
@@ -508,6 +525,7 @@ pub(crate) enum Managed {
 
 /// The time of the profiler itself.
 #[derive(Debug, Clone, Copy)]
+#[cfg_attr(not(feature = "nsys"), allow(dead_code, reason = "what captures of other tools tell"))]
 pub(crate) struct Overhead {
     pub(crate) time: Interval,
     pub(crate) process: u32,
@@ -534,6 +552,8 @@ pub(crate) struct Session {
     pub(crate) windows_ns: Vec<(u64, u64)>,
     /// In a snapshot: from when on returned calls may have records that have not come yet.
     pub(crate) pending_from_ns: Option<u64>,
+    /// Records that have no call and a correlation id up to this are of calls before the session, or that were let go.
+    pub(crate) before_id: u32,
     pub(crate) ranges_by: RangesBy,
 }
 
@@ -563,8 +583,16 @@ pub(crate) struct Store {
     /// By time.
     pub(crate) memory: Vec<MemoryEvent>,
     /// By start; empty where the source does not tell.
+    #[cfg_attr(
+        not(feature = "nsys"),
+        allow(dead_code, reason = "what captures of other tools tell")
+    )]
     pub(crate) managed: Vec<ManagedMemory>,
     /// By start; empty where the source does not tell.
+    #[cfg_attr(
+        not(feature = "nsys"),
+        allow(dead_code, reason = "what captures of other tools tell")
+    )]
     pub(crate) overheads: Vec<Overhead>,
     /// Empty where one process was recorded, by itself.
     pub(crate) processes: Vec<Process>,
@@ -592,6 +620,32 @@ impl Store {
         let mut hasher = FxHasher::default();
         kind.hash(&mut hasher);
         self.call_kinds.intern(hasher.finish(), kind, CallKindId, CallKindId::at)
+    }
+
+    /// The work of a kernel that is like one that came before, whose names have the same key; otherwise `names` tells them.
+    /// Most kernels are: this way none is moved.
+    #[inline]
+    pub(crate) fn intern_kernel(
+        &mut self,
+        kernel: &cupti::Kernel,
+        names: impl FnOnce(&mut Names) -> KernelNames,
+    ) -> WorkId {
+        let mut details = *kernel;
+        (details.span, details.correlation_id) = (cupti::Span::default(), 0);
+        let mut hasher = FxHasher::default();
+        (details.name, details.place.stream, details.grid[0], details.grid[1]).hash(&mut hasher);
+        details.graph_node.map(|node| node.node).hash(&mut hasher);
+        let fingerprint = hasher.finish();
+        let is_same = |work: &Work| match &work.what {
+            What::Kernel { details: known, .. } => *known == details,
+            _ => false,
+        };
+        if let Some(known) = self.works.find(fingerprint, WorkId::at, is_same) {
+            return known;
+        }
+        let what = What::Kernel { names: names(&mut self.names), details };
+        let work = Work::new(what, kernel.place);
+        self.works.intern(fingerprint, work, WorkId, WorkId::at)
     }
 
     /// What is left of a work when it is freed from when it was, and by which call.

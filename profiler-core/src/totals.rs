@@ -3,6 +3,7 @@
 use std::ops::AddAssign;
 use std::time::Duration;
 
+use cupti::CallClass;
 use serde::Serialize;
 
 /// Counts and sums. Counts are exact; times are sums over operations, so that two kernels that run at the same time
@@ -77,9 +78,52 @@ impl Totals {
     }
 }
 
+/// Times and sizes of a damaged file may be anything, so that sums stay at the most there is.
+impl Totals {
+    #[inline]
+    pub(crate) fn add_kernel(&mut self, ns: u64) {
+        self.kernels += 1;
+        self.kernel_ns = self.kernel_ns.saturating_add(ns);
+    }
+
+    #[inline]
+    pub(crate) fn add_copy(&mut self, ns: u64, bytes: u64) {
+        self.copies += 1;
+        self.copy_ns = self.copy_ns.saturating_add(ns);
+        self.copy_bytes = self.copy_bytes.saturating_add(bytes);
+    }
+
+    #[inline]
+    pub(crate) fn add_memset(&mut self, ns: u64, bytes: u64) {
+        self.memsets += 1;
+        self.memset_ns = self.memset_ns.saturating_add(ns);
+        self.memset_bytes = self.memset_bytes.saturating_add(bytes);
+    }
+
+    /// What one call adds, apart from its work on the GPU.
+    #[inline]
+    pub(crate) fn add_call(&mut self, class: CallClass, is_failure: bool, captured: bool, ns: u64) {
+        if is_failure {
+            self.failed_calls += 1;
+            return;
+        }
+        match class {
+            CallClass::KernelLaunch | CallClass::GraphLaunch => {
+                self.launches += u64::from(!captured);
+            }
+            CallClass::Synchronize => {
+                self.synchronizations += 1;
+                self.synchronization_ns = self.synchronization_ns.saturating_add(ns);
+            }
+            CallClass::Alloc => self.allocations += 1,
+            CallClass::Free => self.frees += 1,
+            _ => {}
+        }
+    }
+}
+
 impl AddAssign for Totals {
     fn add_assign(&mut self, other: Self) {
-        // Times of a damaged file may be anything.
         self.launches = self.launches.saturating_add(other.launches);
         self.kernels = self.kernels.saturating_add(other.kernels);
         self.kernel_ns = self.kernel_ns.saturating_add(other.kernel_ns);

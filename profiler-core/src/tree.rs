@@ -3,7 +3,6 @@
 
 use std::ops::Range as Span;
 
-use cupti::CallClass;
 use rustc_hash::FxHashMap;
 
 use crate::store::{
@@ -364,42 +363,14 @@ fn totals(
 fn add_operation(totals: &mut Totals, store: &Store, operation: &Operation) {
     let ns = operation.ns();
     match &store.work(operation).what {
-        What::Kernel { .. } => {
-            totals.kernels += 1;
-            totals.kernel_ns = totals.kernel_ns.saturating_add(ns);
-        }
-        What::Copy(copy) => {
-            totals.copies += 1;
-            totals.copy_ns = totals.copy_ns.saturating_add(ns);
-            totals.copy_bytes = totals.copy_bytes.saturating_add(copy.bytes);
-        }
-        What::Memset(memset) => {
-            totals.memsets += 1;
-            totals.memset_ns = totals.memset_ns.saturating_add(ns);
-            totals.memset_bytes = totals.memset_bytes.saturating_add(memset.bytes);
-        }
+        What::Kernel { .. } => totals.add_kernel(ns),
+        What::Copy(copy) => totals.add_copy(ns, copy.bytes),
+        What::Memset(memset) => totals.add_memset(ns, memset.bytes),
     }
 }
 
-/// What one call adds, apart from its work on the GPU.
 #[inline]
 fn add_call(totals: &mut Totals, store: &Store, call: &Call) {
     let kind = store.call_kind(call);
-    if kind.is_failure() {
-        totals.failed_calls += 1;
-        return;
-    }
-    match kind.class {
-        CallClass::KernelLaunch | CallClass::GraphLaunch => {
-            totals.launches += u64::from(!kind.captured);
-        }
-        CallClass::Synchronize => {
-            totals.synchronizations += 1;
-            let ns = totals.synchronization_ns.saturating_add(call.time.ns());
-            totals.synchronization_ns = ns;
-        }
-        CallClass::Alloc => totals.allocations += 1,
-        CallClass::Free => totals.frees += 1,
-        _ => {}
-    }
+    totals.add_call(kind.class, kind.is_failure(), kind.captured, call.time.ns());
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use capture::{Folder, SCHEMA, Sums, global};
 use cupti::fake::{Fake, Work};
 use profiler_core::{
-    Attribution, Error, GpuOperation, OperationKind, Profile, Range, RangeNode, Totals,
+    Attribution, Error, GpuOperation, OperationKind, Profile, Profiler, Range, RangeNode, Totals,
 };
 use rusqlite::Connection;
 
@@ -48,6 +48,7 @@ fn a_training_run_is_what_nsys_says_of_it() {
     );
     let device = &info.devices[0];
     assert_eq!((device.id, device.compute_capability, device.multiprocessors), (0, (9, 0), 132));
+    assert_eq!(profile.processes().collect::<Vec<_>>(), [(438, Some("python3"))]);
     assert_eq!(profile.calls().count(), 2174);
     let totals = profile.totals();
     assert_eq!(
@@ -137,6 +138,84 @@ fn check_random(profile: &Profile, truth: &capture::Truth) {
     truth_ranges.values_mut().for_each(|values| values.sort_unstable());
     assert_eq!(ranges, truth_ranges);
     assert_eq!(profile.marks().count(), profile.process_ranges().count());
+}
+
+/// The rows of a table, with these columns, in an order of their own.
+fn rows(file: &Path, columns: &str, from: &str) -> Vec<String> {
+    let connection = Connection::open(file).unwrap();
+    let mut query = connection.prepare(&format!("SELECT {columns} FROM {from}")).unwrap();
+    let count = query.column_count();
+    let row = |row: &rusqlite::Row<'_>| {
+        (0..count).map(|i| row.get::<_, rusqlite::types::Value>(i)).collect::<Result<Vec<_>, _>>()
+    };
+    let mut rows: Vec<String> =
+        query.query_map((), row).unwrap().map(|row| format!("{:?}", row.unwrap())).collect();
+    rows.sort();
+    rows
+}
+
+/// What of a capture's rows is in the one that we make of it.
+const KEPT: [(&str, &str); 6] = [
+    (
+        "k.start, k.end, deviceId, contextId, streamId, correlationId, globalPid, d.value, s.value, registersPerThread, gridX, \
+         gridY, gridZ, blockX, blockY, blockZ, staticSharedMemory, dynamicSharedMemory, localMemoryPerThread",
+        "CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds d ON d.id = demangledName JOIN StringIds s ON s.id = shortName",
+    ),
+    (
+        "start, end, deviceId, contextId, greenContextId, streamId, correlationId, globalPid, bytes, copyKind, srcKind, dstKind",
+        "CUPTI_ACTIVITY_KIND_MEMCPY",
+    ),
+    (
+        "start, end, deviceId, contextId, streamId, correlationId, globalPid, value, bytes, memKind",
+        "CUPTI_ACTIVITY_KIND_MEMSET",
+    ),
+    (
+        "start, end, eventClass, globalTid, correlationId, n.value, returnValue",
+        "CUPTI_ACTIVITY_KIND_RUNTIME JOIN StringIds n ON n.id = nameId",
+    ),
+    (
+        "start, end, eventType, coalesce(text, n.value), globalTid, endGlobalTid, uint64Value, doubleValue, color",
+        "NVTX_EVENTS LEFT JOIN StringIds n ON n.id = textId WHERE eventType IN (34, 59, 60)",
+    ),
+    (
+        "n.value, priority, globalTid",
+        "ThreadNames JOIN StringIds n ON n.id = nameId WHERE globalTid IN \
+         (SELECT globalTid FROM CUPTI_ACTIVITY_KIND_RUNTIME UNION SELECT globalTid FROM NVTX_EVENTS)",
+    ),
+];
+
+#[test]
+fn what_is_read_is_written_as_it_was() {
+    let folder = Folder::new();
+    let mut files = vec![train()];
+    for seed in 100..110 {
+        let path = folder.file(&format!("{seed}.sqlite"));
+        capture::write(&path, seed);
+        files.push(path);
+    }
+    for file in &files {
+        let again = folder.file("again.sqlite");
+        Profile::from_nsys(file).unwrap().write_nsys(&again, |_| ()).unwrap();
+        for (columns, from) in KEPT {
+            let theirs = rows(file, columns, from);
+            assert!(!theirs.is_empty(), "{from} proves nothing");
+            assert_eq!(rows(&again, columns, from), theirs, "{from}");
+        }
+    }
+    let again = folder.file("again.sqlite");
+    Profile::from_nsys(train()).unwrap().write_nsys(&again, |_| ()).unwrap();
+    for (columns, from) in [
+        (
+            "start, end, contextId, streamId, correlationId, globalPid, syncType, eventId",
+            "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+        ),
+        ("globalPid, pid, name", "PROCESSES"),
+        ("id, name, totalMemory, smCount, cuDevice, computeMajor, computeMinor", "TARGET_INFO_GPU"),
+        ("gpuId, cudaId, pid", "TARGET_INFO_CUDA_DEVICE"),
+        ("start, end", "PROFILER_OVERHEAD"),
+    ] {
+        assert_eq!(rows(&again, columns, from), rows(&train(), columns, from), "{from}");
+    }
 }
 
 #[test]
@@ -237,6 +316,34 @@ fn a_live_profile_is_the_same_when_it_was_a_capture() {
 }
 
 #[test]
+fn a_call_of_the_runtime_api_stands_for_the_driver_call_it_makes() {
+    let fake = Fake::new();
+    let config = cupti::Config::new().runtime_calls(true).add_kind(cupti::ActivityKind::MEMORY2);
+    let profiler =
+        Profiler::builder().library(fake.library().unwrap()).config(config).build().unwrap();
+    profiler.start().unwrap();
+    {
+        let _range = nvtx::range("both");
+        fake.launch(Work::kernel(c"a"));
+        fake.launch_through_runtime("cudaLaunchKernel", &Work::kernel(c"b"));
+        fake.launch_through_runtime("cudaMemcpyAsync", &Work::host_to_device(10));
+    }
+    let profile = profiler.stop().unwrap();
+    assert_eq!((profile.calls().count(), profile.runtime_calls().count()), (3, 2));
+    let folder = Folder::new();
+    let path = folder.file("both.sqlite");
+    profile.write_nsys(&path, |_| ()).unwrap();
+    let again = Profile::from_nsys(&path).unwrap();
+    let mut names: Vec<_> = again.calls().map(|call| call.name()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["cuLaunchKernel", "cudaLaunchKernel", "cudaMemcpyAsync"]);
+    assert_eq!(again.runtime_calls().count(), 0);
+    assert_eq!(again.totals(), profile.totals());
+    assert_eq!(summary(&again), summary(&profile));
+    again.health().assert_complete();
+}
+
+#[test]
 fn what_is_no_capture_is_said() {
     let folder = Folder::new();
     let missing = error(folder.file("missing"));
@@ -290,6 +397,68 @@ fn a_damaged_capture_is_an_error_or_counted() {
         }
     }
     assert!(errors > 10 && profiles > 0, "{errors} {profiles}");
+}
+
+#[test]
+fn processes_of_several_machines_are_told_apart() {
+    let folder = Folder::new();
+    // The same process, thread and correlation id on three machines.
+    let machine = |machine: i64| (machine << 48) + (global(9, 9) - (1 << 48));
+    let mut rows =
+        String::from("INSERT INTO StringIds VALUES (1, 'cudaLaunchKernel_v7000'), (2, 'k');");
+    for (number, name) in [(1, "a"), (2, "b"), (255, "c")] {
+        let (tid, pid) = (machine(number), machine(number) - 9);
+        rows += &format!(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (10, 15, 0, {tid}, 1, 1, 0);
+             INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (start, end, correlationId, globalPid, demangledName) VALUES (20, 30, 1, \
+             {pid}, 2);
+             INSERT INTO NVTX_EVENTS (start, end, eventType, text, globalTid) VALUES (5, 16, 59, '{name}', {tid});"
+        );
+    }
+    let profile = read(&folder, &rows);
+    let again = folder.file("again.sqlite");
+    profile.write_nsys(&again, |_| ()).unwrap();
+    for profile in [profile, Profile::from_nsys(&again).unwrap()] {
+        profile.health().assert_complete();
+        for name in ["a", "b", "c"] {
+            assert_eq!(profile.range(name).unwrap().kernels(), 1, "{name}");
+        }
+        assert!(profile.operations().all(|operation| operation.process_id() & 0xff_ffff == 9));
+        assert_eq!(profile.processes().count(), 3);
+    }
+}
+
+/// In release, for the figures: `cargo test --release -p profiler-core --features nsys --test nsys -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn a_million_operations_are_written_in_three_seconds() {
+    let folder = Folder::new();
+    let tid = global(9, 9);
+    let path = capture(&folder, "INSERT INTO StringIds VALUES (100, 'cudaLaunchKernel_v7000')");
+    Connection::open(&path)
+        .unwrap()
+        .execute_batch(&format!(
+            "PRAGMA synchronous = OFF; BEGIN; CREATE TEMP TABLE n AS WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 \
+             FROM n WHERE i < 999999) SELECT i FROM n;
+             INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME SELECT i * 2000 + 100, i * 2000 + 1000, 0, {tid}, i + 1, 100, 0 FROM n;
+             INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL SELECT i * 2000 + 1500, i * 2000 + 3000, 0, 1, 7, i + 1, {tid} - 9, \
+             i % 50, i % 50, i % 50, 32, 100, 1, 1, 256, 1, 1, 0, 0, 0 FROM n;
+             INSERT INTO NVTX_EVENTS (start, end, eventType, text, globalTid) SELECT i * 2000, i * 2000 + 19999, 59, 'step', \
+             {tid} FROM n WHERE i % 10 = 0;
+             INSERT INTO StringIds SELECT i, '_Z8kernel' || (10 + i) || 'if' FROM n WHERE i < 50; COMMIT"
+        ))
+        .unwrap();
+    let start = std::time::Instant::now();
+    let profile = Profile::from_nsys(&path).unwrap();
+    let read = start.elapsed();
+    let start = std::time::Instant::now();
+    profile.write_nsys(folder.file("written.sqlite"), |_| ()).unwrap();
+    let written = start.elapsed();
+    println!(
+        "1,000,000 kernels with their calls in 100,000 ranges: read in {read:?}, written in {written:?}"
+    );
+    assert_eq!(profile.range("step").unwrap().kernels(), 1_000_000);
+    assert!(written.as_secs() < 3);
 }
 
 #[test]
@@ -374,6 +543,13 @@ fn graphs_managed_memory_and_diagnostics_are_told() {
          INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (500, 600, 0, 1, NULL, 7, NULL, {pid}, 4096, 11, 4, 2);
          CREATE TABLE CUDA_UM_CPU_PAGE_FAULT_EVENTS (start, globalPid, address, CpuInstruction);
          INSERT INTO CUDA_UM_CPU_PAGE_FAULT_EVENTS VALUES (510, {pid}, 65536, 1);
+         CREATE TABLE CUDA_UM_GPU_PAGE_FAULT_EVENTS (start, end, globalPid, deviceId, address, numberOfPageFaults);
+         INSERT INTO CUDA_UM_GPU_PAGE_FAULT_EVENTS VALUES (520, 530, {pid}, 0, 65536, 7);
+         ALTER TABLE CUPTI_ACTIVITY_KIND_MEMCPY ADD COLUMN virtualAddress;
+         UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET virtualAddress = 65536;
+         CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS (start, globalPid, deviceId, address, bytes, memKind,
+            memoryOperationType, correlationId);
+         INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS VALUES (400, {pid}, 0, 4096, 100, 2, 0, 5), (700, {pid}, 0, 4096, 100, 2, 1, 6);
          CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start, end);
          INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (1, 2), (3, 4);
          CREATE TABLE CUPTI_ACTIVITY_KIND_NEW (start, end);
@@ -398,11 +574,24 @@ fn graphs_managed_memory_and_diagnostics_are_told() {
     assert!(!health.is_complete());
     let text = health.to_string();
     assert!(text.contains("2 losses in the capture's diagnostics"), "{text}");
-    let again = folder.file("again.sqlite");
-    profile.write_nsys(&again, |_| ()).unwrap();
-    let again = Profile::from_nsys(&again).unwrap();
+    let (made, path) = (folder.file("made.sqlite"), folder.file("again.sqlite"));
+    profile.write_nsys(&path, |_| ()).unwrap();
+    let again = Profile::from_nsys(&path).unwrap();
     assert_eq!(again.totals(), profile.totals());
     assert_eq!(again.health().migrations, 1);
+    for (columns, from) in [
+        ("*", "CUDA_UM_GPU_PAGE_FAULT_EVENTS"),
+        ("start, globalPid, address, CpuInstruction", "CUDA_UM_CPU_PAGE_FAULT_EVENTS"),
+        ("start, bytes, copyKind, virtualAddress", "CUPTI_ACTIVITY_KIND_MEMCPY"),
+        (
+            "start, globalPid, deviceId, address, bytes, memKind, memoryOperationType, correlationId",
+            "CUDA_GPU_MEMORY_USAGE_EVENTS",
+        ),
+    ] {
+        let columns =
+            columns.replace('*', "start, end, globalPid, deviceId, address, numberOfPageFaults");
+        assert_eq!(rows(&path, &columns, from), rows(&made, &columns, from), "{from}");
+    }
 }
 
 #[test]

@@ -33,6 +33,7 @@ fn main() {
     let trials = vec![
         trial("nsys_stats_sums_up_random_captures_as_they_were_made", sums_up_random_captures),
         trial("nsys_stats_says_the_same_of_a_capture_and_of_ours", says_the_same),
+        trial("nsys_stats_sums_up_a_recording_of_the_driver_api", sums_up_a_recording),
         trial("nsys_analyze_finds_the_same_in_a_capture_and_in_ours", finds_the_same),
     ];
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
@@ -190,6 +191,46 @@ fn compare(nsys: &OsStr, ours: &Path, truth: &Truth, seed: u64) {
         .sum();
     let around: usize = truth.places.values().map(Vec::len).sum();
     assert_eq!(counted, around as u64, "nvtx_gpu_proj_trace of {seed}");
+}
+
+/// What nsys shows of a program of the driver API: everything but what its rules would find of the runtime API's names.
+fn sums_up_a_recording(nsys: &OsStr) {
+    let folder = Folder::new();
+    let recording = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../examples/recordings/quickstart-h200.gpuprof");
+    let profile = Profile::load(recording).unwrap();
+    let ours = folder.file("ours.sqlite");
+    profile.write_nsys(&ours, |_| ()).unwrap();
+    let totals = profile.totals();
+    let sum = |name: &str| -> (u64, u64) {
+        let rows = report(nsys, name, &ours);
+        let column = |at: usize| rows[1..].iter().map(|row| row[at].parse::<u64>().unwrap()).sum();
+        (column(1), column(2))
+    };
+    assert_eq!(sum("cuda_gpu_kern_sum"), (totals.kernel_ns, totals.kernels));
+    let copies = (totals.copy_ns + totals.memset_ns, totals.copies + totals.memsets);
+    assert_eq!(sum("cuda_gpu_mem_time_sum"), copies);
+    let calls = profile.calls().filter_map(|call| call.host_time());
+    let ns: u128 = calls.map(|time| time.as_nanos()).sum();
+    assert_eq!(sum("cuda_api_sum"), (ns as u64, profile.calls().count() as u64));
+    let mut instances = BTreeMap::new();
+    for range in profile.ranges() {
+        let name = range
+            .domain()
+            .map_or(range.name().to_owned(), |domain| format!("{domain}:{}", range.name()));
+        let entry: &mut (u64, u64) = instances.entry(name).or_default();
+        *entry = (entry.0 + 1, entry.1 + range.inclusive().gpu_operations());
+    }
+    let rows = report(nsys, "nvtx_gpu_proj_sum", &ours);
+    assert!(rows.len() > 3, "{rows:?}");
+    for row in &rows[1..] {
+        let operations = (row[4].parse().unwrap(), row[10].parse().unwrap());
+        assert_eq!(instances[&row[0]], operations, "{}", row[0]);
+    }
+    // The rules look for names of the runtime API.
+    assert!(totals.synchronizations > 0);
+    let rows = run(nsys, &["analyze", "-q", "--rule"], "cuda_api_sync", &ours);
+    assert!(rows.len() < 2, "nsys has learned of the driver API: say so in the docs: {rows:?}");
 }
 
 /// The training run that nsys itself exported, and what we make of it.

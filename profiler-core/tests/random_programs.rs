@@ -20,7 +20,9 @@ use cupti::CopyKind;
 use cupti::fake::Fake;
 use nvtx::Payload;
 use outcome::*;
-use profiler_core::{Account, Profile, Profiler, Range, RangeNode, Recording, Totals};
+use profiler_core::{
+    Account, PathSummary, Profile, Profiler, Range, RangeNode, Recording, Summary, Totals,
+};
 use program::Kind;
 use truth::{Generator, NS_APART};
 
@@ -226,6 +228,23 @@ fn list_nodes(node: RangeNode<'_>, path: &mut Vec<Key>, nodes: &mut BTreeMap<Vec
     path.pop();
 }
 
+/// What a summary says of every path, as a profile says it.
+fn paths(summary: &Summary) -> BTreeMap<Vec<Key>, NodeRow> {
+    let row = |path: PathSummary<'_>| {
+        let around = std::iter::successors(Some(path), |path| path.parent());
+        let mut key: Vec<Key> = around.map(|path| owned(path.domain(), path.name())).collect();
+        key.reverse();
+        let row = NodeRow {
+            instances: path.instances(),
+            inclusive: sums(path.inclusive()),
+            exclusive: sums(path.exclusive()),
+            replayed: sums(path.replayed()),
+        };
+        (key, row)
+    };
+    summary.paths().map(row).collect()
+}
+
 /// Row by row, so that a failure shows what differs.
 fn compare_lists<T: PartialEq + Debug>(seen: &[Vec<T>], truth: &[Vec<T>], what: &str) {
     for (worker, (seen, truth)) in seen.iter().zip(truth).enumerate() {
@@ -261,7 +280,15 @@ fn compare(seen: &Outcome, truth: &Outcome, what: &str) {
 }
 
 /// Checks one program, and counts what of all that may come out did.
-fn check(fake: &'static Fake, profiler: &Profiler, seed: u64, met: &mut BTreeMap<&str, u64>) {
+///
+/// Three sessions see each part of it: one from before the others to after them, one that another surrounds, and one that
+/// keeps sums. The logs are taken out again and again meanwhile.
+fn check(
+    fake: &'static Fake,
+    [profiler, within]: &[Profiler; 2],
+    seed: u64,
+    met: &mut BTreeMap<&str, u64>,
+) {
     let (program, mut truths) = Generator::program(seed);
     for truth in truths.iter_mut().flatten() {
         truth.operations.values_mut().for_each(|rows| sort(rows));
@@ -274,16 +301,33 @@ fn check(fake: &'static Fake, profiler: &Profiler, seed: u64, met: &mut BTreeMap
     program::run(fake, &program, |part, ids, run| {
         if program.parts[part].is_recorded {
             profiler.start().unwrap();
+            within.start().unwrap();
+            let sums = profiler.summarize().unwrap();
             run();
-            recordings.push((profiler.stop_recording().unwrap(), ids.to_vec()));
+            let (summary, within) = (sums.stop().unwrap(), within.stop_recording().unwrap());
+            recordings.push((profiler.stop_recording().unwrap(), within, summary, ids.to_vec()));
         } else {
             run();
         }
     });
-    for ((recording, ids), truth) in recordings.into_iter().zip(truths.into_iter().flatten()) {
+    for ((recording, within, summary, ids), truth) in
+        recordings.into_iter().zip(truths.into_iter().flatten())
+    {
         let replayed = Recording::from_bytes(&recording.to_bytes()).unwrap();
         assert_eq!(replayed, recording);
-        for (recording, what) in [(recording, "the live profile"), (replayed, "the replay")] {
+        let within_replayed = Recording::from_bytes(&within.to_bytes()).unwrap();
+        assert_eq!(within_replayed, within);
+        compare_maps(&paths(&summary), &truth.nodes, "paths of the summary");
+        assert_eq!(
+            (sums(summary.totals()), sums(summary.outside_ranges())),
+            (truth.totals, truth.outside),
+            "sums of the summary"
+        );
+        for (recording, what) in [
+            (recording, "the live profile"),
+            (replayed, "the replay"),
+            (within, "the session within"),
+        ] {
             let profile = Profile::from_recording(recording);
             let seen = Seen::new(&profile, &ids).outcome(truth.summaries.keys().cloned());
             compare(&seen, &truth, what);
@@ -314,12 +358,16 @@ impl Drop for Named {
 fn random_programs_come_back_as_they_were_made() {
     // Never dropped: threads of any length of life may use it.
     let fake: &'static Fake = Box::leak(Box::default());
-    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
+    let profiler = || {
+        let builder = Profiler::builder().library(fake.library().unwrap());
+        builder.period(Duration::from_millis(1)).build().unwrap()
+    };
+    let profilers = [profiler(), profiler()];
     let (first, count) = (setting("RANDOM_PROGRAMS_SEED", 0), setting("RANDOM_PROGRAMS", 500));
     let mut met = BTreeMap::new();
     for seed in first..first + count {
         let _named = Named(seed);
-        check(fake, &profiler, seed, &mut met);
+        check(fake, &profilers, seed, &mut met);
     }
     eprintln!("{count} programs from seed {first}: {met:?}");
     // A generator that no longer makes something proves nothing of it.

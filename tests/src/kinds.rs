@@ -70,7 +70,7 @@ pub struct Facts {
 pub fn counts(records: &RecordBytes) -> BTreeMap<ActivityKind, u64> {
     let mut counts = BTreeMap::new();
     for buffer in records.buffers() {
-        let mut rest = &buffer[..];
+        let mut rest = buffer;
         let strides: BTreeMap<u32, u32> = records.strides().map(|(kind, n)| (kind.0, n)).collect();
         while let Some(kind) = rest.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes)) {
             *counts.entry(ActivityKind(kind)).or_insert(0) += 1;

@@ -1,7 +1,7 @@
 //! The append-only log of activity bytes: what CUPTI gave, byte for byte, with what is needed to read it elsewhere.
 
 use std::collections::BTreeMap;
-use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -16,25 +16,27 @@ pub(crate) static LOG: Mutex<Option<Log>> = Mutex::new(None);
 /// Everything CUPTI gave in one collection.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    /// Runs of whole records. Within a run every record has the stride of its kind.
-    pub(crate) buffers: Vec<Vec<u8>>,
+    /// Runs of whole records that were not drained. Within a run every record has the stride of its kind.
+    pub(crate) buffers: Vec<Arc<Vec<u8>>>,
     /// Bytes from one record to the next, by kind, as the library stepped.
     pub(crate) strides: BTreeMap<u32, u32>,
-    /// Texts by the address in the records, or by a key that stands in its place.
-    pub(crate) names: FxHashMap<u64, String>,
-    /// Other bytes that records point to, by such a key.
-    pub(crate) data: FxHashMap<u64, Vec<u8>>,
+    /// Texts by the address in the records, or by a key that stands in its place. They stay: a key means one text as
+    /// long as the collection goes on.
+    pub(crate) names: Arc<FxHashMap<u64, String>>,
+    /// Other bytes that records point to, by such a key, each of one record.
+    pub(crate) data: Arc<FxHashMap<u64, Vec<u8>>>,
     pub(crate) counts: LogCounts,
     /// The keys of texts whose address cannot tell them.
     keys: FxHashMap<String, u64>,
     last_key: u64,
+    /// Bytes of the buffers.
+    pub(crate) held: u64,
     limit: u64,
 }
 
+/// What was met since the collection's start.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct LogCounts {
-    pub(crate) records: u64,
-    pub(crate) bytes: u64,
     /// Records thrown away because the log was full.
     pub(crate) over_limit: u64,
     /// Records whose length is not that of their kind.
@@ -80,7 +82,7 @@ impl Log {
         Self { limit, ..Self::default() }
     }
 
-    /// A copy of what was kept, for reading alone.
+    /// What is kept, for reading alone; the bytes are shared.
     pub(crate) fn snapshot(&self) -> Self {
         Self {
             buffers: self.buffers.clone(),
@@ -92,17 +94,25 @@ impl Log {
         }
     }
 
+    /// The same, and forgets the records. What came later may have the names of what came before.
+    pub(crate) fn drain(&mut self) -> Self {
+        let drained = self.snapshot();
+        self.buffers.clear();
+        self.data = Arc::default();
+        self.held = 0;
+        drained
+    }
+
     fn append(&mut self, mut walked: Walked) {
         self.counts.unreadable_bytes += walked.unreadable;
         if walked.records.is_empty() {
             return;
         }
-        self.counts.records += walked.records.len() as u64;
-        if self.counts.bytes + walked.bytes.len() as u64 > self.limit {
+        if self.held + walked.bytes.len() as u64 > self.limit {
             self.counts.over_limit += walked.records.len() as u64;
             return;
         }
-        self.counts.bytes += walked.bytes.len() as u64;
+        self.held += walked.bytes.len() as u64;
         self.keep_names(&mut walked);
         self.keep_taken(&mut walked);
         let regular = walked
@@ -110,7 +120,7 @@ impl Log {
             .iter()
             .all(|&(kind, len)| *self.strides.entry(kind).or_insert(len) == len);
         if regular {
-            self.buffers.push(walked.bytes);
+            self.buffers.push(Arc::new(walked.bytes));
         } else {
             self.append_regular_runs(&walked);
         }
@@ -127,7 +137,7 @@ impl Log {
             return key;
         }
         let key = self.new_key();
-        self.names.insert(key, text.clone());
+        Arc::make_mut(&mut self.names).insert(key, text.clone());
         self.keys.insert(text, key);
         key
     }
@@ -137,10 +147,11 @@ impl Log {
     fn keep_names(&mut self, walked: &mut Walked) {
         let mut changed = FxHashMap::default();
         for (address, name) in walked.names.drain() {
-            match self.names.entry(address) {
-                Entry::Vacant(place) => _ = place.insert(name),
-                Entry::Occupied(known) if *known.get() == name => {}
-                Entry::Occupied(_) => _ = changed.insert(address, name),
+            match self.names.get(&address) {
+                // Only here, so that a buffer without new names copies none that are shared.
+                None => _ = Arc::make_mut(&mut self.names).insert(address, name),
+                Some(known) if *known == name => {}
+                Some(_) => _ = changed.insert(address, name),
             }
         }
         if changed.is_empty() {
@@ -173,7 +184,7 @@ impl Log {
                 Taken::Text(text) => self.key_of(text),
                 Taken::Data(bytes) => {
                     let key = self.new_key();
-                    self.data.insert(key, bytes);
+                    Arc::make_mut(&mut self.data).insert(key, bytes);
                     key
                 }
             };
@@ -197,7 +208,7 @@ impl Log {
                 self.counts.irregular += 1;
             }
         }
-        self.buffers.push(run);
+        self.buffers.push(Arc::new(run));
     }
 }
 

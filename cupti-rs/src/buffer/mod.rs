@@ -7,5 +7,5 @@ mod pool;
 mod walk;
 
 pub(crate) use callbacks::{completed, requested};
-pub(crate) use log::{LOG, Log};
+pub(crate) use log::{LOG, Log, LogCounts};
 pub(crate) use pool::{POOL, Setup};

@@ -27,6 +27,7 @@ mod synchronization;
 mod transfer;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
@@ -89,15 +90,15 @@ impl DataKey {
 
 /// Activity records as CUPTI wrote them, with the strides to step over them and the names they point to.
 ///
-/// Their bytes are CUPTI's but for pointers to memory that CUPTI leaves to its client to free: a key stands in their
-/// place.
+/// A clone shares them. Their bytes are CUPTI's but for pointers to memory that CUPTI leaves to its client to free: a key
+/// stands in their place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordBytes {
     version: Version,
-    buffers: Vec<Vec<u8>>,
+    buffers: Vec<Arc<Vec<u8>>>,
     strides: BTreeMap<u32, u32>,
-    names: FxHashMap<u64, String>,
-    data: FxHashMap<u64, Vec<u8>>,
+    names: Arc<FxHashMap<u64, String>>,
+    data: Arc<FxHashMap<u64, Vec<u8>>>,
 }
 
 impl RecordBytes {
@@ -117,18 +118,37 @@ impl RecordBytes {
     ) -> Self {
         Self {
             version,
-            buffers,
+            buffers: buffers.into_iter().map(Arc::new).collect(),
             strides: strides.into_iter().map(|(kind, stride)| (kind.0, stride)).collect(),
-            names: names.into_iter().map(|(key, name)| (key.0, name)).collect(),
-            data: FxHashMap::default(),
+            names: Arc::new(names.into_iter().map(|(key, name)| (key.0, name)).collect()),
+            data: Arc::default(),
         }
     }
 
     /// The same with the bytes beside the records, by key.
     #[must_use]
     pub fn with_data(mut self, data: impl IntoIterator<Item = (DataKey, Vec<u8>)>) -> Self {
-        self.data = data.into_iter().map(|(key, bytes)| (key.0, bytes)).collect();
+        self.data = Arc::new(data.into_iter().map(|(key, bytes)| (key.0, bytes)).collect());
         self
+    }
+
+    /// Adds what a later drain of the same collection gave. Copies no record.
+    pub fn append(&mut self, later: &Self) {
+        self.buffers.extend(later.buffers.iter().cloned());
+        self.strides.extend(&later.strides);
+        if !Arc::ptr_eq(&self.names, &later.names) {
+            let known = |(key, _): &(&u64, &String)| !self.names.contains_key(key);
+            if self.names.iter().all(|(key, _)| later.names.contains_key(key)) {
+                self.names = later.names.clone();
+            } else if later.names.iter().any(|name| known(&name)) {
+                let names = later.names.iter().map(|(key, name)| (*key, name.clone()));
+                Arc::make_mut(&mut self.names).extend(names);
+            }
+        }
+        if !later.data.is_empty() {
+            let data = later.data.iter().map(|(key, data)| (*key, data.clone()));
+            Arc::make_mut(&mut self.data).extend(data);
+        }
     }
 
     /// The version of the library that wrote them.
@@ -138,9 +158,8 @@ impl RecordBytes {
     }
 
     /// The runs of records, in the order CUPTI completed them; records of several threads and devices are in no order.
-    #[must_use]
-    pub fn buffers(&self) -> &[Vec<u8>] {
-        &self.buffers
+    pub fn buffers(&self) -> impl ExactSizeIterator<Item = &[u8]> + Clone {
+        self.buffers.iter().map(|buffer| buffer.as_slice())
     }
 
     /// Bytes from one record to the next, by kind.
@@ -203,7 +222,7 @@ const LOW_KINDS: usize = 64;
 #[derive(Debug, Clone)]
 pub struct Records<'a> {
     rest: &'a [u8],
-    buffers: std::slice::Iter<'a, Vec<u8>>,
+    buffers: std::slice::Iter<'a, Arc<Vec<u8>>>,
     low_strides: [u32; LOW_KINDS],
     strides: &'a BTreeMap<u32, u32>,
     release: (u32, u32),

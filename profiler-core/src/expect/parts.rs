@@ -11,7 +11,8 @@ use super::quantity::{Quantity, Source, ns, spans, stream};
 use super::scope::{Group, Instance};
 use crate::names::demangled;
 use crate::profile::{ApiCall, GpuOperation, Range};
-use crate::report::{self, shortened};
+use crate::report;
+use crate::units::{shortened, time};
 
 /// Lines that say what an amount is made of.
 const PARTS: usize = 8;
@@ -130,10 +131,10 @@ fn sums<'a>(quantity: &Quantity, parts: impl Iterator<Item = Part<'a>>) -> Vec<S
                 let _ = write!(line, ", {} bytes", part.bytes);
             }
             Unit::Time | Unit::Share => {
-                let _ = write!(line, ", {}", report::time(Duration::from_nanos(part.ns)));
+                let _ = write!(line, ", {}", time(Duration::from_nanos(part.ns)));
             }
             Unit::Count if *quantity == Quantity::Synchronizations => {
-                let time = report::time(Duration::from_nanos(part.ns));
+                let time = time(Duration::from_nanos(part.ns));
                 let _ = write!(line, ", blocked the host for {time}");
             }
             Unit::Count => {}
@@ -143,7 +144,7 @@ fn sums<'a>(quantity: &Quantity, parts: impl Iterator<Item = Part<'a>>) -> Vec<S
                 let _ = write!(line, ", by {}", call.name());
             }
             let first = if part.count == 1 { "called" } else { "first called" };
-            let start = report::time(call.start());
+            let start = time(call.start());
             let _ =
                 write!(line, ", {first} {start} after the start on thread {}", call.thread_id());
         }
@@ -161,8 +162,8 @@ fn gaps<'s, 'a: 's>(instances: impl Iterator<Item = &'s Instance<'a>>) -> Vec<St
     let mut gaps: Vec<_> = instances.flat_map(spans).flat_map(|span| span.gaps).collect();
     gaps.sort_by_key(|(ns, operation)| (Reverse(*ns), operation.start()));
     let line = |(ns, operation): &(u64, GpuOperation<'_>)| {
-        let gap = report::time(Duration::from_nanos(*ns));
-        let start = operation.start().map_or_else(String::new, report::time);
+        let gap = time(Duration::from_nanos(*ns));
+        let start = operation.start().map_or_else(String::new, time);
         let (what, path) = (name(operation), path(operation.range()));
         format!("{gap} idle until {what} in {path}, which started {start} after the start")
     };

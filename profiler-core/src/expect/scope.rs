@@ -3,6 +3,7 @@
 use crate::names::Pattern;
 use crate::profile::{ApiCall, GpuOperation, Profile, Range, RangeNode};
 use crate::report;
+use crate::units;
 
 /// The whole profile, or the ranges of a pattern.
 #[derive(Debug)]
@@ -113,8 +114,8 @@ impl<'a> Scope<'a> {
                 "instance {} of {}, {}, {} after the start on thread {}",
                 number + 1,
                 self.entered(group.run),
-                report::shortened(&range.node().path(), report::PATH_WIDTH),
-                report::time(range.start()),
+                units::shortened(&range.node().path(), report::PATH_WIDTH),
+                units::time(range.start()),
                 range.thread_id()
             ));
         }

@@ -9,6 +9,7 @@ use super::quantity::Quantity;
 use super::scope::{Group, Scope};
 use crate::profile::RangeNode;
 use crate::report;
+use crate::units;
 
 /// Instances or runs that are named.
 const GROUPS: usize = 4;
@@ -291,7 +292,7 @@ fn missing(scope: &Scope<'_>, run: usize) -> Section {
     }
     let mut nodes = scope.profiles[run].nodes();
     let shown = nodes.by_ref().take(PATHS);
-    let path = |node: RangeNode<'_>| report::shortened(&node.path(), report::PATH_WIDTH);
+    let path = |node: RangeNode<'_>| units::shortened(&node.path(), report::PATH_WIDTH);
     let mut paths: Vec<String> = shown.map(path).collect();
     if nodes.next().is_some() {
         paths.push("…".to_owned());

@@ -30,6 +30,7 @@ pub(super) fn read(file: &File) -> Result<(Store, RecordingInfo, Health), Error>
         strings: Strings::read(file)?,
         threads: FxHashMap::default(),
         processes: FxHashMap::default(),
+        process_ids: FxHashSet::default(),
         asynchronous: FxHashSet::default(),
         captures: Captures::default(),
         end_ns: 0,
@@ -88,8 +89,9 @@ struct Reader<'a> {
     strings: Strings,
     /// By `globalTid`.
     threads: FxHashMap<u64, ThreadId>,
-    /// The kernel's id, by all of a `globalPid` above the thread.
-    processes: FxHashMap<u64, u32>,
+    /// Rows of the store, by all of a `globalPid` above the thread; and the ids they have.
+    processes: FxHashMap<u64, usize>,
+    process_ids: FxHashSet<u32>,
     /// Copies and memsets that were asked for by an asynchronous call, by process and correlation id.
     asynchronous: FxHashSet<(u32, u32)>,
     captures: Captures,
@@ -150,18 +152,26 @@ struct OperationRow {
 
 impl Reader<'_> {
     fn process(&mut self, global: u64) -> u32 {
+        let row = self.process_row(global);
+        self.store.processes[row].id
+    }
+
+    fn process_row(&mut self, global: u64) -> usize {
         let whole = process_of(global);
         if let Some(&known) = self.processes.get(&whole) {
             return known;
         }
         // Machines number theirs apart; the 8 bits above a process's 24 keep them so.
         let mut id = thread_of(whole);
-        while self.processes.values().any(|known| *known == id) && id < u32::MAX - (1 << 24) {
-            id += 1 << 24;
+        while !self.process_ids.insert(id)
+            && let Some(next) = id.checked_add(1 << 24)
+        {
+            id = next;
         }
-        self.processes.insert(whole, id);
+        let row = self.store.processes.len();
+        self.processes.insert(whole, row);
         self.store.processes.push(Process { id, name: None });
-        id
+        row
     }
 
     /// Work of an unknown process is of the only one, if it is one.
@@ -197,10 +207,9 @@ impl Reader<'_> {
         let file = self.file;
         file.rows("PROCESSES", ["globalPid", "name"], |row| {
             let Some(global) = row.bits(0) else { return self.unreadable() };
-            let id = self.process(global);
-            let process = self.store.processes.iter_mut().find(|process| process.id == id);
-            if let (Some(process), Some(name)) = (process, row.text(1)) {
-                process.name = Some(name.into());
+            let row_of = self.process_row(global);
+            if let Some(name) = row.text(1) {
+                self.store.processes[row_of].name = Some(name.into());
             }
         })
     }
@@ -726,8 +735,8 @@ impl Reader<'_> {
         store.session = Session {
             window_ns: (0, self.end_ns),
             windows_ns: vec![(0, u64::MAX)],
-            pending_from_ns: None,
             ranges_by: RangesBy::Containment,
+            ..Session::default()
         };
     }
 }

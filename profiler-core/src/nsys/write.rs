@@ -19,7 +19,7 @@ use crate::names;
 use crate::profile::Profile;
 use crate::store::{
     Api, Call, Details, FieldValue, Interval, KernelNames, LabelId, Managed, NameId, Operation,
-    Store, Subject, ThreadId, What,
+    Process, Store, Subject, ThreadId, What,
 };
 
 /// Writes the file beside where it is to be, and puts it there when it is whole.
@@ -89,7 +89,7 @@ impl<P: FnMut(Progress)> Counter<P> {
 struct Strings {
     ids: FxHashMap<Box<str>, i64>,
     names: FxHashMap<NameId, i64>,
-    kernels: FxHashMap<NameId, [i64; 3]>,
+    kernels: FxHashMap<KernelNames, [i64; 3]>,
 }
 
 impl Strings {
@@ -113,7 +113,7 @@ impl Strings {
 
     /// With parameters, without anything around it, and as the compiler made it.
     fn kernel(&mut self, store: &Store, names: &KernelNames) -> [i64; 3] {
-        if let Some(&ids) = self.kernels.get(&names.name) {
+        if let Some(&ids) = self.kernels.get(names) {
             return ids;
         }
         let raw = store.names.get(names.name);
@@ -126,7 +126,7 @@ impl Strings {
             None => names::without_scope(&demangled).to_owned(),
         };
         let ids = [self.id(&demangled), self.id(&short), self.id(raw)];
-        self.kernels.insert(names.name, ids);
+        self.kernels.insert(*names, ids);
         ids
     }
 }
@@ -625,8 +625,10 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
 
     fn write_threads(&mut self) -> Result_ {
         let mut insert = self.insert("PROCESSES", ["globalPid", "pid", "name"])?;
+        let named: FxHashMap<u32, &Process> =
+            self.store.processes.iter().map(|process| (process.id, process)).collect();
         for id in self.processes() {
-            let known = self.store.processes.iter().find(|process| process.id == id);
+            let known = named.get(&id).copied();
             // A name may come with the path of its program.
             let name =
                 known.and_then(|process| process.name.as_deref()?.rsplit(['/', '\\']).next());

@@ -171,7 +171,7 @@ impl Profile {
     }
 
     /// Every instance of every range, by thread and in the order they began.
-    pub fn ranges(&self) -> impl Iterator<Item = Range<'_>> {
+    pub fn ranges(&self) -> impl Iterator<Item = Range<'_>> + Clone {
         (0..self.store.ranges.len() as u32).map(|row| Range { profile: self, id: RangeId(row) })
     }
 
@@ -202,6 +202,12 @@ impl Profile {
     /// they were made. Both have the same correlation id. They are in no sum.
     pub fn runtime_calls(&self) -> impl Iterator<Item = ApiCall<'_>> + Clone {
         self.store.outer_calls.iter().map(|row| ApiCall { profile: self, row })
+    }
+
+    /// The processes of a capture: the kernel's id, and the name if it is known. None where one process was recorded, by
+    /// itself.
+    pub fn processes(&self) -> impl Iterator<Item = (u32, Option<&str>)> {
+        self.store.processes.iter().map(|process| (process.id, process.name.as_deref()))
     }
 
     pub(crate) fn operation(&self, id: OperationId) -> GpuOperation<'_> {

@@ -103,17 +103,10 @@ impl<'a> RangeNode<'a> {
             .map(move |id| RangeNode { profile, id })
     }
 
-    /// True for its name, or a path that ends with it. A name may itself hold slashes.
+    /// True for its name, or a path that ends with it.
     pub(crate) fn matches(&self, pattern: &Pattern) -> bool {
-        let mut path = self.name().to_owned();
-        if pattern.matches(&path) {
-            return true;
-        }
-        self.ancestors().any(|ancestor| {
-            path.insert(0, '/');
-            path.insert_str(0, ancestor.name());
-            pattern.matches(&path)
-        })
+        let around = self.ancestors().map(|node| node.name());
+        pattern.matches_path(std::iter::once(self.name()).chain(around))
     }
 
     /// The range's name.

@@ -7,13 +7,14 @@
 use std::collections::BTreeMap;
 
 use cupti::{
-    ActivityKind, Attribute, AttributeSetting, Call, Clock, DataKey, GraphEvent, NameKey, Reading,
+    ActivityKind, Attribute, AttributeSetting, Call, DataKey, GraphEvent, NameKey, Reading,
     RecordBytes, ThreadCalls, ThreadGraphs, Version,
 };
 use serde::{Deserialize, Serialize};
 
-use super::ranges::{self, Label, RangeEntry, Texts, ThreadRanges};
-use super::{Losses, Recording, RecordingInfo};
+use super::parts::{Slots, ThreadRanges};
+use super::ranges::{self, Label, RangeEntry, Texts};
+use super::{Clocks, Losses, Recording, RecordingInfo};
 use crate::error::Error;
 
 /// The last byte is the format.
@@ -47,11 +48,18 @@ struct ThreadHead {
     names: Vec<String>,
     #[serde(default)]
     labels: Option<Vec<Label>>,
+    /// The thread's number in the words of its ranges, if it is not its place among the threads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    number: Option<u32>,
+    /// Where the entries stood in the log, if parts of it are gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    slots: Option<Vec<u64>>,
 }
 
 impl ThreadHead {
     fn of(thread_id: u32) -> Self {
-        Self { thread_id, thread_name: None, names: vec![], labels: None }
+        let (names, labels) = (vec![], None);
+        Self { thread_id, thread_name: None, names, labels, number: None, slots: None }
     }
 }
 
@@ -67,9 +75,11 @@ struct Done {
     attributes: Vec<(u32, u64, u64, u64)>,
     #[serde(default)]
     missing_kinds: Vec<u32>,
-    /// At start and at stop: when the clocks were compared, and how far CUPTI's was ahead.
-    clock_ns: [(u64, i64); 2],
+    /// At start, at stop and perhaps between: when the clocks were compared, and how far CUPTI's was ahead.
+    clock_ns: Vec<(u64, i64)>,
     epoch: u32,
+    #[serde(default)]
+    before_id: u32,
     losses: Losses,
 }
 
@@ -128,12 +138,14 @@ pub(super) fn write(recording: &Recording) -> Vec<u8> {
         let words = thread.events.iter().map(GraphEvent::to_words);
         frame(&mut out, GRAPHS, &thread_frame(&head(thread.thread_id), words));
     }
-    for thread in &recording.ranges {
+    for (place, thread) in recording.ranges.iter().enumerate() {
         let head = ThreadHead {
             thread_id: thread.thread_id,
             thread_name: thread.thread_name.clone(),
             names: thread.texts.texts.clone(),
             labels: Some(thread.texts.labels.clone()),
+            number: (thread.number as usize != place).then_some(thread.number),
+            slots: thread.slots.list().map(<[u64]>::to_vec),
         };
         frame(
             &mut out,
@@ -141,7 +153,8 @@ pub(super) fn write(recording: &Recording) -> Vec<u8> {
             &thread_frame(&head, thread.entries.iter().map(|entry| entry.to_words())),
         );
         if !thread.events.is_empty() {
-            let head = ThreadHead::of(thread.thread_id);
+            let slots = thread.event_slots.list().map(<[u64]>::to_vec);
+            let head = ThreadHead { slots, ..ThreadHead::of(thread.thread_id) };
             frame(&mut out, EVENTS, &thread_frame(&head, thread.events.iter().copied()));
         }
     }
@@ -156,8 +169,9 @@ pub(super) fn write(recording: &Recording) -> Vec<u8> {
             .map(|setting| (setting.attribute.id(), setting.before, setting.asked, setting.set))
             .collect(),
         missing_kinds: recording.missing_kinds.iter().map(|kind| kind.0).collect(),
-        clock_ns: [pair(recording.clock.start), pair(recording.clock.stop)],
+        clock_ns: recording.clocks.readings().iter().copied().map(pair).collect(),
         epoch: recording.epoch,
+        before_id: recording.before_id,
         losses: recording.losses,
     };
     frame(&mut out, END, &json(&done));
@@ -211,6 +225,14 @@ fn read_thread<const WORDS: usize>(
     Ok((head, entries.iter().map(|entry| entry.map(u64::from_le_bytes)).collect()))
 }
 
+fn slots(list: Option<Vec<u64>>, entries: usize, what: &str) -> Result<Slots, Error> {
+    let Some(list) = list else { return Ok(Slots::default()) };
+    if list.len() != entries || !list.is_sorted_by(|one, next| one < next) {
+        return Err(Error::format(format!("{what} does not say where each of its entries stood")));
+    }
+    Ok(Slots::new(list))
+}
+
 pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
     let magic = bytes.first_chunk::<8>().ok_or_else(|| {
         Error::format(format!("it has {} bytes, too few for a recording", bytes.len()))
@@ -259,18 +281,23 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
             let plain = || (0..).map(Label::plain).take(head.names.len()).collect();
             let labels = head.labels.unwrap_or_else(plain);
             threads.push(ThreadRanges {
+                // CAST: a file has fewer threads.
+                number: head.number.unwrap_or(threads.len() as u32),
                 thread_id: head.thread_id,
                 thread_name: head.thread_name,
                 texts: Texts { texts: head.names, labels },
+                slots: slots(head.slots, entries.len(), "a thread's range log")?,
                 entries: entries.into_iter().map(RangeEntry::from_words).collect(),
                 events: vec![],
+                event_slots: Slots::default(),
             });
         } else if tag == EVENTS {
-            let (_, events) =
+            let (head, events) =
                 read_thread::<{ ranges::EVENT_WORDS }>(content, "a thread's log of events")?;
             let Some(thread) = threads.last_mut() else {
                 return Err(Error::format("a thread's log of events comes before its ranges"));
             };
+            thread.event_slots = slots(head.slots, events.len(), "a thread's log of events")?;
             thread.events = events;
         } else if tag == END {
             done = Some(parse::<Done>(content, "the closing frame")?);
@@ -295,8 +322,9 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
         window_ns: done.window_ns,
         windows_ns: done.windows_ns.unwrap_or_else(|| vec![done.window_ns]),
         pending_from_ns: done.pending_from_ns,
-        clock: Clock { start: reading(done.clock_ns[0]), stop: reading(done.clock_ns[1]) },
+        clocks: Clocks::new(done.clock_ns.into_iter().map(reading).collect()),
         epoch: done.epoch,
+        before_id: done.before_id,
         records: RecordBytes::from_parts(version, buffers, strides, keys).with_data(data),
         calls,
         runtime_calls,

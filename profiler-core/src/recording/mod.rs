@@ -3,19 +3,22 @@
 
 mod file;
 mod info;
+pub(crate) mod parts;
 pub(crate) mod ranges;
 
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cupti::{
-    ActivityKind, AttributeSetting, Clock, RecordBytes, RuntimeFunction, ThreadCalls, ThreadGraphs,
+    ActivityKind, AttributeSetting, Clock, Reading, RecordBytes, RuntimeFunction, ThreadCalls,
+    ThreadGraphs,
 };
 
 use crate::error::{Error, Kind};
 pub use info::{DeviceInfo, RecordingInfo};
-use ranges::ThreadRanges;
+use parts::ThreadRanges;
 
 /// The raw logs of one session, whole or up to a snapshot. [`Profile::from_recording`](crate::Profile::from_recording) reads them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,9 +30,11 @@ pub struct Recording {
     pub(crate) windows_ns: Vec<(u64, u64)>,
     /// In a snapshot: from when on returned calls may have records that have not come yet.
     pub(crate) pending_from_ns: Option<u64>,
-    pub(crate) clock: Clock,
+    pub(crate) clocks: Clocks,
     /// The epoch that the range words of its calls carry.
     pub(crate) epoch: u32,
+    /// Records that have no call and a correlation id up to this are of calls before those that were kept.
+    pub(crate) before_id: u32,
     pub(crate) records: RecordBytes,
     pub(crate) calls: Vec<ThreadCalls>,
     pub(crate) runtime_calls: Vec<ThreadCalls<RuntimeFunction>>,
@@ -39,6 +44,45 @@ pub struct Recording {
     /// Kinds that were asked for where known, and that the library did not have.
     pub(crate) missing_kinds: Vec<ActivityKind>,
     pub(crate) losses: Losses,
+}
+
+/// How the records' timestamps relate to `CLOCK_MONOTONIC`: readings in order, at least two.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Clocks(Vec<Reading>);
+
+impl Clocks {
+    pub(crate) fn new(readings: Vec<Reading>) -> Self {
+        Self(readings)
+    }
+
+    fn readings(&self) -> &[Reading] {
+        &self.0
+    }
+
+    fn between(&self, first: usize) -> Clock {
+        let none = Reading { at_ns: 0, offset_ns: 0 };
+        let at = |at: usize| self.0.get(at).or(self.0.last()).copied().unwrap_or(none);
+        Clock { start: at(first), stop: at(first + 1) }
+    }
+
+    /// A timestamp of CUPTI in `CLOCK_MONOTONIC`.
+    #[inline]
+    pub(crate) fn monotonic_ns(&self, cupti_ns: u64) -> u64 {
+        let begun = match self.0.len() {
+            0..=2 => 1,
+            _ => self.0.partition_point(|reading| {
+                cupti_ns.wrapping_add_signed(reading.offset_ns.wrapping_neg()) >= reading.at_ns
+            }),
+        };
+        let last = self.0.len().saturating_sub(2);
+        self.between(begun.saturating_sub(1).min(last)).monotonic_ns(cupti_ns)
+    }
+
+    /// By how much CUPTI's clock was set between any two readings.
+    pub(crate) fn step_ns(&self) -> u64 {
+        let steps = (0..self.0.len().saturating_sub(1)).map(|first| self.between(first).step_ns());
+        steps.max().unwrap_or(0)
+    }
 }
 
 /// What the collectors lost, for the health report.
@@ -63,6 +107,42 @@ pub(crate) struct Losses {
     pub(crate) ranges: u64,
 }
 
+impl Losses {
+    pub(crate) fn of(losses: &cupti::Losses) -> Self {
+        Self {
+            dropped_by_cupti: losses.dropped_by_cupti,
+            over_memory_limit: losses.over_memory_limit,
+            irregular: losses.irregular,
+            unreadable_bytes: losses.unreadable_bytes,
+            panics: losses.panics,
+            unfinished_buffers: losses.unfinished_buffers,
+            buffers: losses.buffers,
+            pool_misses: losses.pool_misses,
+            refused_buffers: losses.refused_buffers,
+            refused_records: losses.refused_records,
+            before_switch: losses.before_switch,
+            handler_panics: losses.handler_panics,
+            ranges: 0,
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.dropped_by_cupti += other.dropped_by_cupti;
+        self.over_memory_limit += other.over_memory_limit;
+        self.irregular += other.irregular;
+        self.unreadable_bytes += other.unreadable_bytes;
+        self.panics += other.panics;
+        self.unfinished_buffers += other.unfinished_buffers;
+        self.buffers += other.buffers;
+        self.pool_misses += other.pool_misses;
+        self.refused_buffers += other.refused_buffers;
+        self.refused_records += other.refused_records;
+        self.before_switch += other.before_switch;
+        self.handler_panics += other.handler_panics;
+        self.ranges += other.ranges;
+    }
+}
+
 impl Recording {
     /// Where and when it was made.
     #[must_use]
@@ -75,6 +155,17 @@ impl Recording {
     #[must_use]
     pub fn windows_ns(&self) -> &[(u64, u64)] {
         &self.windows_ns
+    }
+
+    /// How long the session was on.
+    pub(crate) fn duration(&self) -> Duration {
+        Duration::from_nanos(self.window_ns.1.saturating_sub(self.window_ns.0))
+    }
+
+    /// Calls that had not returned at the end.
+    pub(crate) fn open_calls(&self) -> u64 {
+        let calls = self.calls.iter().flat_map(|thread| &thread.calls);
+        calls.filter(|call| call.end_ns.is_none()).count() as u64
     }
 
     /// True if it is a snapshot of a session that went on.

@@ -8,12 +8,12 @@
 //! process go to a second log of the thread, which begins with its first entry.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use cupti::calls::set_word;
 use cupti::clock::now_ns;
-use cupti::thread_log::{ThreadLog, Writer};
+use cupti::thread_log::{Reader, Writer};
 use nvtx::observer::{Mark, Observer, RangeStart, Token};
 use nvtx::{FieldValue, Payload};
 use parking_lot::Mutex;
@@ -30,7 +30,7 @@ const EPOCH_BITS: u32 = 64 - SLOT_BITS - THREAD_BITS;
 
 impl RangeWord {
     /// `None` where a number does not fit: the range is then counted as lost.
-    fn new(epoch: u32, thread: u64, slot: u64) -> Option<Self> {
+    pub(crate) fn new(epoch: u32, thread: u64, slot: u64) -> Option<Self> {
         let fits = thread < 1 << THREAD_BITS && slot < 1 << SLOT_BITS;
         fits.then_some(Self(
             u64::from(epoch) << (SLOT_BITS + THREAD_BITS) | thread << SLOT_BITS | slot,
@@ -239,18 +239,6 @@ fn value_of(kind: u64, bits: u64) -> Option<Value> {
     })
 }
 
-/// The ranges of one thread, in the order they began.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct ThreadRanges {
-    /// The kernel's id of the thread.
-    pub(crate) thread_id: u32,
-    pub(crate) thread_name: Option<String>,
-    pub(crate) texts: Texts,
-    pub(crate) entries: Vec<RangeEntry>,
-    /// The second log, as it was written: [`Event::from_words`] reads it.
-    pub(crate) events: Vec<[u64; EVENT_WORDS]>,
-}
-
 /// What a thread's entries refer to by index.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Texts {
@@ -258,26 +246,75 @@ pub(crate) struct Texts {
     pub(crate) labels: Vec<Label>,
 }
 
-/// What one recording's ranges came to.
-#[derive(Debug, Default)]
-pub(crate) struct RecordedRanges {
-    pub(crate) threads: Vec<ThreadRanges>,
-    /// Ranges that could not be recorded: on a thread that was ending, or beyond what a number can hold.
-    pub(crate) lost: u64,
-}
-
 /// A thread's log, as the recording sees it.
 #[derive(Debug)]
-struct Shared {
-    thread_id: u32,
-    thread_name: Option<String>,
-    texts: Mutex<Texts>,
-    log: Arc<ThreadLog<WORDS>>,
-    events: OnceLock<Arc<ThreadLog<EVENT_WORDS>>>,
+pub(super) struct Shared {
+    /// Its number in the words of its ranges.
+    pub(super) number: u32,
+    pub(super) thread_id: u32,
+    pub(super) thread_name: Option<String>,
+    pub(super) texts: Mutex<Texts>,
+    readers: Mutex<Readers>,
+}
+
+/// Those who read a thread's logs hold this lock; the thread itself does when it begins its second log.
+#[derive(Debug)]
+struct Readers {
+    ranges: Reader<WORDS>,
+    events: Option<Reader<EVENT_WORDS>>,
+}
+
+impl Readers {
+    fn is_done(&self) -> bool {
+        self.ranges.is_done() && self.events.as_ref().is_none_or(Reader::is_done)
+    }
+}
+
+/// What was read of a thread's logs.
+#[derive(Debug, Clone)]
+pub(super) struct ThreadPart {
+    pub(super) shared: Arc<Shared>,
+    /// Each with its slot.
+    pub(super) entries: Vec<(u64, RangeEntry)>,
+    pub(super) events: Vec<(u64, [u64; EVENT_WORDS])>,
+}
+
+impl Shared {
+    /// Details come before what they are about, and texts before what refers to them: read after it, they are there.
+    fn read(self: &Arc<Self>, until_ns: u64, take: bool) -> ThreadPart {
+        let readers = &mut *self.readers.lock();
+        let mut entries = Vec::with_capacity(if take { 0 } else { readers.ranges.len() });
+        let visit = |slot, words| {
+            let entry = RangeEntry::from_words(words);
+            if entry.start_ns < until_ns {
+                let end_ns = entry.end_ns.filter(|&end| end < until_ns);
+                entries.push((slot, RangeEntry { end_ns, ..entry }));
+            }
+        };
+        if take {
+            readers.ranges.drain(until_ns, visit)
+        } else {
+            readers.ranges.rest(visit)
+        }
+        let mut events = Vec::new();
+        if let Some(log) = &mut readers.events {
+            let visit = |slot, words| events.push((slot, words));
+            if take { log.drain(until_ns, visit) } else { log.rest(visit) }
+        }
+        ThreadPart { shared: self.clone(), entries, events }
+    }
+}
+
+/// The threads of the present recording.
+#[derive(Debug)]
+struct Threads {
+    /// The number of the next one.
+    next: u64,
+    list: Vec<Arc<Shared>>,
 }
 
 static EPOCH: AtomicU32 = AtomicU32::new(0);
-static THREADS: Mutex<Vec<Arc<Shared>>> = Mutex::new(Vec::new());
+static THREADS: Mutex<Threads> = Mutex::new(Threads { next: 0, list: Vec::new() });
 
 /// The process's one observer of ranges.
 pub(crate) static RECORDER: Recorder = Recorder { lost: AtomicU64::new(0) };
@@ -292,77 +329,39 @@ pub(crate) struct Recorder {
 pub(crate) fn begin() -> u32 {
     static LAST: AtomicU32 = AtomicU32::new(0);
     let epoch = LAST.fetch_add(1, Ordering::Relaxed) % ((1 << EPOCH_BITS) - 1) + 1;
-    THREADS.lock().clear();
+    *THREADS.lock() = Threads { next: 0, list: Vec::new() };
     RECORDER.lost.store(0, Ordering::Relaxed);
     EPOCH.store(epoch, Ordering::Release);
     epoch
 }
 
-/// Ends it and gives its ranges. Those still open have no end.
-pub(crate) fn end() -> RecordedRanges {
+/// Ends it and gives what of it was not taken. Ranges that are still open have no end.
+pub(super) fn end() -> Vec<ThreadPart> {
     EPOCH.store(0, Ordering::Release);
-    let threads = std::mem::take(&mut *THREADS.lock());
-    read(&threads, u64::MAX)
+    let threads = std::mem::take(&mut THREADS.lock().list);
+    threads.iter().map(|thread| thread.read(u64::MAX, false)).collect()
 }
 
-/// What was recorded before a time, which has passed; threads go on recording. What began before it and is being
-/// recorded at this moment is left out, and nothing of another thread can refer to it yet. Only a thread that meets a new
-/// name may wait, for the copy of its texts.
-pub(crate) fn snapshot(until_ns: u64) -> RecordedRanges {
-    let threads = THREADS.lock().clone();
-    read(&threads, until_ns)
+/// Takes the ranges that had ended before a time, which has passed, and all that was said of any range; threads go on
+/// recording. Only a thread that meets a new name, or begins its second log, may wait.
+pub(super) fn take(until_ns: u64) -> Vec<ThreadPart> {
+    let threads = THREADS.lock().list.clone();
+    let parts = threads.iter().map(|thread| thread.read(until_ns, true));
+    let parts = parts.filter(|part| !(part.entries.is_empty() && part.events.is_empty())).collect();
+    THREADS.lock().list.retain(|thread| !thread.readers.lock().is_done());
+    parts
 }
 
-fn read(threads: &[Arc<Shared>], until_ns: u64) -> RecordedRanges {
-    let threads = threads.iter().map(|thread| thread.read(until_ns));
-    RecordedRanges { threads: threads.collect(), lost: RECORDER.lost.load(Ordering::Relaxed) }
+/// What was recorded before a time, which has passed, and was not taken. What began before it and is being recorded at
+/// this moment is left out, and nothing of another thread can refer to it yet.
+pub(super) fn rest(until_ns: u64) -> Vec<ThreadPart> {
+    let threads = THREADS.lock().list.clone();
+    threads.iter().map(|thread| thread.read(until_ns, false)).collect()
 }
 
-impl Shared {
-    /// Details come before what they are about, and texts before what refers to them: read after it, they are there.
-    fn read(&self, until_ns: u64) -> ThreadRanges {
-        let mut entries = Vec::with_capacity(self.log.len() as usize);
-        self.log.for_each(END, |_, words| {
-            let entry = RangeEntry::from_words(words);
-            if entry.start_ns < until_ns {
-                entries.push(RangeEntry {
-                    end_ns: entry.end_ns.filter(|&end| end < until_ns),
-                    ..entry
-                });
-            }
-        });
-        let mut events = Vec::new();
-        if let Some(log) = self.events.get() {
-            log.for_each(0, |_, words| events.push(words));
-        }
-        cut_events(&mut events, entries.len(), until_ns);
-        ThreadRanges {
-            thread_id: self.thread_id,
-            thread_name: self.thread_name.clone(),
-            texts: self.texts.lock().clone(),
-            entries,
-            events,
-        }
-    }
-}
-
-/// Leaves out what happened from a time on, and details of what is not there. That is the end of the log, for it is in
-/// the order of time.
-fn cut_events(events: &mut Vec<[u64; EVENT_WORDS]>, ranges: usize, until_ns: u64) {
-    let is_beyond = |words: &[u64; EVENT_WORDS]| match Event::from_words(*words) {
-        Event::Mark { at_ns, .. }
-        | Event::ProcessStart { at_ns, .. }
-        | Event::ProcessEnd { at_ns, .. } => at_ns >= until_ns,
-        Event::Detail { of: Subject::Range(slot), .. } => slot >= ranges as u64,
-        Event::Detail { of: Subject::Event(_), .. } | Event::Unknown => false,
-    };
-    events.truncate(events.iter().position(is_beyond).unwrap_or(events.len()));
-    while let Some(&last) = events.last()
-        && let Event::Detail { of: Subject::Event(slot), .. } = Event::from_words(last)
-        && slot >= events.len() as u64
-    {
-        events.pop();
-    }
+/// Ranges of the present recording that could not be recorded.
+pub(super) fn lost() -> u64 {
+    RECORDER.lost.load(Ordering::Relaxed)
 }
 
 /// The present thread's part of a recording.
@@ -436,16 +435,19 @@ impl Thread {
     #[inline(never)]
     fn register(epoch: u32) -> Self {
         let writer = Writer::new();
+        let mut threads = THREADS.lock();
+        let number = threads.next;
+        threads.next += 1;
         let shared = Arc::new(Shared {
+            // CAST: a word has no place for one that does not fit, and is not made then.
+            number: number as u32,
             thread_id: cupti::calls::thread_id(),
             thread_name: std::thread::current().name().map(str::to_owned),
             texts: Mutex::default(),
-            log: writer.log(),
-            events: OnceLock::new(),
+            readers: Mutex::new(Readers { ranges: writer.log().reader(Some(END)), events: None }),
         });
-        let mut threads = THREADS.lock();
-        threads.push(shared.clone());
-        let number = threads.len() as u64 - 1;
+        threads.list.push(shared.clone());
+        drop(threads);
         // A range that began before this recording is none of it.
         set_word(0);
         Self {
@@ -536,8 +538,7 @@ impl Thread {
         // A parent of another thread is a detail.
         if has_details(range) || parent == 0 && self.handed().is_some() {
             self.details(range);
-            let slot = self.shared.log.len();
-            self.say(slot);
+            self.say(self.writer.len());
         }
         let slot = self.writer.push([parent << 32 | label, now_ns(), 0]);
         let word = RangeWord::new(self.epoch, self.number, slot)?;
@@ -589,15 +590,10 @@ impl Thread {
         let shared = &self.shared;
         let writer = self.events.get_or_insert_with(|| {
             let writer = Writer::new();
-            let _ = shared.events.set(writer.log());
+            shared.readers.lock().events = Some(writer.log().reader(None));
             writer
         });
         writer.push(words)
-    }
-
-    /// The entry that the next event will have.
-    fn next_event(&self) -> u64 {
-        self.shared.events.get().map_or(0, |log| log.len())
     }
 
     /// A mark, or the start of a range of the process; gives its entry.
@@ -606,7 +602,8 @@ impl Thread {
         let parent = self.parent();
         if has_details(event) || parent == 0 && self.handed().is_some() {
             self.details(event);
-            let slot = self.next_event() + self.unsaid.len() as u64;
+            let next = self.events.as_ref().map_or(0, Writer::len);
+            let slot = next + self.unsaid.len() as u64;
             self.say(OF_EVENT | slot);
         }
         self.event([kind << KIND_SHIFT | label, now_ns(), parent])

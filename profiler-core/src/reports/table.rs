@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::summary::Summary;
-use crate::report;
+use crate::units;
 
 /// What the numbers of a column are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -267,7 +267,7 @@ pub(super) fn write_table<R: Row>(rows: &[R], f: &mut fmt::Formatter<'_>) -> fmt
             }
         });
     }
-    let mut table = report::table(&header, 0);
+    let mut table = units::table(&header, 0);
     for (column, is_text) in table.column_iter_mut().zip(is_text) {
         if is_text {
             column.set_cell_alignment(comfy_table::CellAlignment::Left);
@@ -278,7 +278,7 @@ pub(super) fn write_table<R: Row>(rows: &[R], f: &mut fmt::Formatter<'_>) -> fmt
         each_cell(row, |column, value| cells.push(for_people(column.unit, value)));
         table.add_row(cells);
     }
-    f.write_str(&report::finish(&table))?;
+    f.write_str(&units::finish(&table))?;
     if shown < rows.len() {
         write!(f, "\n({} more rows; {{:#}} shows all, and so do the files)", rows.len() - shown)?;
     }
@@ -288,7 +288,7 @@ pub(super) fn write_table<R: Row>(rows: &[R], f: &mut fmt::Formatter<'_>) -> fmt
 fn for_people(unit: Unit, value: Value<'_>) -> String {
     let number = match value {
         Value::Absent => return String::new(),
-        Value::Text(text) => return report::shortened(text, NAME_WIDTH),
+        Value::Text(text) => return units::shortened(text, NAME_WIDTH),
         Value::Signed(value) => value as f64,
         Value::Size([x, y, z]) => return format!("{x} {y} {z}"),
         Value::Integer(value) => value as f64,
@@ -299,14 +299,14 @@ fn for_people(unit: Unit, value: Value<'_>) -> String {
         (Unit::Plain, Value::Signed(value)) => value.to_string(),
         (Unit::Duration, Value::Signed(value)) => {
             let sign = if value < 0 { "-" } else { "" };
-            format!("{sign}{}", report::time(Duration::from_nanos(value.unsigned_abs())))
+            format!("{sign}{}", units::time(Duration::from_nanos(value.unsigned_abs())))
         }
         (Unit::Address, Value::Integer(address)) => format!("{address:#X}"),
         (Unit::Percent, _) => format!("{:.1} %", tenth(number)),
-        (Unit::Duration, _) => report::time(Duration::from_nanos(number.round() as u64)),
+        (Unit::Duration, _) => units::time(Duration::from_nanos(number.round() as u64)),
         (Unit::Time, _) => format!("{:.6} s", number / 1e9),
-        (Unit::Bytes, _) => report::bytes(number.round() as u64),
-        (Unit::Throughput, _) => format!("{}/s", report::bytes(number.round() as u64)),
+        (Unit::Bytes, _) => units::bytes(number.round() as u64),
+        (Unit::Throughput, _) => format!("{}/s", units::bytes(number.round() as u64)),
         _ => format!("{:.1}", tenth(number)),
     }
 }

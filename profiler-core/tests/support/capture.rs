@@ -169,8 +169,14 @@ impl Program<'_> {
         let start = self.pass();
         self.open.push(named(domain, self.process, name));
         self.body(depth + 1);
+        let begun = self.pass();
         self.open.pop();
         let time = (start, self.pass());
+        if self.rng.u32(..4) == 0 {
+            // A call that outlives its range is in the one around it.
+            let end = self.pass();
+            self.call_at((begun, end));
+        }
         let (process, thread) = (self.process, self.thread);
         self.rows.push(Row::Range {
             name,
@@ -212,6 +218,11 @@ impl Program<'_> {
     }
 
     fn call(&mut self) {
+        let time = (self.pass(), self.pass());
+        self.call_at(time);
+    }
+
+    fn call_at(&mut self, time: (u64, u64)) {
         let what = self.rng.u32(..5);
         let driver = self.rng.bool();
         let name = match (what, driver) {
@@ -226,7 +237,6 @@ impl Program<'_> {
         };
         *self.next_id += 1;
         let (id, process, thread) = (*self.next_id, self.process, self.thread);
-        let time = (self.pass(), self.pass());
         let class = u32::from(driver);
         self.rows.push(Row::Call { name: name.to_owned(), class, time, id, process, thread });
         let short = name.split("_v").next().filter(|_| !driver).unwrap_or(name);
@@ -299,7 +309,7 @@ pub(crate) fn write(path: &Path, seed: u64) -> Truth {
         }) as i64
     };
     let insert = |sql: &str, params: &[&dyn rusqlite::ToSql]| {
-        transaction.prepare_cached(sql).unwrap().execute(params).unwrap();
+        transaction.prepare(sql).unwrap().execute(params).unwrap();
     };
     for process in (0..processes).map(|process| 1000 + 100 * process) {
         insert(
@@ -325,7 +335,14 @@ pub(crate) fn write(path: &Path, seed: u64) -> Truth {
         match row {
             Row::Call { name, class, time, id, process, thread } => insert(
                 "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?, ?, ?, 0)",
-                params![time.0, time.1, class, global(process, thread), id, string(&name)],
+                params![
+                    time.0 as i64,
+                    time.1 as i64,
+                    class,
+                    global(process, thread),
+                    id,
+                    string(&name)
+                ],
             ),
             Row::Kernel { name, time, id, process } => {
                 let (demangled, short) = KERNELS[name];
@@ -333,8 +350,8 @@ pub(crate) fn write(path: &Path, seed: u64) -> Truth {
                     "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, 0, 1, 7, ?, ?, ?, ?, NULL, 32, 10, 20, 30, 128, 2, 1, \
                      16, 32, 64)",
                     params![
-                        time.0,
-                        time.1,
+                        time.0 as i64,
+                        time.1 as i64,
                         id,
                         global(process, 0),
                         string(demangled),
@@ -344,22 +361,38 @@ pub(crate) fn write(path: &Path, seed: u64) -> Truth {
             }
             Row::Copy { kind, bytes, time, id, process } => insert(
                 "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (?, ?, 0, 1, NULL, 7, ?, ?, ?, ?, 0, 2)",
-                params![time.0, time.1, id, global(process, 0), bytes, COPIES[kind].0],
+                params![
+                    time.0 as i64,
+                    time.1 as i64,
+                    id,
+                    global(process, 0),
+                    bytes as i64,
+                    COPIES[kind].0
+                ],
             ),
             Row::Memset { bytes, time, id, process } => insert(
                 "INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET VALUES (?, ?, 0, 1, 7, ?, ?, 0, ?, 2)",
-                params![time.0, time.1, id, global(process, 0), bytes],
+                params![time.0 as i64, time.1 as i64, id, global(process, 0), bytes as i64],
             ),
             Row::Range { name, domain, style, time, process, thread, end } => {
                 // Registered texts stand elsewhere.
                 let (text, id) =
                     if time.0 % 2 == 0 { (Some(name), None) } else { (None, Some(string(name))) };
-                let end_ns = (style != MARK).then_some(time.1);
+                let end_ns = (style != MARK).then_some(time.1 as i64);
                 let end = end.map(|end| global(process, end));
                 insert(
                     "INSERT INTO NVTX_EVENTS (start, end, eventType, text, textId, globalTid, endGlobalTid, domainId) VALUES \
                      (?, ?, ?, ?, ?, ?, ?, ?)",
-                    params![time.0, end_ns, style, text, id, global(process, thread), end, domain],
+                    params![
+                        time.0 as i64,
+                        end_ns,
+                        style,
+                        text,
+                        id,
+                        global(process, thread),
+                        end,
+                        domain
+                    ],
                 );
             }
         }

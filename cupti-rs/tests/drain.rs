@@ -1,0 +1,536 @@
+//! A collection that is drained while it goes on: everything once, nothing lost, and little memory.
+#![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use cupti::calls::set_word;
+use cupti::fake::{Fake, When, Work};
+use cupti::sys::abi::CuptiResult;
+use cupti::{
+    Call, Collected, Collector, Config, Function, GraphEvent, GraphEventKind, Losses, Record,
+    ThreadCalls, clock,
+};
+use parking_lot::Mutex;
+
+fn start(fake: &Fake, config: &Config) -> Collector {
+    Collector::start(&fake.library().unwrap(), config).unwrap()
+}
+
+/// The correlation ids of its kernels.
+fn kernels(collected: &Collected) -> Vec<u32> {
+    records(collected).into_iter().filter(|(kind, _)| *kind == "kernel").map(|(_, id)| id).collect()
+}
+
+fn records(collected: &Collected) -> Vec<(&'static str, u32)> {
+    let of = |record| match record {
+        Record::Kernel(kernel) => ("kernel", kernel.correlation_id),
+        Record::Memcpy(copy) => ("copy", copy.correlation_id),
+        Record::Memset(fill) => ("fill", fill.correlation_id),
+        Record::Synchronization(wait) => ("wait", wait.correlation_id),
+        other => panic!("{other:?}"),
+    };
+    collected.records.iter().map(of).collect()
+}
+
+fn flat<F: Function>(threads: &[ThreadCalls<F>]) -> Vec<Call<F>> {
+    threads.iter().flat_map(|thread| thread.calls.clone()).collect()
+}
+
+fn ids<F: Function>(threads: &[ThreadCalls<F>]) -> Vec<u32> {
+    flat(threads).iter().map(|call| call.correlation_id).collect()
+}
+
+fn events(collected: &Collected) -> Vec<GraphEvent> {
+    collected.graphs.iter().flat_map(|thread| thread.events.clone()).collect()
+}
+
+fn everything() -> Config {
+    Config::new().runtime_calls(true).graph_events(true)
+}
+
+#[test]
+fn a_drain_gives_what_came_since_and_the_stop_the_rest() {
+    let fake = Fake::new();
+    let collector = start(&fake, &everything());
+    let mut graph = fake.graph();
+    let mut round = || {
+        let id = fake.launch_through_runtime("cudaLaunchKernel", &Work::kernel(c"k"));
+        let captured = fake.capture_into(&mut graph, &Work::kernel(c"captured"));
+        (id, captured)
+    };
+    let mut drained = Vec::new();
+    for _ in 0..3 {
+        let made = round();
+        drained.push((collector.drain().unwrap(), made));
+    }
+    let empty = collector.drain().unwrap();
+    assert_eq!((empty.records.buffers().len(), records(&empty).len()), (0, 0));
+    assert!(empty.calls.is_empty() && empty.runtime_calls.is_empty() && empty.graphs.is_empty());
+    let made = round();
+    let snapshot = collector.snapshot().unwrap();
+    drained.push((snapshot, made));
+    let window = drained[0].0.window_ns;
+    drained.push((collector.stop().unwrap(), made));
+
+    for (i, (collected, (id, captured))) in drained.iter().enumerate() {
+        assert_eq!(kernels(collected), [*id]);
+        assert_eq!(ids(&collected.calls), [*id, *captured]);
+        assert_eq!(ids(&collected.runtime_calls), [*id]);
+        let events = events(collected);
+        assert_eq!(events.len(), if i == 0 { 2 } else { 1 }, "the first has the graph");
+        assert_eq!(events.last().unwrap().call, *captured);
+        assert_eq!(collected.window_ns.0, window.0);
+        assert_eq!(collected.windows_ns, [collected.window_ns]);
+    }
+    for pair in drained[..3].windows(2) {
+        assert!(pair[0].0.window_ns.1 < pair[1].0.window_ns.1);
+        assert_eq!(pair[0].0.clock.stop, pair[1].0.clock.start);
+        assert!(pair[1].0.clock.start.at_ns < pair[1].0.clock.stop.at_ns);
+    }
+}
+
+#[test]
+fn a_call_under_way_comes_when_it_has_returned() {
+    let fake = Fake::new();
+    let collector = start(&fake, &everything());
+    let mut within = None;
+    let id = fake.launch_around(&Work::kernel(c"k"), || {
+        let first = collector.drain().unwrap();
+        let under_way = collector.unfinished_calls(first.window_ns.1);
+        let other = fake.launch_through_runtime("cudaLaunchKernel", &Work::kernel(c"other"));
+        within = Some((first, under_way, collector.drain().unwrap(), other));
+    });
+    let (first, under_way, second, other) = within.unwrap();
+    assert_eq!((kernels(&first), ids(&first.calls)), (vec![id], vec![]));
+    assert_eq!((ids(&under_way.calls), under_way.runtime_calls), (vec![id], vec![]));
+    assert_eq!(flat(&under_way.calls)[0].end_ns, None);
+    assert_eq!((kernels(&second), ids(&second.calls)), (vec![other], vec![other]));
+
+    // It has returned since, but not by then.
+    assert_eq!(ids(&collector.unfinished_calls(second.window_ns.1).calls), [id]);
+    assert!(collector.unfinished_calls(clock::now_ns()).calls.is_empty());
+    assert!(collector.unfinished_calls(first.window_ns.0).calls.is_empty());
+    let third = collector.drain().unwrap();
+    assert_eq!((kernels(&third), ids(&third.calls)), (vec![], vec![id]));
+    assert!(flat(&third.calls)[0].end_ns.unwrap() >= second.window_ns.1);
+    assert!(collector.stop().unwrap().calls.is_empty());
+}
+
+#[test]
+fn a_call_under_way_at_the_stop_has_no_end() {
+    let fake = Fake::new();
+    let mut collector = Some(start(&fake, &Config::new()));
+    let mut stopped = None;
+    let id = fake.launch_around(&Work::kernel(c"k"), || {
+        let drained = collector.as_ref().unwrap().drain().unwrap();
+        assert!(drained.calls.is_empty());
+        stopped = Some(collector.take().unwrap().stop().unwrap());
+    });
+    let calls = flat(&stopped.unwrap().calls);
+    assert_eq!((calls[0].correlation_id, calls[0].end_ns, calls.len()), (id, None, 1));
+}
+
+#[test]
+fn losses_add_up() {
+    let fake = Fake::new();
+    let collector = start(&fake, &Config::new().buffer_bytes(64 << 10).buffers(1));
+    let launch = |count| (0..count).for_each(|_| _ = fake.launch(Work::kernel(c"k")));
+    fake.drop_records(7);
+    launch(3_000);
+    let first = collector.drain().unwrap().losses;
+    assert_eq!(first.dropped_by_cupti, 7);
+    assert!(first.buffers > 1);
+    let none = collector.drain().unwrap().losses;
+    assert_eq!(none, Losses::default());
+    launch(3_000);
+    fake.drop_records(2);
+    let snapshot = collector.snapshot().unwrap().losses;
+    let last = collector.stop().unwrap().losses;
+    assert_eq!((snapshot.dropped_by_cupti, last.dropped_by_cupti), (2, 2));
+    assert!(last.buffers.abs_diff(first.buffers) <= 1, "{first:?} {last:?}");
+}
+
+#[test]
+fn the_memory_limit_is_on_what_is_held() {
+    let fake = Fake::new();
+    let config = Config::new().memory_limit(64 << 10).buffer_bytes(32 << 10);
+    let collector = start(&fake, &config);
+    let mut kept = Vec::new();
+    for _ in 0..5 {
+        (0..1_000).for_each(|_| _ = fake.launch(Work::kernel(c"k")));
+        let held = collector.held_bytes();
+        let drained = collector.drain().unwrap();
+        let bytes: usize = drained.records.buffers().map(<[u8]>::len).sum();
+        assert!(bytes <= 64 << 10 && collector.held_bytes() < held);
+        kept.push((kernels(&drained).len(), drained.losses.over_memory_limit));
+    }
+    assert!(kept.iter().all(|&(kept, over)| kept > 100 && kept as u64 + over == 1_000), "{kept:?}");
+}
+
+#[test]
+fn a_drain_that_fails_takes_nothing() {
+    let fake = Fake::new();
+    let collector = start(&fake, &everything());
+    fake.launch(Work::kernel(c"k"));
+    for function in
+        ["cuptiActivityFlushAll", "cuptiActivityGetNumDroppedRecords", "cuptiGetTimestamp"]
+    {
+        fake.fail(function, CuptiResult::UNKNOWN, When::Once);
+        let error = collector.drain().unwrap_err();
+        assert!(error.to_string().contains(function), "{error}");
+    }
+    let drained = collector.drain().unwrap();
+    assert_eq!((kernels(&drained).len(), ids(&drained.calls).len()), (1, 1));
+}
+
+#[test]
+fn a_name_keeps_its_key() {
+    let fake = Fake::new();
+    let collector = start(&fake, &Config::new());
+    let mut seen = Vec::new();
+    for name in [c"first", c"second", c"first"] {
+        fake.launch(Work::kernel(name));
+        let drained = collector.drain().unwrap();
+        let Some(Record::Kernel(kernel)) = drained.records.iter().next() else { panic!() };
+        assert_eq!(drained.records.name(kernel.name), name.to_str().ok());
+        seen.push(kernel.name);
+    }
+    assert_eq!(seen[0], seen[2]);
+    assert_eq!(collector.stop().unwrap().records.names().count(), 2);
+}
+
+#[test]
+fn it_says_from_when_on_records_may_be_to_come() {
+    let fake = Fake::new();
+    let collector = start(&fake, &Config::new());
+    fake.launch(Work::kernel(c"done"));
+    let first = collector.drain().unwrap();
+    let settled = first.pending_from_ns.unwrap();
+    assert!(settled > first.window_ns.0 && settled < first.window_ns.1);
+
+    fake.hold_buffers(true);
+    let running = fake.launch(Work::kernel(c"running"));
+    let second = collector.drain().unwrap();
+    assert_eq!((kernels(&second), ids(&second.calls)), (vec![], vec![running]));
+    assert_eq!(second.pending_from_ns, Some(settled), "what came stays settled");
+    assert_eq!(collector.snapshot().unwrap().pending_from_ns, Some(settled));
+    fake.hold_buffers(false);
+    let third = collector.drain().unwrap();
+    assert_eq!((kernels(&third), ids(&third.calls)), (vec![running], vec![]));
+    assert!(third.pending_from_ns.unwrap() > second.window_ns.1);
+}
+
+#[test]
+fn a_drain_in_a_pause_ends_at_the_pause() {
+    let fake = Fake::new();
+    let mut collector = start(&fake, &Config::new());
+    fake.launch(Work::kernel(c"before"));
+    collector.pause().unwrap();
+    fake.launch(Work::kernel(c"meanwhile"));
+    let drained = collector.drain().unwrap();
+    assert_eq!((kernels(&drained).len(), drained.windows_ns.len()), (1, 1));
+    assert!(drained.windows_ns[0].1 < drained.window_ns.1);
+    collector.resume().unwrap();
+    fake.launch(Work::kernel(c"after"));
+    let last = collector.stop().unwrap();
+    assert_eq!((kernels(&last).len(), last.windows_ns.len()), (1, 2));
+}
+
+#[test]
+fn one_can_wait_for_the_gpu_without_a_stop() {
+    let fake = Fake::new();
+    let config = Config::new().drain_timeout(Duration::from_millis(20));
+    let collector = start(&fake, &config);
+    assert_eq!(collector.wait_idle().unwrap(), 0);
+    fake.busy_for(Duration::from_millis(5));
+    let id = fake.launch(Work::kernel(c"k"));
+    assert!(kernels(&collector.drain().unwrap()).is_empty());
+    assert_eq!(collector.wait_idle().unwrap(), 0);
+    assert_eq!(kernels(&collector.drain().unwrap()), [id]);
+    fake.busy_for(Duration::from_secs(60));
+    fake.launch(Work::kernel(c"k"));
+    assert_eq!(collector.wait_idle().unwrap(), 1);
+    assert_eq!(collector.drain().unwrap().losses.unfinished_buffers, 0, "nobody has given up");
+    fake.busy_for(Duration::ZERO);
+    assert_eq!(kernels(&collector.stop().unwrap()).len(), 1);
+}
+
+/// What was done, or what was collected of it, as counts to compare.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Account {
+    /// By kind and correlation id.
+    records: BTreeMap<(&'static str, u32), u64>,
+    /// By correlation id, function and word; then whether it was captured.
+    calls: BTreeMap<(u32, &'static str, u64, bool), u64>,
+    runtime_calls: BTreeMap<(u32, &'static str, u64), u64>,
+    /// By kind and word.
+    events: BTreeMap<(GraphEventKind, u64), u64>,
+}
+
+impl Account {
+    fn add(&mut self, collected: &Collected) {
+        for record in records(collected) {
+            *self.records.entry(record).or_default() += 1;
+        }
+        for call in flat(&collected.calls) {
+            assert!(call.end_ns.is_some(), "{call:?}");
+            let key = (call.correlation_id, call.function.name(), call.word, call.captured);
+            *self.calls.entry(key).or_default() += 1;
+        }
+        for call in flat(&collected.runtime_calls) {
+            let key = (call.correlation_id, call.function.name(), call.word);
+            *self.runtime_calls.entry(key).or_default() += 1;
+        }
+        for event in events(collected) {
+            *self.events.entry((event.kind, event.word)).or_default() += 1;
+        }
+    }
+}
+
+static NEXT_WORD: AtomicU64 = AtomicU64::new(1);
+
+/// One thing that a program does, at random, with a word of its own; says what it did.
+fn act(fake: &Fake, random: &mut u64, depth: u32, truth: &Mutex<Account>) {
+    let mut draw = |below: u64| {
+        *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888);
+        (*random >> 33) % below
+    };
+    let outer = set_word(NEXT_WORD.fetch_add(1, Ordering::Relaxed));
+    let word = cupti::calls::word();
+    let call = |id, function, captured| {
+        *truth.lock().calls.entry((id, function, word, captured)).or_default() += 1;
+    };
+    let record = |kind, id| *truth.lock().records.entry((kind, id)).or_default() += 1;
+    let event = |kind| *truth.lock().events.entry((kind, word)).or_default() += 1;
+    match draw(10) {
+        0..3 => {
+            let id = fake.launch(Work::kernel(c"kernel"));
+            call(id, "cuLaunchKernel", false);
+            record("kernel", id);
+        }
+        3 => {
+            let id = fake.launch(Work::host_to_device(64));
+            call(id, "cuMemcpyHtoDAsync_v2", false);
+            record("copy", id);
+        }
+        4 => {
+            let id = fake.launch(Work::memset(64));
+            call(id, "cuMemsetD8Async", false);
+            record("fill", id);
+        }
+        5 => {
+            let id = fake.launch_through_runtime("cudaLaunchKernel", &Work::kernel(c"other"));
+            call(id, "cuLaunchKernel", false);
+            let key = (id, "cudaLaunchKernel", word);
+            *truth.lock().runtime_calls.entry(key).or_default() += 1;
+            record("kernel", id);
+        }
+        // Within another call its nodes would be that one's.
+        6 if depth == 0 => {
+            let mut graph = fake.graph();
+            event(GraphEventKind::GraphCreated);
+            for work in [Work::kernel(c"node"), Work::memset(8)] {
+                let function =
+                    if kernel_like(&work) { "cuLaunchKernel" } else { "cuMemsetD8Async" };
+                call(fake.capture_into(&mut graph, &work), function, true);
+                event(GraphEventKind::NodeCreated);
+            }
+            let exec = fake.instantiate(&graph);
+            event(GraphEventKind::GraphCreated);
+            (0..3).for_each(|_| event(GraphEventKind::NodeCreated));
+            (0..2).for_each(|_| event(GraphEventKind::NodeCloned));
+            event(GraphEventKind::ExecCreated);
+            let id = fake.launch_exec(&exec);
+            call(id, "cuGraphLaunch", false);
+            record("kernel", id);
+            record("fill", id);
+        }
+        7 => {
+            let id = fake.call_only("cuMemAlloc_v2", 0);
+            call(id, "cuMemAlloc_v2", false);
+        }
+        _ if depth < 3 => {
+            // Long open, with others in it.
+            let count = draw(if depth == 0 { 100 } else { 3 });
+            let pause = Duration::from_micros(draw(300));
+            let id = fake.launch_around(&Work::kernel(c"around"), || {
+                (0..count).for_each(|_| act(fake, random, depth + 1, truth));
+                std::thread::sleep(pause);
+            });
+            call(id, "cuLaunchKernel", false);
+            record("kernel", id);
+        }
+        _ => {
+            let id = fake.launch(Work::synchronize());
+            call(id, "cuStreamSynchronize", false);
+            record("wait", id);
+        }
+    }
+    set_word(outer);
+}
+
+fn kernel_like(work: &Work) -> bool {
+    format!("{work:?}").contains("Kernel")
+}
+
+/// Four threads and many that come and go do random things; `drainers` take what there is at random times.
+fn random_program(drainers: usize, seed: u64) {
+    let fake = Fake::new();
+    let collector = start(&fake, &everything().buffer_bytes(32 << 10));
+    let truth = Mutex::new(Account::default());
+    let done = AtomicBool::new(false);
+    let got = Mutex::new(Account::default());
+    let drains = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let launchers: Vec<_> = (0..4)
+            .map(|thread| {
+                let (fake, truth) = (&fake, &truth);
+                scope.spawn(move || {
+                    let mut random = seed * 100 + thread;
+                    for _ in 0..40 {
+                        (0..20).for_each(|_| act(fake, &mut random, 0, truth));
+                        let mut seed = random;
+                        let short = scope.spawn(move || {
+                            (0..3).for_each(|_| act(fake, &mut seed, 0, truth));
+                        });
+                        short.join().unwrap();
+                    }
+                })
+            })
+            .collect();
+        for drainer in 0..drainers as u64 {
+            let (collector, done, got, drains) = (&collector, &done, &got, &drains);
+            scope.spawn(move || {
+                let mut known = Known::default();
+                while !done.load(Ordering::Relaxed) {
+                    let drained = collector.drain().unwrap();
+                    if drainers == 1 {
+                        known.check(&drained, collector);
+                    }
+                    got.lock().add(&drained);
+                    let count = drains.fetch_add(1, Ordering::Relaxed);
+                    std::thread::sleep(Duration::from_micros((count * 7 + drainer) % 5 * 300));
+                }
+            });
+        }
+        // Snapshots do no harm.
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let snapshot = collector.snapshot().unwrap();
+                assert!(flat(&snapshot.calls).iter().all(|c| c.start_ns < snapshot.window_ns.1));
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        for launcher in launchers {
+            // A failure there must not leave the others waiting.
+            if let Err(panic) = launcher.join() {
+                done.store(true, Ordering::Relaxed);
+                std::panic::resume_unwind(panic);
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(drains.load(Ordering::Relaxed) > 10);
+    let mut got = got.into_inner();
+    let before = got.calls.len();
+    got.add(&collector.stop().unwrap());
+    assert!(before > got.calls.len() / 2, "the drains gave little");
+    let truth = truth.into_inner();
+    assert!(truth.calls.values().all(|&count| count == 1));
+    assert!(got.calls == truth.calls, "calls: {:?}", difference(&got.calls, &truth.calls));
+    assert!(got.records == truth.records, "{:?}", difference(&got.records, &truth.records));
+    assert_eq!(got, truth);
+}
+
+/// What is in one more often than in the other, from which side, of each the first few.
+fn difference<K: Ord + Clone>(got: &BTreeMap<K, u64>, truth: &BTreeMap<K, u64>) -> Vec<(K, i64)> {
+    let mut difference = BTreeMap::new();
+    got.iter().for_each(|(key, &n)| *difference.entry(key.clone()).or_insert(0) += n as i64);
+    truth.iter().for_each(|(key, &n)| *difference.entry(key.clone()).or_insert(0) -= n as i64);
+    difference.into_iter().filter(|(_, n)| *n != 0).take(10).collect()
+}
+
+/// What the only one who drains has seen.
+#[derive(Default)]
+struct Known {
+    calls: HashSet<u32>,
+    records: HashSet<u32>,
+    /// Calls that owe a record, with their ends.
+    owing: Vec<(u32, u64)>,
+}
+
+impl Known {
+    /// Every record has its call by now, or the call is under way; every settled call has its record.
+    fn check(&mut self, drained: &Collected, collector: &Collector) {
+        let (_, at) = drained.window_ns;
+        self.calls.extend(ids(&drained.calls));
+        self.records.extend(records(drained).into_iter().map(|(_, id)| id));
+        let under_way = collector.unfinished_calls(at);
+        assert!(flat(&under_way.calls).iter().all(|c| c.end_ns.is_none() && c.start_ns < at));
+        let under_way: HashSet<u32> = ids(&under_way.calls).into_iter().collect();
+        assert!(under_way.is_disjoint(&self.calls), "given, and under way");
+        for (_, id) in records(drained) {
+            assert!(self.calls.contains(&id) || under_way.contains(&id), "{id} has no call");
+        }
+        for call in flat(&drained.calls) {
+            let end = call.end_ns.unwrap();
+            assert!(call.start_ns < end && end < at);
+            if !call.captured && call.function.name() != "cuMemAlloc_v2" {
+                self.owing.push((call.correlation_id, end));
+            }
+        }
+        let settled = drained.pending_from_ns.unwrap();
+        let records = &self.records;
+        self.owing.retain(|(id, _)| !records.contains(id));
+        assert!(self.owing.iter().all(|&(_, end)| end >= settled), "a settled call has no record");
+    }
+}
+
+#[test]
+fn drains_beside_a_random_program_give_everything_once() {
+    (0..3).for_each(|seed| random_program(1, seed));
+}
+
+#[test]
+fn several_may_drain() {
+    (10..12).for_each(|seed| random_program(3, seed));
+}
+
+/// `DRAINED_CALLS` says how many calls are made from one drain to the next.
+#[test]
+fn memory_stays_small() {
+    let count = std::env::var("DRAINED_CALLS").map_or(2_000, |count| count.parse().unwrap());
+    let fake = Fake::new();
+    let collector = start(&fake, &everything());
+    let mut most = 0;
+    fake.launch_around(&Work::kernel(c"all the while"), || {
+        for _ in 0..200 {
+            for _ in 0..count {
+                fake.launch(Work::kernel(c"k"));
+            }
+            let drained = collector.drain().unwrap();
+            assert!(ids(&drained.calls).len() == count && kernels(&drained).len() >= count);
+            drop(drained);
+            most = most.max(collector.held_bytes());
+        }
+    });
+    // Two chunks: the one of the open call, and the present one, or two where that one is new.
+    assert!(most <= 3 * 4096 * 5 * 8, "{most}");
+    // Those of threads that are gone go, too.
+    for _ in 0..100 {
+        std::thread::scope(|scope| {
+            // Joined by hand: the scope does not wait for a thread's locals.
+            let thread = scope.spawn(|| {
+                fake.launch(Work::kernel(c"k"));
+                let _ = fake.graph();
+            });
+            thread.join().unwrap();
+        });
+    }
+    assert!(collector.held_bytes() > 100 * 4096 * 8 * (5 + 7));
+    let drained = collector.drain().unwrap();
+    assert_eq!((drained.calls.len(), drained.graphs.len()), (101, 100));
+    assert!(collector.held_bytes() <= 3 * 4096 * 5 * 8, "{}", collector.held_bytes());
+}

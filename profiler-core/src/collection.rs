@@ -1,0 +1,572 @@
+//! The process's one collection, and the sessions that look at it.
+//!
+//! CUPTI serves one collector in a process. The first session starts it, the last one ends it; each sees what was asked for
+//! between its own start and stop. As long as there is one session that keeps everything, nothing is moved: its stop reads
+//! the logs. Where a session keeps a part of it only, or another one begins, the logs are taken out part by part, and a part
+//! is let go when no session needs it any more.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cupti::{Collector, Config, Library};
+use parking_lot::{Condvar, Mutex};
+
+use crate::error::{Error, Kind};
+use crate::follow::Follow;
+use crate::recording::parts::{OpenRanges, Part, Pieces, Remains, Rest, Settings, StoppedRanges};
+use crate::recording::ranges::{self, RECORDER};
+use crate::recording::{Recording, RecordingInfo, parts};
+
+/// What a session keeps of the raw logs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Keep {
+    /// All until its stop.
+    #[default]
+    All,
+    /// What was asked for in the last such time.
+    LastTime(Duration),
+    /// At least the last so many operations.
+    LastOperations(u64),
+    /// None: it is followed while it goes on.
+    Nothing,
+}
+
+/// What a session is to do.
+pub(crate) struct Wish<'a> {
+    pub(crate) library: &'a Library,
+    pub(crate) config: &'a Config,
+    pub(crate) keep: Keep,
+    pub(crate) follow: Option<Arc<Mutex<Follow>>>,
+    /// How often the logs are taken out, if they are.
+    pub(crate) period: Duration,
+}
+
+/// A session that is on. Dropping it throws what it saw away.
+#[derive(Debug)]
+pub(crate) struct Session {
+    id: u64,
+    /// Tells the thread that takes the logs out to end.
+    ticker: Option<Arc<Ticker>>,
+    ended: bool,
+}
+
+/// Where a session is that goes on.
+#[derive(Debug)]
+pub(crate) struct SoFar {
+    pub(crate) info: RecordingInfo,
+    pub(crate) duration: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Ticker {
+    ended: Mutex<bool>,
+    changed: Condvar,
+}
+
+static COLLECTION: Mutex<Option<Collection>> = Mutex::new(None);
+
+/// Fields are dropped in this order.
+#[derive(Debug)]
+struct Collection {
+    collector: Collector,
+    observing: Observing,
+    library: Library,
+    config: Config,
+    info: RecordingInfo,
+    views: Vec<View>,
+    /// Parts that some session needs.
+    parts: VecDeque<Part>,
+    /// The number of the first of them.
+    first: u64,
+    /// When the collection was on, as the last part told.
+    windows_ns: Vec<(u64, u64)>,
+    /// What parts up to a number said of ranges that had not ended.
+    remains: (u64, Remains),
+    /// The highest correlation id so far.
+    last_id: u32,
+    next_id: u64,
+}
+
+/// What one session sees.
+#[derive(Debug)]
+struct View {
+    id: u64,
+    keep: Keep,
+    /// The number of the first part that it needs.
+    from: u64,
+    start_ns: u64,
+    windows_ns: Vec<(u64, u64)>,
+    on_since_ns: Option<u64>,
+    before_id: u32,
+    remains: Remains,
+    panics_before: u64,
+    follow: Option<Arc<Mutex<Follow>>>,
+}
+
+/// The ranges of this collection are being recorded; ends it when dropped.
+#[derive(Debug)]
+struct Observing {
+    switch: nvtx::observer::Switch,
+    epoch: u32,
+}
+
+impl Observing {
+    fn begin() -> Result<Self, Error> {
+        let switch = nvtx::observer::install(&RECORDER)
+            .map_err(|error| Error::new(Kind::Observer(error.to_string())))?;
+        let epoch = ranges::begin();
+        switch.on();
+        Ok(Self { switch, epoch })
+    }
+
+    /// Ends it and gives what was left.
+    fn end(self) -> StoppedRanges {
+        self.switch.off();
+        StoppedRanges::end()
+    }
+}
+
+impl Drop for Observing {
+    fn drop(&mut self) {
+        self.switch.off();
+        let _ = StoppedRanges::end();
+    }
+}
+
+impl Session {
+    /// Begins a session, and with the first one the collection.
+    pub(crate) fn start(wish: &Wish<'_>) -> Result<Self, Error> {
+        let mut collection = COLLECTION.lock();
+        let running = match &mut *collection {
+            Some(running) => {
+                running.join(wish)?;
+                running
+            }
+            none => none.insert(Collection::start(wish)?),
+        };
+        let id = running.add_view(wish)?;
+        drop(collection);
+        let is_bounded = wish.keep != Keep::All || wish.follow.is_some();
+        let ticker = if is_bounded { Some(tick(wish.period)) } else { None };
+        Ok(Self { id, ticker, ended: false })
+    }
+
+    fn with<R>(&self, with: impl FnOnce(&mut Collection) -> Result<R, Error>) -> Result<R, Error> {
+        let mut collection = COLLECTION.lock();
+        let running = collection.as_mut().ok_or_else(|| Error::new(Kind::NotRunning))?;
+        with(running)
+    }
+
+    pub(crate) fn pause(&self) -> Result<(), Error> {
+        self.with(|running| running.pause(self.id))
+    }
+
+    pub(crate) fn resume(&self) -> Result<(), Error> {
+        self.with(|running| running.resume(self.id))
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        let paused = |running: &mut Collection| Ok(running.view(self.id)?.on_since_ns.is_none());
+        self.with(paused).unwrap_or(false)
+    }
+
+    /// Forgets what it saw up to now.
+    pub(crate) fn restart(&self) -> Result<(), Error> {
+        self.with(|running| {
+            running.take()?;
+            running.restart(self.id)
+        })
+    }
+
+    /// What it has seen so far.
+    pub(crate) fn snapshot(&self) -> Result<Recording, Error> {
+        self.with(|running| {
+            running.take()?;
+            let pending = running.parts.back().map(|part| part.settled_ns);
+            running.recording(self.id, pending)
+        })
+    }
+
+    /// Has what it follows brought up to date. The GPU is not waited for.
+    pub(crate) fn catch_up(&self) -> Result<SoFar, Error> {
+        self.with(|running| {
+            running.take()?;
+            let info = running.info.clone();
+            let start_ns = running.view(self.id)?.start_ns;
+            let ns = cupti::clock::now_ns().saturating_sub(start_ns);
+            Ok(SoFar { info, duration: Duration::from_nanos(ns) })
+        })
+    }
+
+    /// Ends it and gives what it saw.
+    pub(crate) fn stop(mut self) -> Result<Recording, Error> {
+        self.ended = true;
+        self.end_ticker();
+        let mut collection = COLLECTION.lock();
+        let running = collection.as_mut().ok_or_else(|| Error::new(Kind::NotRunning))?;
+        if running.views.len() > 1 {
+            let recording = running.stop_view(self.id);
+            running.views.retain(|view| view.id != self.id);
+            running.let_go();
+            return recording;
+        }
+        match collection.take() {
+            Some(running) => running.stop(self.id),
+            None => Err(Error::new(Kind::NotRunning)),
+        }
+    }
+
+    fn end_ticker(&mut self) {
+        if let Some(ticker) = self.ticker.take() {
+            *ticker.ended.lock() = true;
+            ticker.changed.notify_all();
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.end_ticker();
+        if self.ended {
+            return;
+        }
+        let mut collection = COLLECTION.lock();
+        let Some(running) = collection.as_mut() else { return };
+        running.views.retain(|view| view.id != self.id);
+        if running.views.is_empty() {
+            *collection = None;
+        } else {
+            running.let_go();
+        }
+    }
+}
+
+/// Takes the logs out again and again, on a thread of its own, until it is told to end.
+fn tick(period: Duration) -> Arc<Ticker> {
+    let ticker = Arc::new(Ticker::default());
+    let told = ticker.clone();
+    let work = move || {
+        let mut ended = told.ended.lock();
+        while !*ended {
+            if told.changed.wait_for(&mut ended, period).timed_out() {
+                drop(ended);
+                if let Some(running) = &mut *COLLECTION.lock() {
+                    // What CUPTI refuses now comes with the next part, or with the error of the stop.
+                    let _ = running.take();
+                }
+                ended = told.ended.lock();
+            }
+        }
+    };
+    // Without it the logs are taken out at snapshots and at the stop alone, and take more memory until then.
+    let _ = std::thread::Builder::new().name("gpu-profiler".to_owned()).spawn(work);
+    ticker
+}
+
+impl Collection {
+    fn start(wish: &Wish<'_>) -> Result<Self, Error> {
+        let info = RecordingInfo::now(wish.library);
+        // The collector first: it fails more often, and a range needs no call to be seen.
+        let collector = Collector::start(wish.library, wish.config)?;
+        Ok(Self {
+            collector,
+            observing: Observing::begin()?,
+            library: wish.library.clone(),
+            config: wish.config.clone(),
+            info,
+            views: Vec::new(),
+            parts: VecDeque::new(),
+            first: 0,
+            windows_ns: Vec::new(),
+            remains: (0, Remains::default()),
+            last_id: 0,
+            next_id: 0,
+        })
+    }
+
+    /// Whether a session that wishes this can see what is collected. It begins with a new part.
+    fn join(&mut self, wish: &Wish<'_>) -> Result<(), Error> {
+        if self.library.version() != wish.library.version()
+            || self.library.path() != wish.library.path()
+        {
+            return Err(Error::new(Kind::Differs("it uses another CUPTI".to_owned())));
+        }
+        self.config.covers(wish.config).map_err(|what| Error::new(Kind::Differs(what)))?;
+        self.take()
+    }
+
+    fn add_view(&mut self, wish: &Wish<'_>) -> Result<u64, Error> {
+        let id = self.next_id;
+        self.next_id += 1;
+        let from = self.first + self.parts.len() as u64;
+        let remains = if from == 0 { Remains::default() } else { self.remains_until(from) };
+        let now_ns = cupti::clock::now_ns();
+        let is_first = self.views.is_empty();
+        self.views.push(View {
+            id,
+            keep: wish.keep,
+            from,
+            start_ns: if is_first { self.collector.start_ns() } else { now_ns },
+            windows_ns: Vec::new(),
+            on_since_ns: None,
+            before_id: self.last_id,
+            remains,
+            panics_before: self.observing.switch.panics(),
+            follow: wish.follow.clone(),
+        });
+        if let Some(follow) = &wish.follow {
+            follow.lock().begin(self.observing.epoch, self.last_id);
+        }
+        if !wish.config.starts_paused() {
+            let resumed = self.resume(id);
+            if resumed.is_err() {
+                self.views.retain(|view| view.id != id);
+                resumed?;
+            }
+            let view = self.view(id)?;
+            if is_first {
+                // What was asked for while this went on counts.
+                view.on_since_ns = Some(view.start_ns);
+            }
+        }
+        Ok(id)
+    }
+
+    fn remains_until(&mut self, until: u64) -> Remains {
+        let (from, remains) = &mut self.remains;
+        for (number, part) in (self.first..).zip(&self.parts) {
+            if number >= *from && number < until {
+                remains.add(part);
+            }
+        }
+        *from = until;
+        remains.clone()
+    }
+
+    fn view(&mut self, id: u64) -> Result<&mut View, Error> {
+        let view = self.views.iter_mut().find(|view| view.id == id);
+        view.ok_or_else(|| Error::new(Kind::NotRunning))
+    }
+
+    fn pause(&mut self, id: u64) -> Result<(), Error> {
+        let others_are_on =
+            self.views.iter().any(|view| view.id != id && view.on_since_ns.is_some());
+        if self.view(id)?.on_since_ns.is_none() {
+            return Ok(());
+        }
+        // What was asked for by now counts, and its records are to come.
+        let paused =
+            if others_are_on { Ok(()) } else { self.collector.pause().map_err(Error::from) };
+        let view = self.view(id)?;
+        if let Some(since) = view.on_since_ns.take() {
+            view.windows_ns.push((since, cupti::clock::now_ns()));
+        }
+        paused
+    }
+
+    fn resume(&mut self, id: u64) -> Result<(), Error> {
+        if self.view(id)?.on_since_ns.is_some() {
+            return Ok(());
+        }
+        let since = cupti::clock::now_ns();
+        if self.collector.is_paused() {
+            self.collector.resume()?;
+        }
+        self.view(id)?.on_since_ns = Some(since);
+        Ok(())
+    }
+
+    fn restart(&mut self, id: u64) -> Result<(), Error> {
+        let from = self.first + self.parts.len() as u64;
+        let remains = self.remains_until(from);
+        let (last_id, panics) = (self.last_id, self.observing.switch.panics());
+        let view = self.view(id)?;
+        let now_ns = cupti::clock::now_ns();
+        view.on_since_ns = view.on_since_ns.map(|_| now_ns);
+        view.windows_ns.clear();
+        (view.from, view.start_ns, view.remains) = (from, now_ns, remains);
+        (view.before_id, view.panics_before) = (last_id, panics);
+        self.let_go();
+        Ok(())
+    }
+
+    /// Takes what has finished out of the logs.
+    fn take(&mut self) -> Result<(), Error> {
+        let (part, windows_ns) = Part::take(&self.collector)?;
+        self.windows_ns = windows_ns;
+        self.last_id = self.last_id.max(part.last_id);
+        let mut open = None;
+        for view in &self.views {
+            if let Some(follow) = &view.follow {
+                let open = open.get_or_insert_with(|| OpenRanges::at(part.until_ns));
+                follow.lock().add(&part, open, &view.windows_until(part.until_ns));
+            }
+        }
+        self.parts.push_back(part);
+        self.let_go();
+        Ok(())
+    }
+
+    /// Lets go of what no session needs any more.
+    fn let_go(&mut self) {
+        let end = self.first + self.parts.len() as u64;
+        for view in &mut self.views {
+            while view.from < end {
+                let part = &self.parts[(view.from - self.first) as usize];
+                let later = || self.parts.iter().skip((view.from - self.first) as usize + 1);
+                let goes = match view.keep {
+                    Keep::All => false,
+                    Keep::Nothing => true,
+                    Keep::LastTime(time) => {
+                        let now_ns = cupti::clock::now_ns();
+                        part.until_ns < now_ns.saturating_sub(time.as_nanos() as u64)
+                    }
+                    Keep::LastOperations(count) => {
+                        later().map(|part| part.operations).sum::<u64>() >= count
+                    }
+                };
+                if !goes {
+                    break;
+                }
+                view.before_id = view.before_id.max(part.last_id);
+                if view.keep != Keep::Nothing {
+                    view.remains.add(part);
+                }
+                if let Keep::LastOperations(_) = view.keep {
+                    view.start_ns = view.start_ns.max(part.until_ns);
+                }
+                view.from += 1;
+            }
+        }
+        let needed = self.views.iter().map(|view| view.from).min().unwrap_or(end);
+        while self.first < needed {
+            // A session that begins later may have to know of it.
+            if self.remains.0 == self.first {
+                if let Some(part) = self.parts.front() {
+                    self.remains.1.add(part);
+                }
+                self.remains.0 += 1;
+            }
+            self.parts.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// What a session saw, as far as it was taken out, and what is open.
+    fn recording(&mut self, id: u64, pending_from_ns: Option<u64>) -> Result<Recording, Error> {
+        let at_ns = self.parts.back().map_or(0, |part| part.until_ns);
+        let rest = Rest::Open {
+            calls: self.collector.unfinished_calls(at_ns),
+            ranges: OpenRanges::at(at_ns),
+            settings: Settings {
+                attributes: self.collector.attributes().to_vec(),
+                missing_kinds: self.collector.missing_kinds().to_vec(),
+            },
+        };
+        let panics = self.observing.switch.panics();
+        let place = self.views.iter().position(|view| view.id == id);
+        let view = &self.views[place.ok_or_else(|| Error::new(Kind::NotRunning))?];
+        let pieces = Pieces {
+            info: self.info.clone(),
+            epoch: self.observing.epoch,
+            window_ns: (view.first_ns(at_ns), at_ns),
+            windows_ns: both(&self.windows_ns, &view.windows_until(at_ns)),
+            pending_from_ns,
+            before_id: view.before_id,
+            parts: self.parts.iter().skip((view.from - self.first) as usize).collect(),
+            remains: Some(&view.remains),
+            rest,
+        };
+        Ok(parts::recording(pieces, panics.saturating_sub(view.panics_before)))
+    }
+
+    /// Ends a session while others go on.
+    fn stop_view(&mut self, id: u64) -> Result<Recording, Error> {
+        let is_on = self.view(id)?.on_since_ns.is_some();
+        // Buffers that the GPU kept are unfinished for this session, and come to the others later.
+        let unfinished = if is_on { self.collector.wait_idle()? } else { 0 };
+        self.take()?;
+        let mut recording = self.recording(id, None)?;
+        recording.losses.unfinished_buffers += unfinished;
+        Ok(recording)
+    }
+
+    /// Ends the last session, and with it the collection.
+    fn stop(mut self, id: u64) -> Result<Recording, Error> {
+        let place = self.views.iter().position(|view| view.id == id);
+        let mut view = self.views.swap_remove(place.ok_or_else(|| Error::new(Kind::NotRunning))?);
+        if let Some(follow) = &view.follow {
+            // What it follows is to hear of all that is done by now.
+            if view.on_since_ns.is_some() {
+                self.collector.wait_idle()?;
+            }
+            let (part, windows_ns) = Part::take(&self.collector)?;
+            self.windows_ns = windows_ns;
+            let windows_ns = view.windows_until(part.until_ns);
+            follow.lock().add(&part, &OpenRanges::at(part.until_ns), &windows_ns);
+            if view.keep != Keep::Nothing {
+                self.parts.push_back(part);
+            } else {
+                view.before_id = view.before_id.max(part.last_id);
+            }
+        }
+        let collected = self.collector.stop()?;
+        let panics = self.observing.switch.panics();
+        let epoch = self.observing.epoch;
+        let ranges = self.observing.end();
+        let stop_ns = collected.window_ns.1;
+        let windows_ns = both(&collected.windows_ns, &view.windows_until(stop_ns));
+        let pieces = Pieces {
+            info: self.info,
+            epoch,
+            window_ns: (view.first_ns(stop_ns), stop_ns),
+            windows_ns,
+            pending_from_ns: None,
+            before_id: view.before_id,
+            parts: self.parts.iter().skip((view.from - self.first) as usize).collect(),
+            remains: Some(&view.remains),
+            rest: Rest::Stopped { collected: Box::new(collected), ranges },
+        };
+        Ok(parts::recording(pieces, panics.saturating_sub(view.panics_before)))
+    }
+}
+
+impl View {
+    /// From when on what was asked for counts, at a time.
+    fn first_ns(&self, at_ns: u64) -> u64 {
+        match self.keep {
+            Keep::LastTime(time) => self.start_ns.max(at_ns.saturating_sub(time.as_nanos() as u64)),
+            _ => self.start_ns,
+        }
+    }
+
+    /// When it was on, of what counts at a time.
+    fn windows_until(&self, at_ns: u64) -> Vec<(u64, u64)> {
+        let first_ns = self.first_ns(at_ns);
+        let open = self.on_since_ns.map(|since| (since, at_ns));
+        let windows = self.windows_ns.iter().copied().chain(open);
+        let counts = windows.map(|(start, stop)| (start.max(first_ns), stop.min(at_ns)));
+        counts.filter(|(start, stop)| start < stop).collect()
+    }
+}
+
+/// The times that are in both.
+fn both(windows_ns: &[(u64, u64)], others_ns: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let with_others = |&(start, stop): &(u64, u64)| {
+        let within = move |&(from, to): &(u64, u64)| (start.max(from), stop.min(to));
+        others_ns.iter().map(within)
+    };
+    windows_ns.iter().flat_map(with_others).filter(|(start, stop)| start < stop).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_counts_is_in_both() {
+        assert_eq!(both(&[(0, 10), (20, 30)], &[(5, 25)]), [(5, 10), (20, 25)]);
+        assert_eq!(both(&[(0, 10)], &[(10, 20)]), []);
+    }
+}

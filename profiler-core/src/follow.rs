@@ -1,0 +1,575 @@
+//! A session that is followed while it goes on: every range is summed up when it has ended and its work is done, and then
+//! forgotten. What is kept grows with the number of different ranges and kernels, not with time.
+
+use std::collections::VecDeque;
+
+use cupti::{CallClass, CopyKind, GraphEvent, GraphEventKind, Record};
+use rustc_hash::FxHashMap;
+
+use crate::distribution::Distribution;
+use crate::health::{Health, Owed, is_failure};
+use crate::recording::parts::{OpenRanges, Part, ThreadRangesPart};
+use crate::recording::ranges::{Detail, Event, RangeEntry, RangeWord, Subject};
+use crate::store::{NameId, Names};
+use crate::totals::Totals;
+
+/// Ranges that were forgotten and whose path is still known, for contexts of theirs that are attached later.
+const REMEMBERED: usize = 1 << 18;
+/// How long a call is kept whose records do not come, and a record whose call does not, in nanoseconds.
+const LONGEST_WAIT_NS: u64 = 60_000_000_000;
+/// How long after its return a call may get a record that CUPTI had not begun by then, in nanoseconds.
+const GRACE_NS: u64 = 1_000_000_000;
+/// Threads whose labels are kept at hand.
+const THREADS: usize = 4096;
+/// Ranges that have ended and that nobody has asked for.
+const DONE: usize = 1 << 20;
+
+/// Row of [`Follow::nodes`].
+type Node = u32;
+
+/// All ranges of one path.
+#[derive(Debug, Clone)]
+pub(crate) struct PathSums {
+    pub(crate) name: NameId,
+    /// `None` is the default one.
+    pub(crate) domain: Option<NameId>,
+    pub(crate) parent: Option<u32>,
+    /// Instances that have begun.
+    pub(crate) begun: u64,
+    /// Of each instance that has ended.
+    pub(crate) host: Distribution,
+    /// The GPU time of each instance whose work is done, with ranges within it.
+    pub(crate) gpu: Distribution,
+    pub(crate) own: OwnSums,
+    /// What graph launches made of the nodes that were made in them.
+    pub(crate) replayed: Totals,
+}
+
+/// What was asked for in ranges directly.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct OwnSums {
+    pub(crate) totals: Totals,
+    pub(crate) kernels: FxHashMap<NameId, Distribution>,
+    pub(crate) copies: FxHashMap<CopyKind, (Distribution, u64)>,
+}
+
+/// A range that has ended, and whose work is done.
+#[derive(Debug, Clone)]
+pub(crate) struct Done {
+    pub(crate) node: u32,
+    pub(crate) thread_id: u32,
+    pub(crate) start_ns: u64,
+    pub(crate) host_ns: u64,
+    /// With ranges within it.
+    pub(crate) totals: Totals,
+}
+
+/// A range that is open, or whose work is not done.
+#[derive(Debug)]
+struct Live {
+    node: Node,
+    parent: Option<u64>,
+    thread_id: u32,
+    start_ns: u64,
+    /// Its own, and those of ranges within it that are done.
+    totals: Totals,
+    /// Calls in it whose records are to come, and ranges in it that are not done.
+    waits_for: u32,
+    host_ns: Option<u64>,
+}
+
+/// A call whose records are to come.
+#[derive(Debug)]
+struct Pending {
+    owed: Owed,
+    /// The range that waits for it.
+    waiting: Option<u64>,
+    node: Option<Node>,
+    /// False in a pause and before the start: its records are left out.
+    counts: bool,
+    found: bool,
+    /// One call may give more than one record.
+    has_many: bool,
+}
+
+/// A record whose call is not known yet.
+#[derive(Debug)]
+struct Early {
+    id: u32,
+    since_ns: u64,
+    what: Work,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Work {
+    Operation { what: What, ns: u64, captured: Option<Node> },
+    Synchronization,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum What {
+    Kernel(NameId),
+    Copy(CopyKind, u64),
+    Memset(u64),
+}
+
+/// The state of what is followed.
+#[derive(Debug, Default)]
+pub(crate) struct Follow {
+    pub(crate) names: Names,
+    /// One comes after the one around it.
+    pub(crate) nodes: Vec<PathSums>,
+    pub(crate) outside: OwnSums,
+    pub(crate) health: Health,
+    by_path: FxHashMap<(Option<Node>, Option<NameId>, NameId), Node>,
+    live: FxHashMap<u64, Live>,
+    /// The range of another thread that a range lies in: said before it begins, perhaps in an earlier part.
+    handed: FxHashMap<u64, u64>,
+    remembered: FxHashMap<u64, Node>,
+    oldest: VecDeque<u64>,
+    calls: FxHashMap<u32, Pending>,
+    early: Vec<Early>,
+    /// By thread: name and domain of each label.
+    labels: FxHashMap<u32, Vec<(NameId, Option<NameId>)>>,
+    kernel_names: FxHashMap<u64, NameId>,
+    /// Where the nodes of CUDA graphs that there are were made, or what they are copies of.
+    captures: FxHashMap<u64, Node>,
+    /// Records up to this id that have no call are of calls before the session.
+    before_id: u32,
+    epoch: u32,
+    keeps_done: bool,
+    done: VecDeque<Done>,
+}
+
+impl Follow {
+    /// `keeps_done` if ranges that are done are to be asked for one by one.
+    pub(crate) fn new(keeps_done: bool) -> Self {
+        Self { keeps_done, ..Self::default() }
+    }
+
+    pub(crate) fn begin(&mut self, epoch: u32, before_id: u32) {
+        (self.epoch, self.before_id) = (epoch, before_id);
+    }
+
+    /// The ranges that were done since this was asked last.
+    pub(crate) fn take_done(&mut self) -> VecDeque<Done> {
+        std::mem::take(&mut self.done)
+    }
+
+    /// Ranges that are open, and ranges whose work is not done.
+    pub(crate) fn live(&self) -> usize {
+        self.live.len()
+    }
+
+    /// Adds a part. `open` is what was open at its end.
+    pub(crate) fn add(&mut self, part: &Part, open: &OpenRanges, windows_ns: &[(u64, u64)]) {
+        self.health.add_losses(&part.losses);
+        self.begin_ranges(part, open);
+        self.add_graphs(part);
+        for thread in &part.calls {
+            for call in &thread.calls {
+                self.add_call(call, cupti::clock::is_within(windows_ns, call.start_ns));
+            }
+        }
+        self.retry_early(part.until_ns);
+        self.add_records(part);
+        self.settle(part.settled_ns, part.until_ns);
+        for thread in part.ranges() {
+            for (slot, entry) in thread.entries {
+                self.end_range(word(self.epoch, &thread, *slot), entry);
+            }
+        }
+        self.health.pending_calls = self.calls.len() as u64;
+    }
+
+    /// Finds the path of every range that is new.
+    fn begin_ranges(&mut self, part: &Part, open: &OpenRanges) {
+        if self.labels.len() > THREADS {
+            self.labels.clear();
+        }
+        let mut new: Vec<(u64, u64, Option<u64>, u32, NameId, Option<NameId>)> = Vec::new();
+        for thread in part.ranges().chain(open.iter()) {
+            for (_, words) in thread.events {
+                if let Event::Detail { of: Subject::Range(slot), detail: Detail::Handed(from) } =
+                    Event::from_words(*words)
+                {
+                    let of = word(self.epoch, &thread, slot);
+                    if !self.live.contains_key(&of) {
+                        self.handed.insert(of, from.0);
+                    }
+                }
+            }
+            for (slot, entry) in thread.entries {
+                let of = word(self.epoch, &thread, *slot);
+                if self.live.contains_key(&of) {
+                    continue;
+                }
+                let (name, domain) = self.label(&thread, entry.label);
+                let parent = entry.parent.map(|slot| word(self.epoch, &thread, slot));
+                new.push((entry.start_ns, of, parent, thread.thread_id(), name, domain));
+            }
+        }
+        // One comes after the one around it, whatever thread that is of.
+        new.sort_unstable_by_key(|(start_ns, of, ..)| (*start_ns, *of));
+        for (start_ns, of, parent, thread_id, name, domain) in new {
+            let parent = parent.or(self.handed.remove(&of));
+            let parent_node = parent.and_then(|parent| self.node_of(parent));
+            let node = self.node(parent_node, name, domain);
+            self.nodes[node as usize].begun += 1;
+            let waiting = parent.and_then(|parent| self.live.get_mut(&parent));
+            let parent = waiting.map(|live| live.waits_for += 1).and(parent);
+            let (totals, waits_for, host_ns) = (Totals::default(), 0, None);
+            let live = Live { node, parent, thread_id, start_ns, totals, waits_for, host_ns };
+            self.live.insert(of, live);
+        }
+    }
+
+    fn label(&mut self, thread: &ThreadRangesPart<'_>, label: u64) -> (NameId, Option<NameId>) {
+        let names = &mut self.names;
+        let known = self.labels.entry(thread.number).or_default();
+        if known.len() as u64 <= label {
+            thread.with_texts(|texts| {
+                let text = |index: u32| texts.texts.get(index as usize).map_or("", String::as_str);
+                for label in &texts.labels[known.len().min(texts.labels.len())..] {
+                    let domain = label.domain.map(|domain| names.intern(text(domain)));
+                    known.push((names.intern(text(label.name)), domain));
+                }
+            });
+        }
+        let unknown = || (names.intern("(unknown name)"), None);
+        known.get(label as usize).copied().unwrap_or_else(unknown)
+    }
+
+    fn node(&mut self, parent: Option<Node>, name: NameId, domain: Option<NameId>) -> Node {
+        *self.by_path.entry((parent, domain, name)).or_insert_with(|| {
+            self.nodes.push(PathSums {
+                name,
+                domain,
+                parent,
+                begun: 0,
+                host: Distribution::default(),
+                gpu: Distribution::default(),
+                own: OwnSums::default(),
+                replayed: Totals::default(),
+            });
+            self.nodes.len() as Node - 1
+        })
+    }
+
+    fn node_of(&self, word: u64) -> Option<Node> {
+        let live = self.live.get(&word).map(|live| live.node);
+        live.or_else(|| self.remembered.get(&word).copied())
+    }
+
+    fn own(&mut self, node: Option<Node>) -> &mut OwnSums {
+        match node {
+            Some(node) => &mut self.nodes[node as usize].own,
+            None => &mut self.outside,
+        }
+    }
+
+    fn add_graphs(&mut self, part: &Part) {
+        let events = part.graphs.iter().flat_map(|thread| &thread.events);
+        let mut events: Vec<&GraphEvent> = events.collect();
+        events.sort_by_key(|event| event.at_ns);
+        for event in events {
+            let range = match event.kind {
+                GraphEventKind::NodeCreated => self.node_of(event.word),
+                // It was created, too, which says where the copy was made: what counts is where its original was.
+                GraphEventKind::NodeCloned => self.captures.get(&event.original_node).copied(),
+                GraphEventKind::NodeDestroyed => None,
+                _ => continue,
+            };
+            match range {
+                Some(range) => _ = self.captures.insert(event.node, range),
+                None => _ = self.captures.remove(&event.node),
+            }
+        }
+    }
+
+    fn add_call(&mut self, call: &cupti::Call, counts: bool) {
+        let class = call.function.class();
+        let owed = Owed {
+            class,
+            end_ns: call.end_ns,
+            is_failure: is_failure(class, call.result),
+            captured: call.captured,
+            empty: call.empty,
+        };
+        let mut node = None;
+        let word = call.word;
+        if counts {
+            node = self.node_of(word);
+            if word != 0 && node.is_none() && RangeWord(word).epoch() == self.epoch {
+                self.health.calls_in_unknown_ranges += 1;
+            }
+            let ns = call.end_ns.map_or(0, |end| end.saturating_sub(call.start_ns));
+            let mut totals = Totals::default();
+            totals.add_call(class, owed.is_failure, owed.captured, ns);
+            self.own(node).totals += totals;
+            if let Some(live) = self.live.get_mut(&word) {
+                live.totals += totals;
+            }
+        } else {
+            self.health.calls_outside += 1;
+        }
+        if !owed.may_have_records() {
+            if counts {
+                self.health.settle(&owed, false, false, None);
+            }
+            return;
+        }
+        let name = call.function.name();
+        let has_many = class == CallClass::GraphLaunch
+            || name.contains("Batch")
+            || name.contains("MultiDevice");
+        let waits = counts && owed.owes_records();
+        let waiting = self.live.get_mut(&word).filter(|_| waits).map(|live| {
+            live.waits_for += 1;
+            word
+        });
+        let pending = Pending { owed, waiting, node, counts, found: false, has_many };
+        if let Some(earlier) = self.calls.insert(call.correlation_id, pending) {
+            self.finish_call(&earlier);
+        }
+    }
+
+    fn retry_early(&mut self, now_ns: u64) {
+        for early in std::mem::take(&mut self.early) {
+            self.add_work(early.id, early.what, early.since_ns, now_ns);
+        }
+    }
+
+    fn add_records(&mut self, part: &Part) {
+        self.health.clock_step_ns = self.health.clock_step_ns.max(part.clock.step_ns());
+        for record in &part.records {
+            self.health.records += 1;
+            let (what, span, node, id) = match record {
+                Record::Kernel(kernel) => {
+                    let names = &mut self.names;
+                    let name = *self.kernel_names.entry(kernel.name.0).or_insert_with(|| {
+                        names.intern(part.records.name(kernel.name).unwrap_or("(unknown kernel)"))
+                    });
+                    (What::Kernel(name), kernel.span, kernel.graph_node, kernel.correlation_id)
+                }
+                Record::Memcpy(copy) => {
+                    let what = What::Copy(copy.kind, copy.bytes);
+                    (what, copy.span, copy.graph_node, copy.correlation_id)
+                }
+                Record::Memset(set) => {
+                    (What::Memset(set.bytes), set.span, set.graph_node, set.correlation_id)
+                }
+                Record::Synchronization(record) => {
+                    let (id, now_ns) = (record.correlation_id, part.until_ns);
+                    self.add_work(id, Work::Synchronization, now_ns, now_ns);
+                    continue;
+                }
+                Record::Overhead(overhead) => {
+                    let ns = overhead.span.end_ns.saturating_sub(overhead.span.start_ns);
+                    self.health.overhead_ns += ns;
+                    continue;
+                }
+                Record::Unreadable { bytes } => {
+                    self.health.records -= 1;
+                    self.health.unreadable_bytes += bytes.len() as u64;
+                    continue;
+                }
+                Record::Unknown { .. } => {
+                    self.health.unknown_records += 1;
+                    continue;
+                }
+                _ => {
+                    self.health.unused_records += 1;
+                    continue;
+                }
+            };
+            self.health.zero_timestamps += u64::from(!span.is_known());
+            let captured = node.and_then(|node| self.captures.get(&node.node).copied());
+            self.health.graph_operations += u64::from(node.is_some());
+            self.health.graph_operations_captured += u64::from(captured.is_some());
+            let ns = if span.is_known() { span.end_ns.saturating_sub(span.start_ns) } else { 0 };
+            let work = Work::Operation { what, ns, captured };
+            self.add_work(id, work, part.until_ns, part.until_ns);
+        }
+    }
+
+    fn add_work(&mut self, id: u32, what: Work, since_ns: u64, now_ns: u64) {
+        let Some(pending) = self.calls.get_mut(&id) else {
+            if self.before_id != 0 && id <= self.before_id {
+                self.health.records_before += 1;
+            } else if now_ns.saturating_sub(since_ns) < LONGEST_WAIT_NS {
+                self.early.push(Early { id, since_ns, what });
+            } else {
+                self.add_homeless(what);
+            }
+            return;
+        };
+        pending.found = true;
+        let (node, waiting, counts) = (pending.node, pending.waiting, pending.counts);
+        let is_done = !pending.has_many;
+        if counts {
+            self.count_work(what, node, waiting);
+        }
+        if is_done && let Some(pending) = self.calls.remove(&id) {
+            self.finish_call(&pending);
+        }
+    }
+
+    fn count_work(&mut self, what: Work, node: Option<Node>, waiting: Option<u64>) {
+        let Work::Operation { what, ns, captured, .. } = what else {
+            self.health.synchronizations.records += 1;
+            self.health.synchronizations.matched_records += 1;
+            return;
+        };
+        let totals = self.count_operation(what, ns, node);
+        let account = match what {
+            What::Kernel(_) => &mut self.health.kernels,
+            What::Copy(..) => &mut self.health.copies,
+            What::Memset(_) => &mut self.health.memsets,
+        };
+        account.records += 1;
+        account.matched_records += 1;
+        if let Some(live) = waiting.and_then(|word| self.live.get_mut(&word)) {
+            live.totals += totals;
+        }
+        if let Some(node) = captured {
+            self.nodes[node as usize].replayed += totals;
+        }
+    }
+
+    fn count_operation(&mut self, what: What, ns: u64, node: Option<Node>) -> Totals {
+        let mut totals = Totals::default();
+        let own = self.own(node);
+        match what {
+            What::Kernel(name) => {
+                totals.add_kernel(ns);
+                own.kernels.entry(name).or_default().add(ns);
+            }
+            What::Copy(kind, bytes) => {
+                totals.add_copy(ns, bytes);
+                let (times, sum) = own.copies.entry(kind).or_default();
+                times.add(ns);
+                *sum = sum.saturating_add(bytes);
+            }
+            What::Memset(bytes) => totals.add_memset(ns, bytes),
+        }
+        own.totals += totals;
+        totals
+    }
+
+    /// Its call never came.
+    fn add_homeless(&mut self, what: Work) {
+        match what {
+            Work::Synchronization => self.health.synchronizations.records += 1,
+            Work::Operation { what, ns, .. } => {
+                self.count_operation(what, ns, None);
+                match what {
+                    What::Kernel(_) => self.health.kernels.records += 1,
+                    What::Copy(..) => self.health.copies.records += 1,
+                    What::Memset(_) => self.health.memsets.records += 1,
+                }
+            }
+        }
+    }
+
+    /// The calls that get no more records.
+    fn settle(&mut self, settled_ns: u64, now_ns: u64) {
+        let has_all = |pending: &Pending| {
+            let end_ns = pending.owed.end_ns.unwrap_or(now_ns);
+            let after_ns = end_ns.saturating_add(GRACE_NS);
+            let longest_ns = if pending.owed.owes_records() { LONGEST_WAIT_NS } else { GRACE_NS };
+            after_ns < settled_ns || now_ns.saturating_sub(end_ns) >= longest_ns
+        };
+        let settled: Vec<u32> =
+            self.calls.iter().filter(|(_, call)| has_all(call)).map(|(id, _)| *id).collect();
+        for id in settled {
+            if let Some(pending) = self.calls.remove(&id) {
+                self.finish_call(&pending);
+            }
+        }
+    }
+
+    fn finish_call(&mut self, pending: &Pending) {
+        if pending.counts {
+            self.health.settle(&pending.owed, pending.found, pending.found, None);
+        }
+        if let Some(word) = pending.waiting {
+            self.stop_waiting(word);
+        }
+    }
+
+    /// One thing less that a range waits for.
+    fn stop_waiting(&mut self, word: u64) {
+        if let Some(live) = self.live.get_mut(&word) {
+            live.waits_for = live.waits_for.saturating_sub(1);
+            self.finish_range(word);
+        }
+    }
+
+    fn end_range(&mut self, word: u64, entry: &RangeEntry) {
+        let host_ns = entry.end_ns.unwrap_or(entry.start_ns).saturating_sub(entry.start_ns);
+        if let Some(live) = self.live.get_mut(&word) {
+            live.host_ns = Some(host_ns);
+            let node = live.node;
+            self.nodes[node as usize].host.add(host_ns);
+            self.finish_range(word);
+        }
+    }
+
+    /// Forgets a range if it has ended and its work is done, and then perhaps the one around it.
+    fn finish_range(&mut self, word: u64) {
+        let mut word = word;
+        while let Some(live) = self.live.get(&word)
+            && live.waits_for == 0
+            && let Some(host_ns) = live.host_ns
+            && let Some(live) = self.live.remove(&word)
+        {
+            self.nodes[live.node as usize].gpu.add(live.totals.gpu_time().as_nanos() as u64);
+            self.remember(word, live.node);
+            if self.keeps_done {
+                if self.done.len() == DONE {
+                    self.done.pop_front();
+                }
+                let Live { node, thread_id, start_ns, totals, .. } = live;
+                self.done.push_back(Done { node, thread_id, start_ns, host_ns, totals });
+            }
+            let Some(parent) = live.parent else { return };
+            let Some(around) = self.live.get_mut(&parent) else { return };
+            around.totals += live.totals;
+            around.waits_for = around.waits_for.saturating_sub(1);
+            word = parent;
+        }
+    }
+
+    fn remember(&mut self, word: u64, node: Node) {
+        if self.oldest.len() == REMEMBERED
+            && let Some(oldest) = self.oldest.pop_front()
+        {
+            self.remembered.remove(&oldest);
+        }
+        self.oldest.push_back(word);
+        self.remembered.insert(word, node);
+    }
+
+    /// Ends what is followed: whatever waits for records waits in vain.
+    pub(crate) fn end(&mut self, open_calls: u64) {
+        let ids: Vec<u32> = self.calls.keys().copied().collect();
+        for id in ids {
+            if let Some(pending) = self.calls.remove(&id) {
+                self.finish_call(&pending);
+            }
+        }
+        for early in std::mem::take(&mut self.early) {
+            self.add_homeless(early.what);
+        }
+        self.health.pending_calls = 0;
+        self.health.open_calls = open_calls;
+        self.health.open_ranges =
+            self.live.values().filter(|live| live.host_ns.is_none()).count() as u64;
+    }
+}
+
+/// The word of a range of a thread.
+fn word(epoch: u32, thread: &ThreadRangesPart<'_>, slot: u64) -> u64 {
+    RangeWord::new(epoch, thread.number.into(), slot).map_or(0, |word| word.0)
+}

@@ -1,0 +1,125 @@
+//! A profile as one page of HTML: summary, findings, timeline and tables, with nothing to fetch.
+
+mod data;
+mod findings;
+mod names;
+mod statistics;
+
+use std::io::{self, Write};
+
+use crate::error::{Error, Kind};
+use crate::profile::Profile;
+use findings::Finding;
+
+const TEMPLATE: &str = include_str!("template.html");
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("script.js");
+/// SHA-256 of the two as the page's policy names them: what else stands in the page never runs. A test holds them.
+const STYLE_HASH: &str = "sha256-9I9r0++LQojPx8nZnwO6WqdZ2ehzJj7F4sM6A1E23zk=";
+const SCRIPT_HASH: &str = "sha256-Np48fqmJm922Xo2nllN8PJrm9pXYF1CS7s6qf4ccnJk=";
+
+impl Profile {
+    /// One page of HTML that shows this profile: [`write_html`](Self::write_html) as text.
+    #[must_use]
+    pub fn to_html(&self) -> String {
+        let mut page = Vec::new();
+        // A vector takes everything, and serde_json has no way to fail at numbers and strings.
+        let _: io::Result<()> = write(self, &findings::plain(self), &mut page);
+        String::from_utf8(page).unwrap_or_default()
+    }
+
+    /// Writes one page of HTML that shows this profile in a browser, from disk, without a network: summary and health,
+    /// a timeline, and ranges, kernels, memory operations and API calls as tables.
+    ///
+    /// The page fetches nothing, and its policy forbids it to. Names are data in it, never markup. It holds what the
+    /// profile holds: names of ranges, kernels and threads, the GPUs and versions, but no host name, user, path or
+    /// environment. About 50 bytes for a launch with its call and range, and a microsecond.
+    ///
+    /// # Errors
+    /// `out` took less than the whole page.
+    pub fn write_html(&self, out: impl Write) -> Result<(), Error> {
+        write(self, &findings::plain(self), io::BufWriter::new(out))
+            .map_err(|source| Error::new(Kind::Export { format: "HTML", source: source.into() }))
+    }
+}
+
+fn write(profile: &Profile, findings: &[Finding], mut out: impl Write) -> io::Result<()> {
+    let data = data::Data::of(profile, findings);
+    let mut rest = TEMPLATE;
+    // Each place stands in the template once, in this order.
+    let places = [
+        ("{script_hash}", SCRIPT_HASH),
+        ("{style_hash}", STYLE_HASH),
+        ("{style}", STYLE),
+        ("{data}", ""),
+        ("{script}", SCRIPT),
+    ];
+    for (place, text) in places {
+        if let Some((before, after)) = rest.split_once(place) {
+            out.write_all(before.as_bytes())?;
+            out.write_all(text.as_bytes())?;
+            rest = after;
+        }
+        if place == "{data}" {
+            serde_json::to_writer(Escaped(&mut out), &data)?;
+        }
+    }
+    out.write_all(rest.as_bytes())?;
+    out.flush()
+}
+
+/// JSON that can stand in a `script` element: no `<`, which JSON has in strings only.
+struct Escaped<W>(W);
+
+impl<W: Write> Write for Escaped<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match bytes.iter().position(|byte| *byte == b'<') {
+            Some(0) => self.0.write_all(br"\u003c").map(|()| 1),
+            at => self.0.write(&bytes[..at.unwrap_or(bytes.len())]),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+
+    use super::*;
+
+    fn hash(text: &str) -> String {
+        let digest = hmac_sha256::Hash::hash(text.as_bytes());
+        format!("sha256-{}", base64::engine::general_purpose::STANDARD.encode(digest))
+    }
+
+    #[test]
+    fn the_policy_names_the_style_and_the_script() {
+        assert_eq!(STYLE_HASH, hash(STYLE), "STYLE_HASH is not that of style.css");
+        assert_eq!(SCRIPT_HASH, hash(SCRIPT), "SCRIPT_HASH is not that of script.js");
+        // What would end their elements, or what a parser would change.
+        for text in [STYLE, SCRIPT] {
+            assert!(!text.contains("</") && !text.contains("<!--") && !text.contains('\r'));
+            assert!(!text.contains("http:") && !text.contains("https:"));
+        }
+    }
+
+    #[test]
+    fn every_place_of_the_template_is_filled_once() {
+        for place in ["{script_hash}", "{style_hash}", "{style}", "{data}", "{script}"] {
+            assert_eq!(TEMPLATE.matches(place).count(), 1, "{place}");
+        }
+    }
+
+    #[test]
+    fn json_in_an_element_has_no_angle_bracket_and_is_the_same() {
+        let names = ["</script>", "<", "a<b", "<<!--<", "", "\u{0}\"\\"];
+        let mut bytes = Vec::new();
+        serde_json::to_writer(Escaped(&mut bytes), &names).unwrap();
+        assert!(!bytes.contains(&b'<'));
+        let read: Vec<String> = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(read, names);
+    }
+}

@@ -1,0 +1,471 @@
+//! Parts of a recording, as they were taken while it went on, and how a recording is put together of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cupti::{Call, Clock, Collected, Collector, Reading, RecordBytes, ThreadCalls, ThreadGraphs};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::ranges::{self, EVENT_WORDS, Event, RangeEntry, Shared, Subject, Texts, ThreadPart};
+use super::{Clocks, Losses, Recording, RecordingInfo};
+
+/// What was taken from the logs at one time.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// When: nothing in it is later.
+    pub(crate) until_ns: u64,
+    /// The records of calls that had returned before then have all come, in this part or in earlier ones.
+    pub(crate) settled_ns: u64,
+    pub(crate) records: RecordBytes,
+    pub(crate) clock: Clock,
+    pub(crate) calls: Vec<ThreadCalls>,
+    runtime_calls: Vec<ThreadCalls<cupti::RuntimeFunction>>,
+    pub(crate) graphs: Vec<ThreadGraphs>,
+    ranges: Vec<ThreadPart>,
+    pub(crate) losses: Losses,
+    /// The highest correlation id of its calls.
+    pub(crate) last_id: u32,
+    /// GPU operations in it, or a few more.
+    pub(crate) operations: u64,
+}
+
+impl Part {
+    /// Takes what has finished since the part before.
+    pub(crate) fn take(collector: &Collector) -> Result<(Self, Vec<(u64, u64)>), cupti::Error> {
+        let collected = collector.drain()?;
+        // After the calls, which name the ranges they were made in.
+        let ranges = ranges::take(collected.window_ns.1);
+        let windows_ns = collected.windows_ns.clone();
+        Ok((Self::new(collected, ranges), windows_ns))
+    }
+
+    fn new(collected: Collected, ranges: Vec<ThreadPart>) -> Self {
+        let ids = |calls: &ThreadCalls| calls.calls.iter().map(|call| call.correlation_id).max();
+        let bytes: usize = collected.records.buffers().map(<[u8]>::len).sum();
+        let least = collected.records.strides().map(|(_, stride)| stride).min().unwrap_or(1);
+        Self {
+            until_ns: collected.window_ns.1,
+            settled_ns: collected.pending_from_ns.unwrap_or(collected.window_ns.1),
+            last_id: collected.calls.iter().filter_map(ids).max().unwrap_or(0),
+            operations: (bytes / least.max(1) as usize) as u64,
+            losses: Losses::of(&collected.losses),
+            records: collected.records,
+            clock: collected.clock,
+            calls: collected.calls,
+            runtime_calls: collected.runtime_calls,
+            graphs: collected.graphs,
+            ranges,
+        }
+    }
+
+    /// The ranges of each thread in it, with the thread's number in their words.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = ThreadRangesPart<'_>> {
+        self.ranges.iter().map(ThreadRangesPart::of)
+    }
+}
+
+/// What ended within a part, by the number of the thread that it began on: ranges, and ranges of the process.
+#[derive(Debug, Default)]
+struct Ended {
+    ranges: FxHashMap<u32, FxHashSet<u64>>,
+    process_ranges: FxHashMap<u32, FxHashSet<u64>>,
+}
+
+impl Ended {
+    fn of(part: &Part) -> Self {
+        let mut ended = Self::default();
+        for thread in &part.ranges {
+            let slots = thread.entries.iter().map(|(slot, _)| *slot);
+            ended.ranges.entry(thread.shared.number).or_default().extend(slots);
+            for (_, words) in &thread.events {
+                if let Event::ProcessEnd { of, .. } = Event::from_words(*words) {
+                    let (number, slot) = of.place();
+                    let of_thread = ended.process_ranges.entry(number as u32).or_default();
+                    of_thread.insert(slot as u64);
+                }
+            }
+        }
+        ended
+    }
+
+    /// Keeps what was said of ranges that have not ended, and ranges of the process that have not.
+    fn remove_from(&self, thread: &mut ThreadPart) {
+        let number = thread.shared.number;
+        let has = |ended: &FxHashMap<u32, FxHashSet<u64>>, slot: u64| {
+            ended.get(&number).is_some_and(|slots| slots.contains(&slot))
+        };
+        let open: FxHashSet<u64> = thread
+            .events
+            .iter()
+            .filter(|(slot, words)| {
+                matches!(Event::from_words(*words), Event::ProcessStart { .. })
+                    && !has(&self.process_ranges, *slot)
+            })
+            .map(|(slot, _)| *slot)
+            .collect();
+        thread.events.retain(|(slot, words)| match Event::from_words(*words) {
+            Event::ProcessStart { .. } => open.contains(slot),
+            Event::Detail { of: Subject::Range(of), .. } => !has(&self.ranges, of),
+            Event::Detail { of: Subject::Event(of), .. } => open.contains(&of),
+            _ => false,
+        });
+        thread.events.shrink_to_fit();
+        thread.entries = Vec::new();
+    }
+}
+
+/// What a part has of one thread.
+pub(crate) struct ThreadRangesPart<'a> {
+    pub(crate) number: u32,
+    shared: &'a Arc<Shared>,
+    /// Each with its slot.
+    pub(crate) entries: &'a [(u64, RangeEntry)],
+    pub(crate) events: &'a [(u64, [u64; EVENT_WORDS])],
+}
+
+impl<'a> ThreadRangesPart<'a> {
+    fn of(part: &'a ThreadPart) -> Self {
+        Self {
+            number: part.shared.number,
+            shared: &part.shared,
+            entries: &part.entries,
+            events: &part.events,
+        }
+    }
+
+    /// The kernel's id of the thread.
+    pub(crate) fn thread_id(&self) -> u32 {
+        self.shared.thread_id
+    }
+
+    /// The texts and labels that its entries refer to, and perhaps more.
+    pub(crate) fn with_texts<R>(&self, with: impl FnOnce(&Texts) -> R) -> R {
+        with(&self.shared.texts.lock())
+    }
+}
+
+/// What is open: begun, and in no part.
+#[derive(Debug)]
+pub(crate) struct OpenRanges(Vec<ThreadPart>);
+
+impl OpenRanges {
+    /// At a time that has passed.
+    pub(crate) fn at(until_ns: u64) -> Self {
+        Self(ranges::rest(until_ns))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = ThreadRangesPart<'_>> {
+        self.0.iter().map(ThreadRangesPart::of)
+    }
+}
+
+/// What is left of parts that were let go: what they said of ranges that had not ended.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Remains {
+    ranges: BTreeMap<u32, ThreadPart>,
+}
+
+impl Remains {
+    /// Lets go of a part. What it says of ranges that it has not is left, for they are in later parts.
+    pub(crate) fn add(&mut self, part: &Part) {
+        let ended = Ended::of(part);
+        for thread in &part.ranges {
+            let known = self.ranges.entry(thread.shared.number).or_insert_with(|| ThreadPart {
+                shared: thread.shared.clone(),
+                entries: Vec::new(),
+                events: Vec::new(),
+            });
+            known.events.extend(&thread.events);
+        }
+        self.ranges.retain(|_, thread| {
+            ended.remove_from(thread);
+            !thread.events.is_empty()
+        });
+    }
+}
+
+/// What a recording is made of.
+pub(crate) struct Pieces<'a> {
+    pub(crate) info: RecordingInfo,
+    /// The epoch of its range words.
+    pub(crate) epoch: u32,
+    /// When the session was on; calls at other times are left out.
+    pub(crate) window_ns: (u64, u64),
+    pub(crate) windows_ns: Vec<(u64, u64)>,
+    /// In a snapshot, from when on calls may still get records.
+    pub(crate) pending_from_ns: Option<u64>,
+    /// Records that have no call and an id up to this are of calls that were let go.
+    pub(crate) before_id: u32,
+    pub(crate) parts: Vec<&'a Part>,
+    pub(crate) remains: Option<&'a Remains>,
+    /// What was not taken, at the end.
+    pub(crate) rest: Rest,
+}
+
+/// What stood in the logs at the end.
+pub(crate) enum Rest {
+    /// All of it: the collection is over.
+    Stopped { collected: Box<Collected>, ranges: StoppedRanges },
+    /// What had not finished; the collection goes on.
+    Open { calls: cupti::UnfinishedCalls, ranges: OpenRanges, settings: Settings },
+}
+
+/// The ranges that were left at a stop.
+#[derive(Debug)]
+pub(crate) struct StoppedRanges(Vec<ThreadPart>);
+
+impl StoppedRanges {
+    /// Ends the recording of ranges.
+    pub(crate) fn end() -> Self {
+        Self(ranges::end())
+    }
+}
+
+/// What a collection was set to.
+pub(crate) struct Settings {
+    pub(crate) attributes: Vec<cupti::AttributeSetting>,
+    pub(crate) missing_kinds: Vec<cupti::ActivityKind>,
+}
+
+/// Puts a recording together.
+pub(crate) fn recording(pieces: Pieces<'_>, observer_panics: u64) -> Recording {
+    let Pieces { info, epoch, window_ns, windows_ns, pending_from_ns, before_id, parts, .. } =
+        pieces;
+    let mut losses = Losses::default();
+    let mut readings: Vec<Reading> = Vec::with_capacity(parts.len() + 2);
+    let mut records: Option<RecordBytes> = None;
+    let mut calls = Calls::default();
+    let mut runtime_calls = Calls::default();
+    let mut graphs: BTreeMap<u32, ThreadGraphs> = BTreeMap::new();
+    let mut threads = Threads::default();
+    let mut add_graphs = |of: Vec<ThreadGraphs>| {
+        for thread in of {
+            match graphs.get_mut(&thread.thread_id) {
+                Some(known) => known.events.extend(thread.events),
+                None => _ = graphs.insert(thread.thread_id, thread),
+            }
+        }
+    };
+    for thread in pieces.remains.into_iter().flat_map(|remains| remains.ranges.values()) {
+        threads.add(thread.clone());
+    }
+    for part in parts {
+        losses.add(&part.losses);
+        if readings.is_empty() {
+            readings.push(part.clock.start);
+        }
+        readings.push(part.clock.stop);
+        match &mut records {
+            Some(records) => records.append(&part.records),
+            None => records = Some(part.records.clone()),
+        }
+        part.calls.iter().for_each(|thread| calls.add(thread.clone()));
+        part.runtime_calls.iter().for_each(|thread| runtime_calls.add(thread.clone()));
+        add_graphs(part.graphs.clone());
+        part.ranges.iter().for_each(|thread| threads.add(thread.clone()));
+    }
+    let settings = match pieces.rest {
+        Rest::Open { calls: open, ranges, settings } => {
+            open.calls.into_iter().for_each(|thread| calls.add(thread));
+            open.runtime_calls.into_iter().for_each(|thread| runtime_calls.add(thread));
+            ranges.0.into_iter().for_each(|thread| threads.add(thread));
+            settings
+        }
+        Rest::Stopped { collected, ranges } => {
+            let collected = *collected;
+            losses.add(&Losses::of(&collected.losses));
+            if readings.is_empty() {
+                readings.push(collected.clock.start);
+            }
+            readings.push(collected.clock.stop);
+            match &mut records {
+                Some(records) => records.append(&collected.records),
+                None => records = Some(collected.records),
+            }
+            collected.calls.into_iter().for_each(|thread| calls.add(thread));
+            collected.runtime_calls.into_iter().for_each(|thread| runtime_calls.add(thread));
+            add_graphs(collected.graphs);
+            ranges.0.into_iter().for_each(|thread| threads.add(thread));
+            Settings { attributes: collected.attributes, missing_kinds: collected.missing_kinds }
+        }
+    };
+    losses.panics += observer_panics;
+    losses.ranges = ranges::lost();
+    let version = cupti::Version(info.cupti_version);
+    let none = || RecordBytes::from_parts(version, vec![], [], []);
+    Recording {
+        info,
+        window_ns,
+        windows_ns,
+        pending_from_ns,
+        clocks: Clocks::new(readings),
+        epoch,
+        before_id,
+        records: records.unwrap_or_else(none),
+        calls: calls.finish(),
+        runtime_calls: runtime_calls.finish(),
+        graphs: graphs.into_values().collect(),
+        ranges: threads.finish(window_ns),
+        attributes: settings.attributes,
+        missing_kinds: settings.missing_kinds,
+        losses,
+    }
+}
+
+/// Calls of all threads, of which one part after the other comes.
+#[derive(Debug)]
+struct Calls<F> {
+    threads: Vec<ThreadCalls<F>>,
+    /// By the thread's id: its place, and whether it came more than once.
+    places: FxHashMap<u32, (usize, bool)>,
+}
+
+impl<F> Default for Calls<F> {
+    fn default() -> Self {
+        Self { threads: Vec::new(), places: FxHashMap::default() }
+    }
+}
+
+impl<F> Calls<F> {
+    fn add(&mut self, mut thread: ThreadCalls<F>) {
+        match self.places.get_mut(&thread.thread_id) {
+            Some((place, again)) => {
+                *again = true;
+                self.threads[*place].calls.append(&mut thread.calls);
+            }
+            None => {
+                self.places.insert(thread.thread_id, (self.threads.len(), false));
+                self.threads.push(thread);
+            }
+        }
+    }
+
+    /// In the order they were made: a part has a call when it has returned.
+    fn finish(mut self) -> Vec<ThreadCalls<F>> {
+        for (place, _) in self.places.into_values().filter(|(_, again)| *again) {
+            self.threads[place].calls.sort_by_key(|call: &Call<F>| call.start_ns);
+        }
+        self.threads
+    }
+}
+
+/// The ranges of one thread, in the order they began.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct ThreadRanges {
+    /// The thread's number in the words of its ranges.
+    pub(crate) number: u32,
+    /// The kernel's id of the thread.
+    pub(crate) thread_id: u32,
+    pub(crate) thread_name: Option<String>,
+    pub(crate) texts: Texts,
+    pub(crate) entries: Vec<RangeEntry>,
+    /// Where the entries stood in the log.
+    pub(crate) slots: Slots,
+    /// The second log, as it was written: [`Event::from_words`] reads it.
+    pub(crate) events: Vec<[u64; EVENT_WORDS]>,
+    pub(crate) event_slots: Slots,
+}
+
+/// Where rows stood in a log of which parts may be gone.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Slots(Option<Vec<u64>>);
+
+impl Slots {
+    /// Ascending.
+    pub(crate) fn new(slots: Vec<u64>) -> Self {
+        let is_whole = slots.iter().zip(0..).all(|(slot, row)| *slot == row);
+        Self((!is_whole).then_some(slots))
+    }
+
+    /// The row of a slot, of so many.
+    #[inline]
+    pub(crate) fn row(&self, slot: u64, rows: usize) -> Option<usize> {
+        match &self.0 {
+            None => (slot < rows as u64).then_some(slot as usize),
+            Some(slots) => slots.binary_search(&slot).ok(),
+        }
+    }
+
+    /// The slot of a row.
+    #[inline]
+    pub(crate) fn slot(&self, row: usize) -> u64 {
+        self.0.as_ref().map_or(row as u64, |slots| slots[row])
+    }
+
+    /// The slots, where they are not simply the rows.
+    pub(crate) fn list(&self) -> Option<&[u64]> {
+        self.0.as_deref()
+    }
+}
+
+/// Ranges of all threads, of which one part after the other comes.
+#[derive(Debug, Default)]
+struct Threads(BTreeMap<u32, (ThreadPart, bool)>);
+
+impl Threads {
+    fn add(&mut self, mut part: ThreadPart) {
+        match self.0.get_mut(&part.shared.number) {
+            Some((known, again)) => {
+                *again = true;
+                known.entries.append(&mut part.entries);
+                known.events.append(&mut part.events);
+            }
+            None => _ = self.0.insert(part.shared.number, (part, false)),
+        }
+    }
+
+    /// In the order they began; nothing that had ended before the window, or happened outside it.
+    fn finish(self, window_ns: (u64, u64)) -> Vec<ThreadRanges> {
+        let finish = |(mut thread, again): (ThreadPart, bool)| {
+            thread.entries.retain(|(_, entry)| entry.end_ns.is_none_or(|end| end >= window_ns.0));
+            if again {
+                thread.entries.sort_by_key(|(slot, _)| *slot);
+                thread.events.sort_by_key(|(slot, _)| *slot);
+            }
+            let (slots, entries): (Vec<_>, Vec<_>) = thread.entries.into_iter().unzip();
+            let slots = Slots::new(slots);
+            cut_events(&mut thread.events, &slots, entries.len(), window_ns);
+            let (event_slots, events): (Vec<_>, Vec<_>) = thread.events.into_iter().unzip();
+            ThreadRanges {
+                number: thread.shared.number,
+                thread_id: thread.shared.thread_id,
+                thread_name: thread.shared.thread_name.clone(),
+                // What its entries refer to was there before them.
+                texts: thread.shared.texts.lock().clone(),
+                entries,
+                slots,
+                events,
+                event_slots: Slots::new(event_slots),
+            }
+        };
+        self.0.into_values().map(finish).collect()
+    }
+}
+
+/// Leaves out what happened from a time on, and details of what is not there: let go, or not yet begun.
+fn cut_events(
+    events: &mut Vec<(u64, [u64; EVENT_WORDS])>,
+    slots: &Slots,
+    entries: usize,
+    (from_ns, until_ns): (u64, u64),
+) {
+    events.retain(|(_, words)| match Event::from_words(*words) {
+        Event::Mark { at_ns, .. } => from_ns <= at_ns && at_ns < until_ns,
+        Event::ProcessStart { at_ns, .. } | Event::ProcessEnd { at_ns, .. } => at_ns < until_ns,
+        Event::Detail { of: Subject::Range(slot), .. } => slots.row(slot, entries).is_some(),
+        Event::Detail { of: Subject::Event(_), .. } | Event::Unknown => true,
+    });
+    let is_subject = |words: &[u64; EVENT_WORDS]| {
+        matches!(Event::from_words(*words), Event::Mark { .. } | Event::ProcessStart { .. })
+    };
+    if events.iter().any(|(_, words)| {
+        matches!(Event::from_words(*words), Event::Detail { of: Subject::Event(_), .. })
+    }) {
+        let subjects: FxHashSet<u64> =
+            events.iter().filter(|(_, words)| is_subject(words)).map(|(slot, _)| *slot).collect();
+        events.retain(|(_, words)| match Event::from_words(*words) {
+            Event::Detail { of: Subject::Event(slot), .. } => subjects.contains(&slot),
+            _ => true,
+        });
+    }
+}

@@ -1,0 +1,312 @@
+//! What a session came to that kept no operation: sums and distributions of every range and every kernel.
+
+use std::fmt;
+use std::time::Duration;
+
+use cupti::CopyKind;
+use serde::ser::{SerializeSeq, SerializeStruct};
+use serde::{Serialize, Serializer};
+
+use crate::distribution::Distribution;
+use crate::follow::{Follow, OwnSums, PathSums};
+use crate::health::Health;
+use crate::names::{Pattern, demangled};
+use crate::recording::RecordingInfo;
+use crate::store::Names;
+use crate::totals::Totals;
+use crate::units::{finish, shortened, table, time};
+
+/// What every range and every kernel came to. Made by [`Summarizing`](crate::Summarizing).
+///
+/// `{}` prints tables for people, and its JSON has a line for every path. Counts and sums are exact, and so is which
+/// range work belongs to: it is found as in a [`Profile`](crate::Profile). A context that is attached after 262,144 other
+/// ranges have ended since its own counts as in no range, and in [`Health::calls_in_unknown_ranges`]. Marks and ranges of
+/// the process are not summed up; stays in these are, as the ranges they are.
+#[derive(Debug, Clone)]
+pub struct Summary {
+    info: RecordingInfo,
+    duration: Duration,
+    names: Names,
+    paths: Vec<PathSums>,
+    inclusive: Vec<Totals>,
+    replayed: Vec<Totals>,
+    outside: OwnSums,
+    health: Health,
+}
+
+impl Summary {
+    pub(crate) fn of(follow: &Follow, info: RecordingInfo, duration: Duration) -> Self {
+        let paths = follow.nodes.clone();
+        let mut inclusive: Vec<Totals> = paths.iter().map(|path| path.own.totals).collect();
+        let mut replayed: Vec<Totals> = paths.iter().map(|path| path.replayed).collect();
+        // A path comes after the one around it.
+        for (row, path) in paths.iter().enumerate().rev() {
+            if let Some(parent) = path.parent {
+                let (of_this, replays) = (inclusive[row], replayed[row]);
+                inclusive[parent as usize] += of_this;
+                replayed[parent as usize] += replays;
+            }
+        }
+        let (names, outside) = (follow.names.clone(), follow.outside.clone());
+        let mut health = follow.health.clone();
+        health.pending_ranges = follow.live() as u64;
+        Self { info, duration, names, paths, inclusive, replayed, outside, health }
+    }
+
+    /// Where and when it was recorded.
+    #[must_use]
+    pub fn recording_info(&self) -> &RecordingInfo {
+        &self.info
+    }
+
+    /// How long the session was on.
+    #[must_use]
+    pub fn duration(&self) -> Duration {
+        self.duration
+    }
+
+    /// How far it can be trusted.
+    #[must_use]
+    pub fn health(&self) -> &Health {
+        &self.health
+    }
+
+    /// Everything, in ranges and outside.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let mut totals = self.outside.totals;
+        self.roots().for_each(|root| totals += root.inclusive());
+        totals
+    }
+
+    /// What was asked for outside any range.
+    #[must_use]
+    pub fn outside_ranges(&self) -> Totals {
+        self.outside.totals
+    }
+
+    /// Every path, one around others before those within it.
+    pub fn paths(&self) -> impl Iterator<Item = PathSummary<'_>> {
+        (0..self.paths.len()).map(|row| PathSummary { summary: self, row })
+    }
+
+    /// The outermost ranges.
+    pub fn roots(&self) -> impl Iterator<Item = PathSummary<'_>> {
+        self.paths().filter(|path| path.sums().parent.is_none())
+    }
+
+    /// The paths of this name, or of this path, as [`Profile::range`](crate::Profile::range) understands it.
+    pub fn find(&self, path: &str) -> impl Iterator<Item = PathSummary<'_>> {
+        let pattern = Pattern::new(path);
+        self.paths().filter(move |path| {
+            let around = path.ancestors().map(|path| path.name());
+            pattern.matches_path(std::iter::once(path.name()).chain(around))
+        })
+    }
+
+    /// Every kernel with its times, in all ranges and outside, by time.
+    #[must_use]
+    pub fn kernels(&self) -> Vec<(&str, Totals)> {
+        let mut sums: std::collections::BTreeMap<&str, Totals> = Default::default();
+        let own = self.paths.iter().map(|path| &path.own).chain([&self.outside]);
+        for (name, times) in own.flat_map(|own| &own.kernels) {
+            let sum = sums.entry(self.names.get(*name)).or_default();
+            sum.kernels += times.count();
+            sum.kernel_ns = sum.kernel_ns.saturating_add(times.sum().as_nanos() as u64);
+        }
+        let mut sums: Vec<_> = sums.into_iter().collect();
+        sums.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.kernel_ns));
+        sums
+    }
+}
+
+/// All ranges of one path.
+#[derive(Debug, Clone, Copy)]
+pub struct PathSummary<'a> {
+    summary: &'a Summary,
+    row: usize,
+}
+
+impl<'a> PathSummary<'a> {
+    fn sums(&self) -> &'a PathSums {
+        &self.summary.paths[self.row]
+    }
+
+    fn ancestors(&self) -> impl Iterator<Item = PathSummary<'a>> + use<'a> {
+        std::iter::successors(self.parent(), |path| path.parent())
+    }
+
+    /// The ranges' name.
+    #[must_use]
+    pub fn name(&self) -> &'a str {
+        self.summary.names.get(self.sums().name)
+    }
+
+    /// Their domain's name; `None` is the default one.
+    #[must_use]
+    pub fn domain(&self) -> Option<&'a str> {
+        self.sums().domain.map(|domain| self.summary.names.get(domain))
+    }
+
+    /// Their name with those of the ranges around: `batch/forward`.
+    #[must_use]
+    pub fn path(&self) -> String {
+        let mut names: Vec<_> = self.ancestors().map(|path| path.name()).collect();
+        names.reverse();
+        names.push(self.name());
+        names.join("/")
+    }
+
+    /// The path around it.
+    #[must_use]
+    pub fn parent(&self) -> Option<PathSummary<'a>> {
+        let row = self.sums().parent? as usize;
+        Some(PathSummary { summary: self.summary, row })
+    }
+
+    /// The paths directly within it, in the order they first began.
+    pub fn children(&self) -> impl Iterator<Item = PathSummary<'a>> + use<'a> {
+        let row = self.row;
+        self.summary.paths().filter(move |path| path.sums().parent == Some(row as u32))
+    }
+
+    /// How often such a range was entered.
+    #[must_use]
+    pub fn instances(&self) -> u64 {
+        self.sums().begun
+    }
+
+    /// The host time of each instance that has ended.
+    #[must_use]
+    pub fn host_time(&self) -> &'a Distribution {
+        &self.sums().host
+    }
+
+    /// The GPU time, summed over operations, of each instance whose work is done, with ranges within it.
+    #[must_use]
+    pub fn gpu_time(&self) -> &'a Distribution {
+        &self.sums().gpu
+    }
+
+    /// What was asked for in them and in ranges within.
+    #[must_use]
+    pub fn inclusive(&self) -> Totals {
+        self.summary.inclusive[self.row]
+    }
+
+    /// What was asked for in them directly.
+    #[must_use]
+    pub fn exclusive(&self) -> Totals {
+        self.sums().own.totals
+    }
+
+    /// What graph launches ran of the nodes that were made in them and within.
+    #[must_use]
+    pub fn replayed(&self) -> Totals {
+        self.summary.replayed[self.row]
+    }
+
+    /// The kernels launched in them directly, by name as the compiler made it, and their times on the GPU.
+    pub fn kernels(&self) -> impl Iterator<Item = (&'a str, &'a Distribution)> + use<'a> {
+        let names = &self.summary.names;
+        self.sums().own.kernels.iter().map(|(name, times)| (names.get(*name), times))
+    }
+
+    /// The copies asked for in them directly, by direction: their times on the GPU, and their bytes.
+    pub fn copies(&self) -> impl Iterator<Item = (CopyKind, &'a Distribution, u64)> + use<'a> {
+        self.sums().own.copies.iter().map(|(kind, (times, bytes))| (*kind, times, *bytes))
+    }
+}
+
+impl Serialize for Summary {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        struct Paths<'a>(&'a Summary);
+        impl Serialize for Paths<'_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let mut paths = serializer.serialize_seq(Some(self.0.paths.len()))?;
+                self.0.paths().try_for_each(|path| paths.serialize_element(&path))?;
+                paths.end()
+            }
+        }
+        let mut fields = serializer.serialize_struct("Summary", 6)?;
+        fields.serialize_field("duration_ns", &(self.duration.as_nanos() as u64))?;
+        fields.serialize_field("totals", &self.totals())?;
+        fields.serialize_field("outside", &self.outside.totals)?;
+        fields.serialize_field("paths", &Paths(self))?;
+        fields.serialize_field("complete", &self.health.is_complete())?;
+        fields.serialize_field("health", &self.health)?;
+        fields.end()
+    }
+}
+
+impl Serialize for PathSummary<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let kernels: std::collections::BTreeMap<&str, &Distribution> = self.kernels().collect();
+        let mut fields = serializer.serialize_struct("PathSummary", 7)?;
+        fields.serialize_field("path", &self.path())?;
+        fields.serialize_field("instances", &self.instances())?;
+        fields.serialize_field("host", self.host_time())?;
+        fields.serialize_field("gpu", self.gpu_time())?;
+        fields.serialize_field("inclusive", &self.inclusive())?;
+        fields.serialize_field("exclusive", &self.exclusive())?;
+        fields.serialize_field("kernels", &kernels)?;
+        fields.end()
+    }
+}
+
+/// Kernels in the table.
+const KERNELS: usize = 12;
+/// Longest name in a table.
+const NAME_WIDTH: usize = 60;
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "GPU summary: {}", self.info)?;
+        writeln!(f, "{} summed up", time(self.duration))?;
+        let header = [
+            "range",
+            "times",
+            "host mean",
+            "host p99",
+            "GPU mean",
+            "GPU p99",
+            "GPU time",
+            "launches",
+            "kernels",
+            "copies",
+            "syncs",
+        ];
+        let mut ranges = table(&header, 1);
+        for path in self.paths() {
+            let totals = path.inclusive();
+            let mut row = vec![shortened(&path.path(), NAME_WIDTH)];
+            row.push(path.instances().to_string());
+            for times in [path.host_time(), path.gpu_time()] {
+                row.extend([time(times.mean()), time(times.percentile(99.0))]);
+            }
+            row.push(time(totals.gpu_time()));
+            let counts = [totals.launches, totals.kernels, totals.copies, totals.synchronizations];
+            row.extend(counts.map(|count| count.to_string()));
+            ranges.add_row(row);
+        }
+        let outside = self.outside.totals;
+        if outside != Totals::default() {
+            let mut row = vec!["(outside any range)".to_owned()];
+            row.extend([const { String::new() }; 5]);
+            row.push(time(outside.gpu_time()));
+            let counts =
+                [outside.launches, outside.kernels, outside.copies, outside.synchronizations];
+            row.extend(counts.map(|count| count.to_string()));
+            ranges.add_row(row);
+        }
+        writeln!(f, "\n{}\n", finish(&ranges))?;
+        let mut kernels = table(&["kernel", "count", "GPU time", "mean"], 1);
+        for (name, sum) in self.kernels().into_iter().take(KERNELS) {
+            let mean = sum.kernel_time() / u32::try_from(sum.kernels.max(1)).unwrap_or(u32::MAX);
+            let name = shortened(&demangled(name), NAME_WIDTH);
+            kernels.add_row([name, sum.kernels.to_string(), time(sum.kernel_time()), time(mean)]);
+        }
+        writeln!(f, "{}\n", finish(&kernels))?;
+        write!(f, "health: {}", self.health)
+    }
+}

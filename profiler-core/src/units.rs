@@ -1,0 +1,92 @@
+//! Times, sizes, names and tables as people read them.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+/// A plain table; columns from `right_from` on hold numbers.
+pub(crate) fn table(header: &[&str], right_from: usize) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header.iter().copied());
+    for (i, column) in table.column_iter_mut().enumerate() {
+        column.set_padding(if i == 0 { (0, 1) } else { (1, 1) });
+        if i >= right_from {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// The table's text, without spaces at the ends of lines.
+pub(crate) fn finish(table: &Table) -> String {
+    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}
+
+/// Names that are too long lose their middle: what tells kernels of a family apart often stands at the end.
+pub(crate) fn shortened(name: &str, width: usize) -> String {
+    let clean = name.replace(char::is_control, " ");
+    let length = clean.chars().count();
+    if length <= width {
+        return clean;
+    }
+    let head = (width - 1).div_ceil(2);
+    let mut short: String = clean.chars().take(head).collect();
+    short.push('…');
+    short.extend(clean.chars().skip(length - (width - 1 - head)));
+    short
+}
+
+/// Three significant digits or more, in the unit that suits: 950 ns, 1.23 us, 45.6 ms.
+pub(crate) fn time(duration: Duration) -> String {
+    let ns = duration.as_nanos() as f64;
+    scaled(ns, &[(1.0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s")])
+}
+
+/// Four significant digits in the unit that suits.
+pub(crate) fn bytes(count: u64) -> String {
+    scaled(
+        count as f64,
+        &[(1.0, "B"), (1024.0, "KiB"), (1024.0 * 1024.0, "MiB"), (1024.0 * 1024.0 * 1024.0, "GiB")],
+    )
+}
+
+fn scaled(value: f64, units: &[(f64, &str)]) -> String {
+    let (size, unit) = units.iter().rev().find(|(size, _)| value >= *size).unwrap_or(&units[0]);
+    let scaled = value / size;
+    let digits = match scaled {
+        _ if *size == 1.0 => 0,
+        100.0.. => 1,
+        10.0.. => 2,
+        _ => 3,
+    };
+    let mut out = String::new();
+    let _ = write!(out, "{scaled:.digits$} {unit}");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_sizes_read_in_the_unit_that_suits() {
+        let times = [0, 950, 1_234, 45_678, 123_456, 1_500_000, 12_345_678_901]
+            .map(|ns| time(Duration::from_nanos(ns)));
+        assert_eq!(
+            times,
+            ["0 ns", "950 ns", "1.234 us", "45.68 us", "123.5 us", "1.500 ms", "12.35 s"]
+        );
+        assert_eq!(
+            [0, 1023, 1024, 5 << 20].map(bytes),
+            ["0 B", "1023 B", "1.000 KiB", "5.000 MiB"]
+        );
+    }
+
+    #[test]
+    fn names_are_kept_to_a_width() {
+        assert_eq!(shortened("a\tb", 10), "a b");
+        assert_eq!(shortened("größer als fünf", 6), "grö…nf");
+    }
+}

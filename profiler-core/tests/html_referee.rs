@@ -1,0 +1,168 @@
+//! The page of a profile in a real browser: it sorts, filters, zooms, selects, asks nobody for anything, and holds
+//! 100,000 operations. `HTML_REFEREE` is what `.ci/html-referee` made; without it the tests are ignored, aloud.
+//!
+//! `HTML_PICTURES` names a folder for pictures of what the checks see.
+#![allow(clippy::unwrap_used, clippy::print_stderr)] // a test; its figures are for people
+
+use std::env;
+use std::ffi::CString;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::thread;
+
+use cupti::fake::{Fake, Work};
+use libtest_mimic::{Arguments, Failed, Trial};
+use profiler_core::{Profile, Profiler};
+
+const RECORDING: &[u8] = include_bytes!("../../examples/recordings/quickstart-h200.gpuprof");
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/html_referee/check.mjs");
+
+type Page = fn() -> Profile;
+
+/// The checks of the script, and the page each is made on.
+const CHECKS: &[(&str, Page)] = &[
+    ("opens", recorded),
+    ("draws_what_there_is", recorded),
+    ("sorts_and_filters", recorded),
+    ("zooms_and_pans", recorded),
+    ("selects", recorded),
+    ("searches", recorded),
+    ("themes", recorded),
+    ("is_accessible", recorded),
+    ("fits_a_narrow_window", recorded),
+    ("shows_hostile_names", hostile),
+    ("says_what_was_lost", lossy),
+    ("shows_an_empty_session", empty),
+    ("is_fast_with_100000_operations", large),
+];
+
+fn main() -> ExitCode {
+    // One at a time: one of them looks at the clock, and the stand-in is the process's.
+    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    let referee = env::var_os("HTML_REFEREE").map(PathBuf::from);
+    if referee.is_none() && !arguments.list {
+        eprintln!(
+            "{} tests in a browser are ignored: HTML_REFEREE names none; .ci/html-referee FOLDER makes one",
+            CHECKS.len()
+        );
+    }
+    let trials = CHECKS.iter().map(|&(check, profile)| {
+        let referee = referee.clone();
+        let is_ignored = referee.is_none();
+        let run = move || match &referee {
+            Some(referee) => judge(referee, check, &profile()),
+            None => Err(Failed::from("HTML_REFEREE names no browser")),
+        };
+        Trial::test(check, run).with_ignored_flag(is_ignored)
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
+
+fn judge(referee: &Path, check: &str, profile: &Profile) -> Result<(), Failed> {
+    let page = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{check}.html"));
+    profile.write_html(File::create(&page)?)?;
+    let mut command = Command::new(referee);
+    command.arg(SCRIPT).arg(check).arg(&page).args(env::var_os("HTML_PICTURES"));
+    let output = command.output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    if !said.is_empty() {
+        let bytes = page.metadata()?.len();
+        eprintln!("{check}: a page of {bytes} bytes: {}", said.trim());
+    }
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("{}\nthe page: {}", String::from_utf8_lossy(&output.stderr), page.display()).into())
+}
+
+fn recorded() -> Profile {
+    Profile::from_bytes(RECORDING).unwrap()
+}
+
+fn record(program: impl FnOnce(&Fake)) -> Profile {
+    let fake = Fake::new();
+    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
+    profiler.record(|| program(&fake)).unwrap().1
+}
+
+fn hostile() -> Profile {
+    let long = "long ".repeat(1 << 18);
+    let names = [
+        "</script><script>alert(1)</script>",
+        "<img src=x onerror=alert(1)>",
+        "\"'`&amp;${1}",
+        "nul \u{0} and \u{1b}[31m",
+        "\u{202e}txt.exe\u{2066}",
+        "__proto__",
+        "",
+        &long,
+    ];
+    record(|fake| {
+        let mut open = Vec::new();
+        for name in names {
+            open.push(nvtx::event(name).process_range());
+            let _range = nvtx::event(name).payload(1u64).range();
+            let kernel = CString::new(name.replace('\0', "")).unwrap();
+            fake.launch(Work::kernel(Box::leak(kernel.into_boxed_c_str())));
+            nvtx::mark(name);
+        }
+    })
+}
+
+fn lossy() -> Profile {
+    record(|fake| {
+        let _range = nvtx::range("r");
+        fake.launch(Work::kernel(c"k"));
+        fake.call_only("cuMemAlloc_v2", 2);
+        fake.drop_records(7);
+    })
+}
+
+fn empty() -> Profile {
+    record(|_| {})
+}
+
+/// 3 threads, 3 streams, ranges 3 deep.
+fn large() -> Profile {
+    const KERNELS: [&std::ffi::CStr; 5] = [
+        c"gemm_128x128",
+        c"relu",
+        c"softmax",
+        c"layer_norm",
+        c"_ZN7cutlass6KernelIfEEvNT_6ParamsE",
+    ];
+    let kernels = |fake: &Fake, layer: usize, step: usize| {
+        for i in 0..6 {
+            let _range = nvtx::range(if i % 2 == 0 { "attention" } else { "mlp" });
+            let took = 200 + (i * 331 + step * 17) as u64 % 2000;
+            let stream = if i == 5 { 13 } else { 7 };
+            let kernel = Work::kernel(KERNELS[(layer + i) % 5]);
+            fake.launch(kernel.taking_ns(took).on_stream(stream));
+        }
+    };
+    let steps = |fake: &Fake, count: usize| {
+        for step in 0..count {
+            let _step = nvtx::range("step");
+            {
+                let _load = nvtx::range("load");
+                let copy = Work::host_to_device(4096 * (1 + step as u64 % 7));
+                fake.launch(copy.taking_ns(800).on_stream(14));
+                fake.launch(Work::memset(64).taking_ns(100));
+            }
+            for layer in 0..8 {
+                let _layer = nvtx::range("layer");
+                kernels(fake, layer, step);
+            }
+            fake.launch(Work::device_to_host(4).taking_ns(50).on_stream(14));
+            fake.launch(Work::synchronize());
+        }
+    };
+    record(|fake| {
+        thread::scope(|scope| {
+            scope.spawn(|| steps(fake, 500));
+            scope.spawn(|| steps(fake, 500));
+            steps(fake, 1000);
+        });
+    })
+}

@@ -1,0 +1,335 @@
+//! Several sessions at once, sessions that keep a part, and sessions that keep sums: each sees what it should, and nothing
+//! grows that should not.
+#![allow(clippy::unwrap_used)] // the helpers are tests too
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use cupti::fake::{Fake, Work};
+use cupti::{ActivityKind, Config};
+use nvtx::{Domain, event, range};
+use profiler_core::{Context, Profile, Profiler, ProfilerBuilder, Summary};
+
+static A: Domain = Domain::new("a");
+static B: Domain = Domain::new("b");
+
+/// The stand-in's collection is the process's, too.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> impl Drop {
+    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn builder(fake: &Fake) -> ProfilerBuilder {
+    // No thread takes the logs out meanwhile, but where a test says so.
+    Profiler::builder().library(fake.library().unwrap()).period(Duration::from_secs(3600))
+}
+
+fn kernel(fake: &Fake) {
+    fake.launch(Work::kernel(c"kernel"));
+}
+
+fn kernels(profile: &Profile, range: &str) -> u64 {
+    profile.range(range).map_or(0, |summary| summary.kernels())
+}
+
+#[test]
+fn a_session_within_another_sees_its_own_part() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let (whole, part) = (builder(&fake).build().unwrap(), builder(&fake).build().unwrap());
+    whole.start().unwrap();
+    let _around = event("around").payload(7_u64).range();
+    kernel(&fake);
+    {
+        let _before = range("before");
+        kernel(&fake);
+    }
+    part.start().unwrap();
+    for _ in 0..3 {
+        let _within = range("within");
+        kernel(&fake);
+    }
+    kernel(&fake);
+    let within = part.stop().unwrap();
+    {
+        let _after = range("after");
+        kernel(&fake);
+    }
+    drop(_around);
+    let all = whole.stop().unwrap();
+
+    all.health().assert_complete();
+    assert_eq!((all.totals().kernels, kernels(&all, "around")), (7, 7));
+    assert_eq!((kernels(&all, "within"), kernels(&all, "after")), (3, 1));
+
+    // The range around it was open, which is no loss of the one that goes on.
+    assert_eq!((within.totals().kernels, kernels(&within, "around/within")), (4, 3));
+    assert_eq!(kernels(&within, "around"), 4);
+    assert!(within.range("before").is_none() && within.range("after").is_none());
+    let around = within.ranges().find(|range| range.name() == "around").unwrap();
+    assert_eq!(around.payload(), Some(nvtx::Payload::U64(7)));
+    let health = within.health();
+    assert_eq!(
+        (health.open_ranges, health.kernels.records, health.kernels.matched_calls),
+        (1, 4, 4)
+    );
+    assert!(within.duration() < all.duration());
+    // It is saved and read as any other.
+    let bytes = within.recording().unwrap().to_bytes();
+    let read = Profile::from_bytes(&bytes).unwrap();
+    assert_eq!(read.to_string(), within.to_string());
+    assert_eq!(read.recording(), within.recording());
+}
+
+#[test]
+fn the_first_session_may_end_first() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let (first, second) = (builder(&fake).build().unwrap(), builder(&fake).build().unwrap());
+    first.start().unwrap();
+    kernel(&fake);
+    second.start().unwrap();
+    kernel(&fake);
+    let of_first = first.stop().unwrap();
+    kernel(&fake);
+    let again = first.record(|| kernel(&fake)).unwrap().1;
+    let of_second = second.stop().unwrap();
+    for (profile, count) in [(&of_first, 2), (&again, 1), (&of_second, 3)] {
+        profile.health().assert_complete();
+        assert_eq!(profile.totals().kernels, count);
+    }
+    assert!(second.stop().unwrap_err().is_not_running());
+    // The collection is over: a new one begins.
+    let (_, new) = first.record(|| kernel(&fake)).unwrap();
+    assert_eq!(new.totals().kernels, 1);
+}
+
+#[test]
+fn a_session_that_asks_for_more_is_told() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let plain = builder(&fake).build().unwrap();
+    let more =
+        builder(&fake).config(Config::new().add_kind(ActivityKind::MEMORY2)).build().unwrap();
+    plain.start().unwrap();
+    let error = more.start().unwrap_err();
+    assert!(error.is_busy() && error.to_string().contains("MEMORY2"), "{error}");
+    plain.stop().unwrap();
+    more.start().unwrap();
+    let (_, profile) = plain.record(|| kernel(&fake)).unwrap();
+    assert_eq!(profile.totals().kernels, 1);
+    more.stop().unwrap();
+}
+
+#[test]
+fn each_session_has_its_own_pauses() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let (one, other) = (builder(&fake).build().unwrap(), builder(&fake).build().unwrap());
+    one.start().unwrap();
+    other.start().unwrap();
+    one.pause().unwrap();
+    kernel(&fake);
+    assert!(one.is_paused() && !other.is_paused());
+    other.pause().unwrap();
+    kernel(&fake);
+    one.resume().unwrap();
+    kernel(&fake);
+    other.resume().unwrap();
+    kernel(&fake);
+    let (of_one, of_other) = (one.stop().unwrap(), other.stop().unwrap());
+    assert_eq!((of_one.totals().kernels, of_other.totals().kernels), (2, 2));
+    of_one.health().assert_complete();
+    of_other.health().assert_complete();
+}
+
+#[test]
+fn the_last_operations_are_kept_with_their_ranges() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let profiler = builder(&fake).keep_last_operations(10).build().unwrap();
+    profiler.start().unwrap();
+    let open = event("open").field("step", 3_u64, "").range();
+    for batch in 0..20_u64 {
+        let _batch = event("batch").payload(batch).range();
+        (0..5).for_each(|_| kernel(&fake));
+        drop(_batch);
+        // Takes the logs out.
+        profiler.snapshot().unwrap();
+    }
+    let snapshot = profiler.snapshot().unwrap();
+    drop(open);
+    let profile = profiler.stop().unwrap();
+    for profile in [&snapshot, &profile] {
+        assert!(profile.health().is_complete(), "{}", profile.health());
+        let kept = profile.totals().kernels;
+        assert!((10..=20).contains(&kept), "{kept}");
+        assert_eq!(kernels(profile, "open/batch"), kept);
+        let batches: Vec<_> = profile.ranges().filter(|range| range.name() == "batch").collect();
+        assert_eq!(batches.len() as u64 * 5, kept);
+        assert_eq!(batches.last().unwrap().payload(), Some(nvtx::Payload::U64(19)));
+        assert!(batches.iter().all(|batch| batch.inclusive().kernels == 5));
+        // Said long ago of a range that is open.
+        let open = profile.ranges().find(|range| range.name() == "open").unwrap();
+        assert_eq!(open.field("step"), Some(nvtx::FieldValue::U64(3)));
+    }
+}
+
+#[test]
+fn the_last_time_is_kept() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let last = Duration::from_millis(300);
+    let profiler =
+        builder(&fake).keep_last(last).period(Duration::from_millis(20)).build().unwrap();
+    let whole = builder(&fake).build().unwrap();
+    whole.start().unwrap();
+    profiler.start().unwrap();
+    for _ in 0..40 {
+        let _step = range("step");
+        kernel(&fake);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (kept, all) = (profiler.stop().unwrap(), whole.stop().unwrap());
+    all.health().assert_complete();
+    kept.health().assert_complete();
+    assert_eq!(all.totals().kernels, 40);
+    assert!(kept.duration() <= last, "{:?}", kept.duration());
+    // Every call of the time is there, and none from before it.
+    let from = all.duration() - kept.duration();
+    let expected = all.calls().filter(|call| call.start() >= from).count();
+    assert!(kept.calls().count().abs_diff(expected) <= 1, "{} of {expected}", kept.calls().count());
+    assert!((5..=16).contains(&expected), "{expected}");
+}
+
+#[test]
+fn a_restart_forgets_what_was_before() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let profiler = builder(&fake).build().unwrap();
+    assert!(profiler.restart().unwrap_err().is_not_running());
+    profiler.start().unwrap();
+    kernel(&fake);
+    let _open = range("open");
+    profiler.restart().unwrap();
+    kernel(&fake);
+    drop(_open);
+    let profile = profiler.stop().unwrap();
+    profile.health().assert_complete();
+    assert_eq!((profile.totals().kernels, kernels(&profile, "open")), (1, 1));
+}
+
+/// What a summary says of every path, as a profile says it.
+fn assert_same(summary: &Summary, profile: &Profile) {
+    let path = |path: String, domain: Option<&str>| (path, domain.map(str::to_owned));
+    let mut expected: Vec<_> = profile
+        .roots()
+        .flat_map(|root| {
+            let mut nodes = vec![root];
+            let mut at = 0;
+            while let Some(node) = nodes.get(at).copied() {
+                nodes.extend(node.children());
+                at += 1;
+            }
+            nodes
+        })
+        .map(|node| {
+            let totals = [node.inclusive(), node.exclusive(), node.replayed()];
+            (path(node.path(), node.domain()), node.instances(), node.host_time(), totals)
+        })
+        .collect();
+    let mut seen: Vec<_> = summary
+        .paths()
+        .map(|of| {
+            let totals = [of.inclusive(), of.exclusive(), of.replayed()];
+            // Work of a context that is attached after its range was done is in the sums alone.
+            let (of_instances, all) = (of.gpu_time().sum(), totals[0].gpu_time());
+            assert!(
+                of_instances == all || of.name() == "step" && of_instances < all,
+                "{}",
+                of.path()
+            );
+            let kernels: u64 = of.kernels().map(|(_, times)| times.count()).sum();
+            assert_eq!(kernels, totals[1].kernels);
+            let host = of.host_time();
+            (path(of.path(), of.domain()), host.count(), host.sum(), totals)
+        })
+        .collect();
+    expected.sort_by(|one, other| one.0.cmp(&other.0));
+    seen.sort_by(|one, other| one.0.cmp(&other.0));
+    assert_eq!(seen, expected);
+    assert_eq!(summary.outside_ranges(), profile.outside_ranges());
+    assert_eq!(summary.totals(), profile.totals());
+}
+
+#[test]
+fn a_summary_says_what_a_profile_says() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let profiler = builder(&fake).build().unwrap();
+    // A short period: the logs are taken out in the middle of everything.
+    let sums = builder(&fake).period(Duration::from_millis(1)).build().unwrap();
+    profiler.start().unwrap();
+    let summing = sums.summarize().unwrap();
+    let work = |thread: u64| {
+        for step in 0..200_u64 {
+            let _step = event("step").payload(step).range();
+            kernel(&fake);
+            let context = Context::capture();
+            {
+                let _copies = (if thread == 0 { &A } else { &B }).range("copies");
+                fake.launch(Work::host_to_device(100 + thread));
+                fake.launch(Work::memset(64));
+            }
+            if step % 10 == 0 {
+                let late = || {
+                    // The range has ended by then.
+                    let _attached = context.attach();
+                    kernel(&fake);
+                    let _child = range("handed");
+                    kernel(&fake);
+                };
+                drop(_step);
+                std::thread::scope(|scope| _ = scope.spawn(late).join().unwrap());
+            }
+            fake.launch(Work::synchronize());
+        }
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let work = &work;
+            scope.spawn(move || work(thread));
+        }
+    });
+    let so_far = summing.snapshot().unwrap();
+    let summary = summing.stop().unwrap();
+    let profile = profiler.stop().unwrap();
+    profile.health().assert_complete();
+    summary.health().assert_complete();
+    assert_same(&so_far, &profile);
+    assert_same(&summary, &profile);
+    assert_eq!(summary.health().kernels, profile.health().kernels);
+    assert_eq!(summary.health().synchronizations, profile.health().synchronizations);
+    let step = summary.find("step").next().unwrap();
+    assert_eq!((step.host_time().count(), step.gpu_time().count()), (600, 600));
+    let text = summary.to_string();
+    assert!(text.contains("step/copies") && text.contains("health: complete"), "{text}");
+    let json = serde_json::to_value(&summary).unwrap();
+    assert_eq!(json["totals"]["kernels"], serde_json::json!(profile.totals().kernels));
+}
+
+#[test]
+fn sums_of_a_part_of_a_run_leave_out_the_rest() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let profiler = builder(&fake).build().unwrap();
+    profiler.start().unwrap();
+    let _around = range("around");
+    kernel(&fake);
+    let summing = profiler.summarize().unwrap();
+    kernel(&fake);
+    summing.pause().unwrap();
+    kernel(&fake);
+    summing.resume().unwrap();
+    kernel(&fake);
+    let summary = summing.stop().unwrap();
+    assert_eq!(summary.totals().kernels, 2);
+    assert_eq!(summary.find("around").next().unwrap().inclusive().kernels, 2);
+    assert_eq!((summary.health().open_ranges, summary.health().calls_outside), (1, 1));
+    drop(_around);
+    let profile = profiler.stop().unwrap();
+    profile.health().assert_complete();
+    assert_eq!(profile.totals().kernels, 4);
+}
