@@ -42,6 +42,10 @@
 //! # As a page
 //! [`Profile::write_html`] is one page for a browser: timeline, ranges, kernels and calls, with nothing to fetch.
 //!
+//! # In other tools
+//! [`Profile::export`] writes a profile for Perfetto, Chrome, HolisticTraceAnalysis, Proton's viewer and flame graphs;
+//! [`Format`] says which has what.
+//!
 //! # What it costs
 //! A range costs two clock reads and a few stores; a launch costs CUPTI's own work and a log entry. The figures, with
 //! machine and spread, are in `docs/measurements.md` of the repository.
@@ -93,6 +97,7 @@ pub use expect::{
     Amount, Budget, Expect, Profiles, Statistic, Violation, Violations, at_least, at_most, between,
     exactly, expect,
 };
+pub use export::{Export, Format};
 pub use gpu_test::{GpuTest, Measured, gpu_test, gpu_test_with, gpu_tests_required};
 pub use health::{Account, Health};
 pub use lane::set_lane;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{ApiCall, Profile, Range};
 use crate::names;
-use crate::store::{Interval, Operation, OperationId, RangesBy, SAME_ID, What, Work};
+use crate::store::{CallId, Interval, Operation, OperationId, RangesBy, SAME_ID, What, Work};
 
 /// How a GPU operation came to its range. More ways will follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -174,6 +174,10 @@ impl<'a> GpuOperation<'a> {
     /// Where and when it ran.
     pub(crate) fn interval(&self) -> Option<Interval> {
         self.row().time()
+    }
+
+    pub(crate) fn call_id(&self) -> Option<CallId> {
+        self.row().call.get()
     }
 
     /// The call that caused it.

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cupti::{Call, Clock, Collected, Collector, Reading, RecordBytes, ThreadCalls, ThreadGraphs};
+use cupti::{
+    Call, Clock, Collected, Collector, Reading, Record, RecordBytes, ThreadCalls, ThreadGraphs,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::ranges::{self, EVENT_WORDS, Event, RangeEntry, Shared, Subject, Texts, ThreadPart};
@@ -25,7 +27,7 @@ pub(crate) struct Part {
     pub(crate) losses: Losses,
     /// The highest correlation id of its calls.
     pub(crate) last_id: u32,
-    /// GPU operations in it, or a few more.
+    /// GPU operations in it, if they were [counted](Self::count_operations).
     pub(crate) operations: u64,
 }
 
@@ -41,13 +43,11 @@ impl Part {
 
     fn new(collected: Collected, ranges: Vec<ThreadPart>) -> Self {
         let ids = |calls: &ThreadCalls| calls.calls.iter().map(|call| call.correlation_id).max();
-        let bytes: usize = collected.records.buffers().map(<[u8]>::len).sum();
-        let least = collected.records.strides().map(|(_, stride)| stride).min().unwrap_or(1);
         Self {
             until_ns: collected.window_ns.1,
             settled_ns: collected.pending_from_ns.unwrap_or(collected.window_ns.1),
             last_id: collected.calls.iter().filter_map(ids).max().unwrap_or(0),
-            operations: (bytes / least.max(1) as usize) as u64,
+            operations: 0,
             losses: Losses::of(&collected.losses),
             records: collected.records,
             clock: collected.clock,
@@ -56,6 +56,14 @@ impl Part {
             graphs: collected.graphs,
             ranges,
         }
+    }
+
+    /// Costs a look at every record.
+    pub(crate) fn count_operations(&mut self) {
+        let is_operation = |record: &Record<'_>| {
+            matches!(record, Record::Kernel(_) | Record::Memcpy(_) | Record::Memset(_))
+        };
+        self.operations = self.records.iter().filter(is_operation).count() as u64;
     }
 
     /// The ranges of each thread in it, with the thread's number in their words.
