@@ -73,3 +73,22 @@ fn every_rule_is_that_of_nsys_in_every_cell() {
     }
     assert!(found.is_empty(), "{}", found.join("\n\n"));
 }
+
+#[test]
+fn a_recording_has_the_same_reports_when_it_was_a_capture() {
+    let path =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+    let recorded = Profile::load(path).unwrap();
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("reports_quickstart.sqlite");
+    recorded.write_nsys(&file, |_| {}).unwrap();
+    let captured = Profile::from_nsys(&file).unwrap();
+    let mut found = Vec::new();
+    for &report in StatsReport::ALL {
+        let (ours, theirs) = (recorded.stats(report).csv(), captured.stats(report).csv());
+        let differences = differences(&ours, &theirs);
+        if !differences.is_empty() {
+            found.push(format!("{report}:\n{}", differences.join("\n")));
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n\n"));
+}
