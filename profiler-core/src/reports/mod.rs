@@ -129,7 +129,6 @@ impl<R> Report<R> {
     }
 }
 
-#[allow(private_bounds)] // rows are those of this module
 impl<R: Row> Report<R> {
     /// The name that nsys has for it.
     #[must_use]
