@@ -31,6 +31,61 @@
 //! [`Profiler::pause`] and [`Profiler::resume`] leave parts out. [`Profiler::snapshot`] is a profile of what was seen so
 //! far; the session goes on as if nothing had been.
 //!
+//! [`Profiler::schedule`] profiles some steps of a long run: it waits, warms up and counts, again and again.
+//!
+//! # Queries
+//! [`Profile::query`] chooses GPU operations and asks about them: by range, domain, category, thread, device, stream, time,
+//! name or a closure of the program's own; in groups, as a tree, one by one. What is not asked costs nothing.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use profiler_core::{Profile, Step};
+//!
+//! # fn main() -> Result<(), profiler_core::Error> {
+//! # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+//! let profile = Profile::load(file)?;
+//! let backward = profile.query().in_range("batch/backward").kernels();
+//! println!("busy {:?} of {:?}", backward.busy_time(), backward.span().map(|span| span.duration()));
+//! for kernel in backward.by_kernel().top_share(0.9) {
+//!     println!("{:.1} % {}: {}", 100.0 * kernel.share(), kernel.key(), kernel.statistics());
+//! }
+//!
+//! // What the host was in while the GPU had nothing to do for 10 us or more.
+//! println!("{}", profile.query().gaps(Duration::from_micros(10)));
+//! // From call to kernel; copies with their GB/s; how far they are hidden behind kernels; who waited for what.
+//! println!("{}", profile.query().kernels().launches().sum().latency);
+//! println!("{}", profile.query().copies().by_transfer());
+//! println!("{:?}", profile.query().overlap());
+//! println!("{}", profile.waits().by_range());
+//! // The instances of a range as steps: warm-up told apart, those that are far off.
+//! let steps = profile.steps("batch").warm();
+//! println!("{steps}");
+//! for step in steps.outliers(5.0, Step::host_time) {
+//!     println!("step {} took {:?}", step.number(), step.host_time());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Spans
+//! With the feature `tracing`, `ProfilerLayer` makes ranges of spans, and an event of what each came to on the GPU:
+//!
+#![cfg_attr(feature = "tracing", doc = "```no_run")]
+#![cfg_attr(not(feature = "tracing"), doc = "```ignore")]
+//! use profiler_core::ProfilerLayer;
+//! use tracing_subscriber::prelude::*;
+//!
+//! # fn step() {}
+//! # fn main() -> Result<(), profiler_core::Error> {
+//! let (layer, guard) = ProfilerLayer::builder().build()?;
+//! tracing_subscriber::registry().with(layer).init();
+//! tracing::info_span!("step").in_scope(step); // soon: INFO gpu_profiler::range: GPU work done path="step" kernels=12 ...
+//! println!("{}", guard.finish()?);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # In tests, benches and programs that are not changed
 //! [`expect`] sets budgets on a profile (kernels, copies, waits, allocations, GPU time, by range) and fails with what
 //! exceeds them and where; what a recording cannot tell is a failure too. [`gpu_test()`] and
@@ -68,6 +123,8 @@ mod gpu_test;
 mod health;
 mod html;
 mod lane;
+#[cfg(feature = "tracing")]
+mod layer;
 mod mark;
 #[cfg(feature = "criterion")]
 mod measurement;
@@ -77,10 +134,13 @@ mod nsys;
 mod process_range;
 mod profile;
 mod profiler;
+mod query;
 mod recording;
 mod report;
 pub mod reports;
+mod schedule;
 mod source;
+mod statistics;
 mod store;
 mod summary;
 mod totals;
@@ -94,13 +154,15 @@ pub use distribution::Distribution;
 pub use environment::{Guard, from_env, from_env_with};
 pub use error::Error;
 pub use expect::{
-    Amount, Budget, Expect, Profiles, Statistic, Violation, Violations, at_least, at_most, between,
-    exactly, expect,
+    Amount, Budget, Expect, Profiles, Violation, Violations, at_least, at_most, between, exactly,
+    expect,
 };
 pub use export::{Export, Format};
 pub use gpu_test::{GpuTest, Measured, gpu_test, gpu_test_with, gpu_tests_required};
 pub use health::{Account, Health};
 pub use lane::set_lane;
+#[cfg(feature = "tracing")]
+pub use layer::{LayerBuilder, LayerGuard, ProfilerLayer, Results};
 pub use mark::Mark;
 #[cfg(feature = "criterion")]
 pub use measurement::{BusyTime, GpuTime};
@@ -113,7 +175,15 @@ pub use profile::{
 };
 pub use profiler::{Profiler, ProfilerBuilder, Summarizing};
 pub use profiler_macros::gpu_test;
+pub use query::{
+    Amounts, Branch, Branches, CallThread, DeviceMemory, DeviceTimes, Gap, Gaps, Group, Groups,
+    HostActivity, IdleCause, IdleReason, KernelName, Launch, LaunchGroup, Launches, MemoryEvent,
+    MemoryPoint, MemoryUse, Operations, Overlap, Query, RangePath, Span, Step, Steps, StreamKey,
+    TransferKey, Wait, WaitTarget, Waits,
+};
 pub use recording::{DeviceInfo, Recording, RecordingInfo};
+pub use schedule::{Schedule, Scheduled, StepAction};
+pub use statistics::{Statistic, Statistics};
 pub use store::Api;
 pub use summary::{PathSummary, Summary};
 pub use totals::Totals;

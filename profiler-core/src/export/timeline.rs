@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::mark::Mark;
 use crate::process_range::ProcessRange;
@@ -339,7 +339,12 @@ pub(super) struct Allocation {
 
 /// Those that CUPTI recorded (`MEMORY2`), by time.
 pub(super) fn allocations(profile: &Profile) -> Vec<Allocation> {
-    let shown = profile.store.memory.iter().filter(|event| event.kind == cupti::MemoryKind::DEVICE);
+    // CUPTI tells of most of them twice, within a call.
+    let mut told = FxHashSet::default();
+    let shown = profile.store.memory.iter().filter(|event| {
+        event.kind == cupti::MemoryKind::DEVICE
+            && told.insert((event.correlation_id, event.address, event.is_allocation))
+    });
     let allocation = |event: &MemoryEvent| Allocation {
         device: event.device,
         at: ns(profile.since_start(event.at_ns)),

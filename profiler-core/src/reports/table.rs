@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::statistics::Summary;
+use super::sums::Summary;
 use crate::units;
 
 /// What the numbers of a column are.
