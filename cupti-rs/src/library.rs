@@ -152,6 +152,13 @@ impl Library {
         &self.path
     }
 
+    /// Whether both are one library of this process, by whatever path they were opened.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let function = |library: &Self| library.api.get_next_record as usize;
+        function(self) == function(other) && self.version == other.version
+    }
+
     /// CUPTI's API version.
     #[must_use]
     pub fn version(&self) -> Version {

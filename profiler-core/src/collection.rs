@@ -287,9 +287,7 @@ impl Collection {
 
     /// Whether a session that wishes this can see what is collected. It begins with a new part.
     fn join(&mut self, wish: &Wish<'_>) -> Result<(), Error> {
-        if self.library.version() != wish.library.version()
-            || self.library.path() != wish.library.path()
-        {
+        if !self.library.is_same(wish.library) {
             return Err(Error::new(Kind::Differs("it uses another CUPTI".to_owned())));
         }
         self.config.covers(wish.config).map_err(|what| Error::new(Kind::Differs(what)))?;
@@ -393,9 +391,12 @@ impl Collection {
 
     /// Takes what has finished out of the logs.
     fn take(&mut self) -> Result<(), Error> {
-        let (part, windows_ns) = Part::take(&self.collector)?;
+        let (mut part, windows_ns) = Part::take(&self.collector)?;
         self.windows_ns = windows_ns;
         self.last_id = self.last_id.max(part.last_id);
+        if self.views.iter().any(|view| matches!(view.keep, Keep::LastOperations(_))) {
+            part.count_operations();
+        }
         let mut open = None;
         for view in &self.views {
             if let Some(follow) = &view.follow {

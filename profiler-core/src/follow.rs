@@ -175,8 +175,8 @@ impl Follow {
         self.add_records(part);
         self.settle(part.settled_ns, part.until_ns);
         for thread in part.ranges() {
-            for (slot, entry) in thread.entries {
-                self.end_range(word(self.epoch, &thread, *slot), entry);
+            for (slot, entry) in thread.entries() {
+                self.end_range(word(self.epoch, &thread, slot), entry);
             }
         }
         self.health.pending_calls = self.calls.len() as u64;
@@ -199,14 +199,14 @@ impl Follow {
                     }
                 }
             }
-            for (slot, entry) in thread.entries {
-                let of = word(self.epoch, &thread, *slot);
+            for (slot, entry) in thread.entries() {
+                let of = word(self.epoch, &thread, slot);
                 if self.live.contains_key(&of) {
                     continue;
                 }
-                let (name, domain) = self.label(&thread, entry.label);
-                let parent = entry.parent.map(|slot| word(self.epoch, &thread, slot));
-                new.push((entry.start_ns, of, parent, thread.thread_id(), name, domain));
+                let (name, domain) = self.label(&thread, entry.label());
+                let parent = entry.parent().map(|slot| word(self.epoch, &thread, slot));
+                new.push((entry.start_ns(), of, parent, thread.thread_id(), name, domain));
             }
         }
         // One comes after the one around it, whatever thread that is of.
@@ -507,7 +507,7 @@ impl Follow {
     }
 
     fn end_range(&mut self, word: u64, entry: &RangeEntry) {
-        let host_ns = entry.end_ns.unwrap_or(entry.start_ns).saturating_sub(entry.start_ns);
+        let host_ns = entry.end_ns().unwrap_or(entry.start_ns()).saturating_sub(entry.start_ns());
         if let Some(live) = self.live.get_mut(&word) {
             live.host_ns = Some(host_ns);
             let node = live.node;

@@ -31,6 +31,41 @@
 //! [`Profiler::pause`] and [`Profiler::resume`] leave parts out. [`Profiler::snapshot`] is a profile of what was seen so
 //! far; the session goes on as if nothing had been.
 //!
+//! # Queries
+//! [`Profile::query`] chooses GPU operations and asks about them: by range, domain, category, thread, device, stream, time,
+//! name or a closure of the program's own; in groups, as a tree, one by one. What is not asked costs nothing.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use profiler_core::{Profile, Step};
+//!
+//! # fn main() -> Result<(), profiler_core::Error> {
+//! # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+//! let profile = Profile::load(file)?;
+//! let backward = profile.query().in_range("batch/backward").kernels();
+//! println!("busy {:?} of {:?}", backward.busy_time(), backward.span().map(|span| span.duration()));
+//! for kernel in backward.by_kernel().top_share(0.9) {
+//!     println!("{:.1} % {}: {}", 100.0 * kernel.share(), kernel.key(), kernel.statistics());
+//! }
+//!
+//! // What the host was in while the GPU had nothing to do for 10 us or more.
+//! println!("{}", profile.query().gaps(Duration::from_micros(10)));
+//! // From call to kernel; copies with their GB/s; how far they are hidden behind kernels; who waited for what.
+//! println!("{}", profile.query().kernels().launches().sum().latency);
+//! println!("{}", profile.query().copies().by_transfer());
+//! println!("{:?}", profile.query().overlap());
+//! println!("{}", profile.waits().by_range());
+//! // The instances of a range as steps: warm-up told apart, those that are far off.
+//! let steps = profile.steps("batch").warm();
+//! println!("{steps}");
+//! for step in steps.outliers(5.0, Step::host_time) {
+//!     println!("step {} took {:?}", step.number(), step.host_time());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # In tests, benches and programs that are not changed
 //! [`expect`] sets budgets on a profile (kernels, copies, waits, allocations, GPU time, by range) and fails with what
 //! exceeds them and where; what a recording cannot tell is a failure too. [`gpu_test()`] and
@@ -40,6 +75,10 @@
 //!
 //! # As a page
 //! [`Profile::write_html`] is one page for a browser: timeline, ranges, kernels and calls, with nothing to fetch.
+//!
+//! # In other tools
+//! [`Profile::export`] writes a profile for Perfetto, Chrome, HolisticTraceAnalysis, Proton's viewer and flame graphs;
+//! [`Format`] says which has what.
 //!
 //! # What it costs
 //! A range costs two clock reads and a few stores; a launch costs CUPTI's own work and a log entry. The figures, with
@@ -72,9 +111,11 @@ mod nsys;
 mod process_range;
 mod profile;
 mod profiler;
+mod query;
 mod recording;
 mod report;
 mod source;
+mod statistics;
 mod store;
 mod summary;
 mod totals;
@@ -88,9 +129,10 @@ pub use distribution::Distribution;
 pub use environment::{Guard, from_env, from_env_with};
 pub use error::Error;
 pub use expect::{
-    Amount, Budget, Expect, Profiles, Statistic, Violation, Violations, at_least, at_most, between,
-    exactly, expect,
+    Amount, Budget, Expect, Profiles, Violation, Violations, at_least, at_most, between, exactly,
+    expect,
 };
+pub use export::{Export, Format};
 pub use gpu_test::{GpuTest, Measured, gpu_test, gpu_test_with, gpu_tests_required};
 pub use health::{Account, Health};
 pub use lane::set_lane;
@@ -106,7 +148,14 @@ pub use profile::{
 };
 pub use profiler::{Profiler, ProfilerBuilder, Summarizing};
 pub use profiler_macros::gpu_test;
+pub use query::{
+    Amounts, Branch, Branches, CallThread, DeviceMemory, DeviceTimes, Gap, Gaps, Group, Groups,
+    HostActivity, IdleCause, IdleReason, KernelName, Launch, LaunchGroup, Launches, MemoryEvent,
+    MemoryPoint, MemoryUse, Operations, Overlap, Query, RangePath, Span, Step, Steps, StreamKey,
+    TransferKey, Wait, WaitTarget, Waits,
+};
 pub use recording::{DeviceInfo, Recording, RecordingInfo};
+pub use statistics::{Statistic, Statistics};
 pub use store::Api;
 pub use summary::{PathSummary, Summary};
 pub use totals::Totals;

@@ -9,12 +9,10 @@ use rustc_hash::FxHashMap;
 use crate::names::demangled;
 use crate::profile::{Kernel, Profile, RangeNode};
 use crate::totals::Totals;
-use crate::units::{bytes, finish, shortened, table, time};
+use crate::units::{NAME_WIDTH, bytes, finish, shortened, table, time};
 
 /// Kernels in the table; the others are summed in its last row.
 const KERNELS: usize = 12;
-/// Longest name of a kernel in the table.
-const NAME_WIDTH: usize = 60;
 
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -90,8 +88,6 @@ fn ranges(profile: &Profile) -> String {
     finish(&table)
 }
 
-/// Longest path of a range in a message.
-pub(crate) const PATH_WIDTH: usize = 160;
 /// Levels of the tree that are shown: a recursion has as many as it likes, and a page has not.
 const LEVELS: usize = 24;
 

@@ -1,13 +1,12 @@
 //! From a recording to the store: decodes CUPTI's bytes, brings all times to one clock, names what has a name.
 
 use cupti::record::MemoryOperationKind;
-use cupti::{CallClass, GraphEventKind, GraphNode, Record};
+use cupti::{ActivityKind, CallClass, GraphEventKind, GraphNode, Record};
 use rustc_hash::FxHashMap;
 
 use crate::health::Health;
 use crate::recording::Recording;
-use crate::recording::parts::Slots;
-use crate::recording::ranges::{self, Detail, Event, RangeWord, Subject as EntryOf, Value};
+use crate::recording::ranges::{self, Detail, Event, RangeWord, Slots, Subject as EntryOf, Value};
 use crate::store::{
     Api, Call, CallKind, CallKindId, Field, FieldValue, Interval, KernelNames, Label, LabelId,
     Mark, MarkId, Maybe, MemoryEvent, NameId, Operation, ProcessRange, ProcessRangeId, Range,
@@ -120,9 +119,8 @@ impl<'a> Rows<'a> {
 
 /// Where the entries of a thread's logs are in the store.
 struct ThreadRows<'a> {
-    /// The row of its first range, and how many there are.
+    /// The row of its first range.
     first: u32,
-    count: usize,
     slots: &'a Slots,
     labels: Vec<LabelId>,
     texts: Vec<NameId>,
@@ -136,7 +134,7 @@ impl ThreadRows<'_> {
     #[inline]
     fn range(&self, slot: u64) -> Option<RangeId> {
         // CAST: fewer than 2^30 ranges fit into a log.
-        self.slots.row(slot, self.count).map(|row| RangeId(self.first + row as u32))
+        self.slots.row(slot).map(|row| RangeId(self.first + row as u32))
     }
 }
 
@@ -148,6 +146,7 @@ fn read_ranges<'a>(
 ) -> Rows<'a> {
     let mut rows = Vec::with_capacity(recording.ranges.len());
     let mut labels = FxHashMap::default();
+    store.ranges.reserve_exact(recording.ranges.iter().map(|log| log.entries.len()).sum());
     let unnamed = store.names.intern("(unknown name)");
     for log in &recording.ranges {
         let thread = thread(store, threads, log.thread_id, log.thread_name.as_deref());
@@ -171,7 +170,6 @@ fn read_ranges<'a>(
         of_thread.push(label(Label { name: unnamed, domain: None, category: None, color: None }));
         let thread_rows = ThreadRows {
             first: store.ranges.len() as u32,
-            count: log.entries.len(),
             slots: &log.slots,
             labels: of_thread,
             texts,
@@ -181,16 +179,16 @@ fn read_ranges<'a>(
         };
         for (row, entry) in log.entries.iter().enumerate() {
             // Only an earlier range can be around this one; anything else is a damaged file.
-            let parent = entry.parent.filter(|&parent| parent < log.slots.slot(row));
+            let parent = entry.parent().filter(|&parent| parent < log.slots.slot(row));
             store.ranges.push(Range {
-                label: thread_rows.label(entry.label),
+                label: thread_rows.label(entry.label()),
                 thread,
                 parent: parent.and_then(|parent| thread_rows.range(parent)).into(),
                 time: Interval {
-                    start_ns: entry.start_ns,
-                    end_ns: entry.end_ns.unwrap_or(recording.window_ns.1),
+                    start_ns: entry.start_ns(),
+                    end_ns: entry.end_ns().unwrap_or(recording.window_ns.1),
                 },
-                is_open: entry.end_ns.is_none(),
+                is_open: entry.end_ns().is_none(),
             });
         }
         rows.push(thread_rows);
@@ -431,6 +429,15 @@ impl CallReader<'_> {
     }
 }
 
+/// The kinds of records that operations have.
+const WORK: [ActivityKind; 5] = [
+    ActivityKind::CONCURRENT_KERNEL,
+    ActivityKind::KERNEL,
+    ActivityKind::MEMCPY,
+    ActivityKind::MEMCPY2,
+    ActivityKind::MEMSET,
+];
+
 fn read_records(
     recording: &Recording,
     captures: &Captures,
@@ -455,6 +462,11 @@ fn read_records(
             operation.captured = captured.into();
             operation
         };
+    // No record of work is shorter than the shortest kind's: more memory is asked for than is used.
+    let bytes: usize = recording.records.buffers().map(<[u8]>::len).sum();
+    let strides = recording.records.strides().filter(|(kind, _)| WORK.contains(kind));
+    let shortest = strides.map(|(_, stride)| stride as usize).filter(|stride| *stride > 0).min();
+    store.operations.reserve(shortest.map_or(0, |shortest| bytes / shortest));
     for record in &recording.records {
         health.records += 1;
         let (what, place, span, correlation_id) = match record {

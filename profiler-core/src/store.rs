@@ -614,6 +614,11 @@ impl Store {
         &self.works.rows[operation.work.at()]
     }
 
+    /// Every work, by [`WorkId`].
+    pub(crate) fn works(&self) -> &[Work] {
+        &self.works.rows
+    }
+
     pub(crate) fn intern_call_kind(&mut self, kind: CallKind) -> CallKindId {
         let mut hasher = FxHasher::default();
         kind.hash(&mut hasher);

@@ -2,6 +2,7 @@
 //! to the work and the calls of it and of all ranges within it.
 
 use std::ops::Range as Span;
+use std::sync::OnceLock;
 
 use rustc_hash::FxHashMap;
 
@@ -56,8 +57,8 @@ pub(crate) struct Tree {
     calls: Index,
     /// Operations by the range in which their graph node was made; empty if none was.
     replays: Index,
-    /// The instances of each node.
-    instances: Index,
+    /// The instances of each node, when they are asked for.
+    instances: OnceLock<Index>,
 }
 
 /// An order of all ranges in which those within a range follow it directly.
@@ -123,14 +124,16 @@ impl Index {
         for owner in 0..count {
             first[owner + 1] += first[owner];
         }
-        let mut next = first.clone();
         let mut rows = vec![0; first[count] as usize];
         for (row, owner) in (0..).zip(of) {
             if let Some(owner) = owner {
-                rows[next[owner] as usize] = row;
-                next[owner] += 1;
+                rows[first[owner] as usize] = row;
+                first[owner] += 1;
             }
         }
+        // Each is now where the next one's rows begin.
+        first.rotate_right(1);
+        first[0] = 0;
         Self { first, rows }
     }
 
@@ -166,8 +169,6 @@ impl Tree {
         if operations.clone().any(|row| row.captured.get().is_some()) {
             self.replays = Index::new(count, operations.map(|row| row.captured.get().map(place)));
         }
-        let by_node = self.of_range.iter().map(|node| Some(node.at()));
-        self.instances = Index::new(self.nodes.len(), by_node);
     }
 
     fn add_stays(&mut self, store: &Store) {
@@ -278,7 +279,16 @@ impl Tree {
 
     /// The instances of a node, by thread and in the order they began.
     pub(crate) fn instances(&self, node: NodeId) -> impl Iterator<Item = RangeId> + Clone {
-        self.instances.of(node.at()..node.at() + 1).iter().copied().map(RangeId)
+        let instances = self.instances.get_or_init(|| {
+            let by_node = self.of_range.iter().map(|node| Some(node.at()));
+            Index::new(self.nodes.len(), by_node)
+        });
+        instances.of(node.at()..node.at() + 1).iter().copied().map(RangeId)
+    }
+
+    /// All ranges, each after the one around it.
+    pub(crate) fn ranges(&self) -> &[RangeId] {
+        &self.places.ranges
     }
 
     /// A range and all within it, those within a range directly after it.

@@ -5,6 +5,11 @@ use std::time::Duration;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
+/// Longest name of a kernel or range in a table.
+pub(crate) const NAME_WIDTH: usize = 60;
+/// Longest path of a range in a message.
+pub(crate) const PATH_WIDTH: usize = 160;
+
 /// A plain table; columns from `right_from` on hold numbers.
 pub(crate) fn table(header: &[&str], right_from: usize) -> Table {
     let mut table = Table::new();

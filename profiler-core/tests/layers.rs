@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 
 /// The modules in import order: a module uses only those before it. One with submodules counts as one. `lib.rs` stands
 /// above all and is not checked.
-const ORDER: [&str; 30] = [
+const ORDER: [&str; 32] = [
     "error",
     "units",
     "recording",
     "context",
     "lane",
     "totals",
+    "statistics",
     "health",
     "names",
     "store",
@@ -28,6 +29,7 @@ const ORDER: [&str; 30] = [
     "profile",
     "process_range",
     "mark",
+    "query",
     "report",
     "export",
     "nsys",

@@ -13,9 +13,9 @@ use cupti::CopyKind;
 
 use crate::names::Pattern;
 use crate::profile::Profile;
+use crate::statistics::Statistic;
 pub use amount::{Amount, Budget, at_least, at_most, between, exactly};
 use quantity::Quantity;
-pub use quantity::Statistic;
 use scope::Scope;
 use violations::Section;
 pub use violations::{Violation, Violations};

@@ -11,8 +11,7 @@ use super::quantity::{Quantity, Source, ns, spans, stream};
 use super::scope::{Group, Instance};
 use crate::names::demangled;
 use crate::profile::{ApiCall, GpuOperation, Range};
-use crate::report;
-use crate::units::{shortened, time};
+use crate::units::{self, shortened, time};
 
 /// Lines that say what an amount is made of.
 const PARTS: usize = 8;
@@ -80,7 +79,7 @@ impl<'a> Part<'a> {
 fn path(range: Option<Range<'_>>) -> String {
     range.map_or_else(
         || "no range".to_owned(),
-        |range| shortened(&range.node().path(), report::PATH_WIDTH),
+        |range| shortened(&range.node().path(), units::PATH_WIDTH),
     )
 }
 

@@ -9,57 +9,10 @@ use super::amount::{SHARE, Unit};
 use super::scope::{Group, Instance};
 use crate::names::Pattern;
 use crate::profile::{ApiCall, Copy, GpuOperation};
+use crate::query::Sweep;
+use crate::statistics::Statistic;
 
 const PAGEABLE: MemoryKind = MemoryKind(1);
-
-/// Which of many times is meant.
-#[derive(Debug, Clone, Copy, PartialEq)]
-#[non_exhaustive]
-pub enum Statistic {
-    /// The least.
-    Min,
-    /// The middle one; of an even number, the mean of the two in the middle.
-    Median,
-    /// The arithmetic mean.
-    Mean,
-    /// The most.
-    Max,
-    /// The least that this many percent of all do not exceed (nearest rank): always one that was measured.
-    Percentile(f64),
-}
-
-impl Statistic {
-    fn name(self) -> String {
-        match self {
-            Self::Min => "minimum".into(),
-            Self::Median => "median".into(),
-            Self::Mean => "mean".into(),
-            Self::Max => "maximum".into(),
-            Self::Percentile(percent) => format!("{percent} % percentile"),
-        }
-    }
-
-    /// Of times in any order; 0 of none.
-    fn of(self, mut times: Vec<u64>) -> u64 {
-        times.sort_unstable();
-        let (Some(&first), Some(&last)) = (times.first(), times.last()) else {
-            return 0;
-        };
-        let count = times.len();
-        match self {
-            Self::Min => first,
-            Self::Median => times[(count - 1) / 2].midpoint(times[count / 2]),
-            Self::Mean => {
-                (times.iter().map(|&ns| u128::from(ns)).sum::<u128>() / count as u128) as u64
-            }
-            Self::Max => last,
-            Self::Percentile(percent) => {
-                let rank = (percent / 100.0 * count as f64).ceil() as usize;
-                times[rank.clamp(1, count) - 1]
-            }
-        }
-    }
-}
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Quantity {
@@ -289,50 +242,25 @@ pub(super) struct Span<'a> {
 }
 
 pub(super) fn spans<'a>(instance: &Instance<'a>) -> Vec<Span<'a>> {
-    let mut open: FxHashMap<u32, (u64, Span<'a>)> = FxHashMap::default();
+    let mut open: FxHashMap<u32, (Sweep, Vec<(u64, GpuOperation<'a>)>)> = FxHashMap::default();
     // They are in the order of their starts.
     for operation in &instance.operations {
         let Some(time) = operation.interval() else {
             continue;
         };
-        let (end, span) = open
-            .entry(operation.device())
-            .or_insert_with(|| (time.start_ns, Span { total: 0, busy: 0, gaps: Vec::new() }));
-        if time.start_ns > *end {
-            span.gaps.push((time.start_ns - *end, *operation));
-            span.total += time.start_ns - *end;
+        match open.get_mut(&operation.device()) {
+            Some((sweep, gaps)) => {
+                gaps.extend(sweep.add(time).map(|gap| (gap.ns(), *operation)));
+            }
+            None => {
+                open.insert(operation.device(), (Sweep::new(time), Vec::new()));
+            }
         }
-        let more = time.end_ns.saturating_sub(time.start_ns.max(*end));
-        span.total += more;
-        span.busy += more;
-        *end = time.end_ns.max(*end);
     }
-    open.into_values().map(|(_, span)| span).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn statistics_are_those_of_the_textbook() {
-        let times = vec![40, 15, 50, 20, 35];
-        for (statistic, expected) in [
-            (Statistic::Min, 15),
-            (Statistic::Median, 35),
-            (Statistic::Mean, 32),
-            (Statistic::Max, 50),
-            (Statistic::Percentile(5.0), 15),
-            (Statistic::Percentile(30.0), 20),
-            (Statistic::Percentile(40.0), 20),
-            (Statistic::Percentile(50.0), 35),
-            (Statistic::Percentile(100.0), 50),
-            (Statistic::Percentile(-1.0), 15),
-            (Statistic::Percentile(f64::NAN), 15),
-        ] {
-            assert_eq!(statistic.of(times.clone()), expected, "{statistic:?}");
-            assert_eq!(statistic.of(Vec::new()), 0);
-        }
-        assert_eq!(Statistic::Median.of(vec![10, 20, 40, 50]), 30);
-    }
+    let span = |(sweep, gaps): (Sweep, _)| Span {
+        total: sweep.end_ns - sweep.first_ns,
+        busy: sweep.busy_ns,
+        gaps,
+    };
+    open.into_values().map(span).collect()
 }

@@ -2,7 +2,6 @@
 
 use crate::names::Pattern;
 use crate::profile::{ApiCall, GpuOperation, Profile, Range, RangeNode};
-use crate::report;
 use crate::units;
 
 /// The whole profile, or the ranges of a pattern.
@@ -114,7 +113,7 @@ impl<'a> Scope<'a> {
                 "instance {} of {}, {}, {} after the start on thread {}",
                 number + 1,
                 self.entered(group.run),
-                units::shortened(&range.node().path(), report::PATH_WIDTH),
+                units::shortened(&range.node().path(), units::PATH_WIDTH),
                 units::time(range.start()),
                 range.thread_id()
             ));

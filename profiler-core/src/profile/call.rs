@@ -9,7 +9,7 @@ use crate::store::{self, Api, CallKind, Interval};
 #[derive(Debug, Clone, Copy)]
 pub struct ApiCall<'a> {
     pub(super) profile: &'a Profile,
-    pub(super) row: &'a store::Call,
+    pub(crate) row: &'a store::Call,
 }
 
 impl<'a> ApiCall<'a> {
@@ -57,6 +57,13 @@ impl<'a> ApiCall<'a> {
     #[must_use]
     pub fn host_time(&self) -> Option<Duration> {
         self.kind().has_returned.then(|| Duration::from_nanos(self.row.time.ns()))
+    }
+
+    /// How long it took on the host, until the session's end if it had not returned.
+    pub(crate) fn time_until_stop(&self) -> Duration {
+        let stop = self.profile.store.session.window_ns.1;
+        self.host_time()
+            .unwrap_or_else(|| Duration::from_nanos(stop.saturating_sub(self.row.time.start_ns)))
     }
 
     /// Its `CUresult` or `cudaError_t`; 0 is success.

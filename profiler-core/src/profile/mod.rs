@@ -11,12 +11,13 @@ use crate::error::{Error, Kind};
 use crate::health::Health;
 use crate::names::Pattern;
 use crate::recording::{Recording, RecordingInfo};
-use crate::store::{BYTES_A_KERNEL, CallId, OperationId, RangeId, Store};
+use crate::store::{BYTES_A_KERNEL, CallId, Maybe, OperationId, RangeId, Store};
 use crate::totals::Totals;
 use crate::tree::{NodeId, Tree};
 use crate::{correlate, source};
 pub use call::ApiCall;
 pub use operation::{Attribution, Copy, GpuOperation, Kernel, Memset, OperationKind};
+use range::Walk;
 pub use range::{Range, RangeNode, RangeSummary};
 
 /// What a session saw, joined: every GPU operation with the call that caused it and the range that call was in.
@@ -165,6 +166,12 @@ impl Profile {
         (summary.nodes != 0).then_some(summary)
     }
 
+    /// Every node of the tree with its depth, 0 for the outermost: each directly before those within it, and those within
+    /// one in the order they first began.
+    pub fn walk(&self) -> impl Iterator<Item = (usize, RangeNode<'_>)> {
+        Walk::new(self.roots())
+    }
+
     /// Every node of the tree, one around others before those within it.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = RangeNode<'_>> {
         (0..self.tree.nodes.len() as u32).map(|id| RangeNode { profile: self, id: NodeId(id) })
@@ -178,7 +185,7 @@ impl Profile {
     /// Every GPU operation by start: kernels, copies, memsets. Those without timestamps come first.
     pub fn operations(&self) -> impl Iterator<Item = GpuOperation<'_>> + Clone {
         let rows = 0..self.store.operations.len() as u32;
-        rows.map(|row| GpuOperation { profile: self, id: OperationId(row) })
+        rows.map(|row| self.operation(OperationId(row)))
     }
 
     /// Every kernel by start.
@@ -211,7 +218,7 @@ impl Profile {
     }
 
     pub(crate) fn operation(&self, id: OperationId) -> GpuOperation<'_> {
-        GpuOperation { profile: self, id }
+        GpuOperation { profile: self, id, window: Maybe::NONE }
     }
 
     pub(crate) fn call(&self, id: CallId) -> ApiCall<'_> {

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::{ApiCall, Profile, Range};
 use crate::names;
-use crate::store::{Interval, Operation, OperationId, RangesBy, SAME_ID, What, Work};
+use crate::store::{
+    CallId, Interval, Maybe, Operation, OperationId, RangeId, RangesBy, SAME_ID, What, Work,
+};
 
 /// How a GPU operation came to its range. More ways will follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -18,6 +20,9 @@ pub enum Attribution {
     /// By thread and time: the call that caused it was made on the range's thread, between its start and its end. What a
     /// capture of Nsight Systems gives, in which calls do not say their range.
     Contained,
+    /// By time alone: it started on the GPU while the host was in the range, whoever asked for it. Only where that was
+    /// asked for ([`Query::by_window`](crate::Query::by_window)).
+    Window,
     /// No range was open where the call was made, or the call is not known.
     None,
 }
@@ -39,14 +44,21 @@ pub enum OperationKind {
 pub struct GpuOperation<'a> {
     pub(super) profile: &'a Profile,
     pub(super) id: OperationId,
+    /// The range that a query by time found it in.
+    pub(super) window: Maybe<RangeId>,
 }
 
 impl<'a> GpuOperation<'a> {
-    fn row(&self) -> &'a Operation {
+    /// The same, as a query by time found it.
+    pub(crate) fn in_window(self, range: RangeId) -> Self {
+        Self { window: Some(range).into(), ..self }
+    }
+
+    pub(crate) fn row(&self) -> &'a Operation {
         &self.profile.store.operations[self.id.at()]
     }
 
-    fn work(&self) -> &'a Work {
+    pub(crate) fn work(&self) -> &'a Work {
         self.profile.store.work(self.row())
     }
 
@@ -176,17 +188,22 @@ impl<'a> GpuOperation<'a> {
         self.row().time()
     }
 
+    pub(crate) fn call_id(&self) -> Option<CallId> {
+        self.row().call.get()
+    }
+
     /// The call that caused it.
     #[must_use]
     pub fn call(&self) -> Option<ApiCall<'a>> {
         self.row().call.get().map(|id| self.profile.call(id))
     }
 
-    /// The range in which that call was made.
+    /// The range in which that call was made; [`attribution`](Self::attribution) says how it is known.
     #[must_use]
     pub fn range(&self) -> Option<Range<'a>> {
         let profile = self.profile;
-        profile.store.range_of(self.row().call).map(|id| Range { profile, id })
+        let range = self.window.get().or_else(|| profile.store.range_of(self.row().call));
+        range.map(|id| Range { profile, id })
     }
 
     /// The range in which the node of a CUDA graph that it was an execution of was made: by capture, or by hand. `None`
@@ -201,6 +218,9 @@ impl<'a> GpuOperation<'a> {
     /// How it came to that range.
     #[must_use]
     pub fn attribution(&self) -> Attribution {
+        if self.window.get().is_some() {
+            return Attribution::Window;
+        }
         let store = &self.profile.store;
         let call = self.row().call.get().map(|call| &store.calls[call.at()]);
         match call.and_then(|call| Some((call, call.range.get()?))) {
@@ -238,6 +258,11 @@ impl<'a> Kernel<'a> {
             Some(name) => names::without_parameters(name),
             None => names::demangled(self.name),
         }
+    }
+
+    /// With its parameters, where the source of the profile had it so.
+    pub(crate) fn demangled(&self) -> Option<&'a str> {
+        self.demangled
     }
 
     /// Blocks in x, y, z.
@@ -284,6 +309,27 @@ impl Copy<'_> {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.details.bytes
+    }
+
+    /// The kind of memory it read (`srcKind`).
+    #[must_use]
+    pub fn source(&self) -> cupti::MemoryKind {
+        self.details.source
+    }
+
+    /// The kind of memory it wrote (`dstKind`).
+    #[must_use]
+    pub fn destination(&self) -> cupti::MemoryKind {
+        self.details.destination
+    }
+
+    /// Bytes over its time on the GPU, in GB/s (10^9 bytes a second). `None` where CUPTI had no timestamps, or both are
+    /// the same.
+    #[must_use]
+    pub fn bandwidth(&self) -> Option<f64> {
+        let ns = self.operation.row().ns();
+        // A byte a nanosecond is a GB/s.
+        (ns != 0).then(|| self.details.bytes as f64 / ns as f64)
     }
 
     /// The record's other fields. Its times are `CLOCK_MONOTONIC`'s.

@@ -87,7 +87,7 @@ impl RangeSummary {
 /// A node of the tree of ranges: all instances of one path.
 #[derive(Debug, Clone, Copy)]
 pub struct RangeNode<'a> {
-    pub(super) profile: &'a Profile,
+    pub(crate) profile: &'a Profile,
     pub(crate) id: NodeId,
 }
 
@@ -172,10 +172,42 @@ impl<'a> RangeNode<'a> {
         self.node().parent.map(|id| RangeNode { profile: self.profile, id })
     }
 
+    /// It and all nodes within it with their depth, 0 for itself: see [`Profile::walk`].
+    pub fn walk(&self) -> impl Iterator<Item = (usize, RangeNode<'a>)> + use<'a> {
+        Walk::new(std::iter::once(*self))
+    }
+
     /// The ranges within it, in the order they first began.
     pub fn children(&self) -> impl Iterator<Item = RangeNode<'a>> + use<'a> {
         let profile = self.profile;
         self.node().children.iter().map(move |&id| RangeNode { profile, id })
+    }
+}
+
+/// The nodes of a tree in depth first order.
+#[derive(Debug)]
+pub(super) struct Walk<'a> {
+    /// The next one is the last.
+    left: Vec<(usize, RangeNode<'a>)>,
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn new(roots: impl Iterator<Item = RangeNode<'a>>) -> Self {
+        let mut left: Vec<_> = roots.map(|root| (0, root)).collect();
+        left.reverse();
+        Self { left }
+    }
+}
+
+impl<'a> Iterator for Walk<'a> {
+    type Item = (usize, RangeNode<'a>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (depth, node) = self.left.pop()?;
+        let first = self.left.len();
+        self.left.extend(node.children().map(|child| (depth + 1, child)));
+        self.left[first..].reverse();
+        Some((depth, node))
     }
 }
 
@@ -189,7 +221,7 @@ pub struct Range<'a> {
 described_methods!(Range);
 
 impl<'a> Range<'a> {
-    fn row(&self) -> &'a store::Range {
+    pub(crate) fn row(&self) -> &'a store::Range {
         &self.profile.store.ranges[self.id.at()]
     }
 
@@ -202,6 +234,12 @@ impl<'a> Range<'a> {
     #[must_use]
     pub fn start(&self) -> Duration {
         self.profile.since_start(self.row().time.start_ns)
+    }
+
+    /// When it ended, since the session's start; the stop, if it had not.
+    #[must_use]
+    pub fn end(&self) -> Duration {
+        self.profile.since_start(self.row().time.end_ns)
     }
 
     /// How long the host was in it; until the stop, if it had not ended.

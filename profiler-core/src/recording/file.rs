@@ -12,8 +12,8 @@ use cupti::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::parts::{Slots, ThreadRanges};
-use super::ranges::{self, Label, RangeEntry, Texts};
+use super::parts::ThreadRanges;
+use super::ranges::{self, Label, RangeEntry, Slots, Texts};
 use super::{Clocks, Losses, Recording, RecordingInfo};
 use crate::error::Error;
 
@@ -145,7 +145,7 @@ pub(super) fn write(recording: &Recording) -> Vec<u8> {
             names: thread.texts.texts.clone(),
             labels: Some(thread.texts.labels.clone()),
             number: (thread.number as usize != place).then_some(thread.number),
-            slots: thread.slots.list().map(<[u64]>::to_vec),
+            slots: listed(&thread.slots),
         };
         frame(
             &mut out,
@@ -153,7 +153,7 @@ pub(super) fn write(recording: &Recording) -> Vec<u8> {
             &thread_frame(&head, thread.entries.iter().map(|entry| entry.to_words())),
         );
         if !thread.events.is_empty() {
-            let slots = thread.event_slots.list().map(<[u64]>::to_vec);
+            let slots = listed(&thread.event_slots);
             let head = ThreadHead { slots, ..ThreadHead::of(thread.thread_id) };
             frame(&mut out, EVENTS, &thread_frame(&head, thread.events.iter().copied()));
         }
@@ -225,12 +225,17 @@ fn read_thread<const WORDS: usize>(
     Ok((head, entries.iter().map(|entry| entry.map(u64::from_le_bytes)).collect()))
 }
 
+/// The slots, if a reader cannot know them.
+fn listed(slots: &Slots) -> Option<Vec<u64>> {
+    (!slots.are_rows()).then(|| slots.iter().collect())
+}
+
 fn slots(list: Option<Vec<u64>>, entries: usize, what: &str) -> Result<Slots, Error> {
-    let Some(list) = list else { return Ok(Slots::default()) };
+    let Some(list) = list else { return Ok((0..entries as u64).collect()) };
     if list.len() != entries || !list.is_sorted_by(|one, next| one < next) {
         return Err(Error::format(format!("{what} does not say where each of its entries stood")));
     }
-    Ok(Slots::new(list))
+    Ok(list.into_iter().collect())
 }
 
 pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {

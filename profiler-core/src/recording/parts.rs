@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cupti::{Call, Clock, Collected, Collector, Reading, RecordBytes, ThreadCalls, ThreadGraphs};
+use cupti::{
+    Call, Clock, Collected, Collector, Reading, Record, RecordBytes, ThreadCalls, ThreadGraphs,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::ranges::{self, EVENT_WORDS, Event, RangeEntry, Shared, Subject, Texts, ThreadPart};
+use super::ranges::{
+    self, EVENT_WORDS, Event, RangeEntry, Shared, Slots, Subject, Texts, ThreadPart,
+};
 use super::{Clocks, Losses, Recording, RecordingInfo};
 
 /// What was taken from the logs at one time.
@@ -25,7 +29,7 @@ pub(crate) struct Part {
     pub(crate) losses: Losses,
     /// The highest correlation id of its calls.
     pub(crate) last_id: u32,
-    /// GPU operations in it, or a few more.
+    /// GPU operations in it, if they were [counted](Self::count_operations).
     pub(crate) operations: u64,
 }
 
@@ -41,13 +45,11 @@ impl Part {
 
     fn new(collected: Collected, ranges: Vec<ThreadPart>) -> Self {
         let ids = |calls: &ThreadCalls| calls.calls.iter().map(|call| call.correlation_id).max();
-        let bytes: usize = collected.records.buffers().map(<[u8]>::len).sum();
-        let least = collected.records.strides().map(|(_, stride)| stride).min().unwrap_or(1);
         Self {
             until_ns: collected.window_ns.1,
             settled_ns: collected.pending_from_ns.unwrap_or(collected.window_ns.1),
             last_id: collected.calls.iter().filter_map(ids).max().unwrap_or(0),
-            operations: (bytes / least.max(1) as usize) as u64,
+            operations: 0,
             losses: Losses::of(&collected.losses),
             records: collected.records,
             clock: collected.clock,
@@ -56,6 +58,14 @@ impl Part {
             graphs: collected.graphs,
             ranges,
         }
+    }
+
+    /// Costs a look at every record.
+    pub(crate) fn count_operations(&mut self) {
+        let is_operation = |record: &Record<'_>| {
+            matches!(record, Record::Kernel(_) | Record::Memcpy(_) | Record::Memset(_))
+        };
+        self.operations = self.records.iter().filter(is_operation).count() as u64;
     }
 
     /// The ranges of each thread in it, with the thread's number in their words.
@@ -75,8 +85,8 @@ impl Ended {
     fn of(part: &Part) -> Self {
         let mut ended = Self::default();
         for thread in &part.ranges {
-            let slots = thread.entries.iter().map(|(slot, _)| *slot);
-            ended.ranges.entry(thread.shared.number).or_default().extend(slots);
+            let of_thread = ended.ranges.entry(thread.shared.number).or_default();
+            of_thread.extend(thread.slots.iter());
             for (_, words) in &thread.events {
                 if let Event::ProcessEnd { of, .. } = Event::from_words(*words) {
                     let (number, slot) = of.place();
@@ -110,7 +120,7 @@ impl Ended {
             _ => false,
         });
         thread.events.shrink_to_fit();
-        thread.entries = Vec::new();
+        (thread.entries, thread.slots) = Default::default();
     }
 }
 
@@ -118,8 +128,8 @@ impl Ended {
 pub(crate) struct ThreadRangesPart<'a> {
     pub(crate) number: u32,
     shared: &'a Arc<Shared>,
-    /// Each with its slot.
-    pub(crate) entries: &'a [(u64, RangeEntry)],
+    entries: &'a [RangeEntry],
+    slots: &'a Slots,
     pub(crate) events: &'a [(u64, [u64; EVENT_WORDS])],
 }
 
@@ -129,8 +139,14 @@ impl<'a> ThreadRangesPart<'a> {
             number: part.shared.number,
             shared: &part.shared,
             entries: &part.entries,
+            slots: &part.slots,
             events: &part.events,
         }
+    }
+
+    /// Its ranges, each with its slot.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (u64, &'a RangeEntry)> + use<'a> {
+        self.slots.iter().zip(self.entries)
     }
 
     /// The kernel's id of the thread.
@@ -173,6 +189,7 @@ impl Remains {
             let known = self.ranges.entry(thread.shared.number).or_insert_with(|| ThreadPart {
                 shared: thread.shared.clone(),
                 entries: Vec::new(),
+                slots: Slots::default(),
                 events: Vec::new(),
             });
             known.events.extend(&thread.events);
@@ -366,38 +383,6 @@ pub(crate) struct ThreadRanges {
     pub(crate) event_slots: Slots,
 }
 
-/// Where rows stood in a log of which parts may be gone.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Slots(Option<Vec<u64>>);
-
-impl Slots {
-    /// Ascending.
-    pub(crate) fn new(slots: Vec<u64>) -> Self {
-        let is_whole = slots.iter().zip(0..).all(|(slot, row)| *slot == row);
-        Self((!is_whole).then_some(slots))
-    }
-
-    /// The row of a slot, of so many.
-    #[inline]
-    pub(crate) fn row(&self, slot: u64, rows: usize) -> Option<usize> {
-        match &self.0 {
-            None => (slot < rows as u64).then_some(slot as usize),
-            Some(slots) => slots.binary_search(&slot).ok(),
-        }
-    }
-
-    /// The slot of a row.
-    #[inline]
-    pub(crate) fn slot(&self, row: usize) -> u64 {
-        self.0.as_ref().map_or(row as u64, |slots| slots[row])
-    }
-
-    /// The slots, where they are not simply the rows.
-    pub(crate) fn list(&self) -> Option<&[u64]> {
-        self.0.as_deref()
-    }
-}
-
 /// Ranges of all threads, of which one part after the other comes.
 #[derive(Debug, Default)]
 struct Threads(BTreeMap<u32, (ThreadPart, bool)>);
@@ -408,6 +393,7 @@ impl Threads {
             Some((known, again)) => {
                 *again = true;
                 known.entries.append(&mut part.entries);
+                part.slots.iter().for_each(|slot| known.slots.push(slot));
                 known.events.append(&mut part.events);
             }
             None => _ = self.0.insert(part.shared.number, (part, false)),
@@ -417,15 +403,20 @@ impl Threads {
     /// In the order they began; nothing that had ended before the window, or happened outside it.
     fn finish(self, window_ns: (u64, u64)) -> Vec<ThreadRanges> {
         let finish = |(mut thread, again): (ThreadPart, bool)| {
-            thread.entries.retain(|(_, entry)| entry.end_ns.is_none_or(|end| end >= window_ns.0));
-            if again {
-                thread.entries.sort_by_key(|(slot, _)| *slot);
+            let (mut entries, mut slots) = (thread.entries, thread.slots);
+            let is_within =
+                |entry: &RangeEntry| entry.end_ns().is_none_or(|end| end >= window_ns.0);
+            if again || !entries.iter().all(is_within) {
+                let mut rows: Vec<(u64, RangeEntry)> = slots.iter().zip(entries).collect();
+                rows.retain(|(_, entry)| is_within(entry));
+                rows.sort_by_key(|(slot, _)| *slot);
+                slots = rows.iter().map(|(slot, _)| *slot).collect();
+                entries = rows.into_iter().map(|(_, entry)| entry).collect();
                 thread.events.sort_by_key(|(slot, _)| *slot);
             }
-            let (slots, entries): (Vec<_>, Vec<_>) = thread.entries.into_iter().unzip();
-            let slots = Slots::new(slots);
-            cut_events(&mut thread.events, &slots, entries.len(), window_ns);
-            let (event_slots, events): (Vec<_>, Vec<_>) = thread.events.into_iter().unzip();
+            cut_events(&mut thread.events, &slots, window_ns);
+            let event_slots = thread.events.iter().map(|(slot, _)| *slot).collect();
+            let events = thread.events.into_iter().map(|(_, words)| words).collect();
             ThreadRanges {
                 number: thread.shared.number,
                 thread_id: thread.shared.thread_id,
@@ -435,7 +426,7 @@ impl Threads {
                 entries,
                 slots,
                 events,
-                event_slots: Slots::new(event_slots),
+                event_slots,
             }
         };
         self.0.into_values().map(finish).collect()
@@ -446,13 +437,12 @@ impl Threads {
 fn cut_events(
     events: &mut Vec<(u64, [u64; EVENT_WORDS])>,
     slots: &Slots,
-    entries: usize,
     (from_ns, until_ns): (u64, u64),
 ) {
     events.retain(|(_, words)| match Event::from_words(*words) {
         Event::Mark { at_ns, .. } => from_ns <= at_ns && at_ns < until_ns,
         Event::ProcessStart { at_ns, .. } | Event::ProcessEnd { at_ns, .. } => at_ns < until_ns,
-        Event::Detail { of: Subject::Range(slot), .. } => slots.row(slot, entries).is_some(),
+        Event::Detail { of: Subject::Range(slot), .. } => slots.row(slot).is_some(),
         Event::Detail { of: Subject::Event(_), .. } | Event::Unknown => true,
     });
     let is_subject = |words: &[u64; EVENT_WORDS]| {

@@ -57,32 +57,46 @@ const END: usize = 2;
 
 /// One range, as its thread wrote it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RangeEntry {
-    /// The entry of the same thread that it lay in.
-    pub(crate) parent: Option<u64>,
-    /// Index into the thread's labels.
-    pub(crate) label: u64,
-    pub(crate) start_ns: u64,
-    /// `None` if it had not ended when the log was read.
-    pub(crate) end_ns: Option<u64>,
-}
+pub(crate) struct RangeEntry([u64; WORDS]);
 
 impl RangeEntry {
     pub(crate) fn from_words(words: [u64; WORDS]) -> Self {
-        Self {
-            parent: (words[PLACE] >> 32).checked_sub(1),
-            label: words[PLACE] & u64::from(u32::MAX),
-            start_ns: words[START],
-            end_ns: (words[END] != 0).then_some(words[END]),
-        }
+        Self(words)
     }
 
     pub(crate) fn to_words(self) -> [u64; WORDS] {
-        let mut words = [0; WORDS];
-        words[PLACE] = self.parent.map_or(0, |parent| parent + 1) << 32 | self.label;
-        words[START] = self.start_ns;
-        words[END] = self.end_ns.unwrap_or(0);
-        words
+        self.0
+    }
+
+    /// The entry of the same thread that it lay in.
+    #[inline]
+    pub(crate) fn parent(&self) -> Option<u64> {
+        (self.0[PLACE] >> 32).checked_sub(1)
+    }
+
+    /// Index into the thread's labels.
+    #[inline]
+    pub(crate) fn label(&self) -> u64 {
+        self.0[PLACE] & u64::from(u32::MAX)
+    }
+
+    #[inline]
+    pub(crate) fn start_ns(&self) -> u64 {
+        self.0[START]
+    }
+
+    /// `None` if it had not ended when the log was read.
+    #[inline]
+    pub(crate) fn end_ns(&self) -> Option<u64> {
+        (self.0[END] != 0).then_some(self.0[END])
+    }
+
+    /// The same as it was at a time.
+    fn at(mut self, until_ns: u64) -> Self {
+        if self.0[END] >= until_ns {
+            self.0[END] = 0;
+        }
+        self
     }
 }
 
@@ -274,8 +288,9 @@ impl Readers {
 #[derive(Debug, Clone)]
 pub(super) struct ThreadPart {
     pub(super) shared: Arc<Shared>,
+    pub(super) entries: Vec<RangeEntry>,
+    pub(super) slots: Slots,
     /// Each with its slot.
-    pub(super) entries: Vec<(u64, RangeEntry)>,
     pub(super) events: Vec<(u64, [u64; EVENT_WORDS])>,
 }
 
@@ -284,11 +299,12 @@ impl Shared {
     fn read(self: &Arc<Self>, until_ns: u64, take: bool) -> ThreadPart {
         let readers = &mut *self.readers.lock();
         let mut entries = Vec::with_capacity(if take { 0 } else { readers.ranges.len() });
+        let mut slots = Slots::default();
         let visit = |slot, words| {
             let entry = RangeEntry::from_words(words);
-            if entry.start_ns < until_ns {
-                let end_ns = entry.end_ns.filter(|&end| end < until_ns);
-                entries.push((slot, RangeEntry { end_ns, ..entry }));
+            if entry.start_ns() < until_ns {
+                entries.push(entry.at(until_ns));
+                slots.push(slot);
             }
         };
         if take {
@@ -301,7 +317,66 @@ impl Shared {
             let visit = |slot, words| events.push((slot, words));
             if take { log.drain(until_ns, visit) } else { log.rest(visit) }
         }
-        ThreadPart { shared: self.clone(), entries, events }
+        ThreadPart { shared: self.clone(), entries, slots, events }
+    }
+}
+
+/// Where entries stood in a log of which parts may be gone: ascending, unless parts were put together.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Slots {
+    /// The first of those that follow each other without a gap, if there is no list.
+    first: u64,
+    len: usize,
+    list: Option<Vec<u64>>,
+}
+
+impl Slots {
+    pub(crate) fn push(&mut self, slot: u64) {
+        if self.len == 0 {
+            self.first = slot;
+        }
+        if self.list.is_none() && slot != self.first + self.len as u64 {
+            self.list = Some((self.first..).take(self.len).collect());
+        }
+        if let Some(list) = &mut self.list {
+            list.push(slot);
+        }
+        self.len += 1;
+    }
+
+    /// The row of a slot, if the slots ascend.
+    #[inline]
+    pub(crate) fn row(&self, slot: u64) -> Option<usize> {
+        match &self.list {
+            None => {
+                let row = slot.checked_sub(self.first)? as usize;
+                (row < self.len).then_some(row)
+            }
+            Some(slots) => slots.binary_search(&slot).ok(),
+        }
+    }
+
+    /// The slot of a row.
+    #[inline]
+    pub(crate) fn slot(&self, row: usize) -> u64 {
+        self.list.as_ref().map_or(self.first + row as u64, |slots| slots[row])
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u64> {
+        (0..self.len).map(|row| self.slot(row))
+    }
+
+    /// True if a slot is simply its row.
+    pub(crate) fn are_rows(&self) -> bool {
+        self.list.is_none() && self.first == 0
+    }
+}
+
+impl FromIterator<u64> for Slots {
+    fn from_iter<I: IntoIterator<Item = u64>>(slots: I) -> Self {
+        let mut all = Self::default();
+        slots.into_iter().for_each(|slot| all.push(slot));
+        all
     }
 }
 
@@ -737,12 +812,24 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_survives_its_words() {
-        for entry in [
-            RangeEntry { parent: None, label: 3, start_ns: 5, end_ns: Some(9) },
-            RangeEntry { parent: Some(0), label: 0, start_ns: 1, end_ns: None },
-        ] {
-            assert_eq!(RangeEntry::from_words(entry.to_words()), entry);
+    fn an_entry_says_what_its_words_say() {
+        let entry = RangeEntry::from_words([(7 + 1) << 32 | 3, 5, 9]);
+        assert_eq!((entry.parent(), entry.label()), (Some(7), 3));
+        assert_eq!((entry.start_ns(), entry.end_ns()), (5, Some(9)));
+        assert_eq!((entry.at(10).end_ns(), entry.at(9).end_ns()), (Some(9), None));
+        let first = RangeEntry::from_words([0, 1, 0]);
+        assert_eq!((first.parent(), first.label(), first.end_ns()), (None, 0, None));
+    }
+
+    #[test]
+    fn slots_are_found_with_gaps_and_without() {
+        for slots in [vec![], vec![0, 1, 2], vec![5, 6], vec![0, 2, 3, 9], vec![4, 7]] {
+            let all: Slots = slots.iter().copied().collect();
+            assert_eq!(all.iter().collect::<Vec<_>>(), slots);
+            for slot in 0..12 {
+                assert_eq!(all.row(slot), slots.iter().position(|known| *known == slot));
+            }
+            assert_eq!(all.are_rows(), slots.iter().copied().eq(0..slots.len() as u64));
         }
     }
 }

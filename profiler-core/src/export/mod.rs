@@ -1,5 +1,20 @@
-//! A profile as text for other programs: counts to compare, and lines of JSON.
+//! A profile as text for other programs: counts to compare, lines of JSON, and the formats of other profilers.
 
+mod args;
+mod chrome;
+mod counters;
+mod folded;
+mod format;
+mod hatchet;
+mod json;
+mod kineto;
+mod lanes;
+mod perfetto;
+mod protobuf;
+mod timeline;
+mod trace_events;
+
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -9,6 +24,10 @@ use crate::health::Health;
 use crate::profile::{Profile, Range, RangeNode};
 use crate::totals::Totals;
 use crate::tree::NodeId;
+pub use format::{Export, Format};
+
+/// The process that stands for the program: a recording does not know its id.
+const HOST: u64 = 1_000_000;
 
 /// What was asked for in the ranges of a node, by name.
 type Names = BTreeMap<Option<NodeId>, BTreeMap<String, u64>>;
@@ -41,9 +60,12 @@ impl Profile {
         }
 
         let mut text = String::new();
-        let mut nodes: Vec<RangeNode<'_>> = self.roots().collect();
-        nodes.sort_by_key(|node| (node.name(), node.domain()));
-        nodes.iter().for_each(|node| add_node(&mut text, node, 0, &names));
+        // The next one last; ranges may lie in each other deeper than a stack is.
+        let mut nodes = by_name_backwards(self.roots(), 0);
+        while let Some((node, depth)) = nodes.pop() {
+            add_node(&mut text, &node, depth, &names);
+            nodes.extend(by_name_backwards(node.children(), depth + 1));
+        }
         let outside = self.outside_ranges();
         if outside != Totals::default() || names.contains_key(&None) {
             let _ = writeln!(text, "(outside any range): {}", counts(&outside));
@@ -104,15 +126,21 @@ struct LastLine<'a> {
     health: &'a Health,
 }
 
+fn by_name_backwards<'a>(
+    nodes: impl Iterator<Item = RangeNode<'a>>,
+    depth: usize,
+) -> Vec<(RangeNode<'a>, usize)> {
+    let mut nodes: Vec<_> = nodes.map(|node| (node, depth)).collect();
+    nodes.sort_by_key(|(node, _)| Reverse((node.name(), node.domain())));
+    nodes
+}
+
 fn add_node(text: &mut String, node: &RangeNode<'_>, depth: usize, names: &Names) {
     let indent = "  ".repeat(depth);
     let counts = counts(&node.exclusive());
     let domain = node.domain().map(|domain| format!(" (domain {domain})")).unwrap_or_default();
     let _ = writeln!(text, "{indent}{} x {}{domain}: {counts}", node.instances(), node.name());
     add_names(text, depth, names.get(&Some(node.id)));
-    let mut children: Vec<RangeNode<'_>> = node.children().collect();
-    children.sort_by_key(|child| (child.name(), child.domain()));
-    children.iter().for_each(|child| add_node(text, child, depth + 1, names));
 }
 
 fn add_names(text: &mut String, depth: usize, names: Option<&BTreeMap<String, u64>>) {

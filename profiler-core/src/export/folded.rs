@@ -1,0 +1,56 @@
+//! Folded stacks: a line for each path of ranges and what ran there, with its GPU time.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use super::timeline::Timeline;
+use crate::profile::RangeNode;
+
+pub(super) fn write(timeline: &Timeline<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let mut nodes: BTreeMap<Option<usize>, Node<'_>> = BTreeMap::new();
+    for operation in &timeline.operations {
+        let range = operation.range.map(|row| timeline.ranges[row].range.node());
+        let node = nodes.entry(range.map(|range| range.id.at())).or_default();
+        node.range = range;
+        *node.times.entry(timeline.name(operation)).or_default() +=
+            operation.span.map_or(0, |span| span.ns());
+    }
+    for node in nodes.values() {
+        let stack = node.range.map(|range| stack(&range)).unwrap_or_default();
+        for (name, ns) in &node.times {
+            writeln!(out, "{stack}{} {ns}", frame(name))?;
+        }
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+struct Node<'a> {
+    range: Option<RangeNode<'a>>,
+    times: BTreeMap<&'a str, u64>,
+}
+
+/// The ranges from the outermost on, each with a `;` behind it.
+fn stack(node: &RangeNode<'_>) -> String {
+    let mut names = vec![node.name()];
+    names.extend(node.ancestors().map(|node| node.name()));
+    names.iter().rev().flat_map(|name| [frame(name), ";".into()]).collect()
+}
+
+/// A name without what has a meaning between names.
+fn frame(name: &str) -> Cow<'_, str> {
+    if name.trim().is_empty() {
+        return "(no name)".into();
+    }
+    let has_meaning = |c: char| c == ';' || c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    if !name.contains(has_meaning) {
+        return name.into();
+    }
+    let replaced = |c| match c {
+        ';' => ':',
+        c if has_meaning(c) => ' ',
+        c => c,
+    };
+    name.chars().map(replaced).collect::<String>().into()
+}

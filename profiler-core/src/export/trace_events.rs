@@ -1,0 +1,223 @@
+//! What Chrome's trace and Kineto's have in common: threads, streams, and arrows from calls to what they caused.
+
+use std::borrow::Cow;
+use std::io;
+
+use rustc_hash::FxHashMap;
+
+use super::HOST;
+use super::args::{self, Args};
+use super::json::{Event, Events, Named, Track, TrackIds};
+use super::lanes::{Lanes, NESTED};
+use super::timeline::{Place, Span, Timeline, ns};
+
+/// How a format calls things. Ranges, calls and operations are given by row.
+pub(super) trait Dialect {
+    /// The process that stands for a device.
+    fn pid(&self, device: u32) -> u64;
+    fn range(&self, row: usize) -> Said<'_>;
+    fn call(&self, row: usize) -> Said<'_>;
+    fn operation(&self, row: usize) -> Said<'_>;
+    /// What the work of a range on a stream is called, if that is shown.
+    fn projection(&self, row: usize) -> Option<Said<'_>>;
+    /// The category of the arrows.
+    fn arrow(&self) -> &'static str;
+    /// How many operations of a stream may lie in one another on a track.
+    fn depth(&self) -> usize;
+}
+
+pub(super) struct Said<'a> {
+    pub(super) name: Cow<'a, str>,
+    pub(super) category: &'static str,
+    pub(super) args: Args<'a>,
+}
+
+impl Said<'_> {
+    fn slice(&self, track: (u64, u64), span: Span) -> Event<'_> {
+        let event = Event::new("X", &self.name, track, span.start).lasting(span.ns());
+        event.category(self.category).args(self.args.clone())
+    }
+}
+
+pub(super) fn write(
+    events: &mut Events<'_>,
+    timeline: &Timeline<'_>,
+    ids: &mut TrackIds,
+    dialect: &dyn Dialect,
+) -> io::Result<()> {
+    events.name(Named::Process, (HOST, 0), "host", 0)?;
+    let calls = host(events, timeline, ids, dialect)?;
+    process_ranges(events, timeline)?;
+    let mut projections = timeline.projections();
+    for (device, name) in timeline.devices() {
+        let pid = dialect.pid(device);
+        let name = match name {
+            Some(name) => format!("GPU {device}: {name}"),
+            None => format!("GPU {device}"),
+        };
+        events.name(Named::Process, (pid, 0), &name, 1 + u64::from(device))?;
+        for (&place, rows) in timeline.streams.iter().filter(|(place, _)| place.device == device) {
+            let ranges = projections.remove(&place).unwrap_or_default();
+            stream(events, timeline, ids, dialect, place, (rows, &ranges), &calls)?;
+        }
+    }
+    Ok(())
+}
+
+/// Ranges, calls and marks of every thread. Gives the track of every call.
+fn host(
+    events: &mut Events<'_>,
+    timeline: &Timeline<'_>,
+    ids: &mut TrackIds,
+    dialect: &dyn Dialect,
+) -> io::Result<Vec<u64>> {
+    let mut of_calls = vec![0; timeline.calls.len()];
+    for (&id, thread) in &timeline.threads {
+        let name = match thread.name {
+            Some(name) => format!("thread {id} ({name})"),
+            None => format!("thread {id}"),
+        };
+        let mut tracks = Tracks::new(Track::Thread(id), HOST, &name, NESTED);
+        // Of one start and length a range is around a call.
+        let ranges = thread.ranges.iter().map(|&row| (timeline.ranges[row].span, 0, row));
+        let calls = thread.calls.iter().map(|&row| (timeline.calls[row].span, 1, row));
+        let mut slices: Vec<(Span, u8, usize)> = ranges.chain(calls).collect();
+        slices.sort_by_key(|(span, kind, _)| (span.order(), *kind));
+        let mut lanes: FxHashMap<usize, usize> = FxHashMap::default();
+        for (span, kind, row) in slices {
+            let is_range = kind == 0;
+            let parent =
+                if is_range { timeline.ranges[row].parent } else { timeline.calls[row].range };
+            let around = parent.and_then(|parent| lanes.get(&parent).copied());
+            let (lane, tid) = tracks.place(events, ids, span, around)?;
+            let said = if is_range {
+                lanes.insert(row, lane);
+                dialect.range(row)
+            } else {
+                of_calls[row] = tid;
+                dialect.call(row)
+            };
+            events.add(&said.slice((HOST, tid), span))?;
+        }
+        // Marks alone name no track.
+        if thread.ranges.is_empty() && thread.calls.is_empty() {
+            tracks.name(events, ids, 0)?;
+        }
+        for mark in &thread.marks {
+            let event = Event::new("i", mark.name(), (HOST, id.into()), ns(mark.at()));
+            let event = Event { s: Some("t"), ..event };
+            events.add(&event.category("mark").args(args::of_mark(mark)))?;
+        }
+    }
+    Ok(of_calls)
+}
+
+/// They may overlap: each has an id of its own.
+fn process_ranges(events: &mut Events<'_>, timeline: &Timeline<'_>) -> io::Result<()> {
+    for (id, (range, span)) in (1..).zip(&timeline.process_ranges) {
+        let thread = (HOST, range.thread_id().into());
+        let end =
+            |ph, at| Event::new(ph, range.name(), thread, at).category("process range").id(id);
+        events.add(&end("b", span.start).args(args::of_process_range(range)))?;
+        events.add(&end("e", span.end.max(span.start)))?;
+    }
+    Ok(())
+}
+
+fn stream(
+    events: &mut Events<'_>,
+    timeline: &Timeline<'_>,
+    ids: &mut TrackIds,
+    dialect: &dyn Dialect,
+    place: Place,
+    (operations, ranges): (&[usize], &[(usize, Span)]),
+    calls: &[u64],
+) -> io::Result<()> {
+    let (pid, name) = (dialect.pid(place.device), timeline.stream_name(place));
+    let mut tracks = Tracks::new(Track::Stream(place), pid, &name, dialect.depth());
+    let projected = ranges.iter().map(|&(row, span)| (span, 0, row));
+    let operations = operations
+        .iter()
+        .filter_map(|&row| timeline.operations[row].span.map(|span| (span, 1, row)));
+    let mut slices: Vec<(Span, u8, usize)> = operations.collect();
+    if dialect.depth() > 1 {
+        slices.extend(projected);
+    }
+    // A stable order: ranges come with those around others first.
+    slices.sort_by_key(|(span, kind, _)| (span.order(), *kind));
+    for (span, kind, row) in slices {
+        let said = match kind {
+            0 => dialect.projection(row),
+            _ => Some(dialect.operation(row)),
+        };
+        let Some(said) = said else { continue };
+        let (_, tid) = tracks.place(events, ids, span, None)?;
+        events.add(&said.slice((pid, tid), span))?;
+        if kind == 1
+            && let Some(call) = timeline.operations[row].call
+        {
+            let from = timeline.calls[call].span;
+            arrow(events, dialect.arrow(), row, (from, calls[call]), (span, (pid, tid)))?;
+        }
+    }
+    Ok(())
+}
+
+/// From a call to an operation. Where the clocks say that the operation came first it goes the other way, for readers drop
+/// an arrow that ends before it begins.
+fn arrow(
+    events: &mut Events<'_>,
+    category: &'static str,
+    operation: usize,
+    (from, thread): (Span, u64),
+    (to, stream): (Span, (u64, u64)),
+) -> io::Result<()> {
+    let mut ends = [(from.start, (HOST, thread)), (to.start, stream)];
+    ends.sort_by_key(|(at, _)| *at);
+    let [begin, end] = ends.map(|(at, track)| {
+        let event = Event::new("s", category, track, at);
+        event.category(category).id(operation as u64 + 1)
+    });
+    events.add(&begin)?;
+    events.add(&Event { ph: "f", bp: Some("e"), ..end })
+}
+
+/// The tracks of a thread or stream, each named when it is first used.
+struct Tracks<'a> {
+    track: Track,
+    pid: u64,
+    name: &'a str,
+    lanes: Lanes,
+    tids: Vec<u64>,
+}
+
+impl<'a> Tracks<'a> {
+    fn new(track: Track, pid: u64, name: &'a str, depth: usize) -> Self {
+        Self { track, pid, name, lanes: Lanes::new(depth), tids: Vec::new() }
+    }
+
+    fn place(
+        &mut self,
+        events: &mut Events<'_>,
+        ids: &mut TrackIds,
+        span: Span,
+        around: Option<usize>,
+    ) -> io::Result<(usize, u64)> {
+        let lane = self.lanes.place(span.start, span.end, around);
+        if lane == self.tids.len() {
+            let tid = self.name(events, ids, lane)?;
+            self.tids.push(tid);
+        }
+        Ok((lane, self.tids[lane]))
+    }
+
+    fn name(&self, events: &mut Events<'_>, ids: &mut TrackIds, lane: usize) -> io::Result<u64> {
+        let tid = ids.get(self.track, lane);
+        let name = match lane {
+            0 => self.name.to_owned(),
+            lane => format!("{} ({})", self.name, lane + 1),
+        };
+        events.name(Named::Thread, (self.pid, tid), &name, tid)?;
+        Ok(tid)
+    }
+}

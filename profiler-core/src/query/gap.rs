@@ -1,0 +1,318 @@
+//! Idle times of a device, and what the host was in while they lasted.
+
+use std::fmt;
+use std::time::Duration;
+
+use cupti::CallClass;
+use rustc_hash::FxHashMap;
+use serde::ser::SerializeStruct as _;
+
+use super::group::{CallThread, Grouping, Groups, RangePath};
+use super::timeline::{Piece, Timeline, within};
+use super::{Query, Span, Sweep, ns};
+use crate::profile::{GpuOperation, Profile, Range};
+use crate::store::{CallId, Interval, RangeId};
+use crate::units::time;
+
+/// Why a device had nothing to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum IdleReason<'a> {
+    /// The thread that asked for the next operation was in this call: an allocation, a wait, the launch itself.
+    Call(&'a str, CallClass),
+    /// It was in no call: the program computed, waited, or read its data.
+    Host,
+    /// The call that asked for the next operation had returned: the work was on its way, or waited for other work.
+    Queued,
+    /// The call of the next operation is not known.
+    Unknown,
+}
+
+/// Why, and in which range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct IdleCause<'a> {
+    /// Why.
+    pub reason: IdleReason<'a>,
+    /// The innermost range the thread was in; where the work was queued, the one it was asked for in.
+    pub range: RangePath<'a>,
+}
+
+impl fmt::Display for IdleCause<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.reason {
+            IdleReason::Call(name, _) => write!(f, "host in {name}")?,
+            IdleReason::Host => f.write_str("host in no CUDA call")?,
+            IdleReason::Queued => f.write_str("work launched, not started")?,
+            IdleReason::Unknown => return f.write_str("not known"),
+        }
+        match self.range.node() {
+            Some(_) => write!(f, ", in {}", self.range),
+            None => f.write_str(", outside any range"),
+        }
+    }
+}
+
+impl serde::Serialize for IdleCause<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A time in which none of the chosen operations ran on a device, though some had run and more were to come.
+#[derive(Debug, Clone, Copy)]
+pub struct Gap<'a> {
+    profile: &'a Profile,
+    time: Interval,
+    before: GpuOperation<'a>,
+    after: GpuOperation<'a>,
+}
+
+impl<'a> Gap<'a> {
+    /// From when to when, since the session's start.
+    #[must_use]
+    pub fn span(&self) -> Span {
+        Span {
+            start: self.profile.since_start(self.time.start_ns),
+            end: self.profile.since_start(self.time.end_ns),
+        }
+    }
+
+    /// How long.
+    #[must_use]
+    pub fn duration(&self) -> Duration {
+        Duration::from_nanos(self.time.ns())
+    }
+
+    /// The device's CUDA ordinal.
+    #[must_use]
+    pub fn device(&self) -> u32 {
+        self.after.device()
+    }
+
+    /// The operation whose end began it.
+    #[must_use]
+    pub fn before(&self) -> GpuOperation<'a> {
+        self.before
+    }
+
+    /// The operation whose start ended it. What the thread that asked for it was in is the cause of the gap.
+    #[must_use]
+    pub fn after(&self) -> GpuOperation<'a> {
+        self.after
+    }
+}
+
+impl serde::Serialize for Gap<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut out = serializer.serialize_struct("Gap", 4)?;
+        out.serialize_field("device", &self.device())?;
+        out.serialize_field("span", &self.span())?;
+        out.serialize_field("before", &self.before.number())?;
+        out.serialize_field("after", &self.after.number())?;
+        out.end()
+    }
+}
+
+/// What a thread was in for most of a gap.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct HostActivity<'a> {
+    /// The thread.
+    pub thread: CallThread<'a>,
+    /// The function of CUDA it was in the longest, and how long. `None` if it was in none.
+    pub call: Option<(&'a str, Duration)>,
+    /// The time it was in any call.
+    pub in_calls: Duration,
+    /// The range that was its innermost the longest, and how long. `None` if it was in none.
+    pub range: Option<(Range<'a>, Duration)>,
+}
+
+/// The gaps of a query, by device and time, with what the host was in.
+///
+/// Which operation belongs to which call is exact. Host and GPU times lie side by side as exactly as CUPTI's clock does
+/// ([`Health::clock_error_ns`](crate::Health::clock_error_ns)): a gap not longer than that says little of its cause.
+#[derive(Debug)]
+pub struct Gaps<'a> {
+    profile: &'a Profile,
+    gaps: Vec<Gap<'a>>,
+    timeline: Timeline,
+}
+
+impl<'a> Query<'a> {
+    /// The times of at least `shortest` in which none of the operations ran on a device that ran some before and after.
+    ///
+    /// Costs a pass over operations, calls and ranges.
+    #[must_use]
+    pub fn gaps(&self, shortest: Duration) -> Gaps<'a> {
+        let profile = self.profile;
+        let shortest = ns(shortest);
+        let mut devices: FxHashMap<u32, (Sweep, GpuOperation<'a>)> = FxHashMap::default();
+        let mut gaps = Vec::new();
+        for after in self.iter() {
+            let Some(time) = after.interval() else {
+                continue;
+            };
+            let Some((sweep, last)) = devices.get_mut(&after.device()) else {
+                devices.insert(after.device(), (Sweep::new(time), after));
+                continue;
+            };
+            let ends_last = time.end_ns > sweep.end_ns;
+            if let Some(time) = sweep.add(time).filter(|gap| gap.ns() >= shortest) {
+                gaps.push(Gap { profile, time, before: *last, after });
+            }
+            if ends_last {
+                *last = after;
+            }
+        }
+        gaps.sort_by_key(|gap| (gap.device(), gap.time.start_ns));
+        Gaps { profile, gaps, timeline: Timeline::new(&profile.store) }
+    }
+}
+
+impl<'a> Gaps<'a> {
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = Gap<'a>> {
+        self.gaps.iter().copied()
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.gaps.len() as u64
+    }
+
+    /// Their times, summed.
+    #[must_use]
+    pub fn time(&self) -> Duration {
+        self.gaps.iter().map(Gap::duration).fold(Duration::ZERO, Duration::saturating_add)
+    }
+
+    /// The `count` longest, the longest first.
+    #[must_use]
+    pub fn longest(&self, count: usize) -> Vec<Gap<'a>> {
+        let mut gaps = self.gaps.clone();
+        gaps.sort_by_key(|gap| std::cmp::Reverse(gap.time.ns()));
+        gaps.truncate(count);
+        gaps
+    }
+
+    /// All gaps divided up among their causes: what the thread was in that asked for the operation after the gap. Nothing
+    /// is counted twice, so that the times add up to those of the gaps; a count is that of the gaps with this cause.
+    #[must_use]
+    pub fn by_cause(&self) -> Groups<IdleCause<'a>> {
+        let mut groups = Grouping::new();
+        for gap in &self.gaps {
+            for (cause, ns) in self.causes_ns(gap) {
+                groups.add(cause, Some(ns), 0);
+            }
+        }
+        groups.finish()
+    }
+
+    /// The causes of one gap, in the order they began; their times add up to its.
+    #[must_use]
+    pub fn causes(&self, gap: &Gap<'a>) -> Vec<(IdleCause<'a>, Duration)> {
+        let causes = self.causes_ns(gap);
+        causes.into_iter().map(|(cause, ns)| (cause, Duration::from_nanos(ns))).collect()
+    }
+
+    fn causes_ns(&self, gap: &Gap<'a>) -> Vec<(IdleCause<'a>, u64)> {
+        let store = &self.profile.store;
+        let mut causes: Vec<(IdleCause<'a>, u64)> = Vec::new();
+        let mut add = |reason, range: Option<RangeId>, ns: u64| {
+            let node = range.map(|id| Range { profile: self.profile, id }.node());
+            let cause = IdleCause { reason, range: RangePath::new(node) };
+            if ns == 0 {
+                return;
+            }
+            match causes.iter_mut().find(|(known, _)| *known == cause) {
+                Some((_, sum)) => *sum += ns,
+                None => causes.push((cause, ns)),
+            }
+        };
+        let Some(call) = gap.after.row().call.get() else {
+            add(IdleReason::Unknown, None, gap.time.ns());
+            return causes;
+        };
+        let call = &store.calls[call.at()];
+        let lane = self.timeline.lane(call.thread);
+        let returned_ns = match store.call_kind(call).has_returned {
+            true => call.time.end_ns,
+            false => u64::MAX,
+        };
+        // Up to the return of the launch the thread says what it was in; then the work is queued.
+        let until = returned_ns.clamp(gap.time.start_ns, gap.time.end_ns);
+        let host = Interval { start_ns: gap.time.start_ns, end_ns: until };
+        let outside_calls = |from: u64, to: u64, add: &mut dyn FnMut(_, _, u64)| {
+            let time = Interval { start_ns: from, end_ns: to };
+            let mut at = from;
+            for piece in within(&lane.ranges, time) {
+                add(IdleReason::Host, None, piece.time.start_ns - at);
+                add(IdleReason::Host, Some(piece.of), piece.time.ns());
+                at = piece.time.end_ns;
+            }
+            add(IdleReason::Host, None, to.saturating_sub(at));
+        };
+        let mut at = host.start_ns;
+        for Piece { time, of } in within(&lane.calls, host) {
+            outside_calls(at, time.start_ns, &mut add);
+            let call = &store.calls[of.at()];
+            let kind = store.call_kind(call);
+            let reason = IdleReason::Call(store.names.get(kind.name), kind.class);
+            add(reason, call.range.get(), time.ns());
+            at = time.end_ns;
+        }
+        outside_calls(at, host.end_ns, &mut add);
+        add(IdleReason::Queued, call.range.get(), gap.time.end_ns - until);
+        causes
+    }
+
+    /// What each thread was in during a gap; threads that were in no call and no range are left out.
+    #[must_use]
+    pub fn threads_during(&self, gap: &Gap<'a>) -> Vec<HostActivity<'a>> {
+        let store = &self.profile.store;
+        let lanes = store.threads.iter().zip(&self.timeline.lanes);
+        let activity = |(thread, lane): (&'a _, &super::timeline::Lane)| {
+            let name = |id: CallId| store.call_kind(&store.calls[id.at()]).name;
+            let calls = within(&lane.calls, gap.time);
+            let (in_calls, call) = longest(calls.map(|piece| (name(piece.of), piece.time.ns())));
+            let ranges = within(&lane.ranges, gap.time);
+            let (_, range) = longest(ranges.map(|piece| (piece.of, piece.time.ns())));
+            let is_there = call.is_some() || range.is_some();
+            let range = range
+                .map(|(id, ns)| (Range { profile: self.profile, id }, Duration::from_nanos(ns)));
+            let call = call.map(|(name, ns)| (store.names.get(name), Duration::from_nanos(ns)));
+            let thread = CallThread::new(thread);
+            let in_calls = Duration::from_nanos(in_calls);
+            is_there.then_some(HostActivity { thread, call, in_calls, range })
+        };
+        lanes.filter_map(activity).collect()
+    }
+}
+
+/// The sum of all, and what has most of it.
+fn longest<K: Copy + Eq + std::hash::Hash>(
+    parts: impl Iterator<Item = (K, u64)>,
+) -> (u64, Option<(K, u64)>) {
+    let mut sums: Vec<(K, u64)> = Vec::new();
+    let mut places: FxHashMap<K, usize> = FxHashMap::default();
+    let mut total = 0;
+    for (key, ns) in parts {
+        total += ns;
+        let place = *places.entry(key).or_insert(sums.len());
+        match sums.get_mut(place) {
+            Some((_, sum)) => *sum += ns,
+            None => sums.push((key, ns)),
+        }
+    }
+    // Of several that have as much, the first.
+    (total, sums.into_iter().rev().max_by_key(|(_, ns)| *ns))
+}
+
+impl fmt::Display for Gaps<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} gaps, idle for {}", self.count(), time(self.time()))?;
+        if self.gaps.is_empty() { Ok(()) } else { write!(f, "\n{}", self.by_cause()) }
+    }
+}

@@ -1,0 +1,510 @@
+//! Groups of operations, or of waits, by what they have in common; the one that took the most time first.
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::time::Duration;
+
+use cupti::{CopyKind, MemoryKind};
+use rustc_hash::FxHashMap;
+use serde::{Serialize, Serializer};
+
+use super::{Query, Wait};
+use crate::names;
+use crate::profile::{ApiCall, GpuOperation, Kernel, RangeNode};
+use crate::statistics::Statistics;
+use crate::store::What;
+use crate::units::{self, NAME_WIDTH, shortened, time};
+
+/// Groups, by time: the most first, those of the same time by how many they hold and then by which came first.
+#[derive(Debug, Clone, Serialize)]
+#[serde(transparent)]
+pub struct Groups<K> {
+    groups: Vec<Group<K>>,
+}
+
+/// What a group came to.
+#[derive(Debug, Clone, Serialize)]
+pub struct Group<K> {
+    key: K,
+    count: u64,
+    bytes: u64,
+    /// The bytes of which it is known when, and their time.
+    #[serde(skip)]
+    timed_bytes: (u64, u64),
+    share: f64,
+    #[serde(rename = "times")]
+    statistics: Statistics,
+}
+
+impl<K> Group<K> {
+    /// What they have in common.
+    #[must_use]
+    pub fn key(&self) -> &K {
+        &self.key
+    }
+
+    /// How many, those without timestamps among them.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Their times, summed.
+    #[must_use]
+    pub fn time(&self) -> Duration {
+        self.statistics.sum()
+    }
+
+    /// Its part of the time of all groups, from 0 to 1.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        self.share
+    }
+
+    /// Bytes copied and set.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// [Bytes](Self::bytes) over the summed time of the copies and memsets alone, in GB/s (10^9 bytes a second). `None` if
+    /// either is 0.
+    #[must_use]
+    pub fn bandwidth(&self) -> Option<f64> {
+        let (bytes, ns) = self.timed_bytes;
+        // A byte a nanosecond is a GB/s.
+        (bytes != 0 && ns != 0).then(|| bytes as f64 / ns as f64)
+    }
+
+    /// Of the single times.
+    #[must_use]
+    pub fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+}
+
+impl<K> Groups<K> {
+    /// The smallest set of groups that makes this part of the time of all: those that took the most, so many that one
+    /// fewer would not do. With 0.9 it is what is worth looking at. None if no time was spent.
+    #[must_use]
+    pub fn top_share(&self, share: f64) -> &[Group<K>] {
+        let total: f64 = self.groups.iter().map(|group| group.time().as_secs_f64()).sum();
+        // Sums of shares are off by their last digits.
+        let wanted = share.clamp(0.0, 1.0) * total * (1.0 - 1e-12);
+        let mut reached = 0.0;
+        let enough = self.groups.iter().position(|group| {
+            if reached >= wanted {
+                return true;
+            }
+            reached += group.time().as_secs_f64();
+            false
+        });
+        &self.groups[..enough.unwrap_or(self.groups.len())]
+    }
+
+    /// How many groups.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// True if there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    /// The groups.
+    pub fn iter(&self) -> std::slice::Iter<'_, Group<K>> {
+        self.groups.iter()
+    }
+
+    /// The groups.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Group<K>] {
+        &self.groups
+    }
+
+    /// The first group whose key is written so: a kernel without its parameters, a range by its path.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Group<K>>
+    where
+        K: fmt::Display,
+    {
+        self.groups.iter().find(|group| group.key.to_string() == key)
+    }
+}
+
+impl<K> IntoIterator for Groups<K> {
+    type Item = Group<K>;
+    type IntoIter = std::vec::IntoIter<Group<K>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.groups.into_iter()
+    }
+}
+
+impl<'g, K> IntoIterator for &'g Groups<K> {
+    type Item = &'g Group<K>;
+    type IntoIter = std::slice::Iter<'g, Group<K>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// Groups in a table; the others are summed in its last row.
+const SHOWN: usize = 20;
+
+impl<K: fmt::Display> fmt::Display for Groups<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.groups.is_empty() {
+            return f.write_str("none");
+        }
+        let mut header = vec!["", "count", "time", "share", "mean", "median", "min", "max"];
+        let moves_bytes = self.groups.iter().any(|group| group.bytes != 0);
+        if moves_bytes {
+            header.extend(["bytes", "GB/s"]);
+        }
+        let mut table = units::table(&header, 1);
+        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+        for group in self.groups.iter().take(SHOWN) {
+            let times = &group.statistics;
+            let mut row = vec![
+                shortened(&group.key.to_string(), NAME_WIDTH),
+                group.count.to_string(),
+                time(group.time()),
+                percent(group.share),
+                time(times.mean()),
+                time(times.median()),
+                time(times.min()),
+                time(times.max()),
+            ];
+            if group.bytes != 0 {
+                row.push(units::bytes(group.bytes));
+                row.extend(group.bandwidth().map(|rate| format!("{rate:.3}")));
+            }
+            table.add_row(row);
+        }
+        let rest = self.groups.get(SHOWN..).unwrap_or_default();
+        if !rest.is_empty() {
+            table.add_row([
+                format!("({} others)", rest.len()),
+                rest.iter().map(|group| group.count).sum::<u64>().to_string(),
+                time(rest.iter().map(Group::time).fold(Duration::ZERO, |a, b| a.saturating_add(b))),
+                percent(rest.iter().map(|group| group.share).sum()),
+            ]);
+        }
+        f.write_str(&units::finish(&table))
+    }
+}
+
+/// Collects what goes into groups.
+#[derive(Debug)]
+pub(super) struct Grouping<K> {
+    places: FxHashMap<K, usize>,
+    /// By first appearance.
+    sums: Vec<Sum>,
+}
+
+#[derive(Debug, Default)]
+struct Sum {
+    count: u64,
+    bytes: u64,
+    timed_bytes: (u64, u64),
+    times: Vec<u64>,
+}
+
+impl<K: Eq + Hash> Grouping<K> {
+    pub(super) fn new() -> Self {
+        Self { places: FxHashMap::default(), sums: Vec::new() }
+    }
+
+    pub(super) fn add(&mut self, key: K, ns: Option<u64>, bytes: u64) {
+        let next = self.sums.len();
+        let place = *self.places.entry(key).or_insert(next);
+        if place == next {
+            self.sums.push(Sum::default());
+        }
+        let sum = &mut self.sums[place];
+        sum.count += 1;
+        sum.times.extend(ns);
+        if let Some(ns) = ns.filter(|_| bytes != 0) {
+            let (timed, time) = sum.timed_bytes;
+            sum.timed_bytes = (timed.saturating_add(bytes), time.saturating_add(ns));
+        }
+        sum.bytes = sum.bytes.saturating_add(bytes);
+    }
+
+    pub(super) fn finish(self) -> Groups<K> {
+        let mut keys: Vec<(K, usize)> = self.places.into_iter().collect();
+        keys.sort_unstable_by_key(|(_, place)| *place);
+        let group = |((key, _), sum): ((K, usize), Sum)| Group {
+            key,
+            count: sum.count,
+            bytes: sum.bytes,
+            timed_bytes: sum.timed_bytes,
+            share: 0.0,
+            statistics: Statistics::of_ns(sum.times),
+        };
+        let mut groups: Vec<Group<K>> = keys.into_iter().zip(self.sums).map(group).collect();
+        groups.sort_by_cached_key(|group| Reverse((group.time(), group.count)));
+        let total: f64 = groups.iter().map(|group| group.time().as_secs_f64()).sum();
+        for group in &mut groups {
+            group.share = if total == 0.0 { 0.0 } else { group.time().as_secs_f64() / total };
+        }
+        Groups { groups }
+    }
+}
+
+/// Bytes copied or set.
+pub(super) fn bytes(operation: &GpuOperation<'_>) -> u64 {
+    match &operation.work().what {
+        What::Kernel { .. } => 0,
+        What::Copy(copy) => copy.bytes,
+        What::Memset(memset) => memset.bytes,
+    }
+}
+
+/// The name of a kernel. `{}` writes it as the report does: without parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KernelName<'a> {
+    name: &'a str,
+    demangled: Option<&'a str>,
+}
+
+impl<'a> KernelName<'a> {
+    pub(super) fn of(kernel: &Kernel<'a>) -> Self {
+        Self { name: kernel.name(), demangled: kernel.demangled() }
+    }
+
+    /// As the compiler made it.
+    #[must_use]
+    pub fn as_str(&self) -> &'a str {
+        self.name
+    }
+}
+
+impl fmt::Display for KernelName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&match self.demangled {
+            Some(name) => names::without_parameters(name),
+            None => names::demangled(self.name),
+        })
+    }
+}
+
+/// The path of a range, or the place outside all ranges.
+#[derive(Debug, Clone, Copy)]
+pub struct RangePath<'a> {
+    node: Option<RangeNode<'a>>,
+}
+
+impl<'a> RangePath<'a> {
+    pub(super) fn new(node: Option<RangeNode<'a>>) -> Self {
+        Self { node }
+    }
+
+    pub(super) fn of_call(call: &ApiCall<'a>) -> Self {
+        Self::new(call.range().map(|range| range.node()))
+    }
+
+    /// The node of the tree; `None` outside any range.
+    #[must_use]
+    pub fn node(&self) -> Option<RangeNode<'a>> {
+        self.node
+    }
+}
+
+impl PartialEq for RangePath<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.node.map(|node| node.id) == other.node.map(|node| node.id)
+    }
+}
+
+impl Eq for RangePath<'_> {}
+
+impl Hash for RangePath<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.node.map(|node| node.id).hash(state);
+    }
+}
+
+impl fmt::Display for RangePath<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.node {
+            Some(node) => f.write_str(&node.path()),
+            None => f.write_str("(outside any range)"),
+        }
+    }
+}
+
+/// A stream. CUPTI numbers those of each context apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[non_exhaustive]
+pub struct StreamKey {
+    /// The kernel's id of its process; 0 if one process was recorded, by itself.
+    pub process: u32,
+    /// Its device's CUDA ordinal.
+    pub device: u32,
+    /// CUPTI's id of its context.
+    pub context: u32,
+    /// CUPTI's id.
+    pub stream: u32,
+}
+
+impl fmt::Display for StreamKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.process != 0 {
+            write!(f, "process {}, ", self.process)?;
+        }
+        write!(f, "device {}, context {}, stream {}", self.device, self.context, self.stream)
+    }
+}
+
+/// A thread that makes calls; it may not be known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[non_exhaustive]
+pub struct CallThread<'a> {
+    /// The kernel's id of its process; 0 if one process was recorded, by itself.
+    pub process: u32,
+    /// The kernel's id; 0 if the call is not known.
+    pub id: u32,
+    /// Its name, if it has one.
+    pub name: Option<&'a str>,
+}
+
+impl<'a> CallThread<'a> {
+    pub(super) fn new(thread: &'a crate::store::Thread) -> Self {
+        Self { process: thread.process, id: thread.id, name: thread.name.as_deref() }
+    }
+
+    const UNKNOWN: Self = Self { process: 0, id: 0, name: None };
+}
+
+impl fmt::Display for CallThread<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.id, self.name) {
+            (0, _) => f.write_str("(unknown thread)"),
+            (id, Some(name)) => write!(f, "thread {id} ({name})"),
+            (id, None) => write!(f, "thread {id}"),
+        }
+    }
+}
+
+/// From where to where copies go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct TransferKey {
+    /// The direction.
+    pub kind: CopyKind,
+    /// The kind of memory that is read.
+    pub source: MemoryKind,
+    /// The kind of memory that is written.
+    pub destination: MemoryKind,
+}
+
+impl fmt::Display for TransferKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {} to {}", self.kind, self.source, self.destination)
+    }
+}
+
+macro_rules! serialize_as_text {
+    ($($type:ty)+) => {$(
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+    )+};
+}
+serialize_as_text!(KernelName<'_> RangePath<'_> TransferKey);
+
+/// Grouped.
+impl<'a> Query<'a> {
+    /// By what `key` gives; operations for which it gives `None` are left out.
+    #[must_use]
+    pub fn group_by<K: Eq + Hash>(
+        &self,
+        key: impl Fn(&GpuOperation<'a>) -> Option<K>,
+    ) -> Groups<K> {
+        let mut groups = Grouping::new();
+        for operation in self.iter() {
+            if let Some(key) = key(&operation) {
+                let ns = operation.interval().map(|time| time.ns());
+                groups.add(key, ns, bytes(&operation));
+            }
+        }
+        groups.finish()
+    }
+
+    /// The kernels by name; copies and memsets are left out.
+    #[must_use]
+    pub fn by_kernel(&self) -> Groups<KernelName<'a>> {
+        self.group_by(|operation| Some(KernelName::of(&operation.as_kernel()?)))
+    }
+
+    /// By the path of the range they were asked for in directly: exclusive times, which add up to all.
+    #[must_use]
+    pub fn by_range(&self) -> Groups<RangePath<'a>> {
+        self.group_by(|operation| Some(RangePath::new(operation.range().map(|range| range.node()))))
+    }
+
+    /// By stream.
+    #[must_use]
+    pub fn by_stream(&self) -> Groups<StreamKey> {
+        self.group_by(|operation| {
+            Some(StreamKey {
+                process: operation.process_id(),
+                device: operation.device(),
+                context: operation.context(),
+                stream: operation.stream(),
+            })
+        })
+    }
+
+    /// By device.
+    #[must_use]
+    pub fn by_device(&self) -> Groups<u32> {
+        self.group_by(|operation| Some(operation.device()))
+    }
+
+    /// By the thread that made their call.
+    #[must_use]
+    pub fn by_thread(&self) -> Groups<CallThread<'a>> {
+        let threads = &self.profile.store.threads;
+        self.group_by(|operation| {
+            let thread = operation.call().map(|call| &threads[call.row.thread.at()]);
+            Some(thread.map_or(CallThread::UNKNOWN, CallThread::new))
+        })
+    }
+
+    /// The copies by direction.
+    #[must_use]
+    pub fn by_copy_kind(&self) -> Groups<CopyKind> {
+        self.group_by(|operation| Some(operation.as_copy()?.kind()))
+    }
+
+    /// The copies by direction and by the kinds of memory they read and write.
+    #[must_use]
+    pub fn by_transfer(&self) -> Groups<TransferKey> {
+        self.group_by(|operation| {
+            let copy = operation.as_copy()?;
+            let (source, destination) = (copy.source(), copy.destination());
+            Some(TransferKey { kind: copy.kind(), source, destination })
+        })
+    }
+}
+
+pub(super) fn of_waits<'a, K: Eq + Hash>(
+    waits: impl Iterator<Item = Wait<'a>>,
+    key: impl Fn(&Wait<'a>) -> K,
+) -> Groups<K> {
+    let mut groups = Grouping::new();
+    for wait in waits {
+        groups.add(key(&wait), Some(super::ns(wait.time())), 0);
+    }
+    groups.finish()
+}

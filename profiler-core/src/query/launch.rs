@@ -1,0 +1,247 @@
+//! From a call to the work it launched: how long the call took, and how long the work waited.
+
+use std::fmt;
+use std::hash::Hash;
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+
+use super::Query;
+use super::group::{KernelName, RangePath};
+use crate::profile::{ApiCall, GpuOperation};
+use crate::statistics::Statistics;
+use crate::store::CallId;
+use crate::units::time;
+
+/// A call with the first operation that it caused. What more it caused, as the launch of a graph does, waited for this one.
+#[derive(Debug, Clone, Copy)]
+pub struct Launch<'a> {
+    operation: GpuOperation<'a>,
+    call: ApiCall<'a>,
+    /// All by the session's clock.
+    called_ns: u64,
+    returned_ns: Option<u64>,
+    started_ns: u64,
+    ended_ns: u64,
+}
+
+impl<'a> Launch<'a> {
+    /// The first operation of the call.
+    #[must_use]
+    pub fn operation(&self) -> GpuOperation<'a> {
+        self.operation
+    }
+
+    /// The call.
+    #[must_use]
+    pub fn call(&self) -> ApiCall<'a> {
+        self.call
+    }
+
+    /// How long the call took on the host; `None` if it had not returned.
+    #[must_use]
+    pub fn api_time(&self) -> Option<Duration> {
+        self.call.host_time()
+    }
+
+    /// From the start of the call to that of the operation. 0 if the operation seems to start before its call, as it may
+    /// for the error of CUPTI's clock: see [`Health::clock_error_ns`](crate::Health::clock_error_ns), which is the doubt
+    /// of this and of [`queue_delay`](Self::queue_delay).
+    #[must_use]
+    pub fn latency(&self) -> Duration {
+        Duration::from_nanos(self.started_ns.saturating_sub(self.called_ns))
+    }
+
+    /// From the return of the call to the start of the operation; 0 if it started before that. `None` if the call had not
+    /// returned.
+    #[must_use]
+    pub fn queue_delay(&self) -> Option<Duration> {
+        Some(Duration::from_nanos(self.started_ns.saturating_sub(self.returned_ns?)))
+    }
+
+    /// The operation's time on the GPU.
+    #[must_use]
+    pub fn gpu_time(&self) -> Duration {
+        Duration::from_nanos(self.ended_ns.saturating_sub(self.started_ns))
+    }
+
+    /// From the start of the call to the end of the operation.
+    #[must_use]
+    pub fn total_time(&self) -> Duration {
+        Duration::from_nanos(self.ended_ns.saturating_sub(self.called_ns))
+    }
+
+    /// True if the operation seems to start before its call.
+    #[must_use]
+    pub fn is_before_call(&self) -> bool {
+        self.started_ns < self.called_ns
+    }
+
+    /// True if the operation started after the call had returned.
+    #[must_use]
+    pub fn is_queued(&self) -> bool {
+        self.returned_ns.is_some_and(|returned| self.started_ns > returned)
+    }
+}
+
+/// The launches of a query's operations.
+#[derive(Debug, Clone)]
+pub struct Launches<'a> {
+    launches: Vec<Launch<'a>>,
+    unknown: u64,
+}
+
+/// What many launches came to: nsys's `cuda_kern_exec_sum`, except that operations which started before their call returned
+/// count among the queue delays, with 0. nsys leaves these out.
+#[derive(Debug, Clone, serde::Serialize)]
+#[non_exhaustive]
+pub struct LaunchGroup<K> {
+    /// What they have in common.
+    pub key: K,
+    /// How many.
+    pub count: u64,
+    /// Those of them that started after the call had returned (nsys: `QCount`).
+    pub queued: u64,
+    /// Those of them that seem to start before their call, whose latency is told as 0.
+    pub before_call: u64,
+    /// Times of the calls.
+    pub api_time: Statistics,
+    /// From the starts of the calls to the starts of the operations.
+    pub latency: Statistics,
+    /// From the returns of the calls to the starts of the operations.
+    pub queue_delay: Statistics,
+    /// Times of the operations.
+    pub gpu_time: Statistics,
+    /// From the starts of the calls to the ends of the operations.
+    pub total_time: Statistics,
+}
+
+impl<'a> Query<'a> {
+    /// Each call that caused some of the operations, with the first of them, by start. With `kernels()` these are the
+    /// launches of kernels and graphs.
+    #[must_use]
+    pub fn launches(&self) -> Launches<'a> {
+        let mut seen = vec![false; self.profile.store.calls.len()];
+        let mut launches = Vec::new();
+        let mut unknown = 0;
+        for operation in self.iter() {
+            let row = operation.row();
+            let (Some(CallId(id)), Some(time)) = (row.call.get(), row.time()) else {
+                unknown += 1;
+                continue;
+            };
+            if std::mem::replace(&mut seen[id as usize], true) {
+                continue;
+            }
+            let call = self.profile.call(CallId(id));
+            let called = call.interval();
+            launches.push(Launch {
+                operation,
+                call,
+                called_ns: called.start_ns,
+                returned_ns: call.host_time().map(|_| called.end_ns),
+                started_ns: time.start_ns,
+                ended_ns: time.end_ns,
+            });
+        }
+        Launches { launches, unknown }
+    }
+}
+
+impl<'a> Launches<'a> {
+    /// Each of them by the start of its operation.
+    pub fn iter(&self) -> impl Iterator<Item = Launch<'a>> {
+        self.launches.iter().copied()
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.launches.len() as u64
+    }
+
+    /// Operations of the query that are left out, for their call or their times are not known.
+    #[must_use]
+    pub fn unknown(&self) -> u64 {
+        self.unknown
+    }
+
+    /// All together.
+    #[must_use]
+    pub fn sum(&self) -> LaunchGroup<()> {
+        summed((), self.launches.iter())
+    }
+
+    /// Those of kernels by its name, by total time.
+    #[must_use]
+    pub fn by_kernel(&self) -> Vec<LaunchGroup<KernelName<'a>>> {
+        self.group_by(|launch| Some(KernelName::of(&launch.operation.as_kernel()?)))
+    }
+
+    /// By the path of the range the calls were made in directly, by total time.
+    #[must_use]
+    pub fn by_range(&self) -> Vec<LaunchGroup<RangePath<'a>>> {
+        self.group_by(|launch| Some(RangePath::of_call(&launch.call)))
+    }
+
+    /// By what `key` gives, by total time; those for which it gives `None` are left out.
+    #[must_use]
+    pub fn group_by<K: Eq + Hash>(
+        &self,
+        key: impl Fn(&Launch<'a>) -> Option<K>,
+    ) -> Vec<LaunchGroup<K>> {
+        let mut places: FxHashMap<K, usize> = FxHashMap::default();
+        let mut groups: Vec<Vec<&Launch<'a>>> = Vec::new();
+        for launch in &self.launches {
+            let Some(key) = key(launch) else {
+                continue;
+            };
+            let next = groups.len();
+            let place = *places.entry(key).or_insert(next);
+            if place == next {
+                groups.push(Vec::new());
+            }
+            groups[place].push(launch);
+        }
+        let mut keys: Vec<(K, usize)> = places.into_iter().collect();
+        keys.sort_unstable_by_key(|(_, place)| *place);
+        let of = |(key, place): (K, usize)| summed(key, groups[place].iter().copied());
+        let mut groups: Vec<LaunchGroup<K>> = keys.into_iter().map(of).collect();
+        groups.sort_by_key(|group| std::cmp::Reverse(group.total_time.sum()));
+        groups
+    }
+}
+
+impl<K: fmt::Display> fmt::Display for LaunchGroup<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [call, latency, delay, gpu] =
+            [&self.api_time, &self.latency, &self.queue_delay, &self.gpu_time]
+                .map(|times| time(times.median()));
+        write!(
+            f,
+            "{}: {} launches, {} of them queued; medians: call {call}, latency {latency}, queue delay {delay}, \
+             on the GPU {gpu}",
+            self.key, self.count, self.queued
+        )
+    }
+}
+
+fn summed<'l, 'a: 'l, K>(
+    key: K,
+    launches: impl Iterator<Item = &'l Launch<'a>> + Clone,
+) -> LaunchGroup<K> {
+    let of = |time: fn(&Launch<'a>) -> Option<Duration>| {
+        Statistics::of_ns(launches.clone().filter_map(time).map(super::ns).collect())
+    };
+    LaunchGroup {
+        key,
+        count: launches.clone().count() as u64,
+        queued: launches.clone().filter(|launch| launch.is_queued()).count() as u64,
+        before_call: launches.clone().filter(|launch| launch.is_before_call()).count() as u64,
+        api_time: of(|launch| launch.api_time()),
+        latency: of(|launch| Some(launch.latency())),
+        queue_delay: of(|launch| launch.queue_delay()),
+        gpu_time: of(|launch| Some(launch.gpu_time())),
+        total_time: of(|launch| Some(launch.total_time())),
+    }
+}

@@ -1,0 +1,110 @@
+//! How much of the copying is hidden behind kernels.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::{Query, Span};
+use crate::profile::OperationKind;
+use crate::statistics::as_ns;
+use crate::units::time;
+
+/// How the time from the first start to the last end on a device is divided. The four parts add up to the span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct Overlap {
+    /// Its CUDA ordinal.
+    pub device: u32,
+    /// From the first start to the last end.
+    pub span: Span,
+    /// Kernels and copies ran at the same time.
+    #[serde(rename = "both_ns", serialize_with = "as_ns")]
+    pub both: Duration,
+    /// Kernels alone ran.
+    #[serde(rename = "kernels_only_ns", serialize_with = "as_ns")]
+    pub kernels_only: Duration,
+    /// Copies or memsets alone ran.
+    #[serde(rename = "copies_only_ns", serialize_with = "as_ns")]
+    pub copies_only: Duration,
+    /// Nothing ran.
+    #[serde(rename = "neither_ns", serialize_with = "as_ns")]
+    pub neither: Duration,
+}
+
+impl Overlap {
+    /// The part of the copies' time in which kernels ran too, from 0 to 1. `None` if nothing was copied.
+    #[must_use]
+    pub fn hidden_share(&self) -> Option<f64> {
+        let copies = self.both.saturating_add(self.copies_only).as_secs_f64();
+        (copies > 0.0).then(|| self.both.as_secs_f64() / copies)
+    }
+}
+
+impl fmt::Display for Overlap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "device {}: of {} kernels alone {}, copies alone {}, both {}, neither {}",
+            self.device,
+            time(self.span.duration()),
+            time(self.kernels_only),
+            time(self.copies_only),
+            time(self.both),
+            time(self.neither)
+        )
+    }
+}
+
+/// What of one device has been seen.
+struct Device {
+    number: u32,
+    /// Start or end of a kernel, or of a copy.
+    edges: Vec<(u64, bool, i32)>,
+}
+
+impl Query<'_> {
+    /// How kernels and copies overlap on each device, by its number. Memsets count as copies, unless the query leaves them
+    /// out: `.kernels().copies()`. Operations without timestamps are left out. Costs O(n log n).
+    #[must_use]
+    pub fn overlap(&self) -> Vec<Overlap> {
+        let mut devices: Vec<Device> = Vec::new();
+        for operation in self.iter() {
+            // An end before the start is a damaged record.
+            let Some(time) = operation.interval().filter(|time| time.ns() != 0) else {
+                continue;
+            };
+            let number = operation.device();
+            let place = devices.iter().position(|device| device.number == number);
+            let place = place.unwrap_or_else(|| {
+                devices.push(Device { number, edges: Vec::new() });
+                devices.len() - 1
+            });
+            let is_kernel = operation.kind() == OperationKind::Kernel;
+            let edges = &mut devices[place].edges;
+            edges.push((time.start_ns, is_kernel, 1));
+            edges.push((time.end_ns, is_kernel, -1));
+        }
+        devices.sort_unstable_by_key(|device| device.number);
+        devices.into_iter().filter_map(|device| self.of_edges(device)).collect()
+    }
+
+    fn of_edges(&self, mut device: Device) -> Option<Overlap> {
+        device.edges.sort_unstable();
+        let (first, last) = (device.edges.first()?.0, device.edges.last()?.0);
+        // By whether a kernel and whether a copy runs.
+        let mut times = [[0_u64; 2]; 2];
+        let mut running = [0_i32; 2];
+        let mut before = first;
+        for (at, is_kernel, change) in device.edges {
+            let [copies, kernels] = running.map(|count| usize::from(count > 0));
+            times[kernels][copies] += at - before;
+            running[usize::from(is_kernel)] += change;
+            before = at;
+        }
+        let [[neither, copies_only], [kernels_only, both]] =
+            times.map(|times| times.map(Duration::from_nanos));
+        let since_start = |ns| self.profile.since_start(ns);
+        let span = Span { start: since_start(first), end: since_start(last) };
+        let device = device.number;
+        Some(Overlap { device, span, both, kernels_only, copies_only, neither })
+    }
+}

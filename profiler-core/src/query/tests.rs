@@ -1,0 +1,1091 @@
+//! Random profiles of a few hundred nanoseconds, asked questions that are also answered nanosecond by nanosecond.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cupti::{CallClass, CopyKind};
+use fastrand::Rng;
+
+use super::*;
+use crate::health::Health;
+use crate::profile::Attribution;
+use crate::recording::RecordingInfo;
+use crate::store::{
+    self, Api, CallKind, Interval, KernelNames, Label, LabelId, MemoryEvent as Event, Session,
+    Store, ThreadId, What, Work,
+};
+
+/// When sessions begin.
+const BASE: u64 = 10_000;
+/// How long they last.
+const LENGTH: u64 = 400;
+
+/// A range as the test made it.
+#[derive(Debug, Clone)]
+struct Spot {
+    name: String,
+    domain: Option<&'static str>,
+    category: Option<&'static str>,
+    thread: usize,
+    parent: Option<usize>,
+    time: (u64, u64),
+}
+
+#[derive(Debug, Clone)]
+struct Asked {
+    name: &'static str,
+    class: CallClass,
+    thread: usize,
+    range: Option<usize>,
+    time: (u64, u64),
+    returned: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Ran {
+    kind: OperationKind,
+    name: &'static str,
+    device: u32,
+    stream: u32,
+    bytes: u64,
+    time: Option<(u64, u64)>,
+    call: Option<usize>,
+    captured: Option<usize>,
+}
+
+/// What a profile is made of, in times since its start; operations are by start.
+#[derive(Debug, Default, Clone)]
+struct Made {
+    threads: usize,
+    ranges: Vec<Spot>,
+    calls: Vec<Asked>,
+    ran: Vec<Ran>,
+}
+
+fn thread_id(thread: usize) -> u32 {
+    100 + thread as u32
+}
+
+pub(super) fn profile_of(mut store: Store) -> Profile {
+    store.session = Session {
+        window_ns: (BASE, BASE + LENGTH),
+        windows_ns: vec![(BASE, BASE + LENGTH)],
+        ..Session::default()
+    };
+    let info = RecordingInfo {
+        recorded_at_s: 0,
+        cupti_version: 0,
+        cuda_driver_version: 0,
+        driver_release: None,
+        devices: Vec::new(),
+        recorder_version: String::new(),
+    };
+    Profile::from_store(store, info, Health::default())
+}
+
+fn interval((start, end): (u64, u64)) -> Interval {
+    Interval { start_ns: BASE + start, end_ns: BASE + end }
+}
+
+impl Made {
+    fn profile(&self) -> Profile {
+        let mut store = Store::default();
+        for thread in 0..self.threads {
+            store.threads.push(store::Thread {
+                id: thread_id(thread),
+                process: 0,
+                name: None,
+                priority: None,
+            });
+        }
+        for spot in &self.ranges {
+            let name = store.names.intern(&spot.name);
+            let domain = spot.domain.map(|domain| store.names.intern(domain));
+            let category = spot.category.map(|category| store.names.intern(category));
+            store.labels.push(Label { name, domain, category, color: None });
+            store.ranges.push(store::Range {
+                time: interval(spot.time),
+                label: LabelId(store.labels.len() as u32 - 1),
+                thread: ThreadId(spot.thread as u32),
+                parent: spot.parent.map(|parent| RangeId(parent as u32)).into(),
+                is_open: false,
+            });
+        }
+        for (row, call) in self.calls.iter().enumerate() {
+            let kind = CallKind {
+                name: store.names.intern(call.name),
+                api: Api::Driver,
+                class: call.class,
+                result: 0,
+                captured: false,
+                empty: false,
+                has_returned: call.returned,
+            };
+            let kind = store.intern_call_kind(kind);
+            let (start, end) = call.time;
+            store.calls.push(store::Call {
+                time: interval((start, if call.returned { end } else { start })),
+                correlation_id: row as u32 + 1,
+                kind,
+                thread: ThreadId(call.thread as u32),
+                range: call.range.map(|range| RangeId(range as u32)).into(),
+            });
+        }
+        for ran in &self.ran {
+            let place = {
+                let mut place = cupti::Place::default();
+                (place.device, place.context, place.stream) = (ran.device, 1, ran.stream);
+                place
+            };
+            let what = match ran.kind {
+                OperationKind::Kernel => {
+                    let name = store.names.intern(ran.name);
+                    let names = KernelNames { name, demangled: None, short: None };
+                    What::Kernel { names, details: cupti::Kernel::default() }
+                }
+                OperationKind::Copy => {
+                    let mut copy = cupti::Memcpy::default();
+                    (copy.kind, copy.bytes) = (direction(ran.bytes), ran.bytes);
+                    What::Copy(copy)
+                }
+                OperationKind::Memset => {
+                    let mut memset = cupti::Memset::default();
+                    memset.bytes = ran.bytes;
+                    What::Memset(memset)
+                }
+            };
+            let work = store.intern_work(Work::new(what, place));
+            let id = ran.call.map_or(0, |call| call as u32 + 1);
+            let mut operation = store::Operation::new(work, ran.time.map(interval), id);
+            operation.captured = ran.captured.map(|range| RangeId(range as u32)).into();
+            store.operations.push(operation);
+        }
+        profile_of(store)
+    }
+
+    /// A range and those around it.
+    fn around(&self, range: Option<usize>) -> Vec<usize> {
+        std::iter::successors(range, |range| self.ranges[*range].parent).collect()
+    }
+
+    fn path(&self, range: usize) -> String {
+        let mut names: Vec<_> =
+            self.around(Some(range)).iter().map(|range| self.ranges[*range].name.clone()).collect();
+        names.reverse();
+        names.join("/")
+    }
+
+    fn range_of(&self, ran: &Ran) -> Option<usize> {
+        ran.call.and_then(|call| self.calls[call].range)
+    }
+}
+
+fn direction(bytes: u64) -> CopyKind {
+    if bytes.is_multiple_of(2) { CopyKind::HostToDevice } else { CopyKind::DeviceToHost }
+}
+
+/// Ranges within each other, calls one after the other, work anywhere.
+fn random(rng: &mut Rng) -> Made {
+    let mut made = Made { threads: rng.usize(1..=3), ..Made::default() };
+    for thread in 0..made.threads {
+        let mut open: Vec<usize> = Vec::new();
+        let mut at = rng.u64(0..60);
+        let mut call = None;
+        while at < LENGTH {
+            match rng.u32(0..10) {
+                0..3 if open.len() < 4 => {
+                    // Now and then a range lies in one of another thread, which a hand-over does.
+                    let before = made.ranges.iter().position(|spot| spot.thread != thread);
+                    let handed = before.filter(|&range| made.ranges[range].time.0 < at);
+                    let parent = open.last().copied().or(handed.filter(|_| rng.bool()));
+                    made.ranges.push(Spot {
+                        name: format!("r{}", rng.u32(0..3)),
+                        domain: rng.bool().then_some("lib"),
+                        category: rng.bool().then_some("io"),
+                        thread,
+                        parent,
+                        time: (at, LENGTH),
+                    });
+                    open.push(made.ranges.len() - 1);
+                }
+                3..5 => {
+                    if let Some(range) = open.pop() {
+                        made.ranges[range].time.1 = at;
+                    }
+                }
+                5..9 => {
+                    let (name, class) = [
+                        ("cuLaunchKernel", CallClass::KernelLaunch),
+                        ("cuMemAlloc_v2", CallClass::Alloc),
+                        ("cuStreamSynchronize", CallClass::Synchronize),
+                    ][rng.usize(0..3)];
+                    let end = (at + rng.u64(0..20)).min(LENGTH);
+                    let range = open.last().copied();
+                    let time = (at, end);
+                    made.calls.push(Asked { name, class, thread, range, time, returned: true });
+                    call = Some(made.calls.len() - 1);
+                    at = end;
+                }
+                _ => {}
+            }
+            at += rng.u64(0..15);
+        }
+        if let Some(call) = call.filter(|_| rng.u32(0..4) == 0) {
+            made.calls[call].returned = false;
+            made.calls[call].time.1 = LENGTH;
+        }
+    }
+    let (calls, ranges) = (made.calls.len(), made.ranges.len());
+    for _ in 0..rng.usize(0..30) {
+        let start = rng.u64(0..LENGTH);
+        let end = (start + rng.u64(0..40)).min(LENGTH);
+        made.ran.push(Ran {
+            kind: [OperationKind::Kernel, OperationKind::Copy, OperationKind::Memset]
+                [rng.usize(0..3)],
+            name: ["gemm", "relu", "_Z4axpyIfEvPT_"][rng.usize(0..3)],
+            device: rng.u32(0..2),
+            stream: rng.u32(0..3),
+            bytes: rng.u64(1..9),
+            time: (rng.u32(0..12) != 0).then_some((start, end)),
+            call: (calls != 0 && rng.u32(0..8) != 0).then(|| rng.usize(0..calls)),
+            captured: (ranges != 0 && rng.bool()).then(|| rng.usize(0..ranges)),
+        });
+    }
+    made.ran.sort_by_key(|ran| ran.time.map_or(0, |(start, _)| BASE + start));
+    made
+}
+
+fn programs(count: u32) -> impl Iterator<Item = (u64, Made)> {
+    let first = std::env::var("RANDOM_PROGRAMS_SEED").ok().and_then(|seed| seed.parse().ok());
+    let first = first.unwrap_or(0_u64);
+    (first..first + u64::from(count)).map(|seed| (seed, random(&mut Rng::with_seed(seed))))
+}
+
+/// For each nanosecond of the session, whether one of these ran.
+fn bits<'r>(ran: impl Iterator<Item = &'r Ran>) -> Vec<bool> {
+    let mut bits = vec![false; LENGTH as usize];
+    for (start, end) in ran.filter_map(|ran| ran.time) {
+        bits[start as usize..end as usize].fill(true);
+    }
+    bits
+}
+
+fn ran_first_last(ran: &[&Ran]) -> Option<(u64, u64)> {
+    let times = || ran.iter().filter_map(|ran| ran.time);
+    Some((times().map(|time| time.0).min()?, times().map(|time| time.1).max()?))
+}
+
+fn numbers(query: &Query<'_>) -> Vec<usize> {
+    query.iter().map(|operation| operation.number()).collect()
+}
+
+/// The numbers of the operations for which this holds.
+fn wanted(made: &Made, is_wanted: impl Fn(&Ran) -> bool) -> Vec<usize> {
+    let rows = made.ran.iter().enumerate();
+    rows.filter(|(_, ran)| is_wanted(ran)).map(|(row, _)| row).collect()
+}
+
+#[test]
+fn filters_choose_what_they_say() {
+    for (seed, made) in programs(300) {
+        let profile = made.profile();
+        let query = profile.query();
+        let check = |what: &str, query: Query<'_>, is_wanted: &dyn Fn(&Ran) -> bool| {
+            assert_eq!(numbers(&query), wanted(&made, is_wanted), "{what}, seed {seed}");
+        };
+        let within = |range: Option<usize>, is_it: &dyn Fn(usize) -> bool| {
+            made.around(range).into_iter().any(is_it)
+        };
+        let spot = |range: usize| &made.ranges[range];
+        let is_copy = |ran: &Ran| ran.kind == OperationKind::Copy;
+
+        check("all", query.clone(), &|_| true);
+        check("kernels", query.clone().kernels(), &|ran| ran.kind == OperationKind::Kernel);
+        check("copies or memsets", query.clone().copies().memsets(), &|ran| {
+            ran.kind != OperationKind::Kernel
+        });
+        check("in", query.clone().copies_of(CopyKind::HostToDevice), &|ran| {
+            is_copy(ran) && ran.bytes % 2 == 0
+        });
+        check("named", query.clone().named("ge*").named("axpy<float>"), &|ran| {
+            ran.kind == OperationKind::Kernel && ran.name != "relu"
+        });
+        check("place", query.clone().device(1).stream(0).stream(2).context(1), &|ran| {
+            ran.device == 1 && ran.stream != 1
+        });
+        check("nowhere", query.clone().context(2), &|_| false);
+        check("thread", query.clone().thread(thread_id(1)), &|ran| {
+            ran.call.is_some_and(|call| made.calls[call].thread == 1)
+        });
+        let ns = Duration::from_nanos;
+        check("time", query.clone().between(ns(100), ns(150)).between(ns(300), ns(310)), &|ran| {
+            let covers = |from: u64, to: u64| {
+                let inner = |(start, end): (u64, u64)| {
+                    (from..to).any(|at| (start..end.max(start + 1)).contains(&at))
+                };
+                ran.time.is_some_and(inner)
+            };
+            covers(100, 150) || covers(300, 310)
+        });
+        check("filter", query.clone().filter(|ran| ran.stream() == 1).copies(), &|ran| {
+            ran.stream == 1 && is_copy(ran)
+        });
+
+        check("name", query.clone().in_range("r1"), &|ran| {
+            within(made.range_of(ran), &|range| spot(range).name == "r1")
+        });
+        check("path", query.clone().in_range("r*/r2"), &|ran| {
+            within(made.range_of(ran), &|range| {
+                spot(range).name == "r2" && spot(range).parent.is_some()
+            })
+        });
+        check("directly", query.clone().in_range("r1").directly(), &|ran| {
+            made.range_of(ran).is_some_and(|range| spot(range).name == "r1")
+        });
+        check("domain", query.clone().in_range("r1").in_range("r0").domain("lib"), &|ran| {
+            within(made.range_of(ran), &|range| {
+                spot(range).name != "r2" && spot(range).domain == Some("lib")
+            })
+        });
+        check("default domain", query.clone().domain(None), &|ran| {
+            within(made.range_of(ran), &|range| spot(range).domain.is_none())
+        });
+        check("category", query.clone().category("io").directly(), &|ran| {
+            made.range_of(ran).is_some_and(|range| spot(range).category == Some("io"))
+        });
+        check("outside", query.clone().outside_ranges(), &|ran| made.range_of(ran).is_none());
+        check("outside or", query.clone().outside_ranges().in_range("r0"), &|ran| {
+            made.range_of(ran).is_none()
+                || within(made.range_of(ran), &|range| spot(range).name == "r0")
+        });
+        check("replays", query.clone().replays(), &|ran| ran.captured.is_some());
+        check("replays in", query.clone().in_range("r2").replays().copies(), &|ran| {
+            is_copy(ran) && within(ran.captured, &|range| spot(range).name == "r2")
+        });
+        for (row, range) in profile.ranges().enumerate().take(3) {
+            check("instance", query.clone().in_instance(range), &|ran| {
+                within(made.range_of(ran), &|it| it == row)
+            });
+            check("own", query.clone().in_instance(range).directly(), &|ran| {
+                made.range_of(ran) == Some(row)
+            });
+            check("instance's replays", query.clone().in_instance(range).replays(), &|ran| {
+                within(ran.captured, &|it| it == row)
+            });
+            let node = range.node();
+            let is_of_node = |it: usize| profile.tree.of_range[it] == node.id;
+            check("node directly", query.clone().in_node(node).directly(), &|ran| {
+                made.range_of(ran).is_some_and(is_of_node)
+            });
+            check("node's replays", query.clone().in_node(node).replays(), &|ran| {
+                within(ran.captured, &is_of_node)
+            });
+            check("node or instance", query.clone().in_node(node).in_instance(range), &|ran| {
+                within(made.range_of(ran), &is_of_node)
+            });
+            check("own replays", query.clone().in_instance(range).replays().directly(), &|ran| {
+                ran.captured == Some(row)
+            });
+            check("instance of a domain", query.clone().in_instance(range).domain("lib"), &|ran| {
+                spot(row).domain == Some("lib") && within(made.range_of(ran), &|it| it == row)
+            });
+            check("node", query.clone().in_node(range.node()).kernels(), &|ran| {
+                let label = |range: usize| {
+                    let domains: Vec<_> =
+                        made.around(Some(range)).iter().map(|range| spot(*range).domain).collect();
+                    (made.path(range), domains)
+                };
+                ran.kind == OperationKind::Kernel
+                    && within(made.range_of(ran), &|it| label(it) == label(row))
+            });
+        }
+    }
+}
+
+#[test]
+fn a_window_holds_what_started_while_it_was_open() {
+    let mut found = 0;
+    for (seed, made) in programs(300) {
+        let profile = made.profile();
+        // The one that began last, of several that began at once the later one.
+        let window = |ran: &Ran| {
+            let (start, _) = ran.time?;
+            let is_open = |range: &&usize| {
+                let spot = &made.ranges[**range];
+                spot.name == "r1" && spot.time.0 <= start && start < spot.time.1
+            };
+            let rows: Vec<usize> = (0..made.ranges.len()).collect();
+            rows.iter()
+                .filter(is_open)
+                .max_by_key(|range| (made.ranges[**range].time.0, **range))
+                .copied()
+        };
+        let query = profile.query().in_range("r1").by_window();
+        let windows: Vec<(usize, usize)> = query
+            .iter()
+            .map(|operation| {
+                assert_eq!(operation.attribution(), Attribution::Window);
+                (operation.number(), operation.range().unwrap().id.at())
+            })
+            .collect();
+        let rows = made.ran.iter().enumerate();
+        let expected: Vec<_> = rows.filter_map(|(row, ran)| Some((row, window(ran)?))).collect();
+        assert_eq!(windows, expected, "seed {seed}");
+        assert!(
+            profile.operations().all(|operation| operation.attribution() != Attribution::Window)
+        );
+        found += windows.len();
+    }
+    assert!(found > 100, "{found}");
+}
+
+#[test]
+fn busy_idle_and_overlap_are_those_of_every_nanosecond() {
+    for (seed, made) in programs(300) {
+        let profile = made.profile();
+        for stream in [None, Some(1)] {
+            let query = profile.query();
+            let query = stream.map_or(query.clone(), |stream| query.clone().stream(stream));
+            let is_on = |ran: &&Ran| stream.is_none_or(|stream| ran.stream == stream);
+            let all: Vec<&Ran> = made.ran.iter().filter(is_on).collect();
+            assert_eq!(query.count(), all.len() as u64);
+            let ns = |ran: &&Ran| ran.time.map_or(0, |(start, end)| end - start);
+            assert_eq!(query.gpu_time(), Duration::from_nanos(all.iter().map(ns).sum()));
+            let bytes = |ran: &&&Ran| ran.kind != OperationKind::Kernel;
+            let bytes: u64 = all.iter().filter(bytes).map(|ran| ran.bytes).sum();
+            assert_eq!(query.bytes(), bytes);
+            let span = ran_first_last(&all);
+            let seen = query.span().map(|span| (super::ns(span.start), super::ns(span.end)));
+            assert_eq!(seen, span, "seed {seed}");
+
+            let (mut busy, mut idle) = (0, 0);
+            let mut overlaps = query.overlap().into_iter();
+            for device in 0..2 {
+                let on: Vec<&Ran> =
+                    all.iter().filter(|ran| ran.device == device).copied().collect();
+                let Some((first, last)) = ran_first_last(&on) else {
+                    continue;
+                };
+                let any = bits(on.iter().copied());
+                let of_device = any.iter().filter(|bit| **bit).count() as u64;
+                busy += of_device;
+                idle += last - first - of_device;
+                // An overlap has no place for what took no time.
+                let on: Vec<&Ran> = on.into_iter().filter(|ran| ns(ran) != 0).collect();
+                let Some((first, last)) = ran_first_last(&on) else {
+                    continue;
+                };
+                let is_kernel = |ran: &&&Ran| ran.kind == OperationKind::Kernel;
+                let kernels = bits(on.iter().filter(is_kernel).copied());
+                let copies = bits(on.iter().filter(|ran| !is_kernel(ran)).copied());
+                let count = |kernel: bool, copy: bool| {
+                    let both = |at: &usize| kernels[*at] == kernel && copies[*at] == copy;
+                    Duration::from_nanos((first as usize..last as usize).filter(both).count() as u64)
+                };
+                let overlap = overlaps.next().unwrap();
+                assert_eq!(
+                    [
+                        overlap.both,
+                        overlap.kernels_only,
+                        overlap.copies_only,
+                        overlap.neither,
+                        overlap.span.duration()
+                    ],
+                    [
+                        count(true, true),
+                        count(true, false),
+                        count(false, true),
+                        count(false, false),
+                        Duration::from_nanos(last - first)
+                    ],
+                    "seed {seed}"
+                );
+            }
+            assert!(overlaps.next().is_none());
+            assert_eq!(query.busy_time(), Duration::from_nanos(busy), "seed {seed}");
+            assert_eq!(query.idle(), Duration::from_nanos(idle), "seed {seed}");
+        }
+    }
+}
+
+/// What a thread was in at a time: the call that began last, and the range.
+fn at(made: &Made, thread: usize, at: u64) -> (Option<usize>, Option<usize>) {
+    let is_in = |time: (u64, u64)| (time.0..time.1).contains(&at);
+    let calls = 0..made.calls.len();
+    let calls =
+        calls.filter(|call| made.calls[*call].thread == thread && is_in(made.calls[*call].time));
+    let ranges = 0..made.ranges.len();
+    let ranges = ranges
+        .filter(|range| made.ranges[*range].thread == thread && is_in(made.ranges[*range].time));
+    (
+        calls.max_by_key(|call| (made.calls[*call].time.0, *call)),
+        ranges.max_by_key(|range| (made.ranges[*range].time.0, *range)),
+    )
+}
+
+#[test]
+fn gaps_and_their_causes_are_those_of_every_nanosecond() {
+    let mut seen = BTreeMap::<&str, u64>::new();
+    for (seed, made) in programs(300) {
+        let profile = made.profile();
+        let shortest = seed % 12;
+        let gaps = profile.query().gaps(Duration::from_nanos(shortest));
+        let mut expected = Vec::new();
+        for device in 0..2 {
+            let on: Vec<&Ran> = made.ran.iter().filter(|ran| ran.device == device).collect();
+            let Some((first, last)) = ran_first_last(&on) else {
+                continue;
+            };
+            let busy = bits(on.iter().copied());
+            // What takes no time ends a gap all the same.
+            let is_cut = |at: u64| on.iter().any(|ran| ran.time.is_some_and(|time| time.0 == at));
+            let mut start = None;
+            for ns in first..=last {
+                let idle = ns < last && !busy[ns as usize];
+                if let Some(began) = start.filter(|_| !idle || is_cut(ns)) {
+                    expected.push((device, began, ns));
+                    start = None;
+                }
+                if idle && start.is_none() {
+                    start = Some(ns);
+                }
+            }
+        }
+        expected.retain(|(_, start, end)| end - start >= shortest.max(1));
+        let ns = super::ns;
+        let found: Vec<_> = gaps
+            .iter()
+            .map(|gap| (gap.device(), ns(gap.span().start), ns(gap.span().end)))
+            .collect();
+        assert_eq!(found, expected, "seed {seed}");
+
+        let mut causes: BTreeMap<String, u64> = BTreeMap::new();
+        for (gap, (device, start, end)) in gaps.iter().zip(expected) {
+            let ended = &made.ran[gap.before().number()];
+            assert_eq!((ended.device, ended.time.unwrap().1), (device, start));
+            let after = &made.ran[gap.after().number()];
+            assert_eq!((after.device, after.time.unwrap().0), (device, end));
+            let mut of_gap: BTreeMap<String, u64> = BTreeMap::new();
+            for ns in start..end {
+                let path = |range: Option<usize>| match range {
+                    Some(range) => format!(", in {}", made.path(range)),
+                    None => ", outside any range".to_owned(),
+                };
+                let cause = match after.call.map(|call| &made.calls[call]) {
+                    None => "not known".to_owned(),
+                    Some(call) if call.returned && ns >= call.time.1 => {
+                        format!("work launched, not started{}", path(call.range))
+                    }
+                    Some(call) => match at(&made, call.thread, ns) {
+                        (Some(inner), _) => {
+                            let inner = &made.calls[inner];
+                            format!("host in {}{}", inner.name, path(inner.range))
+                        }
+                        (None, range) => format!("host in no CUDA call{}", path(range)),
+                    },
+                };
+                *of_gap.entry(cause).or_default() += 1;
+            }
+            let mut found: BTreeMap<String, u64> = BTreeMap::new();
+            for (cause, time) in gaps.causes(&gap) {
+                // Ranges of one path may differ in their domains.
+                *found.entry(cause.to_string()).or_default() += ns(time);
+            }
+            assert_eq!(found, of_gap, "seed {seed}");
+            for (cause, ns) in of_gap {
+                *causes.entry(cause).or_default() += ns;
+            }
+
+            for thread in 0..made.threads {
+                let id = thread_id(thread);
+                let (mut calls, mut ranges) = (BTreeMap::new(), BTreeMap::new());
+                for ns in start..end {
+                    let (call, range) = at(&made, thread, ns);
+                    if let Some(call) = call {
+                        *calls.entry(made.calls[call].name).or_insert(0) += 1;
+                    }
+                    if let Some(range) = range {
+                        *ranges.entry(range).or_insert(0) += 1;
+                    }
+                }
+                let threads = gaps.threads_during(&gap);
+                let activity = threads.iter().find(|activity| activity.thread.id == id);
+                let Some(activity) = activity else {
+                    assert!(calls.is_empty() && ranges.is_empty());
+                    continue;
+                };
+                assert_eq!(ns(activity.in_calls), calls.values().sum::<u64>());
+                assert_eq!(activity.call.is_some(), !calls.is_empty());
+                if let Some((name, time)) = activity.call {
+                    assert_eq!(
+                        (calls[name], ns(time)),
+                        (calls[name], *calls.values().max().unwrap())
+                    );
+                    assert_eq!(calls[name], ns(time));
+                }
+                assert_eq!(activity.range.is_some(), !ranges.is_empty());
+                if let Some((range, time)) = activity.range {
+                    assert_eq!(ranges[&range.id.at()], ns(time));
+                    assert_eq!(ns(time), *ranges.values().max().unwrap());
+                }
+            }
+        }
+        let groups = gaps.by_cause();
+        let total: Duration = groups.iter().map(Group::time).sum();
+        assert_eq!(total, gaps.time(), "seed {seed}");
+        let mut by_text: BTreeMap<String, u64> = BTreeMap::new();
+        for group in &groups {
+            *by_text.entry(group.key().to_string()).or_default() += ns(group.time());
+            let kind = match group.key().reason {
+                IdleReason::Call(..) => "call",
+                IdleReason::Host => "host",
+                IdleReason::Queued => "queued",
+                IdleReason::Unknown => "unknown",
+            };
+            *seen.entry(kind).or_default() += 1;
+        }
+        assert_eq!(by_text, causes, "seed {seed}");
+    }
+    assert!(seen.len() == 4 && seen.values().all(|count| *count > 50), "{seen:?}");
+}
+
+#[test]
+fn groups_hold_all_and_the_top_is_the_smallest_set() {
+    for (seed, made) in programs(200) {
+        let profile = made.profile();
+        let query = profile.query();
+        let mut by_path: BTreeMap<String, (u64, u64, u64)> = BTreeMap::new();
+        for ran in &made.ran {
+            let range = made.range_of(ran);
+            let path = range.map_or("(outside any range)".into(), |range| made.path(range));
+            let sum = by_path.entry(path).or_default();
+            sum.0 += 1;
+            sum.1 += ran.time.map_or(0, |(start, end)| end - start);
+            sum.2 += if ran.kind == OperationKind::Kernel { 0 } else { ran.bytes };
+        }
+        let groups = query.by_range();
+        let mut found: BTreeMap<String, (u64, u64, u64)> = BTreeMap::new();
+        for group in &groups {
+            let sum = found.entry(group.key().to_string()).or_default();
+            sum.0 += group.count();
+            sum.1 += super::ns(group.time());
+            sum.2 += group.bytes();
+        }
+        assert_eq!(found, by_path, "seed {seed}");
+        let shares: f64 = groups.iter().map(Group::share).sum();
+        assert!(groups.is_empty() || query.gpu_time().is_zero() || (shares - 1.0).abs() < 1e-9);
+
+        // Every set of groups that makes as much has at least as many.
+        let times: Vec<u64> = groups.iter().map(|group| super::ns(group.time())).collect();
+        let total: u64 = times.iter().sum();
+        for tenths in [0_u64, 1, 5, 9, 10] {
+            let top = groups.top_share(tenths as f64 / 10.0);
+            let makes = |of: &[u64]| of.iter().sum::<u64>() * 10 >= tenths * total;
+            let of_top: Vec<u64> = top.iter().map(|group| super::ns(group.time())).collect();
+            assert!(makes(&of_top), "seed {seed}");
+            if times.len() <= 10 {
+                let sets = (0..1_u32 << times.len()).map(|set| {
+                    let chosen = (0..times.len()).filter(|at| set >> at & 1 == 1);
+                    chosen.map(|at| times[at]).collect::<Vec<u64>>()
+                });
+                let least = sets.filter(|set| makes(set)).map(|set| set.len()).min();
+                assert_eq!(least, Some(top.len()), "seed {seed}, {tenths} tenths of {times:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn launches_are_measured_from_their_call() {
+    let mut queued = 0;
+    for (seed, made) in programs(200) {
+        let profile = made.profile();
+        let launches = profile.query().kernels().launches();
+        let mut expected: BTreeMap<usize, &Ran> = BTreeMap::new();
+        let kernels = made.ran.iter().filter(|ran| ran.kind == OperationKind::Kernel);
+        for ran in kernels.clone() {
+            if let (Some(call), Some(_)) = (ran.call, ran.time) {
+                expected.entry(call).or_insert(ran);
+            }
+        }
+        let unknown = kernels.filter(|ran| ran.call.is_none() || ran.time.is_none()).count();
+        assert_eq!((launches.count(), launches.unknown()), (expected.len() as u64, unknown as u64));
+        let ns = Duration::from_nanos;
+        let mut of_gemm = [0; 4];
+        for launch in launches.iter() {
+            let row = launch.call().correlation_id() as usize - 1;
+            let (call, (start, end)) = (&made.calls[row], expected[&row].time.unwrap());
+            assert_eq!(launch.operation().start(), Some(ns(start)), "seed {seed}");
+            assert_eq!(launch.latency(), ns(start.saturating_sub(call.time.0)));
+            assert_eq!(launch.total_time(), ns(end.saturating_sub(call.time.0)));
+            assert_eq!(launch.gpu_time(), ns(end - start));
+            let delay = call.returned.then(|| ns(start.saturating_sub(call.time.1)));
+            assert_eq!(launch.queue_delay(), delay);
+            assert_eq!(launch.is_queued(), call.returned && start > call.time.1);
+            assert_eq!(launch.api_time(), call.returned.then(|| ns(call.time.1 - call.time.0)));
+            if expected[&row].name == "gemm" {
+                of_gemm[0] += 1;
+                of_gemm[1] += u64::from(launch.is_queued());
+                of_gemm[2] += super::ns(launch.latency());
+                of_gemm[3] += super::ns(launch.queue_delay().unwrap_or_default());
+            }
+        }
+        let groups = launches.by_kernel();
+        let gemm = groups.iter().find(|group| group.key.as_str() == "gemm");
+        let seen = gemm.map_or([0; 4], |group| {
+            let sums = [&group.latency, &group.queue_delay].map(|times| super::ns(times.sum()));
+            [group.count, group.queued, sums[0], sums[1]]
+        });
+        assert_eq!(seen, of_gemm, "seed {seed}");
+        let early = launches.iter().filter(|launch| {
+            let call = &made.calls[launch.call().correlation_id() as usize - 1];
+            launch.operation().start().unwrap() < Duration::from_nanos(call.time.0)
+        });
+        assert_eq!(launches.sum().before_call, early.count() as u64);
+        let by_range = launches.by_range();
+        assert_eq!(by_range.iter().map(|group| group.count).sum::<u64>(), launches.count());
+        assert!(by_range.is_sorted_by_key(|group| std::cmp::Reverse(group.total_time.sum())));
+        queued += launches.sum().queued;
+    }
+    assert!(queued > 20, "{queued}");
+}
+
+#[test]
+fn waits_are_the_calls_that_block() {
+    for (seed, made) in programs(200) {
+        let profile = made.profile();
+        let waits = profile.waits();
+        let rows = made.calls.iter().filter(|call| call.class == CallClass::Synchronize);
+        let time = |call: &Asked| call.time.1 - call.time.0;
+        assert_eq!(waits.count(), rows.clone().count() as u64, "seed {seed}");
+        let total = Duration::from_nanos(rows.clone().map(time).sum());
+        assert_eq!(waits.time(), total, "seed {seed}");
+        assert_eq!(waits.count(), profile.totals().synchronizations);
+        let is_in = |call: &&Asked| {
+            made.around(call.range).iter().any(|range| made.ranges[*range].name == "r0")
+        };
+        let inside = rows.clone().filter(is_in);
+        assert_eq!(waits.in_range("r0").time(), Duration::from_nanos(inside.map(time).sum()));
+        let by_range: Duration = waits.by_range().iter().map(Group::time).sum();
+        assert_eq!(by_range, total);
+        if total != Duration::ZERO {
+            let by_call = waits.by_call();
+            assert_eq!(by_call.get("cuStreamSynchronize").unwrap().time(), total);
+            assert_eq!(waits.by_target().get("(unknown)").unwrap().time(), total);
+        }
+    }
+}
+
+#[test]
+fn steps_are_the_outermost_instances_in_order() {
+    for (seed, made) in programs(200) {
+        let profile = made.profile();
+        let is_r1 = |range: &usize| made.ranges[*range].name == "r1";
+        let is_step = |range: &usize| {
+            is_r1(range) && !made.around(made.ranges[*range].parent).iter().any(is_r1)
+        };
+        let mut expected: Vec<usize> = (0..made.ranges.len()).filter(is_step).collect();
+        expected.sort_by_key(|range| (made.ranges[*range].time.0, *range));
+        let steps = profile.steps("r1");
+        let rows: Vec<usize> = steps.iter().map(|step| step.range().id.at()).collect();
+        assert_eq!(rows, expected, "seed {seed}");
+        for (step, &row) in steps.iter().zip(&expected) {
+            let is_in = |ran: &&Ran| made.around(made.range_of(ran)).contains(&row);
+            let of_step: Vec<&Ran> = made.ran.iter().filter(is_in).collect();
+            assert_eq!(step.totals().gpu_operations(), of_step.len() as u64);
+            let span = step.gpu_span().map(|span| (super::ns(span.start), super::ns(span.end)));
+            assert_eq!(span, ran_first_last(&of_step), "seed {seed}");
+            let busy: usize = (0..2)
+                .map(|device| of_step.iter().filter(move |ran| ran.device == device).copied())
+                .map(|on| bits(on).into_iter().filter(|bit| *bit).count())
+                .sum();
+            assert_eq!(super::ns(step.busy_time()), busy as u64, "seed {seed}");
+        }
+        let starts: Vec<u64> = expected.iter().map(|range| made.ranges[*range].time.0).collect();
+        let periods: Vec<u64> = steps.iter().filter_map(Step::period).map(super::ns).collect();
+        assert!(periods.iter().copied().eq(starts.windows(2).map(|pair| pair[1] - pair[0])));
+    }
+}
+
+/// Steps of these lengths, one after the other.
+fn steps_of(lengths: &[u64]) -> Made {
+    let mut made = Made { threads: 1, ..Made::default() };
+    let mut at = 0;
+    for length in lengths {
+        made.ranges.push(Spot {
+            name: "step".into(),
+            domain: None,
+            category: None,
+            thread: 0,
+            parent: None,
+            time: (at, at + length),
+        });
+        at += length;
+    }
+    made
+}
+
+#[test]
+fn the_first_slow_steps_are_warm_up_and_late_ones_are_outliers() {
+    let made = steps_of(&[90, 40, 10, 12, 10, 8, 11, 30, 10, 12]);
+    let profile = made.profile();
+    let steps = profile.steps("step");
+    assert_eq!(steps.warm_up(), 2);
+    assert_eq!(steps.warm().as_slice()[0].number(), 2);
+    let numbers =
+        |steps: Vec<&Step<'_>>| steps.iter().map(|step| step.number()).collect::<Vec<_>>();
+    assert_eq!(numbers(steps.outliers(3.0, Step::host_time)), [0, 1, 7]);
+    // The median of the others is 10 ns, their median absolute deviation 1.
+    assert_eq!(steps.statistics(Step::host_time).median(), Duration::from_nanos(11));
+    assert_eq!(numbers(steps.warm().outliers(19.5, Step::host_time)), [7]);
+    assert!(steps.warm().outliers(20.0, Step::host_time).is_empty());
+    assert!(
+        steps.to_string().starts_with("10 steps, 2 of them warm-up; the others:\nhost time: 8 x")
+    );
+
+    for even in [&[10; 6][..], &[11, 10, 10, 10], &[10], &[]] {
+        assert_eq!(steps_of(even).profile().steps("step").warm_up(), 0, "{even:?}");
+    }
+    assert_eq!(steps_of(&[50; 2]).profile().steps("other").len(), 0);
+    // A run that never gets faster has no warm-up; one that does so late has at most its half.
+    assert_eq!(steps_of(&[90, 80, 70, 60, 9, 9]).profile().steps("step").warm_up(), 3);
+}
+
+fn event(is_allocation: bool, at: u64, address: u64, bytes: u64, kind: u8) -> Event {
+    Event {
+        at_ns: BASE + at,
+        is_allocation,
+        kind: cupti::MemoryKind(kind),
+        bytes,
+        address,
+        device: 0,
+        correlation_id: 0,
+        call: store::Maybe::NONE,
+        process: 0,
+    }
+}
+
+#[test]
+fn memory_in_use_is_what_was_allocated_and_not_freed() {
+    let mut with_leaks = 0;
+    for seed in 0..300 {
+        let mut rng = Rng::with_seed(seed);
+        let mut store = Store::default();
+        // (address, kind) to bytes: what a plain account of it says.
+        let mut live: BTreeMap<u64, (u8, u64)> = BTreeMap::new();
+        let mut points: BTreeMap<u8, Vec<(u64, u64)>> = BTreeMap::new();
+        let (mut unknown, mut missing) = (0, 0);
+        for at in 0..rng.u64(1..40) {
+            let address = rng.u64(1..6);
+            let kind = [2, 3][(address % 2) as usize];
+            let is_allocation = rng.u32(0..5) < 3;
+            let bytes = rng.u64(1..100);
+            store.memory.push(event(is_allocation, at, address, bytes, kind));
+            if is_allocation {
+                missing += u64::from(live.insert(address, (kind, bytes)).is_some());
+            } else {
+                unknown += u64::from(live.remove(&address).is_none());
+            }
+            let in_use = live.values().filter(|(of, _)| *of == kind).map(|(_, bytes)| bytes).sum();
+            points.entry(kind).or_default().push((at, in_use));
+        }
+        let profile = profile_of(store);
+        let memory = profile.memory().unwrap();
+        assert_eq!(memory.iter().count(), points.len());
+        let sum = |of: fn(&DeviceMemory<'_>) -> u64| memory.iter().map(of).sum::<u64>();
+        assert_eq!(sum(|memory| memory.unknown_frees), unknown, "seed {seed}");
+        assert_eq!(sum(|memory| memory.missing_frees), missing, "seed {seed}");
+        for of in &memory {
+            let points = &points[&of.kind.0];
+            let in_use = |at: u64| {
+                let before = of.timeline.iter().rev().find(|point| super::ns(point.at) <= at);
+                before.map_or(0, |point| point.bytes)
+            };
+            for &(at, bytes) in points {
+                assert_eq!(in_use(at), bytes, "seed {seed} at {at}");
+            }
+            let most = points.iter().map(|(_, bytes)| *bytes).max().unwrap();
+            assert_eq!(of.peak.map_or(0, |peak| peak.bytes), most, "seed {seed}");
+            if let (Some(peak), Some(event)) = (of.peak, of.peak_at) {
+                let first = points.iter().find(|(_, bytes)| *bytes == most).unwrap();
+                assert_eq!((super::ns(peak.at), event.at()), (first.0, peak.at), "seed {seed}");
+            }
+            let left = live.iter().filter(|(_, (kind, _))| *kind == of.kind.0);
+            let mut addresses: Vec<u64> = of.not_freed.iter().map(MemoryEvent::address).collect();
+            assert!(of.not_freed.is_sorted_by_key(MemoryEvent::at));
+            addresses.sort_unstable();
+            assert_eq!(addresses, left.map(|(address, _)| *address).collect::<Vec<_>>());
+            let bytes: u64 = of.not_freed.iter().map(MemoryEvent::bytes).sum();
+            assert_eq!(bytes, of.bytes_at_end(), "seed {seed}");
+            with_leaks += u64::from(!of.not_freed.is_empty());
+        }
+    }
+    assert!(with_leaks > 100);
+}
+
+/// A free that names another kind of memory, as of an address that was mapped, takes from where the allocation was counted.
+#[test]
+fn a_free_takes_from_where_its_allocation_was_counted() {
+    let memory = vec![event(true, 1, 0x10, 64, 3), event(false, 2, 0x10, 0, 0)];
+    let store = Store { memory, ..Store::default() };
+    let profile = profile_of(store);
+    let memory = profile.memory().unwrap();
+    let device = memory.on_device(0).unwrap();
+    assert_eq!(memory.iter().count(), 1);
+    assert_eq!((device.allocations, device.frees, device.bytes_at_end()), (1, 1, 0));
+    assert!(device.not_freed.is_empty());
+}
+
+#[test]
+fn of_nothing_there_is_nothing() {
+    let profile = profile_of(Store::default());
+    let query = profile.query();
+    assert_eq!((query.count(), query.gpu_time(), query.span()), (0, Duration::ZERO, None));
+    assert_eq!((query.busy_time(), query.idle()), (Duration::ZERO, Duration::ZERO));
+    assert!(query.overlap().is_empty() && query.devices().is_empty());
+    assert_eq!(query.statistics().count(), 0);
+    assert!(query.by_kernel().top_share(1.0).is_empty());
+    assert_eq!(query.by_range().to_string(), "none");
+    assert_eq!(query.gaps(Duration::ZERO).to_string(), "0 gaps, idle for 0 ns");
+    assert_eq!(query.launches().count(), 0);
+    assert_eq!(query.clone().in_range("*").by_window().count(), 0);
+    assert_eq!((profile.waits().count(), profile.steps("*").len()), (0, 0));
+    assert!(profile.memory().is_none());
+    assert!(profile.walk().next().is_none());
+}
+
+/// Times of a damaged file may be anything.
+#[test]
+fn odd_times_are_taken_as_they_come() {
+    let mut store = Store::default();
+    let what = || What::Memset(cupti::Memset::default());
+    let place = cupti::Place::default();
+    let work = store.intern_work(Work::new(what(), place));
+    let mut kernel = || {
+        let name = store.names.intern("k");
+        let names = KernelNames { name, demangled: None, short: None };
+        What::Kernel { names, details: cupti::Kernel::default() }
+    };
+    let what = kernel();
+    let kernel = store.intern_work(Work::new(what, place));
+    let spans = [(1, u64::MAX), (5, 2), (7, 7), (u64::MAX - 1, u64::MAX), (u64::MAX, 3)];
+    for (row, (start_ns, end_ns)) in spans.into_iter().enumerate() {
+        let work = if row % 2 == 0 { work } else { kernel };
+        store.operations.push(store::Operation::new(work, Some(Interval { start_ns, end_ns }), 0));
+    }
+    store.threads.push(store::Thread { id: 1, process: 0, name: None, priority: None });
+    let name = store.names.intern("r");
+    store.labels.push(Label { name, domain: None, category: None, color: None });
+    for (start_ns, end_ns) in [(9, 3), (0, u64::MAX), (4, 6)] {
+        store.ranges.push(store::Range {
+            time: Interval { start_ns, end_ns },
+            label: LabelId(0),
+            thread: ThreadId(0),
+            parent: store::Maybe::NONE,
+            is_open: false,
+        });
+    }
+    store.session.window_ns = (3, 2);
+    let profile = profile_of(store);
+    let query = profile.query();
+    let _ = (query.span(), query.busy_time(), query.idle(), query.overlap(), query.statistics());
+    let gaps = query.clone().kernels().gaps(Duration::ZERO);
+    let _ = (gaps.to_string(), gaps.longest(9).len());
+    for gap in gaps.iter() {
+        let causes: Duration = gaps.causes(&gap).iter().map(|(_, time)| *time).sum();
+        assert_eq!(causes, gap.duration());
+        let _ = gaps.threads_during(&gap);
+    }
+    let _ = (query.by_range().to_string(), query.launches().sum());
+    let _ = (query.clone().by_window().count(), profile.steps("r").to_string());
+    assert!(query.clone().in_range("r").by_window().count() > 0);
+}
+
+#[test]
+fn nodes_are_walked_from_the_outside_in() {
+    for (seed, made) in programs(100) {
+        let profile = made.profile();
+        fn descend(node: RangeNode<'_>, depth: usize, into: &mut Vec<(usize, String)>) {
+            into.push((depth, node.path()));
+            node.children().for_each(|child| descend(child, depth + 1, into));
+        }
+        let mut expected = Vec::new();
+        profile.roots().for_each(|root| descend(root, 0, &mut expected));
+        let walked: Vec<_> = profile.walk().map(|(depth, node)| (depth, node.path())).collect();
+        assert_eq!(walked, expected, "seed {seed}");
+        assert_eq!(walked.len(), profile.nodes().count());
+        if let Some(root) = profile.roots().next() {
+            let inner: Vec<_> = root.walk().map(|(depth, node)| (depth, node.path())).collect();
+            assert_eq!(inner, expected[..inner.len()]);
+        }
+    }
+}
+
+/// CUPTI writes two records of what one call allocates or frees.
+#[test]
+fn what_is_told_twice_counts_once() {
+    let told = |is_allocation, at, address, correlation_id| Event {
+        correlation_id,
+        ..event(is_allocation, at, address, 64, 3)
+    };
+    let memory = vec![
+        told(true, 1, 0x10, 1),
+        told(true, 2, 0x10, 1),
+        told(false, 3, 0x10, 2),
+        told(false, 4, 0x10, 2),
+        // The same address again.
+        told(true, 5, 0x10, 3),
+        told(true, 6, 0x10, 3),
+        told(true, 7, 0x20, 4),
+        told(false, 8, 0x30, 5),
+        told(false, 9, 0x30, 5),
+    ];
+    let store = Store { memory, ..Store::default() };
+    let profile = profile_of(store);
+    let memory = profile.memory().unwrap();
+    let device = memory.on_device(0).unwrap();
+    assert_eq!((device.allocations, device.frees, device.repeated_records), (3, 2, 4));
+    assert_eq!((device.unknown_frees, device.missing_frees), (1, 0));
+    let points: Vec<_> =
+        device.timeline.iter().map(|point| (super::ns(point.at), point.bytes)).collect();
+    assert_eq!(points, [(1, 64), (3, 0), (5, 64), (7, 128)]);
+    assert_eq!(device.not_freed.len(), 2);
+}
+
+#[test]
+fn a_tree_holds_what_its_branches_hold() {
+    for (seed, made) in programs(200) {
+        let profile = made.profile();
+        let tree = profile.query().kernels().tree();
+        let kernels = || made.ran.iter().filter(|ran| ran.kind == OperationKind::Kernel);
+        let took = |ran: &Ran| ran.time.map_or(0, |(start, end)| end - start);
+        // Nodes are told apart by their path and the domains on it.
+        let key = |range: usize| -> Vec<(String, Option<&str>)> {
+            let around = made.around(Some(range)).into_iter();
+            around.map(|it| (made.ranges[it].name.clone(), made.ranges[it].domain)).collect()
+        };
+        let mut outside = 0;
+        for branch in &tree {
+            let Some(node) = branch.node else {
+                outside = branch.inclusive.count;
+                continue;
+            };
+            let it = key(node.ranges().next().unwrap().id.at());
+            let own = |ran: &&Ran| made.range_of(ran).is_some_and(|range| key(range) == it);
+            let within = |ran: &&Ran| {
+                made.around(made.range_of(ran)).into_iter().any(|range| key(range) == it)
+            };
+            let sums = |amounts: Amounts| (amounts.count, super::ns(amounts.gpu_time));
+            let of = |ran: &mut dyn Iterator<Item = &Ran>| {
+                ran.fold((0, 0), |sum, ran| (sum.0 + 1, sum.1 + took(ran)))
+            };
+            assert_eq!(sums(branch.exclusive), of(&mut kernels().filter(own)), "seed {seed}");
+            assert_eq!(sums(branch.inclusive), of(&mut kernels().filter(within)), "seed {seed}");
+            assert_eq!(branch.depth, it.len() - 1);
+        }
+        let expected = kernels().filter(|ran| made.range_of(ran).is_none()).count();
+        assert_eq!(outside, expected as u64, "seed {seed}");
+        let whole: u64 = tree.iter().map(|branch| branch.exclusive.count).sum();
+        assert_eq!(whole, kernels().count() as u64, "seed {seed}");
+    }
+}

@@ -1,0 +1,93 @@
+//! What each host thread was in at any time: calls and ranges, cut into pieces that do not overlap.
+
+use crate::store::{CallId, Interval, RangeId, Store, ThreadId};
+
+/// A piece of a thread's time, and what it was in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Piece<T> {
+    pub(super) time: Interval,
+    pub(super) of: T,
+}
+
+/// The pieces of one thread, by time and apart.
+#[derive(Debug, Default)]
+pub(super) struct Lane {
+    pub(super) calls: Vec<Piece<CallId>>,
+    pub(super) ranges: Vec<Piece<RangeId>>,
+}
+
+/// The lanes of all threads, by [`ThreadId`].
+#[derive(Debug)]
+pub(super) struct Timeline {
+    pub(super) lanes: Vec<Lane>,
+}
+
+impl Timeline {
+    pub(super) fn new(store: &Store) -> Self {
+        let stop_ns = store.session.window_ns.1;
+        let mut calls: Vec<Vec<Piece<CallId>>> = Vec::new();
+        calls.resize_with(store.threads.len(), Vec::new);
+        for (row, call) in (0..).map(CallId).zip(&store.calls) {
+            let mut time = call.time;
+            if !store.call_kind(call).has_returned {
+                time.end_ns = stop_ns.max(time.start_ns);
+            }
+            calls[call.thread.at()].push(Piece { time, of: row });
+        }
+        let mut ranges: Vec<Vec<Piece<RangeId>>> = Vec::new();
+        ranges.resize_with(store.threads.len(), Vec::new);
+        for (row, range) in (0..).map(RangeId).zip(&store.ranges) {
+            ranges[range.thread.at()].push(Piece { time: range.time, of: row });
+        }
+        let lane = |(calls, ranges)| Lane { calls: innermost(calls), ranges: innermost(ranges) };
+        Self { lanes: calls.into_iter().zip(ranges).map(lane).collect() }
+    }
+
+    pub(super) fn lane(&self, thread: ThreadId) -> &Lane {
+        &self.lanes[thread.at()]
+    }
+}
+
+/// Where several lie over each other, the one that began last.
+pub(super) fn innermost<T: Copy>(mut pieces: Vec<Piece<T>>) -> Vec<Piece<T>> {
+    pieces.sort_by_key(|piece| piece.time.start_ns);
+    let mut cut: Vec<Piece<T>> = Vec::with_capacity(pieces.len());
+    let mut open: Vec<Piece<T>> = Vec::new();
+    let mut at = 0;
+    let advance = |open: &mut Vec<Piece<T>>, at: &mut u64, to: u64, cut: &mut Vec<Piece<T>>| {
+        while *at < to {
+            while open.last().is_some_and(|piece| piece.time.end_ns <= *at) {
+                open.pop();
+            }
+            let Some(piece) = open.last() else {
+                break;
+            };
+            let end_ns = piece.time.end_ns.min(to);
+            cut.push(Piece { time: Interval { start_ns: *at, end_ns }, of: piece.of });
+            *at = end_ns;
+        }
+        *at = to;
+    };
+    for piece in pieces {
+        advance(&mut open, &mut at, piece.time.start_ns, &mut cut);
+        open.push(piece);
+    }
+    let last = open.iter().map(|piece| piece.time.end_ns).max().unwrap_or(0);
+    advance(&mut open, &mut at, last, &mut cut);
+    cut
+}
+
+/// The pieces that lie in a time at least in part, cut to it.
+pub(super) fn within<T: Copy>(
+    pieces: &[Piece<T>],
+    time: Interval,
+) -> impl Iterator<Item = Piece<T>> + '_ {
+    let first = pieces.partition_point(|piece| piece.time.end_ns <= time.start_ns);
+    pieces[first..].iter().take_while(move |piece| piece.time.start_ns < time.end_ns).map(
+        move |piece| {
+            let start_ns = piece.time.start_ns.max(time.start_ns);
+            let end_ns = piece.time.end_ns.min(time.end_ns);
+            Piece { time: Interval { start_ns, end_ns }, of: piece.of }
+        },
+    )
+}

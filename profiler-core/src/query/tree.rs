@@ -1,0 +1,157 @@
+//! The operations of a query by the tree of ranges.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
+
+use super::Query;
+use crate::profile::RangeNode;
+use crate::statistics::as_ns;
+use crate::units::{self, NAME_WIDTH, shortened, time};
+
+/// How many operations, and their time on the GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
+pub struct Amounts {
+    /// How many.
+    pub count: u64,
+    /// Their times, summed.
+    #[serde(rename = "gpu_time_ns", serialize_with = "as_ns")]
+    pub gpu_time: Duration,
+    /// Bytes copied and set.
+    pub bytes: u64,
+}
+
+impl Amounts {
+    fn add(&mut self, other: Self) {
+        self.count += other.count;
+        self.gpu_time = self.gpu_time.saturating_add(other.gpu_time);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+}
+
+/// A node of the tree of ranges, with what the operations of a query came to in it.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Branch<'a> {
+    /// The node; `None` for what lies outside all ranges.
+    pub node: Option<RangeNode<'a>>,
+    /// How many ranges are around it.
+    pub depth: usize,
+    /// Of those in it directly.
+    pub exclusive: Amounts,
+    /// With those in ranges within it.
+    pub inclusive: Amounts,
+}
+
+impl Serialize for Branch<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut out = serializer.serialize_struct("Branch", 3)?;
+        out.serialize_field("path", &self.node.map(|node| node.path()))?;
+        out.serialize_field("exclusive", &self.exclusive)?;
+        out.serialize_field("inclusive", &self.inclusive)?;
+        out.end()
+    }
+}
+
+/// The tree of ranges as far as it holds operations of a query: each node directly before those within it, and last what
+/// lies outside all ranges.
+#[derive(Debug, Clone, Serialize)]
+#[serde(transparent)]
+pub struct Branches<'a> {
+    branches: Vec<Branch<'a>>,
+}
+
+impl<'a> Branches<'a> {
+    /// Each of them.
+    pub fn iter(&self) -> std::slice::Iter<'_, Branch<'a>> {
+        self.branches.iter()
+    }
+
+    /// The branch of a path: `batch/forward`.
+    #[must_use]
+    pub fn get(&self, path: &str) -> Option<&Branch<'a>> {
+        self.branches.iter().find(|branch| branch.node.is_some_and(|node| node.path() == path))
+    }
+}
+
+impl<'b, 'a> IntoIterator for &'b Branches<'a> {
+    type Item = &'b Branch<'a>;
+    type IntoIter = std::slice::Iter<'b, Branch<'a>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl<'a> Query<'a> {
+    /// By the tree of ranges, inclusive and exclusive: by the ranges of their calls, or the windows they were found in.
+    #[must_use]
+    pub fn tree(&self) -> Branches<'a> {
+        let profile = self.profile;
+        let mut exclusive = vec![Amounts::default(); profile.tree.nodes.len()];
+        let mut outside = Amounts::default();
+        for operation in self.iter() {
+            let sum = match operation.range() {
+                Some(range) => &mut exclusive[range.node().id.at()],
+                None => &mut outside,
+            };
+            sum.add(Amounts {
+                count: 1,
+                gpu_time: operation.gpu_time().unwrap_or_default(),
+                bytes: super::group::bytes(&operation),
+            });
+        }
+        let mut inclusive = exclusive.clone();
+        // Children come after their parent.
+        for (row, node) in profile.tree.nodes.iter().enumerate().rev() {
+            if let Some(parent) = node.parent {
+                let within = inclusive[row];
+                inclusive[parent.at()].add(within);
+            }
+        }
+        let branch = |(depth, node): (usize, RangeNode<'a>)| Branch {
+            node: Some(node),
+            depth,
+            exclusive: exclusive[node.id.at()],
+            inclusive: inclusive[node.id.at()],
+        };
+        let is_in = |branch: &Branch<'_>| branch.inclusive.count != 0;
+        let mut branches: Vec<_> = profile.walk().map(branch).filter(is_in).collect();
+        if outside.count != 0 {
+            let (exclusive, inclusive) = (outside, outside);
+            branches.push(Branch { node: None, depth: 0, exclusive, inclusive });
+        }
+        Branches { branches }
+    }
+}
+
+/// Levels of the tree that are shown: a recursion has as many as it likes, and a page has not.
+const LEVELS: usize = 24;
+
+impl fmt::Display for Branches<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.branches.is_empty() {
+            return f.write_str("none");
+        }
+        let mut table = units::table(&["range", "count", "GPU time", "own count", "own GPU"], 1);
+        for branch in self.branches.iter().filter(|branch| branch.depth <= LEVELS) {
+            let name = branch.node.map_or("(outside any range)", |node| node.name());
+            let Branch { inclusive, exclusive, .. } = branch;
+            table.add_row([
+                format!("{}{}", "  ".repeat(branch.depth), shortened(name, NAME_WIDTH)),
+                inclusive.count.to_string(),
+                time(inclusive.gpu_time),
+                exclusive.count.to_string(),
+                time(exclusive.gpu_time),
+            ]);
+        }
+        f.write_str(&units::finish(&table))?;
+        match self.branches.iter().filter(|branch| branch.depth > LEVELS).count() {
+            0 => Ok(()),
+            more => write!(f, "\n({more} further in)"),
+        }
+    }
+}

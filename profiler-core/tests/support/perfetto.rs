@@ -1,0 +1,211 @@
+//! A small reader of Perfetto's protobuf: what its trace processor would make of a trace, or why it would not.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A field of a message: a number, or bytes.
+#[derive(Debug, Clone, Copy)]
+enum Field<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Field<'a> {
+    fn number(self) -> u64 {
+        let Self::Number(number) = self else { panic!("not a number: {self:?}") };
+        number
+    }
+
+    fn bytes(self) -> &'a [u8] {
+        let Self::Bytes(bytes) = self else { panic!("not bytes: {self:?}") };
+        bytes
+    }
+
+    fn text(self) -> String {
+        String::from_utf8(self.bytes().to_vec()).unwrap()
+    }
+}
+
+fn varint(bytes: &mut &[u8]) -> u64 {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (first, rest) = bytes.split_first().unwrap();
+        *bytes = rest;
+        value |= u64::from(first & 0x7f) << shift;
+        if first & 0x80 == 0 {
+            return value;
+        }
+    }
+    panic!("a number of more than 64 bits")
+}
+
+fn fields(mut bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
+    let mut fields = Vec::new();
+    while !bytes.is_empty() {
+        let tag = varint(&mut bytes);
+        let field = match tag & 7 {
+            0 => Field::Number(varint(&mut bytes)),
+            1 => {
+                let (value, rest) = bytes.split_at(8);
+                bytes = rest;
+                Field::Number(u64::from_le_bytes(value.try_into().unwrap()))
+            }
+            2 => {
+                let length = varint(&mut bytes) as usize;
+                let (value, rest) = bytes.split_at(length);
+                bytes = rest;
+                Field::Bytes(value)
+            }
+            other => panic!("wire type {other}"),
+        };
+        fields.push((tag >> 3, field));
+    }
+    fields
+}
+
+fn one(fields: &[(u64, Field<'_>)], number: u64) -> Option<u64> {
+    fields.iter().find(|(n, _)| *n == number).map(|(_, field)| field.number())
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Slice {
+    pub(crate) category: String,
+    pub(crate) name: String,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) track: u64,
+    pub(crate) args: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Track {
+    pub(crate) name: String,
+    pub(crate) parent: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Trace {
+    pub(crate) tracks: BTreeMap<u64, Track>,
+    /// Instants among them, with no length.
+    pub(crate) slices: Vec<Slice>,
+    /// The slices that each flow touches, by category.
+    pub(crate) flows: BTreeMap<u64, Vec<String>>,
+    /// By name of the track with its parent's.
+    pub(crate) counters: BTreeMap<String, Vec<(u64, i64)>>,
+}
+
+type Texts = BTreeMap<u64, String>;
+
+struct Event<'a> {
+    at: u64,
+    track: u64,
+    fields: Vec<(u64, Field<'a>)>,
+}
+
+/// Panics where the trace processor would count an error or lose something.
+pub(crate) fn read(bytes: &[u8]) -> Trace {
+    let mut trace = Trace::default();
+    let [mut categories, mut names, mut arg_names, mut texts] = [const { Texts::new() }; 4];
+    let mut events = Vec::new();
+    for (number, packet) in fields(bytes) {
+        assert_eq!(number, 1, "only packets");
+        let packet = fields(packet.bytes());
+        assert_eq!(one(&packet, 10), Some(1), "all are of one sequence");
+        for (number, field) in &packet {
+            match number {
+                12 => {
+                    for (number, entry) in fields(field.bytes()) {
+                        let table = match number {
+                            1 => &mut categories,
+                            2 => &mut names,
+                            3 => &mut arg_names,
+                            29 => &mut texts,
+                            other => panic!("interned data {other}"),
+                        };
+                        let entry = fields(entry.bytes());
+                        let text = entry.iter().find(|(number, _)| *number == 2).unwrap().1.text();
+                        assert!(table.insert(one(&entry, 1).unwrap(), text).is_none());
+                    }
+                }
+                60 => track(&mut trace, &fields(field.bytes())),
+                11 => {
+                    let fields = fields(field.bytes());
+                    let (at, track) = (one(&packet, 8).unwrap(), one(&fields, 11).unwrap());
+                    assert!(trace.tracks.contains_key(&track), "track {track} is not described");
+                    events.push(Event { at, track, fields });
+                }
+                8 | 10 | 13 | 87 => {}
+                other => panic!("packet field {other}"),
+            }
+        }
+    }
+    // By time, and where that is the same in the order of the file, as the trace processor does.
+    events.sort_by_key(|event| event.at);
+    let mut open: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+    for event in &events {
+        let stack = open.entry(event.track).or_default();
+        match one(&event.fields, 9).unwrap() {
+            kind @ (1 | 3) => {
+                assert!(stack.len() < 512, "too deep");
+                let mut args = BTreeMap::new();
+                for (_, arg) in event.fields.iter().filter(|(number, _)| *number == 4) {
+                    let arg = fields(arg.bytes());
+                    let value: Vec<String> = arg[1..]
+                        .iter()
+                        .map(|(number, field)| match number {
+                            17 => texts[&field.number()].clone(),
+                            12 => one(&fields(field.bytes()), 3).unwrap().to_string(),
+                            4 => field.number().cast_signed().to_string(),
+                            5 => f64::from_bits(field.number()).to_string(),
+                            _ => field.number().to_string(),
+                        })
+                        .collect();
+                    args.insert(arg_names[&arg[0].1.number()].clone(), value.join(" "));
+                }
+                let category = categories[&one(&event.fields, 3).unwrap()].clone();
+                for (_, flow) in event.fields.iter().filter(|(number, _)| *number == 47) {
+                    trace.flows.entry(flow.number()).or_default().push(category.clone());
+                }
+                if kind == 1 {
+                    stack.push(trace.slices.len());
+                }
+                trace.slices.push(Slice {
+                    category,
+                    name: names[&one(&event.fields, 10).unwrap()].clone(),
+                    start: event.at,
+                    end: event.at,
+                    track: event.track,
+                    args,
+                });
+            }
+            2 => trace.slices[stack.pop().unwrap()].end = event.at,
+            4 => {
+                let track = &trace.tracks[&event.track];
+                let parent = &trace.tracks[&track.parent.unwrap()];
+                let name = format!("{} / {}", parent.name, track.name);
+                let value = one(&event.fields, 30).unwrap().cast_signed();
+                trace.counters.entry(name).or_default().push((event.at, value));
+            }
+            other => panic!("event of type {other}"),
+        }
+    }
+    assert!(open.values().all(Vec::is_empty), "all slices have an end");
+    trace
+}
+
+fn track(trace: &mut Trace, track: &[(u64, Field<'_>)]) {
+    let inner = |field: Field<'_>, number| {
+        let inner = fields(field.bytes());
+        inner.iter().find(|(n, _)| *n == number).map(|(_, field)| field.text()).unwrap_or_default()
+    };
+    let name = track.iter().find_map(|&(number, field)| match number {
+        2 => Some(field.text()),
+        3 => Some(inner(field, 6)),
+        4 => Some(format!("thread {}", inner(field, 5))),
+        _ => None,
+    });
+    let (id, parent) = (one(track, 1).unwrap(), one(track, 5));
+    let parents: BTreeSet<u64> = trace.tracks.keys().copied().collect();
+    assert!(parent.is_none_or(|parent| parents.contains(&parent)));
+    let new = trace.tracks.insert(id, Track { name: name.unwrap(), parent }).is_none();
+    assert!(new, "track {id} is described twice");
+}

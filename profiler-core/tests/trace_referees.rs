@@ -1,0 +1,381 @@
+//! Other people's programs as referees: does each read what we write for it, and make of it what the profile says?
+//!
+//! `TRACE_REFEREES` names the folder that `.ci/fetch-trace-referees` filled. No GPU is needed.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "the helpers are tests too")]
+#![allow(clippy::print_stderr, reason = "a test without the standard harness")]
+
+#[path = "support/everything.rs"]
+mod everything;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, process};
+
+use cupti::fake::Work;
+use everything::{everything, fake, record};
+use libtest_mimic::{Arguments, Failed, Trial};
+use profiler_core::{Export, Format, Profile};
+use serde_json::Value;
+
+const RECORDING: &[u8] = include_bytes!("../../examples/recordings/quickstart-h200.gpuprof");
+const KINDS: &[u8] = include_bytes!("../../tests/recordings/kinds-130001.gpuprof");
+
+type Test = fn(&Path) -> Result<(), Failed>;
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let referees = env::var_os("TRACE_REFEREES").map(PathBuf::from);
+    let tests: [(&str, &str, Test); 5] = [
+        ("perfetto", "perfetto_reads_its_protobuf_whole", perfetto_reads_protobuf),
+        ("perfetto", "perfetto_reads_chrome_and_kineto_whole", perfetto_reads_json),
+        ("perfetto", "perfetto_reads_hostile_traces", perfetto_reads_hostile),
+        ("hta", "hta_comes_to_the_same_times", hta_agrees),
+        ("proton", "proton_prints_the_tree", proton_prints),
+    ];
+    let trials = tests.map(|(referee, name, test)| {
+        let found = referees.as_ref().map(|folder| folder.join(referee));
+        let found = found.filter(|folder| folder.join("complete").exists());
+        if found.is_none() && !arguments.list {
+            eprintln!("{name} is ignored: TRACE_REFEREES names no folder with {referee}/complete");
+        }
+        let ignored = found.is_none();
+        let run = move || test(&found.ok_or("the referee is not there")?);
+        Trial::test(name, run).with_ignored_flag(ignored)
+    });
+    // One stand-in at a time.
+    let arguments = Arguments { test_threads: Some(1), ..arguments };
+    libtest_mimic::run(&arguments, trials.into()).exit();
+}
+
+/// A folder that goes away.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = env::temp_dir().join(format!("trace-referees-{}-{name}", process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    fn export(&self, profile: &Profile, export: impl Into<Export>, name: &str) -> PathBuf {
+        let path = self.0.join(name);
+        profile.export(export, File::create(&path).unwrap()).unwrap();
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn output(command: &mut Command) -> Result<String, Failed> {
+    let output = command.output()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() {
+        let error = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{command:?}: {}\n{said}{error}", output.status).into());
+    }
+    Ok(said)
+}
+
+fn script(referee: &Path, name: &str) -> Command {
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trace_referees");
+    let mut command = Command::new(referee.join("bin/python"));
+    command.arg(scripts.join(name));
+    command
+}
+
+fn lines(said: &str) -> Vec<Value> {
+    said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn check(is: bool, otherwise: impl Into<String>) -> Result<(), Failed> {
+    if is { Ok(()) } else { Err(otherwise.into().into()) }
+}
+
+fn recorded() -> Profile {
+    Profile::from_bytes(RECORDING).unwrap()
+}
+
+/// By name: what was recorded, and what is made up.
+fn profiles() -> [(&'static str, Profile); 4] {
+    let kinds = Profile::from_bytes(KINDS).unwrap();
+    [("recorded", recorded()), ("kinds", kinds), ("steps", steps()), ("everything", everything())]
+}
+
+/// A run in steps as HTA knows them, with work on two streams.
+fn steps() -> Profile {
+    let fake = fake();
+    record(&fake, || {
+        for step in 0..6 {
+            let _step = nvtx::range(&format!("ProfilerStep#{step}"));
+            for _ in 0..5 {
+                let _layer = nvtx::range("layer");
+                fake.launch(Work::host_to_device(4096).taking_ns(700));
+                fake.launch(Work::kernel(c"forward").taking_ns(3_000));
+                fake.launch(Work::kernel(c"backward").taking_ns(4_000).on_stream(9));
+                fake.launch(Work::memset(64).taking_ns(300));
+            }
+            fake.launch(Work::synchronize());
+        }
+    })
+}
+
+/// The rows of each query; fails on any statistic of errors or lost data.
+fn ask(perfetto: &Path, trace: &Path, queries: &[&str]) -> Result<Vec<Vec<Value>>, Failed> {
+    let said = output(script(perfetto, "ask_perfetto.py").arg(trace).args(queries))?;
+    let mut rows = vec![Vec::new(); queries.len()];
+    for line in lines(&said) {
+        match line["query"].as_u64() {
+            Some(query) => rows[query as usize].push(line["row"].clone()),
+            None => return Err(format!("{}: {}", trace.display(), line["row"]).into()),
+        }
+    }
+    Ok(rows)
+}
+
+/// How many slices of each category a trace processor has to find.
+fn categories(profile: &Profile) -> BTreeMap<&'static str, usize> {
+    let timed = || profile.operations().filter(|operation| operation.start().is_some());
+    let kernels = timed().filter(|operation| operation.as_kernel().is_some()).count();
+    let copies = timed().filter(|operation| operation.as_copy().is_some()).count();
+    let all = BTreeMap::from([
+        ("range", profile.ranges().count()),
+        ("process range", profile.process_ranges().count()),
+        ("mark", profile.marks().count()),
+        ("api", profile.calls().count()),
+        ("kernel", kernels),
+        ("copy", copies),
+        ("memset", timed().count() - kernels - copies),
+    ]);
+    all.into_iter().filter(|(_, count)| *count > 0).collect()
+}
+
+fn arrows(profile: &Profile) -> usize {
+    profile.operations().filter(|o| o.start().is_some() && o.call().is_some()).count()
+}
+
+const COUNTS: [&str; 3] = [
+    "select category, count(*) as count from slice group by category",
+    "select count(*) as count from flow",
+    // Slices that hold others are as long as these at least.
+    "select count(*) as count from slice s join slice p on s.parent_id = p.id
+     where s.ts < p.ts or s.ts + s.dur > p.ts + p.dur or s.dur < 0",
+];
+
+/// Checks the counts; `of` is the trace's word for each of our categories.
+fn check_counts(
+    perfetto: &Path,
+    trace: &Path,
+    profile: &Profile,
+    of: impl Fn(&str) -> &str,
+) -> Result<(), Failed> {
+    let rows = ask(perfetto, trace, &COUNTS)?;
+    let mut expected: BTreeMap<&str, u64> = BTreeMap::new();
+    for (category, count) in categories(profile) {
+        *expected.entry(of(category)).or_default() += count as u64;
+    }
+    let found: BTreeMap<&str, u64> = rows[0]
+        .iter()
+        .map(|row| (row["category"].as_str().unwrap_or("(none)"), row["count"].as_u64().unwrap()))
+        .filter(|(category, _)| !["recording", "gpu_user_annotation"].contains(category))
+        .collect();
+    check(found == expected, format!("{}: {found:?} instead of {expected:?}", trace.display()))?;
+    let flows = rows[1][0]["count"].as_u64().unwrap();
+    check(flows == arrows(profile) as u64, format!("{}: {flows} arrows", trace.display()))?;
+    check(
+        rows[2][0]["count"] == 0,
+        format!("{}: slices that outlast their parents", trace.display()),
+    )
+}
+
+fn perfetto_reads_protobuf(perfetto: &Path) -> Result<(), Failed> {
+    let folder = Folder::new("protobuf");
+    for (name, profile) in profiles() {
+        let trace = folder.export(&profile, Format::Perfetto, name);
+        check_counts(perfetto, &trace, &profile, |category| category)?;
+    }
+    // What it makes of one kernel, and where it shows it.
+    let profile = recorded();
+    let trace = folder.export(&profile, Format::Perfetto, "recorded");
+    let rows = ask(
+        perfetto,
+        &trace,
+        &[
+            "select s.ts, s.dur, t.name as track, extract_arg(s.arg_set_id, 'debug.path') as path,
+             extract_arg(s.arg_set_id, 'debug.registers a thread') as registers
+             from slice s join track t on s.track_id = t.id where s.category = 'kernel' order by s.ts limit 1",
+            "select t.name, count(*) as count, max(value) as most from counter c join track t on c.track_id = t.id
+             group by t.name order by t.name",
+            "select sum(dur) as time from slice where category in ('kernel', 'copy', 'memset')",
+            "select thread.tid from slice join thread_track on slice.track_id = thread_track.id join thread using (utid)
+             where slice.category = 'range' group by 1",
+        ],
+    )?;
+    let kernel = profile.kernels().next().unwrap();
+    let row = &rows[0][0];
+    check(row["ts"] == kernel.start().unwrap().as_nanos() as u64, row.to_string())?;
+    check(row["dur"] == kernel.gpu_time().unwrap().as_nanos() as u64, row.to_string())?;
+    check(row["path"] == kernel.range().unwrap().node().path(), row.to_string())?;
+    check(row["registers"] == kernel.details().registers_per_thread, row.to_string())?;
+    check(row["track"] == format!("stream {}", kernel.stream()), row.to_string())?;
+    let names: Vec<&Value> = rows[1].iter().map(|row| &row["name"]).collect();
+    let queue = format!("stream {}: operations asked for and not finished", kernel.stream());
+    check(names == ["copy bandwidth", &queue], format!("{names:?}"))?;
+    check(rows[1].iter().all(|row| row["most"].as_f64() > Some(0.0)), format!("{:?}", rows[1]))?;
+    check(
+        rows[2][0]["time"] == profile.totals().gpu_time().as_nanos() as u64,
+        rows[2][0].to_string(),
+    )?;
+    let threads: Vec<&Value> = rows[3].iter().map(|row| &row["tid"]).collect();
+    check(
+        threads == [&Value::from(profile.ranges().next().unwrap().thread_id())],
+        format!("{threads:?}"),
+    )
+}
+
+fn perfetto_reads_json(perfetto: &Path) -> Result<(), Failed> {
+    let folder = Folder::new("json");
+    for (name, profile) in profiles() {
+        let trace = folder.export(&profile, Format::Chrome, &format!("{name}.json"));
+        check_counts(perfetto, &trace, &profile, |category| category)?;
+        let trace = folder.export(&profile, Format::Kineto, &format!("{name}.pt.json"));
+        check_counts(perfetto, &trace, &profile, |category| match category {
+            "range" => "user_annotation",
+            "api" => "cuda_driver",
+            "copy" => "gpu_memcpy",
+            "memset" => "gpu_memset",
+            other => other,
+        })?;
+    }
+    Ok(())
+}
+
+/// Names that mean something elsewhere, names of a megabyte, and ranges deeper than a viewer can show on a track.
+fn perfetto_reads_hostile(perfetto: &Path) -> Result<(), Failed> {
+    let (long, fake) = ("n".repeat(1 << 20), fake());
+    let names = ["\"\\", "\u{1}\n", "</script>", "\\ud800", "'); drop table slice;--", "", &long];
+    let profile = record(&fake, || {
+        for name in names {
+            let _range = nvtx::event(name).field("a\"b", name, "").range();
+            nvtx::mark(name);
+            fake.launch(Work::kernel(c"k").taking_ns(1));
+        }
+        let mut deep: Vec<_> = (0..2_000).map(|_| nvtx::range("deep")).collect();
+        fake.launch(Work::kernel(c"deepest"));
+        while deep.pop().is_some() {}
+    });
+    let folder = Folder::new("hostile");
+    for (format, name) in [(Format::Perfetto, "hostile.pftrace"), (Format::Chrome, "hostile.json")]
+    {
+        let trace = folder.export(&profile, format, name);
+        check_counts(perfetto, &trace, &profile, |category| category)?;
+        // Of the escapes of JSON it decodes some.
+        if format == Format::Perfetto {
+            let query = "select name from slice where category = 'range' group by 1";
+            let rows = ask(perfetto, &trace, &[query])?;
+            let found: Vec<_> = rows[0].iter().map(|row| row["name"].as_str()).collect();
+            for name in names {
+                let is_there = found.contains(&Some(name)) || name.is_empty();
+                check(is_there, format!("{name:.40?} is not there"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn hta_agrees(hta: &Path) -> Result<(), Failed> {
+    for (profile, kind) in [(recorded(), "plain"), (steps(), "steps")] {
+        let folder = Folder::new(kind);
+        folder.export(&profile, Export::new(Format::Kineto).rank(0, 1), "rank0.json");
+        let said = output(script(hta, "run_hta.py").arg(&folder.0).arg(kind))?;
+        let mut results = BTreeMap::new();
+        for line in lines(&said) {
+            let name = line["analysis"].as_str().unwrap().to_owned();
+            check(line.get("error").is_none(), format!("{kind}: {line}"))?;
+            results.insert(name, line["result"].clone());
+        }
+        check(results.len() == if kind == "steps" { 12 } else { 11 }, said)?;
+        // By name, to the nanosecond.
+        let mut times: BTreeMap<String, u64> = BTreeMap::new();
+        for kernel in profile.kernels() {
+            let time = kernel.gpu_time().unwrap().as_nanos() as u64;
+            *times.entry(kernel.demangled_name()).or_default() += time;
+        }
+        if kind == "plain" {
+            for row in results["kernels"].as_array().unwrap() {
+                let time = (row["sum (us)"].as_f64().unwrap() * 1000.0).round() as u64;
+                let name = row["name"].as_str().unwrap();
+                let is_kernel = row["kernel_type"] == "COMPUTATION" && name != "others";
+                check(!is_kernel || times.get(name) == Some(&time), format!("{row} of {times:?}"))?;
+            }
+            // It counts all, and not only the kernels, as it has no copy beside a kernel here.
+            let breakdown = &results["temporal"][0];
+            let busy = breakdown["compute_time(us)"].as_f64().unwrap()
+                + breakdown["non_compute_time(us)"].as_f64().unwrap();
+            let busy = (busy * 1000.0).round() as u128;
+            check(busy == profile.totals().gpu_time().as_nanos(), format!("{breakdown}"))?;
+            let copies = results["bandwidth"].as_array().unwrap();
+            let of = |name: &str| copies.iter().find(|row| row["name"] == name);
+            let to_device =
+                profile.copies().filter(|copy| copy.kind() == cupti::CopyKind::HostToDevice);
+            let counted = of("Memcpy HtoD").and_then(|row| row["count"].as_f64());
+            check(counted == Some(to_device.count() as f64), format!("{copies:?}"))?;
+            for row in results["annotations"].as_array().unwrap() {
+                check(profile.range(row["name"].as_str().unwrap()).is_some(), row.to_string())?;
+            }
+        }
+        // It leaves out the last step.
+        let annotated = results["kernels in annotations"].as_u64();
+        let is_all = annotated == Some(profile.totals().gpu_operations());
+        check(is_all || kind == "steps", format!("{annotated:?}"))?;
+        if kind == "steps" {
+            check(
+                results["critical path"].as_u64() > Some(0),
+                results["critical path"].to_string(),
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn proton_prints(proton: &Path) -> Result<(), Failed> {
+    let folder = Folder::new("proton");
+    let view = |profile: &Profile, name: &str| {
+        let tree = folder.export(profile, Format::Hatchet, name);
+        output(
+            Command::new(proton.join("bin/proton-viewer"))
+                .args(["-m", "time/ns,count", "-d", "1000"])
+                .arg(tree),
+        )
+    };
+    let profile = recorded();
+    let said = view(&profile, "recorded.hatchet")?;
+    for node in profile.roots().flat_map(|root| root.children().collect::<Vec<_>>()) {
+        let totals = node.inclusive();
+        let (time, count) = (totals.gpu_time().as_nanos(), totals.gpu_operations());
+        let line = format!("{time}.000 {count}.000 {}", node.name());
+        check(
+            said.lines().any(|printed| printed.ends_with(&line)),
+            format!("no line {line:?}\n{said}"),
+        )?;
+    }
+    let totals = profile.totals();
+    let all = format!("{}.000 {}.000 ROOT", totals.gpu_time().as_nanos(), totals.gpu_operations());
+    check(said.contains(&all), said)?;
+    // As deep as we go, and none at all.
+    let fake = fake();
+    let deep = record(&fake, || {
+        let mut deep: Vec<_> = (0..300).map(|_| nvtx::range("deep")).collect();
+        fake.launch(Work::kernel(c"deepest"));
+        while deep.pop().is_some() {}
+    });
+    let said = view(&deep, "deep.hatchet")?;
+    let found = said.matches(" deep\n").count();
+    check(found == 200 && said.contains("(deeper ranges)") && said.contains("deepest"), said)?;
+    Ok(())
+}
