@@ -29,8 +29,13 @@ pub(crate) enum Kind {
     Export { format: &'static str, source: Arc<io::Error> },
     /// Bytes that are not a recording this version can read.
     Format { what: String },
+    /// A file that is not a capture of Nsight Systems, or one that cannot be read or written.
+    #[cfg(feature = "nsys")]
+    Capture { what: String },
     /// A profile without raw logs was to be saved.
     NoRecording,
+    /// A name that is none of those there are.
+    Name { what: &'static str, name: String, known: Vec<&'static str> },
 }
 
 impl Error {
@@ -72,10 +77,15 @@ impl Error {
         matches!(&*self.0, Kind::NotRunning)
     }
 
-    /// True where bytes are not a recording, a damaged one, or one of a newer version.
+    /// True where bytes are not a recording or a capture, a damaged one, or one of a newer version.
     #[must_use]
     pub fn is_format(&self) -> bool {
-        matches!(&*self.0, Kind::Format { .. })
+        match &*self.0 {
+            Kind::Format { .. } => true,
+            #[cfg(feature = "nsys")]
+            Kind::Capture { .. } => true,
+            _ => false,
+        }
     }
 }
 
@@ -98,10 +108,15 @@ impl fmt::Display for Error {
                 write!(f, "could not write the profile as {format}: {source}; what was written is cut short")
             }
             Kind::Format { what } => write!(f, "not a readable recording: {what}"),
+            #[cfg(feature = "nsys")]
+            Kind::Capture { what } => f.write_str(what),
             Kind::NoRecording => f.write_str(
                 "this profile has no raw logs to save: they were let go, or it was made of something else than a \
                  recording; save the recording itself, or export the profile",
             ),
+            Kind::Name { what, name, known } => {
+                write!(f, "there is no {what} {name:?}; there are: {}", known.join(", "))
+            }
         }
     }
 }

@@ -70,6 +70,7 @@
 //! [`expect`] sets budgets on a profile (kernels, copies, waits, allocations, GPU time, by range) and fails with what
 //! exceeds them and where; what a recording cannot tell is a failure too. [`gpu_test()`] and
 //! [`#[gpu_test]`](macro@gpu_test) measure: warmed up, repeated, one test at a time, skipped aloud where there is no GPU.
+//! [`Profile::reports`] and [`Profile::rules`] are the tables of `nsys stats`, `nsys analyze` and nvprof.
 //! [`Profile::snapshot`] is names and counts as text. With the feature `criterion`, `GpuTime` and `BusyTime` are
 //! measurements for benches. [`from_env`] in `main` lets the environment variable `GPU_PROFILER` turn profiling on.
 //!
@@ -106,12 +107,15 @@ mod mark;
 #[cfg(feature = "criterion")]
 mod measurement;
 mod names;
+#[cfg(feature = "nsys")]
+mod nsys;
 mod process_range;
 mod profile;
 mod profiler;
 mod query;
 mod recording;
 mod report;
+pub mod reports;
 mod source;
 mod statistics;
 mod store;
@@ -137,6 +141,8 @@ pub use lane::set_lane;
 pub use mark::Mark;
 #[cfg(feature = "criterion")]
 pub use measurement::{BusyTime, GpuTime};
+#[cfg(feature = "nsys")]
+pub use nsys::Progress as NsysProgress;
 pub use process_range::ProcessRange;
 pub use profile::{
     ApiCall, Attribution, Copy, GpuOperation, Kernel, Memset, OperationKind, Profile, Range,

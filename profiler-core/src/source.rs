@@ -1,6 +1,6 @@
 //! From a recording to the store: decodes CUPTI's bytes, brings all times to one clock, names what has a name.
 
-use cupti::record::MemoryOperationKind;
+use cupti::record::{MemoryOperationKind, UnifiedMemoryKind};
 use cupti::{ActivityKind, CallClass, GraphEventKind, GraphNode, Record};
 use rustc_hash::FxHashMap;
 
@@ -9,8 +9,9 @@ use crate::recording::Recording;
 use crate::recording::ranges::{self, Detail, Event, RangeWord, Slots, Subject as EntryOf, Value};
 use crate::store::{
     Api, Call, CallKind, CallKindId, Field, FieldValue, Interval, KernelNames, Label, LabelId,
-    Mark, MarkId, Maybe, MemoryEvent, NameId, Operation, ProcessRange, ProcessRangeId, Range,
-    RangeId, RangesBy, Session, Store, Subject, Synchronization, Thread, ThreadId, What, Work,
+    Managed, ManagedMemory, Mark, MarkId, Maybe, MemoryEvent, NameId, Operation, ProcessRange,
+    ProcessRangeId, Range, RangeId, RangesBy, Session, Store, Subject, Synchronization, Thread,
+    ThreadId, What, Work,
 };
 
 /// Reads everything a recording holds; what cannot be read is counted in `health`.
@@ -91,7 +92,7 @@ fn thread(
     name: Option<&str>,
 ) -> ThreadId {
     let row = *threads.entry(id).or_insert_with(|| {
-        store.threads.push(Thread { id, process: 0, name: None });
+        store.threads.push(Thread { id, process: 0, name: None, priority: None });
         ThreadId(store.threads.len() as u32 - 1)
     });
     if let Some(name) = name {
@@ -483,8 +484,13 @@ fn read_records(
             Record::Memset(memset) => {
                 (What::Memset(memset), memset.place, memset.span, memset.correlation_id)
             }
-            Record::Synchronization(record) => {
-                store.synchronizations.push(Synchronization { record, call: None });
+            Record::Synchronization(mut record) => {
+                if record.span.is_known() {
+                    let ns = record.span.end_ns.saturating_sub(record.span.start_ns);
+                    record.span.start_ns = clock.monotonic_ns(record.span.start_ns);
+                    record.span.end_ns = record.span.start_ns.saturating_add(ns);
+                }
+                store.synchronizations.push(Synchronization { record, call: None, process: 0 });
                 continue;
             }
             Record::MemoryOperation(record) => {
@@ -497,6 +503,35 @@ fn read_records(
                     device: record.device,
                     correlation_id: record.correlation_id,
                     call: Maybe::NONE,
+                    process: 0,
+                });
+                continue;
+            }
+            Record::UnifiedMemory(record) => {
+                let value = record.value;
+                let what = match record.kind {
+                    UnifiedMemoryKind::HOST_TO_DEVICE => Managed::ToDevice { bytes: value },
+                    UnifiedMemoryKind::DEVICE_TO_HOST => Managed::ToHost { bytes: value },
+                    UnifiedMemoryKind::CPU_PAGE_FAULT => Managed::HostFault { instruction: value },
+                    UnifiedMemoryKind::GPU_PAGE_FAULT => Managed::DeviceFaults { count: value },
+                    _ => {
+                        health.unused_records += 1;
+                        continue;
+                    }
+                };
+                let start_ns = clock.monotonic_ns(record.span.start_ns);
+                // Faults of the host have no end.
+                let ns = record.span.end_ns.saturating_sub(record.span.start_ns);
+                let device = match what {
+                    Managed::ToDevice { .. } => Some(record.destination),
+                    Managed::ToHost { .. } | Managed::DeviceFaults { .. } => Some(record.source),
+                    Managed::HostFault { .. } => None,
+                };
+                store.managed.push(ManagedMemory {
+                    what,
+                    address: record.address,
+                    time: Interval { start_ns, end_ns: start_ns.saturating_add(ns) },
+                    device,
                     process: 0,
                 });
                 continue;
@@ -520,9 +555,10 @@ fn read_records(
             }
         };
         let node = what.graph_node();
-        let work = store.intern_work(Work { what, place, process: 0 });
+        let work = store.intern_work(Work::new(what, place));
         store.operations.push(add(work, span, correlation_id, node, health));
     }
     store.operations.sort_by_key(Operation::start_ns);
     store.memory.sort_by_key(|event| event.at_ns);
+    store.managed.sort_by_key(|event| event.time.start_ns);
 }

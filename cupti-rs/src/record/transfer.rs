@@ -95,6 +95,19 @@ pub struct Peers {
     pub destination_context: u32,
 }
 
+impl Peers {
+    /// The ends that are read and written: each with its device and its context.
+    #[must_use]
+    pub const fn new(source: (u32, u32), destination: (u32, u32)) -> Self {
+        Self {
+            source_device: source.0,
+            source_context: source.1,
+            destination_device: destination.0,
+            destination_context: destination.1,
+        }
+    }
+}
+
 /// `CUPTI_ACTIVITY_FLAG_MEMCPY_ASYNC` and `..._MEMSET_ASYNC`.
 const FLAG_ASYNC: u16 = 1;
 

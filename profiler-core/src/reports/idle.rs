@@ -1,0 +1,244 @@
+//! When a GPU had nothing to do, or little: the rules `gpu_gaps` and `gpu_time_util`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::table::{Cells, Columns, Row, Unit, column};
+use super::{Report, Rules};
+use crate::store::Interval;
+
+/// From which length on a gap between GPU operations counts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum GapThreshold {
+    /// Longer than this.
+    LongerThan(Duration),
+    /// Longer than this part of the time from the first operation to the end of the last: 0.01 is a hundredth.
+    Share(f64),
+}
+
+impl GapThreshold {
+    fn ns(self, whole: Interval) -> u64 {
+        match self {
+            Self::LongerThan(time) => u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
+            // CAST: saturates, and nothing is less than 0 long.
+            Self::Share(share) => (whole.ns() as f64 * share) as u64,
+        }
+    }
+}
+
+/// A time in which a GPU had nothing to do: a row of the rule `gpu_gaps`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct GpuGap {
+    /// From 1 on, the longest first.
+    pub row: u64,
+    /// How long it was.
+    pub duration_ns: u64,
+    /// When it began.
+    pub start_ns: u64,
+    /// The kernel's id of the process.
+    pub pid: u32,
+    /// The device's CUDA ordinal.
+    pub device: u32,
+    /// CUPTI's id of the context of the operation before it.
+    pub context: u32,
+}
+
+impl Row for GpuGap {
+    const NAME: &'static str = "gpu_gaps";
+    const COLUMNS: Columns = Columns(&[
+        column("Row#", Unit::Plain),
+        column("Duration", Unit::Duration),
+        column("Start", Unit::Time),
+        column("PID", Unit::Plain),
+        column("Device ID", Unit::Plain),
+        column("Context ID", Unit::Plain),
+    ]);
+
+    fn cells(&self, cells: &mut Cells<'_>) {
+        cells.add(self.row).add(self.duration_ns).add(self.start_ns);
+        cells.add(self.pid).add(self.device).add(self.context);
+    }
+}
+
+/// A time in which a GPU had little to do: a row of the rule `gpu_time_util`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct GpuTimeUtil {
+    /// From 1 on, the least used first.
+    pub row: u64,
+    /// The time of its operations in percent of its own; what runs side by side adds up, beyond 100 too.
+    pub in_use_percent: f64,
+    /// How long it was.
+    pub duration_ns: u64,
+    /// When it began.
+    pub start_ns: u64,
+    /// The kernel's id of the process.
+    pub pid: u32,
+    /// The device's CUDA ordinal.
+    pub device: u32,
+    /// CUPTI's id of the context of the first operation that was looked at.
+    pub context: u32,
+}
+
+impl Row for GpuTimeUtil {
+    const NAME: &'static str = "gpu_time_util";
+    const COLUMNS: Columns = Columns(&[
+        column("Row#", Unit::Plain),
+        column("In-Use", Unit::Percent),
+        column("Duration", Unit::Duration),
+        column("Start", Unit::Time),
+        column("PID", Unit::Plain),
+        column("Device ID", Unit::Plain),
+        column("Context ID", Unit::Plain),
+    ]);
+
+    fn cells(&self, cells: &mut Cells<'_>) {
+        cells.add(self.row).add(self.in_use_percent).add(self.duration_ns).add(self.start_ns);
+        cells.add(self.pid).add(self.device).add(self.context);
+    }
+}
+
+/// What kept one device busy for one process, in one instance of a range or in all.
+struct Busy {
+    pid: u32,
+    device: u32,
+    /// With the context, by start.
+    operations: Vec<(Interval, u32)>,
+    /// From the first start to the last end.
+    whole: Interval,
+}
+
+impl Rules<'_> {
+    fn busy(&self) -> Vec<Busy> {
+        let (store, scopes) = (self.store(), self.scopes());
+        let mut busy: BTreeMap<(u32, u32, u32), Vec<(Interval, u32)>> = BTreeMap::new();
+        for operation in &store.operations {
+            let Some(time) = operation.time().filter(|time| self.is_between(*time)) else {
+                continue;
+            };
+            let Some(scope) = scopes.of(store.range_of(operation.call)) else { continue };
+            let work = store.work(operation);
+            let key = (scope, work.process, work.place.device);
+            busy.entry(key).or_default().push((time, work.place.context));
+        }
+        busy.into_iter()
+            .filter_map(|((_, pid, device), mut operations)| {
+                let (first, context) = *operations.first()?;
+                let end_ns = operations.iter().map(|(time, _)| time.end_ns).max()?;
+                let whole = Interval { start_ns: first.start_ns, end_ns };
+                let inside =
+                    |time: Interval| whole.start_ns < time.start_ns && time.end_ns < whole.end_ns;
+                // What the profiler itself took is nobody's gap.
+                let overheads = store.overheads.iter().filter(|overhead| {
+                    overhead.holds_gpu && overhead.process == pid && inside(overhead.time)
+                });
+                let count = operations.len();
+                operations.extend(overheads.map(|overhead| (overhead.time, context)));
+                if operations.len() != count {
+                    operations.sort_by_key(|(time, _)| time.start_ns);
+                }
+                Some(Busy { pid, device, operations, whole })
+            })
+            .collect()
+    }
+
+    /// Times between operations of a device in which it had nothing to do, the longest first.
+    pub fn gpu_gaps(self) -> Report<GpuGap> {
+        let mut rows = Vec::new();
+        for Busy { pid, device, operations, whole } in self.busy() {
+            let threshold_ns = self.gap.ns(whole);
+            let mut last = (whole.start_ns, 0);
+            for (time, context) in operations {
+                let duration_ns = time.start_ns.saturating_sub(last.0);
+                if duration_ns > threshold_ns {
+                    let start_ns = self.reports().at(last.0);
+                    rows.push(GpuGap {
+                        row: 0,
+                        duration_ns,
+                        start_ns,
+                        pid,
+                        device,
+                        context: last.1,
+                    });
+                }
+                if time.end_ns > last.0 {
+                    last = (time.end_ns, context);
+                }
+            }
+        }
+        rows.sort_by_key(|row| (std::cmp::Reverse(row.duration_ns), row.start_ns));
+        for (number, row) in (1..).zip(&mut rows) {
+            row.row = number;
+        }
+        self.limited(Report::new(rows, "no device was idle for so long between its operations"))
+    }
+
+    /// Times in which a device was in use for a small part alone, the least used first. Parts of the time that lie beside
+    /// each other are one row.
+    pub fn gpu_time_util(self) -> Report<GpuTimeUtil> {
+        let mut rows = Vec::new();
+        for busy in self.busy() {
+            self.add_parts(&busy, &mut rows);
+        }
+        rows.sort_by_key(|row: &GpuTimeUtil| {
+            // CAST: as it is printed, with one decimal.
+            ((row.in_use_percent * 10.0).round() as u64, row.duration_ns, row.start_ns)
+        });
+        for (number, row) in (1..).zip(&mut rows) {
+            row.row = number;
+        }
+        self.limited(Report::new(
+            rows,
+            "every device had enough to do between its first and last operation",
+        ))
+    }
+
+    fn add_parts(&self, busy: &Busy, rows: &mut Vec<GpuTimeUtil>) {
+        let Busy { pid, device, ref operations, whole } = *busy;
+        let size = whole.ns().div_ceil(u64::from(self.chunks)).max(1);
+        let count = whole.ns().div_ceil(size);
+        let mut used_ns = vec![0_u64; count as usize];
+        for (time, _) in operations {
+            let mut at_ns = time.start_ns - whole.start_ns;
+            let end_ns = time.end_ns.saturating_sub(whole.start_ns);
+            while at_ns < end_ns {
+                let part = at_ns / size;
+                let until_ns = end_ns.min((part + 1).saturating_mul(size));
+                used_ns[part as usize] += until_ns - at_ns;
+                at_ns = until_ns;
+            }
+        }
+        let context = operations.first().map_or(0, |(_, context)| *context);
+        // Of parts beside each other: when they begin, their length and use.
+        let mut open: Option<(u64, u64, u64)> = None;
+        let mut close = |open: Option<(u64, u64, u64)>| {
+            let Some((start_ns, duration_ns, used_ns)) = open else { return };
+            let start_ns = self.reports().at(whole.start_ns + start_ns);
+            let in_use_percent = used_ns as f64 * 100.0 / duration_ns as f64;
+            rows.push(GpuTimeUtil {
+                row: 0,
+                in_use_percent,
+                duration_ns,
+                start_ns,
+                pid,
+                device,
+                context,
+            });
+        };
+        for (part, used_ns) in (0..).zip(used_ns) {
+            let start_ns = part * size;
+            let length_ns = size.min(whole.ns() - start_ns);
+            if used_ns as f64 / length_ns as f64 * 100.0 < self.below_percent {
+                let (start_ns, before_ns, before_used_ns) = open.unwrap_or((start_ns, 0, 0));
+                open = Some((start_ns, before_ns + length_ns, before_used_ns + used_ns));
+            } else {
+                close(open.take());
+            }
+        }
+        close(open);
+    }
+}

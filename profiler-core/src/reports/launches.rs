@@ -1,0 +1,282 @@
+//! Kernels with their launches, and the time between the two.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::summary::Summary;
+use super::table::{Cells, Columns, Row, Unit, column};
+use super::texts::{OperationTexts, Texts, functions, kernel_details};
+use super::{Report, Reports};
+use crate::store::{Call, Interval, Operation};
+use rustc_hash::FxHashMap;
+
+const NO_LAUNCHES: &str = "no kernel was recorded whose launch is known";
+
+/// What the launches of one kernel came to: a row of `cuda_kern_exec_sum`.
+///
+/// A launch waits in the queue from its return to the kernel's start; a kernel that started before did not.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct CudaKernExecSum {
+    /// The kernel's id of the process that launched.
+    pub pid: u32,
+    /// The kernel's id of the thread that launched.
+    pub tid: u32,
+    /// The device's CUDA ordinal.
+    pub device: u32,
+    /// How many kernels ran.
+    pub count: u64,
+    /// How many of them waited in the queue.
+    pub queue_count: u64,
+    /// From the call until both the call and the kernel had ended.
+    pub total: Summary,
+    /// The call, on the host.
+    pub api: Summary,
+    /// The time in the queue of those that waited; `None` if none did.
+    pub queue: Option<Summary>,
+    /// The kernel, on the GPU.
+    pub kernel: Summary,
+    /// The function that launched.
+    pub api_name: Arc<str>,
+    /// The kernel.
+    pub kernel_name: Arc<str>,
+}
+
+impl Row for CudaKernExecSum {
+    const NAME: &'static str = "cuda_kern_exec_sum";
+    const COLUMNS: Columns = Columns(&[
+        column("PID", Unit::Plain),
+        column("TID", Unit::Plain),
+        column("DevId", Unit::Plain),
+        column("Count", Unit::Plain),
+        column("QCount", Unit::Plain),
+        column("TAvg", Unit::Duration),
+        column("TMed", Unit::Duration),
+        column("TMin", Unit::Duration),
+        column("TMax", Unit::Duration),
+        column("TStdDev", Unit::Duration),
+        column("AAvg", Unit::Duration),
+        column("AMed", Unit::Duration),
+        column("AMin", Unit::Duration),
+        column("AMax", Unit::Duration),
+        column("AStdDev", Unit::Duration),
+        column("QAvg", Unit::Duration),
+        column("QMed", Unit::Duration),
+        column("QMin", Unit::Duration),
+        column("QMax", Unit::Duration),
+        column("QStdDev", Unit::Duration),
+        column("KAvg", Unit::Duration),
+        column("KMed", Unit::Duration),
+        column("KMin", Unit::Duration),
+        column("KMax", Unit::Duration),
+        column("KStdDev", Unit::Duration),
+        column("API Name", Unit::Plain),
+        column("Kernel Name", Unit::Plain),
+    ]);
+
+    fn cells(&self, cells: &mut Cells<'_>) {
+        cells.add(self.pid).add(self.tid).add(self.device).add(self.count).add(self.queue_count);
+        for of in [Some(self.total), Some(self.api), self.queue, Some(self.kernel)] {
+            cells.add(of.map(|of| of.avg_ns)).add(of.map(|of| of.med_ns));
+            cells.add(of.map(|of| of.min_ns)).add(of.map(|of| of.max_ns));
+            // Of none too, as nsys has it.
+            cells.add(of.map_or(0.0, |of| of.stddev_ns));
+        }
+        cells.add(&self.api_name).add(&self.kernel_name);
+    }
+}
+
+/// One kernel with its launch: a row of `cuda_kern_exec_trace`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct CudaKernExecTrace {
+    /// When the launch was called.
+    pub api_start_ns: u64,
+    /// How long the call took on the host.
+    pub api_duration_ns: u64,
+    /// When it had returned, if the kernel waited from then on.
+    pub queue_start_ns: Option<u64>,
+    /// How long the kernel waited from then on, if it did.
+    pub queue_duration_ns: Option<u64>,
+    /// When the kernel started on the GPU.
+    pub kernel_start_ns: u64,
+    /// How long it ran.
+    pub kernel_duration_ns: u64,
+    /// From the call until both the call and the kernel had ended.
+    pub total_duration_ns: u64,
+    /// The kernel's id of the process that launched.
+    pub pid: u32,
+    /// The kernel's id of the thread that launched.
+    pub tid: u32,
+    /// The device's CUDA ordinal.
+    pub device: u32,
+    /// The function that launched.
+    pub api_function: Arc<str>,
+    /// Blocks in x, y, z.
+    pub grid: [u32; 3],
+    /// Threads of a block in x, y, z.
+    pub block: [u32; 3],
+    /// The kernel.
+    pub kernel_name: Arc<str>,
+}
+
+impl Row for CudaKernExecTrace {
+    const NAME: &'static str = "cuda_kern_exec_trace";
+    const COLUMNS: Columns = Columns(&[
+        column("API Start", Unit::Time),
+        column("API Dur", Unit::Duration),
+        column("Queue Start", Unit::Time),
+        column("Queue Dur", Unit::Duration),
+        column("Kernel Start", Unit::Time),
+        column("Kernel Dur", Unit::Duration),
+        column("Total Dur", Unit::Duration),
+        column("PID", Unit::Plain),
+        column("TID", Unit::Plain),
+        column("DevId", Unit::Plain),
+        column("API Function", Unit::Plain),
+        column("GridXYZ", Unit::Plain),
+        column("BlockXYZ", Unit::Plain),
+        column("Kernel Name", Unit::Plain),
+    ]);
+
+    fn cells(&self, cells: &mut Cells<'_>) {
+        cells.add(self.api_start_ns).add(self.api_duration_ns);
+        cells.add(self.queue_start_ns).add(self.queue_duration_ns);
+        cells.add(self.kernel_start_ns).add(self.kernel_duration_ns).add(self.total_duration_ns);
+        cells.add(self.pid).add(self.tid).add(self.device).add(&self.api_function);
+        cells.add(self.grid).add(self.block).add(&self.kernel_name);
+    }
+}
+
+/// A kernel and the call that launched it, which has returned.
+#[derive(Clone, Copy)]
+struct Launch<'a> {
+    operation: &'a Operation,
+    details: &'a cupti::Kernel,
+    call: &'a Call,
+    time: Interval,
+}
+
+impl Launch<'_> {
+    fn queue_ns(&self) -> Option<u64> {
+        self.time.start_ns.checked_sub(self.call.time.end_ns)
+    }
+
+    fn total_ns(&self) -> u64 {
+        self.time.end_ns.max(self.call.time.end_ns).saturating_sub(self.call.time.start_ns)
+    }
+}
+
+#[derive(Default)]
+struct Times {
+    total: Vec<u64>,
+    api: Vec<u64>,
+    queue: Vec<u64>,
+    kernel: Vec<u64>,
+}
+
+impl<'a> Reports<'a> {
+    /// Kernels of which the launch and all times are known, and how many others there are.
+    fn launches(self) -> (Vec<Launch<'a>>, u64) {
+        let store = self.store();
+        let mut left_out = 0;
+        let launches = store
+            .operations
+            .iter()
+            .filter_map(|operation| {
+                let details = kernel_details(store, operation)?;
+                let call = &store.calls[operation.call.get()?.at()];
+                let returned = store.call_kind(call).has_returned;
+                let Some(time) = operation.time().filter(|_| returned) else {
+                    left_out += 1;
+                    return None;
+                };
+                Some(Launch { operation, details, call, time })
+            })
+            .collect();
+        (launches, left_out)
+    }
+
+    /// Kernels by name, launching function, thread and device. Those that took longest from launch to end in the mean
+    /// come first.
+    pub fn cuda_kern_exec_sum(self) -> Report<CudaKernExecSum> {
+        let store = self.store();
+        let mut texts = OperationTexts::new(self);
+        let mut function_texts = Texts::default();
+        let functions: Vec<u32> =
+            functions(self).iter().map(|name| function_texts.intern(name)).collect();
+        let mut groups: FxHashMap<_, Times> = FxHashMap::default();
+        let (launches, left_out) = self.launches();
+        for launch in launches {
+            let device = store.work(launch.operation).place.device;
+            let function = functions[launch.call.kind.at()];
+            let key = (launch.call.thread, device, function, texts.of(launch.operation));
+            let times = groups.entry(key).or_default();
+            times.total.push(launch.total_ns());
+            times.api.push(launch.call.time.ns());
+            times.queue.extend(launch.queue_ns());
+            times.kernel.push(launch.time.ns());
+        }
+        let row = |((thread, device, function, kernel), mut times): ((_, _, _, _), Times)| {
+            let thread = self.thread(thread);
+            Some(CudaKernExecSum {
+                pid: thread.process,
+                tid: thread.id,
+                device,
+                count: times.total.len() as u64,
+                queue_count: times.queue.len() as u64,
+                total: Summary::of(&mut times.total)?,
+                api: Summary::of(&mut times.api)?,
+                queue: Summary::of(&mut times.queue),
+                kernel: Summary::of(&mut times.kernel)?,
+                api_name: function_texts.get(function).clone(),
+                kernel_name: texts.get(kernel),
+            })
+        };
+        let mut rows: Vec<CudaKernExecSum> = groups.into_iter().filter_map(row).collect();
+        rows.sort_by(|a, b| {
+            let by_time = b.total.avg_ns.total_cmp(&a.total.avg_ns);
+            let by_thread = (a.pid, a.tid, a.device).cmp(&(b.pid, b.tid, b.device));
+            by_time
+                .then(by_thread)
+                .then_with(|| (&a.api_name, &a.kernel_name).cmp(&(&b.api_name, &b.kernel_name)))
+        });
+        Report::new(rows, NO_LAUNCHES).leaving_out(left_out)
+    }
+
+    /// Every kernel with its launch, by the start of the launch.
+    pub fn cuda_kern_exec_trace(self) -> Report<CudaKernExecTrace> {
+        let store = self.store();
+        let mut texts = OperationTexts::new(self);
+        let functions = functions(self);
+        let (launches, left_out) = self.launches();
+        let mut rows: Vec<CudaKernExecTrace> = launches
+            .into_iter()
+            .map(|launch| {
+                let Launch { operation, details, call, time } = launch;
+                let thread = self.thread(call.thread);
+                let kernel = texts.of(operation);
+                let queue_ns = launch.queue_ns();
+                CudaKernExecTrace {
+                    api_start_ns: self.at(call.time.start_ns),
+                    api_duration_ns: call.time.ns(),
+                    queue_start_ns: queue_ns.map(|_| self.at(call.time.end_ns)),
+                    queue_duration_ns: queue_ns,
+                    kernel_start_ns: self.at(time.start_ns),
+                    kernel_duration_ns: time.ns(),
+                    total_duration_ns: launch.total_ns(),
+                    pid: thread.process,
+                    tid: thread.id,
+                    device: store.work(operation).place.device,
+                    api_function: functions[call.kind.at()].clone(),
+                    grid: details.grid,
+                    block: details.block,
+                    kernel_name: texts.get(kernel),
+                }
+            })
+            .collect();
+        rows.sort_by_key(|row| row.api_start_ns);
+        Report::new(rows, NO_LAUNCHES).leaving_out(left_out)
+    }
+}

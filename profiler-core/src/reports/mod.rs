@@ -1,0 +1,474 @@
+//! The reports of Nsight Systems and the tables of nvprof, as typed rows.
+//!
+//! Each report has the name, the columns and the arithmetic that `nsys stats` of Nsight Systems 2025.3 gives it, so that
+//! what was written for its CSV reads ours.
+//!
+//! ```no_run
+//! use profiler_core::Profile;
+//! use profiler_core::reports::{Rule, StatsReport};
+//!
+//! # fn main() -> Result<(), profiler_core::Error> {
+//! let profile = Profile::load("run.gpuprof")?;
+//! println!("{}", profile.stats(StatsReport::CudaGpuKernSum)); // a table for people
+//! let csv = profile.stats("nvtx_gpu_proj_sum".parse()?).csv(); // nsys's file
+//! for kernel in profile.reports().cuda_kern_exec_sum().rows() {
+//!     println!("{} waited {:?}", kernel.kernel_name, kernel.queue.map(|queue| queue.med_ns));
+//! }
+//! for wait in profile.rules().within("step").cuda_api_sync().rows() {
+//!     println!("{} for {} ns: {}", wait.api_name, wait.duration_ns, Rule::CudaApiSync.advice());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod api;
+mod gpu;
+mod gpu_trace;
+mod idle;
+mod kernels;
+mod launches;
+mod memory;
+mod nvprof;
+mod projection;
+mod ranges;
+mod rules;
+mod spans;
+mod summary;
+mod table;
+mod texts;
+mod unified;
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+use crate::profile::Profile;
+use crate::store::{Call, Interval, ProcessRange, Range, RangesBy, Store, Thread, ThreadId};
+pub use api::{CudaApiSum, CudaApiTrace};
+pub use gpu::{Category, CudaApiGpuSum, CudaGpuSum};
+pub use gpu_trace::CudaGpuTrace;
+pub use idle::{GapThreshold, GpuGap, GpuTimeUtil};
+pub use kernels::{CudaGpuKernGbSum, CudaGpuKernSum};
+pub use launches::{CudaKernExecSum, CudaKernExecTrace};
+pub use memory::{CudaGpuMemSizeSum, CudaGpuMemTimeSum};
+pub use nvprof::{NvprofApiCalls, NvprofGpuActivities, NvprofGpuTrace};
+pub use projection::{NvtxGpuProjSum, NvtxGpuProjTrace, NvtxKernSum};
+pub use ranges::{NvtxPushpopSum, NvtxPushpopTrace, NvtxStartendSum, NvtxSum, Style};
+pub use rules::{CudaApiSync, CudaMemcpyAsync, CudaMemcpySync, CudaMemsetSync, Rule, Rules};
+pub use summary::{SizeSummary, Summary};
+use table::Row;
+pub use texts::KernelNaming;
+pub use unified::{UmSum, UmTotalSum};
+
+/// The rows of one report.
+///
+/// `{}` prints a table for people, of at most 50 rows (`{:#}`: of all). As for `serde`, it is the sequence of its rows,
+/// with the names and units of their fields; [`csv`](Self::csv) and [`json`](Self::json) are what nsys writes.
+#[derive(Debug, Clone, PartialEq)]
+#[must_use]
+pub struct Report<R> {
+    rows: Vec<R>,
+    reason: &'static str,
+    left_out: u64,
+    more: u64,
+}
+
+impl<R> Report<R> {
+    /// `reason` is why, if it has no rows.
+    fn new(rows: Vec<R>, reason: &'static str) -> Self {
+        Self { rows, reason, left_out: 0, more: 0 }
+    }
+
+    fn leaving_out(self, left_out: u64) -> Self {
+        Self { left_out, ..self }
+    }
+
+    /// Keeps the first rows alone; `None` is all.
+    fn limited(mut self, rows: Option<usize>) -> Self {
+        if let Some(rows) = rows.filter(|&rows| rows < self.rows.len()) {
+            self.more = (self.rows.len() - rows) as u64;
+            self.rows.truncate(rows);
+        }
+        self
+    }
+
+    /// The rows, in nsys's order.
+    #[must_use]
+    pub fn rows(&self) -> &[R] {
+        &self.rows
+    }
+
+    /// The rows, in nsys's order.
+    #[must_use]
+    pub fn into_rows(self) -> Vec<R> {
+        self.rows
+    }
+
+    /// True if it has no rows.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Why it has no rows, where nsys says `SKIPPED`.
+    #[must_use]
+    pub fn skipped(&self) -> Option<&'static str> {
+        self.rows.is_empty().then_some(self.reason)
+    }
+
+    /// GPU operations without timestamps and calls that had not returned, which are in no row.
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// Rows beyond the number that was asked for.
+    #[must_use]
+    pub fn more_rows(&self) -> u64 {
+        self.more
+    }
+}
+
+#[allow(private_bounds)] // rows are those of this module
+impl<R: Row> Report<R> {
+    /// The name that nsys has for it.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        R::NAME
+    }
+
+    /// As `nsys stats --format csv` writes it: times in nanoseconds, sizes in megabytes of 1,000,000 bytes. Empty without
+    /// rows.
+    #[must_use]
+    pub fn csv(&self) -> String {
+        table::csv(&self.rows)
+    }
+
+    /// As `nsys stats --format json` writes it: an object a row, by the names of the CSV's columns.
+    #[must_use]
+    pub fn json(&self) -> String {
+        table::json(&self.rows)
+    }
+}
+
+impl<R: Row> fmt::Display for Report<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.skipped() {
+            Some(reason) => write!(f, "{}: {reason}", R::NAME)?,
+            None => {
+                writeln!(f, "{}:", R::NAME)?;
+                table::write_table(&self.rows, f)?;
+            }
+        }
+        if self.more != 0 {
+            write!(f, "\n({} more rows than were asked for)", self.more)?;
+        }
+        if self.left_out != 0 {
+            write!(f, "\n({} without timestamps are not in it)", self.left_out)?;
+        }
+        Ok(())
+    }
+}
+
+impl<R: Serialize> Serialize for Report<R> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.rows.serialize(serializer)
+    }
+}
+
+impl<R> IntoIterator for Report<R> {
+    type Item = R;
+    type IntoIter = std::vec::IntoIter<R>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.rows.into_iter()
+    }
+}
+
+/// What all reports have, whatever their rows.
+trait Printed: fmt::Debug + fmt::Display {
+    fn name(&self) -> &'static str;
+    fn len(&self) -> usize;
+    fn skipped(&self) -> Option<&'static str>;
+    fn csv(&self) -> String;
+    fn json(&self) -> String;
+}
+
+impl<R: Row + fmt::Debug> Printed for Report<R> {
+    fn name(&self) -> &'static str {
+        R::NAME
+    }
+
+    fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn skipped(&self) -> Option<&'static str> {
+        self.skipped()
+    }
+
+    fn csv(&self) -> String {
+        self.csv()
+    }
+
+    fn json(&self) -> String {
+        self.json()
+    }
+}
+
+/// A report by its name; its rows have no type. `{}` prints a table for people.
+#[derive(Debug)]
+#[must_use]
+pub struct AnyReport(Box<dyn Printed>);
+
+impl AnyReport {
+    fn of<R: Row + fmt::Debug + 'static>(report: Report<R>) -> Self {
+        Self(Box::new(report))
+    }
+
+    /// The name that nsys has for it.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    /// How many rows it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// True if it has no rows.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.len() == 0
+    }
+
+    /// Why it has no rows; see [`Report::skipped`].
+    #[must_use]
+    pub fn skipped(&self) -> Option<&'static str> {
+        self.0.skipped()
+    }
+
+    /// See [`Report::csv`].
+    #[must_use]
+    pub fn csv(&self) -> String {
+        self.0.csv()
+    }
+
+    /// See [`Report::json`].
+    #[must_use]
+    pub fn json(&self) -> String {
+        self.0.json()
+    }
+}
+
+impl fmt::Display for AnyReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+macro_rules! named {
+    ($(#[$doc:meta])* $type:ident: $what:literal { $($variant:ident = $name:literal $text:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum $type {
+            $(#[doc = concat!("`", $name, "`: ", $text)] $variant,)+
+        }
+
+        impl $type {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// The name that nsys has for it.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+        }
+
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+
+        impl std::str::FromStr for $type {
+            type Err = crate::error::Error;
+
+            /// By nsys's name.
+            ///
+            /// # Errors
+            /// There is none of this name; the message lists those there are.
+            fn from_str(name: &str) -> Result<Self, Self::Err> {
+                Self::ALL.iter().copied().find(|known| known.name() == name).ok_or_else(|| {
+                    let known = Self::ALL.iter().map(|known| known.name()).collect();
+                    crate::error::Error::new(crate::error::Kind::Name { what: $what, name: name.to_owned(), known })
+                })
+            }
+        }
+    };
+}
+use named;
+
+named! {
+    /// A report of `nsys stats`, or a table of nvprof.
+    StatsReport: "report" {
+        CudaApiGpuSum = "cuda_api_gpu_sum" "calls, kernels, copies and memsets by name.",
+        CudaApiSum = "cuda_api_sum" "calls into CUDA by function.",
+        CudaApiTrace = "cuda_api_trace" "every call into CUDA.",
+        CudaGpuKernGbSum = "cuda_gpu_kern_gb_sum" "kernels by name, grid and block.",
+        CudaGpuKernSum = "cuda_gpu_kern_sum" "kernels by name.",
+        CudaGpuMemSizeSum = "cuda_gpu_mem_size_sum" "copies and memsets by bytes.",
+        CudaGpuMemTimeSum = "cuda_gpu_mem_time_sum" "copies and memsets by time.",
+        CudaGpuSum = "cuda_gpu_sum" "kernels, copies and memsets by name.",
+        CudaGpuTrace = "cuda_gpu_trace" "every kernel, copy and memset.",
+        CudaKernExecSum = "cuda_kern_exec_sum" "kernels with their launches and the time between, by name.",
+        CudaKernExecTrace = "cuda_kern_exec_trace" "every kernel with its launch and the time between.",
+        NvprofApiCalls = "nvprof_api_calls" "nvprof's table \"API calls\".",
+        NvprofGpuActivities = "nvprof_gpu_activities" "nvprof's table \"GPU activities\".",
+        NvprofGpuTrace = "nvprof_gpu_trace" "nvprof's GPU trace.",
+        NvtxGpuProjSum = "nvtx_gpu_proj_sum" "the time on the GPU of ranges, by name.",
+        NvtxGpuProjTrace = "nvtx_gpu_proj_trace" "the time on the GPU of every range.",
+        NvtxKernSum = "nvtx_kern_sum" "kernels by range.",
+        NvtxPushpopSum = "nvtx_pushpop_sum" "ranges of threads by name.",
+        NvtxPushpopTrace = "nvtx_pushpop_trace" "every range of a thread.",
+        NvtxStartendSum = "nvtx_startend_sum" "ranges of the process by name.",
+        NvtxSum = "nvtx_sum" "ranges of both styles by name.",
+        UmSum = "um_sum" "migrations and page faults of managed memory by address.",
+        UmTotalSum = "um_total_sum" "migrations and page faults of managed memory.",
+    }
+}
+
+impl Profile {
+    /// The reports of nsys and nvprof on this profile.
+    #[must_use]
+    pub fn reports(&self) -> Reports<'_> {
+        Reports { profile: self, naming: KernelNaming::default(), with_range: false }
+    }
+
+    /// One report by name, with nsys's defaults. For typed rows and options see [`reports`](Self::reports).
+    pub fn stats(&self, report: StatsReport) -> AnyReport {
+        self.reports().get(report)
+    }
+}
+
+/// Makes reports, each anew from the profile: a few nanoseconds an operation or call, and for kernels with C++ names once
+/// a name some microseconds.
+///
+/// Of a program that was recorded by a [`Profiler`](crate::Profiler) the calls of the driver API count, and those of the
+/// runtime API where they were recorded. Times are nanoseconds since the session's start; process ids are 0 where one
+/// process was recorded by itself.
+///
+/// A range is around a call if the call was made in it; of a capture of nsys, if it lies in it on the same thread. Ranges
+/// of the process count where they began and ended on one thread, by time.
+#[derive(Debug, Clone, Copy)]
+pub struct Reports<'a> {
+    profile: &'a Profile,
+    naming: KernelNaming,
+    with_range: bool,
+}
+
+impl<'a> Reports<'a> {
+    /// How kernels are named: nsys's `:base` and `:mangled`.
+    #[must_use]
+    pub fn kernel_names(self, naming: KernelNaming) -> Self {
+        Self { naming, ..self }
+    }
+
+    /// Puts the innermost range before the names of kernels, as nsys's `:nvtx-name` does: `forward/gemm`. Not in
+    /// `nvtx_kern_sum`, which has a column for it.
+    #[must_use]
+    pub fn with_range_names(self) -> Self {
+        Self { with_range: true, ..self }
+    }
+
+    /// A report by its name.
+    pub fn get(self, report: StatsReport) -> AnyReport {
+        match report {
+            StatsReport::CudaApiGpuSum => AnyReport::of(self.cuda_api_gpu_sum()),
+            StatsReport::CudaApiSum => AnyReport::of(self.cuda_api_sum()),
+            StatsReport::CudaApiTrace => AnyReport::of(self.cuda_api_trace()),
+            StatsReport::CudaGpuKernGbSum => AnyReport::of(self.cuda_gpu_kern_gb_sum()),
+            StatsReport::CudaGpuKernSum => AnyReport::of(self.cuda_gpu_kern_sum()),
+            StatsReport::CudaGpuMemSizeSum => AnyReport::of(self.cuda_gpu_mem_size_sum()),
+            StatsReport::CudaGpuMemTimeSum => AnyReport::of(self.cuda_gpu_mem_time_sum()),
+            StatsReport::CudaGpuSum => AnyReport::of(self.cuda_gpu_sum()),
+            StatsReport::CudaGpuTrace => AnyReport::of(self.cuda_gpu_trace()),
+            StatsReport::CudaKernExecSum => AnyReport::of(self.cuda_kern_exec_sum()),
+            StatsReport::CudaKernExecTrace => AnyReport::of(self.cuda_kern_exec_trace()),
+            StatsReport::NvprofApiCalls => AnyReport::of(self.nvprof_api_calls()),
+            StatsReport::NvprofGpuActivities => AnyReport::of(self.nvprof_gpu_activities()),
+            StatsReport::NvprofGpuTrace => AnyReport::of(self.nvprof_gpu_trace()),
+            StatsReport::NvtxGpuProjSum => AnyReport::of(self.nvtx_gpu_proj_sum()),
+            StatsReport::NvtxGpuProjTrace => AnyReport::of(self.nvtx_gpu_proj_trace()),
+            StatsReport::NvtxKernSum => AnyReport::of(self.nvtx_kern_sum()),
+            StatsReport::NvtxPushpopSum => AnyReport::of(self.nvtx_pushpop_sum()),
+            StatsReport::NvtxPushpopTrace => AnyReport::of(self.nvtx_pushpop_trace()),
+            StatsReport::NvtxStartendSum => AnyReport::of(self.nvtx_startend_sum()),
+            StatsReport::NvtxSum => AnyReport::of(self.nvtx_sum()),
+            StatsReport::UmSum => AnyReport::of(self.um_sum()),
+            StatsReport::UmTotalSum => AnyReport::of(self.um_total_sum()),
+        }
+    }
+
+    fn store(self) -> &'a Store {
+        &self.profile.store
+    }
+
+    /// Every call of either API that was recorded.
+    fn calls(self) -> impl Iterator<Item = &'a Call> {
+        self.store().calls.iter().chain(&self.store().outer_calls)
+    }
+
+    fn thread(self, id: ThreadId) -> &'a Thread {
+        &self.store().threads[id.at()]
+    }
+
+    /// Since the session's start.
+    fn at(self, ns: u64) -> u64 {
+        ns.saturating_sub(self.store().session.window_ns.0)
+    }
+}
+
+/// When a range ended; of an open one when nsys takes it to have ended: with the last range or mark of all.
+#[derive(Debug, Clone, Copy)]
+struct Ends {
+    open_ns: Option<u64>,
+}
+
+impl Ends {
+    fn new(store: &Store) -> Self {
+        if !is_imported(store) {
+            return Self { open_ns: None };
+        }
+        let end =
+            |time: &Interval, is_open: bool| if is_open { time.start_ns } else { time.end_ns };
+        let ranges = store.ranges.iter().map(|range| end(&range.time, range.is_open));
+        let process = store.process_ranges.iter();
+        let process = process.map(|range| end(&range.time, range.end_thread.is_none()));
+        let marks = store.marks.iter().map(|mark| mark.at_ns);
+        Self { open_ns: ranges.chain(process).chain(marks).max() }
+    }
+
+    fn of(self, range: &Range) -> Interval {
+        self.time(range.time, range.is_open)
+    }
+
+    fn of_process(self, range: &ProcessRange) -> Interval {
+        self.time(range.time, range.end_thread.is_none())
+    }
+
+    fn time(self, time: Interval, is_open: bool) -> Interval {
+        let open_ns = self.open_ns.filter(|_| is_open);
+        Interval { end_ns: open_ns.unwrap_or(time.end_ns), ..time }
+    }
+}
+
+/// True for what nsys captured.
+fn is_imported(store: &Store) -> bool {
+    store.session.ranges_by == RangesBy::Containment
+}

@@ -1,0 +1,399 @@
+//! Ranges on the GPU: from the start of the first operation that was asked for in them to the end of the last.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use super::spans::{Span, Spans};
+use super::summary::Summary;
+use super::table::{Cells, Columns, Row, Unit, column};
+use super::texts::{OperationTexts, Texts, kernel_details};
+use super::{Report, Reports, Style};
+use crate::store::{Interval, RangeId, ThreadId};
+
+const NO_WORK: &str = "no GPU operation was recorded that was asked for in a range";
+
+/// All ranges of one name and style with work on the GPU: a row of `nvtx_gpu_proj_sum`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct NvtxGpuProjSum {
+    /// Its domain and name: `domain:name`, in the default domain `:name`.
+    pub range: Arc<str>,
+    /// How it was told of.
+    pub style: Style,
+    /// From its first operation to the end of its last, idle time among it.
+    pub projected: Summary,
+    /// How long the host was in those that had work.
+    pub total_range_ns: u64,
+    /// How many had work.
+    pub range_instances: u64,
+    /// The calls in them and within that caused work; a graph's launch is one.
+    pub total_gpu_ops: u64,
+    /// The same of each, in the mean.
+    pub avg_gpu_ops: f64,
+    /// How many ranges were around each, in the mean.
+    pub avg_range_level: f64,
+    /// How many ranges with work were directly within each, in the mean.
+    pub avg_num_children: f64,
+}
+
+impl Row for NvtxGpuProjSum {
+    const NAME: &'static str = "nvtx_gpu_proj_sum";
+    const COLUMNS: Columns = Columns(&[
+        column("Range", Unit::Plain),
+        column("Style", Unit::Plain),
+        column("Total Proj Time", Unit::Duration),
+        column("Total Range Time", Unit::Duration),
+        column("Range Instances", Unit::Plain),
+        column("Proj Avg", Unit::Duration),
+        column("Proj Med", Unit::Duration),
+        column("Proj Min", Unit::Duration),
+        column("Proj Max", Unit::Duration),
+        column("Proj StdDev", Unit::Duration),
+        column("Total GPU Ops", Unit::Plain),
+        column("Avg GPU Ops", Unit::Plain),
+        column("Avg Range Lvl", Unit::Plain),
+        column("Avg Num Child", Unit::Plain),
+    ]);
+
+    fn cells(&self, cells: &mut Cells<'_>) {
+        let of = &self.projected;
+        cells.add(&self.range).add(self.style.text()).add(of.total_ns).add(self.total_range_ns);
+        cells.add(self.range_instances).add(of.avg_ns).add(of.med_ns).add(of.min_ns);
+        cells.add(of.max_ns).add(of.stddev_ns).add(self.total_gpu_ops).add(self.avg_gpu_ops);
+        cells.add(self.avg_range_level).add(self.avg_num_children);
+    }
+}
+
+/// One range with work on the GPU: a row of `nvtx_gpu_proj_trace`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct NvtxGpuProjTrace {
+    /// Its domain and name: `domain:name`, in the default domain `:name`.
+    pub name: Arc<str>,
+    /// When its first operation started on the GPU.
+    pub projected_start_ns: u64,
+    /// From there to the end of its last operation, idle time among it.
+    pub projected_duration_ns: u64,
+    /// When it began on the host.
+    pub original_start_ns: u64,
+    /// How long the host was in it.
+    pub original_duration_ns: u64,
+    /// How it was told of.
+    pub style: Style,
+    /// The kernel's id of the process.
+    pub pid: u32,
+    /// The kernel's id of the thread.
+    pub tid: u32,
+    /// The calls in it and within that caused work; a graph's launch is one.
+    pub num_gpu_ops: u64,
+    /// How many ranges are around it.
+    pub level: u32,
+    /// How many ranges with work are directly within it.
+    pub num_children: u64,
+    /// A number of its own: nsys's where it has one, else by start.
+    pub range_id: u64,
+    /// The number of the range around it.
+    pub parent_id: Option<u64>,
+    /// The numbers of the ranges around it and its own: `:1:2`.
+    pub range_stack: String,
+}
+
+impl Row for NvtxGpuProjTrace {
+    const NAME: &'static str = "nvtx_gpu_proj_trace";
+    const COLUMNS: Columns = Columns(&[
+        column("Name", Unit::Plain),
+        column("Projected Start", Unit::Time),
+        column("Projected Duration", Unit::Duration),
+        column("Orig Start", Unit::Time),
+        column("Orig Duration", Unit::Duration),
+        column("Style", Unit::Plain),
+        column("PID", Unit::Plain),
+        column("TID", Unit::Plain),
+        column("NumGPUOps", Unit::Plain),
+        column("Lvl", Unit::Plain),
+        column("NumChild", Unit::Plain),
+        column("RangeId", Unit::Plain),
+        column("ParentId", Unit::Plain),
+        column("RangeStack", Unit::Plain),
+    ]);
+
+    fn cells(&self, cells: &mut Cells<'_>) {
+        cells.add(&self.name).add(self.projected_start_ns).add(self.projected_duration_ns);
+        cells.add(self.original_start_ns).add(self.original_duration_ns).add(self.style.text());
+        cells.add(self.pid).add(self.tid).add(self.num_gpu_ops).add(self.level);
+        cells.add(self.num_children).add(self.range_id).add(self.parent_id);
+        cells.add(&self.range_stack);
+    }
+}
+
+/// The kernels of one name that were launched in ranges of one name by one thread: a row of `nvtx_kern_sum`.
+///
+/// A kernel counts in every range around its launch; in two of the same name it counts twice in the times.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct NvtxKernSum {
+    /// The ranges' domain and name; `None` for kernels that were launched in none.
+    pub nvtx_range: Option<Arc<str>>,
+    /// How they were told of.
+    pub style: Option<Style>,
+    /// The kernel's id of the process that launched; `None` where the launch is not known.
+    pub pid: Option<u32>,
+    /// The kernel's id of the thread that launched; `None` where the launch is not known.
+    pub tid: Option<u32>,
+    /// How many ranges.
+    pub nvtx_instances: u64,
+    /// How many kernels.
+    pub kernel_instances: u64,
+    /// How long the kernels took on the GPU.
+    #[serde(flatten)]
+    pub time: Summary,
+    /// The kernel.
+    pub kernel_name: Arc<str>,
+}
+
+impl Row for NvtxKernSum {
+    const NAME: &'static str = "nvtx_kern_sum";
+    const COLUMNS: Columns = Columns(&[
+        column("NVTX Range", Unit::Plain),
+        column("Style", Unit::Plain),
+        column("PID", Unit::Plain),
+        column("TID", Unit::Plain),
+        column("NVTX Inst", Unit::Plain),
+        column("Kern Inst", Unit::Plain),
+        column("Total Time", Unit::Duration),
+        column("Avg", Unit::Duration),
+        column("Med", Unit::Duration),
+        column("Min", Unit::Duration),
+        column("Max", Unit::Duration),
+        column("StdDev", Unit::Duration),
+        column("Kernel Name", Unit::Plain),
+    ]);
+
+    fn cells(&self, cells: &mut Cells<'_>) {
+        let of = &self.time;
+        cells.add(self.nvtx_range.as_ref()).add(self.style.map(Style::text));
+        cells.add(self.pid).add(self.tid).add(self.nvtx_instances).add(self.kernel_instances);
+        cells.add(of.total_ns).add(of.avg_ns).add(of.med_ns).add(of.min_ns).add(of.max_ns);
+        cells.add(of.stddev_ns).add(&self.kernel_name);
+    }
+}
+
+/// What was asked for in a span.
+#[derive(Debug, Clone, Copy)]
+struct Projected {
+    time: Interval,
+    calls: u64,
+}
+
+fn merge(into: &mut Option<Projected>, other: Projected) {
+    match into {
+        Some(into) => {
+            into.time.start_ns = into.time.start_ns.min(other.time.start_ns);
+            into.time.end_ns = into.time.end_ns.max(other.time.end_ns);
+            into.calls += other.calls;
+        }
+        None => *into = Some(other),
+    }
+}
+
+/// A span with work, and how many such are directly within it.
+struct ProjectedSpan {
+    id: u32,
+    work: Projected,
+    children: u64,
+}
+
+impl Reports<'_> {
+    fn projected(self, spans: &Spans) -> Vec<ProjectedSpan> {
+        let store = self.store();
+        let mut of_calls: Vec<Option<Projected>> = vec![None; store.calls.len()];
+        for operation in &store.operations {
+            if let (Some(call), Some(time)) = (operation.call.get(), operation.time()) {
+                // Several operations of a call count once, as nsys counts them.
+                let of = &mut of_calls[call.at()];
+                let calls = u64::from(of.is_none());
+                merge(of, Projected { time, calls });
+            }
+        }
+        let mut of_spans: Vec<Option<Projected>> = vec![None; spans.all.len()];
+        for (call, of) in store.calls.iter().zip(of_calls) {
+            let Some(of) = of else { continue };
+            let own = call.range.get().map(|range| range.0);
+            for span in own.into_iter().chain(spans.process_around(call)) {
+                merge(&mut of_spans[span as usize], of);
+            }
+        }
+        let mut order: Vec<RangeId> = (0..store.ranges.len() as u32).map(RangeId).collect();
+        order.sort_by_key(|&range| store.order(range));
+        // Backwards every range is whole before it is added to the one around it.
+        for range in order.into_iter().rev() {
+            if let (Some(of), Some(parent)) =
+                (of_spans[range.at()], store.ranges[range.at()].parent.get())
+            {
+                merge(&mut of_spans[parent.at()], of);
+            }
+        }
+        let mut children = vec![0; spans.all.len()];
+        for (span, _) in spans.all.iter().zip(&of_spans).filter(|(_, of)| of.is_some()) {
+            if let Some(parent) = span.parent {
+                children[parent as usize] += 1;
+            }
+        }
+        let projected = (0..).zip(of_spans).zip(children);
+        projected
+            .filter_map(|((id, work), children)| Some(ProjectedSpan { id, work: work?, children }))
+            .collect()
+    }
+
+    /// Ranges with work on the GPU by name. Those of the longest time there come first, then by name.
+    pub fn nvtx_gpu_proj_sum(self) -> Report<NvtxGpuProjSum> {
+        #[derive(Default)]
+        struct Sum {
+            projected: Vec<u64>,
+            range_ns: u64,
+            calls: u64,
+            levels: u64,
+            children: u64,
+        }
+        let spans = Spans::new(self, true);
+        let mut texts = Texts::default();
+        let names: Vec<u32> = spans.names.iter().map(|name| texts.intern(name)).collect();
+        let mut sums: FxHashMap<(u32, Style), Sum> = FxHashMap::default();
+        for ProjectedSpan { id, work, children } in self.projected(&spans) {
+            let span = &spans.all[id as usize];
+            let sum = sums.entry((names[span.label as usize], span.style)).or_default();
+            sum.projected.push(work.time.ns());
+            sum.range_ns = sum.range_ns.saturating_add(span.time.ns());
+            sum.calls += work.calls;
+            sum.levels += u64::from(span.level);
+            sum.children += children;
+        }
+        let row = |((name, style), mut sum): ((u32, Style), Sum)| {
+            let count = sum.projected.len() as f64;
+            Some(NvtxGpuProjSum {
+                range: texts.get(name).clone(),
+                style,
+                projected: Summary::of(&mut sum.projected)?,
+                total_range_ns: sum.range_ns,
+                range_instances: sum.projected.len() as u64,
+                total_gpu_ops: sum.calls,
+                avg_gpu_ops: sum.calls as f64 / count,
+                avg_range_level: sum.levels as f64 / count,
+                avg_num_children: sum.children as f64 / count,
+            })
+        };
+        let mut rows: Vec<NvtxGpuProjSum> = sums.into_iter().filter_map(row).collect();
+        rows.sort_by(|a, b| {
+            let by_time = b.projected.total_ns.cmp(&a.projected.total_ns);
+            by_time.then_with(|| (&a.range, a.style).cmp(&(&b.range, b.style)))
+        });
+        Report::new(rows, NO_WORK)
+    }
+
+    /// Every range with work on the GPU, by the start of that; of those that start at once the longest first.
+    pub fn nvtx_gpu_proj_trace(self) -> Report<NvtxGpuProjTrace> {
+        let spans = Spans::new(self, true);
+        let row = |ProjectedSpan { id, work, children }| {
+            let span: &Span = &spans.all[id as usize];
+            let thread = self.thread(span.thread);
+            NvtxGpuProjTrace {
+                name: spans.name(span).clone(),
+                projected_start_ns: self.at(work.time.start_ns),
+                projected_duration_ns: work.time.ns(),
+                original_start_ns: self.at(span.time.start_ns),
+                original_duration_ns: span.time.ns(),
+                style: span.style,
+                pid: thread.process,
+                tid: thread.id,
+                num_gpu_ops: work.calls,
+                level: span.level,
+                num_children: children,
+                range_id: span.number,
+                parent_id: span.parent.map(|parent| spans.all[parent as usize].number),
+                range_stack: spans.stack(id),
+            }
+        };
+        let mut rows: Vec<NvtxGpuProjTrace> = self.projected(&spans).into_iter().map(row).collect();
+        rows.sort_by_key(|row| {
+            let longest_first = std::cmp::Reverse(row.projected_duration_ns);
+            (row.projected_start_ns, longest_first, row.range_id)
+        });
+        Report::new(rows, NO_WORK)
+    }
+
+    /// Kernels by range, thread and name: by range, then by thread, and there those that took most first.
+    pub fn nvtx_kern_sum(self) -> Report<NvtxKernSum> {
+        #[derive(Default)]
+        struct Sum {
+            times: Vec<u64>,
+            spans: Vec<u32>,
+            kernels: u64,
+            last: Option<u32>,
+        }
+        type Key = (Option<(u32, Style)>, Option<ThreadId>, u32);
+        let store = self.store();
+        let spans = Spans::new(self, true);
+        let mut texts = Texts::default();
+        let names: Vec<u32> = spans.names.iter().map(|name| texts.intern(name)).collect();
+        let mut kernels = OperationTexts::new(Self { with_range: false, ..self });
+        let mut sums: FxHashMap<Key, Sum> = FxHashMap::default();
+        let mut left_out = 0;
+        for (row, operation) in (0..).zip(&store.operations) {
+            if kernel_details(store, operation).is_none() {
+                continue;
+            }
+            let Some(time) = operation.time() else {
+                left_out += 1;
+                continue;
+            };
+            let kernel = kernels.of(operation);
+            let call = operation.call.get().map(|call| &store.calls[call.at()]);
+            let thread = call.map(|call| call.thread);
+            let mut add = |span: Option<u32>| {
+                let named = span.map(|span| {
+                    let span = &spans.all[span as usize];
+                    (names[span.label as usize], span.style)
+                });
+                let sum = sums.entry((named, thread, kernel)).or_default();
+                sum.times.push(time.ns());
+                sum.spans.extend(span);
+                sum.kernels += u64::from(sum.last != Some(row));
+                sum.last = Some(row);
+            };
+            let mut is_in_none = true;
+            for span in call.into_iter().flat_map(|call| spans.around_call(store, call)) {
+                is_in_none = false;
+                add(Some(span));
+            }
+            if is_in_none {
+                add(None);
+            }
+        }
+        let row = |((named, thread, kernel), mut sum): (Key, Sum)| {
+            sum.spans.sort_unstable();
+            sum.spans.dedup();
+            let thread = thread.map(|thread| self.thread(thread));
+            Some(NvtxKernSum {
+                nvtx_range: named.map(|(name, _)| texts.get(name).clone()),
+                style: named.map(|(_, style)| style),
+                pid: thread.map(|thread| thread.process),
+                tid: thread.map(|thread| thread.id),
+                nvtx_instances: sum.spans.len() as u64,
+                kernel_instances: sum.kernels,
+                time: Summary::of(&mut sum.times)?,
+                kernel_name: kernels.get(kernel),
+            })
+        };
+        let mut rows: Vec<NvtxKernSum> = sums.into_iter().filter_map(row).collect();
+        rows.sort_by(|a, b| {
+            let by_range = a.nvtx_range.cmp(&b.nvtx_range);
+            by_range
+                .then((a.pid, a.tid).cmp(&(b.pid, b.tid)))
+                .then(b.time.total_ns.cmp(&a.time.total_ns))
+                .then_with(|| (a.style, &a.kernel_name).cmp(&(b.style, &b.kernel_name)))
+        });
+        Report::new(rows, "no kernel was recorded").leaving_out(left_out)
+    }
+}

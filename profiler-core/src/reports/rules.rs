@@ -1,0 +1,517 @@
+//! The rules of `nsys analyze`: what makes the host wait, and where the GPU has nothing to do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use super::table::{Cells, Columns, Row, Unit, column};
+use super::texts::{Texts, memory_text, recorded_function};
+use super::{AnyReport, GapThreshold, Report, Reports, is_imported, named};
+use crate::names::Pattern;
+use crate::profile::Profile;
+use crate::store::{Api, Call, Interval, Operation, RangeId, Store, What};
+
+named! {
+    /// A rule of `nsys analyze`.
+    Rule: "rule" {
+        CudaApiSync = "cuda_api_sync" "calls that wait for a stream, a context or a device.",
+        CudaMemcpyAsync = "cuda_memcpy_async" "asynchronous copies of pageable memory, which are synchronous.",
+        CudaMemcpySync = "cuda_memcpy_sync" "copies for which the host waits.",
+        CudaMemsetSync = "cuda_memset_sync" "memsets of host memory for which the host waits.",
+        GpuGaps = "gpu_gaps" "times in which a GPU had nothing to do.",
+        GpuTimeUtil = "gpu_time_util" "times in which a GPU had little to do.",
+    }
+}
+
+impl Rule {
+    /// What to do about what it finds.
+    #[must_use]
+    pub const fn advice(self) -> &'static str {
+        match self {
+            Self::CudaApiSync => {
+                "the host waits until the GPU is done, and the GPU then until the host has launched anew: wait for \
+                 events, on the GPU where it can be, and no more often than a result is read"
+            }
+            Self::CudaMemcpyAsync => {
+                "the call returns only when the driver has copied the pageable memory: take pinned memory"
+            }
+            Self::CudaMemcpySync => {
+                "the host waits for the copy: take the asynchronous call and pinned memory"
+            }
+            Self::CudaMemsetSync => "the host waits for the memset: take the asynchronous call",
+            Self::GpuGaps => {
+                "look at what the host did in the gap: a wait, work between two launches, or input that came late"
+            }
+            Self::GpuTimeUtil => {
+                "launch more work at once: larger batches, several streams, a CUDA graph, or fewer waits of the host"
+            }
+        }
+    }
+}
+
+/// A call that waited: a row of the rule `cuda_api_sync`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct CudaApiSync {
+    /// How long the host waited.
+    pub duration_ns: u64,
+    /// When it was called.
+    pub start_ns: u64,
+    /// The kernel's id of the process.
+    pub pid: u32,
+    /// The kernel's id of the thread.
+    pub tid: u32,
+    /// The function.
+    pub api_name: Arc<str>,
+}
+
+impl Row for CudaApiSync {
+    const NAME: &'static str = "cuda_api_sync";
+    const COLUMNS: Columns = Columns(&[
+        column("Duration", Unit::Duration),
+        column("Start", Unit::Time),
+        column("PID", Unit::Plain),
+        column("TID", Unit::Plain),
+        column("API Name", Unit::Plain),
+    ]);
+
+    fn cells(&self, cells: &mut Cells<'_>) {
+        cells.add(self.duration_ns).add(self.start_ns).add(self.pid).add(self.tid);
+        cells.add(&self.api_name);
+    }
+}
+
+macro_rules! copies {
+    ($(#[$doc:meta])* $type:ident $name:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Serialize)]
+        #[non_exhaustive]
+        pub struct $type {
+            /// How long it took on the GPU.
+            pub duration_ns: u64,
+            /// When it started on the GPU.
+            pub start_ns: u64,
+            /// The memory that was read.
+            pub source_memory: &'static str,
+            /// The memory that was written.
+            pub destination_memory: &'static str,
+            /// Bytes moved.
+            pub bytes: u64,
+            /// The kernel's id of the process.
+            pub pid: u32,
+            /// The device's CUDA ordinal.
+            pub device: u32,
+            /// CUPTI's id of the context.
+            pub context: u32,
+            /// The id of the green context, where the source says it.
+            pub green_context: Option<u32>,
+            /// CUPTI's id of the stream.
+            pub stream: u32,
+            /// The function that asked for it.
+            pub api_name: Arc<str>,
+        }
+
+        impl Row for $type {
+            const NAME: &'static str = $name;
+            const COLUMNS: Columns = Columns(&[
+                column("Duration", Unit::Duration),
+                column("Start", Unit::Time),
+                column("Src Kind", Unit::Plain),
+                column("Dst Kind", Unit::Plain),
+                column("Bytes", Unit::Bytes),
+                column("PID", Unit::Plain),
+                column("Device ID", Unit::Plain),
+                column("Context ID", Unit::Plain),
+                column("Green Context ID", Unit::Plain),
+                column("Stream ID", Unit::Plain),
+                column("API Name", Unit::Plain),
+            ]);
+
+            fn cells(&self, cells: &mut Cells<'_>) {
+                cells.add(self.duration_ns).add(self.start_ns);
+                cells.add(self.source_memory).add(self.destination_memory).add(self.bytes);
+                cells.add(self.pid).add(self.device).add(self.context);
+                cells.add(self.green_context).add(self.stream).add(&self.api_name);
+            }
+        }
+
+        impl $type {
+            fn new(rules: &Rules<'_>, found: &Found<'_>, copy: &cupti::Memcpy) -> Self {
+                let work = rules.store().work(found.operation);
+                Self {
+                    duration_ns: found.time.ns(),
+                    start_ns: rules.reports().at(found.time.start_ns),
+                    source_memory: memory_text(copy.source),
+                    destination_memory: memory_text(copy.destination),
+                    bytes: copy.bytes,
+                    pid: work.process,
+                    device: work.place.device,
+                    context: work.place.context,
+                    green_context: work.green_context.filter(|id| *id != 0),
+                    stream: work.place.stream,
+                    api_name: found.function.clone(),
+                }
+            }
+        }
+    };
+}
+
+copies! {
+    /// A copy of pageable memory by an asynchronous call: a row of the rule `cuda_memcpy_async`.
+    CudaMemcpyAsync "cuda_memcpy_async"
+}
+copies! {
+    /// A copy by a synchronous call: a row of the rule `cuda_memcpy_sync`.
+    CudaMemcpySync "cuda_memcpy_sync"
+}
+
+/// A memset by a synchronous call: a row of the rule `cuda_memset_sync`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct CudaMemsetSync {
+    /// How long it took on the GPU.
+    pub duration_ns: u64,
+    /// When it started on the GPU.
+    pub start_ns: u64,
+    /// The memory that was set.
+    pub memory: &'static str,
+    /// Bytes set.
+    pub bytes: u64,
+    /// The kernel's id of the process.
+    pub pid: u32,
+    /// The device's CUDA ordinal.
+    pub device: u32,
+    /// CUPTI's id of the context.
+    pub context: u32,
+    /// The id of the green context, where the source says it.
+    pub green_context: Option<u32>,
+    /// CUPTI's id of the stream.
+    pub stream: u32,
+    /// The function that asked for it.
+    pub api_name: Arc<str>,
+}
+
+impl Row for CudaMemsetSync {
+    const NAME: &'static str = "cuda_memset_sync";
+    const COLUMNS: Columns = Columns(&[
+        column("Duration", Unit::Duration),
+        column("Start", Unit::Time),
+        column("Memory Kind", Unit::Plain),
+        column("Bytes", Unit::Bytes),
+        column("PID", Unit::Plain),
+        column("Device ID", Unit::Plain),
+        column("Context ID", Unit::Plain),
+        column("Green Context ID", Unit::Plain),
+        column("Stream ID", Unit::Plain),
+        column("API Name", Unit::Plain),
+    ]);
+
+    fn cells(&self, cells: &mut Cells<'_>) {
+        cells.add(self.duration_ns).add(self.start_ns).add(self.memory).add(self.bytes);
+        cells.add(self.pid).add(self.device).add(self.context).add(self.green_context);
+        cells.add(self.stream).add(&self.api_name);
+    }
+}
+
+impl Profile {
+    /// The rules of nsys on this profile, with the defaults that [`Rules`] tells of.
+    pub fn rules(&self) -> Rules<'_> {
+        let of_nsys = is_imported(&self.store);
+        let gap = match of_nsys {
+            true => GapThreshold::LongerThan(Duration::from_millis(500)),
+            false => GapThreshold::Share(0.01),
+        };
+        Rules {
+            profile: self,
+            rows: Some(50),
+            driver_api: !of_nsys,
+            path: None,
+            between_ns: (0, u64::MAX),
+            gap,
+            chunks: 30,
+            below_percent: 50.0,
+        }
+    }
+}
+
+/// Checks the rules of `nsys analyze`, each anew: a few nanoseconds an operation or call.
+///
+/// On a capture of nsys they are nsys's own by default: calls of the runtime API alone, gaps of half a second. On all else
+/// they look at the driver API too, without which a program that uses no other would have no findings, and at gaps of a
+/// hundredth of the time that is looked at.
+#[derive(Debug, Clone, Copy)]
+#[must_use]
+pub struct Rules<'a> {
+    pub(super) profile: &'a Profile,
+    rows: Option<usize>,
+    driver_api: bool,
+    path: Option<&'a str>,
+    between_ns: (u64, u64),
+    pub(super) gap: GapThreshold,
+    pub(super) chunks: u32,
+    pub(super) below_percent: f64,
+}
+
+/// An operation that a rule may name.
+struct Found<'a> {
+    operation: &'a Operation,
+    time: Interval,
+    function: Arc<str>,
+}
+
+/// Which calls and operations a rule looks at: all, or those of the instances of a range.
+pub(super) struct Scopes {
+    /// By range: which instance it lies in.
+    of: Option<Vec<Option<u32>>>,
+}
+
+impl Scopes {
+    /// The instance that this belongs to; 0 if there are none. `None` if it is not looked at.
+    pub(super) fn of(&self, range: Option<RangeId>) -> Option<u32> {
+        match &self.of {
+            None => Some(0),
+            Some(of) => of[range?.at()],
+        }
+    }
+}
+
+impl<'a> Rules<'a> {
+    /// How many rows each has at most; `None` is all. 50 unless told otherwise. [`Report::more_rows`] says how many more
+    /// there were.
+    pub fn rows(self, rows: Option<usize>) -> Self {
+        Self { rows, ..self }
+    }
+
+    /// Whether calls of the driver API count.
+    pub fn driver_api(self, driver_api: bool) -> Self {
+        Self { driver_api, ..self }
+    }
+
+    /// Looks at the work of ranges alone, by path as in [`Profile::range`]: gaps and idle times are those of each instance
+    /// by itself.
+    pub fn within(self, path: &'a str) -> Self {
+        Self { path: Some(path), ..self }
+    }
+
+    /// Looks alone at what started and ended between these times since the session's start.
+    pub fn between(self, start: Duration, end: Duration) -> Self {
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Self { between_ns: (ns(start), ns(end)), ..self }
+    }
+
+    /// From which length on a gap counts.
+    pub fn gap(self, gap: GapThreshold) -> Self {
+        Self { gap, ..self }
+    }
+
+    /// In how many parts `gpu_time_util` cuts the time, from 1 to 1,000; 30 unless told otherwise.
+    pub fn chunks(self, chunks: u32) -> Self {
+        Self { chunks: chunks.clamp(1, 1000), ..self }
+    }
+
+    /// Below which use, in percent, `gpu_time_util` names a part; 50 unless told otherwise.
+    pub fn below_percent(self, below_percent: f64) -> Self {
+        Self { below_percent, ..self }
+    }
+
+    /// A rule by its name.
+    pub fn get(self, rule: Rule) -> AnyReport {
+        match rule {
+            Rule::CudaApiSync => AnyReport::of(self.cuda_api_sync()),
+            Rule::CudaMemcpyAsync => AnyReport::of(self.cuda_memcpy_async()),
+            Rule::CudaMemcpySync => AnyReport::of(self.cuda_memcpy_sync()),
+            Rule::CudaMemsetSync => AnyReport::of(self.cuda_memset_sync()),
+            Rule::GpuGaps => AnyReport::of(self.gpu_gaps()),
+            Rule::GpuTimeUtil => AnyReport::of(self.gpu_time_util()),
+        }
+    }
+
+    pub(super) fn reports(&self) -> Reports<'a> {
+        self.profile.reports()
+    }
+
+    pub(super) fn store(&self) -> &'a Store {
+        &self.profile.store
+    }
+
+    pub(super) fn limited<R>(&self, report: Report<R>) -> Report<R> {
+        report.limited(self.rows)
+    }
+
+    pub(super) fn scopes(&self) -> Scopes {
+        let Some(path) = self.path else { return Scopes { of: None } };
+        let (pattern, store) = (Pattern::new(path), self.store());
+        let matches: Vec<bool> = self.profile.nodes().map(|node| node.matches(&pattern)).collect();
+        let tree = &self.profile.tree;
+        let mut of = vec![None; store.ranges.len()];
+        let mut instances: Vec<RangeId> = (0..store.ranges.len() as u32)
+            .map(RangeId)
+            .filter(|range| matches[tree.of_range[range.at()].at()])
+            .collect();
+        // One within another is of that.
+        instances.sort_by_key(|&range| store.order(range));
+        for (scope, &instance) in (0..).zip(&instances) {
+            if of[instance.at()].is_none() {
+                tree.within(instance).for_each(|range| of[range.at()] = Some(scope));
+            }
+        }
+        Scopes { of: Some(of) }
+    }
+
+    pub(super) fn is_between(&self, time: Interval) -> bool {
+        let (start_ns, end_ns) = self.between_ns;
+        let reports = self.reports();
+        start_ns <= reports.at(time.start_ns) && reports.at(time.end_ns) <= end_ns
+    }
+
+    /// What of a call's name stands behind its API's prefix; `None` of an API that does not count.
+    fn verb(&self, call: &Call) -> Option<&'a str> {
+        let name = recorded_function(self.store(), call);
+        match self.store().call_kind(call).api {
+            Api::Runtime => name.strip_prefix("cuda"),
+            Api::Driver => name.strip_prefix("cu").filter(|_| self.driver_api),
+        }
+    }
+
+    /// The operations that a call of such a name asked for, the longest first.
+    fn found(&self, is_meant: impl Fn(&str) -> bool) -> Vec<Found<'a>> {
+        let store = self.store();
+        let scopes = self.scopes();
+        let process = |call: &Call| store.threads[call.thread.at()].process;
+        let outer: FxHashMap<(u32, u32), &Call> = store
+            .outer_calls
+            .iter()
+            .map(|call| ((process(call), call.correlation_id), call))
+            .collect();
+        let mut texts = Texts::default();
+        let mut found: Vec<Found<'a>> = store
+            .operations
+            .iter()
+            .filter_map(|operation| {
+                if matches!(store.work(operation).what, What::Kernel { .. }) {
+                    return None;
+                }
+                let time = operation.time().filter(|time| self.is_between(*time))?;
+                let call = &store.calls[operation.call.get()?.at()];
+                scopes.of(call.range.get())?;
+                let outer = || outer.get(&(process(call), call.correlation_id)).copied();
+                let is_meant = |call: &&Call| self.verb(call).is_some_and(&is_meant);
+                let call = Some(call).filter(is_meant).or_else(|| outer().filter(is_meant))?;
+                let name = texts.intern(recorded_function(store, call));
+                Some(Found { operation, time, function: texts.get(name).clone() })
+            })
+            .collect();
+        found.sort_by_key(|found| std::cmp::Reverse(found.time.ns()));
+        found
+    }
+
+    fn found_copies(
+        &self,
+        is_meant: impl Fn(&str) -> bool,
+        is_bad: impl Fn(&cupti::Memcpy, u8) -> bool,
+    ) -> Vec<(Found<'a>, &'a cupti::Memcpy)> {
+        let copy = |found: Found<'a>| {
+            let work = self.store().work(found.operation);
+            match &work.what {
+                What::Copy(copy) if is_bad(copy, work.copy_kind) => Some((found, copy)),
+                _ => None,
+            }
+        };
+        self.found(is_meant).into_iter().filter_map(copy).collect()
+    }
+
+    /// Asynchronous copies from or to pageable memory, the longest first.
+    pub fn cuda_memcpy_async(self) -> Report<CudaMemcpyAsync> {
+        let pageable = cupti::MemoryKind::PAGEABLE;
+        let copies = self.found_copies(
+            |verb| verb.starts_with("Memcpy") && verb.contains("Async"),
+            |copy, _| copy.source == pageable || copy.destination == pageable,
+        );
+        let rows = copies.iter().map(|(found, copy)| CudaMemcpyAsync::new(&self, found, copy));
+        self.limited(Report::new(rows.collect(), "no asynchronous copy used pageable memory"))
+    }
+
+    /// Synchronous copies, the longest first: but for those to a device of at most 64,000 bytes, for which the host does
+    /// not wait, and those within one device.
+    pub fn cuda_memcpy_sync(self) -> Report<CudaMemcpySync> {
+        let of_nsys = is_imported(self.store());
+        let copies = self.found_copies(
+            |verb| verb.starts_with("Memcpy") && !verb.contains("Async"),
+            |copy, number| {
+                // Those to arrays are not meant, where the source tells them apart.
+                let is_to_device = copy.kind == cupti::CopyKind::HostToDevice && number <= 1;
+                let is_small = copy.bytes <= 64_000 && is_to_device;
+                let is_within = match copy.peers {
+                    Some(peers) => peers.source_device == peers.destination_device,
+                    // Here nsys knows no device, and names them.
+                    None => copy.kind == cupti::CopyKind::DeviceToDevice && !of_nsys,
+                };
+                !is_small && !is_within
+            },
+        );
+        let rows = copies.iter().map(|(found, copy)| CudaMemcpySync::new(&self, found, copy));
+        self.limited(Report::new(rows.collect(), "no copy made the host wait"))
+    }
+
+    /// Synchronous memsets of pinned or managed memory, the longest first.
+    pub fn cuda_memset_sync(self) -> Report<CudaMemsetSync> {
+        let store = self.store();
+        let is_meant = |verb: &str| verb.starts_with("Memset") && !verb.contains("Async");
+        let rows = self.found(is_meant).into_iter().filter_map(|found| {
+            let work = store.work(found.operation);
+            let What::Memset(memset) = &work.what else { return None };
+            let waits = [cupti::MemoryKind::PINNED, cupti::MemoryKind::MANAGED];
+            waits.contains(&memset.memory).then(|| CudaMemsetSync {
+                duration_ns: found.time.ns(),
+                start_ns: self.reports().at(found.time.start_ns),
+                memory: memory_text(memset.memory),
+                bytes: memset.bytes,
+                pid: work.process,
+                device: work.place.device,
+                context: work.place.context,
+                green_context: work.green_context.filter(|id| *id != 0),
+                stream: work.place.stream,
+                api_name: found.function,
+            })
+        });
+        self.limited(Report::new(rows.collect(), "no memset made the host wait"))
+    }
+
+    /// Calls that waited for a stream, a context or a device, the longest first. Those that waited for an event are not
+    /// among them, as with nsys.
+    pub fn cuda_api_sync(self) -> Report<CudaApiSync> {
+        let store = self.store();
+        let scopes = self.scopes();
+        let mut texts = Texts::default();
+        let waits = |verb: &str| {
+            let waits = ["DeviceSynchronize", "StreamSynchronize", "CtxSynchronize"];
+            waits.iter().any(|wait| verb.starts_with(wait))
+        };
+        // Where both APIs count, the driver call stands for the runtime call that made it.
+        let outer = if self.driver_api { &[] } else { &store.outer_calls[..] };
+        let mut rows: Vec<CudaApiSync> = store
+            .calls
+            .iter()
+            .chain(outer)
+            .filter_map(|call| {
+                if !self.verb(call).is_some_and(waits) || !store.call_kind(call).has_returned {
+                    return None;
+                }
+                scopes.of(call.range.get())?;
+                let thread = &store.threads[call.thread.at()];
+                let name = texts.intern(recorded_function(store, call));
+                self.is_between(call.time).then(|| CudaApiSync {
+                    duration_ns: call.time.ns(),
+                    start_ns: self.reports().at(call.time.start_ns),
+                    pid: thread.process,
+                    tid: thread.id,
+                    api_name: texts.get(name).clone(),
+                })
+            })
+            .collect();
+        rows.sort_by_key(|row| (std::cmp::Reverse(row.duration_ns), row.start_ns));
+        self.limited(Report::new(rows, "no call waited for a stream, a context or a device"))
+    }
+}

@@ -1,0 +1,266 @@
+//! Ranges of threads and of the process in one list, by number, and which lies in which.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::texts::range_texts;
+use super::{Ends, Reports, Style};
+use crate::store::{Call, Interval, RangeId, Store, ThreadId};
+
+/// A range of either style.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Span {
+    pub(super) style: Style,
+    /// Index of [`Spans::names`].
+    pub(super) label: u32,
+    pub(super) thread: ThreadId,
+    pub(super) time: Interval,
+    /// nsys's number of it; without one, by start from 1 on.
+    pub(super) number: u64,
+    /// Index of the span around it.
+    pub(super) parent: Option<u32>,
+    pub(super) level: u32,
+}
+
+/// All ranges: those of threads by their row, then those of the process that began and ended on one thread.
+#[derive(Debug)]
+pub(super) struct Spans {
+    pub(super) all: Vec<Span>,
+    /// By label.
+    pub(super) names: Vec<Arc<str>>,
+    /// By thread: those of the process.
+    process: FxHashMap<ThreadId, Overlaps>,
+}
+
+/// Spans that may overlap, found by what they are around: for each some steps, however many others there are.
+#[derive(Debug, Default)]
+struct Overlaps {
+    /// By start.
+    spans: Vec<(Interval, u32)>,
+    /// A tree of the last ends: node 1 is of all, and below node n are 2n and 2n + 1. The leaves are the spans.
+    last_end_ns: Vec<u64>,
+}
+
+impl Overlaps {
+    fn finish(&mut self) {
+        self.spans.sort_by_key(|(time, id)| (time.start_ns, *id));
+        let leaves = self.spans.len().next_power_of_two();
+        self.last_end_ns = vec![0; 2 * leaves];
+        for (leaf, (time, _)) in self.last_end_ns[leaves..].iter_mut().zip(&self.spans) {
+            *leaf = time.end_ns;
+        }
+        for node in (1..leaves).rev() {
+            let below = [self.last_end_ns[2 * node], self.last_end_ns[2 * node + 1]];
+            self.last_end_ns[node] = below[0].max(below[1]);
+        }
+    }
+
+    /// Those around a time, the last that began first.
+    fn around(&self, time: Interval) -> impl Iterator<Item = (Interval, u32)> {
+        let until = self.spans.partition_point(|(span, _)| span.start_ns <= time.start_ns);
+        let leaves = self.last_end_ns.len() / 2;
+        // A node and its first leaf; what is to be looked at next comes last.
+        let mut nodes = vec![(1, 0, leaves)];
+        std::iter::from_fn(move || {
+            while let Some((node, first, count)) = nodes.pop() {
+                if first >= until || self.last_end_ns[node] < time.end_ns {
+                    continue;
+                }
+                if count == 1 {
+                    return Some(self.spans[first]);
+                }
+                let half = count / 2;
+                nodes.push((2 * node, first, half));
+                nodes.push((2 * node + 1, first + half, half));
+            }
+            None
+        })
+    }
+}
+
+impl Spans {
+    /// Of threads alone, or of both styles.
+    pub(super) fn new(reports: Reports<'_>, with_process: bool) -> Self {
+        let (store, ends) = (reports.store(), Ends::new(reports.store()));
+        let known = &store.range_numbers;
+        let mut all: Vec<Span> = store
+            .ranges
+            .iter()
+            .enumerate()
+            .map(|(row, range)| Span {
+                style: Style::PushPop,
+                label: range.label.0,
+                thread: range.thread,
+                time: ends.of(range),
+                number: known.get(row).copied().unwrap_or(0),
+                parent: range.parent.get().map(|parent| parent.0),
+                level: 0,
+            })
+            .collect();
+        let mut process: FxHashMap<ThreadId, Overlaps> = FxHashMap::default();
+        let ranges = if with_process { &store.process_ranges[..] } else { &[] };
+        for (row, range) in (store.ranges.len()..).zip(ranges) {
+            // nsys leaves out those that end on another thread, and takes open ones to the end of all.
+            if range.end_thread.is_some_and(|end| end != range.thread) {
+                continue;
+            }
+            let id = all.len() as u32;
+            process.entry(range.thread).or_default().spans.push((ends.of_process(range), id));
+            all.push(Span {
+                style: Style::StartEnd,
+                label: range.label.0,
+                thread: range.thread,
+                time: ends.of_process(range),
+                number: known.get(row).copied().unwrap_or(0),
+                parent: None,
+                level: 0,
+            });
+        }
+        process.values_mut().for_each(Overlaps::finish);
+        let mut spans = Self { all, names: range_texts(store), process };
+        if known.is_empty() {
+            spans.number();
+        }
+        spans.nest(store);
+        spans.set_levels();
+        spans
+    }
+
+    /// Numbers by start what the source has not numbered.
+    fn number(&mut self) {
+        let mut order: Vec<u32> = (0..self.all.len() as u32).collect();
+        order.sort_by_key(|&id| {
+            let span = &self.all[id as usize];
+            (span.time.start_ns, Reverse(span.time.end_ns), id)
+        });
+        for (number, id) in (1..).zip(order) {
+            self.all[id as usize].number = number;
+        }
+    }
+
+    /// Puts ranges of threads into those of the process where they are the tightest around them, and the other way.
+    fn nest(&mut self, store: &Store) {
+        if self.process.is_empty() {
+            return;
+        }
+        let slack = |outer: Interval, inner: Interval| outer.ns() - inner.ns();
+        let count = store.ranges.len() as u32;
+        for id in 0..self.all.len() as u32 {
+            let span = self.all[id as usize];
+            let Some(process) = self.process.get(&span.thread) else { continue };
+            let own = if id < count { span.parent } else { self.innermost(store, &span) };
+            let own = own.map(|own| (own, self.all[own as usize].time));
+            // A parent that a range was handed need not be around it in time.
+            let mut best = own.map(|(own, time)| (time.ns().saturating_sub(span.time.ns()), own));
+            for (time, other) in process.around(span.time) {
+                // Of equal ones the first is around the others.
+                let is_equal_later = time == span.time && other >= id && id >= count;
+                let slack = slack(time, span.time);
+                if other != id && !is_equal_later && best.is_none_or(|(best, _)| slack < best) {
+                    best = Some((slack, other));
+                }
+            }
+            self.all[id as usize].parent = best.map(|(_, parent)| parent);
+        }
+    }
+
+    /// The innermost range of the thread around a range of the process.
+    fn innermost(&self, store: &Store, span: &Span) -> Option<u32> {
+        let of_thread = |range: &crate::store::Range| (range.thread, range.time.start_ns);
+        let last = store
+            .ranges
+            .partition_point(|range| of_thread(range) <= (span.thread, span.time.start_ns));
+        let last = RangeId(u32::try_from(last.checked_sub(1)?).ok()?);
+        let is_around = |range: &RangeId| {
+            let range = &store.ranges[range.at()];
+            let is_longer = range.time.ns() > span.time.ns();
+            range.thread == span.thread && range.time.end_ns >= span.time.end_ns && is_longer
+        };
+        let parent = |range: &RangeId| store.ranges[range.at()].parent.get();
+        std::iter::successors(Some(last), parent).find(is_around).map(|range| range.0)
+    }
+
+    fn set_levels(&mut self) {
+        let mut depths: Vec<Option<u32>> = vec![None; self.all.len()];
+        let mut path = Vec::new();
+        for id in 0..self.all.len() as u32 {
+            let mut at = Some(id);
+            while let Some(span) = at.filter(|&span| depths[span as usize].is_none()) {
+                // A circle cannot be; if it were, it ends here.
+                if path.len() > self.all.len() {
+                    break;
+                }
+                path.push(span);
+                at = self.all[span as usize].parent;
+            }
+            let mut depth = at.and_then(|at| depths[at as usize]).map_or(0, |depth| depth + 1);
+            while let Some(span) = path.pop() {
+                depths[span as usize] = Some(depth);
+                depth += 1;
+            }
+        }
+        for (span, depth) in self.all.iter_mut().zip(depths) {
+            span.level = depth.unwrap_or(0);
+        }
+    }
+
+    pub(super) fn name(&self, span: &Span) -> &Arc<str> {
+        &self.names[span.label as usize]
+    }
+
+    /// The numbers of a span and those around it, the outermost first: `:1:2`.
+    pub(super) fn stack(&self, id: u32) -> String {
+        let parent = |id: &u32| self.all[*id as usize].parent;
+        let spans: Vec<u32> =
+            std::iter::successors(Some(id), parent).take(self.all.len()).collect();
+        let mut text = String::new();
+        for id in spans.iter().rev() {
+            text.push(':');
+            text.push_str(&self.all[*id as usize].number.to_string());
+        }
+        text
+    }
+
+    /// The spans of the process in which a call was made.
+    pub(super) fn process_around(&self, call: &Call) -> impl Iterator<Item = u32> {
+        let (process, time) = (self.process.get(&call.thread), call.time);
+        process.into_iter().flat_map(move |process| process.around(time).map(|(_, id)| id))
+    }
+
+    /// Every span in which a call was made.
+    pub(super) fn around_call(&self, store: &Store, call: &Call) -> impl Iterator<Item = u32> {
+        let parent = |range: &RangeId| store.ranges[range.at()].parent.get();
+        let ranges = std::iter::successors(call.range.get(), parent).map(|range| range.0);
+        ranges.chain(self.process_around(call))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_around_a_time_is_found_among_many() {
+        let mut rng = fastrand::Rng::with_seed(3);
+        for count in 0..40 {
+            let mut overlaps = Overlaps::default();
+            let span = |rng: &mut fastrand::Rng| {
+                let start_ns = rng.u64(..50);
+                Interval { start_ns, end_ns: start_ns + rng.u64(..30) }
+            };
+            overlaps.spans = (0..count).map(|id| (span(&mut rng), id)).collect();
+            overlaps.finish();
+            for _ in 0..50 {
+                let time = span(&mut rng);
+                let is_around = |(span, _): &&(Interval, u32)| {
+                    span.start_ns <= time.start_ns && span.end_ns >= time.end_ns
+                };
+                let expected: Vec<_> = overlaps.spans.iter().rev().filter(is_around).collect();
+                let found: Vec<_> = overlaps.around(time).collect();
+                assert_eq!(found.iter().collect::<Vec<_>>(), expected);
+            }
+        }
+    }
+}

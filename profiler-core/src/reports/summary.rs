@@ -1,0 +1,157 @@
+//! What many durations or sizes come to: the numbers that nsys prints of each group.
+
+use std::hash::Hash;
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+/// What durations came to, in nanoseconds. Not rounded; files have one decimal, as nsys's.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Their sum.
+    pub total_ns: u64,
+    /// The arithmetic mean.
+    pub avg_ns: f64,
+    /// The median; of an even number the mean of the two in the middle.
+    pub med_ns: f64,
+    /// The least.
+    pub min_ns: u64,
+    /// The most.
+    pub max_ns: u64,
+    /// The standard deviation of a sample (by n - 1); 0 of one.
+    pub stddev_ns: f64,
+}
+
+/// What sizes came to, in bytes. Not rounded; files have megabytes of 1,000,000 with three decimals, as nsys's.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[non_exhaustive]
+pub struct SizeSummary {
+    /// Their sum.
+    pub total_bytes: u64,
+    /// The arithmetic mean.
+    pub avg_bytes: f64,
+    /// The median; of an even number the mean of the two in the middle.
+    pub med_bytes: f64,
+    /// The least.
+    pub min_bytes: u64,
+    /// The most.
+    pub max_bytes: u64,
+    /// The standard deviation of a sample (by n - 1); 0 of one.
+    pub stddev_bytes: f64,
+}
+
+impl Summary {
+    /// Reorders the values. `None` of none.
+    pub(super) fn of(values: &mut [u64]) -> Option<Self> {
+        let (&first, count) = (values.first()?, values.len());
+        let (mut total, mut min, mut max) = (0_u128, first, first);
+        for &value in &*values {
+            total += u128::from(value);
+            min = min.min(value);
+            max = max.max(value);
+        }
+        let avg = total as f64 / count as f64;
+        let squares: f64 = values.iter().map(|&value| (value as f64 - avg).powi(2)).sum();
+        let stddev = if count == 1 { 0.0 } else { (squares / (count - 1) as f64).sqrt() };
+        Some(Self {
+            total_ns: u64::try_from(total).unwrap_or(u64::MAX),
+            avg_ns: avg,
+            med_ns: median(values),
+            min_ns: min,
+            max_ns: max,
+            stddev_ns: stddev,
+        })
+    }
+}
+
+impl From<Summary> for SizeSummary {
+    fn from(of: Summary) -> Self {
+        Self {
+            total_bytes: of.total_ns,
+            avg_bytes: of.avg_ns,
+            med_bytes: of.med_ns,
+            min_bytes: of.min_ns,
+            max_bytes: of.max_ns,
+            stddev_bytes: of.stddev_ns,
+        }
+    }
+}
+
+/// Of values of which there is one at least.
+fn median(values: &mut [u64]) -> f64 {
+    let middle = values.len() / 2;
+    let is_even = values.len().is_multiple_of(2);
+    let (below, &mut upper, _) = values.select_nth_unstable(middle);
+    match below.iter().max() {
+        Some(&lower) if is_even => (lower as f64 + upper as f64) / 2.0,
+        _ => upper as f64,
+    }
+}
+
+/// Values by what they are of.
+pub(super) struct Groups<K> {
+    ids: FxHashMap<K, u32>,
+    groups: Vec<(K, Vec<u64>)>,
+}
+
+/// One group of [`Groups`].
+pub(super) struct Group<K> {
+    pub(super) key: K,
+    pub(super) count: u64,
+    pub(super) summary: Summary,
+}
+
+impl<K: Copy + Eq + Hash> Groups<K> {
+    pub(super) fn new() -> Self {
+        Self { ids: FxHashMap::default(), groups: Vec::new() }
+    }
+
+    #[inline]
+    pub(super) fn add(&mut self, key: K, value: u64) {
+        let id = *self.ids.entry(key).or_insert_with(|| {
+            self.groups.push((key, Vec::new()));
+            self.groups.len() as u32 - 1
+        });
+        self.groups[id as usize].1.push(value);
+    }
+
+    /// In the order they were first met, and the sum of all.
+    pub(super) fn finish(self) -> (Vec<Group<K>>, u128) {
+        let mut whole = 0;
+        let group = |(key, mut values): (K, Vec<u64>)| {
+            let summary = Summary::of(&mut values)?;
+            whole += u128::from(summary.total_ns);
+            Some(Group { key, count: values.len() as u64, summary })
+        };
+        let groups = self.groups.into_iter().filter_map(group).collect();
+        (groups, whole)
+    }
+}
+
+/// The percentage that a part is of a whole; 0 of nothing.
+pub(super) fn percent(part: u64, whole: u128) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_is_that_of_a_sample() {
+        let of = |values: &mut [u64]| Summary::of(values).unwrap();
+        let one = of(&mut [7]);
+        assert_eq!((one.total_ns, one.avg_ns, one.med_ns, one.stddev_ns), (7, 7.0, 7.0, 0.0));
+        let four = of(&mut [9, 2, 4, 5]);
+        assert_eq!((four.med_ns, four.min_ns, four.max_ns, four.avg_ns), (4.5, 2, 9, 5.0));
+        assert!((four.stddev_ns - 2.943_920_288_775_949).abs() < 1e-12);
+        assert_eq!(Summary::of(&mut []), None);
+        assert_eq!(of(&mut [u64::MAX, u64::MAX]).total_ns, u64::MAX);
+    }
+
+    #[test]
+    fn a_share_of_nothing_is_0() {
+        assert_eq!((percent(0, 0), percent(1, 4)), (0.0, 25.0));
+    }
+}

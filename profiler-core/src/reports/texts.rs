@@ -1,0 +1,222 @@
+//! The names that reports have for kernels, copies, calls and ranges.
+
+use std::sync::Arc;
+
+use cupti::record::MemoryKind;
+use cupti::{CopyKind, Kernel};
+use rustc_hash::FxHashMap;
+
+use super::Reports;
+use super::spans::Spans;
+use crate::names;
+use crate::store::{Call, Label, Operation, Store, What, Work};
+
+/// Which of a kernel's names reports show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum KernelNaming {
+    /// A C++ name with its template arguments and parameters. That of a capture of nsys is nsys's own; others spell the
+    /// same name differently here and there.
+    #[default]
+    Demangled,
+    /// The function's own name, without namespaces, template arguments and parameters.
+    Base,
+    /// As the compiler made it; where a capture has none, as [`Demangled`](Self::Demangled).
+    Mangled,
+}
+
+/// Texts, each held once.
+#[derive(Debug, Default)]
+pub(super) struct Texts {
+    all: Vec<Arc<str>>,
+    ids: FxHashMap<Arc<str>, u32>,
+}
+
+impl Texts {
+    pub(super) fn intern(&mut self, text: &str) -> u32 {
+        if let Some(&id) = self.ids.get(text) {
+            return id;
+        }
+        let text: Arc<str> = text.into();
+        let id = self.all.len() as u32;
+        self.all.push(text.clone());
+        self.ids.insert(text, id);
+        id
+    }
+
+    pub(super) fn get(&self, id: u32) -> &Arc<str> {
+        &self.all[id as usize]
+    }
+}
+
+/// What reports call GPU operations. Kernels with the same text are one, whatever their names.
+pub(super) struct OperationTexts<'a> {
+    reports: Reports<'a>,
+    pub(super) texts: Texts,
+    /// By work.
+    ids: Vec<u32>,
+    spans: Option<Spans>,
+    /// With the label of the range before it.
+    in_ranges: FxHashMap<(u32, u32), u32>,
+}
+
+impl<'a> OperationTexts<'a> {
+    pub(super) fn new(reports: Reports<'a>) -> Self {
+        let mut texts = Texts::default();
+        let store = reports.store();
+        let mut named = FxHashMap::default();
+        let text = |work: &Work| match &work.what {
+            What::Kernel { names, .. } => *named
+                .entry((names.name, names.demangled))
+                .or_insert_with(|| texts.intern(&kernel_text(reports, &work.what))),
+            What::Copy(copy) => texts.intern(copy_text(work.copy_kind, copy.kind)),
+            What::Memset(_) => texts.intern("[CUDA memset]"),
+        };
+        let ids = store.works.rows().iter().map(text).collect();
+        let spans = reports.with_range.then(|| Spans::new(reports, true));
+        Self { reports, texts, ids, spans, in_ranges: FxHashMap::default() }
+    }
+
+    #[inline]
+    pub(super) fn of(&mut self, operation: &Operation) -> u32 {
+        let id = self.ids[operation.work.at()];
+        let (Some(spans), store) = (&self.spans, self.reports.store()) else { return id };
+        let is_kernel = matches!(store.work(operation).what, What::Kernel { .. });
+        let Some(call) = operation.call.get().filter(|_| is_kernel) else { return id };
+        let around = spans.around_call(store, &store.calls[call.at()]);
+        // The last that began.
+        let innermost = around.map(|span| &spans.all[span as usize]);
+        let Some(span) = innermost.max_by_key(|span| span.time.start_ns) else { return id };
+        let texts = &mut self.texts;
+        *self.in_ranges.entry((id, span.label)).or_insert_with(|| {
+            let range = store.names.get(store.labels[span.label as usize].name);
+            let text = format!("{range}/{}", texts.get(id));
+            texts.intern(&text)
+        })
+    }
+
+    pub(super) fn get(&self, id: u32) -> Arc<str> {
+        self.texts.get(id).clone()
+    }
+}
+
+fn kernel_text(reports: Reports<'_>, what: &What) -> String {
+    let What::Kernel { names: of, .. } = what else {
+        return String::new();
+    };
+    let name = |id| reports.store().names.get(id);
+    let demangled = || match of.demangled {
+        Some(demangled) => name(demangled).to_owned(),
+        None => names::with_parameters(name(of.name)),
+    };
+    match (reports.naming, of.short) {
+        (KernelNaming::Demangled, _) => demangled(),
+        (KernelNaming::Base, Some(short)) => name(short).to_owned(),
+        (KernelNaming::Base, None) => names::without_scope(&demangled()),
+        (KernelNaming::Mangled, _) => name(of.name).to_owned(),
+    }
+}
+
+/// nsys's labels of `ENUM_CUDA_MEMCPY_OPER`, as it calls operations; by the source's number where it has one.
+fn copy_text(number: u8, kind: CopyKind) -> &'static str {
+    match (number, kind) {
+        (3, _) => "[CUDA memcpy Host-to-Array]",
+        (4, _) => "[CUDA memcpy Array-to-Host]",
+        (5, _) => "[CUDA memcpy Array-to-Array]",
+        (6, _) => "[CUDA memcpy Array-to-Device]",
+        (7, _) => "[CUDA memcpy Device-to-Array]",
+        (11, _) => "[CUDA memcpy Unified Host-to-Device]",
+        (12, _) => "[CUDA memcpy Unified Device-to-Host]",
+        (13, _) => "[CUDA memcpy Unified Device-to-Device]",
+        (_, CopyKind::HostToDevice) => "[CUDA memcpy Host-to-Device]",
+        (_, CopyKind::DeviceToHost) => "[CUDA memcpy Device-to-Host]",
+        (_, CopyKind::DeviceToDevice) => "[CUDA memcpy Device-to-Device]",
+        (_, CopyKind::HostToHost) => "[CUDA memcpy Host-to-Host]",
+        (_, CopyKind::PeerToPeer) => "[CUDA memcpy Peer-to-Peer]",
+        _ => "[CUDA memcpy Unknown]",
+    }
+}
+
+/// nsys's labels of `ENUM_CUDA_MEM_KIND`.
+pub(super) fn memory_text(kind: MemoryKind) -> &'static str {
+    match kind {
+        MemoryKind::PAGEABLE => "Pageable",
+        MemoryKind::PINNED => "Pinned",
+        MemoryKind::DEVICE => "Device",
+        MemoryKind::ARRAY => "Array",
+        MemoryKind::MANAGED => "Managed",
+        MemoryKind::DEVICE_STATIC => "Device Static",
+        MemoryKind::MANAGED_STATIC => "Managed Static",
+        _ => "Unknown",
+    }
+}
+
+/// A range's name after its domain's: `domain:name`, and `:name` in the default one.
+fn range_text(store: &Store, label: &Label) -> String {
+    let domain = label.domain.map_or("", |domain| store.names.get(domain));
+    format!("{domain}:{}", store.names.get(label.name))
+}
+
+/// Of every label of the store.
+pub(super) fn range_texts(store: &Store) -> Vec<Arc<str>> {
+    store.labels.iter().map(|label| range_text(store, label).into()).collect()
+}
+
+/// A function's name without the version that it came with: `cudaMemcpyAsync_v3020`. nsys knows those of four digits.
+pub(super) fn function(name: &str) -> &str {
+    let is_version = |at: &usize| name.as_bytes().get(*at..*at + 2) == Some(b"_v");
+    name.len().checked_sub(6).filter(is_version).map_or(name, |at| &name[..at])
+}
+
+/// The functions' names, by the kind of call.
+pub(super) fn functions(reports: Reports<'_>) -> Vec<Arc<str>> {
+    let store = reports.store();
+    let mut texts = Texts::default();
+    let kinds = store.call_kinds.rows().iter();
+    let ids: Vec<u32> =
+        kinds.map(|kind| texts.intern(function(store.names.get(kind.name)))).collect();
+    ids.into_iter().map(|id| texts.get(id).clone()).collect()
+}
+
+/// The name of a call's function as it was recorded.
+pub(super) fn recorded_function<'a>(store: &'a Store, call: &Call) -> &'a str {
+    store.names.get(store.call_kind(call).name)
+}
+
+/// Device names as nsys prints them: `NVIDIA H200 (0)`.
+#[derive(Debug)]
+pub(super) struct Devices(FxHashMap<u32, Arc<str>>);
+
+impl Devices {
+    pub(super) fn new(reports: Reports<'_>) -> Self {
+        let devices = &reports.profile.recording_info().devices;
+        let text = |device: &crate::recording::DeviceInfo| {
+            (device.id, format!("{} ({})", device.name, device.id).into())
+        };
+        Self(devices.iter().map(text).collect())
+    }
+
+    pub(super) fn get(&mut self, device: u32) -> Arc<str> {
+        self.0.entry(device).or_insert_with(|| format!(" ({device})").into()).clone()
+    }
+}
+
+pub(super) fn kernel_details<'a>(store: &'a Store, operation: &Operation) -> Option<&'a Kernel> {
+    match &store.work(operation).what {
+        What::Kernel { details, .. } => Some(details),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_four_digits_are_taken_from_functions() {
+        let names =
+            ["cudaMemcpyAsync_v3020", "cudaLaunchKernelExC_v11060", "cuInit", "_v1", "é_vab"];
+        let expected = ["cudaMemcpyAsync", "cudaLaunchKernelExC_v11060", "cuInit", "_v1", "é_vab"];
+        assert_eq!(names.map(function), expected);
+    }
+}

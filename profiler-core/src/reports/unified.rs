@@ -1,0 +1,162 @@
+//! Managed memory: migrations and page faults, by address and in all.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::table::{Cells, Columns, Row, Unit, column};
+use super::{Report, Reports};
+use crate::store::Managed;
+
+const NO_MANAGED: &str = "no migration or page fault of managed memory was recorded";
+
+/// What befell the pages of one address: a row of `um_sum`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct UmSum {
+    /// Where the pages begin.
+    pub virtual_address: u64,
+    /// Bytes that went to the device; `None` if none did.
+    pub host_to_device_bytes: Option<u64>,
+    /// Bytes that went to the host; `None` if none did.
+    pub device_to_host_bytes: Option<u64>,
+    /// How often the host touched them while they were elsewhere; `None` if it did not.
+    pub cpu_page_faults: Option<u64>,
+    /// How often devices did; `None` if none did.
+    pub gpu_page_faults: Option<u64>,
+    /// Bytes a second as nsys counts them: by how often the time of all migrations goes into a second, whole times alone.
+    pub throughput_bytes_per_s: Option<u64>,
+}
+
+impl Row for UmSum {
+    const NAME: &'static str = "um_sum";
+    const COLUMNS: Columns = Columns(&[
+        column("Virtual Address", Unit::Address),
+        column("HtoD Migration size", Unit::Bytes),
+        column("DtoH Migration size", Unit::Bytes),
+        column("CPU Page Faults", Unit::Plain),
+        // With the space that nsys has there.
+        column(" GPU Page Faults", Unit::Plain),
+        column("Migration Throughput", Unit::Throughput),
+    ]);
+
+    fn cells(&self, cells: &mut Cells<'_>) {
+        cells.add(self.virtual_address).add(self.host_to_device_bytes);
+        cells.add(self.device_to_host_bytes).add(self.cpu_page_faults).add(self.gpu_page_faults);
+        cells.add(self.throughput_bytes_per_s);
+    }
+}
+
+/// What befell all managed memory: the row of `um_total_sum`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct UmTotalSum {
+    /// Bytes that went to devices; `None` if none did.
+    pub host_to_device_bytes: Option<u64>,
+    /// Bytes that went to the host; `None` if none did.
+    pub device_to_host_bytes: Option<u64>,
+    /// How often the host touched what was elsewhere.
+    pub cpu_page_faults: u64,
+    /// How often devices did; `None` if none did.
+    pub gpu_page_faults: Option<u64>,
+    /// The lowest address; `None` unless there was all of it: faults of both sides and migrations both ways, as with nsys.
+    pub minimum_virtual_address: Option<u64>,
+    /// The highest address; `None` as above.
+    pub maximum_virtual_address: Option<u64>,
+}
+
+impl Row for UmTotalSum {
+    const NAME: &'static str = "um_total_sum";
+    const COLUMNS: Columns = Columns(&[
+        column("Total HtoD Migration Size", Unit::Bytes),
+        column("Total DtoH Migration Size", Unit::Bytes),
+        column("Total CPU Page Faults", Unit::Plain),
+        column("Total GPU PageFaults", Unit::Plain),
+        column("Minimum Virtual Address", Unit::Address),
+        column("Maximum Virtual Address", Unit::Address),
+    ]);
+
+    fn cells(&self, cells: &mut Cells<'_>) {
+        cells.add(self.host_to_device_bytes).add(self.device_to_host_bytes);
+        cells.add(self.cpu_page_faults).add(self.gpu_page_faults);
+        cells.add(self.minimum_virtual_address).add(self.maximum_virtual_address);
+    }
+}
+
+/// What befell an address.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sum {
+    to_device: Option<u64>,
+    to_host: Option<u64>,
+    host_faults: Option<u64>,
+    device_faults: Option<u64>,
+    migration_ns: u64,
+}
+
+impl Sum {
+    fn add(&mut self, what: Managed, ns: u64) {
+        let (to, count) = match what {
+            Managed::ToDevice { bytes } => (&mut self.to_device, bytes),
+            Managed::ToHost { bytes } => (&mut self.to_host, bytes),
+            Managed::HostFault { .. } => (&mut self.host_faults, 1),
+            Managed::DeviceFaults { count } => (&mut self.device_faults, count),
+        };
+        *to = Some(to.unwrap_or(0).saturating_add(count));
+        if matches!(what, Managed::ToDevice { .. } | Managed::ToHost { .. }) {
+            self.migration_ns = self.migration_ns.saturating_add(ns);
+        }
+    }
+
+    fn throughput(&self) -> Option<u64> {
+        let moved = match (self.to_device, self.to_host) {
+            (None, None) => return None,
+            (to_device, to_host) => to_device.unwrap_or(0).saturating_add(to_host.unwrap_or(0)),
+        };
+        Some(moved.saturating_mul(1_000_000_000_u64.checked_div(self.migration_ns)?))
+    }
+}
+
+impl Reports<'_> {
+    /// Managed memory by address: those with the highest throughput first, then by address. nsys shows 10 of them.
+    ///
+    /// A recording holds it where CUPTI was told to count it (`UNIFIED_MEMORY_COUNTER`), a capture of nsys where nsys was
+    /// (`--cuda-um-cpu-page-faults`, `--cuda-um-gpu-page-faults`).
+    pub fn um_sum(self) -> Report<UmSum> {
+        let mut sums: BTreeMap<u64, Sum> = BTreeMap::new();
+        for event in &self.store().managed {
+            sums.entry(event.address).or_default().add(event.what, event.time.ns());
+        }
+        let row = |(virtual_address, sum): (u64, Sum)| UmSum {
+            virtual_address,
+            host_to_device_bytes: sum.to_device,
+            device_to_host_bytes: sum.to_host,
+            cpu_page_faults: sum.host_faults,
+            gpu_page_faults: sum.device_faults,
+            throughput_bytes_per_s: sum.throughput(),
+        };
+        let mut rows: Vec<UmSum> = sums.into_iter().map(row).collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.throughput_bytes_per_s));
+        Report::new(rows, NO_MANAGED).limited(Some(10))
+    }
+
+    /// All managed memory, in one row. For what holds it see [`um_sum`](Self::um_sum).
+    pub fn um_total_sum(self) -> Report<UmTotalSum> {
+        let events = &self.store().managed;
+        let mut sum = Sum::default();
+        events.iter().for_each(|event| sum.add(event.what, event.time.ns()));
+        let has_all = [sum.to_device, sum.to_host, sum.host_faults, sum.device_faults]
+            .iter()
+            .all(Option::is_some);
+        let addresses = || events.iter().filter(|_| has_all).map(|event| event.address);
+        let row = UmTotalSum {
+            host_to_device_bytes: sum.to_device,
+            device_to_host_bytes: sum.to_host,
+            cpu_page_faults: sum.host_faults.unwrap_or(0),
+            gpu_page_faults: sum.device_faults,
+            minimum_virtual_address: addresses().min(),
+            maximum_virtual_address: addresses().max(),
+        };
+        let rows = if events.is_empty() { Vec::new() } else { vec![row] };
+        Report::new(rows, NO_MANAGED)
+    }
+}
