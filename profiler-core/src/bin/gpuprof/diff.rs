@@ -232,6 +232,15 @@ impl Row {
         }
     }
 
+    /// As wide as a table has place for.
+    fn label(&self) -> String {
+        let subject = match &self.domain {
+            Some(domain) => format!("{} [{domain}]", self.subject()),
+            None => self.subject(),
+        };
+        units::shortened(&subject, units::NAME_WIDTH)
+    }
+
     fn change(&self) -> String {
         let sign = if self.b < self.a { '-' } else { '+' };
         format!("{sign}{}", self.quantity.text(self.b.abs_diff(self.a)))
@@ -424,23 +433,61 @@ impl Diff {
             writeln!(out, "{letter}: {} ({}{lost})", clean(&side.file), side.recorded)?;
         }
         let differing = |is_time: bool| {
-            self.rows.iter().filter(move |row| row.differs() && row.quantity.is_time() == is_time)
+            let of_both = self.rows.iter().filter(|row| row.status == Status::Both);
+            of_both.filter(move |row| row.differs() && row.quantity.is_time() == is_time)
         };
         let counts: Vec<&Row> = differing(false).collect();
-        if counts.is_empty() {
+        if !self.counts_differ {
             writeln!(out, "\nEvery count is the same in both.")?;
+        } else if counts.is_empty() {
+            writeln!(out, "\nEvery count of what is in both is the same.")?;
         } else {
             writeln!(out, "\nCounts that differ; they are exact:\n")?;
             write_table(out, &counts, all)?;
         }
+        self.write_only(out, Status::Gone, all)?;
+        self.write_only(out, Status::New, all)?;
         let mut times: Vec<&Row> = differing(true).collect();
         if times.is_empty() {
-            return Ok(writeln!(out, "\nEvery time on the GPU is the same in both.")?);
+            let what = "Every time on the GPU of what is in both is the same.";
+            return Ok(writeln!(out, "\n{what}")?);
         }
         // Everything, then what changed most.
         times.sort_by_key(|row| (row.kind != Kind::Everything, Reverse(row.a.abs_diff(row.b))));
         writeln!(out, "\nTime on the GPU, as it was in each; what differs may be chance:\n")?;
         write_table(out, &times, all)
+    }
+
+    /// Ranges and kernels that one file alone has, a row each.
+    fn write_only(&self, out: &mut dyn Write, status: Status, all: bool) -> Result<(), Failure> {
+        // Rows of one subject stand in two places: counts, and times.
+        let mut places = HashMap::new();
+        let mut subjects: Vec<(&Row, [Option<u64>; Quantity::ALL.len()])> = Vec::new();
+        for row in self.rows.iter().filter(|row| row.status == status) {
+            let key = (row.kind.name(), &row.domain, &row.path, &row.kernel);
+            let place = *places.entry(key).or_insert_with(|| {
+                subjects.push((row, Default::default()));
+                subjects.len() - 1
+            });
+            subjects[place].1[row.quantity as usize] = Some(row.a.max(row.b));
+        }
+        if subjects.is_empty() {
+            return Ok(());
+        }
+        let letter = if status == Status::Gone { 'A' } else { 'B' };
+        writeln!(out, "\nOnly in {letter}:\n")?;
+        let mut header = vec!["of"];
+        header.extend(Quantity::ALL.map(Quantity::name));
+        let mut table = units::table(&header, 1);
+        let shown = if all { subjects.len() } else { subjects.len().min(SHOWN) };
+        for (row, values) in &subjects[..shown] {
+            let texts = Quantity::ALL.into_iter().zip(values).map(|(quantity, value)| {
+                value.map(|value| quantity.text(value)).unwrap_or_default()
+            });
+            table.add_row(std::iter::once(row.label()).chain(texts));
+        }
+        writeln!(out, "{}", units::finish(&table))?;
+        write_rest(out, subjects.len() - shown)
     }
 
     fn gate(&self, percent: f64, of: Gated) -> Result<(), Failure> {
@@ -521,13 +568,9 @@ fn write_table(out: &mut dyn Write, rows: &[&Row], all: bool) -> Result<(), Fail
     let shown = if all { rows.len() } else { rows.len().min(SHOWN) };
     let mut table = units::table(&["what", "of", "A", "B", "change", ""], 2);
     for row in &rows[..shown] {
-        let subject = match &row.domain {
-            Some(domain) => format!("{} [{domain}]", row.subject()),
-            None => row.subject(),
-        };
         table.add_row([
             row.quantity.name().to_owned(),
-            units::shortened(&subject, units::NAME_WIDTH),
+            row.label(),
             row.quantity.text(row.a),
             row.quantity.text(row.b),
             row.change(),
@@ -535,14 +578,18 @@ fn write_table(out: &mut dyn Write, rows: &[&Row], all: bool) -> Result<(), Fail
         ]);
     }
     writeln!(out, "{}", units::finish(&table))?;
-    if shown < rows.len() {
-        writeln!(out, "({} more rows; --all shows them)", rows.len() - shown)?;
+    write_rest(out, rows.len() - shown)
+}
+
+fn write_rest(out: &mut dyn Write, rows: usize) -> Result<(), Failure> {
+    match rows {
+        0 => Ok(()),
+        _ => Ok(writeln!(out, "({rows} more rows; --all shows them)")?),
     }
-    Ok(())
 }
 
 fn named(row: &Row) -> String {
-    let (of, quantity) = (units::shortened(&row.subject(), units::NAME_WIDTH), row.quantity);
+    let (of, quantity) = (row.label(), row.quantity);
     let [a, b] = [row.a, row.b].map(|value| quantity.text(value));
     format!("{} of {of} from {a} to {b} ({})", quantity.name(), row.share())
 }
