@@ -450,7 +450,6 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
         let place = work.place;
         let (start, end) = operation.time().map_or((0, 0), |time| self.span(time));
         insert.set(start)?.set(end)?.set(place.device)?.set(place.context)?;
-        // The reports want a number here for the whole device.
         insert.set(work.green_context)?.set(place.stream)?;
         insert.set(operation.correlation_id)?.bits(global(work.process, 0))?;
         Ok(())
@@ -809,8 +808,8 @@ impl<P: FnMut(Progress)> Writer<'_, P> {
         let label = store.label(event.label);
         let process = store.threads[event.thread.at()].process;
         let domain = label.domain.map_or(0, |domain| {
-            // The first two numbers are those of the default one and of nsys's own.
-            let next = registry.domains.len() as u32 + 2;
+            // 0 is the default one.
+            let next = registry.domains.len() as u32 + 1;
             *registry.domains.entry((process, domain)).or_insert(next)
         });
         let category = label.category.map(|category| {
