@@ -40,7 +40,11 @@ pub(crate) struct Wish<'a> {
     pub(crate) follow: Option<Arc<Mutex<Follow>>>,
     /// How often the logs are taken out, if they are.
     pub(crate) period: Duration,
+    /// What the thread that does it calls each time, with no lock held.
+    pub(crate) then: Option<Then>,
 }
+
+pub(crate) type Then = Arc<dyn Fn() + Send + Sync>;
 
 /// A session that is on. Dropping it throws what it saw away.
 #[derive(Debug)]
@@ -148,7 +152,7 @@ impl Session {
         let id = running.add_view(wish)?;
         drop(collection);
         let is_bounded = wish.keep != Keep::All || wish.follow.is_some();
-        let ticker = if is_bounded { Some(tick(wish.period)) } else { None };
+        let ticker = if is_bounded { Some(tick(wish.period, wish.then.clone())) } else { None };
         Ok(Self { id, ticker, ended: false })
     }
 
@@ -199,6 +203,16 @@ impl Session {
         })
     }
 
+    /// Has what it follows brought up to date, once the GPU has finished what was launched.
+    #[cfg(feature = "tracing")]
+    pub(crate) fn settle(&self) -> Result<(), Error> {
+        self.with(|running| {
+            running.view(self.id)?;
+            running.collector.wait_idle()?;
+            running.take()
+        })
+    }
+
     /// Ends it and gives what it saw.
     pub(crate) fn stop(mut self) -> Result<Recording, Error> {
         self.ended = true;
@@ -243,7 +257,7 @@ impl Drop for Session {
 }
 
 /// Takes the logs out again and again, on a thread of its own, until it is told to end.
-fn tick(period: Duration) -> Arc<Ticker> {
+fn tick(period: Duration, then: Option<Then>) -> Arc<Ticker> {
     let ticker = Arc::new(Ticker::default());
     let told = ticker.clone();
     let work = move || {
@@ -254,6 +268,9 @@ fn tick(period: Duration) -> Arc<Ticker> {
                 if let Some(running) = &mut *COLLECTION.lock() {
                     // What CUPTI refuses now comes with the next part, or with the error of the stop.
                     let _ = running.take();
+                }
+                if let Some(then) = &then {
+                    then();
                 }
                 ended = told.ended.lock();
             }
@@ -301,11 +318,12 @@ impl Collection {
         let remains = if from == 0 { Remains::default() } else { self.remains_until(from) };
         let now_ns = cupti::clock::now_ns();
         let is_first = self.views.is_empty();
+        let start_ns = if is_first { self.collector.start_ns() } else { now_ns };
         self.views.push(View {
             id,
             keep: wish.keep,
             from,
-            start_ns: if is_first { self.collector.start_ns() } else { now_ns },
+            start_ns,
             windows_ns: Vec::new(),
             on_since_ns: None,
             before_id: self.last_id,
@@ -314,7 +332,7 @@ impl Collection {
             follow: wish.follow.clone(),
         });
         if let Some(follow) = &wish.follow {
-            follow.lock().begin(self.observing.epoch, self.last_id);
+            follow.lock().begin(self.observing.epoch, self.last_id, start_ns);
         }
         if !wish.config.starts_paused() {
             let resumed = self.resume(id);

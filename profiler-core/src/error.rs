@@ -25,6 +25,8 @@ pub(crate) enum Kind {
     Differs(String),
     /// A file could not be read or written.
     Io { what: &'static str, path: PathBuf, source: Arc<io::Error> },
+    /// A schedule that never comes to a profile.
+    Schedule,
     /// A profile could not be written in another format.
     Export { format: &'static str, source: Arc<io::Error> },
     /// Bytes that are not a recording this version can read.
@@ -102,6 +104,9 @@ impl fmt::Display for Error {
                 f,
                 "another session of this process is on, and CUPTI serves one collection at a time, which cannot serve \
                  this one: {what}; stop the other session first, or have the first one ask for all that is needed"
+            ),
+            Kind::Schedule => f.write_str(
+                "the schedule has no active step and would never give a profile: ask for at least one with active(1)",
             ),
             Kind::Io { what, path, source } => write!(f, "could not {what} {}: {source}", path.display()),
             Kind::Export { format, source } => {

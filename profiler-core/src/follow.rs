@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use cupti::{CallClass, CopyKind, GraphEvent, GraphEventKind, Record};
+use nvtx::Payload;
 use rustc_hash::FxHashMap;
 
 use crate::distribution::Distribution;
@@ -21,9 +22,6 @@ const LONGEST_WAIT_NS: u64 = 60_000_000_000;
 const GRACE_NS: u64 = 1_000_000_000;
 /// Threads whose labels are kept at hand.
 const THREADS: usize = 4096;
-/// Ranges that have ended and that nobody has asked for.
-const DONE: usize = 1 << 20;
-
 /// Row of [`Follow::nodes`].
 type Node = u32;
 
@@ -53,13 +51,22 @@ pub(crate) struct OwnSums {
     pub(crate) copies: FxHashMap<CopyKind, (Distribution, u64)>,
 }
 
-/// A range that has ended, and whose work is done.
+/// A range that has ended and asked for work of the GPU, all of which is done. Stays in a range of the process are one of
+/// these together, where its start was seen.
+#[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "a layer asks for it"))]
 #[derive(Debug, Clone)]
 pub(crate) struct Done {
+    /// The path; of stays that of the first one.
     pub(crate) node: u32,
+    /// Where it began.
     pub(crate) thread_id: u32,
     pub(crate) start_ns: u64,
     pub(crate) host_ns: u64,
+    /// The host time of its stays, or its own.
+    pub(crate) busy_ns: u64,
+    /// Ranges of threads that it is made of.
+    pub(crate) stays: u64,
+    pub(crate) payload: Option<Payload>,
     /// With ranges within it.
     pub(crate) totals: Totals,
 }
@@ -76,6 +83,32 @@ struct Live {
     /// Calls in it whose records are to come, and ranges in it that are not done.
     waits_for: u32,
     host_ns: Option<u64>,
+    within: Option<Within>,
+    payload: Option<Payload>,
+}
+
+/// What a range is a stay in.
+#[derive(Debug, Clone, Copy)]
+struct Within {
+    process_range: u64,
+    /// It lies in another stay, in whose sum it is already.
+    is_inner: bool,
+}
+
+/// A range of the process that is open, or has stays that are not done.
+#[derive(Debug)]
+struct LiveProcessRange {
+    /// The path of the first stay.
+    node: Option<Node>,
+    thread_id: u32,
+    start_ns: u64,
+    busy_ns: u64,
+    stays: u64,
+    totals: Totals,
+    /// Stays that are not done.
+    waits_for: u32,
+    host_ns: Option<u64>,
+    payload: Option<Payload>,
 }
 
 /// A call whose records are to come.
@@ -137,21 +170,37 @@ pub(crate) struct Follow {
     /// Records up to this id that have no call are of calls before the session.
     before_id: u32,
     epoch: u32,
-    keeps_done: bool,
+    /// When the session began.
+    #[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "a layer asks for it"))]
+    pub(crate) start_ns: u64,
+    /// How many ranges that are done are kept until somebody asks for them; 0 for none ever.
+    most_done: usize,
     done: VecDeque<Done>,
+    /// Of those that were done and that nobody has asked for: how many there was no place for.
+    #[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "a layer asks for it"))]
+    pub(crate) done_let_go: u64,
+    /// Ranges of the process, if those that are done are kept.
+    process_ranges: FxHashMap<u64, LiveProcessRange>,
+    /// What a range is a stay in: said before it begins, perhaps in an earlier part.
+    within: FxHashMap<u64, u64>,
+    /// Payloads of what has not begun yet, by its word.
+    payloads: FxHashMap<Subject, Payload>,
+    /// Ends of ranges of the process that are later than the parts so far, of which more stays may come.
+    process_ends: Vec<(u64, u64)>,
 }
 
 impl Follow {
-    /// `keeps_done` if ranges that are done are to be asked for one by one.
-    pub(crate) fn new(keeps_done: bool) -> Self {
-        Self { keeps_done, ..Self::default() }
+    /// With a place for so many ranges that are done, if they are to be asked for one by one.
+    pub(crate) fn new(most_done: usize) -> Self {
+        Self { most_done, ..Self::default() }
     }
 
-    pub(crate) fn begin(&mut self, epoch: u32, before_id: u32) {
-        (self.epoch, self.before_id) = (epoch, before_id);
+    pub(crate) fn begin(&mut self, epoch: u32, before_id: u32, start_ns: u64) {
+        (self.epoch, self.before_id, self.start_ns) = (epoch, before_id, start_ns);
     }
 
     /// The ranges that were done since this was asked last.
+    #[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "a layer asks for it"))]
     pub(crate) fn take_done(&mut self) -> VecDeque<Done> {
         std::mem::take(&mut self.done)
     }
@@ -179,6 +228,7 @@ impl Follow {
                 self.end_range(word(self.epoch, &thread, slot), entry);
             }
         }
+        self.end_process_ranges(part.until_ns);
         self.health.pending_calls = self.calls.len() as u64;
     }
 
@@ -188,6 +238,9 @@ impl Follow {
             self.labels.clear();
         }
         let mut new: Vec<(u64, u64, Option<u64>, u32, NameId, Option<NameId>)> = Vec::new();
+        if self.most_done != 0 {
+            self.begin_process_ranges(part, open);
+        }
         for thread in part.ranges().chain(open.iter()) {
             for (_, words) in thread.events {
                 if let Event::Detail { of: Subject::Range(slot), detail: Detail::Handed(from) } =
@@ -218,10 +271,136 @@ impl Follow {
             self.nodes[node as usize].begun += 1;
             let waiting = parent.and_then(|parent| self.live.get_mut(&parent));
             let parent = waiting.map(|live| live.waits_for += 1).and(parent);
+            let within = self.within.remove(&of).and_then(|within| self.stay(within, parent, node));
             let (totals, waits_for, host_ns) = (Totals::default(), 0, None);
-            let live = Live { node, parent, thread_id, start_ns, totals, waits_for, host_ns };
-            self.live.insert(of, live);
+            let payload = self.payloads.remove(&Subject::Range(of));
+            self.live.insert(
+                of,
+                Live {
+                    node,
+                    parent,
+                    thread_id,
+                    start_ns,
+                    totals,
+                    waits_for,
+                    host_ns,
+                    within,
+                    payload,
+                },
+            );
         }
+    }
+
+    /// Finds the ranges of the process that are new and that have ended, and what is said of them and of ranges.
+    fn begin_process_ranges(&mut self, part: &Part, open: &OpenRanges) {
+        for thread in part.ranges() {
+            for (slot, words) in thread.events {
+                let of_event = word(self.epoch, &thread, *slot);
+                match Event::from_words(*words) {
+                    Event::ProcessStart { at_ns, .. } => {
+                        let begun = LiveProcessRange {
+                            node: None,
+                            thread_id: thread.thread_id(),
+                            start_ns: at_ns,
+                            busy_ns: 0,
+                            stays: 0,
+                            totals: Totals::default(),
+                            waits_for: 0,
+                            host_ns: None,
+                            payload: self.payloads.remove(&Subject::Event(of_event)),
+                        };
+                        self.process_ranges.insert(of_event, begun);
+                    }
+                    Event::ProcessEnd { of, at_ns } => self.process_ends.push((of.0, at_ns)),
+                    Event::Mark { .. } => _ = self.payloads.remove(&Subject::Event(of_event)),
+                    Event::Detail {
+                        of: Subject::Event(slot),
+                        detail: Detail::Payload(payload),
+                    } => {
+                        let of = Subject::Event(word(self.epoch, &thread, slot));
+                        self.payloads.insert(of, payload);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for thread in part.ranges().chain(open.iter()) {
+            for (_, words) in thread.events {
+                let Event::Detail { of: Subject::Range(slot), detail } = Event::from_words(*words)
+                else {
+                    continue;
+                };
+                let range = word(self.epoch, &thread, slot);
+                match detail {
+                    _ if self.live.contains_key(&range) => {}
+                    Detail::Within(of) => _ = self.within.insert(range, of.0),
+                    Detail::Payload(payload) => {
+                        self.payloads.insert(Subject::Range(range), payload);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// A stay begins, in a range of the process whose start was seen.
+    fn stay(&mut self, of: u64, parent: Option<u64>, node: Node) -> Option<Within> {
+        let process_range = self.process_ranges.get_mut(&of)?;
+        process_range.waits_for += 1;
+        process_range.node.get_or_insert(node);
+        let mut around = parent;
+        let mut is_inner = false;
+        while !is_inner && let Some(live) = around.and_then(|word| self.live.get(&word)) {
+            is_inner = live.within.is_some_and(|within| within.process_range == of);
+            around = live.parent;
+        }
+        Some(Within { process_range: of, is_inner })
+    }
+
+    fn end_process_ranges(&mut self, until_ns: u64) {
+        for (of, at_ns) in std::mem::take(&mut self.process_ends) {
+            // A stay that ended before it is in this part at the latest.
+            if at_ns >= until_ns {
+                self.process_ends.push((of, at_ns));
+            } else if let Some(process_range) = self.process_ranges.get_mut(&of) {
+                process_range.host_ns = Some(at_ns.saturating_sub(process_range.start_ns));
+                self.finish_process_range(of);
+            }
+        }
+    }
+
+    /// Forgets a range of the process if it has ended and its stays are done.
+    fn finish_process_range(&mut self, of: u64) {
+        if let Some(live) = self.process_ranges.get(&of)
+            && live.waits_for == 0
+            && let Some(host_ns) = live.host_ns
+            && let Some(live) = self.process_ranges.remove(&of)
+            && let Some(node) = live.node
+        {
+            let LiveProcessRange { thread_id, start_ns, busy_ns, stays, payload, totals, .. } =
+                live;
+            self.add_done(Done {
+                node,
+                thread_id,
+                start_ns,
+                host_ns,
+                busy_ns,
+                stays,
+                payload,
+                totals,
+            });
+        }
+    }
+
+    fn add_done(&mut self, done: Done) {
+        if done.totals.launches == 0 && done.totals.gpu_operations() == 0 {
+            return;
+        }
+        if self.done.len() >= self.most_done {
+            self.done.pop_front();
+            self.done_let_go += 1;
+        }
+        self.done.push_back(done);
     }
 
     fn label(&mut self, thread: &ThreadRangesPart<'_>, label: u64) -> (NameId, Option<NameId>) {
@@ -526,18 +705,42 @@ impl Follow {
         {
             self.nodes[live.node as usize].gpu.add(live.totals.gpu_time().as_nanos() as u64);
             self.remember(word, live.node);
-            if self.keeps_done {
-                if self.done.len() == DONE {
-                    self.done.pop_front();
+            match live.within {
+                Some(within) => self.finish_stay(within, &live, host_ns),
+                None if self.most_done != 0 => {
+                    let Live { node, thread_id, start_ns, totals, payload, .. } = live;
+                    let (busy_ns, stays) = (host_ns, 1);
+                    let done = Done {
+                        node,
+                        thread_id,
+                        start_ns,
+                        host_ns,
+                        busy_ns,
+                        stays,
+                        payload,
+                        totals,
+                    };
+                    self.add_done(done);
                 }
-                let Live { node, thread_id, start_ns, totals, .. } = live;
-                self.done.push_back(Done { node, thread_id, start_ns, host_ns, totals });
+                None => {}
             }
             let Some(parent) = live.parent else { return };
             let Some(around) = self.live.get_mut(&parent) else { return };
             around.totals += live.totals;
             around.waits_for = around.waits_for.saturating_sub(1);
             word = parent;
+        }
+    }
+
+    fn finish_stay(&mut self, within: Within, stay: &Live, host_ns: u64) {
+        if let Some(process_range) = self.process_ranges.get_mut(&within.process_range) {
+            if !within.is_inner {
+                process_range.totals += stay.totals;
+                process_range.busy_ns = process_range.busy_ns.saturating_add(host_ns);
+                process_range.stays += 1;
+            }
+            process_range.waits_for = process_range.waits_for.saturating_sub(1);
+            self.finish_process_range(within.process_range);
         }
     }
 
@@ -553,6 +756,7 @@ impl Follow {
 
     /// Ends what is followed: whatever waits for records waits in vain.
     pub(crate) fn end(&mut self, open_calls: u64) {
+        self.end_process_ranges(u64::MAX);
         let ids: Vec<u32> = self.calls.keys().copied().collect();
         for id in ids {
             if let Some(pending) = self.calls.remove(&id) {

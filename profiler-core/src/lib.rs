@@ -31,6 +31,8 @@
 //! [`Profiler::pause`] and [`Profiler::resume`] leave parts out. [`Profiler::snapshot`] is a profile of what was seen so
 //! far; the session goes on as if nothing had been.
 //!
+//! [`Profiler::schedule`] profiles some steps of a long run: it waits, warms up and counts, again and again.
+//!
 //! # Queries
 //! [`Profile::query`] chooses GPU operations and asks about them: by range, domain, category, thread, device, stream, time,
 //! name or a closure of the program's own; in groups, as a tree, one by one. What is not asked costs nothing.
@@ -62,6 +64,24 @@
 //! for step in steps.outliers(5.0, Step::host_time) {
 //!     println!("step {} took {:?}", step.number(), step.host_time());
 //! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Spans
+//! With the feature `tracing`, `ProfilerLayer` makes ranges of spans, and an event of what each came to on the GPU:
+//!
+#![cfg_attr(feature = "tracing", doc = "```no_run")]
+#![cfg_attr(not(feature = "tracing"), doc = "```ignore")]
+//! use profiler_core::ProfilerLayer;
+//! use tracing_subscriber::prelude::*;
+//!
+//! # fn step() {}
+//! # fn main() -> Result<(), profiler_core::Error> {
+//! let (layer, guard) = ProfilerLayer::builder().build()?;
+//! tracing_subscriber::registry().with(layer).init();
+//! tracing::info_span!("step").in_scope(step); // soon: INFO gpu_profiler::range: GPU work done path="step" kernels=12 ...
+//! println!("{}", guard.finish()?);
 //! # Ok(())
 //! # }
 //! ```
@@ -103,6 +123,8 @@ mod gpu_test;
 mod health;
 mod html;
 mod lane;
+#[cfg(feature = "tracing")]
+mod layer;
 mod mark;
 #[cfg(feature = "criterion")]
 mod measurement;
@@ -116,6 +138,7 @@ mod query;
 mod recording;
 mod report;
 pub mod reports;
+mod schedule;
 mod source;
 mod statistics;
 mod store;
@@ -138,6 +161,8 @@ pub use export::{Export, Format};
 pub use gpu_test::{GpuTest, Measured, gpu_test, gpu_test_with, gpu_tests_required};
 pub use health::{Account, Health};
 pub use lane::set_lane;
+#[cfg(feature = "tracing")]
+pub use layer::{LayerBuilder, LayerGuard, ProfilerLayer, Results};
 pub use mark::Mark;
 #[cfg(feature = "criterion")]
 pub use measurement::{BusyTime, GpuTime};
@@ -157,6 +182,7 @@ pub use query::{
     TransferKey, Wait, WaitTarget, Waits,
 };
 pub use recording::{DeviceInfo, Recording, RecordingInfo};
+pub use schedule::{Schedule, Scheduled, StepAction};
 pub use statistics::{Statistic, Statistics};
 pub use store::Api;
 pub use summary::{PathSummary, Summary};

@@ -134,13 +134,21 @@ impl Profiler {
         Ok(())
     }
 
+    /// One with the same settings, for sessions beside those of this one.
+    pub(crate) fn another(&self) -> Self {
+        let (library, config) = (self.library.clone(), self.config.clone());
+        let (keep, period, session) = (self.keep, self.period, Mutex::new(None));
+        Self { library, config, keep, period, session }
+    }
+
     fn wish(&self, keep: Keep, follow: Option<Arc<Mutex<Follow>>>) -> Wish<'_> {
         let usual = match keep {
             Keep::LastTime(time) => (time / 10).clamp(PERIOD, Duration::from_secs(1)),
             _ => PERIOD,
         };
         let period = self.period.unwrap_or(usual);
-        Wish { library: &self.library, config: &self.config, keep, follow, period }
+        let (library, config) = (&self.library, &self.config);
+        Wish { library, config, keep, follow, period, then: None }
     }
 
     /// Starts a session that keeps no operation and no instance of a range, only what they came to: for runs of any length,
@@ -150,9 +158,19 @@ impl Profiler {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn summarize(&self) -> Result<Summarizing, Error> {
-        let follow = Arc::new(Mutex::new(Follow::new(false)));
+        let follow = Arc::new(Mutex::new(Follow::new(0)));
         let session = Session::start(&self.wish(Keep::Nothing, Some(follow.clone())))?;
         Ok(Summarizing { session, follow })
+    }
+
+    /// Starts a session that keeps what this profiler is to keep and is followed besides.
+    #[cfg(feature = "tracing")]
+    pub(crate) fn start_followed(
+        &self,
+        follow: Arc<Mutex<Follow>>,
+        then: crate::collection::Then,
+    ) -> Result<Session, Error> {
+        Session::start(&Wish { then: Some(then), ..self.wish(self.keep, Some(follow)) })
     }
 
     /// Stops and gives what was recorded, joined.

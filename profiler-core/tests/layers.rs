@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules in import order: a module uses only those before it. One with submodules counts as one. `lib.rs` stands
 /// above all and is not checked.
-const ORDER: [&str; 33] = [
+const ORDER: [&str; 35] = [
     "error",
     "units",
     "recording",
@@ -37,6 +37,8 @@ const ORDER: [&str; 33] = [
     "html",
     "summary",
     "profiler",
+    "schedule",
+    "layer",
     "expect",
     "turn",
     "gpu_test",

@@ -150,7 +150,7 @@ pub(crate) enum Event {
 }
 
 /// What a detail belongs to: an entry of either log of the same thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Subject {
     Range(u64),
     Event(u64),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::summary::{Groups, Summary, percent};
+use super::sums::{Groups, Summary, percent};
 use super::table::{Cells, Columns, Row, Unit, column};
 use super::texts::{function, functions};
 use super::{Report, Reports};

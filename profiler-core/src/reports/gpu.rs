@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::summary::{Group, Groups, Summary, percent};
+use super::sums::{Group, Groups, Summary, percent};
 use super::table::{Cells, Columns, Row, Unit, column};
 use super::texts::{OperationTexts, functions, kernel_details};
 use super::{Report, Reports};

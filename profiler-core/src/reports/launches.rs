@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::summary::Summary;
+use super::sums::Summary;
 use super::table::{Cells, Columns, Row, Unit, column};
 use super::texts::{OperationTexts, Texts, functions, kernel_details};
 use super::{Report, Reports};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::summary::{Groups, SizeSummary, Summary, percent};
+use super::sums::{Groups, SizeSummary, Summary, percent};
 use super::table::{Cells, Columns, Row, Unit, column};
 use super::texts::OperationTexts;
 use super::{Report, Reports};

@@ -33,7 +33,7 @@ mod projection;
 mod ranges;
 mod rules;
 mod spans;
-mod summary;
+mod sums;
 mod table;
 mod texts;
 mod unified;
@@ -55,7 +55,7 @@ pub use nvprof::{NvprofApiCalls, NvprofGpuActivities, NvprofGpuTrace};
 pub use projection::{NvtxGpuProjSum, NvtxGpuProjTrace, NvtxKernSum};
 pub use ranges::{NvtxPushpopSum, NvtxPushpopTrace, NvtxStartendSum, NvtxSum, Style};
 pub use rules::{CudaApiSync, CudaMemcpyAsync, CudaMemcpySync, CudaMemsetSync, Rule, Rules};
-pub use summary::{SizeSummary, Summary};
+pub use sums::{SizeSummary, Summary};
 use table::Row;
 pub use texts::KernelNaming;
 pub use unified::{UmSum, UmTotalSum};
@@ -129,7 +129,6 @@ impl<R> Report<R> {
     }
 }
 
-#[allow(private_bounds)] // rows are those of this module
 impl<R: Row> Report<R> {
     /// The name that nsys has for it.
     #[must_use]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::gpu_trace::CudaGpuTrace;
-use super::summary::Summary;
+use super::sums::Summary;
 use super::table::{Cells, Columns, Row, Unit, column};
 use super::{Report, Reports};
 

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::spans::{Span, Spans};
-use super::summary::Summary;
+use super::sums::Summary;
 use super::table::{Cells, Columns, Row, Unit, column};
 use super::texts::{OperationTexts, Texts, kernel_details};
 use super::{Report, Reports, Style};

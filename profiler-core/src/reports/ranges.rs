@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::spans::Spans;
-use super::summary::{Group, Groups, Summary, percent};
+use super::sums::{Group, Groups, Summary, percent};
 use super::table::{Cells, Columns, Row, Unit, column};
 use super::texts::{Texts, range_texts};
 use super::{Ends, Report, Reports};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::summary::Summary;
+use super::sums::Summary;
 use crate::units;
 
 /// What the numbers of a column are.

@@ -1,0 +1,99 @@
+//! What does `ProfilerLayer` cost, in a session of the stand-in's?
+//!
+//! By span and by stay as in `nvtx_layer.rs`, beside an `NvtxLayer` whose ranges the same session sees; and by result, from
+//! the session's logs to the subscriber, which a thread of the session's pays.
+#![allow(clippy::expect_used, reason = "a benchmark that cannot be set up must fail")]
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main};
+use cupti::fake::{Fake, Work};
+use nvtx::NvtxLayer;
+use profiler_core::{LayerGuard, Profiler, ProfilerBuilder, ProfilerLayer};
+use tracing::{Dispatch, Level, Subscriber, dispatcher, span};
+use tracing_subscriber::prelude::*;
+use tracing_subscriber::{Layer, registry};
+
+/// What any layer costs.
+struct NoLayer;
+
+impl<S: Subscriber> Layer<S> for NoLayer {}
+
+/// The rows of one subscriber.
+fn rows(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, dispatch: &Dispatch) {
+    dispatcher::with_default(dispatch, || {
+        group.bench_function(format!("span, {name}"), |b| {
+            b.iter(|| span!(Level::INFO, "step", batch = black_box(7u64)).in_scope(|| ()));
+        });
+        let span = span!(Level::INFO, "step", batch = 7u64);
+        group.bench_function(format!("stay, {name}"), |b| b.iter(|| span.in_scope(|| ())));
+    });
+}
+
+/// Keeps little: the logs are taken out meanwhile, as in a long run.
+fn profiler(fake: &Fake) -> ProfilerBuilder {
+    let library = fake.library().expect("the stand-in opens");
+    Profiler::builder().library(library).keep_last_operations(1)
+}
+
+fn layer(fake: &Fake, spans: NvtxLayer) -> (ProfilerLayer, LayerGuard) {
+    let layer = ProfilerLayer::builder().profiler(profiler(fake)).spans(spans);
+    layer.build().expect("nobody else has the stand-in")
+}
+
+fn layers(c: &mut Criterion) {
+    let fake = Fake::new();
+    let mut group = c.benchmark_group("profiler_layer");
+    rows(&mut group, "a layer that does nothing", &Dispatch::new(registry().with(NoLayer)));
+    let session = profiler(&fake).build().expect("the stand-in opens");
+    session.start().expect("nobody else has the stand-in");
+    let nvtx = Dispatch::new(registry().with(NvtxLayer::new()));
+    rows(&mut group, "NvtxLayer in a session", &nvtx);
+    drop(session.stop().expect("it runs"));
+    for (name, spans) in [
+        ("ProfilerLayer without lives", NvtxLayer::new()),
+        ("ProfilerLayer", NvtxLayer::new().lifetimes(true)),
+    ] {
+        let (layer, guard) = layer(&fake, spans);
+        rows(&mut group, name, &Dispatch::new(registry().with(layer)));
+        drop(guard);
+    }
+    results(&mut group, &fake);
+    group.finish();
+}
+
+/// Spans with a kernel each, and then how long it takes until the last result is out.
+fn results(group: &mut BenchmarkGroup<'_, WallTime>, fake: &Fake) {
+    for (name, events) in [("with no events", false), ("with events", true)] {
+        let profiler = profiler(fake).period(Duration::from_secs(3600));
+        let layer =
+            ProfilerLayer::builder().profiler(profiler).events(events).event_buffer(1 << 24);
+        let (layer, guard) = layer.build().expect("nobody else has the stand-in");
+        let dispatch = Dispatch::new(registry().with(layer));
+        group.bench_function(format!("result, {name}"), |b| {
+            b.iter_custom(|count| {
+                dispatcher::with_default(&dispatch, || {
+                    for _ in 0..count {
+                        let launch = || fake.launch(Work::kernel(c"kernel"));
+                        span!(Level::INFO, "step").in_scope(launch);
+                    }
+                    let start = Instant::now();
+                    guard.flush().expect("it is on");
+                    start.elapsed()
+                })
+            });
+        });
+        let out = guard.results();
+        assert_eq!((out.emitted > 0, out.let_go + out.undelivered), (events, 0));
+        drop(guard);
+    }
+}
+
+criterion_group! {
+    name = benches;
+    config = gpu_profiler_benches::criterion(3);
+    targets = layers
+}
+criterion_main!(benches);
