@@ -226,13 +226,18 @@ fn rules_look_at_what_they_are_told_to() {
         let ran = ran(gpuprof().args(words));
         (ran.json().as_array().map(Vec::len), ran.error)
     };
-    let (all, _) = rule(&[]);
+    let (all, note) = rule(&["--rows", "0"]);
+    assert_eq!(
+        (all, note.as_str()),
+        (Some(60), ""),
+        "every copy of the program is one of pageable memory"
+    );
     assert_eq!(rule(&["--within", "batch/forward"]).0, Some(0));
-    assert_eq!(rule(&["--within", "batch"]).0, all);
+    assert_eq!(rule(&["--rows", "0", "--within", "batch"]).0, all);
+    assert_eq!(rule(&["--rows", "0", "--within", "batch/copy to device"]).0, Some(40));
     let (few, note) = rule(&["--rows", "2"]);
-    let more = all.unwrap() - 2;
     assert_eq!(few, Some(2));
-    assert!(note.contains(&format!("{more} more rows")), "{note}");
+    assert!(note.contains("58 more rows"), "{note}");
     let message = failure_of(args([&"analyze", &"all", &"--within=nothing", &recording()]), 1);
     assert!(message.contains("has no range \"nothing\""), "{message}");
 }
