@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use indicatif::ProgressBar;
-use profiler_core::Profile;
+use profiler_core::{Profile, Recording};
 
 use crate::failure::Failure;
 use crate::progress;
@@ -52,9 +52,14 @@ pub(crate) fn profile(path: &Path) -> Result<Profile, Failure> {
         bar.finish_and_clear();
         read.map_err(|error| unreadable(path, &error))?;
         let spinner = progress::spinner("joining calls and records", is_large);
-        let profile = Profile::from_bytes(&bytes);
+        let recording = Recording::from_bytes(&bytes);
+        // The logs take more memory than what is asked of them, and the file as much again.
+        drop(bytes);
+        let profile = recording
+            .map(|recording| Profile::from_recording(recording).without_recording())
+            .map_err(|error| Failure::Error(format!("{}: {error}", path.display())));
         spinner.finish_and_clear();
-        return profile.map_err(|error| Failure::Error(format!("{}: {error}", path.display())));
+        return profile;
     }
     Err(Failure::Error(format!("{} is {}: {GIVE}", path.display(), unknown(path, &bytes))))
 }
