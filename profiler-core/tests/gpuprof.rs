@@ -579,11 +579,9 @@ fn output_that_cannot_be_written_is_an_error() {
     let full = File::options().write(true).open("/dev/full").unwrap();
     let ran = ran_to(full, &["html", recording().to_str().unwrap()]);
     assert!(ran.0 == 1 && ran.1.contains("No space left"), "{ran:?}");
-    for (to, part) in [
-        (folder.0.join("no/such/folder"), "could not write"),
-        (folder.0.clone(), "is a directory"),
-        (PathBuf::from("/dev/full"), "No space left"),
-    ] {
+    for (to, part) in
+        [(folder.0.join("no/such/folder"), "could not write"), (folder.0.clone(), "is a directory")]
+    {
         let message = failure_of(args([&"html", &"-o", &to, &recording()]), 1);
         assert!(message.contains(part), "{message}");
     }
@@ -594,12 +592,24 @@ fn output_that_cannot_be_written_is_an_error() {
         assert!(failure_of(words, 1).contains("both input and output"));
         assert!(Profile::load(&input).is_ok());
     }
-    // A device is written to, or refused; never replaced.
-    result_of(args([&"html", &"-o", &"/dev/null", &recording()]));
-    let message =
-        failure_of(args([&"export", &"--format=nsys", &"-o", &"/dev/null", &recording()]), 1);
+}
+
+/// As a device is; a program that is wrong here would replace one.
+#[test]
+fn a_pipe_is_written_to_and_never_replaced() {
+    let folder = Folder::new();
+    let pipe = folder.0.join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let message = failure_of(args([&"export", &"--format=nsys", &"-o", &pipe, &recording()]), 1);
     assert!(message.contains("is no file"), "{message}");
-    assert!(!fs::metadata("/dev/null").unwrap().is_file());
+    let reader = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || fs::read(pipe).unwrap().len()
+    });
+    result_of(args([&"html", &"-o", &pipe, &recording()]));
+    assert_eq!(reader.join().unwrap(), result_of(args([&"html", &recording()])).out.len());
+    assert_eq!(folder.names(), ["pipe"]);
+    assert!(!fs::metadata(&pipe).unwrap().is_file());
 }
 
 fn ran_to(out: File, words: &[&str]) -> (i32, String) {
