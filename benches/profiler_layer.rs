@@ -21,21 +21,37 @@ struct NoLayer;
 
 impl<S: Subscriber> Layer<S> for NoLayer {}
 
-/// The rows of one subscriber.
-fn rows(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, dispatch: &Dispatch) {
+/// The rows of one subscriber. `then` is done every 10,000 times and not counted: no program makes spans without end, and
+/// what takes them out of the logs costs more than they do.
+fn rows(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    name: &str,
+    dispatch: &Dispatch,
+    then: impl Fn(),
+) {
+    let timed = |count: u64, each: &dyn Fn()| {
+        let mut total = Duration::ZERO;
+        for from in (0..count).step_by(10_000) {
+            let start = Instant::now();
+            (from..count.min(from + 10_000)).for_each(|_| each());
+            total += start.elapsed();
+            then();
+        }
+        total
+    };
     dispatcher::with_default(dispatch, || {
-        group.bench_function(format!("span, {name}"), |b| {
-            b.iter(|| span!(Level::INFO, "step", batch = black_box(7u64)).in_scope(|| ()));
-        });
+        let each = || span!(Level::INFO, "step", batch = black_box(7u64)).in_scope(|| ());
+        group.bench_function(format!("span, {name}"), |b| b.iter_custom(|n| timed(n, &each)));
         let span = span!(Level::INFO, "step", batch = 7u64);
-        group.bench_function(format!("stay, {name}"), |b| b.iter(|| span.in_scope(|| ())));
+        let each = || span.in_scope(|| ());
+        group.bench_function(format!("stay, {name}"), |b| b.iter_custom(|n| timed(n, &each)));
     });
 }
 
-/// Keeps little: the logs are taken out meanwhile, as in a long run.
+/// Keeps little, as in a long run.
 fn profiler(fake: &Fake) -> ProfilerBuilder {
     let library = fake.library().expect("the stand-in opens");
-    Profiler::builder().library(library).keep_last_operations(1)
+    Profiler::builder().library(library).keep_last(Duration::from_millis(1))
 }
 
 fn layer(fake: &Fake, spans: NvtxLayer) -> (ProfilerLayer, LayerGuard) {
@@ -46,18 +62,19 @@ fn layer(fake: &Fake, spans: NvtxLayer) -> (ProfilerLayer, LayerGuard) {
 fn layers(c: &mut Criterion) {
     let fake = Fake::new();
     let mut group = c.benchmark_group("profiler_layer");
-    rows(&mut group, "a layer that does nothing", &Dispatch::new(registry().with(NoLayer)));
+    rows(&mut group, "a layer that does nothing", &Dispatch::new(registry().with(NoLayer)), || ());
     let session = profiler(&fake).build().expect("the stand-in opens");
     session.start().expect("nobody else has the stand-in");
     let nvtx = Dispatch::new(registry().with(NvtxLayer::new()));
-    rows(&mut group, "NvtxLayer in a session", &nvtx);
+    rows(&mut group, "NvtxLayer in a session", &nvtx, || drop(session.restart()));
     drop(session.stop().expect("it runs"));
     for (name, spans) in [
         ("ProfilerLayer without lives", NvtxLayer::new()),
         ("ProfilerLayer", NvtxLayer::new().lifetimes(true)),
     ] {
         let (layer, guard) = layer(&fake, spans);
-        rows(&mut group, name, &Dispatch::new(registry().with(layer)));
+        let take_out = || guard.flush().expect("it is on");
+        rows(&mut group, name, &Dispatch::new(registry().with(layer)), take_out);
         drop(guard);
     }
     results(&mut group, &fake);

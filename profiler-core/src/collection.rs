@@ -83,8 +83,9 @@ struct Collection {
     parts: VecDeque<Part>,
     /// The number of the first of them.
     first: u64,
-    /// When the collection was on, as the last part told.
+    /// When the collection was on, as the last part told, and when that was.
     windows_ns: Vec<(u64, u64)>,
+    parts_until_ns: u64,
     /// What parts up to a number said of ranges that had not ended.
     remains: (u64, Remains),
     /// The highest correlation id so far.
@@ -265,7 +266,9 @@ fn tick(period: Duration, then: Option<Then>) -> Arc<Ticker> {
         while !*ended {
             if told.changed.wait_for(&mut ended, period).timed_out() {
                 drop(ended);
-                if let Some(running) = &mut *COLLECTION.lock() {
+                if let Some(running) = &mut *COLLECTION.lock()
+                    && running.is_due(period)
+                {
                     // What CUPTI refuses now comes with the next part, or with the error of the stop.
                     let _ = running.take();
                 }
@@ -296,6 +299,7 @@ impl Collection {
             parts: VecDeque::new(),
             first: 0,
             windows_ns: Vec::new(),
+            parts_until_ns: 0,
             remains: (0, Remains::default()),
             last_id: 0,
             next_id: 0,
@@ -407,10 +411,18 @@ impl Collection {
         Ok(())
     }
 
+    /// False if another session's thread has just taken the logs out.
+    fn is_due(&self, period: Duration) -> bool {
+        let last_ns = self.parts_until_ns;
+        let since_ns = cupti::clock::now_ns().saturating_sub(last_ns);
+        since_ns >= period.as_nanos() as u64 / 2
+    }
+
     /// Takes what has finished out of the logs.
     fn take(&mut self) -> Result<(), Error> {
         let (mut part, windows_ns) = Part::take(&self.collector)?;
         self.windows_ns = windows_ns;
+        self.parts_until_ns = part.until_ns;
         self.last_id = self.last_id.max(part.last_id);
         if self.views.iter().any(|view| matches!(view.keep, Keep::LastOperations(_))) {
             part.count_operations();

@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 
 use crate::distribution::Distribution;
 use crate::health::{Health, Owed, is_failure};
+use crate::recent::Recent;
 use crate::recording::parts::{OpenRanges, Part, ThreadRangesPart};
 use crate::recording::ranges::{Detail, Event, RangeEntry, RangeWord, Subject};
 use crate::store::{NameId, Names};
@@ -20,6 +21,8 @@ const REMEMBERED: usize = 1 << 18;
 const LONGEST_WAIT_NS: u64 = 60_000_000_000;
 /// How long after its return a call may get a record that CUPTI had not begun by then, in nanoseconds.
 const GRACE_NS: u64 = 1_000_000_000;
+/// How often the calls are looked through, in nanoseconds.
+const SETTLE_EVERY_NS: u64 = 100_000_000;
 /// Threads whose labels are kept at hand.
 const THREADS: usize = 4096;
 /// Row of [`Follow::nodes`].
@@ -123,6 +126,8 @@ struct Pending {
     found: bool,
     /// One call may give more than one record.
     has_many: bool,
+    /// When it returned, or when its last record came.
+    last_ns: u64,
 }
 
 /// A record whose call is not known yet.
@@ -146,6 +151,17 @@ enum What {
     Memset(u64),
 }
 
+impl What {
+    #[inline]
+    fn add_to(self, totals: &mut Totals, ns: u64) {
+        match self {
+            Self::Kernel(_) => totals.add_kernel(ns),
+            Self::Copy(_, bytes) => totals.add_copy(ns, bytes),
+            Self::Memset(bytes) => totals.add_memset(ns, bytes),
+        }
+    }
+}
+
 /// The state of what is followed.
 #[derive(Debug, Default)]
 pub(crate) struct Follow {
@@ -160,7 +176,13 @@ pub(crate) struct Follow {
     handed: FxHashMap<u64, u64>,
     remembered: FxHashMap<u64, Node>,
     oldest: VecDeque<u64>,
-    calls: FxHashMap<u32, Pending>,
+    calls: Recent<Pending>,
+    /// When the calls were looked through last for those that get no more records.
+    settled_at_ns: u64,
+    /// What is known of a function, by its id.
+    functions: Vec<Option<(CallClass, bool)>>,
+    /// The kernel that came last, and its name.
+    last_kernel: Option<(u64, NameId)>,
     early: Vec<Early>,
     /// By thread: name and domain of each label.
     labels: FxHashMap<u32, Vec<(NameId, Option<NameId>)>>,
@@ -467,7 +489,7 @@ impl Follow {
     }
 
     fn add_call(&mut self, call: &cupti::Call, counts: bool) {
-        let class = call.function.class();
+        let (class, has_many) = self.function(call.function);
         let owed = Owed {
             class,
             end_ns: call.end_ns,
@@ -483,11 +505,9 @@ impl Follow {
                 self.health.calls_in_unknown_ranges += 1;
             }
             let ns = call.end_ns.map_or(0, |end| end.saturating_sub(call.start_ns));
-            let mut totals = Totals::default();
-            totals.add_call(class, owed.is_failure, owed.captured, ns);
-            self.own(node).totals += totals;
+            self.own(node).totals.add_call(class, owed.is_failure, owed.captured, ns);
             if let Some(live) = self.live.get_mut(&word) {
-                live.totals += totals;
+                live.totals.add_call(class, owed.is_failure, owed.captured, ns);
             }
         } else {
             self.health.calls_outside += 1;
@@ -498,19 +518,57 @@ impl Follow {
             }
             return;
         }
-        let name = call.function.name();
-        let has_many = class == CallClass::GraphLaunch
-            || name.contains("Batch")
-            || name.contains("MultiDevice");
         let waits = counts && owed.owes_records();
         let waiting = self.live.get_mut(&word).filter(|_| waits).map(|live| {
             live.waits_for += 1;
             word
         });
-        let pending = Pending { owed, waiting, node, counts, found: false, has_many };
+        let last_ns = owed.end_ns.unwrap_or(call.start_ns);
+        let pending = Pending { owed, waiting, node, counts, found: false, has_many, last_ns };
         if let Some(earlier) = self.calls.insert(call.correlation_id, pending) {
             self.finish_call(&earlier);
         }
+    }
+
+    /// Its class, and whether one call of it may give more than one record.
+    #[inline]
+    fn function(&mut self, function: cupti::DriverFunction) -> (CallClass, bool) {
+        match self.functions.get(function.0 as usize) {
+            Some(Some(known)) => *known,
+            _ => self.new_function(function),
+        }
+    }
+
+    #[cold]
+    fn new_function(&mut self, function: cupti::DriverFunction) -> (CallClass, bool) {
+        let (class, name) = (function.class(), function.name());
+        let has_many = class == CallClass::GraphLaunch
+            || name.contains("Batch")
+            || name.contains("MultiDevice");
+        // A damaged number could be any.
+        if class != CallClass::Unknown {
+            let place = function.0 as usize;
+            if place >= self.functions.len() {
+                self.functions.resize(place + 1, None);
+            }
+            self.functions[place] = Some((class, has_many));
+        }
+        (class, has_many)
+    }
+
+    fn kernel_name(&mut self, part: &Part, key: cupti::NameKey) -> NameId {
+        if let Some((last, name)) = self.last_kernel
+            && last == key.0
+        {
+            return name;
+        }
+        let names = &mut self.names;
+        let name = *self
+            .kernel_names
+            .entry(key.0)
+            .or_insert_with(|| names.intern(part.records.name(key).unwrap_or("(unknown kernel)")));
+        self.last_kernel = Some((key.0, name));
+        name
     }
 
     fn retry_early(&mut self, now_ns: u64) {
@@ -525,10 +583,7 @@ impl Follow {
             self.health.records += 1;
             let (what, span, node, id) = match record {
                 Record::Kernel(kernel) => {
-                    let names = &mut self.names;
-                    let name = *self.kernel_names.entry(kernel.name.0).or_insert_with(|| {
-                        names.intern(part.records.name(kernel.name).unwrap_or("(unknown kernel)"))
-                    });
+                    let name = self.kernel_name(part, kernel.name);
                     (What::Kernel(name), kernel.span, kernel.graph_node, kernel.correlation_id)
                 }
                 Record::Memcpy(copy) => {
@@ -573,7 +628,7 @@ impl Follow {
     }
 
     fn add_work(&mut self, id: u32, what: Work, since_ns: u64, now_ns: u64) {
-        let Some(pending) = self.calls.get_mut(&id) else {
+        let Some(pending) = self.calls.get_mut(id) else {
             if self.before_id != 0 && id <= self.before_id {
                 self.health.records_before += 1;
             } else if now_ns.saturating_sub(since_ns) < LONGEST_WAIT_NS {
@@ -584,12 +639,13 @@ impl Follow {
             return;
         };
         pending.found = true;
+        pending.last_ns = pending.last_ns.max(now_ns);
         let (node, waiting, counts) = (pending.node, pending.waiting, pending.counts);
         let is_done = !pending.has_many;
         if counts {
             self.count_work(what, node, waiting);
         }
-        if is_done && let Some(pending) = self.calls.remove(&id) {
+        if is_done && let Some(pending) = self.calls.remove(id) {
             self.finish_call(&pending);
         }
     }
@@ -600,7 +656,7 @@ impl Follow {
             self.health.synchronizations.matched_records += 1;
             return;
         };
-        let totals = self.count_operation(what, ns, node);
+        self.count_operation(what, ns, node);
         let account = match what {
             What::Kernel(_) => &mut self.health.kernels,
             What::Copy(..) => &mut self.health.copies,
@@ -609,31 +665,25 @@ impl Follow {
         account.records += 1;
         account.matched_records += 1;
         if let Some(live) = waiting.and_then(|word| self.live.get_mut(&word)) {
-            live.totals += totals;
+            what.add_to(&mut live.totals, ns);
         }
         if let Some(node) = captured {
-            self.nodes[node as usize].replayed += totals;
+            what.add_to(&mut self.nodes[node as usize].replayed, ns);
         }
     }
 
-    fn count_operation(&mut self, what: What, ns: u64, node: Option<Node>) -> Totals {
-        let mut totals = Totals::default();
+    fn count_operation(&mut self, what: What, ns: u64, node: Option<Node>) {
         let own = self.own(node);
+        what.add_to(&mut own.totals, ns);
         match what {
-            What::Kernel(name) => {
-                totals.add_kernel(ns);
-                own.kernels.entry(name).or_default().add(ns);
-            }
+            What::Kernel(name) => own.kernels.entry(name).or_default().add(ns),
             What::Copy(kind, bytes) => {
-                totals.add_copy(ns, bytes);
                 let (times, sum) = own.copies.entry(kind).or_default();
                 times.add(ns);
                 *sum = sum.saturating_add(bytes);
             }
-            What::Memset(bytes) => totals.add_memset(ns, bytes),
+            What::Memset(_) => {}
         }
-        own.totals += totals;
-        totals
     }
 
     /// Its call never came.
@@ -651,18 +701,33 @@ impl Follow {
         }
     }
 
-    /// The calls that get no more records.
+    /// The calls that get no more records; and those that most likely do not, for which nothing waits any longer.
     fn settle(&mut self, settled_ns: u64, now_ns: u64) {
-        let has_all = |pending: &Pending| {
+        if now_ns.saturating_sub(self.settled_at_ns) < SETTLE_EVERY_NS {
+            return;
+        }
+        self.settled_at_ns = now_ns;
+        let (mut settled, mut quiet) = (Vec::new(), Vec::new());
+        for (id, pending) in self.calls.iter() {
             let end_ns = pending.owed.end_ns.unwrap_or(now_ns);
             let after_ns = end_ns.saturating_add(GRACE_NS);
             let longest_ns = if pending.owed.owes_records() { LONGEST_WAIT_NS } else { GRACE_NS };
-            after_ns < settled_ns || now_ns.saturating_sub(end_ns) >= longest_ns
-        };
-        let settled: Vec<u32> =
-            self.calls.iter().filter(|(_, call)| has_all(call)).map(|(id, _)| *id).collect();
+            if after_ns < settled_ns || now_ns.saturating_sub(end_ns) >= longest_ns {
+                settled.push(id);
+            } else if pending.found
+                && pending.waiting.is_some()
+                && now_ns.saturating_sub(pending.last_ns) >= GRACE_NS
+            {
+                quiet.push(id);
+            }
+        }
+        for id in quiet {
+            if let Some(word) = self.calls.get_mut(id).and_then(|pending| pending.waiting.take()) {
+                self.stop_waiting(word);
+            }
+        }
         for id in settled {
-            if let Some(pending) = self.calls.remove(&id) {
+            if let Some(pending) = self.calls.remove(id) {
                 self.finish_call(&pending);
             }
         }
@@ -757,9 +822,9 @@ impl Follow {
     /// Ends what is followed: whatever waits for records waits in vain.
     pub(crate) fn end(&mut self, open_calls: u64) {
         self.end_process_ranges(u64::MAX);
-        let ids: Vec<u32> = self.calls.keys().copied().collect();
+        let ids: Vec<u32> = self.calls.iter().map(|(id, _)| id).collect();
         for id in ids {
-            if let Some(pending) = self.calls.remove(&id) {
+            if let Some(pending) = self.calls.remove(id) {
                 self.finish_call(&pending);
             }
         }

@@ -88,7 +88,8 @@ const LOST: &str = "gpu_profiler::lost";
 /// A span's entry and exit cost what [`NvtxLayer`] costs with an observer. Its life, from `new_span` to `close`, is two more
 /// entries of the log and an allocation; a layer of [`lifetimes(false)`](NvtxLayer::lifetimes) has none, and each stay then
 /// comes out on its own. A result costs about as much as the subscriber takes for the event, on a thread of its own: the
-/// spans' threads pay nothing. The session keeps all that it sees, unless [`ProfilerBuilder::keep_last`] says otherwise.
+/// spans' threads pay nothing. That thread follows some hundred thousand spans a second; where more come all the time, they
+/// wait in memory. The session keeps all that it sees, unless [`ProfilerBuilder::keep_last`] says otherwise.
 #[derive(Debug)]
 #[must_use]
 pub struct ProfilerLayer {

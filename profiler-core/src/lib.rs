@@ -139,6 +139,7 @@ mod process_range;
 mod profile;
 mod profiler;
 mod query;
+mod recent;
 mod recording;
 mod report;
 pub mod reports;

@@ -1,11 +1,12 @@
 //! From a recording to the store: decodes CUPTI's bytes, brings all times to one clock, names what has a name.
 
 use cupti::record::{MemoryOperationKind, UnifiedMemoryKind};
-use cupti::{ActivityKind, CallClass, GraphEventKind, GraphNode, Record};
+use cupti::{CallClass, GraphEventKind, GraphNode, Record};
 use rustc_hash::FxHashMap;
 
 use crate::health::Health;
 use crate::recording::Recording;
+use crate::recording::parts::WORK;
 use crate::recording::ranges::{self, Detail, Event, RangeWord, Slots, Subject as EntryOf, Value};
 use crate::store::{
     Api, Call, CallKind, CallKindId, Field, FieldValue, Interval, KernelNames, Label, LabelId,
@@ -429,15 +430,6 @@ impl CallReader<'_> {
         }
     }
 }
-
-/// The kinds of records that operations have.
-const WORK: [ActivityKind; 5] = [
-    ActivityKind::CONCURRENT_KERNEL,
-    ActivityKind::KERNEL,
-    ActivityKind::MEMCPY,
-    ActivityKind::MEMCPY2,
-    ActivityKind::MEMSET,
-];
 
 fn read_records(
     recording: &Recording,

@@ -120,7 +120,7 @@ struct Busy {
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Busy {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        info_span!("of the event").in_scope(|| kernel());
+        info_span!("of the event").in_scope(kernel);
         if let Ok(guard) = self.guard.try_lock()
             && let Some(guard) = &*guard
         {
@@ -138,9 +138,9 @@ fn a_subscriber_that_makes_spans_or_panics_does_no_harm() {
     let busy = Busy { guard: guard.clone() };
     let default = registry().with(layer).with(keeps.clone()).with(busy);
     let default = tracing::subscriber::set_default(default);
-    info_span!("bad").in_scope(|| kernel());
+    info_span!("bad").in_scope(kernel);
     for _ in 0..20 {
-        info_span!("good").in_scope(|| kernel());
+        info_span!("good").in_scope(kernel);
         std::thread::sleep(Duration::from_millis(1));
     }
     let guard = guard.lock().unwrap().take().unwrap();

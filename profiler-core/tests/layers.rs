@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 
 /// The modules in import order: a module uses only those before it. One with submodules counts as one. `lib.rs` stands
 /// above all and is not checked.
-const ORDER: [&str; 35] = [
+const ORDER: [&str; 36] = [
     "error",
     "units",
+    "recent",
     "recording",
     "context",
     "lane",

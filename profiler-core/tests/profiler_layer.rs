@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use cupti::fake::{Fake, Work};
@@ -11,7 +12,7 @@ use tracing_subscriber::filter::{EnvFilter, LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::{Layer, registry};
 
-use events::{Keeps, assert_same, paths};
+use events::{Keeps, Seen, assert_same, paths};
 
 #[path = "support/events.rs"]
 mod events;
@@ -241,6 +242,53 @@ fn results_wait_for_a_subscriber_and_are_counted_where_there_is_none() {
     let results = |guard: &profiler_core::LayerGuard| guard.results().undelivered;
     guard.flush().unwrap();
     assert_eq!(results(&guard), 0);
+}
+
+#[test]
+fn none_of_many_short_spans_is_missed_while_the_logs_are_taken_out() {
+    let (_turn, fake, keeps) = (turn(), Fake::new(), Keeps::default());
+    let (layer, guard) = builder(&fake).build().unwrap();
+    let dispatch = tracing::Dispatch::new(registry().with(layer).with(keeps.clone()));
+    let running = AtomicU32::new(3);
+    // The first thread of the session is the first that is read.
+    drop(nvtx::range("idle"));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let _default = tracing::dispatcher::set_default(&dispatch);
+                for _ in 0..2000 {
+                    let span = info_span!("span");
+                    (0..2).for_each(|_| span.in_scope(|| kernel(&fake)));
+                }
+                running.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+        while running.load(Ordering::Relaxed) != 0 {
+            // While these are read, others begin and end: what is read of those is later than what is taken out.
+            (0..2000).for_each(|_| drop(nvtx::range("idle")));
+            guard.flush().unwrap();
+        }
+    });
+    guard.flush().unwrap();
+    let whole = |seen: &Seen| seen.number("stays") == 2 && seen.number("kernels") == 2;
+    let seen = keeps.take();
+    assert!(seen.iter().all(whole));
+    assert_eq!(seen.len(), 6000);
+    guard.finish().unwrap().health().assert_complete();
+}
+
+#[test]
+fn the_end_waits_for_no_more_kernels_of_a_graph() {
+    let (_turn, fake, keeps) = (turn(), Fake::new(), Keeps::default());
+    let (layer, guard) = builder(&fake).build().unwrap();
+    let _default = registry().with(layer).with(keeps.clone()).set_default();
+    let graph = || fake.launch_graph(&[Work::kernel(c"one"), Work::kernel(c"two")]);
+    info_span!("graph").in_scope(graph);
+    guard.flush().unwrap();
+    // Nothing says yet that there is not a third one.
+    assert_eq!(keeps.take(), []);
+    guard.finish().unwrap();
+    assert_eq!(keeps.kernels(), paths(&[("graph", 2)]));
 }
 
 #[test]

@@ -584,11 +584,14 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
             return Ok(());
         }
         self.connection.execute_batch(schema::OVERHEAD_TABLE)?;
-        let name = self.strings.id("profiler overhead");
+        // The names that nsys's rules look for, and one for what held no GPU.
+        let holds_gpu = self.strings.id("CUDA profiling overhead");
+        let other = self.strings.id("profiler overhead");
         let columns = ["start", "end", "globalTid", "nameId", "returnValue"];
         let mut insert = self.insert("PROFILER_OVERHEAD", columns)?;
         for overhead in &self.store.overheads {
             let (start, end) = self.span(overhead.time);
+            let name = if overhead.holds_gpu { holds_gpu } else { other };
             insert.set(start)?.set(end)?.bits(global(overhead.process, 0))?.set(name)?;
             insert.set(0)?.row()?;
         }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cupti::{
-    Call, Clock, Collected, Collector, Reading, Record, RecordBytes, ThreadCalls, ThreadGraphs,
+    ActivityKind, Call, Clock, Collected, Collector, Reading, RecordBytes, ThreadCalls,
+    ThreadGraphs,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -12,6 +13,15 @@ use super::ranges::{
     self, EVENT_WORDS, Event, RangeEntry, Shared, Slots, Subject, Texts, ThreadPart,
 };
 use super::{Clocks, Losses, Recording, RecordingInfo};
+
+/// The kinds of records that operations have.
+pub(crate) const WORK: [ActivityKind; 5] = [
+    ActivityKind::CONCURRENT_KERNEL,
+    ActivityKind::KERNEL,
+    ActivityKind::MEMCPY,
+    ActivityKind::MEMCPY2,
+    ActivityKind::MEMSET,
+];
 
 /// What was taken from the logs at one time.
 #[derive(Debug)]
@@ -62,10 +72,7 @@ impl Part {
 
     /// Costs a look at every record.
     pub(crate) fn count_operations(&mut self) {
-        let is_operation = |record: &Record<'_>| {
-            matches!(record, Record::Kernel(_) | Record::Memcpy(_) | Record::Memset(_))
-        };
-        self.operations = self.records.iter().filter(is_operation).count() as u64;
+        self.operations = self.records.count(&WORK);
     }
 
     /// The ranges of each thread in it, with the thread's number in their words.
