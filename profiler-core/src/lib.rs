@@ -101,6 +101,10 @@
 //! [`Profile::export`] writes a profile for Perfetto, Chrome, HolisticTraceAnalysis, Proton's viewer and flame graphs;
 //! [`Format`] says which has what.
 //!
+//! # From the command line
+//! The program `gpuprof`, with the feature `cli`, has all of this for files: reports, nsys's tables and rules, exports,
+//! differences of two files, and exit statuses for gates.
+//!
 //! # What it costs
 //! A range costs two clock reads and a few stores; a launch costs CUPTI's own work and a log entry. The figures, with
 //! machine and spread, are in `docs/measurements.md` of the repository.

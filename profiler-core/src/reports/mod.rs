@@ -188,6 +188,8 @@ trait Printed: fmt::Debug + fmt::Display {
     fn name(&self) -> &'static str;
     fn len(&self) -> usize;
     fn skipped(&self) -> Option<&'static str>;
+    fn left_out(&self) -> u64;
+    fn more_rows(&self) -> u64;
     fn csv(&self) -> String;
     fn json(&self) -> String;
 }
@@ -203,6 +205,14 @@ impl<R: Row + fmt::Debug> Printed for Report<R> {
 
     fn skipped(&self) -> Option<&'static str> {
         self.skipped()
+    }
+
+    fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    fn more_rows(&self) -> u64 {
+        self.more
     }
 
     fn csv(&self) -> String {
@@ -248,6 +258,18 @@ impl AnyReport {
         self.0.skipped()
     }
 
+    /// What is in no row; see [`Report::left_out`].
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        self.0.left_out()
+    }
+
+    /// Rows beyond the number that was asked for.
+    #[must_use]
+    pub fn more_rows(&self) -> u64 {
+        self.0.more_rows()
+    }
+
     /// See [`Report::csv`].
     #[must_use]
     pub fn csv(&self) -> String {
@@ -285,6 +307,14 @@ macro_rules! named {
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)+
+                }
+            }
+
+            /// What it lists, in a few words.
+            #[must_use]
+            pub const fn about(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $text,)+
                 }
             }
         }

@@ -1,0 +1,236 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::{Parser, Subcommand, ValueEnum, ValueHint};
+use profiler_core::Profile;
+
+use crate::failure::Failure;
+
+/// Reports, exports and differences of GPU profiles: recordings (.gpuprof) and captures of Nsight Systems (SQLite).
+///
+/// What a file is says its content, not its name. Results go to standard output or the file of -o, all else to standard
+/// error.
+#[derive(Debug, Parser)]
+#[command(
+    name = "gpuprof",
+    version,
+    after_help = "Exit status: 0 success, 1 error, 2 arguments that make no sense, 3 a gate that failed."
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Ranges, kernels and how far to trust them
+    Report {
+        /// A table for people, or a line of JSON for every range
+        #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
+        format: ReportFormat,
+        #[command(flatten)]
+        gate: CompleteArgs,
+        #[command(flatten)]
+        output: OutputArgs,
+        #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
+    /// The reports of `nsys stats` and the tables of nvprof, by nsys's names and with its columns
+    Stats(StatsArgs),
+    /// The rules of `nsys analyze`: what makes the host wait, and where the GPU has nothing to do
+    Analyze(AnalyzeArgs),
+    /// Writes a profile for other tools
+    Export {
+        /// The format
+        #[arg(long, value_enum)]
+        format: ExportFormat,
+        /// Which of several processes it is; for kineto
+        #[arg(long, requires = "world_size")]
+        rank: Option<u32>,
+        /// How many processes there are; for kineto
+        #[arg(long, requires = "rank")]
+        world_size: Option<u32>,
+        #[command(flatten)]
+        output: OutputArgs,
+        #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
+    /// Writes a page of HTML for a browser: timeline, ranges, kernels and calls, with nothing to fetch
+    Html {
+        #[command(flatten)]
+        output: OutputArgs,
+        #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
+    /// What is different in B: counts, which are exact, before times, which are as they were measured
+    Diff(DiffArgs),
+    /// What GPU profiling this machine and process allow, and what to do about what they do not
+    Doctor {
+        /// Fail (status 3) where GPU profiling is not ready
+        #[arg(long)]
+        require: bool,
+    },
+    /// Prints a script that completes the arguments of gpuprof in a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct OutputArgs {
+    /// Write to this file instead of standard output
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CompleteArgs {
+    /// Fail (status 3) if anything was lost or could not be matched
+    #[arg(long)]
+    fail_if_incomplete: bool,
+}
+
+impl CompleteArgs {
+    pub(crate) fn check(&self, file: &Path, profile: &Profile) -> Result<(), Failure> {
+        let health = profile.health();
+        if !self.fail_if_incomplete || health.is_complete() {
+            return Ok(());
+        }
+        Err(Failure::Gate(format!("--fail-if-incomplete: {} is {health}", file.display())))
+    }
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "gpuprof stats [OPTIONS] <NAME>... <FILE>\n       gpuprof stats [list] [FILE]",
+    after_help = "NAME may be several, also with commas between them, or `all`. As with nsys, `:base` or `:mangled` after \
+                  a name chooses the names of kernels, and `:nvtx-name` puts their range before them. Without a NAME: \
+                  the list of reports, and with a FILE how many rows each has."
+)]
+pub(crate) struct StatsArgs {
+    /// How it is written; files have nanoseconds and nsys's columns
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: TableFormat,
+    #[command(flatten)]
+    pub(crate) gate: CompleteArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    /// Which reports, and last the file
+    #[arg(value_name = "NAME... FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) words: Vec<OsString>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "gpuprof analyze [OPTIONS] <RULE>... <FILE>\n       gpuprof analyze [list] [FILE]",
+    after_help = "RULE may be several, also with commas between them, or `all`. Without a RULE: the list of rules, and \
+                  with a FILE how much each finds."
+)]
+pub(crate) struct AnalyzeArgs {
+    /// How it is written; files have nanoseconds and nsys's columns
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: TableFormat,
+    /// How many rows each rule has at most; 0 is all
+    #[arg(long, default_value_t = 50)]
+    pub(crate) rows: usize,
+    /// Look at the work of these ranges alone: a name or a path, `*` for any text
+    #[arg(long, value_name = "PATH")]
+    pub(crate) within: Option<String>,
+    /// From how many milliseconds on gpu_gaps counts a gap [default: 500 of a capture, else a hundredth of the time]
+    #[arg(long, value_name = "MS", value_parser = at_least_zero)]
+    pub(crate) gap: Option<f64>,
+    /// Fail (status 3) if a rule finds anything
+    #[arg(long)]
+    pub(crate) fail_if_found: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    /// Which rules, and last the file
+    #[arg(value_name = "RULE... FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) words: Vec<OsString>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DiffArgs {
+    /// How it is written; csv and json have what is the same, too
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: TableFormat,
+    /// Kernels of each range by itself instead of all of one name
+    #[arg(long)]
+    pub(crate) by_range: bool,
+    /// Every row of the tables
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Fail (status 3) if anything grew by more than this, or if a file is incomplete; 0 is any growth
+    #[arg(long, value_name = "PERCENT", value_parser = at_least_zero)]
+    pub(crate) fail_above: Option<f64>,
+    /// What --fail-above looks at
+    #[arg(long, value_enum, default_value_t = Gated::All, requires = "fail_above")]
+    pub(crate) of: Gated,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    /// What it was
+    #[arg(value_name = "A", value_hint = ValueHint::FilePath)]
+    pub(crate) a: PathBuf,
+    /// What it is
+    #[arg(value_name = "B", value_hint = ValueHint::FilePath)]
+    pub(crate) b: PathBuf,
+}
+
+fn at_least_zero(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(number) if f64::is_finite(number) && number >= 0.0 => Ok(number),
+        _ => Err("a number of 0 or more is asked for".to_owned()),
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Gated {
+    /// Counts and bytes, which are exact
+    Counts,
+    /// Time on the GPU, which is never twice the same
+    GpuTime,
+    /// Both
+    All,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum TableFormat {
+    /// For people
+    #[default]
+    Table,
+    /// With a header, for programs
+    Csv,
+    /// For programs
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReportFormat {
+    /// For people
+    Table,
+    /// An object a line, for programs
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// Perfetto's protobuf, for ui.perfetto.dev: the one with everything
+    Perfetto,
+    /// The JSON of torch.profiler, for HolisticTraceAnalysis and TensorBoard
+    Kineto,
+    /// Chrome's trace-event JSON
+    Chrome,
+    /// The tree of Triton's Proton, for proton-viewer
+    Hatchet,
+    /// Folded stacks, for flame graphs
+    Folded,
+    /// SQLite as `nsys export` writes it, for `nsys stats` and what else reads it
+    Nsys,
+    /// A line of JSON for every range
+    Json,
+    /// Names and counts, never times: the same text whenever the program does the same
+    Counts,
+}

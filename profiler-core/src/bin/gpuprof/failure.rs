@@ -1,0 +1,63 @@
+//! Why the program ends early, and its messages.
+
+use std::error::Error as _;
+use std::io::{self, Write as _};
+
+/// Longest message: names and paths in it may be as long as files make them.
+const LONGEST: usize = 2000;
+
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// What was tried, what came back, what to do.
+    Error(String),
+    /// Arguments that make no sense together.
+    Usage(String),
+    /// What a gate found.
+    Gate(String),
+    /// Nobody reads the output any more.
+    Closed,
+}
+
+impl Failure {
+    pub(crate) fn message(&self) -> &str {
+        match self {
+            Self::Error(message) | Self::Usage(message) | Self::Gate(message) => message,
+            Self::Closed => "",
+        }
+    }
+
+    pub(crate) fn status(&self) -> u8 {
+        match self {
+            Self::Closed => 0,
+            Self::Error(_) => 1,
+            Self::Usage(_) => 2,
+            Self::Gate(_) => 3,
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::Closed,
+            _ => Self::Error(format!("could not write the output: {error}")),
+        }
+    }
+}
+
+impl From<profiler_core::Error> for Failure {
+    fn from(error: profiler_core::Error) -> Self {
+        let cause = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+        match cause.map(io::Error::kind) {
+            Some(io::ErrorKind::BrokenPipe) => Self::Closed,
+            _ => Self::Error(error.to_string()),
+        }
+    }
+}
+
+/// One line on standard error; where that fails too there is nobody to tell.
+pub(crate) fn note(message: &str) {
+    let clean = message.replace(char::is_control, " ");
+    let message = crate::units::shortened(&clean, LONGEST);
+    let _: io::Result<()> = writeln!(io::stderr(), "gpuprof: {message}");
+}

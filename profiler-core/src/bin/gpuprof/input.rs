@@ -1,0 +1,94 @@
+//! Files that are profiles: what one is says its content, not its name.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use indicatif::ProgressBar;
+use profiler_core::{Profile, Recording};
+
+use crate::failure::Failure;
+use crate::progress;
+
+const RECORDING: &[u8] = b"GPUPROF";
+const SQLITE: &[u8] = b"SQLite format 3\0";
+const GZIP: &[u8] = &[0x1f, 0x8b];
+const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+
+/// What files there are for this program.
+const GIVE: &str =
+    "give a recording (.gpuprof) or what `nsys export --type sqlite` made of a capture";
+
+pub(crate) fn profile(path: &Path) -> Result<Profile, Failure> {
+    let mut file = File::open(path).map_err(|error| unreadable(path, &error))?;
+    let about = file.metadata().map_err(|error| unreadable(path, &error))?;
+    if about.is_dir() {
+        return Err(Failure::Error(format!("{} is a directory: {GIVE}", path.display())));
+    }
+    let mut bytes = Vec::new();
+    let read = file.by_ref().take(SQLITE.len() as u64).read_to_end(&mut bytes);
+    read.map_err(|error| unreadable(path, &error))?;
+    let is_large = progress::is_large(about.len());
+    if begins(&bytes, SQLITE) {
+        if !about.is_file() {
+            let path = path.display();
+            return Err(Failure::Error(format!(
+                "{path} is a capture that comes through a pipe: SQLite needs a file, so write it to one first"
+            )));
+        }
+        let spinner = progress::spinner("reading the capture", is_large);
+        let profile = Profile::from_nsys(path);
+        spinner.finish_and_clear();
+        return profile.map_err(Failure::from);
+    }
+    if begins(&bytes, RECORDING) {
+        let bar = match is_large {
+            true => progress::bar("reading", about.len(), true),
+            false => ProgressBar::hidden(),
+        };
+        // A hint alone: the file may be a pipe, or grow.
+        bytes.reserve(usize::try_from(about.len()).unwrap_or(0));
+        let read = bar.wrap_read(file).read_to_end(&mut bytes);
+        bar.finish_and_clear();
+        read.map_err(|error| unreadable(path, &error))?;
+        let spinner = progress::spinner("joining calls and records", is_large);
+        let recording = Recording::from_bytes(&bytes);
+        // The logs take more memory than what is asked of them, and the file as much again.
+        drop(bytes);
+        let profile = recording
+            .map(|recording| Profile::from_recording(recording).without_recording())
+            .map_err(|error| Failure::Error(format!("{}: {error}", path.display())));
+        spinner.finish_and_clear();
+        return profile;
+    }
+    Err(Failure::Error(format!("{} is {}: {GIVE}", path.display(), unknown(path, &bytes))))
+}
+
+/// True for a file that begins so, and for one that was cut off within these bytes.
+fn begins(bytes: &[u8], magic: &[u8]) -> bool {
+    bytes.starts_with(magic) || (!bytes.is_empty() && magic.starts_with(bytes))
+}
+
+fn unknown(path: &Path, bytes: &[u8]) -> &'static str {
+    let extension = path.extension().map(|extension| extension.to_ascii_lowercase());
+    if bytes.is_empty() {
+        "empty"
+    } else if bytes.starts_with(GZIP) || bytes.starts_with(ZSTD) {
+        "compressed; unpack it first"
+    } else if extension.is_some_and(|extension| extension == "nsys-rep" || extension == "qdrep") {
+        "a report of Nsight Systems in its own format, which has to be exported first"
+    } else {
+        "no profile that this program knows"
+    }
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Failure {
+    let path = path.display();
+    Failure::Error(match error.kind() {
+        io::ErrorKind::NotFound => format!("there is no file {path}: {GIVE}"),
+        io::ErrorKind::PermissionDenied => {
+            format!("no permission to read {path}: ask its owner for it, or for a copy")
+        }
+        _ => format!("could not read {path}: {error}"),
+    })
+}

@@ -1,0 +1,142 @@
+//! Reports, exports and differences of recorded files, from the command line.
+//!
+//! ```text
+//! cargo run --release -p profiler-core --features cli --bin gpuprof -- report run.gpuprof
+//! ```
+//!
+//! Results go to standard output or the file of `-o`, all else to standard error. The exit status is 0 for success, 1 for an
+//! error, 2 for arguments that make no sense, 3 for a gate that failed. Who stops reading the output ends it with success.
+
+mod args;
+mod diff;
+mod failure;
+mod input;
+mod output;
+mod progress;
+mod tables;
+#[allow(dead_code)] // shared with the library, which uses the rest
+#[path = "../../units.rs"]
+mod units;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser as _};
+use profiler_core::{Export, Format, Profile};
+
+use args::{Args, Command, ExportFormat, ReportFormat};
+use failure::{Failure, note};
+use output::Output;
+
+fn main() -> ExitCode {
+    match run(Args::parse().command) {
+        Ok(()) | Err(Failure::Closed) => ExitCode::SUCCESS,
+        Err(failure) => {
+            note(failure.message());
+            ExitCode::from(failure.status())
+        }
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Report { file, format, gate, output } => {
+            let output = Output::new(output.output, &[&file])?;
+            let profile = input::profile(&file)?;
+            output.write(|out| {
+                match format {
+                    ReportFormat::Table => writeln!(out, "{profile}")?,
+                    ReportFormat::Json => out.write_all(profile.json_lines().as_bytes())?,
+                }
+                Ok(())
+            })?;
+            gate.check(&file, &profile)
+        }
+        Command::Stats(stats) => tables::stats(stats),
+        Command::Analyze(analyze) => tables::analyze(analyze),
+        Command::Export { file, format, rank, world_size, output } => {
+            let output = Output::new(output.output, &[&file])?;
+            output.check(format)?;
+            let profile = input::profile(&file)?;
+            note_losses(&file, &profile);
+            export(&profile, format, rank.zip(world_size), &output)
+        }
+        Command::Html { file, output } => {
+            let output = Output::new(output.output, &[&file])?;
+            output.refuse_terminal("a page of HTML")?;
+            let profile = input::profile(&file)?;
+            output.write(|out| Ok(profile.write_html(out)?))
+        }
+        Command::Diff(args) => diff::diff(args),
+        Command::Doctor { require } => {
+            let support = cupti::support();
+            Output::standard().write(|out| {
+                writeln!(out, "cupti-rs {}\n\n{support}", cupti::version())?;
+                Ok(())
+            })?;
+            if require && !support.is_ready() {
+                return Err(Failure::Gate("GPU profiling is not ready here".to_owned()));
+            }
+            Ok(())
+        }
+        Command::Completions { shell } => {
+            // It panics where it cannot write.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "gpuprof", &mut script);
+            Output::standard().write(|out| Ok(out.write_all(&script)?))
+        }
+    }
+}
+
+fn export(
+    profile: &Profile,
+    format: ExportFormat,
+    rank: Option<(u32, u32)>,
+    output: &Output,
+) -> Result<(), Failure> {
+    let format = match format {
+        ExportFormat::Perfetto => Format::Perfetto,
+        ExportFormat::Kineto => Format::Kineto,
+        ExportFormat::Chrome => Format::Chrome,
+        ExportFormat::Hatchet => Format::Hatchet,
+        ExportFormat::Folded => Format::Folded,
+        ExportFormat::Nsys => return output.write_nsys(profile),
+        ExportFormat::Json => {
+            return output.write(|out| Ok(out.write_all(profile.json_lines().as_bytes())?));
+        }
+        ExportFormat::Counts => {
+            return output.write(|out| Ok(out.write_all(profile.snapshot().as_bytes())?));
+        }
+    };
+    let mut export = Export::new(format);
+    if let Some((rank, world_size)) = rank {
+        if format != Format::Kineto {
+            return Err(Failure::Usage(
+                "--rank and --world-size are for --format kineto: no other has a place for them"
+                    .to_owned(),
+            ));
+        }
+        if rank >= world_size {
+            return Err(Failure::Usage(format!(
+                "--rank {rank} is not below --world-size {world_size}: ranks count from 0"
+            )));
+        }
+        export = export.rank(rank, world_size);
+    }
+    output.write(|out| Ok(profile.export(export, out)?))
+}
+
+/// For what does not show the health itself.
+fn note_losses(file: &Path, profile: &Profile) {
+    let health = profile.health();
+    if !health.is_complete() {
+        note(&format!("{} is {health}", file.display()));
+    } else if health.capture_warnings != 0 {
+        note(&format!(
+            "{}: {} warnings in what its recorder says of itself, {}; `gpuprof report` shows what was read",
+            file.display(),
+            health.capture_warnings,
+            profile.recording_info().recorder_version,
+        ));
+    }
+}

@@ -1,0 +1,323 @@
+//! `stats` and `analyze`: reports and rules by nsys's names.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use profiler_core::reports::{AnyReport, GapThreshold, KernelNaming, Rule, Rules, StatsReport};
+use profiler_core::{Error, Profile};
+use serde::Serialize;
+
+use crate::args::{AnalyzeArgs, StatsArgs, TableFormat};
+use crate::failure::{Failure, note};
+use crate::output::Output;
+use crate::{input, note_losses, units};
+
+/// What the words of a command line ask for.
+enum Asked<T> {
+    /// Which there are, and what of them is in a file.
+    List(Option<PathBuf>),
+    Some(Vec<(String, T)>, PathBuf),
+}
+
+/// A report with how it names kernels.
+#[derive(Clone, Copy)]
+struct Chosen {
+    report: StatsReport,
+    naming: KernelNaming,
+    with_range: bool,
+}
+
+impl Chosen {
+    fn plain(report: StatsReport) -> Self {
+        Self { report, naming: KernelNaming::default(), with_range: false }
+    }
+
+    /// `cuda_gpu_kern_sum:nvtx-name:base`.
+    fn parse(word: &str) -> Result<Self, Failure> {
+        let mut parts = word.split(':');
+        let name = parts.next().unwrap_or_default();
+        let mut chosen = Self::plain(name.parse().map_err(|error| usage(&error))?);
+        for part in parts {
+            match part {
+                "base" => chosen.naming = KernelNaming::Base,
+                "mangled" => chosen.naming = KernelNaming::Mangled,
+                "nvtx-name" => chosen.with_range = true,
+                _ => {
+                    return Err(Failure::Usage(format!(
+                        "there is no way {part:?} to name kernels, as in {word}; there are: base, mangled, nvtx-name"
+                    )));
+                }
+            }
+        }
+        Ok(chosen)
+    }
+
+    fn of(self, profile: &Profile) -> AnyReport {
+        let reports = profile.reports().kernel_names(self.naming);
+        let reports = if self.with_range { reports.with_range_names() } else { reports };
+        reports.get(self.report)
+    }
+}
+
+pub(crate) fn stats(args: StatsArgs) -> Result<(), Failure> {
+    let all = StatsReport::ALL.iter().map(|&report| (report.name(), Chosen::plain(report)));
+    let (chosen, file) = match asked("report", &args.words, Chosen::parse, all)? {
+        Asked::Some(chosen, file) => (chosen, file),
+        Asked::List(file) => {
+            let all =
+                StatsReport::ALL.iter().map(|&report| (report, report.name(), report.about()));
+            return list(args.format, args.output.output, file, all, |profile, report| {
+                profile.stats(report)
+            });
+        }
+    };
+    let output = Output::new(args.output.output, &[&file])?;
+    let profile = input::profile(&file)?;
+    note_losses(&file, &profile);
+    output.write(|out| {
+        let reports = chosen.into_iter().map(|(name, chosen)| (name, chosen.of(&profile), None));
+        write(out, args.format, reports)
+    })?;
+    args.gate.check(&file, &profile)
+}
+
+pub(crate) fn analyze(args: AnalyzeArgs) -> Result<(), Failure> {
+    let all = Rule::ALL.iter().map(|&rule| (rule.name(), rule));
+    let parse = |word: &str| word.parse::<Rule>().map_err(|error| usage(&error));
+    let (chosen, file) = match asked("rule", &args.words, parse, all)? {
+        Asked::Some(chosen, file) => (chosen, file),
+        Asked::List(file) => {
+            let all = Rule::ALL.iter().map(|&rule| (rule, rule.name(), rule.about()));
+            return list(args.format, args.output.output, file, all, |profile, rule| {
+                profile.rules().rows(None).get(rule)
+            });
+        }
+    };
+    let output = Output::new(args.output.output, &[&file])?;
+    let profile = input::profile(&file)?;
+    note_losses(&file, &profile);
+    if let Some(path) = args.within.as_deref()
+        && profile.range(path).is_none()
+    {
+        return Err(Failure::Error(format!(
+            "{} has no range {path:?} for --within: `gpuprof report` shows those it has",
+            file.display()
+        )));
+    }
+    let rules = rules(&profile, args.rows, args.within.as_deref(), args.gap);
+    let mut found = Vec::new();
+    output.write(|out| {
+        let reports = chosen.into_iter().map(|(name, rule)| {
+            let report = rules.get(rule);
+            if !report.is_empty() {
+                let rows = report.len() as u64 + report.more_rows();
+                found.push(format!("{rows} of {}", rule.name()));
+            }
+            (name, report, Some(rule.advice()))
+        });
+        write(out, args.format, reports)
+    })?;
+    match args.fail_if_found && !found.is_empty() {
+        true => Err(Failure::Gate(format!("--fail-if-found: found {}", found.join(", ")))),
+        false => Ok(()),
+    }
+}
+
+fn rules<'a>(
+    profile: &'a Profile,
+    rows: usize,
+    within: Option<&'a str>,
+    gap_ms: Option<f64>,
+) -> Rules<'a> {
+    let mut rules = profile.rules().rows((rows != 0).then_some(rows));
+    if let Some(path) = within {
+        rules = rules.within(path);
+    }
+    if let Some(ms) = gap_ms {
+        let gap = Duration::try_from_secs_f64(ms / 1e3).unwrap_or(Duration::MAX);
+        rules = rules.gap(GapThreshold::LongerThan(gap));
+    }
+    rules
+}
+
+fn usage(error: &Error) -> Failure {
+    Failure::Usage(error.to_string())
+}
+
+fn asked<T: Copy>(
+    what: &str,
+    words: &[OsString],
+    parse: impl Fn(&str) -> Result<T, Failure>,
+    all: impl Iterator<Item = (&'static str, T)> + Clone,
+) -> Result<Asked<T>, Failure> {
+    let Some((last, names)) = words.split_last() else { return Ok(Asked::List(None)) };
+    let is_name =
+        |word: &OsString| word.to_str().is_some_and(|word| word == "all" || parse(word).is_ok());
+    match names {
+        [] if last == "list" => return Ok(Asked::List(None)),
+        [] if is_name(last) => {
+            return Err(Failure::Usage(format!(
+                "no file is named: the last word is the file, as in {} run.gpuprof",
+                last.display()
+            )));
+        }
+        [] if !PathBuf::from(last).exists() => {
+            return Err(Failure::Usage(format!(
+                "there is neither a {what} nor a file {}: `list` says which {what}s there are",
+                last.display()
+            )));
+        }
+        [] => return Ok(Asked::List(Some(last.into()))),
+        [list] if list == "list" => return Ok(Asked::List(Some(last.into()))),
+        _ => {}
+    }
+    let mut chosen: Vec<(String, T)> = Vec::new();
+    let mut add = |name: &str, one: T| {
+        if !chosen.iter().any(|(known, _)| known == name) {
+            chosen.push((name.to_owned(), one));
+        }
+    };
+    for word in names {
+        let word = word.to_string_lossy();
+        for name in word.split(',').filter(|name| !name.is_empty()) {
+            match name {
+                "all" => all.clone().for_each(|(name, one)| add(name, one)),
+                _ => add(name, parse(name)?),
+            }
+        }
+    }
+    match chosen.is_empty() {
+        true => {
+            Err(Failure::Usage(format!("no {what} is named: `list` says which {what}s there are")))
+        }
+        false => Ok(Asked::Some(chosen, last.into())),
+    }
+}
+
+/// A report or a rule that there is.
+#[derive(Serialize)]
+struct Listed {
+    name: &'static str,
+    shows: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rows: Option<u64>,
+}
+
+fn list<T>(
+    format: TableFormat,
+    to: Option<PathBuf>,
+    file: Option<PathBuf>,
+    all: impl Iterator<Item = (T, &'static str, &'static str)>,
+    report: impl Fn(&Profile, T) -> AnyReport,
+) -> Result<(), Failure> {
+    let inputs: Vec<_> = file.iter().map(PathBuf::as_path).collect();
+    let output = Output::new(to, &inputs)?;
+    let profile = file.as_deref().map(input::profile).transpose()?;
+    if let (Some(file), Some(profile)) = (&file, &profile) {
+        note_losses(file, profile);
+    }
+    let all: Vec<_> = all
+        .map(|(one, name, shows)| {
+            let rows = profile.as_ref().map(|profile| report(profile, one).len() as u64);
+            Listed { name, shows, rows }
+        })
+        .collect();
+    output.write(|out| {
+        let rows = |listed: &Listed| listed.rows.map(|rows| rows.to_string()).unwrap_or_default();
+        match format {
+            TableFormat::Table => {
+                let header: &[&str] = match profile {
+                    Some(_) => &["name", "shows", "rows"],
+                    None => &["name", "shows"],
+                };
+                let mut table = units::table(header, 2);
+                for listed in &all {
+                    table.add_row(
+                        [listed.name, listed.shows, &rows(listed)][..header.len()].to_vec(),
+                    );
+                }
+                writeln!(out, "{}", units::finish(&table))?;
+            }
+            TableFormat::Csv => {
+                writeln!(out, "Name,Shows,Rows")?;
+                for listed in &all {
+                    writeln!(out, "{},{},{}", listed.name, csv_cell(listed.shows), rows(listed))?;
+                }
+            }
+            TableFormat::Json => write_json(out, &all)?,
+        }
+        Ok(())
+    })
+}
+
+/// Reports one after the other. Several are told apart in CSV by a line `# name` before each, and in JSON by being the
+/// fields of an object.
+fn write(
+    out: &mut dyn Write,
+    format: TableFormat,
+    reports: impl ExactSizeIterator<Item = (String, AnyReport, Option<&'static str>)>,
+) -> Result<(), Failure> {
+    let are_several = reports.len() > 1;
+    if are_several && format == TableFormat::Json {
+        out.write_all(b"{\n")?;
+    }
+    for (row, (name, report, advice)) in reports.enumerate() {
+        if format != TableFormat::Table {
+            note_rest(&name, &report);
+        }
+        match format {
+            TableFormat::Table => {
+                let space = if row == 0 { "" } else { "\n" };
+                writeln!(out, "{space}{report:#}")?;
+                if let Some(advice) = advice.filter(|_| !report.is_empty()) {
+                    writeln!(out, "what to do: {advice}")?;
+                }
+            }
+            TableFormat::Csv => {
+                if are_several {
+                    let space = if row == 0 { "" } else { "\n" };
+                    writeln!(out, "{space}# {name}")?;
+                }
+                out.write_all(report.csv().as_bytes())?;
+            }
+            TableFormat::Json if are_several => {
+                let comma = if row == 0 { "" } else { ",\n" };
+                write!(out, "{comma}\"{name}\": {}", report.json().trim_end())?;
+            }
+            TableFormat::Json => out.write_all(report.json().as_bytes())?,
+        }
+    }
+    if are_several && format == TableFormat::Json {
+        out.write_all(b"\n}\n")?;
+    }
+    Ok(())
+}
+
+/// What a table says below its rows, for formats that have no place for it.
+fn note_rest(name: &str, report: &AnyReport) {
+    if let Some(reason) = report.skipped() {
+        note(&format!("{name} has no rows: {reason}"));
+    }
+    if report.more_rows() != 0 {
+        let more = report.more_rows();
+        note(&format!("{name}: {more} more rows were found; --rows says how many are written"));
+    }
+    if report.left_out() != 0 {
+        note(&format!("{name}: {} without timestamps are not in it", report.left_out()));
+    }
+}
+
+/// Quoted where it has to be (RFC 4180).
+pub(crate) fn csv_cell(text: &str) -> String {
+    match text.contains(['"', ',', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    }
+}
+
+pub(crate) fn write_json(out: &mut dyn Write, value: &impl Serialize) -> Result<(), Failure> {
+    serde_json::to_writer_pretty(&mut *out, value).map_err(std::io::Error::from)?;
+    Ok(out.write_all(b"\n")?)
+}

@@ -1,0 +1,660 @@
+//! The program `gpuprof` as its users call it: what it prints, where, and with which exit status.
+#![allow(clippy::unwrap_used)] // the helpers are tests too
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use cupti::fake::{Fake, Work};
+use profiler_core::reports::{Rule, StatsReport};
+use profiler_core::{Format, Profile, Profiler};
+use serde_json::Value;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+fn recording() -> PathBuf {
+    Path::new(ROOT).join("../examples/recordings/quickstart-h200.gpuprof")
+}
+
+fn capture() -> PathBuf {
+    Path::new(ROOT).join("tests/captures/train-h200.sqlite")
+}
+
+fn gpuprof() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_gpuprof"))
+}
+
+struct Ran {
+    status: i32,
+    out: Vec<u8>,
+    error: String,
+}
+
+impl Ran {
+    fn text(&self) -> &str {
+        std::str::from_utf8(&self.out).unwrap()
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.out).unwrap()
+    }
+}
+
+fn ran(command: &mut Command) -> Ran {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(!error.contains("panicked"), "{error}");
+    Ran { status: output.status.code().unwrap(), out: output.stdout, error }
+}
+
+/// With success and nothing to say beside the result.
+#[track_caller]
+fn result_of<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Ran {
+    let ran = ran(gpuprof().args(args));
+    assert_eq!((ran.status, ran.error.as_str()), (0, ""));
+    ran
+}
+
+/// One message on standard error, and nothing on standard output.
+#[track_caller]
+fn failure_of<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>, status: i32) -> String {
+    let ran = ran(gpuprof().args(args));
+    assert_eq!((ran.status, ran.out.len()), (status, 0), "{}", ran.error);
+    assert_eq!(ran.error.lines().count(), 1, "{}", ran.error);
+    assert!(ran.error.starts_with("gpuprof: "), "{}", ran.error);
+    ran.error
+}
+
+fn args<const N: usize>(words: [&dyn AsRef<OsStr>; N]) -> [&OsStr; N] {
+    words.map(AsRef::as_ref)
+}
+
+/// An empty folder that goes away.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("gpuprof-{}-{number}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        Self(folder)
+    }
+
+    fn file(&self, name: &str, content: &[u8]) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.0).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A recording of a program that launches so often in each step.
+fn program(folder: &Folder, name: &str, launches: u32, extra: Option<&'static str>) -> PathBuf {
+    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let fake = Fake::new();
+    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
+    profiler.start().unwrap();
+    for _ in 0..4 {
+        let _step = nvtx::range("step");
+        for _ in 0..launches {
+            fake.launch(Work::kernel(c"gemm"));
+        }
+        if let Some(extra) = extra {
+            let _extra = nvtx::range(extra);
+            fake.launch(Work::kernel(c"bias"));
+        }
+    }
+    let profile = profiler.stop().unwrap();
+    let path = folder.0.join(name);
+    profile.save(&path).unwrap();
+    path
+}
+
+// --- what it prints ---
+
+#[test]
+fn a_report_is_that_of_the_library_for_either_kind_of_file() {
+    for (file, profile) in [
+        (recording(), Profile::load(recording()).unwrap()),
+        (capture(), Profile::from_nsys(capture()).unwrap()),
+    ] {
+        assert_eq!(result_of(args([&"report", &file])).text(), format!("{profile}\n"));
+        let json = result_of(args([&"report", &"--format", &"json", &file]));
+        assert_eq!(json.text(), profile.json_lines());
+    }
+}
+
+#[test]
+fn the_content_says_what_a_file_is_and_not_its_name() {
+    let folder = Folder::new();
+    let swapped = folder.file("a.sqlite", &fs::read(recording()).unwrap());
+    let other = folder.file("b.gpuprof", &fs::read(capture()).unwrap());
+    assert!(result_of(args([&"report", &swapped])).text().contains("batch"));
+    assert!(result_of(args([&"report", &other])).text().contains("Batch 0"));
+}
+
+#[test]
+fn stats_are_nsys_s_own_files_byte_for_byte() {
+    let mut compared = 0;
+    for &report in StatsReport::ALL {
+        let theirs = Path::new(ROOT).join(format!("tests/captures/train-h200/{report}.csv"));
+        let Ok(theirs) = fs::read_to_string(theirs) else { continue };
+        let ours =
+            ran(gpuprof().args(args([&"stats", &report.name(), &"--format=csv", &capture()])));
+        assert_eq!(ours.status, 0, "{report}: {}", ours.error);
+        assert_eq!(ours.text().trim_end(), theirs.trim_end(), "{report}");
+        let is_empty = theirs.trim().is_empty();
+        assert_eq!(
+            ours.error.contains(&format!("{report} has no rows")),
+            is_empty,
+            "{}",
+            ours.error
+        );
+        compared += 1;
+    }
+    assert!(compared >= 15, "{compared} reports were compared");
+    for &rule in Rule::ALL {
+        let theirs = Path::new(ROOT).join(format!("tests/captures/train-h200/rule_{rule}.csv"));
+        let theirs = fs::read_to_string(theirs).unwrap();
+        let ours =
+            ran(gpuprof().args(args([&"analyze", &rule.name(), &"--format=csv", &capture()])));
+        assert_eq!(ours.text().trim_end(), theirs.trim_end(), "{rule}");
+    }
+}
+
+#[test]
+fn stats_name_kernels_as_asked() {
+    let name = |report: &str| {
+        let csv = result_of(args([&"stats", &report, &"--format", &"csv", &recording()]));
+        csv.text().lines().nth(1).unwrap().rsplit(',').next().unwrap().to_owned()
+    };
+    let plain = name("cuda_gpu_kern_sum:base");
+    let in_range = name("cuda_gpu_kern_sum:nvtx-name:base");
+    assert!(!plain.contains('/') && in_range.contains('/'), "{plain} {in_range}");
+    let message = failure_of(args([&"stats", &"cuda_api_sum:short", &recording()]), 2);
+    assert!(message.contains("base, mangled, nvtx-name"), "{message}");
+}
+
+#[test]
+fn several_reports_can_be_told_apart() {
+    let names = "cuda_gpu_kern_sum,nvtx_sum";
+    let csv = result_of(args([&"stats", &names, &"cuda_api_sum", &"--format=csv", &recording()]));
+    let heads: Vec<_> = csv.text().lines().filter(|line| line.starts_with("# ")).collect();
+    assert_eq!(heads, ["# cuda_gpu_kern_sum", "# nvtx_sum", "# cuda_api_sum"]);
+    let all = ran(gpuprof().args(args([&"stats", &"all", &"--format=json", &capture()])));
+    let json = all.json();
+    assert_eq!((all.status, json.as_object().unwrap().len()), (0, StatsReport::ALL.len()));
+    let one = result_of(args([&"stats", &"nvtx_sum", &"--format=json", &capture()])).json();
+    assert_eq!(json["nvtx_sum"], one);
+    assert!(one.as_array().unwrap().len() > 10);
+}
+
+#[test]
+fn the_list_says_which_reports_there_are_and_what_a_file_has() {
+    let listed = result_of(["stats"]);
+    assert_eq!(listed.text(), result_of(["stats", "list"]).text());
+    assert!(StatsReport::ALL.iter().all(|report| listed.text().contains(report.name())));
+    let json = result_of(args([&"analyze", &"list", &"--format=json", &recording()])).json();
+    let waits = json.as_array().unwrap().iter().find(|rule| rule["name"] == "cuda_api_sync");
+    assert_eq!(waits.unwrap()["rows"], 20, "a wait in each batch");
+}
+
+#[test]
+fn rules_look_at_what_they_are_told_to() {
+    let rule = |more: &[&str]| {
+        let mut words = vec!["analyze", "cuda_memcpy_async", "--format=json"];
+        words.extend(more);
+        let file = recording();
+        words.push(file.to_str().unwrap());
+        let ran = ran(gpuprof().args(words));
+        (ran.json().as_array().map(Vec::len), ran.error)
+    };
+    let (all, note) = rule(&["--rows", "0"]);
+    assert_eq!(
+        (all, note.as_str()),
+        (Some(60), ""),
+        "every copy of the program is one of pageable memory"
+    );
+    assert_eq!(rule(&["--within", "batch/forward"]).0, Some(0));
+    assert_eq!(rule(&["--rows", "0", "--within", "batch"]).0, all);
+    assert_eq!(rule(&["--rows", "0", "--within", "batch/copy to device"]).0, Some(40));
+    let (few, note) = rule(&["--rows", "2"]);
+    assert_eq!(few, Some(2));
+    assert!(note.contains("58 more rows"), "{note}");
+    let message = failure_of(args([&"analyze", &"all", &"--within=nothing", &recording()]), 1);
+    assert!(message.contains("has no range \"nothing\""), "{message}");
+}
+
+#[test]
+fn every_format_of_the_library_is_exported() {
+    let folder = Folder::new();
+    let profile = Profile::load(recording()).unwrap();
+    let formats = ["perfetto", "kineto", "chrome", "hatchet", "folded"];
+    assert_eq!(formats.len(), Format::ALL.len());
+    for (name, format) in formats.into_iter().zip(Format::ALL) {
+        let mut expected = Vec::new();
+        profile.export(format, &mut expected).unwrap();
+        let printed = result_of(args([&"export", &"--format", &name, &recording()]));
+        assert!(printed.out == expected, "{name}");
+        let to = folder.0.join(name);
+        result_of(args([&"export", &"--format", &name, &"-o", &to, &recording()]));
+        assert!(fs::read(to).unwrap() == expected, "{name}");
+    }
+    let counts = result_of(args([&"export", &"--format=counts", &recording()]));
+    assert_eq!(counts.text(), profile.snapshot());
+    let html = result_of(args([&"html", &recording()]));
+    assert_eq!(html.text(), profile.to_html());
+    let ranked = ["export", "--format=kineto", "--rank=3", "--world-size=8"];
+    let ranked = ran(gpuprof().args(ranked).arg(recording())).json();
+    assert_eq!(ranked["distributedInfo"]["rank"], 3);
+    assert_eq!(folder.names().len(), formats.len(), "nothing else is left: {:?}", folder.names());
+}
+
+#[test]
+fn a_recording_made_a_capture_is_the_same() {
+    let folder = Folder::new();
+    let to = folder.0.join("x.sqlite");
+    result_of(args([&"export", &"--format=nsys", &"-o", &to, &recording()]));
+    let diff = result_of(args([&"diff", &"--fail-above=0", &recording(), &to]));
+    assert!(diff.text().contains("Every count is the same in both."), "{}", diff.text());
+    assert_eq!(folder.names(), ["x.sqlite"]);
+}
+
+#[test]
+fn completions_name_the_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = result_of(["completions", shell]);
+        assert!(
+            script.text().contains("analyze") && script.text().contains("fail-above"),
+            "{shell}"
+        );
+    }
+}
+
+#[test]
+fn the_doctor_says_what_the_library_says() {
+    let ran = result_of(["doctor"]);
+    assert!(ran.text().contains(&cupti::support().to_string()));
+    let required = self::ran(gpuprof().args(["doctor", "--require"]));
+    let ready = cupti::support().is_ready();
+    assert_eq!(required.status, if ready { 0 } else { 3 }, "{}", required.error);
+}
+
+// --- differences and gates ---
+
+#[test]
+fn a_difference_is_counted_and_named() {
+    let folder = Folder::new();
+    let a = program(&folder, "a.gpuprof", 2, Some("old"));
+    let b = program(&folder, "b.gpuprof", 3, Some("new"));
+    let json = result_of(args([&"diff", &"--format=json", &a, &b])).json();
+    assert_eq!(json["counts_differ"], true);
+    let row = |kind: &str, path: &str, kernel: Value, quantity: &str| {
+        let is_it = |row: &&Value| {
+            row["kind"] == kind
+                && row["path"] == path
+                && row["kernel"] == kernel
+                && row["quantity"] == quantity
+        };
+        let rows: Vec<_> = json["rows"].as_array().unwrap().iter().filter(is_it).collect();
+        assert_eq!(rows.len(), 1, "{kind} {path} {kernel} {quantity}");
+        let status = rows[0]["status"].as_str().unwrap().to_owned();
+        (status, rows[0]["a"].as_u64(), rows[0]["b"].as_u64(), rows[0]["change"].as_i64())
+    };
+    let found = |status: &str, a: u64, b: u64| {
+        (status.to_owned(), Some(a), Some(b), Some(b as i64 - a as i64))
+    };
+    assert_eq!(row("everything", "", Value::Null, "kernels"), found("both", 12, 16));
+    assert_eq!(row("range", "step", Value::Null, "instances"), found("both", 4, 4));
+    assert_eq!(row("range", "step", Value::Null, "launches"), found("both", 12, 16));
+    assert_eq!(row("range", "step/old", Value::Null, "kernels"), found("gone", 4, 0));
+    assert_eq!(row("range", "step/new", Value::Null, "kernels"), found("new", 0, 4));
+    assert_eq!(row("kernel", "", "gemm".into(), "kernels"), found("both", 8, 12));
+    assert_eq!(row("kernel", "", "bias".into(), "kernels"), found("both", 4, 4));
+    let times = json["rows"].as_array().unwrap().iter().map(|row| row["quantity"] == "gpu_ns");
+    assert!(times.is_sorted(), "counts come first");
+
+    let table = result_of(args([&"diff", &a, &b]));
+    for line in ["Counts that differ", "Only in A", "step/old", "Only in B", "step/new", "+50.0 %"]
+    {
+        assert!(table.text().contains(line), "{line}: {}", table.text());
+    }
+    let csv = result_of(args([&"diff", &"--format=csv", &a, &b]));
+    assert!(csv.text().contains("\nkernel,both,,,gemm,Kernels,8,12,4,50.0\n"), "{}", csv.text());
+    let by_range = result_of(args([&"diff", &"--by-range", &"--format=csv", &a, &b]));
+    assert!(by_range.text().contains("\nkernel,new,,step/new,bias,Kernels,0,4,4,\n"));
+    assert!(by_range.text().contains("\nkernel,both,,step,gemm,Kernels,8,12,4,50.0\n"));
+}
+
+#[test]
+fn a_gate_fails_on_growth_alone() {
+    let folder = Folder::new();
+    let small = program(&folder, "small.gpuprof", 2, None);
+    let large = program(&folder, "large.gpuprof", 3, None);
+    let status = |limit: &str, a: &Path, b: &Path| {
+        let ran =
+            ran(gpuprof().args(args([&"diff", &"--of=counts", &"--fail-above", &limit, &a, &b])));
+        assert!(!ran.out.is_empty(), "the difference is printed, too");
+        (ran.status, ran.error)
+    };
+    let (code, message) = status("49.9", &small, &large);
+    assert_eq!(code, 3);
+    assert!(message.contains("launches of step from 8 to 12 (+50.0 %)"), "{message}");
+    assert_eq!(status("50", &small, &large).0, 0);
+    assert_eq!(status("0", &large, &small).0, 0, "fewer is no growth");
+    assert_eq!(status("0", &small, &small).0, 0);
+    let new = program(&folder, "new.gpuprof", 2, Some("new"));
+    assert_eq!(status("1000000", &small, &new).0, 3, "from none is more than any percent");
+    for limit in ["-1", "nan", "x", "inf"] {
+        let limit = format!("--fail-above={limit}");
+        assert_eq!(ran(gpuprof().args(args([&"diff", &limit, &small, &large]))).status, 2);
+    }
+}
+
+/// What is lost is told, and a gate does not decide on it.
+#[test]
+fn an_incomplete_profile_is_said_to_be_one() {
+    let folder = Folder::new();
+    let path = folder.0.join("open.gpuprof");
+    let whole = program(&folder, "whole.gpuprof", 2, None);
+    // The range is open at the stop.
+    {
+        let fake = Fake::new();
+        let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
+        profiler.start().unwrap();
+        let _step = nvtx::range("step");
+        fake.launch(Work::kernel(c"gemm"));
+        let profile = profiler.stop().unwrap();
+        assert!(!profile.health().is_complete());
+        profile.save(&path).unwrap();
+    }
+    let told =
+        |words: &[&dyn AsRef<OsStr>]| ran(gpuprof().args(words.iter().map(|word| word.as_ref())));
+    let report = told(&[&"report", &path]);
+    assert_eq!((report.status, report.error.as_str()), (0, ""));
+    assert!(report.text().contains("INCOMPLETE"));
+    for command in ["report", "stats"] {
+        let mut words: Vec<&dyn AsRef<OsStr>> = vec![&command, &"--fail-if-incomplete"];
+        if command == "stats" {
+            words.push(&"nvtx_sum");
+        }
+        let passed = words.iter().copied().chain([&whole as &dyn AsRef<OsStr>]).collect::<Vec<_>>();
+        assert_eq!(told(&passed).status, 0);
+        words.push(&path);
+        let gated = told(&words);
+        assert_eq!(gated.status, 3, "{}", gated.error);
+        assert!(gated.error.contains("INCOMPLETE") && !gated.out.is_empty(), "{}", gated.error);
+    }
+    let stats = told(&[&"stats", &"nvtx_sum", &"--format=csv", &path]);
+    assert!(stats.status == 0 && stats.error.contains("INCOMPLETE"), "{}", stats.error);
+    let gated = told(&[&"diff", &"--fail-above=1000000", &whole, &path]);
+    assert!(gated.status == 3 && gated.error.contains("cannot be compared"), "{}", gated.error);
+    assert_eq!(told(&[&"diff", &whole, &path]).status, 0);
+}
+
+#[test]
+fn findings_can_be_a_gate() {
+    let rule = |name: &str| {
+        ran(gpuprof().args(args([&"analyze", &"--fail-if-found", &name, &recording()])))
+    };
+    let found = rule("cuda_api_sync");
+    assert_eq!(found.status, 3);
+    assert!(found.error.contains("found 20 of cuda_api_sync"), "{}", found.error);
+    assert!(found.text().contains("what to do: "));
+    assert_eq!(rule("cuda_memset_sync").status, 0);
+}
+
+// --- hostile files ---
+
+#[test]
+fn a_file_that_is_no_profile_is_told_as_what_it_is() {
+    let folder = Folder::new();
+    let message = |path: &Path| failure_of(args([&"report", &path]), 1);
+    let said = |path: &Path, part: &str| {
+        let message = message(path);
+        assert!(message.contains(part), "{part}: {message}");
+        assert!(message.contains(path.file_name().unwrap().to_str().unwrap()), "{message}");
+    };
+    said(&folder.file("empty.gpuprof", b""), "is empty");
+    said(&folder.file("text", b"{\"traceEvents\": []}"), "is no profile that this program knows");
+    said(&folder.file("a.gz", b"\x1f\x8b\x08rest"), "unpack it first");
+    said(&folder.file("run.nsys-rep", b"whatever it is"), "has to be exported first");
+    said(&folder.0, "is a directory");
+    said(&folder.0.join("missing"), "there is no file");
+    said(Path::new("/dev/zero"), "is no profile that this program knows");
+    let long = folder.0.join("x".repeat(5000));
+    let message = message(&long);
+    assert!(message.len() < 2500, "{}", message.len());
+    let odd = folder.file("two\nlines\x1b[31m", b"?");
+    assert!(failure_of(args([&"report", &odd]), 1).contains("is no profile"));
+    let bytes = OsStr::new("no-\u{fffd}");
+    assert!(failure_of(args([&"report", &bytes]), 1).contains("there is no file"));
+}
+
+#[test]
+fn random_bytes_are_no_profile() {
+    let folder = Folder::new();
+    let mut random = fastrand::Rng::with_seed(7);
+    for head in [&b""[..], b"GPUPROF\x02", b"GPUPROF\x01INFO", b"SQLite format 3\0"] {
+        for length in [1, 100, 5000, 70_000] {
+            let mut bytes = head.to_vec();
+            bytes.extend(std::iter::repeat_with(|| random.u8(..)).take(length));
+            let path = folder.file("random", &bytes);
+            for command in ["report", "html"] {
+                failure_of(args([&command, &path]), 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_recording_that_was_cut_short_is_told_as_one() {
+    let folder = Folder::new();
+    let whole = fs::read(recording()).unwrap();
+    for length in [3, 7, 8, 9, 20, 1000, whole.len() / 2, whole.len() - 1] {
+        let path = folder.file("cut.gpuprof", &whole[..length]);
+        let message = failure_of(args([&"stats", &"nvtx_sum", &path]), 1);
+        assert!(message.contains("cut.gpuprof: not a readable recording"), "{length}: {message}");
+        let is_told = message.contains("cut short") || message.contains("too few");
+        assert!(is_told, "{length}: {message}");
+    }
+}
+
+#[test]
+fn a_recording_of_a_newer_format_is_told_as_one() {
+    let folder = Folder::new();
+    let mut newer = fs::read(recording()).unwrap();
+    newer[7] = 99;
+    let message = failure_of(args([&"report", &folder.file("newer.gpuprof", &newer)]), 1);
+    assert!(message.contains("format 99") && message.contains("use a newer"), "{message}");
+}
+
+#[test]
+fn a_capture_that_was_cut_short_is_told_as_one() {
+    let folder = Folder::new();
+    let whole = fs::read(capture()).unwrap();
+    for length in [8, 16, 100, 4096, whole.len() / 2] {
+        let path = folder.file("cut.sqlite", &whole[..length]);
+        let message = failure_of(args([&"report", &path]), 1);
+        assert!(message.contains("cut.sqlite"), "{length}: {message}");
+        assert!(message.contains("export"), "{length}: {message}");
+    }
+}
+
+#[test]
+fn a_database_of_something_else_is_told_as_one() {
+    let folder = Folder::new();
+    let path = folder.0.join("other.sqlite");
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    connection.execute_batch("CREATE TABLE people (name TEXT)").unwrap();
+    drop(connection);
+    let message = failure_of(args([&"report", &path]), 1);
+    assert!(message.contains("without the tables of Nsight Systems"), "{message}");
+}
+
+#[test]
+fn a_capture_of_a_newer_schema_is_noted() {
+    let folder = Folder::new();
+    let path = folder.file("newer.sqlite", &fs::read(capture()).unwrap());
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    let changed = connection
+        .execute(
+            "UPDATE META_DATA_EXPORT SET value = '9' WHERE name = 'EXPORT_SCHEMA_VERSION_MAJOR'",
+            (),
+        )
+        .unwrap();
+    assert_eq!(changed, 1);
+    drop(connection);
+    let stats = ran(gpuprof().args(args([&"stats", &"nvtx_sum", &path])));
+    assert!(
+        stats.status == 0 && stats.error.contains("newer.sqlite: 1 warnings"),
+        "{}",
+        stats.error
+    );
+}
+
+#[test]
+fn a_file_that_may_not_be_read_is_told_as_one() {
+    let folder = Folder::new();
+    fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = folder.file("secret.gpuprof", &fs::read(recording()).unwrap());
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
+    let mut command = gpuprof();
+    if File::open(&path).is_ok() {
+        // The user who may read everything: go on as one who may not, with a program that this one can reach.
+        let program = folder.0.join("gpuprof");
+        fs::copy(env!("CARGO_BIN_EXE_gpuprof"), &program).unwrap();
+        command = Command::new(program);
+        command.uid(65534).gid(65534);
+    }
+    let ran = ran(command.arg("report").arg(&path));
+    assert_eq!(ran.status, 1);
+    assert!(ran.error.contains("no permission to read"), "{}", ran.error);
+}
+
+// --- where it writes ---
+
+#[test]
+fn who_stops_reading_ends_it_in_silence() {
+    for words in [
+        &["stats", "cuda_api_trace", "--format=csv"][..],
+        &["export", "--format=chrome"],
+        &["html"],
+        &["diff", "--format=json", recording().to_str().unwrap()],
+        &["completions", "bash"],
+    ] {
+        let mut command = gpuprof();
+        command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
+        if words[0] != "completions" {
+            command.arg(recording());
+        }
+        let mut child = command.spawn().unwrap();
+        drop(child.stdout.take());
+        let mut error = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+        assert_eq!((child.wait().unwrap().code(), error.as_str()), (Some(0), ""), "{words:?}");
+    }
+}
+
+#[test]
+fn output_that_cannot_be_written_is_an_error() {
+    let folder = Folder::new();
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let ran = ran_to(full, &["html", recording().to_str().unwrap()]);
+    assert!(ran.0 == 1 && ran.1.contains("No space left"), "{ran:?}");
+    for (to, part) in
+        [(folder.0.join("no/such/folder"), "could not write"), (folder.0.clone(), "is a directory")]
+    {
+        let message = failure_of(args([&"html", &"-o", &to, &recording()]), 1);
+        assert!(message.contains(part), "{message}");
+    }
+    assert_eq!(folder.names(), [""; 0], "nothing is left behind");
+    for words in [&["html"][..], &["export", "--format=nsys"]] {
+        let input = folder.file("in.gpuprof", &fs::read(recording()).unwrap());
+        let words = words.iter().map(OsStr::new).chain(args([&"-o", &input, &input]));
+        assert!(failure_of(words, 1).contains("both input and output"));
+        assert!(Profile::load(&input).is_ok());
+    }
+}
+
+/// As a device is; a program that is wrong here would replace one.
+#[test]
+fn a_pipe_is_written_to_and_never_replaced() {
+    let folder = Folder::new();
+    let pipe = folder.0.join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let message = failure_of(args([&"export", &"--format=nsys", &"-o", &pipe, &recording()]), 1);
+    assert!(message.contains("is no file"), "{message}");
+    let reader = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || fs::read(pipe).unwrap().len()
+    });
+    result_of(args([&"html", &"-o", &pipe, &recording()]));
+    assert_eq!(reader.join().unwrap(), result_of(args([&"html", &recording()])).out.len());
+    assert_eq!(folder.names(), ["pipe"]);
+    assert!(!fs::metadata(&pipe).unwrap().is_file());
+}
+
+fn ran_to(out: File, words: &[&str]) -> (i32, String) {
+    let mut command = gpuprof();
+    command.args(words).stdout(out).stderr(Stdio::piped());
+    let output = command.spawn().unwrap().wait_with_output().unwrap();
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn a_file_that_was_there_is_replaced_when_the_new_one_is_whole() {
+    let folder = Folder::new();
+    let to = folder.file("out.html", b"old");
+    let broken = folder.file("broken.gpuprof", b"GPUPROF\x02");
+    failure_of(args([&"html", &"-o", &to, &broken]), 1);
+    assert_eq!(fs::read(&to).unwrap(), b"old");
+    let link = folder.0.join("link.html");
+    std::os::unix::fs::symlink(&to, &link).unwrap();
+    result_of(args([&"html", &"-o", &link, &recording()]));
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert!(fs::read(&to).unwrap().len() > 10_000);
+}
+
+#[test]
+fn arguments_that_make_no_sense_say_which_would() {
+    let file = recording();
+    for (words, part) in [
+        (args([&"stats", &"cuda_api_sum"]).to_vec(), "no file is named"),
+        (args([&"stats", &"no_report", &file]).to_vec(), "cuda_gpu_kern_sum"),
+        (args([&"stats", &"no_report"]).to_vec(), "neither a report nor a file"),
+        (args([&"analyze", &"no_rule", &file]).to_vec(), "cuda_memcpy_async"),
+        (args([&"export", &"--format=nsys", &file]).to_vec(), "name it with -o"),
+        (
+            args([&"export", &"--format=chrome", &"--rank=0", &"--world-size=2", &file]).to_vec(),
+            "for --format kineto",
+        ),
+        (
+            args([&"export", &"--format=kineto", &"--rank=2", &"--world-size=2", &file]).to_vec(),
+            "is not below",
+        ),
+    ] {
+        let message = failure_of(words, 2);
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    assert_eq!(ran(gpuprof().arg("nothing")).status, 2);
+    assert_eq!(ran(&mut gpuprof()).status, 2);
+    assert_eq!(ran(gpuprof().arg("--version")).status, 0);
+}
