@@ -5,7 +5,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::health::{Account, Health, Owed};
-use crate::store::{Api, Call, CallId, Operation, Store, What};
+use crate::store::{Api, Call, CallId, Operation, RangesBy, Store, What};
 
 /// Records found for a call, by kind.
 #[derive(Debug, Clone, Copy, Default)]
@@ -23,20 +23,19 @@ enum Calls {
 const NO_CALL: u32 = u32::MAX;
 
 impl Calls {
-    /// Of calls with the same id the last one. Those of `skip` are left out.
-    fn of(calls: &[Call], is_left_out: impl Fn(&Call) -> bool) -> Self {
-        let ids = || calls.iter().map(|call| call.correlation_id);
+    /// Of calls with the same id the last one. `rows` gives them with their id, and `count` says how many there are at most.
+    fn of(count: usize, rows: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
+        let ids = || rows.clone().map(|(_, id)| id);
         let (first, last) = (ids().min().unwrap_or(0), ids().max().unwrap_or(0));
         let span = (last - first) as usize + 1;
-        let rows = (0..).zip(calls).filter(|(_, call)| !is_left_out(call));
-        if span <= 4 * calls.len() + 1024 {
+        if span <= 4 * count + 1024 {
             let mut table = vec![NO_CALL; span];
-            for (row, call) in rows {
-                table[(call.correlation_id - first) as usize] = row;
+            for (row, id) in rows {
+                table[(id - first) as usize] = row;
             }
             Self::Table { first, rows: table }
         } else {
-            Self::Map(rows.map(|(row, call)| (call.correlation_id, CallId(row))).collect())
+            Self::Map(rows.map(|(row, id)| (id, CallId(row))).collect())
         }
     }
 
@@ -52,6 +51,41 @@ impl Calls {
     }
 }
 
+/// The calls of each process: CUPTI counts its ids in each anew.
+enum ByProcess {
+    One(Calls),
+    Several(FxHashMap<u32, Calls>),
+}
+
+impl ByProcess {
+    fn of(store: &Store, is_left_out: impl Fn(&Call) -> bool) -> Self {
+        let calls = &store.calls;
+        let row =
+            |(row, call): (u32, &Call)| (!is_left_out(call)).then_some((row, call.correlation_id));
+        let first = store.threads.first().map_or(0, |thread| thread.process);
+        if store.threads.iter().all(|thread| thread.process == first) {
+            return Self::One(Calls::of(calls.len(), (0..).zip(calls).filter_map(row)));
+        }
+        let mut rows: FxHashMap<u32, Vec<(u32, u32)>> = FxHashMap::default();
+        for call in (0..).zip(calls) {
+            let process = store.threads[call.1.thread.at()].process;
+            rows.entry(process).or_default().extend(row(call));
+        }
+        let calls = |(process, rows): (u32, Vec<(u32, u32)>)| {
+            (process, Calls::of(rows.len(), rows.iter().copied()))
+        };
+        Self::Several(rows.into_iter().map(calls).collect())
+    }
+
+    #[inline]
+    fn get(&self, process: impl FnOnce() -> u32, id: u32) -> Option<CallId> {
+        match self {
+            Self::One(calls) => calls.get(id),
+            Self::Several(calls) => calls.get(&process())?.get(id),
+        }
+    }
+}
+
 /// Fills in the call of every operation, synchronisation and allocation, and leaves out what lies outside the session's
 /// windows.
 pub(crate) fn join(store: &mut Store, health: &mut Health) {
@@ -60,12 +94,13 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
     let within = |call: &Call| cupti::clock::is_within(&windows, call.time.start_ns);
     let (stop_ns, before_id) = (store.session.window_ns.1, store.session.before_id);
     let is_before = |id: u32| before_id != 0 && id <= before_id;
-    let by_id = Calls::of(&store.calls, |_| false);
+    let by_id = ByProcess::of(store, |_| false);
     let mut found = vec![Found::default(); store.calls.len()];
 
-    let calls = &store.calls;
+    let (calls, works) = (&store.calls, &store.works);
     store.operations.retain_mut(|operation| {
-        let call = by_id.get(operation.correlation_id);
+        let process = || works.row(operation.work.at()).process;
+        let call = by_id.get(process, operation.correlation_id);
         operation.call = call.into();
         let Some(row) = call else {
             if is_before(operation.correlation_id) {
@@ -73,14 +108,15 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
                 return false;
             }
             // Work that was asked for while the stop went on.
-            return operation.time().is_none_or(|time| time.start_ns < stop_ns);
+            let is_cut = store.session.ranges_by == RangesBy::Calls;
+            return !is_cut || operation.time().is_none_or(|time| time.start_ns < stop_ns);
         };
         found[row.at()].operations += 1;
         within(&calls[row.at()])
     });
     store.synchronizations.retain_mut(|synchronization| {
         let record = &synchronization.record;
-        synchronization.call = by_id.get(record.correlation_id);
+        synchronization.call = by_id.get(|| synchronization.process, record.correlation_id);
         let Some(row) = synchronization.call else {
             let is_before = is_before(record.correlation_id);
             health.records_before += u64::from(is_before);
@@ -90,12 +126,16 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
         within(&calls[row.at()])
     });
     store.memory.retain_mut(|event| {
-        let call = by_id.get(event.correlation_id);
+        let call = by_id.get(|| event.process, event.correlation_id);
         event.call = call.into();
         call.is_none_or(|row| within(&calls[row.at()]))
     });
 
     for operation in &store.operations {
+        if store.work(operation).is_migration() {
+            health.migrations += 1;
+            continue;
+        }
         let account = account(health, store, operation);
         account.records += 1;
         let call = operation.call.get();
@@ -121,6 +161,12 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
                 empty: kind.empty,
             };
             let (operations, synchronizations) = (found.operations > 0, found.synchronizations > 0);
+            // Such a source does not say which calls were captured into a graph, or had nothing to do.
+            let by_time = store.session.ranges_by == RangesBy::Containment;
+            if by_time && owed.owes_one() && !operations && !synchronizations {
+                health.calls_without_record += 1;
+                continue;
+            }
             let pending_from_ns = store.session.pending_from_ns;
             health.settle(&owed, operations, synchronizations, pending_from_ns);
         } else {
@@ -137,10 +183,12 @@ fn set_outer_calls_apart(store: &mut Store) {
     if !store.calls.iter().any(|call| is_runtime(store, call)) {
         return;
     }
-    let inner = Calls::of(&store.calls, |call| is_runtime(store, call));
+    let inner = ByProcess::of(store, |call| is_runtime(store, call));
     let calls = std::mem::take(&mut store.calls);
-    let is_outer =
-        |call: &Call| is_runtime(store, call) && inner.get(call.correlation_id).is_some();
+    let process = |call: &Call| store.threads[call.thread.at()].process;
+    let is_outer = |call: &Call| {
+        is_runtime(store, call) && inner.get(|| process(call), call.correlation_id).is_some()
+    };
     let (outer, calls) = calls.into_iter().partition(is_outer);
     (store.outer_calls, store.calls) = (outer, calls);
 }

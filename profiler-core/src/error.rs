@@ -29,6 +29,9 @@ pub(crate) enum Kind {
     Export { format: &'static str, source: Arc<io::Error> },
     /// Bytes that are not a recording this version can read.
     Format { what: String },
+    /// A file that is not a capture of Nsight Systems, or one that cannot be read or written.
+    #[cfg(feature = "nsys")]
+    Capture { what: String },
     /// A profile without raw logs was to be saved.
     NoRecording,
 }
@@ -72,10 +75,15 @@ impl Error {
         matches!(&*self.0, Kind::NotRunning)
     }
 
-    /// True where bytes are not a recording, a damaged one, or one of a newer version.
+    /// True where bytes are not a recording or a capture, a damaged one, or one of a newer version.
     #[must_use]
     pub fn is_format(&self) -> bool {
-        matches!(&*self.0, Kind::Format { .. })
+        match &*self.0 {
+            Kind::Format { .. } => true,
+            #[cfg(feature = "nsys")]
+            Kind::Capture { .. } => true,
+            _ => false,
+        }
     }
 }
 
@@ -98,6 +106,8 @@ impl fmt::Display for Error {
                 write!(f, "could not write the profile as {format}: {source}; what was written is cut short")
             }
             Kind::Format { what } => write!(f, "not a readable recording: {what}"),
+            #[cfg(feature = "nsys")]
+            Kind::Capture { what } => f.write_str(what),
             Kind::NoRecording => f.write_str(
                 "this profile has no raw logs to save: they were let go, or it was made of something else than a \
                  recording; save the recording itself, or export the profile",

@@ -120,6 +120,18 @@ pub struct Health {
     pub pool_misses: u64,
     /// Time in CUPTI's own overhead records, in nanoseconds, flushes and buffer requests among it. A fact, not a loss.
     pub overhead_ns: u64,
+    /// Moves of managed memory, which no call asks for. A fact, not a loss.
+    pub migrations: u64,
+    /// In a capture of another tool: successful calls that mostly give a record and gave none; it does not say whether they
+    /// were captured into a graph or lost theirs. A fact, not a loss.
+    pub calls_without_record: u64,
+    /// In a capture of another tool: graph launches that it traced as a whole, so that what ran in them is not told. A
+    /// fact, not a loss.
+    pub whole_graphs: u64,
+    /// In a capture of another tool: warnings and errors among its own diagnostics. A fact, not a loss.
+    pub capture_warnings: u64,
+    /// In a capture of another tool: those of its diagnostics that say that events were lost.
+    pub capture_losses: u64,
 }
 
 /// A call, as far as it says which records it owes.
@@ -145,6 +157,19 @@ pub(crate) fn is_failure(class: CallClass, result: u32) -> bool {
 }
 
 impl Owed {
+    /// True for a call that did work of its own, of which there is at least one record.
+    pub(crate) fn owes_one(&self) -> bool {
+        let has_records = matches!(
+            self.class,
+            CallClass::KernelLaunch
+                | CallClass::Memcpy
+                | CallClass::Memset
+                | CallClass::Synchronize
+                | CallClass::WaitEvent
+        );
+        has_records && self.end_ns.is_some() && !self.is_failure && !self.captured
+    }
+
     /// Whether records of it may come: now and then a call that failed has one, too.
     pub(crate) fn may_have_records(&self) -> bool {
         use CallClass::{GraphLaunch, KernelLaunch, Memcpy, Memset, Query, Synchronize, WaitEvent};
@@ -248,6 +273,7 @@ impl Health {
             ("ranges lost", self.lost_ranges),
             ("calls in unknown ranges", self.calls_in_unknown_ranges),
             ("panics caught", self.panics),
+            ("losses in the capture's diagnostics", self.capture_losses),
         ]
         .into_iter()
         .filter(|(_, count)| *count != 0)
@@ -318,6 +344,10 @@ impl fmt::Display for Health {
             ("calls outside the session", self.calls_outside),
             ("records of calls before those kept", self.records_before),
             ("panics in the program's handler", self.handler_panics),
+            ("moves of managed memory", self.migrations),
+            ("calls without a record", self.calls_without_record),
+            ("graph launches traced as a whole", self.whole_graphs),
+            ("warnings of the capture", self.capture_warnings),
         ] {
             if count != 0 {
                 write!(f, "; {count} {name}")?;

@@ -106,6 +106,8 @@ mod mark;
 #[cfg(feature = "criterion")]
 mod measurement;
 mod names;
+#[cfg(feature = "nsys")]
+mod nsys;
 mod process_range;
 mod profile;
 mod profiler;
@@ -137,6 +139,8 @@ pub use lane::set_lane;
 pub use mark::Mark;
 #[cfg(feature = "criterion")]
 pub use measurement::{BusyTime, GpuTime};
+#[cfg(feature = "nsys")]
+pub use nsys::Progress as NsysProgress;
 pub use process_range::ProcessRange;
 pub use profile::{
     ApiCall, Attribution, Copy, GpuOperation, Kernel, Memset, OperationKind, Profile, Range,

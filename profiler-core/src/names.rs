@@ -15,6 +15,41 @@ pub(crate) fn demangled(name: &str) -> String {
         .unwrap_or_else(|| name.to_owned())
 }
 
+/// A C++ name with its parameters; other names as they are.
+#[cfg(feature = "nsys")]
+pub(crate) fn with_parameters(name: &str) -> String {
+    if !name.starts_with("_Z") {
+        return name.to_owned();
+    }
+    let symbol = cpp_demangle::Symbol::new(name).ok();
+    symbol.and_then(|symbol| symbol.demangle().ok()).unwrap_or_else(|| name.to_owned())
+}
+
+/// The last part of a C++ name: `k` of `void ns::k<float>(int)`.
+#[cfg(feature = "nsys")]
+pub(crate) fn without_scope(name: &str) -> String {
+    let name = without_parameters(name);
+    let mut depth = 0_i32;
+    let (mut start, mut end) = (0, name.len());
+    for (at, byte) in name.bytes().enumerate().rev() {
+        match byte {
+            b'>' | b')' => depth += 1,
+            b'<' | b'(' => {
+                depth -= 1;
+                if depth == 0 && byte == b'<' && end == name.len() && name.ends_with('>') {
+                    end = at;
+                }
+            }
+            b':' if depth == 0 => {
+                start = at + 1;
+                break;
+            }
+            _ => {}
+        }
+    }
+    name.get(start..end).filter(|last| !last.is_empty()).unwrap_or(&name).to_owned()
+}
+
 /// A C++ name as compilers print it, with its parameters and what it returns, without these.
 pub(crate) fn without_parameters(name: &str) -> String {
     let (mut depth, mut end) = (0_i32, name.len());
@@ -115,6 +150,21 @@ mod tests {
             (of("sgemm_128x64"), of(""), of("a)b(")),
             ("sgemm_128x64".into(), String::new(), "a)b(".into())
         );
+    }
+
+    #[cfg(feature = "nsys")]
+    #[test]
+    fn the_last_part_of_a_name_is_what_is_called() {
+        let of = without_scope;
+        assert_eq!(of("void at::native::<unnamed>::k<A<int>, (int)3>(A<int>)"), "k");
+        assert_eq!(of("cutlass::Kernel2<a::b>(T1::Params)"), "Kernel2");
+        assert_eq!(of("sgemm_128x64"), "sgemm_128x64");
+        assert_eq!(
+            (of(""), of("<"), of("a>"), of("a::")),
+            ("".into(), "<".into(), "a>".into(), "a::".into())
+        );
+        assert_eq!(with_parameters("_ZN2ns1kIfEEvi"), "void ns::k<float>(int)");
+        assert_eq!(with_parameters("k"), "k");
     }
 
     #[test]

@@ -91,7 +91,7 @@ fn thread(
     name: Option<&str>,
 ) -> ThreadId {
     let row = *threads.entry(id).or_insert_with(|| {
-        store.threads.push(Thread { id, process: 0, name: None });
+        store.threads.push(Thread { id, process: 0, name: None, priority: None });
         ThreadId(store.threads.len() as u32 - 1)
     });
     if let Some(name) = name {
@@ -483,8 +483,13 @@ fn read_records(
             Record::Memset(memset) => {
                 (What::Memset(memset), memset.place, memset.span, memset.correlation_id)
             }
-            Record::Synchronization(record) => {
-                store.synchronizations.push(Synchronization { record, call: None });
+            Record::Synchronization(mut record) => {
+                if record.span.is_known() {
+                    let ns = record.span.end_ns.saturating_sub(record.span.start_ns);
+                    record.span.start_ns = clock.monotonic_ns(record.span.start_ns);
+                    record.span.end_ns = record.span.start_ns.saturating_add(ns);
+                }
+                store.synchronizations.push(Synchronization { record, call: None, process: 0 });
                 continue;
             }
             Record::MemoryOperation(record) => {
@@ -520,7 +525,7 @@ fn read_records(
             }
         };
         let node = what.graph_node();
-        let work = store.intern_work(Work { what, place, process: 0 });
+        let work = store.intern_work(Work::new(what, place));
         store.operations.push(add(work, span, correlation_id, node, health));
     }
     store.operations.sort_by_key(Operation::start_ns);

@@ -138,6 +138,20 @@ pub(crate) struct Thread {
     /// The kernel's id of its process; 0 is the one that was recorded, if it was only one.
     pub(crate) process: u32,
     pub(crate) name: Option<Box<str>>,
+    /// Where the source says it.
+    #[cfg_attr(
+        not(feature = "nsys"),
+        allow(dead_code, reason = "what captures of other tools tell")
+    )]
+    pub(crate) priority: Option<i64>,
+}
+
+/// A process, where the source names them.
+#[derive(Debug)]
+pub(crate) struct Process {
+    /// The kernel's id.
+    pub(crate) id: u32,
+    pub(crate) name: Option<Box<str>>,
 }
 
 /// What ranges and marks of one kind have in common.
@@ -310,8 +324,23 @@ const _: () = assert!(BYTES_A_KERNEL <= 96);
 pub(crate) struct Work {
     pub(crate) what: What,
     pub(crate) place: cupti::Place,
+    /// The part of the device that its context has, where the source says it.
+    pub(crate) green_context: Option<u32>,
+    /// CUPTI's number of a copy's kind, which tells arrays and managed memory apart; 0 where the source has not.
+    pub(crate) copy_kind: u8,
     /// The kernel's id of the process; 0 as for [`Thread::process`].
     pub(crate) process: u32,
+}
+
+impl Work {
+    pub(crate) fn new(what: What, place: cupti::Place) -> Self {
+        Self { what, place, green_context: None, copy_kind: 0, process: 0 }
+    }
+
+    /// True for a move of managed memory, which no call asks for.
+    pub(crate) fn is_migration(&self) -> bool {
+        matches!(self.what, What::Copy(_)) && (11..=13).contains(&self.copy_kind)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -322,7 +351,7 @@ pub(crate) enum What {
 }
 
 /// A kernel's names, of which a source may know several.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct KernelNames {
     /// As the compiler made it, if that is known.
     pub(crate) name: NameId,
@@ -395,6 +424,13 @@ impl<T, I> Default for Interned<T, I> {
     }
 }
 
+impl<T, I> Interned<T, I> {
+    #[inline]
+    pub(crate) fn row(&self, at: usize) -> &T {
+        &self.rows[at]
+    }
+}
+
 impl<T: PartialEq, I: Copy> Interned<T, I> {
     /// The row of this fingerprint that is the right one.
     #[inline]
@@ -432,6 +468,8 @@ impl<T: PartialEq, I: Copy> Interned<T, I> {
 pub(crate) struct Synchronization {
     pub(crate) record: cupti::Synchronization,
     pub(crate) call: Option<CallId>,
+    /// The kernel's id of the process; 0 as for [`Thread::process`].
+    pub(crate) process: u32,
 }
 
 /// Memory was allocated or freed.
@@ -446,6 +484,46 @@ pub(crate) struct MemoryEvent {
     pub(crate) correlation_id: u32,
     pub(crate) call: Maybe<CallId>,
     /// The kernel's id of the process; 0 as for [`Thread::process`].
+    pub(crate) process: u32,
+}
+
+/// Managed memory went to another place, or was touched where it was not.
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(not(feature = "nsys"), allow(dead_code, reason = "what captures of other tools tell"))]
+pub(crate) struct ManagedMemory {
+    pub(crate) what: Managed,
+    pub(crate) address: u64,
+    pub(crate) time: Interval,
+    pub(crate) device: Option<u32>,
+    /// The kernel's id of the process; 0 as for [`Thread::process`].
+    pub(crate) process: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(feature = "nsys"), allow(dead_code, reason = "what captures of other tools tell"))]
+pub(crate) enum Managed {
+    /// It was moved; also an operation.
+    ToDevice {
+        bytes: u64,
+    },
+    ToHost {
+        bytes: u64,
+    },
+    /// The host touched it, by this instruction.
+    HostFault {
+        instruction: u64,
+    },
+    /// The device did, so many times.
+    DeviceFaults {
+        count: u64,
+    },
+}
+
+/// The time of the profiler itself.
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(not(feature = "nsys"), allow(dead_code, reason = "what captures of other tools tell"))]
+pub(crate) struct Overhead {
+    pub(crate) time: Interval,
     pub(crate) process: u32,
 }
 
@@ -498,6 +576,26 @@ pub(crate) struct Store {
     pub(crate) synchronizations: Vec<Synchronization>,
     /// By time.
     pub(crate) memory: Vec<MemoryEvent>,
+    /// By start; empty where the source does not tell.
+    #[cfg_attr(
+        not(feature = "nsys"),
+        allow(dead_code, reason = "what captures of other tools tell")
+    )]
+    pub(crate) managed: Vec<ManagedMemory>,
+    /// By start; empty where the source does not tell.
+    #[cfg_attr(
+        not(feature = "nsys"),
+        allow(dead_code, reason = "what captures of other tools tell")
+    )]
+    pub(crate) overheads: Vec<Overhead>,
+    /// Empty where one process was recorded, by itself.
+    pub(crate) processes: Vec<Process>,
+    /// The source's number of each range, where it numbers them.
+    #[cfg_attr(
+        not(feature = "nsys"),
+        allow(dead_code, reason = "what captures of other tools tell")
+    )]
+    pub(crate) range_numbers: Vec<u64>,
 }
 
 impl Store {
@@ -549,7 +647,7 @@ impl Store {
             return known;
         }
         let what = What::Kernel { names: names(&mut self.names), details };
-        let work = Work { what, place: kernel.place, process: 0 };
+        let work = Work::new(what, kernel.place);
         self.works.intern(fingerprint, work, WorkId, WorkId::at)
     }
 

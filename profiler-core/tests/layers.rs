@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules in import order: a module uses only those before it. One with submodules counts as one. `lib.rs` stands
 /// above all and is not checked.
-const ORDER: [&str; 31] = [
+const ORDER: [&str; 32] = [
     "error",
     "units",
     "recording",
@@ -32,6 +32,7 @@ const ORDER: [&str; 31] = [
     "query",
     "report",
     "export",
+    "nsys",
     "html",
     "summary",
     "profiler",

@@ -211,6 +211,12 @@ impl Profile {
         self.store.outer_calls.iter().map(|row| ApiCall { profile: self, row })
     }
 
+    /// The processes of a capture: the kernel's id, and the name if it is known. None where one process was recorded, by
+    /// itself.
+    pub fn processes(&self) -> impl Iterator<Item = (u32, Option<&str>)> {
+        self.store.processes.iter().map(|process| (process.id, process.name.as_deref()))
+    }
+
     pub(crate) fn operation(&self, id: OperationId) -> GpuOperation<'_> {
         GpuOperation { profile: self, id, window: Maybe::NONE }
     }

@@ -12,15 +12,15 @@ use serde::{Deserialize, Serialize};
 pub struct RecordingInfo {
     /// Seconds since the Unix epoch at the start.
     pub recorded_at_s: u64,
-    /// CUPTI's API version (`cuptiGetVersion`).
+    /// CUPTI's API version (`cuptiGetVersion`); 0 if that is not known, as in a capture of another tool.
     pub cupti_version: u32,
-    /// The newest CUDA version of the driver (`cuDriverGetVersion`): 13000 is 13.0.
+    /// The newest CUDA version of the driver (`cuDriverGetVersion`): 13000 is 13.0; 0 if that is not known.
     pub cuda_driver_version: u32,
     /// The driver's own version, such as 580.159.04, where the kernel module says it.
     pub driver_release: Option<String>,
     /// The GPUs of the machine, by CUDA ordinal.
     pub devices: Vec<DeviceInfo>,
-    /// The version of this crate that recorded.
+    /// The version of this crate that recorded, or name and version of the tool that did.
     pub recorder_version: String,
 }
 
@@ -88,8 +88,13 @@ impl fmt::Display for RecordingInfo {
             Some(release) => {
                 write!(f, ", driver {release} (CUDA {}.{})", cuda / 1000, cuda / 10 % 100)?
             }
-            None => write!(f, ", driver of CUDA {}.{}", cuda / 1000, cuda / 10 % 100)?,
+            None if cuda != 0 => write!(f, ", driver of CUDA {}.{}", cuda / 1000, cuda / 10 % 100)?,
+            None => {}
         }
-        write!(f, ", CUPTI {}, recorded {}", cupti::Version(self.cupti_version), self.date())
+        match self.cupti_version {
+            0 => write!(f, ", {}", self.recorder_version)?,
+            version => write!(f, ", CUPTI {}", cupti::Version(version))?,
+        }
+        write!(f, ", recorded {}", self.date())
     }
 }

@@ -1,0 +1,1101 @@
+//! From the tables of a capture to the store.
+
+use std::cmp::Reverse;
+use std::collections::hash_map::Entry;
+
+use cupti::{CallClass, CopyKind, GraphNode, Kernel, Memcpy, Memset, Place, SynchronizationKind};
+use nvtx::Payload;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::file::{Cells, File};
+use super::format::{self, NO_STREAM, event, memory_kind, process_of, thread_of};
+use super::nesting::Sweep;
+use crate::error::Error;
+use crate::health::Health;
+use crate::recording::{DeviceInfo, RecordingInfo};
+use crate::store::{
+    Call, CallKind, CallKindId, Details, Field, FieldValue, Interval, KernelNames, Label, LabelId,
+    Managed, ManagedMemory, Mark, MarkId, Maybe, MemoryEvent, NameId, Operation, Overhead, Process,
+    ProcessRange, ProcessRangeId, Range, RangeId, RangesBy, Session, Store, Subject,
+    Synchronization, Thread, ThreadId, What, Work,
+};
+
+/// Reads everything that a capture holds and a store has room for; what cannot be read is counted.
+pub(super) fn read(file: &File) -> Result<(Store, RecordingInfo, Health), Error> {
+    let mut reader = Reader {
+        file,
+        store: Store::default(),
+        health: Health::default(),
+        strings: Strings::read(file)?,
+        threads: FxHashMap::default(),
+        processes: FxHashMap::default(),
+        process_ids: FxHashSet::default(),
+        asynchronous: FxHashSet::default(),
+        captures: Captures::default(),
+        end_ns: 0,
+    };
+    reader.read_processes()?;
+    reader.read_ranges()?;
+    reader.read_calls()?;
+    reader.nest();
+    reader.read_graph_nodes()?;
+    reader.read_kernels()?;
+    reader.read_copies()?;
+    reader.read_memsets()?;
+    reader.read_synchronizations()?;
+    reader.read_memory()?;
+    reader.read_managed_memory()?;
+    reader.read_overheads()?;
+    reader.read_diagnostics()?;
+    let info = reader.read_info()?;
+    reader.finish();
+    Ok((reader.store, info, reader.health))
+}
+
+/// The texts of a capture, by number. They hold those of all its tables, and most are never asked for.
+struct Strings {
+    texts: FxHashMap<i64, Box<str>>,
+    names: FxHashMap<i64, NameId>,
+}
+
+impl Strings {
+    fn read(file: &File) -> Result<Self, Error> {
+        let mut texts = FxHashMap::default();
+        file.rows("StringIds", ["id", "value"], |row| {
+            if let (Some(id), Some(text)) = (row.number(0), row.text(1)) {
+                texts.insert(id, text.into());
+            }
+        })?;
+        Ok(Self { texts, names: FxHashMap::default() })
+    }
+
+    fn text(&self, id: i64) -> Option<&str> {
+        self.texts.get(&id).map(|text| &**text)
+    }
+
+    fn name(&mut self, store: &mut Store, id: i64) -> Option<NameId> {
+        match self.names.entry(id) {
+            Entry::Occupied(name) => Some(*name.get()),
+            Entry::Vacant(name) => Some(*name.insert(store.names.intern(self.texts.get(&id)?))),
+        }
+    }
+}
+
+struct Reader<'a> {
+    file: &'a File,
+    store: Store,
+    health: Health,
+    strings: Strings,
+    /// By `globalTid`.
+    threads: FxHashMap<u64, ThreadId>,
+    /// Rows of the store, by all of a `globalPid` above the thread; and the ids they have.
+    processes: FxHashMap<u64, usize>,
+    process_ids: FxHashSet<u32>,
+    /// Copies and memsets that were asked for by an asynchronous call, by process and correlation id.
+    asynchronous: FxHashSet<(u32, u32)>,
+    captures: Captures,
+    /// The last time of all.
+    end_ns: u64,
+}
+
+/// Where the nodes of CUDA graphs were made, by process and node.
+#[derive(Default)]
+struct Captures {
+    originals: FxHashMap<(u32, u64), u64>,
+    ranges: FxHashMap<(u32, u64), RangeId>,
+}
+
+/// As for recordings: a damaged file could go round in a circle.
+const MOST_COPIES: usize = 1000;
+
+impl Captures {
+    fn range(&self, process: u32, node: u64) -> Option<RangeId> {
+        let next = |node: &u64| self.originals.get(&(process, *node)).copied();
+        let last = std::iter::successors(Some(node), next).take(MOST_COPIES).last()?;
+        self.ranges.get(&(process, last)).copied()
+    }
+}
+
+/// The time of a row; `None` where it ends before it starts, or before the session did.
+fn interval(row: Cells<'_>, start: usize, end: usize) -> Option<Interval> {
+    let (start_ns, end_ns) = (row.number(start)?, row.number(end)?);
+    (start_ns <= end_ns).then_some(Interval { start_ns, end_ns })
+}
+
+/// What all GPU operations have: `start` to `greenContextId`, as columns 0 to 7.
+const OPERATION: [&str; 8] = [
+    "start",
+    "end",
+    "deviceId",
+    "contextId",
+    "streamId",
+    "correlationId",
+    "globalPid",
+    "greenContextId",
+];
+
+struct OperationRow {
+    time: Interval,
+    place: Place,
+    correlation_id: u32,
+    process: u32,
+    green_context: Option<u32>,
+}
+
+impl Reader<'_> {
+    fn process(&mut self, global: u64) -> u32 {
+        let row = self.process_row(global);
+        self.store.processes[row].id
+    }
+
+    fn process_row(&mut self, global: u64) -> usize {
+        let whole = process_of(global);
+        if let Some(&known) = self.processes.get(&whole) {
+            return known;
+        }
+        // Machines number theirs apart; the 8 bits above a process's 24 keep them so.
+        let mut id = thread_of(whole);
+        while !self.process_ids.insert(id)
+            && let Some(next) = id.checked_add(1 << 24)
+        {
+            id = next;
+        }
+        let row = self.store.processes.len();
+        self.processes.insert(whole, row);
+        self.store.processes.push(Process { id, name: None });
+        row
+    }
+
+    /// Work of an unknown process is of the only one, if it is one.
+    fn process_or_only(&mut self, global: Option<u64>) -> u32 {
+        match (global, &self.store.processes[..]) {
+            (Some(global), _) => self.process(global),
+            (None, [only]) => only.id,
+            (None, _) => 0,
+        }
+    }
+
+    fn thread(&mut self, global: u64) -> ThreadId {
+        if let Some(&thread) = self.threads.get(&global) {
+            return thread;
+        }
+        let process = self.process(global);
+        let thread = ThreadId(self.store.threads.len() as u32);
+        self.store.threads.push(Thread {
+            id: thread_of(global),
+            process,
+            name: None,
+            priority: None,
+        });
+        self.threads.insert(global, thread);
+        thread
+    }
+
+    fn unreadable(&mut self) {
+        self.health.unknown_records += 1;
+    }
+
+    fn read_processes(&mut self) -> Result<(), Error> {
+        let file = self.file;
+        file.rows("PROCESSES", ["globalPid", "name"], |row| {
+            let Some(global) = row.bits(0) else { return self.unreadable() };
+            let row_of = self.process_row(global);
+            if let Some(name) = row.text(1) {
+                self.store.processes[row_of].name = Some(name.into());
+            }
+        })
+    }
+
+    /// Names that threads have beside what NVTX calls them; of several the one of the highest priority.
+    fn name_threads(&mut self) -> Result<(), Error> {
+        let file = self.file;
+        let mut best: FxHashMap<u64, (Option<i64>, i64)> = FxHashMap::default();
+        file.rows("ThreadNames", ["globalTid", "nameId", "priority"], |row| {
+            let (Some(global), Some(name)) = (row.bits(0), row.number(1)) else {
+                return self.unreadable();
+            };
+            let named = (row.number(2), name);
+            let known = best.entry(global).or_insert(named);
+            if known.0 < named.0 {
+                *known = named;
+            }
+        })?;
+        for (global, (priority, name)) in best {
+            if let Some(thread) = self.threads.get(&global) {
+                let thread = &mut self.store.threads[thread.at()];
+                thread.name = self.strings.text(name).map(Into::into);
+                thread.priority = priority;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_calls(&mut self) -> Result<(), Error> {
+        let file = self.file;
+        let mut kinds: FxHashMap<(i64, Option<i64>, u32), (CallKindId, bool)> =
+            FxHashMap::default();
+        let columns =
+            ["start", "end", "eventClass", "globalTid", "correlationId", "nameId", "returnValue"];
+        file.rows("CUPTI_ACTIVITY_KIND_RUNTIME", columns, |row| {
+            let fields = (interval(row, 0, 1), row.bits(3), row.number(5));
+            let (Some(time), Some(thread), Some(name)) = fields else { return self.unreadable() };
+            let thread = self.thread(thread);
+            let correlation_id = row.number(4).unwrap_or(0);
+            let (class, result) = (row.number(2), row.number(6).unwrap_or(0));
+            let (kind, is_asynchronous) = *kinds
+                .entry((name, class, result))
+                .or_insert_with(|| self.call_kind(name, class, result));
+            if is_asynchronous {
+                let process = self.store.threads[thread.at()].process;
+                self.asynchronous.insert((process, correlation_id));
+            }
+            self.end_ns = self.end_ns.max(time.end_ns);
+            let range = Maybe::NONE;
+            self.store.calls.push(Call { time, correlation_id, kind, thread, range });
+        })?;
+        // The calls around others come before them.
+        self.store
+            .calls
+            .sort_by_key(|call| (call.thread, call.time.start_ns, Reverse(call.time.end_ns)));
+        self.name_threads()
+    }
+
+    /// And whether the work of the call goes on beside the host.
+    fn call_kind(
+        &mut self,
+        name: i64,
+        event_class: Option<i64>,
+        result: u32,
+    ) -> (CallKindId, bool) {
+        let id = self.name_or_unknown(Some(name));
+        let text = self.store.names.get(id);
+        let (api, class) = format::call_class(text, event_class);
+        let is_transfer = matches!(class, CallClass::Memcpy | CallClass::Memset);
+        let is_asynchronous = is_transfer && text.contains("Async");
+        let kind = CallKind {
+            name: id,
+            api,
+            class,
+            result,
+            captured: false,
+            empty: false,
+            has_returned: true,
+        };
+        (self.store.intern_call_kind(kind), is_asynchronous)
+    }
+
+    fn name_or_unknown(&mut self, id: Option<i64>) -> NameId {
+        let known = id.and_then(|id| self.strings.name(&mut self.store, id));
+        known.unwrap_or_else(|| {
+            self.unreadable();
+            self.store.names.intern("(unknown name)")
+        })
+    }
+
+    /// Fills in the range around each range, process range, mark and call.
+    fn nest(&mut self) {
+        let Store { ranges, process_ranges, marks, calls, threads, .. } = &mut self.store;
+        let mut sweep = Sweep::default();
+        let (mut next, mut next_call, mut next_process, mut next_mark) = (0, 0, 0, 0);
+        for thread in (0..threads.len() as u32).map(ThreadId) {
+            sweep.clear();
+            loop {
+                let range = ranges.get(next).filter(|range| range.thread == thread);
+                let until_ns = range.map_or(u64::MAX, |range| range.time.start_ns);
+                let is_last = range.is_none();
+                // What begins with a range is in it.
+                let is_due =
+                    |of: ThreadId, at_ns: u64| of == thread && (is_last || at_ns < until_ns);
+                while let Some(call) = calls.get_mut(next_call)
+                    && is_due(call.thread, call.time.start_ns)
+                {
+                    call.range = sweep.around(call.time).map(RangeId).into();
+                    next_call += 1;
+                }
+                while let Some(process) = process_ranges.get_mut(next_process)
+                    && is_due(process.thread, process.time.start_ns)
+                {
+                    let at_ns = process.time.start_ns;
+                    let at = Interval { start_ns: at_ns, end_ns: at_ns };
+                    process.parent = sweep.around(at).map(RangeId);
+                    next_process += 1;
+                }
+                while let Some(mark) = marks.get_mut(next_mark)
+                    && is_due(mark.thread, mark.at_ns)
+                {
+                    let at = Interval { start_ns: mark.at_ns, end_ns: mark.at_ns };
+                    mark.parent = sweep.around(at).map(RangeId);
+                    next_mark += 1;
+                }
+                if is_last {
+                    break;
+                }
+                let range = &mut ranges[next];
+                range.parent = sweep.around(range.time).map(RangeId).into();
+                sweep.begin(next as u32, range.time);
+                next += 1;
+            }
+        }
+    }
+
+    /// What the columns of [`OPERATION`] say.
+    fn operation(&mut self, row: Cells<'_>) -> Option<OperationRow> {
+        let Some(time) = interval(row, 0, 1) else {
+            self.unreadable();
+            return None;
+        };
+        self.end_ns = self.end_ns.max(time.end_ns);
+        let mut place = Place::default();
+        place.device = row.number(2).unwrap_or(0);
+        place.context = row.number(3).unwrap_or(0);
+        place.stream = row.number(4).unwrap_or(NO_STREAM);
+        Some(OperationRow {
+            time,
+            place,
+            correlation_id: row.number(5).unwrap_or(0),
+            process: self.process_or_only(row.bits(6)),
+            green_context: row.number(7),
+        })
+    }
+
+    fn push_operation(&mut self, row: &OperationRow, what: What, copy_kind: u8) {
+        self.health.records += 1;
+        let node = what.graph_node();
+        let captured = node.and_then(|node| self.captures.range(row.process, node.node));
+        self.health.graph_operations += u64::from(node.is_some());
+        self.health.graph_operations_captured += u64::from(captured.is_some());
+        let (process, green_context) = (row.process, row.green_context);
+        let work = Work { process, green_context, copy_kind, ..Work::new(what, row.place) };
+        let work = self.store.intern_work(work);
+        // Two zeros stand for no time at all.
+        let time = (row.time != Interval::default()).then_some(row.time);
+        self.health.zero_timestamps += u64::from(time.is_none());
+        let mut operation = Operation::new(work, time, row.correlation_id);
+        operation.captured = captured.into();
+        self.store.operations.push(operation);
+    }
+
+    fn read_kernels(&mut self) -> Result<(), Error> {
+        let file = self.file;
+        let columns = format::with(
+            OPERATION,
+            [
+                "demangledName",
+                "shortName",
+                "mangledName",
+                "registersPerThread",
+                "gridX",
+                "gridY",
+                "gridZ",
+                "blockX",
+                "blockY",
+                "blockZ",
+                "staticSharedMemory",
+                "dynamicSharedMemory",
+                "localMemoryPerThread",
+                "graphNodeId",
+                "graphId",
+                "clusterX",
+                "clusterY",
+                "clusterZ",
+            ],
+        );
+        let columns: [&str; 26] = columns;
+        file.rows("CUPTI_ACTIVITY_KIND_KERNEL", columns, |row| {
+            let Some(operation) = self.operation(row) else { return };
+            let xyz = |first: usize| [0, 1, 2].map(|i| row.number(first + i).unwrap_or(0));
+            let mut details = Kernel::default();
+            details.place = operation.place;
+            details.registers_per_thread = row.number(11).unwrap_or(0);
+            details.grid = xyz(12);
+            details.block = xyz(15);
+            details.static_shared_bytes = row.number(18).unwrap_or(0);
+            details.dynamic_shared_bytes = row.number(19).unwrap_or(0);
+            details.local_bytes_per_thread = row.number(20).unwrap_or(0);
+            details.graph_node = graph_node(row, 21, Some(22));
+            details.cluster = xyz(23);
+            let mut name = |column: usize| self.strings.name(&mut self.store, row.number(column)?);
+            let (demangled, short, mangled) = (name(8), name(9), name(10));
+            let name = mangled.or(demangled).or(short);
+            let name = name.unwrap_or_else(|| self.name_or_unknown(None));
+            let names = KernelNames { name, demangled, short };
+            self.push_operation(&operation, What::Kernel { names, details }, 0);
+        })
+    }
+
+    fn read_copies(&mut self) -> Result<(), Error> {
+        let file = self.file;
+        let columns: [&str; 20] = format::with(
+            OPERATION,
+            [
+                "bytes",
+                "copyKind",
+                "srcKind",
+                "dstKind",
+                "srcDeviceId",
+                "srcContextId",
+                "dstDeviceId",
+                "dstContextId",
+                "graphNodeId",
+                "copyCount",
+                "virtualAddress",
+                "graphId",
+            ],
+        );
+        file.rows("CUPTI_ACTIVITY_KIND_MEMCPY", columns, |row| {
+            let Some(operation) = self.operation(row) else { return };
+            let Some(bytes) = row.bits(8) else { return self.unreadable() };
+            let kind = row.number(9).unwrap_or(0);
+            let mut copy = Memcpy::default();
+            copy.kind = CopyKind::from_raw(kind);
+            copy.source = memory_kind(row.number(10));
+            copy.destination = memory_kind(row.number(11));
+            copy.bytes = bytes;
+            copy.place = operation.place;
+            copy.graph_node = graph_node(row, 16, Some(19));
+            copy.copies = row.bits(17);
+            copy.asynchronous = copy.graph_node.is_some()
+                || self.asynchronous.contains(&(operation.process, operation.correlation_id));
+            let what = match kind {
+                11 => Some(Managed::ToDevice { bytes }),
+                12 => Some(Managed::ToHost { bytes }),
+                _ => None,
+            };
+            if let Some(what) = what {
+                self.store.managed.push(ManagedMemory {
+                    what,
+                    address: row.bits(18).unwrap_or(0),
+                    time: operation.time,
+                    device: Some(operation.place.device),
+                    process: operation.process,
+                });
+            }
+            self.push_operation(&operation, What::Copy(copy), kind);
+        })
+    }
+
+    fn read_memsets(&mut self) -> Result<(), Error> {
+        let file = self.file;
+        let columns: [&str; 13] =
+            format::with(OPERATION, ["value", "bytes", "memKind", "graphNodeId", "graphId"]);
+        file.rows("CUPTI_ACTIVITY_KIND_MEMSET", columns, |row| {
+            let Some(operation) = self.operation(row) else { return };
+            let Some(bytes) = row.bits(9) else { return self.unreadable() };
+            let mut memset = Memset::default();
+            memset.value = row.number(8).unwrap_or(0);
+            memset.bytes = bytes;
+            memset.memory = memory_kind(row.number(10));
+            memset.place = operation.place;
+            memset.graph_node = graph_node(row, 11, Some(12));
+            memset.asynchronous = memset.graph_node.is_some()
+                || self.asynchronous.contains(&(operation.process, operation.correlation_id));
+            self.push_operation(&operation, What::Memset(memset), 0);
+        })
+    }
+
+    fn read_synchronizations(&mut self) -> Result<(), Error> {
+        let file = self.file;
+        let columns = [
+            "start",
+            "end",
+            "contextId",
+            "streamId",
+            "correlationId",
+            "globalPid",
+            "syncType",
+            "eventId",
+            "eventSyncId",
+            "deprecatedSyncType",
+        ];
+        file.rows("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", columns, |row| {
+            let Some(time) = interval(row, 0, 1) else { return self.unreadable() };
+            self.health.records += 1;
+            self.end_ns = self.end_ns.max(time.end_ns);
+            let id = |column: usize| row.number(column).filter(|id| *id != u32::MAX);
+            let mut record = cupti::Synchronization::default();
+            let kind = row.number(6).or_else(|| row.number(9)).unwrap_or(0);
+            record.kind = SynchronizationKind::from_raw(kind);
+            (record.span.start_ns, record.span.end_ns) = (time.start_ns, time.end_ns);
+            record.context = row.number(2).unwrap_or(0);
+            record.stream = id(3);
+            record.event = id(7);
+            record.event_sync_id = row.bits(8).filter(|id| *id != u64::from(u32::MAX));
+            record.correlation_id = row.number(4).unwrap_or(0);
+            let process = self.process_or_only(row.bits(5));
+            self.store.synchronizations.push(Synchronization { record, call: None, process });
+        })
+    }
+
+    fn read_memory(&mut self) -> Result<(), Error> {
+        let file = self.file;
+        let columns = [
+            "start",
+            "globalPid",
+            "deviceId",
+            "address",
+            "bytes",
+            "memKind",
+            "memoryOperationType",
+            "correlationId",
+        ];
+        file.rows("CUDA_GPU_MEMORY_USAGE_EVENTS", columns, |row| {
+            let fields = (row.number(0), row.bits(4), row.number::<u32>(6));
+            let (Some(at_ns), Some(bytes), Some(operation)) = fields else {
+                return self.unreadable();
+            };
+            self.health.records += 1;
+            self.end_ns = self.end_ns.max(at_ns);
+            let process = self.process_or_only(row.bits(1));
+            self.store.memory.push(MemoryEvent {
+                at_ns,
+                is_allocation: operation == 0,
+                kind: memory_kind(row.number(5)),
+                bytes,
+                address: row.bits(3).unwrap_or(0),
+                device: row.number(2).unwrap_or(0),
+                correlation_id: row.number(7).unwrap_or(0),
+                call: Maybe::NONE,
+                process,
+            });
+        })
+    }
+
+    fn read_managed_memory(&mut self) -> Result<(), Error> {
+        let file = self.file;
+        let columns = ["start", "globalPid", "address", "CpuInstruction"];
+        file.rows("CUDA_UM_CPU_PAGE_FAULT_EVENTS", columns, |row| {
+            let Some(at_ns) = row.number(0) else { return self.unreadable() };
+            let instruction = row.bits(3).unwrap_or(0);
+            let process = self.process_or_only(row.bits(1));
+            self.push_fault(ManagedMemory {
+                what: Managed::HostFault { instruction },
+                address: row.bits(2).unwrap_or(0),
+                time: Interval { start_ns: at_ns, end_ns: at_ns },
+                device: None,
+                process,
+            });
+        })?;
+        let columns = ["start", "end", "globalPid", "deviceId", "address", "numberOfPageFaults"];
+        file.rows("CUDA_UM_GPU_PAGE_FAULT_EVENTS", columns, |row| {
+            let Some(time) = interval(row, 0, 1) else { return self.unreadable() };
+            let process = self.process_or_only(row.bits(2));
+            self.push_fault(ManagedMemory {
+                what: Managed::DeviceFaults { count: row.bits(5).unwrap_or(0) },
+                address: row.bits(4).unwrap_or(0),
+                time,
+                device: row.number(3),
+                process,
+            });
+        })
+    }
+
+    fn push_fault(&mut self, fault: ManagedMemory) {
+        self.health.records += 1;
+        self.end_ns = self.end_ns.max(fault.time.end_ns);
+        self.store.managed.push(fault);
+    }
+
+    fn read_overheads(&mut self) -> Result<(), Error> {
+        let file = self.file;
+        for table in ["PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD"] {
+            file.rows(table, ["start", "end", "globalTid"], |row| {
+                let Some(time) = interval(row, 0, 1) else { return self.unreadable() };
+                let process = self.process_or_only(row.bits(2));
+                self.end_ns = self.end_ns.max(time.end_ns);
+                self.health.overhead_ns = self.health.overhead_ns.saturating_add(time.ns());
+                self.store.overheads.push(Overhead { time, process });
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Where graph nodes were made: the range around that on its thread.
+    fn read_graph_nodes(&mut self) -> Result<(), Error> {
+        let file = self.file;
+        let (mut made, mut calls) = (Vec::new(), Vec::new());
+        for table in ["CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS"] {
+            let columns = ["start", "end", "globalTid", "graphNodeId", "originalGraphNodeId"];
+            file.rows(table, columns, |row| {
+                // Newer captures tell of graphs in the second.
+                let Some(node) = row.bits(3) else { return };
+                let (Some(time), Some(global)) = (interval(row, 0, 1), row.bits(2)) else {
+                    return self.unreadable();
+                };
+                let thread = self.thread(global);
+                let process = self.store.threads[thread.at()].process;
+                calls.push((thread, time));
+                // Where it is not known which.
+                if node == 0 {
+                    return;
+                }
+                match row.bits(4).filter(|original| *original != 0 && *original != node) {
+                    Some(original) => {
+                        self.captures.originals.insert((process, node), original);
+                    }
+                    None => made.push((thread, time, process, node)),
+                }
+            })?;
+        }
+        made.sort_by_key(|(thread, time, ..)| (*thread, time.start_ns, Reverse(time.end_ns)));
+        let mut sweep = Sweep::default();
+        let (mut next, mut of) = (0, None);
+        for (thread, time, process, node) in made {
+            if of != Some(thread) {
+                of = Some(thread);
+                sweep.clear();
+                next = self.store.ranges.partition_point(|range| range.thread < thread);
+            }
+            while let Some(range) = self.store.ranges.get(next)
+                && range.thread == thread
+                && range.time.start_ns <= time.start_ns
+            {
+                sweep.begin(next as u32, range.time);
+                next += 1;
+            }
+            if let Some(range) = sweep.around(time) {
+                self.captures.ranges.insert((process, node), RangeId(range));
+            }
+        }
+        for (thread, time) in calls {
+            self.mark_captured(thread, time);
+        }
+        self.health.whole_graphs = file.count("CUPTI_ACTIVITY_KIND_GRAPH_TRACE")?;
+        Ok(())
+    }
+
+    /// A call that made a node of a graph did not do its work.
+    fn mark_captured(&mut self, thread: ThreadId, time: Interval) {
+        let calls = &self.store.calls;
+        let after = calls
+            .partition_point(|call| (call.thread, call.time.start_ns) <= (thread, time.start_ns));
+        // Calls lie in calls, and those after them on a thread follow at once.
+        let made = calls[..after]
+            .iter()
+            .rev()
+            .take(2)
+            .position(|call| call.thread == thread && call.time.end_ns >= time.end_ns);
+        let Some(made) = made else { return };
+        let row = after - 1 - made;
+        let kind = *self.store.call_kind(&self.store.calls[row]);
+        let is_work = matches!(
+            kind.class,
+            CallClass::KernelLaunch
+                | CallClass::GraphLaunch
+                | CallClass::Memcpy
+                | CallClass::Memset
+                | CallClass::HostFunction
+                | CallClass::WaitEvent
+                | CallClass::Alloc
+                | CallClass::Free
+        );
+        if is_work {
+            let kind = CallKind { captured: true, ..kind };
+            self.store.calls[row].kind = self.store.intern_call_kind(kind);
+        }
+    }
+
+    fn read_diagnostics(&mut self) -> Result<(), Error> {
+        let file = self.file;
+        file.rows("DIAGNOSTIC_EVENT", ["severity", "text"], |row| {
+            // 2 and 3 are warnings and errors.
+            if !matches!(row.number::<i64>(0), Some(2 | 3)) {
+                return;
+            }
+            let text = row.text(1).unwrap_or_default().to_ascii_lowercase();
+            let says_lost = ["dropped", "lost", "not all", "discarded"];
+            if says_lost.iter().any(|words| text.contains(words)) {
+                self.health.capture_losses += 1;
+            } else {
+                self.health.capture_warnings += 1;
+            }
+        })
+    }
+
+    fn finish(&mut self) {
+        let store = &mut self.store;
+        store.operations.sort_by_key(Operation::start_ns);
+        store.memory.sort_by_key(|event| event.at_ns);
+        store.managed.sort_by_key(|event| event.time.start_ns);
+        store.overheads.sort_by_key(|overhead| overhead.time.start_ns);
+        self.health.unknown_records += self.file.odd_cells();
+        store.session = Session {
+            window_ns: (0, self.end_ns),
+            windows_ns: vec![(0, u64::MAX)],
+            ranges_by: RangesBy::Containment,
+            ..Session::default()
+        };
+    }
+}
+
+/// A graph's number stands above that of the node in it where no column has it.
+fn graph_node(row: Cells<'_>, node: usize, graph: Option<usize>) -> Option<GraphNode> {
+    let node = row.bits(node).filter(|node| *node != 0)?;
+    let graph = graph.and_then(|column| row.number(column)).filter(|graph| *graph != 0);
+    // CAST: the upper half.
+    let graph = graph.unwrap_or((node >> 32) as u32);
+    GraphNode::new(if graph == 0 { u32::MAX } else { graph }, node)
+}
+
+/// Of which process, domain and number.
+type Registered = (u32, u64, u64);
+
+/// What NVTX was told of domains and categories.
+#[derive(Default)]
+struct Registry {
+    domains: FxHashMap<(u32, u64), NameId>,
+    categories: FxHashMap<Registered, NameId>,
+    threads: FxHashMap<ThreadId, Box<str>>,
+    labels: FxHashMap<Label, LabelId>,
+}
+
+/// A row of `NVTX_EVENTS` before its place in the store is known.
+struct Event {
+    thread: ThreadId,
+    end_thread: Option<ThreadId>,
+    start_ns: u64,
+    end_ns: Option<u64>,
+    label: LabelId,
+    number: u64,
+    details: Option<Details>,
+}
+
+impl Reader<'_> {
+    fn read_ranges(&mut self) -> Result<(), Error> {
+        let mut registry = self.read_registry()?;
+        let (mut ranges, mut process_ranges, mut marks) = (Vec::new(), Vec::new(), Vec::new());
+        let file = self.file;
+        let columns = [
+            "start",
+            "end",
+            "eventType",
+            "globalTid",
+            "endGlobalTid",
+            "text",
+            "textId",
+            "domainId",
+            "category",
+            "color",
+            "uint64Value",
+            "int64Value",
+            "doubleValue",
+            "uint32Value",
+            "int32Value",
+            "floatValue",
+            "jsonText",
+            "jsonTextId",
+            "rowid",
+        ];
+        file.rows("NVTX_EVENTS", columns, |row| {
+            let to = match row.number(2) {
+                Some(event::PUSH_POP) => &mut ranges,
+                Some(event::START_END) => &mut process_ranges,
+                Some(event::MARK) => &mut marks,
+                Some(event::CATEGORY | event::DOMAIN | event::THREAD) => return,
+                Some(_) => {
+                    self.health.unused_records += 1;
+                    return;
+                }
+                None => return self.unreadable(),
+            };
+            match self.event(row, &mut registry) {
+                Some(event) => to.push(event),
+                None => self.unreadable(),
+            }
+        })?;
+        for (thread, name) in registry.threads {
+            self.store.threads[thread.at()].name = Some(name);
+        }
+        let order = |event: &Event| {
+            (event.thread, event.start_ns, Reverse(event.end_ns.unwrap_or(u64::MAX)), event.number)
+        };
+        for events in [&mut ranges, &mut process_ranges, &mut marks] {
+            events.sort_by_key(order);
+        }
+        self.push_ranges(ranges);
+        self.push_process_ranges(process_ranges);
+        for event in marks {
+            let id = MarkId(self.store.marks.len() as u32);
+            self.add_details(Subject::Mark(id), event.details);
+            let (label, thread, at_ns) = (event.label, event.thread, event.start_ns);
+            self.store.marks.push(Mark { label, thread, at_ns, parent: None });
+        }
+        Ok(())
+    }
+
+    fn push_ranges(&mut self, events: Vec<Event>) {
+        for event in events {
+            let id = RangeId(self.store.ranges.len() as u32);
+            self.add_details(Subject::Range(id), event.details);
+            self.store.range_numbers.push(event.number);
+            self.health.open_ranges += u64::from(event.end_ns.is_none());
+            self.store.ranges.push(Range {
+                time: Interval {
+                    start_ns: event.start_ns,
+                    // Until the end of all, which is not known yet.
+                    end_ns: event.end_ns.unwrap_or(u64::MAX),
+                },
+                label: event.label,
+                thread: event.thread,
+                parent: Maybe::NONE,
+                is_open: event.end_ns.is_none(),
+            });
+        }
+    }
+
+    fn push_process_ranges(&mut self, events: Vec<Event>) {
+        for event in events {
+            let id = ProcessRangeId(self.store.process_ranges.len() as u32);
+            self.add_details(Subject::ProcessRange(id), event.details);
+            self.health.open_ranges += u64::from(event.end_ns.is_none());
+            self.store.process_ranges.push(ProcessRange {
+                label: event.label,
+                thread: event.thread,
+                parent: None,
+                time: Interval {
+                    start_ns: event.start_ns,
+                    end_ns: event.end_ns.unwrap_or(u64::MAX),
+                },
+                end_thread: event.end_ns.map(|_| event.end_thread.unwrap_or(event.thread)),
+            });
+        }
+    }
+
+    fn add_details(&mut self, subject: Subject, details: Option<Details>) {
+        if let Some(details) = details {
+            self.store.details.insert(subject, details);
+        }
+    }
+
+    /// Names come first: they may stand after what has them.
+    fn read_registry(&mut self) -> Result<Registry, Error> {
+        let file = self.file;
+        let mut registry = Registry::default();
+        let columns = ["eventType", "globalTid", "text", "textId", "domainId", "category"];
+        file.rows("NVTX_EVENTS", columns, |row| {
+            let Some(kind @ (event::CATEGORY | event::DOMAIN | event::THREAD)) = row.number(0)
+            else {
+                return;
+            };
+            let (Some(global), Some(name)) = (row.bits(1), self.event_text(row, 2, 3)) else {
+                return self.unreadable();
+            };
+            let process = self.process(global);
+            let domain = row.bits(4).unwrap_or(0);
+            match kind {
+                event::DOMAIN => {
+                    registry.domains.insert((process, domain), name);
+                }
+                event::CATEGORY => {
+                    let number = row.bits(5).unwrap_or(0);
+                    registry.categories.insert((process, domain, number), name);
+                }
+                _ => {
+                    let thread = self.thread(global);
+                    registry.threads.insert(thread, self.store.names.get(name).into());
+                }
+            }
+        })?;
+        Ok(registry)
+    }
+
+    /// Registered texts have a number; others stand in the row.
+    fn event_text(&mut self, row: Cells<'_>, text: usize, id: usize) -> Option<NameId> {
+        match row.number(id) {
+            Some(id) => self.strings.name(&mut self.store, id),
+            None => row.text(text).map(|text| self.store.names.intern(&text)),
+        }
+    }
+
+    fn event(&mut self, row: Cells<'_>, registry: &mut Registry) -> Option<Event> {
+        let (start_ns, global) = (row.number::<u64>(0)?, row.bits(3)?);
+        let end = row.number::<i64>(1);
+        let end_ns = match end {
+            Some(end) => Some(u64::try_from(end).ok().filter(|end| *end >= start_ns)?),
+            None => None,
+        };
+        self.end_ns = self.end_ns.max(end_ns.unwrap_or(start_ns));
+        let thread = self.thread(global);
+        let process = self.store.threads[thread.at()].process;
+        let end_thread = row.bits(4).map(|global| self.thread(global));
+        let name = self.event_text(row, 5, 6);
+        let name = name.unwrap_or_else(|| self.store.names.intern(""));
+        let domain = row.bits(7).filter(|domain| *domain != 0);
+        let category = row.bits(8).filter(|category| *category != 0);
+        let in_domain = domain.unwrap_or(0);
+        let label = Label {
+            name,
+            domain: domain.map(|domain| {
+                let known = registry.domains.get(&(process, domain)).copied();
+                known.unwrap_or_else(|| self.store.names.intern(&format!("(domain {domain})")))
+            }),
+            category: category.map(|number| {
+                let known = registry.categories.get(&(process, in_domain, number)).copied();
+                known.unwrap_or_else(|| self.store.names.intern(&number.to_string()))
+            }),
+            // CAST: the colour's 32 bits, whatever sign they were written with.
+            color: row.number::<i64>(9).map(|color| color as u32),
+        };
+        let label = *registry.labels.entry(label).or_insert_with(|| {
+            self.store.labels.push(label);
+            LabelId(self.store.labels.len() as u32 - 1)
+        });
+        let number = row.bits(18).unwrap_or(0);
+        let details = self.details(row);
+        Some(Event { thread, end_thread, start_ns, end_ns, label, number, details })
+    }
+
+    fn details(&mut self, row: Cells<'_>) -> Option<Details> {
+        let payload = (row.bits(10).map(Payload::U64))
+            .or_else(|| row.number(11).map(Payload::I64))
+            .or_else(|| row.real(12).map(Payload::F64))
+            .or_else(|| row.number(13).map(Payload::U32))
+            .or_else(|| row.number(14).map(Payload::I32))
+            // CAST: it was 32 bits wide before.
+            .or_else(|| row.real(15).map(|value| Payload::F32(value as f32)));
+        let fields = match (row.text(16), row.number(17)) {
+            (Some(json), _) => self.fields(&json),
+            (None, Some(id)) => {
+                let json = self.strings.text(id).unwrap_or_default().to_owned();
+                self.fields(&json)
+            }
+            (None, None) => Vec::new(),
+        };
+        let is_any = payload.is_some() || !fields.is_empty();
+        is_any.then_some(Details { payload, within: None, fields })
+    }
+
+    /// Payloads of more than a number are exported as the object of their fields; what lies deeper in it is kept as text.
+    fn fields(&mut self, json: &str) -> Vec<Field> {
+        use serde_json::Value;
+        let Ok(Value::Object(object)) = serde_json::from_str(json) else {
+            self.unreadable();
+            return Vec::new();
+        };
+        let names = &mut self.store.names;
+        let unit = names.intern("");
+        let mut fields = Vec::with_capacity(object.len());
+        for (name, value) in object {
+            let value = match &value {
+                Value::Bool(value) => FieldValue::Bool(*value),
+                Value::Number(number) => match (number.as_u64(), number.as_i64()) {
+                    (Some(value), _) => FieldValue::U64(value),
+                    (None, Some(value)) => FieldValue::I64(value),
+                    _ => FieldValue::F64(number.as_f64().unwrap_or(f64::NAN)),
+                },
+                Value::String(text) => FieldValue::Text(names.intern(text)),
+                other => FieldValue::Text(names.intern(&other.to_string())),
+            };
+            fields.push(Field { name: names.intern(&name), unit, value });
+        }
+        fields
+    }
+}
+
+impl Reader<'_> {
+    fn read_info(&mut self) -> Result<RecordingInfo, Error> {
+        let file = self.file;
+        let mut said: FxHashMap<String, String> = FxHashMap::default();
+        for table in ["META_DATA_EXPORT", "EXPORT_META_DATA"] {
+            file.rows(table, ["name", "value"], |row| {
+                if let (Some(name), Some(value)) = (row.text(0), row.text(1)) {
+                    said.insert(name.into_owned(), value.into_owned());
+                }
+            })?;
+        }
+        let said = |name: &str| said.get(name).map_or("unknown", String::as_str);
+        let (name, version) = (said("EXPORT_PRODUCT_NAME"), said("EXPORT_PRODUCT_VERSION"));
+        let recorder_version =
+            format!("{name} {version} (schema {})", said("EXPORT_SCHEMA_VERSION"));
+        // All of a newer schema may mean something else; what is read is what looks known.
+        let major = said("EXPORT_SCHEMA_VERSION_MAJOR").parse::<u32>();
+        self.health.capture_warnings += u64::from(major.is_ok_and(|major| major > SCHEMA_MAJOR));
+        let mut recorded_at_s = 0;
+        file.rows("TARGET_INFO_SESSION_START_TIME", ["utcEpochNs"], |row| {
+            recorded_at_s = row.number(0).map_or(0, |ns: u64| ns / 1_000_000_000);
+        })?;
+        file.rows("ANALYSIS_DETAILS", ["stopTime"], |row| {
+            self.end_ns = self.end_ns.max(row.number(0).unwrap_or(0));
+        })?;
+        let end_ns = self.end_ns;
+        for range in self.store.ranges.iter_mut().filter(|range| range.is_open) {
+            range.time.end_ns = end_ns;
+        }
+        for range in &mut self.store.process_ranges {
+            if range.end_thread.is_none() {
+                range.time.end_ns = end_ns;
+            }
+        }
+        self.count_unused()?;
+        let devices = self.read_devices()?;
+        Ok(RecordingInfo {
+            recorded_at_s,
+            cupti_version: 0,
+            cuda_driver_version: 0,
+            driver_release: None,
+            devices,
+            recorder_version,
+        })
+    }
+
+    /// Tables of CUDA that may be of a newer schema.
+    fn count_unused(&mut self) -> Result<(), Error> {
+        for table in self.file.tables() {
+            if table.starts_with("CUPTI_ACTIVITY_KIND_") && !READ.contains(&table) {
+                self.health.unused_records += self.file.count(table)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The GPUs by the number that CUDA gave them; nsys numbers all of the machine.
+    fn read_devices(&mut self) -> Result<Vec<DeviceInfo>, Error> {
+        let file = self.file;
+        let mut ordinals: Vec<(u64, u32)> = Vec::new();
+        file.rows("TARGET_INFO_CUDA_DEVICE", ["gpuId", "cudaId"], |row| {
+            if let (Some(gpu), Some(cuda)) = (row.number(0), row.number(1)) {
+                ordinals.push((gpu, cuda));
+            }
+        })?;
+        let mut devices: Vec<DeviceInfo> = Vec::new();
+        let columns =
+            ["id", "name", "totalMemory", "smCount", "computeMajor", "computeMinor", "cuDevice"];
+        file.rows("TARGET_INFO_GPU", columns, |row| {
+            let Some(gpu) = row.number::<u64>(0) else { return self.unreadable() };
+            let mut numbers: Vec<u32> =
+                ordinals.iter().filter(|(of, _)| *of == gpu).map(|(_, cuda)| *cuda).collect();
+            if ordinals.is_empty() {
+                // CAST: a machine has few.
+                numbers.push(row.number(6).unwrap_or(gpu as u32));
+            }
+            for id in numbers {
+                // Processes that see different ones may call them the same: the first is named.
+                if devices.iter().any(|device| device.id == id) {
+                    continue;
+                }
+                devices.push(DeviceInfo {
+                    id,
+                    name: row.text(1).unwrap_or_default().into_owned(),
+                    compute_capability: (row.number(4).unwrap_or(0), row.number(5).unwrap_or(0)),
+                    multiprocessors: row.number(3).unwrap_or(0),
+                    memory_bytes: row.bits(2).unwrap_or(0),
+                });
+            }
+        })?;
+        devices.sort_by_key(|device| device.id);
+        Ok(devices)
+    }
+}
+
+/// The newest schema whose changes are all of them breaking that is known.
+const SCHEMA_MAJOR: u32 = 3;
+
+/// Those of CUPTI's tables that are read.
+const READ: [&str; 7] = [
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+    "CUPTI_ACTIVITY_KIND_MEMCPY",
+    "CUPTI_ACTIVITY_KIND_MEMSET",
+    "CUPTI_ACTIVITY_KIND_RUNTIME",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+    "CUPTI_ACTIVITY_KIND_OVERHEAD",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+];

@@ -1,0 +1,868 @@
+//! From the store to the tables of a capture.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use cupti::{CopyKind, MemoryKind, SynchronizationKind};
+use nvtx::Payload;
+use rusqlite::types::Null;
+use rusqlite::{Connection, Statement, ToSql};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::Progress;
+use super::file::io_error;
+use super::format::{self, DRIVER, NO_STREAM, RUNTIME, event, global};
+use super::schema;
+use crate::error::{Error, Kind};
+use crate::names;
+use crate::profile::Profile;
+use crate::store::{
+    Api, Call, Details, FieldValue, Interval, KernelNames, LabelId, Managed, NameId, Operation,
+    Process, Store, Subject, ThreadId, What,
+};
+
+/// Writes the file beside where it is to be, and puts it there when it is whole.
+pub(super) fn write(
+    profile: &Profile,
+    path: &Path,
+    progress: impl FnMut(Progress),
+) -> Result<(), Error> {
+    let mut partial = OsString::from(path);
+    partial.push(format!(".{}.partial", std::process::id()));
+    let partial = PathBuf::from(partial);
+    // SQLite would not say why, and would go on with what is there.
+    let file = std::fs::File::create(&partial).map_err(|source| io_error("write", path, source))?;
+    drop(file);
+    let written = Writer::write(profile, &partial, progress)
+        .map_err(|error| unwritable(path, &error))
+        .and_then(|()| {
+            std::fs::rename(&partial, path).map_err(|source| io_error("write", path, source))
+        });
+    if written.is_err() {
+        // It stays where even that fails; the error is the one that came first.
+        let _ = std::fs::remove_file(&partial);
+    }
+    written
+}
+
+fn unwritable(path: &Path, error: &rusqlite::Error) -> Error {
+    let what = format!("could not write the capture {}: {error}", path.display());
+    Error::new(Kind::Capture { what })
+}
+
+type Result_ = rusqlite::Result<()>;
+
+struct Writer<'a, P> {
+    profile: &'a Profile,
+    store: &'a Store,
+    connection: &'a Connection,
+    strings: Strings,
+    progress: Counter<P>,
+}
+
+/// Tells how far it is, now and then.
+struct Counter<P> {
+    progress: P,
+    written: u64,
+    total: u64,
+}
+
+/// Rows between two reports of progress.
+const ROWS_A_REPORT: u64 = 50_000;
+
+impl<P: FnMut(Progress)> Counter<P> {
+    fn row(&mut self) {
+        self.written += 1;
+        if self.written.is_multiple_of(ROWS_A_REPORT) {
+            self.report();
+        }
+    }
+
+    fn report(&mut self) {
+        (self.progress)(Progress { rows: self.written, of: self.total.max(self.written) });
+    }
+}
+
+/// Texts by the number they get, from 0 as nsys's.
+#[derive(Default)]
+struct Strings {
+    ids: FxHashMap<Box<str>, i64>,
+    names: FxHashMap<NameId, i64>,
+    kernels: FxHashMap<KernelNames, [i64; 3]>,
+}
+
+impl Strings {
+    fn id(&mut self, text: &str) -> i64 {
+        if let Some(&id) = self.ids.get(text) {
+            return id;
+        }
+        let id = self.ids.len() as i64;
+        self.ids.insert(text.into(), id);
+        id
+    }
+
+    fn name(&mut self, store: &Store, name: NameId) -> i64 {
+        if let Some(&id) = self.names.get(&name) {
+            return id;
+        }
+        let id = self.id(store.names.get(name));
+        self.names.insert(name, id);
+        id
+    }
+
+    /// With parameters, without anything around it, and as the compiler made it.
+    fn kernel(&mut self, store: &Store, names: &KernelNames) -> [i64; 3] {
+        if let Some(&ids) = self.kernels.get(names) {
+            return ids;
+        }
+        let raw = store.names.get(names.name);
+        let demangled = match names.demangled {
+            Some(demangled) => store.names.get(demangled).to_owned(),
+            None => names::with_parameters(raw),
+        };
+        let short = match names.short {
+            Some(short) => store.names.get(short).to_owned(),
+            None => names::without_scope(&demangled).to_owned(),
+        };
+        let ids = [self.id(&demangled), self.id(&short), self.id(raw)];
+        self.kernels.insert(*names, ids);
+        ids
+    }
+}
+
+/// Fills in one row after the other.
+struct Insert<'a> {
+    statement: Statement<'a>,
+    next: usize,
+}
+
+impl<'a> Insert<'a> {
+    fn new<const N: usize>(
+        connection: &'a Connection,
+        table: &str,
+        columns: [&str; N],
+    ) -> rusqlite::Result<Self> {
+        let columns = columns.map(|name| format!("\"{name}\"")).join(", ");
+        let places = vec!["?"; N].join(", ");
+        let query = format!("INSERT INTO {table} ({columns}) VALUES ({places})");
+        Ok(Self { statement: connection.prepare(&query)?, next: 1 })
+    }
+
+    #[inline]
+    fn set(&mut self, value: impl ToSql) -> rusqlite::Result<&mut Self> {
+        self.statement.raw_bind_parameter(self.next, value)?;
+        self.next += 1;
+        Ok(self)
+    }
+
+    /// 64 bits, which SQLite holds as a signed number.
+    #[inline]
+    fn bits(&mut self, value: u64) -> rusqlite::Result<&mut Self> {
+        self.set(value.cast_signed())
+    }
+
+    #[inline]
+    fn row(&mut self) -> Result_ {
+        self.next = 1;
+        self.statement.raw_execute().map(drop)
+    }
+}
+
+/// What all GPU operations have.
+const OPERATION: [&str; 8] = [
+    "start",
+    "end",
+    "deviceId",
+    "contextId",
+    "greenContextId",
+    "streamId",
+    "correlationId",
+    "globalPid",
+];
+
+impl<'a, P: FnMut(Progress)> Writer<'a, P> {
+    fn write(profile: &'a Profile, path: &Path, progress: P) -> Result_ {
+        let connection = Connection::open(path)?;
+        // The file is no one's until it is whole: nothing has to be undone or to be safe before.
+        connection.execute_batch(
+            "PRAGMA page_size = 8192; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;
+             PRAGMA locking_mode = EXCLUSIVE; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -65536; BEGIN",
+        )?;
+        let store = &profile.store;
+        let rows = store.calls.len()
+            + store.operations.len()
+            + store.synchronizations.len()
+            + store.ranges.len()
+            + store.process_ranges.len()
+            + store.marks.len()
+            + store.memory.len()
+            + store.managed.len();
+        let mut writer = Writer {
+            profile,
+            store,
+            connection: &connection,
+            strings: Strings::default(),
+            progress: Counter { progress, written: 0, total: rows as u64 },
+        };
+        connection.execute_batch(schema::TABLES)?;
+        writer.write_enumerations()?;
+        writer.write_info()?;
+        writer.write_operations()?;
+        writer.write_calls()?;
+        writer.write_synchronizations()?;
+        writer.write_memory()?;
+        writer.write_managed_memory()?;
+        writer.write_overheads()?;
+        writer.write_ranges()?;
+        writer.write_places()?;
+        writer.write_threads()?;
+        writer.write_strings()?;
+        writer.progress.report();
+        drop(writer);
+        connection.execute_batch("COMMIT")?;
+        connection.close().map_err(|(_, error)| error)
+    }
+
+    fn insert<const N: usize>(
+        &self,
+        table: &str,
+        columns: [&str; N],
+    ) -> rusqlite::Result<Insert<'a>> {
+        Insert::new(self.connection, table, columns)
+    }
+
+    /// nsys's times are from its session's start.
+    fn at(&self, ns: u64) -> i64 {
+        let since = ns.saturating_sub(self.store.session.window_ns.0);
+        i64::try_from(since).unwrap_or(i64::MAX)
+    }
+
+    /// The start moves, and with it the end.
+    fn span(&self, time: Interval) -> (i64, i64) {
+        let start = self.at(time.start_ns);
+        (start, start.saturating_add_unsigned(time.ns()))
+    }
+
+    fn global_thread(&self, thread: ThreadId) -> i64 {
+        let thread = &self.store.threads[thread.at()];
+        global(thread.process, thread.id).cast_signed()
+    }
+
+    fn write_enumerations(&self) -> Result_ {
+        for (table, rows) in schema::ENUMERATIONS {
+            self.connection.execute_batch(&format!(
+                "CREATE TABLE {table} (id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT)"
+            ))?;
+            let mut insert = self.insert(table, ["id", "name", "label"])?;
+            for (id, name, label) in *rows {
+                insert.set(id)?.set(name)?.set(label)?.row()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_info(&self) -> Result_ {
+        let info = self.profile.recording_info();
+        let (major, minor, micro) = schema::VERSION;
+        let mut insert = self.insert("META_DATA_EXPORT", ["name", "value"])?;
+        for (name, value) in [
+            ("EXPORT_PRODUCT_NAME", env!("CARGO_PKG_NAME").to_owned()),
+            ("EXPORT_PRODUCT_VERSION", env!("CARGO_PKG_VERSION").to_owned()),
+            ("EXPORT_SCHEMA_VERSION", format!("{major}.{minor}.{micro}")),
+            ("EXPORT_SCHEMA_VERSION_MAJOR", major.to_string()),
+            ("EXPORT_SCHEMA_VERSION_MINOR", minor.to_string()),
+            ("EXPORT_SCHEMA_VERSION_MICRO", micro.to_string()),
+        ] {
+            insert.set(name)?.set(value)?.row()?;
+        }
+        let start = Duration::from_secs(info.recorded_at_s.min(LAST_SECOND));
+        let text = humantime::format_rfc3339_seconds(UNIX_EPOCH + start).to_string();
+        let text = text.trim_end_matches('Z');
+        let columns = ["utcEpochNs", "utcTime", "localTime"];
+        let epoch_ns = i64::try_from(start.as_nanos()).unwrap_or(i64::MAX);
+        let mut insert = self.insert("TARGET_INFO_SESSION_START_TIME", columns)?;
+        insert.set(epoch_ns)?.set(text)?.set(text)?.row()?;
+        let columns = ["globalVid", "duration", "startTime", "stopTime"];
+        let duration = self.at(self.store.session.window_ns.1);
+        let machine = (global(0, 0)).cast_signed();
+        let mut insert = self.insert("ANALYSIS_DETAILS", columns)?;
+        insert.set(machine)?.set(duration)?.set(0)?.set(duration)?.row()?;
+
+        let columns = [
+            "vmId",
+            "id",
+            "name",
+            "totalMemory",
+            "smCount",
+            "cuDevice",
+            "computeMajor",
+            "computeMinor",
+            "smMajor",
+            "smMinor",
+        ];
+        let mut insert = self.insert("TARGET_INFO_GPU", columns)?;
+        for device in &info.devices {
+            let (major, minor) = device.compute_capability;
+            insert.set(machine)?.set(device.id)?.set(&device.name)?.bits(device.memory_bytes)?;
+            insert.set(device.multiprocessors)?.set(device.id)?;
+            insert.set(major)?.set(minor)?.set(major)?.set(minor)?.row()?;
+        }
+        let mut insert = self.insert("TARGET_INFO_CUDA_DEVICE", ["gpuId", "cudaId", "pid"])?;
+        for process in self.processes() {
+            for device in &info.devices {
+                insert.set(device.id)?.set(device.id)?.set(process & 0xff_ffff)?.row()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        let threads = self.store.threads.iter().map(|thread| thread.process);
+        let named = self.store.processes.iter().map(|process| process.id);
+        let mut processes: Vec<u32> = threads.chain(named).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        processes
+    }
+
+    fn write_operations(&mut self) -> Result_ {
+        let columns: [&str; 26] = format::with(
+            OPERATION,
+            [
+                "demangledName",
+                "shortName",
+                "mangledName",
+                "registersPerThread",
+                "gridX",
+                "gridY",
+                "gridZ",
+                "blockX",
+                "blockY",
+                "blockZ",
+                "staticSharedMemory",
+                "dynamicSharedMemory",
+                "localMemoryPerThread",
+                "graphNodeId",
+                "graphId",
+                "clusterX",
+                "clusterY",
+                "clusterZ",
+            ],
+        );
+        let mut kernels = self.insert("CUPTI_ACTIVITY_KIND_KERNEL", columns)?;
+        let columns: [&str; 20] = format::with(
+            OPERATION,
+            [
+                "bytes",
+                "copyKind",
+                "srcKind",
+                "dstKind",
+                "graphNodeId",
+                "graphId",
+                "copyCount",
+                "srcDeviceId",
+                "srcContextId",
+                "dstDeviceId",
+                "dstContextId",
+                "virtualAddress",
+            ],
+        );
+        let mut copies = self.insert("CUPTI_ACTIVITY_KIND_MEMCPY", columns)?;
+        let columns: [&str; 13] =
+            format::with(OPERATION, ["value", "bytes", "memKind", "graphNodeId", "graphId"]);
+        let mut memsets = self.insert("CUPTI_ACTIVITY_KIND_MEMSET", columns)?;
+        let mut migrations = self.migrations();
+        let store = self.store;
+        for operation in &store.operations {
+            self.progress.row();
+            let work = store.work(operation);
+            let node = work.what.graph_node();
+            let graph = node.map(|node| node.graph).filter(|graph| *graph != u32::MAX);
+            let node = node.map(|node| node.node.cast_signed());
+            match &work.what {
+                What::Kernel { names, details } => {
+                    self.operation(&mut kernels, operation)?;
+                    let [demangled, short, mangled] = self.strings.kernel(store, names);
+                    kernels.set(demangled)?.set(short)?.set(mangled)?;
+                    kernels.set(details.registers_per_thread)?;
+                    for size in details.grid.iter().chain(&details.block) {
+                        kernels.set(size)?;
+                    }
+                    kernels.set(details.static_shared_bytes)?.set(details.dynamic_shared_bytes)?;
+                    kernels.set(details.local_bytes_per_thread)?.set(node)?.set(graph)?;
+                    for size in details.cluster {
+                        kernels.set((size != 0).then_some(size))?;
+                    }
+                    kernels.row()?;
+                }
+                What::Copy(copy) => {
+                    self.operation(&mut copies, operation)?;
+                    let kind = match work.copy_kind {
+                        0 => copy_kind(copy.kind),
+                        kind => kind,
+                    };
+                    copies.bits(copy.bytes)?.set(kind)?;
+                    copies.set(memory_kind(copy.source))?.set(memory_kind(copy.destination))?;
+                    copies.set(node)?.set(graph)?.set(copy.copies.map(u64::cast_signed))?;
+                    match copy.peers {
+                        Some(peers) => {
+                            copies.set(peers.source_device)?.set(peers.source_context)?;
+                            copies.set(peers.destination_device)?.set(peers.destination_context)?;
+                        }
+                        None => {
+                            copies.set(Null)?.set(Null)?.set(Null)?.set(Null)?;
+                        }
+                    }
+                    let key = (work.process, operation.start_ns(), kind);
+                    let address = migrations.get_mut(&key).and_then(Vec::pop);
+                    copies.set(address.map(u64::cast_signed))?.row()?;
+                }
+                What::Memset(memset) => {
+                    self.operation(&mut memsets, operation)?;
+                    memsets.set(memset.value)?.bits(memset.bytes)?;
+                    memsets.set(memory_kind(memset.memory))?.set(node)?.set(graph)?.row()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The addresses of moves of managed memory, which operations have no room for: the first stands last.
+    fn migrations(&self) -> FxHashMap<(u32, u64, u8), Vec<u64>> {
+        let mut migrations: FxHashMap<_, Vec<u64>> = FxHashMap::default();
+        for event in self.store.managed.iter().rev() {
+            let kind = match event.what {
+                Managed::ToDevice { .. } => 11,
+                Managed::ToHost { .. } => 12,
+                _ => continue,
+            };
+            let key = (event.process, event.time.start_ns, kind);
+            migrations.entry(key).or_default().push(event.address);
+        }
+        migrations
+    }
+
+    /// The columns of [`OPERATION`].
+    #[inline]
+    fn operation(&self, insert: &mut Insert<'_>, operation: &Operation) -> Result_ {
+        let work = self.store.work(operation);
+        let place = work.place;
+        let (start, end) = operation.time().map_or((0, 0), |time| self.span(time));
+        insert.set(start)?.set(end)?.set(place.device)?.set(place.context)?;
+        insert.set(work.green_context)?.set(place.stream)?;
+        insert.set(operation.correlation_id)?.bits(global(work.process, 0))?;
+        Ok(())
+    }
+
+    /// Of a call of the runtime API and the driver call that it makes, nsys has the former.
+    fn write_calls(&mut self) -> Result_ {
+        let store = self.store;
+        let key = |call: &Call| (store.threads[call.thread.at()].process, call.correlation_id);
+        let outer: FxHashSet<(u32, u32)> = store.outer_calls.iter().map(key).collect();
+        let columns =
+            ["start", "end", "eventClass", "globalTid", "correlationId", "nameId", "returnValue"];
+        let mut insert = self.insert("CUPTI_ACTIVITY_KIND_RUNTIME", columns)?;
+        let columns = ["start", "end", "eventClass", "globalTid", "nameId", "graphNodeId"];
+        let mut nodes = self.insert("CUDA_GRAPH_NODE_EVENTS", columns)?;
+        let inner =
+            store.calls.iter().filter(|call| outer.is_empty() || !outer.contains(&key(call)));
+        for call in store.outer_calls.iter().chain(inner) {
+            self.progress.row();
+            let kind = store.call_kind(call);
+            let name = self.strings.name(store, kind.name);
+            let class = match kind.api {
+                Api::Runtime => RUNTIME,
+                Api::Driver => DRIVER,
+            };
+            let thread = self.global_thread(call.thread);
+            let (start, end) = self.span(call.time);
+            insert.set(start)?.set(end)?.set(class)?.set(thread)?;
+            insert.set(call.correlation_id)?.set(name)?.set(kind.result)?.row()?;
+            if kind.captured {
+                nodes.set(start)?.set(end)?.set(GRAPH_NODE_CREATION)?.set(thread)?;
+                nodes.set(name)?.set(0)?.row()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_synchronizations(&mut self) -> Result_ {
+        let columns = [
+            "start",
+            "end",
+            "contextId",
+            "streamId",
+            "correlationId",
+            "globalPid",
+            "syncType",
+            "eventId",
+            "eventSyncId",
+        ];
+        let mut insert = self.insert("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", columns)?;
+        let store = self.store;
+        for synchronization in &store.synchronizations {
+            self.progress.row();
+            let record = &synchronization.record;
+            let cupti::Span { start_ns, end_ns, .. } = record.span;
+            let (start, end) = self.span(Interval { start_ns, end_ns });
+            insert.set(start)?.set(end)?.set(record.context)?;
+            insert.set(record.stream.unwrap_or(NO_STREAM))?.set(record.correlation_id)?;
+            insert.bits(global(synchronization.process, 0))?;
+            insert.set(match record.kind {
+                SynchronizationKind::Event => 1,
+                SynchronizationKind::StreamWaitEvent => 2,
+                SynchronizationKind::Stream => 3,
+                SynchronizationKind::Context => 4,
+                SynchronizationKind::Unknown(other) => other,
+                _ => 0,
+            })?;
+            insert.set(record.event.unwrap_or(u32::MAX))?;
+            insert.set(record.event_sync_id.map(u64::cast_signed))?.row()?;
+        }
+        Ok(())
+    }
+
+    fn write_memory(&mut self) -> Result_ {
+        let columns = [
+            "start",
+            "globalPid",
+            "deviceId",
+            "address",
+            "bytes",
+            "memKind",
+            "memoryOperationType",
+            "correlationId",
+        ];
+        let mut insert = self.insert("CUDA_GPU_MEMORY_USAGE_EVENTS", columns)?;
+        let store = self.store;
+        for event in &store.memory {
+            self.progress.row();
+            insert.set(self.at(event.at_ns))?.bits(global(event.process, 0))?.set(event.device)?;
+            insert.bits(event.address)?.bits(event.bytes)?.set(memory_kind(event.kind))?;
+            insert.set(u32::from(!event.is_allocation))?.set(event.correlation_id)?.row()?;
+        }
+        Ok(())
+    }
+
+    fn write_managed_memory(&mut self) -> Result_ {
+        let store = self.store;
+        let is_fault =
+            |what| matches!(what, Managed::HostFault { .. } | Managed::DeviceFaults { .. });
+        if !store.managed.iter().any(|event| is_fault(event.what)) {
+            return Ok(());
+        }
+        self.connection.execute_batch(schema::MANAGED_TABLES)?;
+        let columns = ["start", "globalPid", "address", "CpuInstruction"];
+        let mut host = self.insert("CUDA_UM_CPU_PAGE_FAULT_EVENTS", columns)?;
+        let columns = ["start", "end", "globalPid", "deviceId", "address", "numberOfPageFaults"];
+        let mut device = self.insert("CUDA_UM_GPU_PAGE_FAULT_EVENTS", columns)?;
+        for event in &store.managed {
+            self.progress.row();
+            let (start, end) = self.span(event.time);
+            let process = global(event.process, 0);
+            match event.what {
+                Managed::HostFault { instruction } => {
+                    host.set(start)?
+                        .bits(process)?
+                        .bits(event.address)?
+                        .bits(instruction)?
+                        .row()?;
+                }
+                Managed::DeviceFaults { count } => {
+                    device.set(start)?.set(end)?.bits(process)?.set(event.device.unwrap_or(0))?;
+                    device.bits(event.address)?.bits(count)?.row()?;
+                }
+                Managed::ToDevice { .. } | Managed::ToHost { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn write_overheads(&mut self) -> Result_ {
+        if self.store.overheads.is_empty() {
+            return Ok(());
+        }
+        self.connection.execute_batch(schema::OVERHEAD_TABLE)?;
+        let name = self.strings.id("profiler overhead");
+        let columns = ["start", "end", "globalTid", "nameId", "returnValue"];
+        let mut insert = self.insert("PROFILER_OVERHEAD", columns)?;
+        for overhead in &self.store.overheads {
+            let (start, end) = self.span(overhead.time);
+            insert.set(start)?.set(end)?.bits(global(overhead.process, 0))?.set(name)?;
+            insert.set(0)?.row()?;
+        }
+        Ok(())
+    }
+
+    /// Which contexts and streams there are, as far as work ran on them.
+    fn write_places(&self) -> Result_ {
+        let places = self.store.operations.iter().map(|operation| {
+            let work = self.store.work(operation);
+            (work.process, work.place.context, work.place.device, work.place.stream)
+        });
+        let mut places: Vec<_> = places.collect::<FxHashSet<_>>().into_iter().collect();
+        places.sort_unstable();
+        let columns = ["nullStreamId", "hwId", "vmId", "processId", "deviceId", "contextId"];
+        let mut contexts = self.insert("TARGET_INFO_CUDA_CONTEXT_INFO", columns)?;
+        let columns = ["streamId", "hwId", "vmId", "processId", "contextId", "flag"];
+        let mut streams = self.insert("TARGET_INFO_CUDA_STREAM", columns)?;
+        let mut last = None;
+        for (process, context, device, stream) in places {
+            let machine = 1 + (process >> 24);
+            let process = process & 0xff_ffff;
+            if last != Some((machine, process, context, device)) {
+                last = Some((machine, process, context, device));
+                contexts.set(Null)?.set(0)?.set(machine)?.set(process)?.set(device)?;
+                contexts.set(context)?.row()?;
+            }
+            streams.set(stream)?.set(0)?.set(machine)?.set(process)?.set(context)?;
+            streams.set(0)?.row()?;
+        }
+        Ok(())
+    }
+
+    fn write_threads(&mut self) -> Result_ {
+        let mut insert = self.insert("PROCESSES", ["globalPid", "pid", "name"])?;
+        let named: FxHashMap<u32, &Process> =
+            self.store.processes.iter().map(|process| (process.id, process)).collect();
+        for id in self.processes() {
+            let known = named.get(&id).copied();
+            // A name may come with the path of its program.
+            let name =
+                known.and_then(|process| process.name.as_deref()?.rsplit(['/', '\\']).next());
+            insert.bits(global(id, 0))?.set(id & 0xff_ffff)?.set(name)?.row()?;
+        }
+        let columns = ["nameId", "priority", "globalTid"];
+        let mut insert = self.insert("ThreadNames", columns)?;
+        let store = self.store;
+        for thread in &store.threads {
+            if let Some(name) = &thread.name {
+                insert.set(self.strings.id(name))?.set(thread.priority)?;
+                insert.bits(global(thread.process, thread.id))?.row()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_strings(&self) -> Result_ {
+        let mut texts: Vec<_> = self.strings.ids.iter().collect();
+        texts.sort_unstable_by_key(|(_, id)| **id);
+        let mut insert = self.insert("StringIds", ["id", "value"])?;
+        for (text, id) in texts {
+            insert.set(id)?.set(&**text)?.row()?;
+        }
+        Ok(())
+    }
+}
+
+/// 31st of December 9999.
+const LAST_SECOND: u64 = 253_402_300_799;
+
+/// `ENUM_NSYS_EVENT_CLASS`.
+const GRAPH_NODE_CREATION: i64 = 77;
+
+fn memory_kind(kind: MemoryKind) -> u32 {
+    match kind {
+        MemoryKind::PAGEABLE => 0,
+        MemoryKind::PINNED => 1,
+        MemoryKind::DEVICE => 2,
+        MemoryKind::ARRAY => 3,
+        MemoryKind::MANAGED => 4,
+        MemoryKind::DEVICE_STATIC => 5,
+        MemoryKind::MANAGED_STATIC => 6,
+        _ => 7,
+    }
+}
+
+fn copy_kind(kind: CopyKind) -> u8 {
+    match kind {
+        CopyKind::HostToDevice => 1,
+        CopyKind::DeviceToHost => 2,
+        CopyKind::DeviceToDevice => 8,
+        CopyKind::HostToHost => 9,
+        CopyKind::PeerToPeer => 10,
+        CopyKind::Unknown(other) => other,
+        _ => 0,
+    }
+}
+
+/// Domains and categories by process, with the numbers they get.
+#[derive(Default)]
+struct Registry {
+    domains: FxHashMap<(u32, NameId), u32>,
+    categories: FxHashMap<(u32, u32, NameId), u32>,
+}
+
+/// A row of `NVTX_EVENTS`.
+struct Event {
+    time: (i64, Option<i64>),
+    kind: i64,
+    range_id: Option<i64>,
+    label: LabelId,
+    thread: ThreadId,
+    end_thread: Option<ThreadId>,
+    subject: Subject,
+}
+
+impl<P: FnMut(Progress)> Writer<'_, P> {
+    fn write_ranges(&mut self) -> Result_ {
+        let columns = [
+            "start",
+            "end",
+            "eventType",
+            "rangeId",
+            "category",
+            "color",
+            "text",
+            "globalTid",
+            "endGlobalTid",
+            "domainId",
+            "uint64Value",
+            "int64Value",
+            "doubleValue",
+            "uint32Value",
+            "int32Value",
+            "floatValue",
+            "jsonText",
+        ];
+        let mut insert = self.insert("NVTX_EVENTS", columns)?;
+        let mut registry = Registry::default();
+        let store = self.store;
+        for (row, range) in (0..).zip(&store.ranges) {
+            let (start, end) = self.span(range.time);
+            self.write_event(
+                &mut insert,
+                &mut registry,
+                &Event {
+                    time: (start, (!range.is_open).then_some(end)),
+                    kind: event::PUSH_POP,
+                    range_id: None,
+                    label: range.label,
+                    thread: range.thread,
+                    end_thread: None,
+                    subject: Subject::Range(crate::store::RangeId(row)),
+                },
+            )?;
+        }
+        for (row, range) in (0..).zip(&store.process_ranges) {
+            let (start, end) = self.span(range.time);
+            self.write_event(
+                &mut insert,
+                &mut registry,
+                &Event {
+                    time: (start, range.end_thread.map(|_| end)),
+                    kind: event::START_END,
+                    range_id: Some(i64::from(row) + 1),
+                    label: range.label,
+                    thread: range.thread,
+                    // Of the same thread nsys says nothing.
+                    end_thread: range.end_thread.filter(|end| *end != range.thread),
+                    subject: Subject::ProcessRange(crate::store::ProcessRangeId(row)),
+                },
+            )?;
+        }
+        for (row, mark) in (0..).zip(&store.marks) {
+            self.write_event(
+                &mut insert,
+                &mut registry,
+                &Event {
+                    time: (self.at(mark.at_ns), None),
+                    kind: event::MARK,
+                    range_id: None,
+                    label: mark.label,
+                    thread: mark.thread,
+                    end_thread: None,
+                    subject: Subject::Mark(crate::store::MarkId(row)),
+                },
+            )?;
+        }
+        let mut domains: Vec<_> = registry.domains.into_iter().collect();
+        domains.sort_unstable_by_key(|((process, _), number)| (*process, *number));
+        let columns = ["start", "eventType", "text", "globalTid", "domainId"];
+        let mut insert = self.insert("NVTX_EVENTS", columns)?;
+        for ((process, name), number) in domains {
+            insert.set(0)?.set(event::DOMAIN)?.set(store.names.get(name))?;
+            insert.bits(global(process, 0))?.set(number)?.row()?;
+        }
+        let mut categories: Vec<_> = registry.categories.into_iter().collect();
+        categories
+            .sort_unstable_by_key(|((process, domain, _), number)| (*process, *domain, *number));
+        let columns = ["start", "eventType", "text", "globalTid", "domainId", "category"];
+        let mut insert = self.insert("NVTX_EVENTS", columns)?;
+        for ((process, domain, name), number) in categories {
+            insert.set(0)?.set(event::CATEGORY)?.set(store.names.get(name))?;
+            insert.bits(global(process, 0))?.set(domain)?.set(number)?.row()?;
+        }
+        Ok(())
+    }
+
+    fn write_event(
+        &mut self,
+        insert: &mut Insert<'_>,
+        registry: &mut Registry,
+        event: &Event,
+    ) -> Result_ {
+        self.progress.row();
+        let store = self.store;
+        let label = store.label(event.label);
+        let process = store.threads[event.thread.at()].process;
+        let domain = label.domain.map_or(0, |domain| {
+            // 0 is the default one.
+            let next = registry.domains.len() as u32 + 1;
+            *registry.domains.entry((process, domain)).or_insert(next)
+        });
+        let category = label.category.map(|category| {
+            let next = registry.categories.len() as u32 + 1;
+            *registry.categories.entry((process, domain, category)).or_insert(next)
+        });
+        insert.set(event.time.0)?.set(event.time.1)?.set(event.kind)?.set(event.range_id)?;
+        insert.set(category)?.set(label.color)?.set(store.names.get(label.name))?;
+        insert.set(self.global_thread(event.thread))?;
+        insert.set(event.end_thread.map(|thread| self.global_thread(thread)))?.set(domain)?;
+        let details = store.details.get(&event.subject);
+        let payload = details.and_then(|details| details.payload);
+        let of = |is: bool| payload.filter(|_| is);
+        let at = match payload {
+            Some(Payload::U64(_)) => 0,
+            Some(Payload::I64(_)) => 1,
+            Some(Payload::F64(_)) => 2,
+            Some(Payload::U32(_)) => 3,
+            Some(Payload::I32(_)) => 4,
+            Some(Payload::F32(_)) => 5,
+            _ => 6,
+        };
+        for column in 0..6 {
+            match of(column == at) {
+                Some(Payload::U64(value)) => insert.bits(value)?,
+                Some(Payload::I64(value)) => insert.set(value)?,
+                Some(Payload::F64(value)) => insert.set(value)?,
+                Some(Payload::U32(value)) => insert.set(value)?,
+                Some(Payload::I32(value)) => insert.set(value)?,
+                Some(Payload::F32(value)) => insert.set(f64::from(value))?,
+                _ => insert.set(Null)?,
+            };
+        }
+        insert.set(details.and_then(|details| json(store, details)))?.row()
+    }
+}
+
+/// Named values as nsys exports them: an object. Its numbers have no unit.
+fn json(store: &Store, details: &Details) -> Option<String> {
+    use serde_json::{Map, Value};
+    if details.fields.is_empty() {
+        return None;
+    }
+    let mut object = Map::new();
+    for field in &details.fields {
+        let value = match field.value {
+            FieldValue::U64(value) => Value::from(value),
+            FieldValue::I64(value) => Value::from(value),
+            FieldValue::F64(value) => Value::from(value),
+            FieldValue::Bool(value) => Value::from(value),
+            FieldValue::Text(text) => Value::from(store.names.get(text)),
+        };
+        object.insert(store.names.get(field.name).to_owned(), value);
+    }
+    Some(Value::Object(object).to_string())
+}
