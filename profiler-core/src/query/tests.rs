@@ -91,7 +91,12 @@ impl Made {
     fn profile(&self) -> Profile {
         let mut store = Store::default();
         for thread in 0..self.threads {
-            store.threads.push(store::Thread { id: thread_id(thread), process: 0, name: None });
+            store.threads.push(store::Thread {
+                id: thread_id(thread),
+                process: 0,
+                name: None,
+                priority: None,
+            });
         }
         for spot in &self.ranges {
             let name = store.names.intern(&spot.name);
@@ -149,7 +154,7 @@ impl Made {
                     What::Memset(memset)
                 }
             };
-            let work = store.intern_work(Work { what, place, process: 0 });
+            let work = store.intern_work(Work::new(what, place));
             let id = ran.call.map_or(0, |call| call as u32 + 1);
             let mut operation = store::Operation::new(work, ran.time.map(interval), id);
             operation.captured = ran.captured.map(|range| RangeId(range as u32)).into();
@@ -955,20 +960,20 @@ fn odd_times_are_taken_as_they_come() {
     let mut store = Store::default();
     let what = || What::Memset(cupti::Memset::default());
     let place = cupti::Place::default();
-    let work = store.intern_work(Work { what: what(), place, process: 0 });
+    let work = store.intern_work(Work::new(what(), place));
     let mut kernel = || {
         let name = store.names.intern("k");
         let names = KernelNames { name, demangled: None, short: None };
         What::Kernel { names, details: cupti::Kernel::default() }
     };
     let what = kernel();
-    let kernel = store.intern_work(Work { what, place, process: 0 });
+    let kernel = store.intern_work(Work::new(what, place));
     let spans = [(1, u64::MAX), (5, 2), (7, 7), (u64::MAX - 1, u64::MAX), (u64::MAX, 3)];
     for (row, (start_ns, end_ns)) in spans.into_iter().enumerate() {
         let work = if row % 2 == 0 { work } else { kernel };
         store.operations.push(store::Operation::new(work, Some(Interval { start_ns, end_ns }), 0));
     }
-    store.threads.push(store::Thread { id: 1, process: 0, name: None });
+    store.threads.push(store::Thread { id: 1, process: 0, name: None, priority: None });
     let name = store.names.intern("r");
     store.labels.push(Label { name, domain: None, category: None, color: None });
     for (start_ns, end_ns) in [(9, 3), (0, u64::MAX), (4, 6)] {
