@@ -106,8 +106,10 @@ mod mark;
 #[cfg(feature = "criterion")]
 mod measurement;
 mod names;
-#[cfg(feature = "nsys")]
+#[cfg(any(feature = "nsys", feature = "parquet"))]
 mod nsys;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod process_range;
 mod profile;
 mod profiler;
@@ -141,6 +143,8 @@ pub use mark::Mark;
 pub use measurement::{BusyTime, GpuTime};
 #[cfg(feature = "nsys")]
 pub use nsys::Progress as NsysProgress;
+#[cfg(feature = "parquet")]
+pub use parquet::ParquetOptions;
 pub use process_range::ProcessRange;
 pub use profile::{
     ApiCall, Attribution, Copy, GpuOperation, Kernel, Memset, OperationKind, Profile, Range,

@@ -16,7 +16,7 @@ pub(crate) fn demangled(name: &str) -> String {
 }
 
 /// A C++ name with its parameters; other names as they are.
-#[cfg(feature = "nsys")]
+#[cfg(any(feature = "nsys", feature = "parquet"))]
 pub(crate) fn with_parameters(name: &str) -> String {
     if !name.starts_with("_Z") {
         return name.to_owned();
@@ -26,7 +26,7 @@ pub(crate) fn with_parameters(name: &str) -> String {
 }
 
 /// The last part of a C++ name: `k` of `void ns::k<float>(int)`.
-#[cfg(feature = "nsys")]
+#[cfg(any(feature = "nsys", feature = "parquet"))]
 pub(crate) fn without_scope(name: &str) -> String {
     let name = without_parameters(name);
     let mut depth = 0_i32;
@@ -152,7 +152,7 @@ mod tests {
         );
     }
 
-    #[cfg(feature = "nsys")]
+    #[cfg(any(feature = "nsys", feature = "parquet"))]
     #[test]
     fn the_last_part_of_a_name_is_what_is_called() {
         let of = without_scope;
