@@ -78,7 +78,8 @@
 //!
 //! # In other tools
 //! [`Profile::export`] writes a profile for Perfetto, Chrome, HolisticTraceAnalysis, Proton's viewer and flame graphs;
-//! [`Format`] says which has what.
+//! [`Format`] says which has what. With the feature `parquet`, `Profile::write_parquet` writes tables for DuckDB and its
+//! like: one part by host and rank for each process of a job.
 //!
 //! # What it costs
 //! A range costs two clock reads and a few stores; a launch costs CUPTI's own work and a log entry. The figures, with

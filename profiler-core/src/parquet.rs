@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io;
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ impl ParquetOptions {
         Self::default()
     }
 
-    /// A label for the machine, in whatever letters.
+    /// A label for the machine, in whatever letters but not empty. DuckDB takes one that reads as a number for a number.
     #[must_use]
     pub fn host(mut self, label: impl Into<String>) -> Self {
         self.host = Some(label.into());
@@ -144,6 +145,15 @@ struct Folder {
 }
 
 impl Folder {
+    /// Writes the rows of tables that nobody fills any more.
+    fn write_idle(&self) -> Result<(), Error> {
+        for table in self.tables.borrow().values().filter(|table| Rc::strong_count(table) == 1) {
+            let mut table = table.borrow_mut();
+            table.write_group().map_err(|error| unwritable(&table.path, io_error(error)))?;
+        }
+        Ok(())
+    }
+
     /// Ends all files, and puts them where they are to be when all are whole.
     fn finish(&self) -> Result<(), Error> {
         let tables = self.tables.borrow();
@@ -206,6 +216,7 @@ impl Tables for &Folder {
     }
 
     fn insert<const N: usize>(&self, table: &str, columns: [&str; N]) -> Result<Insert, Error> {
+        self.write_idle()?;
         let Some(found) = self.tables.borrow().get(table).cloned() else {
             let why = format!("there is no table {table}");
             return Err(unwritable(&self.path, io::Error::other(why)));
@@ -426,9 +437,9 @@ impl ColumnRows {
             values: &mut Vec<T::T>,
             levels: Option<&[i16]>,
         ) -> Result<(), ParquetError> {
-            writer.typed::<T>().write_batch(values, levels, None)?;
-            values.clear();
-            Ok(())
+            // The room is given back: these may be the last rows.
+            let values = mem::take(values);
+            writer.typed::<T>().write_batch(&values, levels, None).map(drop)
         }
 
         let length = match &self.values {
@@ -436,26 +447,25 @@ impl ColumnRows {
             Values::Real(values) => values.len(),
             Values::Text { values, .. } => values.len(),
         };
-        match &mut self.levels {
-            Some(levels) => levels.resize(rows, 0),
+        let levels = match &mut self.levels {
+            Some(levels) => {
+                levels.resize(rows, 0);
+                Some(mem::take(levels))
+            }
             None if length != rows => {
                 let why = format!("the column {} has {length} values for {rows} rows", self.name);
                 return Err(ParquetError::General(why));
             }
-            None => {}
-        }
-        let levels = self.levels.as_deref();
+            None => None,
+        };
+        let levels = levels.as_deref();
         match &mut self.values {
-            Values::Integer(values) => write::<Int64Type>(writer, values, levels)?,
-            Values::Real(values) => write::<DoubleType>(writer, values, levels)?,
+            Values::Integer(values) => write::<Int64Type>(writer, values, levels),
+            Values::Real(values) => write::<DoubleType>(writer, values, levels),
             Values::Text { values, known } => {
                 known.clear();
-                write::<ByteArrayType>(writer, values, levels)?;
+                write::<ByteArrayType>(writer, values, levels)
             }
         }
-        if let Some(levels) = &mut self.levels {
-            levels.clear();
-        }
-        Ok(())
     }
 }

@@ -161,8 +161,7 @@ fn tables_are_those_of_the_sqlite_file() {
         assert!(tables.len() > 20, "{tables:?}");
         for table in tables {
             let mut query = connection.prepare(&format!("SELECT * FROM {table}")).unwrap();
-            let columns: Vec<String> =
-                query.column_names().into_iter().map(str::to_owned).collect();
+            let columns: Vec<String> = query.column_names().map(str::to_owned).collect();
             let path = folder.0.join(&table).join("data.parquet");
             let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
             let schema = reader.metadata().file_metadata().schema();
