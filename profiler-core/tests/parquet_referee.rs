@@ -168,7 +168,7 @@ fn finds_ranges(python: &Path) -> Result<(), Failed> {
         ("MEMSET", "sum(bytes)", |totals| [totals.memsets, totals.memset_ns, totals.memset_bytes]),
     ];
     // Each range with those around it, itself among them.
-    let around = "WITH RECURSIVE up(id, around) AS (SELECT id, id FROM RANGES UNION ALL SELECT up.id, parentId FROM up \
+    let around = "WITH RECURSIVE up(id, around) AS (SELECT id, id FROM RANGES UNION SELECT up.id, parentId FROM up \
                   JOIN RANGES r ON r.id = up.around WHERE parentId IS NOT NULL) ";
     let within = "JOIN up ON up.id = {} JOIN RANGES r ON r.id = up.around";
     let sums: [(&str, &str, String, Sums); 3] = [
