@@ -103,8 +103,8 @@ impl Profile {
     /// [`GpuOperation::range`](crate::GpuOperation::range) names, and in those of operations `capturedRangeId`, the range
     /// of [`captured_in`](crate::GpuOperation::captured_in).
     ///
-    /// It holds no environment, user, host name or path. Rows go out in groups of 122,880, compressed by LZ4. Costs some 1
-    /// us an operation with its call, and 40 MB while it lasts.
+    /// It holds no environment, user, host name or path. Rows are held and go out in groups of 122,880, compressed by LZ4.
+    /// Costs some 0.6 us and 9 bytes of file an operation with its call.
     ///
     /// # Errors
     /// The folder or a file cannot be written, or the label of the host is empty. What was replaced by then stays so.
