@@ -90,6 +90,17 @@ struct Live {
     payload: Option<Payload>,
 }
 
+/// A range that was not seen before.
+#[derive(Debug)]
+struct New {
+    start_ns: u64,
+    of: u64,
+    parent: Option<u64>,
+    thread_id: u32,
+    name: NameId,
+    domain: Option<NameId>,
+}
+
 /// What a range is a stay in.
 #[derive(Debug, Clone, Copy)]
 struct Within {
@@ -259,7 +270,7 @@ impl Follow {
         if self.labels.len() > THREADS {
             self.labels.clear();
         }
-        let mut new: Vec<(u64, u64, Option<u64>, u32, NameId, Option<NameId>)> = Vec::new();
+        let mut new: Vec<New> = Vec::new();
         if self.most_done != 0 {
             self.begin_process_ranges(part, open);
         }
@@ -281,12 +292,13 @@ impl Follow {
                 }
                 let (name, domain) = self.label(&thread, entry.label());
                 let parent = entry.parent().map(|slot| word(self.epoch, &thread, slot));
-                new.push((entry.start_ns(), of, parent, thread.thread_id(), name, domain));
+                let (start_ns, thread_id) = (entry.start_ns(), thread.thread_id());
+                new.push(New { start_ns, of, parent, thread_id, name, domain });
             }
         }
         // One comes after the one around it, whatever thread that is of.
-        new.sort_unstable_by_key(|(start_ns, of, ..)| (*start_ns, *of));
-        for (start_ns, of, parent, thread_id, name, domain) in new {
+        new.sort_unstable_by_key(|new| (new.start_ns, new.of));
+        for New { start_ns, of, parent, thread_id, name, domain } in new {
             let parent = parent.or(self.handed.remove(&of));
             let parent_node = parent.and_then(|parent| self.node_of(parent));
             let node = self.node(parent_node, name, domain);

@@ -99,7 +99,8 @@
 //!
 //! # In other tools
 //! [`Profile::export`] writes a profile for Perfetto, Chrome, HolisticTraceAnalysis, Proton's viewer and flame graphs;
-//! [`Format`] says which has what.
+//! [`Format`] says which has what. With the feature `parquet`, `Profile::write_parquet` writes tables for DuckDB and its
+//! like: one part by host and rank for each process of a job.
 //!
 //! # From the command line
 //! The program `gpuprof`, with the feature `cli`, has all of this for files: reports, nsys's tables and rules, exports,
@@ -133,8 +134,10 @@ mod mark;
 #[cfg(feature = "criterion")]
 mod measurement;
 mod names;
-#[cfg(feature = "nsys")]
+#[cfg(any(feature = "nsys", feature = "parquet"))]
 mod nsys;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod process_range;
 mod profile;
 mod profiler;
@@ -173,6 +176,8 @@ pub use mark::Mark;
 pub use measurement::{BusyTime, GpuTime};
 #[cfg(feature = "nsys")]
 pub use nsys::Progress as NsysProgress;
+#[cfg(feature = "parquet")]
+pub use parquet::ParquetOptions;
 pub use process_range::ProcessRange;
 pub use profile::{
     ApiCall, Attribution, Copy, GpuOperation, Kernel, Memset, OperationKind, Profile, Range,

@@ -283,7 +283,7 @@ fn a_summary_says_what_a_profile_says() {
                     kernel(&fake);
                 };
                 drop(_step);
-                std::thread::scope(|scope| _ = scope.spawn(late).join().unwrap());
+                std::thread::scope(|scope| scope.spawn(late).join().unwrap());
             }
             fake.launch(Work::synchronize());
         }

@@ -211,10 +211,10 @@ impl<'a> Timeline<'a> {
                 Work::Memset(operation.as_memset().map(|memset| *memset.details()))
             };
             let call = operation.call_id().map(CallId::at);
-            if let Some(call) = call {
-                if span.is_some() {
-                    self.calls[call].operations.push(row);
-                }
+            if let Some(call) = call
+                && span.is_some()
+            {
+                self.calls[call].operations.push(row);
             }
             match span {
                 Some(_) => self.streams.entry(place).or_default().push(row),

@@ -1,13 +1,16 @@
 //! The numbers of the format: what stands for what in nsys's tables.
 
+#[cfg(feature = "nsys")]
 use cupti::{CallClass, DriverFunction, MemoryKind, RuntimeFunction};
 
+#[cfg(feature = "nsys")]
 use crate::store::Api;
 
 /// `ENUM_NSYS_EVENT_TYPE`, as far as it is of NVTX.
 pub(super) mod event {
     pub(crate) const CATEGORY: i64 = 33;
     pub(crate) const MARK: i64 = 34;
+    #[cfg(feature = "nsys")]
     pub(crate) const THREAD: i64 = 39;
     pub(crate) const PUSH_POP: i64 = 59;
     pub(crate) const START_END: i64 = 60;
@@ -22,6 +25,7 @@ pub(super) const DRIVER: i64 = 1;
 pub(super) const NO_STREAM: u32 = u32::MAX;
 
 /// `ENUM_CUDA_MEM_KIND` has numbers of its own.
+#[cfg(feature = "nsys")]
 pub(super) fn memory_kind(number: Option<u32>) -> MemoryKind {
     match number {
         Some(0) => MemoryKind::PAGEABLE,
@@ -36,16 +40,18 @@ pub(super) fn memory_kind(number: Option<u32>) -> MemoryKind {
 }
 
 /// The process and the thread of a `globalTid`, which is hardware, machine, process and thread in 8, 8, 24 and 24 bits.
+#[cfg(feature = "nsys")]
 pub(super) fn thread_of(global: u64) -> u32 {
     (global & 0xff_ffff) as u32
 }
 
 /// All above the thread: one process.
+#[cfg(feature = "nsys")]
 pub(super) fn process_of(global: u64) -> u64 {
     global >> 24
 }
 
-/// The other way round, with the one virtual machine that nsys numbers 1.
+/// A `globalTid`, with the one virtual machine that nsys numbers 1.
 /// What stands above a process's 24 bits is which machine it is of.
 pub(super) fn global(process: u32, thread: u32) -> u64 {
     let machine = 1 + u64::from(process >> 24);
@@ -62,6 +68,7 @@ pub(super) fn with<const A: usize, const B: usize, const N: usize>(
 }
 
 /// A function's name without the version that nsys leaves on it: `cudaLaunchKernel` of `cudaLaunchKernel_v7000`.
+#[cfg(feature = "nsys")]
 fn without_version(name: &str) -> &str {
     match name.rsplit_once("_v") {
         Some((short, version))
@@ -74,6 +81,7 @@ fn without_version(name: &str) -> &str {
 }
 
 /// What the call of a function does, and of which API it is where the file does not say.
+#[cfg(feature = "nsys")]
 pub(super) fn call_class(name: &str, event_class: Option<i64>) -> (Api, CallClass) {
     let api = match event_class {
         Some(RUNTIME) => Api::Runtime,
@@ -91,7 +99,7 @@ pub(super) fn call_class(name: &str, event_class: Option<i64>) -> (Api, CallClas
     (api, known.unwrap_or(CallClass::Unknown))
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "nsys"))]
 mod tests {
     use super::*;
 

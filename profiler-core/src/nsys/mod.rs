@@ -1,23 +1,37 @@
 //! Captures of Nsight Systems: the SQLite file that `nsys export --type sqlite` writes, read and written.
 //!
 //! The tables and their columns are those of NVIDIA's document "Exported data" of the Nsight Systems user guide; schemas
-//! 3.7 to 3.25 are known. Nothing is taken for granted: a table or column that is not there is empty.
+//! 3.7 to 3.25 are known. Nothing is taken for granted: a table or column that is not there is empty. The same rows go to
+//! Parquet files: see `parquet`.
 
+#[cfg(feature = "nsys")]
 mod file;
 mod format;
+#[cfg(feature = "nsys")]
 mod nesting;
+#[cfg(feature = "nsys")]
 mod read;
-mod schema;
-mod write;
+pub(crate) mod schema;
+#[cfg(feature = "nsys")]
+mod sqlite;
+pub(crate) mod tables;
+pub(crate) mod write;
 
+#[cfg(feature = "nsys")]
 use std::path::Path;
 
+#[cfg(feature = "nsys")]
 use crate::error::Error;
+#[cfg(feature = "nsys")]
 use crate::profile::Profile;
 
 /// How far a capture is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    not(feature = "nsys"),
+    allow(unreachable_pub, reason = "named by what nsys needs alone")
+)]
 pub struct Progress {
     /// Rows that are written.
     pub rows: u64,
@@ -25,6 +39,7 @@ pub struct Progress {
     pub of: u64,
 }
 
+#[cfg(feature = "nsys")]
 impl Profile {
     /// Reads a capture of Nsight Systems: the file that `nsys export --type sqlite` wrote.
     ///
@@ -57,6 +72,6 @@ impl Profile {
         path: impl AsRef<Path>,
         progress: impl FnMut(Progress),
     ) -> Result<(), Error> {
-        write::write(self, path.as_ref(), progress)
+        sqlite::write(self, path.as_ref(), progress)
     }
 }

@@ -5,7 +5,7 @@
 pub(super) const VERSION: (u32, u32, u32) = (3, 7, 2);
 
 /// All tables; what belongs together stands together.
-pub(super) const TABLES: &str = "
+pub(crate) const TABLES: &str = "
 CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE META_DATA_EXPORT (name TEXT NOT NULL, value TEXT);
 CREATE TABLE META_DATA_CAPTURE (name TEXT NOT NULL, value TEXT);
@@ -87,7 +87,7 @@ CREATE TABLE NVTX_EVENTS (
 ";
 
 /// Tables that are written only where there is something for them: a report takes an empty one for a finding.
-pub(super) const MANAGED_TABLES: &str = "
+pub(crate) const MANAGED_TABLES: &str = "
 CREATE TABLE CUDA_UM_CPU_PAGE_FAULT_EVENTS (
     start INTEGER NOT NULL, globalPid INTEGER NOT NULL, address INTEGER NOT NULL, originalFaultPc INTEGER,
     CpuInstruction INTEGER NOT NULL, module INTEGER, unresolvedFaultPc INTEGER, sourceFile INTEGER, sourceLine INTEGER
@@ -98,15 +98,80 @@ CREATE TABLE CUDA_UM_GPU_PAGE_FAULT_EVENTS (
 );
 ";
 
-pub(super) const OVERHEAD_TABLE: &str = "
+pub(crate) const OVERHEAD_TABLE: &str = "
 CREATE TABLE PROFILER_OVERHEAD (
     start INTEGER NOT NULL, end INTEGER NOT NULL, globalTid INTEGER, nameId INTEGER NOT NULL,
     returnValue INTEGER NOT NULL
 );
 ";
 
+/// What nsys has no table for: each range, with all that is around it as its path.
+pub(crate) const RANGES_TABLE: &str = "
+CREATE TABLE RANGES (
+    id INTEGER NOT NULL PRIMARY KEY, parentId INTEGER, path TEXT NOT NULL, domain TEXT, instance INTEGER NOT NULL,
+    globalTid INTEGER NOT NULL, start INTEGER NOT NULL, end INTEGER
+);
+";
+
+/// The column for a row's range, and the one for that in which its graph node was made, both of [`RANGES_TABLE`].
+pub(crate) const RANGE: &str = "rangeId";
+pub(crate) const CAPTURED: &str = "capturedRangeId";
+
+/// The tables that have them beside that one.
+pub(crate) const WITH_RANGE: [&str; 6] = [
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+    "CUPTI_ACTIVITY_KIND_MEMCPY",
+    "CUPTI_ACTIVITY_KIND_MEMSET",
+    "CUPTI_ACTIVITY_KIND_RUNTIME",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+    "CUDA_GPU_MEMORY_USAGE_EVENTS",
+];
+pub(crate) const WITH_CAPTURED: [&str; 3] =
+    ["CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"];
+
+/// A column of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Column<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) kind: ColumnType,
+    /// True if it cannot be NULL.
+    pub(crate) is_required: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ColumnType {
+    Integer,
+    Real,
+    Text,
+}
+
+/// The names and the columns of tables, for files that are not SQLite's. Knows what stands in this module alone.
+pub(crate) fn tables(statements: &str) -> impl Iterator<Item = (&str, Vec<Column<'_>>)> {
+    statements.split(';').filter_map(|statement| {
+        let (name, columns) = statement.trim().strip_prefix("CREATE TABLE ")?.split_once('(')?;
+        let columns = columns.trim().trim_end_matches(')').split(',');
+        let columns = columns.filter_map(column).collect();
+        Some((name.trim(), columns))
+    })
+}
+
+fn column(text: &str) -> Option<Column<'_>> {
+    let (name, rest) = text.trim().split_once(' ')?;
+    let kind = match rest.split(' ').next()? {
+        "TEXT" => ColumnType::Text,
+        "REAL" => ColumnType::Real,
+        _ => ColumnType::Integer,
+    };
+    Some(Column { name, kind, is_required: rest.contains("NOT NULL") })
+}
+
 /// A table of names of numbers: number, name, label.
 pub(super) type Enumeration = (&'static str, &'static [(u32, &'static str, &'static str)]);
+
+/// The statement that makes one.
+pub(super) fn enumeration(table: &str) -> String {
+    format!("CREATE TABLE {table} (id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT);")
+}
 
 /// Those that reports and other readers look up.
 pub(super) const ENUMERATIONS: &[Enumeration] = &[

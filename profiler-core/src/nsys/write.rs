@@ -1,20 +1,15 @@
 //! From the store to the tables of a capture.
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use cupti::{CopyKind, MemoryKind, SynchronizationKind};
 use nvtx::Payload;
-use rusqlite::types::Null;
-use rusqlite::{Connection, Statement, ToSql};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Progress;
-use super::file::io_error;
 use super::format::{self, DRIVER, NO_STREAM, RUNTIME, event, global};
 use super::schema;
-use crate::error::{Error, Kind};
+use super::tables::{Cell, Rows, Tables};
 use crate::names;
 use crate::profile::Profile;
 use crate::store::{
@@ -22,41 +17,13 @@ use crate::store::{
     Process, Store, Subject, ThreadId, What,
 };
 
-/// Writes the file beside where it is to be, and puts it there when it is whole.
-pub(super) fn write(
-    profile: &Profile,
-    path: &Path,
-    progress: impl FnMut(Progress),
-) -> Result<(), Error> {
-    let mut partial = OsString::from(path);
-    partial.push(format!(".{}.partial", std::process::id()));
-    let partial = PathBuf::from(partial);
-    // SQLite would not say why, and would go on with what is there.
-    let file = std::fs::File::create(&partial).map_err(|source| io_error("write", path, source))?;
-    drop(file);
-    let written = Writer::write(profile, &partial, progress)
-        .map_err(|error| unwritable(path, &error))
-        .and_then(|()| {
-            std::fs::rename(&partial, path).map_err(|source| io_error("write", path, source))
-        });
-    if written.is_err() {
-        // It stays where even that fails; the error is the one that came first.
-        let _ = std::fs::remove_file(&partial);
-    }
-    written
-}
+/// What a step of the writing comes to.
+type Result_<T> = Result<(), <T as Tables>::Error>;
 
-fn unwritable(path: &Path, error: &rusqlite::Error) -> Error {
-    let what = format!("could not write the capture {}: {error}", path.display());
-    Error::new(Kind::Capture { what })
-}
-
-type Result_ = rusqlite::Result<()>;
-
-struct Writer<'a, P> {
+pub(crate) struct Writer<'a, T, P> {
     profile: &'a Profile,
     store: &'a Store,
-    connection: &'a Connection,
+    tables: T,
     strings: Strings,
     progress: Counter<P>,
 }
@@ -131,44 +98,6 @@ impl Strings {
     }
 }
 
-/// Fills in one row after the other.
-struct Insert<'a> {
-    statement: Statement<'a>,
-    next: usize,
-}
-
-impl<'a> Insert<'a> {
-    fn new<const N: usize>(
-        connection: &'a Connection,
-        table: &str,
-        columns: [&str; N],
-    ) -> rusqlite::Result<Self> {
-        let columns = columns.map(|name| format!("\"{name}\"")).join(", ");
-        let places = vec!["?"; N].join(", ");
-        let query = format!("INSERT INTO {table} ({columns}) VALUES ({places})");
-        Ok(Self { statement: connection.prepare(&query)?, next: 1 })
-    }
-
-    #[inline]
-    fn set(&mut self, value: impl ToSql) -> rusqlite::Result<&mut Self> {
-        self.statement.raw_bind_parameter(self.next, value)?;
-        self.next += 1;
-        Ok(self)
-    }
-
-    /// 64 bits, which SQLite holds as a signed number.
-    #[inline]
-    fn bits(&mut self, value: u64) -> rusqlite::Result<&mut Self> {
-        self.set(value.cast_signed())
-    }
-
-    #[inline]
-    fn row(&mut self) -> Result_ {
-        self.next = 1;
-        self.statement.raw_execute().map(drop)
-    }
-}
-
 /// What all GPU operations have.
 const OPERATION: [&str; 8] = [
     "start",
@@ -181,14 +110,9 @@ const OPERATION: [&str; 8] = [
     "globalPid",
 ];
 
-impl<'a, P: FnMut(Progress)> Writer<'a, P> {
-    fn write(profile: &'a Profile, path: &Path, progress: P) -> Result_ {
-        let connection = Connection::open(path)?;
-        // The file is no one's until it is whole: nothing has to be undone or to be safe before.
-        connection.execute_batch(
-            "PRAGMA page_size = 8192; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;
-             PRAGMA locking_mode = EXCLUSIVE; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -65536; BEGIN",
-        )?;
+impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
+    /// Writes all tables.
+    pub(crate) fn write(profile: &'a Profile, tables: T, progress: P) -> Result_<T> {
         let store = &profile.store;
         let rows = store.calls.len()
             + store.operations.len()
@@ -201,11 +125,11 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
         let mut writer = Writer {
             profile,
             store,
-            connection: &connection,
+            tables,
             strings: Strings::default(),
             progress: Counter { progress, written: 0, total: rows as u64 },
         };
-        connection.execute_batch(schema::TABLES)?;
+        writer.tables.create(schema::TABLES)?;
         writer.write_enumerations()?;
         writer.write_info()?;
         writer.write_operations()?;
@@ -215,21 +139,18 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
         writer.write_managed_memory()?;
         writer.write_overheads()?;
         writer.write_ranges()?;
+        if T::HAS_RANGES {
+            writer.write_tree()?;
+        }
         writer.write_places()?;
         writer.write_threads()?;
         writer.write_strings()?;
         writer.progress.report();
-        drop(writer);
-        connection.execute_batch("COMMIT")?;
-        connection.close().map_err(|(_, error)| error)
+        Ok(())
     }
 
-    fn insert<const N: usize>(
-        &self,
-        table: &str,
-        columns: [&str; N],
-    ) -> rusqlite::Result<Insert<'a>> {
-        Insert::new(self.connection, table, columns)
+    fn insert<const N: usize>(&self, table: &str, columns: [&str; N]) -> Result<T::Rows, T::Error> {
+        self.tables.insert(table, columns)
     }
 
     /// nsys's times are from its session's start.
@@ -249,20 +170,18 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
         global(thread.process, thread.id).cast_signed()
     }
 
-    fn write_enumerations(&self) -> Result_ {
+    fn write_enumerations(&self) -> Result_<T> {
         for (table, rows) in schema::ENUMERATIONS {
-            self.connection.execute_batch(&format!(
-                "CREATE TABLE {table} (id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT)"
-            ))?;
+            self.tables.create(&schema::enumeration(table))?;
             let mut insert = self.insert(table, ["id", "name", "label"])?;
-            for (id, name, label) in *rows {
+            for &(id, name, label) in *rows {
                 insert.set(id)?.set(name)?.set(label)?.row()?;
             }
         }
         Ok(())
     }
 
-    fn write_info(&self) -> Result_ {
+    fn write_info(&self) -> Result_<T> {
         let info = self.profile.recording_info();
         let (major, minor, micro) = schema::VERSION;
         let mut insert = self.insert("META_DATA_EXPORT", ["name", "value"])?;
@@ -274,7 +193,7 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
             ("EXPORT_SCHEMA_VERSION_MINOR", minor.to_string()),
             ("EXPORT_SCHEMA_VERSION_MICRO", micro.to_string()),
         ] {
-            insert.set(name)?.set(value)?.row()?;
+            insert.set(name)?.set(&*value)?.row()?;
         }
         let start = Duration::from_secs(info.recorded_at_s.min(LAST_SECOND));
         let text = humantime::format_rfc3339_seconds(UNIX_EPOCH + start).to_string();
@@ -304,7 +223,7 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
         let mut insert = self.insert("TARGET_INFO_GPU", columns)?;
         for device in &info.devices {
             let (major, minor) = device.compute_capability;
-            insert.set(machine)?.set(device.id)?.set(&device.name)?.bits(device.memory_bytes)?;
+            insert.set(machine)?.set(device.id)?.set(&*device.name)?.bits(device.memory_bytes)?;
             insert.set(device.multiprocessors)?.set(device.id)?;
             insert.set(major)?.set(minor)?.set(major)?.set(minor)?.row()?;
         }
@@ -326,7 +245,7 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
         processes
     }
 
-    fn write_operations(&mut self) -> Result_ {
+    fn write_operations(&mut self) -> Result_<T> {
         let columns: [&str; 26] = format::with(
             OPERATION,
             [
@@ -380,13 +299,14 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
             let node = work.what.graph_node();
             let graph = node.map(|node| node.graph).filter(|graph| *graph != u32::MAX);
             let node = node.map(|node| node.node.cast_signed());
+            let (range, captured) = (store.range_of(operation.call), operation.captured.get());
             match &work.what {
                 What::Kernel { names, details } => {
                     self.operation(&mut kernels, operation)?;
                     let [demangled, short, mangled] = self.strings.kernel(store, names);
                     kernels.set(demangled)?.set(short)?.set(mangled)?;
                     kernels.set(details.registers_per_thread)?;
-                    for size in details.grid.iter().chain(&details.block) {
+                    for &size in details.grid.iter().chain(&details.block) {
                         kernels.set(size)?;
                     }
                     kernels.set(details.static_shared_bytes)?.set(details.dynamic_shared_bytes)?;
@@ -394,7 +314,7 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
                     for size in details.cluster {
                         kernels.set((size != 0).then_some(size))?;
                     }
-                    kernels.row()?;
+                    kernels.ranges(range, captured)?.row()?;
                 }
                 What::Copy(copy) => {
                     self.operation(&mut copies, operation)?;
@@ -411,17 +331,23 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
                             copies.set(peers.destination_device)?.set(peers.destination_context)?;
                         }
                         None => {
-                            copies.set(Null)?.set(Null)?.set(Null)?.set(Null)?;
+                            copies
+                                .set(Cell::Null)?
+                                .set(Cell::Null)?
+                                .set(Cell::Null)?
+                                .set(Cell::Null)?;
                         }
                     }
                     let key = (work.process, operation.start_ns(), kind);
                     let address = migrations.get_mut(&key).and_then(Vec::pop);
-                    copies.set(address.map(u64::cast_signed))?.row()?;
+                    copies.set(address.map(u64::cast_signed))?;
+                    copies.ranges(range, captured)?.row()?;
                 }
                 What::Memset(memset) => {
                     self.operation(&mut memsets, operation)?;
                     memsets.set(memset.value)?.bits(memset.bytes)?;
-                    memsets.set(memory_kind(memset.memory))?.set(node)?.set(graph)?.row()?;
+                    memsets.set(memory_kind(memset.memory))?.set(node)?.set(graph)?;
+                    memsets.ranges(range, captured)?.row()?;
                 }
             }
         }
@@ -445,7 +371,7 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
 
     /// The columns of [`OPERATION`].
     #[inline]
-    fn operation(&self, insert: &mut Insert<'_>, operation: &Operation) -> Result_ {
+    fn operation(&self, insert: &mut T::Rows, operation: &Operation) -> Result_<T> {
         let work = self.store.work(operation);
         let place = work.place;
         let (start, end) = operation.time().map_or((0, 0), |time| self.span(time));
@@ -456,7 +382,7 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
     }
 
     /// Of a call of the runtime API and the driver call that it makes, nsys has the former.
-    fn write_calls(&mut self) -> Result_ {
+    fn write_calls(&mut self) -> Result_<T> {
         let store = self.store;
         let key = |call: &Call| (store.threads[call.thread.at()].process, call.correlation_id);
         let outer: FxHashSet<(u32, u32)> = store.outer_calls.iter().map(key).collect();
@@ -478,7 +404,8 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
             let thread = self.global_thread(call.thread);
             let (start, end) = self.span(call.time);
             insert.set(start)?.set(end)?.set(class)?.set(thread)?;
-            insert.set(call.correlation_id)?.set(name)?.set(kind.result)?.row()?;
+            insert.set(call.correlation_id)?.set(name)?.set(kind.result)?;
+            insert.ranges(call.range.get(), None)?.row()?;
             if kind.captured {
                 nodes.set(start)?.set(end)?.set(GRAPH_NODE_CREATION)?.set(thread)?;
                 nodes.set(name)?.set(0)?.row()?;
@@ -487,7 +414,7 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
         Ok(())
     }
 
-    fn write_synchronizations(&mut self) -> Result_ {
+    fn write_synchronizations(&mut self) -> Result_<T> {
         let columns = [
             "start",
             "end",
@@ -518,12 +445,13 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
                 _ => 0,
             })?;
             insert.set(record.event.unwrap_or(u32::MAX))?;
-            insert.set(record.event_sync_id.map(u64::cast_signed))?.row()?;
+            insert.set(record.event_sync_id.map(u64::cast_signed))?;
+            insert.ranges(store.range_of(synchronization.call.into()), None)?.row()?;
         }
         Ok(())
     }
 
-    fn write_memory(&mut self) -> Result_ {
+    fn write_memory(&mut self) -> Result_<T> {
         let columns = [
             "start",
             "globalPid",
@@ -540,19 +468,20 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
             self.progress.row();
             insert.set(self.at(event.at_ns))?.bits(global(event.process, 0))?.set(event.device)?;
             insert.bits(event.address)?.bits(event.bytes)?.set(memory_kind(event.kind))?;
-            insert.set(u32::from(!event.is_allocation))?.set(event.correlation_id)?.row()?;
+            insert.set(u32::from(!event.is_allocation))?.set(event.correlation_id)?;
+            insert.ranges(store.range_of(event.call), None)?.row()?;
         }
         Ok(())
     }
 
-    fn write_managed_memory(&mut self) -> Result_ {
+    fn write_managed_memory(&mut self) -> Result_<T> {
         let store = self.store;
         let is_fault =
             |what| matches!(what, Managed::HostFault { .. } | Managed::DeviceFaults { .. });
         if !store.managed.iter().any(|event| is_fault(event.what)) {
             return Ok(());
         }
-        self.connection.execute_batch(schema::MANAGED_TABLES)?;
+        self.tables.create(schema::MANAGED_TABLES)?;
         let columns = ["start", "globalPid", "address", "CpuInstruction"];
         let mut host = self.insert("CUDA_UM_CPU_PAGE_FAULT_EVENTS", columns)?;
         let columns = ["start", "end", "globalPid", "deviceId", "address", "numberOfPageFaults"];
@@ -579,11 +508,11 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
         Ok(())
     }
 
-    fn write_overheads(&mut self) -> Result_ {
+    fn write_overheads(&mut self) -> Result_<T> {
         if self.store.overheads.is_empty() {
             return Ok(());
         }
-        self.connection.execute_batch(schema::OVERHEAD_TABLE)?;
+        self.tables.create(schema::OVERHEAD_TABLE)?;
         // The names that nsys's rules look for, and one for what held no GPU.
         let holds_gpu = self.strings.id("CUDA profiling overhead");
         let other = self.strings.id("profiler overhead");
@@ -599,7 +528,7 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
     }
 
     /// Which contexts and streams there are, as far as work ran on them.
-    fn write_places(&self) -> Result_ {
+    fn write_places(&self) -> Result_<T> {
         let places = self.store.operations.iter().map(|operation| {
             let work = self.store.work(operation);
             (work.process, work.place.context, work.place.device, work.place.stream)
@@ -616,7 +545,7 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
             let process = process & 0xff_ffff;
             if last != Some((machine, process, context, device)) {
                 last = Some((machine, process, context, device));
-                contexts.set(Null)?.set(0)?.set(machine)?.set(process)?.set(device)?;
+                contexts.set(Cell::Null)?.set(0)?.set(machine)?.set(process)?.set(device)?;
                 contexts.set(context)?.row()?;
             }
             streams.set(stream)?.set(0)?.set(machine)?.set(process)?.set(context)?;
@@ -625,7 +554,7 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
         Ok(())
     }
 
-    fn write_threads(&mut self) -> Result_ {
+    fn write_threads(&mut self) -> Result_<T> {
         let mut insert = self.insert("PROCESSES", ["globalPid", "pid", "name"])?;
         let named: FxHashMap<u32, &Process> =
             self.store.processes.iter().map(|process| (process.id, process)).collect();
@@ -648,11 +577,11 @@ impl<'a, P: FnMut(Progress)> Writer<'a, P> {
         Ok(())
     }
 
-    fn write_strings(&self) -> Result_ {
+    fn write_strings(&self) -> Result_<T> {
         let mut texts: Vec<_> = self.strings.ids.iter().collect();
         texts.sort_unstable_by_key(|(_, id)| **id);
         let mut insert = self.insert("StringIds", ["id", "value"])?;
-        for (text, id) in texts {
+        for (text, &id) in texts {
             insert.set(id)?.set(&**text)?.row()?;
         }
         Ok(())
@@ -708,8 +637,8 @@ struct Event {
     subject: Subject,
 }
 
-impl<P: FnMut(Progress)> Writer<'_, P> {
-    fn write_ranges(&mut self) -> Result_ {
+impl<T: Tables, P: FnMut(Progress)> Writer<'_, T, P> {
+    fn write_ranges(&mut self) -> Result_<T> {
         let columns = [
             "start",
             "end",
@@ -800,12 +729,34 @@ impl<P: FnMut(Progress)> Writer<'_, P> {
         Ok(())
     }
 
+    /// The ranges as operations refer to them, by their rows.
+    fn write_tree(&self) -> Result_<T> {
+        let columns = ["id", "parentId", "path", "domain", "instance", "globalTid", "start", "end"];
+        let mut insert = self.insert("RANGES", columns)?;
+        let paths: Vec<String> = self.profile.nodes().map(|node| node.path()).collect();
+        let mut instances = vec![0_i64; paths.len()];
+        for ((row, range), node) in
+            (0_u32..).zip(&self.store.ranges).zip(&self.profile.tree.of_range)
+        {
+            let (start, end) = self.span(range.time);
+            let instance = &mut instances[node.at()];
+            let domain = self.profile.tree.node_at(*node).domain;
+            insert.set(row)?.set(range.parent.get().map(|parent| parent.0))?;
+            insert.set(&*paths[node.at()])?;
+            insert.set(domain.map(|domain| self.store.names.get(domain)))?.set(*instance)?;
+            insert.set(self.global_thread(range.thread))?;
+            insert.set(start)?.set((!range.is_open).then_some(end))?.row()?;
+            *instance += 1;
+        }
+        Ok(())
+    }
+
     fn write_event(
         &mut self,
-        insert: &mut Insert<'_>,
+        insert: &mut T::Rows,
         registry: &mut Registry,
         event: &Event,
-    ) -> Result_ {
+    ) -> Result_<T> {
         self.progress.row();
         let store = self.store;
         let label = store.label(event.label);
@@ -843,10 +794,11 @@ impl<P: FnMut(Progress)> Writer<'_, P> {
                 Some(Payload::U32(value)) => insert.set(value)?,
                 Some(Payload::I32(value)) => insert.set(value)?,
                 Some(Payload::F32(value)) => insert.set(f64::from(value))?,
-                _ => insert.set(Null)?,
+                _ => insert.set(Cell::Null)?,
             };
         }
-        insert.set(details.and_then(|details| json(store, details)))?.row()
+        let fields = details.and_then(|details| json(store, details));
+        insert.set(fields.as_deref())?.row()
     }
 }
 

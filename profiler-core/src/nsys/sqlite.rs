@@ -1,0 +1,114 @@
+//! The tables of a capture as an SQLite file.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use rusqlite::types::{ToSqlOutput, Value, ValueRef};
+use rusqlite::{Connection, Statement, ToSql};
+
+use super::Progress;
+use super::file::io_error;
+use super::tables::{Cell, Rows, Tables};
+use super::write::Writer;
+use crate::error::{Error, Kind};
+use crate::profile::Profile;
+
+/// Writes the file beside where it is to be, and puts it there when it is whole.
+pub(super) fn write(
+    profile: &Profile,
+    path: &Path,
+    progress: impl FnMut(Progress),
+) -> Result<(), Error> {
+    let mut partial = OsString::from(path);
+    partial.push(format!(".{}.partial", std::process::id()));
+    let partial = PathBuf::from(partial);
+    // SQLite would not say why, and would go on with what is there.
+    let file = std::fs::File::create(&partial).map_err(|source| io_error("write", path, source))?;
+    drop(file);
+    let written = write_tables(profile, &partial, progress)
+        .map_err(|error| unwritable(path, &error))
+        .and_then(|()| {
+            std::fs::rename(&partial, path).map_err(|source| io_error("write", path, source))
+        });
+    if written.is_err() {
+        // It stays where even that fails; the error is the one that came first.
+        let _ = std::fs::remove_file(&partial);
+    }
+    written
+}
+
+fn unwritable(path: &Path, error: &rusqlite::Error) -> Error {
+    let what = format!("could not write the capture {}: {error}", path.display());
+    Error::new(Kind::Capture { what })
+}
+
+fn write_tables(
+    profile: &Profile,
+    path: &Path,
+    progress: impl FnMut(Progress),
+) -> rusqlite::Result<()> {
+    let connection = Connection::open(path)?;
+    // The file is no one's until it is whole: nothing has to be undone or to be safe before.
+    connection.execute_batch(
+        "PRAGMA page_size = 8192; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;
+         PRAGMA locking_mode = EXCLUSIVE; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -65536; BEGIN",
+    )?;
+    Writer::write(profile, &connection, progress)?;
+    connection.execute_batch("COMMIT")?;
+    connection.close().map_err(|(_, error)| error)
+}
+
+impl<'a> Tables for &'a Connection {
+    type Error = rusqlite::Error;
+    type Rows = Insert<'a>;
+
+    fn create(&self, tables: &str) -> rusqlite::Result<()> {
+        self.execute_batch(tables)
+    }
+
+    fn insert<const N: usize>(
+        &self,
+        table: &str,
+        columns: [&str; N],
+    ) -> rusqlite::Result<Insert<'a>> {
+        let connection: &'a Connection = self;
+        let columns = columns.map(|name| format!("\"{name}\"")).join(", ");
+        let places = vec!["?"; N].join(", ");
+        let query = format!("INSERT INTO {table} ({columns}) VALUES ({places})");
+        Ok(Insert { statement: connection.prepare(&query)?, next: 1 })
+    }
+}
+
+pub(crate) struct Insert<'a> {
+    statement: Statement<'a>,
+    next: usize,
+}
+
+impl Rows for Insert<'_> {
+    type Error = rusqlite::Error;
+
+    #[inline]
+    fn put(&mut self, cell: Cell<'_>) -> rusqlite::Result<()> {
+        self.statement.raw_bind_parameter(self.next, cell)?;
+        self.next += 1;
+        Ok(())
+    }
+
+    #[inline]
+    fn row(&mut self) -> rusqlite::Result<()> {
+        self.next = 1;
+        self.statement.raw_execute().map(drop)
+    }
+}
+
+impl ToSql for Cell<'_> {
+    #[inline]
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(match *self {
+            Cell::Null => ToSqlOutput::Owned(Value::Null),
+            Cell::Integer(value) => ToSqlOutput::Owned(Value::Integer(value)),
+            Cell::Real(value) => ToSqlOutput::Owned(Value::Real(value)),
+            Cell::Text(text) => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
+        })
+    }
+}
