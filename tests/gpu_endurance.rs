@@ -2,7 +2,8 @@
 //!
 //! `GPU_ENDURANCE_SECONDS` says how long (3 if it is not set). Each round is a session of a known number of launches, so that
 //! the records of every round can be counted to the unit; what was collected is thrown away after it. Then a run of as long
-//! in one collection, of which one session keeps the last part and another sums up all of it, in memory that does not grow.
+//! in one collection, of which one session keeps the last part and another sums up all of it, in memory that does not grow;
+//! but for CUPTI's own, which does with every node of a graph that is launched: `GPU_ENDURANCE_GRAPHS=0` leaves them out.
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // a test that says what it measured
 
 use std::process::ExitCode;
@@ -145,6 +146,8 @@ fn a_long_run_is_summed_up_in_flat_memory() {
     let sums = builder().build().unwrap().summarize().unwrap();
 
     let end = Instant::now() + Duration::from_secs(seconds);
+    let graphs = std::env::var("GPU_ENDURANCE_GRAPHS").as_deref() != Ok("0");
+    let in_graph = if graphs { 100 } else { 0 };
     let (launched, steps) = (AtomicU64::new(0), AtomicU64::new(0));
     let run = || {
         gpu.make_current();
@@ -157,13 +160,13 @@ fn a_long_run_is_summed_up_in_flat_memory() {
                 let _part = nvtx::event(part).payload(1_u64).range();
                 (0..100).for_each(|_| gpu.launch_empty(stream));
             }
-            {
+            if graphs {
                 let _graph = nvtx::range("graph");
                 gpu.launch_graph(graph, stream);
             }
             let _wait = nvtx::range("wait");
             gpu.synchronize(stream);
-            launched.fetch_add(300, Ordering::Relaxed);
+            launched.fetch_add(200 + in_graph, Ordering::Relaxed);
             steps.fetch_add(1, Ordering::Relaxed);
         }
         gpu.destroy_graph(graph);
@@ -206,7 +209,9 @@ fn a_long_run_is_summed_up_in_flat_memory() {
     assert_eq!(kernels("thread"), (4, launched));
     assert_eq!(kernels("step/forward"), (steps, 100 * steps));
     assert_eq!(kernels("step/backward"), (steps, 100 * steps));
-    assert_eq!(kernels("step/graph"), (steps, 100 * steps));
+    if graphs {
+        assert_eq!(kernels("step/graph"), (steps, 100 * steps));
+    }
     assert_eq!(path("step/wait").inclusive().synchronizations, steps);
     // What is kept is whole: a range that is there has all its kernels.
     profile.health().assert_complete();
@@ -215,5 +220,8 @@ fn a_long_run_is_summed_up_in_flat_memory() {
     let whole =
         from.filter(|range| !range.start().is_zero()).map(|range| range.inclusive().kernels);
     assert!(whole.clone().all(|kernels| kernels == 100) && whole.count() as u64 >= KEPT / 400);
-    assert!(most.saturating_sub(early) < 64 << 20, "{} MiB more", mib(most.saturating_sub(early)));
+    // CUPTI keeps some 62 bytes for every node that a graph launch ran (12.8 and 13.0.1).
+    let of_cupti = if graphs { 80 * 100 * steps } else { 0 };
+    let grown = most.saturating_sub(early);
+    assert!(grown < (64 << 20) + of_cupti, "{} MiB more", mib(grown));
 }

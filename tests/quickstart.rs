@@ -1,5 +1,6 @@
 //! The recording of `quickstart` that was made on an H200, replayed: real records of a real GPU, joined here.
 
+use cupti::Record;
 use profiler_core::{Profile, Recording};
 
 const RECORDING: &[u8] = include_bytes!("../examples/recordings/quickstart-h200.gpuprof");
@@ -38,8 +39,12 @@ fn operations_per_range_are_those_that_nsys_counts() {
 fn one_byte_of_a_kernel_record_changes_the_report() {
     let report = Profile::from_bytes(RECORDING).unwrap().to_string();
     let profile = Profile::from_bytes(RECORDING).unwrap();
-    let kernel = profile.kernels().next().unwrap();
-    let span = kernel.details().span;
+    let records = profile.recording().unwrap().records();
+    let span = records.iter().find_map(|record| match record {
+        Record::Kernel(kernel) => Some(kernel.span),
+        _ => None,
+    });
+    let span = span.unwrap();
     let needle = [span.start_ns.to_le_bytes(), span.end_ns.to_le_bytes()].concat();
     let at = RECORDING.windows(16).position(|bytes| bytes == needle).unwrap();
     for byte in [at + 1, at + 9] {
