@@ -105,6 +105,7 @@ CREATE TABLE PROFILER_OVERHEAD (
 );
 ";
 
+#[cfg(feature = "parquet")]
 /// What nsys has no table for: each range, with all that is around it as its path.
 pub(crate) const RANGES_TABLE: &str = "
 CREATE TABLE RANGES (
@@ -113,10 +114,13 @@ CREATE TABLE RANGES (
 );
 ";
 
+#[cfg(feature = "parquet")]
 /// The column for a row's range, and the one for that in which its graph node was made, both of [`RANGES_TABLE`].
 pub(crate) const RANGE: &str = "rangeId";
+#[cfg(feature = "parquet")]
 pub(crate) const CAPTURED: &str = "capturedRangeId";
 
+#[cfg(feature = "parquet")]
 /// The tables that have them beside that one.
 pub(crate) const WITH_RANGE: [&str; 6] = [
     "CUPTI_ACTIVITY_KIND_KERNEL",
@@ -126,9 +130,11 @@ pub(crate) const WITH_RANGE: [&str; 6] = [
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
     "CUDA_GPU_MEMORY_USAGE_EVENTS",
 ];
+#[cfg(feature = "parquet")]
 pub(crate) const WITH_CAPTURED: [&str; 3] =
     ["CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"];
 
+#[cfg(feature = "parquet")]
 /// A column of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Column<'a> {
@@ -138,6 +144,7 @@ pub(crate) struct Column<'a> {
     pub(crate) is_required: bool,
 }
 
+#[cfg(feature = "parquet")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ColumnType {
     Integer,
@@ -145,6 +152,7 @@ pub(crate) enum ColumnType {
     Text,
 }
 
+#[cfg(feature = "parquet")]
 /// The names and the columns of tables, for files that are not SQLite's. Knows what stands in this module alone.
 pub(crate) fn tables(statements: &str) -> impl Iterator<Item = (&str, Vec<Column<'_>>)> {
     statements.split(';').filter_map(|statement| {
@@ -155,6 +163,7 @@ pub(crate) fn tables(statements: &str) -> impl Iterator<Item = (&str, Vec<Column
     })
 }
 
+#[cfg(feature = "parquet")]
 fn column(text: &str) -> Option<Column<'_>> {
     let (name, rest) = text.trim().split_once(' ')?;
     let kind = match rest.split(' ').next()? {
