@@ -27,7 +27,7 @@ use crate::profiler::Profiler;
 /// ```
 ///
 /// Each of criterion's samples is a session of its own, which waits for the GPU at its end: some milliseconds a sample
-/// on top of its iterations, and about a microsecond an operation for the join, none of which is in the result. Nothing
+/// on top of its iterations, and some 0.2 us an operation for the join, none of which is in the result. Nothing
 /// needs to be synchronised in the routine. Work of other threads in that time is in the result. Records take memory,
 /// some 250 bytes a kernel: choose a short `measurement_time`, since criterion plans its iterations by the time on the
 /// host's clock.

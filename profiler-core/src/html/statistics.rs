@@ -79,7 +79,8 @@ fn row(name: NameRow, sum: Sum) -> Row {
     let Sum { of, count, failed, bytes, mut times } = sum;
     times.sort_unstable();
     let timed = times.len();
-    let total: u64 = times.iter().sum();
+    // Times of a damaged file may be anything.
+    let total = times.iter().fold(0, |sum: u64, &time| sum.saturating_add(time));
     let mean = total as f64 / timed.max(1) as f64;
     let median = match timed {
         0 => 0.0,

@@ -50,9 +50,9 @@ impl Profile {
         Self { recording: None, info, store, tree, health }
     }
 
-    /// Lets the raw logs go, which take several times the memory of all that is asked of a profile: 64 bytes a driver call
-    /// and more than 200 a kernel. What remains is at most [`BYTES_A_KERNEL`](Self::BYTES_A_KERNEL) for a kernel with its
-    /// launch, 48 for a range, and what is shared by many. It cannot be saved any more.
+    /// Lets the raw logs go, which take several times the memory of all that is asked of a profile: some 50 bytes a
+    /// driver call and more than 200 a kernel. What remains is at most [`BYTES_A_KERNEL`](Self::BYTES_A_KERNEL) for a kernel with its
+    /// launch, 56 for a range, and what is shared by many. It cannot be saved any more.
     #[must_use]
     pub fn without_recording(self) -> Self {
         Self { recording: None, ..self }
