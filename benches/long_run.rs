@@ -40,7 +40,16 @@ impl On {
                 gpu.make_current();
                 let stream = gpu.stream();
                 let launch = || gpu.launch_empty(stream);
-                steps(ranges, launch, || gpu.synchronize(stream), over, launched);
+                let has = |letter| ranges.contains(letter);
+                let graph = || gpu.capture(stream, || (0..100).for_each(|_| launch()));
+                let graph = (has('c') || has('g')).then(graph);
+                let wait = || {
+                    if let Some(graph) = graph.filter(|_| has('g')) {
+                        gpu.launch_graph(graph, stream);
+                    }
+                    gpu.synchronize(stream);
+                };
+                steps(ranges, launch, wait, over, launched);
             }
             Self::Fake(fake) => {
                 let launch = || _ = fake.launch(Work::kernel(c"empty"));
@@ -51,7 +60,7 @@ impl On {
 }
 
 /// Launches 200 times and waits, again and again, in these ranges: t around all, s around 200, p around 100, w around the
-/// wait; P like p with a payload.
+/// wait; P like p with a payload. On the GPU c makes a graph of 100 nodes before, and g launches it in each step.
 fn steps(
     ranges: &str,
     launch: impl Fn(),
