@@ -18,9 +18,13 @@
 
 mod class;
 mod classifier;
+mod limits;
+mod occupancy;
 mod shares;
 mod table;
 
 pub use class::KernelClass;
 pub use classifier::{Classifier, Rule};
+pub use limits::SmLimits;
+pub use occupancy::{BlockNeeds, Limiter, Occupancy};
 pub use shares::RangeClass;
