@@ -20,6 +20,7 @@ mod class;
 mod classifier;
 mod limits;
 mod occupancy;
+mod shape;
 mod shares;
 mod table;
 
@@ -27,4 +28,5 @@ pub use class::KernelClass;
 pub use classifier::{Classifier, Rule};
 pub use limits::SmLimits;
 pub use occupancy::{BlockNeeds, Limiter, Occupancy};
+pub use shape::{FindingKind, LaunchShape, ShapeFinding};
 pub use shares::RangeClass;
