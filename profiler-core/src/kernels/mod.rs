@@ -18,7 +18,9 @@
 
 mod class;
 mod classifier;
+mod launches;
 mod limits;
+mod ncu;
 mod occupancy;
 mod shape;
 mod shares;
@@ -26,6 +28,7 @@ mod table;
 
 pub use class::KernelClass;
 pub use classifier::{Classifier, Rule};
+pub use launches::{KernelShape, LaunchShapes};
 pub use limits::SmLimits;
 pub use occupancy::{BlockNeeds, Limiter, Occupancy};
 pub use shape::{FindingKind, LaunchShape, ShapeFinding};

@@ -15,7 +15,7 @@ pub(super) const ENOUGH_OCCUPANCY: f64 = 0.8;
 const MUCH_TAIL: f64 = 0.2;
 
 /// A launch on its device, as far as it can be judged without counters. Made by [`Kernel::launch_shape`].
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[non_exhaustive]
 pub struct LaunchShape {
     /// Blocks in x, y, z (`gridX`...).
