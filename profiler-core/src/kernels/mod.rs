@@ -18,6 +18,8 @@
 
 mod class;
 mod classifier;
+mod data_type;
+mod eligibility;
 mod launches;
 mod limits;
 mod ncu;
@@ -25,11 +27,18 @@ mod occupancy;
 mod shape;
 mod shares;
 mod table;
+mod tensor_core;
+mod tensor_cores;
+mod tensor_table;
 
 pub use class::KernelClass;
 pub use classifier::{Classifier, Rule};
+pub use data_type::DataType;
+pub use eligibility::{TcRemedy, TcStatus};
 pub use launches::{KernelShape, LaunchShapes};
 pub use limits::SmLimits;
 pub use occupancy::{BlockNeeds, Limiter, Occupancy};
 pub use shape::{FindingKind, LaunchShape, ShapeFinding};
-pub use shares::RangeClass;
+pub use shares::{KernelClassSum, RangeClass};
+pub use tensor_core::{Confidence, TcUse, TensorCoreUse};
+pub use tensor_cores::{TcGroup, TcKernel, TcOp, TcSummary, TensorCores};

@@ -265,13 +265,18 @@ impl Profile {
     #[must_use]
     pub fn sm_limits(&self, device: u32) -> Option<SmLimits> {
         let told = self.store.multiprocessors.iter().find(|told| told.device == device);
-        let info = self.recording_info().devices.iter().find(|info| info.id == device);
-        let capability = told.map(|told| told.compute_capability);
-        let capability = capability.or_else(|| info.map(|info| info.compute_capability))?;
+        let capability = self.capability(device)?;
         match told {
             Some(told) => SmLimits::told(capability, told),
             None => SmLimits::of(capability),
         }
+    }
+
+    pub(super) fn capability(&self, device: u32) -> Option<(u32, u32)> {
+        let told = self.store.multiprocessors.iter().find(|told| told.device == device);
+        let told = told.map(|told| told.compute_capability);
+        let info = || self.recording_info().devices.iter().find(|info| info.id == device);
+        told.or_else(|| info().map(|info| info.compute_capability))
     }
 
     pub(super) fn multiprocessors(&self, device: u32) -> Option<u32> {

@@ -283,6 +283,12 @@ impl AnyReport {
     }
 }
 
+impl<R: Row + fmt::Debug + 'static> From<Report<R>> for AnyReport {
+    fn from(report: Report<R>) -> Self {
+        Self::of(report)
+    }
+}
+
 impl fmt::Display for AnyReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
