@@ -55,13 +55,13 @@ impl Row for KernelShape {
         column("Saves At Most", Unit::Duration),
         column("Occupancy", Unit::Percent),
         column("Limited By", Unit::Plain),
-        column("Waves", Unit::Plain),
+        column("Waves", Unit::Ratio),
         column("GridXYZ", Unit::Plain),
         column("BlockXYZ", Unit::Plain),
         column("Reg/Trd", Unit::Plain),
-        column("StcSMem", Unit::Bytes),
-        column("DymSMem", Unit::Bytes),
-        column("Local/Trd", Unit::Bytes),
+        column("StcSMem (B)", Unit::Plain),
+        column("DymSMem (B)", Unit::Plain),
+        column("Local/Trd (B)", Unit::Plain),
         column("Class", Unit::Plain),
         column("Findings", Unit::Plain),
         column("Name", Unit::Plain),
@@ -77,9 +77,8 @@ impl Row for KernelShape {
         cells.add(100.0 * self.headroom).add(self.saves_at_most_ns);
         cells.add(100.0 * occupancy.fraction()).add(&*limiters.join(" and ")).add(shape.waves());
         cells.add(shape.grid).add(shape.block).add(shape.needs.registers_per_thread);
-        cells.add(u64::from(shape.needs.static_shared_bytes));
-        cells.add(u64::from(shape.needs.dynamic_shared_bytes));
-        cells.add(u64::from(shape.local_bytes_per_thread));
+        cells.add(shape.needs.static_shared_bytes).add(shape.needs.dynamic_shared_bytes);
+        cells.add(shape.local_bytes_per_thread);
         cells.add(self.class.name()).add(&*findings.join(", ")).add(&self.name);
         cells.add(self.device).add(&self.ncu);
     }

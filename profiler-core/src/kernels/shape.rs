@@ -119,8 +119,8 @@ impl LaunchShape {
         } else if blocks < 2 * multiprocessors {
             add(FindingKind::OneBlockEach, None);
         }
-        if let Some(tail) = self.tail().filter(|tail| *tail >= MUCH_TAIL) {
-            add(FindingKind::Tail, Some(tail));
+        if self.tail().is_some_and(|tail| tail >= MUCH_TAIL) {
+            add(FindingKind::Tail, Some(1.0 - self.balance()));
         }
         let partial = self.threads_per_block() % u64::from(WARP);
         if partial != 0 {
@@ -188,7 +188,8 @@ pub enum FindingKind {
     SmallGrid,
     /// Fewer than two blocks for each multiprocessor: while one waits at a barrier, nothing else runs.
     OneBlockEach,
-    /// The last wave is partial, and at least a fifth of the time; lost is at most that.
+    /// The last wave is partial, and a fifth of the time or more; lost is the part of the device that it leaves without
+    /// blocks, of all of the time.
     Tail,
     /// The block is no multiple of 32 threads; lost are the lanes without one.
     PartialWarp,
@@ -317,5 +318,98 @@ impl Kernel<'_> {
             occupancy: Occupancy::new(&limits, &needs),
             configured,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On an H200, whose 132 multiprocessors have 64 warps each.
+    fn shape(grid: [u32; 3], block: [u32; 3], registers: u32, dynamic: u32) -> LaunchShape {
+        let limits = SmLimits::of((9, 0)).unwrap();
+        let needs = BlockNeeds {
+            threads: block.iter().product(),
+            registers_per_thread: registers,
+            dynamic_shared_bytes: dynamic,
+            ..BlockNeeds::default()
+        };
+        LaunchShape {
+            grid,
+            block,
+            cluster: [0; 3],
+            needs,
+            local_bytes_per_thread: 0,
+            multiprocessors: 132,
+            limits,
+            occupancy: Occupancy::new(&limits, &needs),
+            configured: None,
+        }
+    }
+
+    fn kinds(shape: &LaunchShape) -> Vec<(FindingKind, Option<u32>)> {
+        let percent = |loss: f64| (100.0 * loss).round() as u32;
+        shape.findings().iter().map(|found| (found.kind, found.loss.map(percent))).collect()
+    }
+
+    #[test]
+    fn waves_tail_and_balance_follow_from_the_grid() {
+        // 8 blocks of 256 threads on each of 132 multiprocessors: 1056 at once.
+        let of = |blocks| shape([blocks, 1, 1], [256, 1, 1], 32, 0);
+        assert_eq!((of(1056).waves(), of(1056).tail(), of(1056).balance()), (Some(1.0), None, 1.0));
+        assert_eq!(kinds(&of(1056)), []);
+        // One block more: a second wave of one block.
+        assert_eq!(
+            (of(1057).tail(), kinds(&of(1057))),
+            (Some(0.5), vec![(FindingKind::Tail, Some(50))])
+        );
+        assert!((of(1057).headroom(KernelClass::Other) - (1.0 - 1057.0 / 2112.0)).abs() < 1e-12);
+        // Six full waves and a part: a seventh of the time, which is no fifth.
+        assert_eq!((of(6400).tail(), kinds(&of(6400))), (Some(1.0 / 7.0), vec![]));
+        // Less than a wave: 133 blocks are two on one multiprocessor and one on the others.
+        assert_eq!((of(133).tail(), of(133).balance()), (None, 133.0 / 264.0));
+        assert_eq!(kinds(&of(133)), [(FindingKind::OneBlockEach, None)]);
+        assert_eq!(kinds(&of(33)), [(FindingKind::SmallGrid, Some(75))]);
+        assert_eq!(of(264).balance(), 1.0);
+    }
+
+    #[test]
+    fn blocks_that_fit_badly_are_named() {
+        // 100 threads are four warps, of which the last has 4 of 32.
+        let partial = shape([10_560, 1, 1], [100, 1, 1], 32, 0);
+        assert_eq!(partial.lanes(), 100.0 / 128.0);
+        assert_eq!(kinds(&partial), [(FindingKind::PartialWarp, Some(22))]);
+        let small = shape([132 * 32, 1, 1], [32, 1, 1], 16, 0);
+        assert_eq!(kinds(&small), [(FindingKind::SmallBlock, Some(50))]);
+        let greedy = shape([132 * 3, 1, 1], [128, 1, 1], 168, 0);
+        assert_eq!(kinds(&greedy), [(FindingKind::LowOccupancy, Some(81))]);
+        // 12 of 64 warps are 18.75 %, of the 80 % that are enough; a product does without.
+        assert!((greedy.headroom(KernelClass::Elementwise) - (1.0 - 0.1875 / 0.8)).abs() < 1e-12);
+        assert_eq!(greedy.headroom(KernelClass::Gemm), 0.0);
+        let local =
+            LaunchShape { local_bytes_per_thread: 40, ..shape([1056, 1, 1], [256, 1, 1], 32, 0) };
+        assert_eq!(kinds(&local), [(FindingKind::LocalMemory, None)]);
+        // Not even one block fits.
+        let none = shape([1, 1, 1], [1024, 1, 1], 128, 0);
+        assert_eq!((none.waves(), none.tail(), none.occupancy.blocks), (None, None, 0));
+    }
+
+    #[test]
+    fn the_setting_of_shared_memory_counts_where_more_would_run() {
+        let with = |blocks, config: u32| {
+            let shape = shape([blocks, 1, 1], [64, 1, 1], 32, 16 << 10);
+            let configured =
+                Occupancy::with_shared_config(&shape.limits, &shape.needs, config << 10);
+            LaunchShape { configured: Some(configured), ..shape }
+        };
+        // 17 KiB a block: 13 in 228 KiB, 5 in 100, of which there are 132.
+        let few = with(10_000, 100);
+        assert_eq!((few.occupancy.blocks, few.waves()), (13, Some(10_000.0 / 660.0)));
+        assert!(kinds(&few).contains(&(FindingKind::SharedMemorySetting, Some(62))));
+        assert!(
+            !kinds(&with(660, 100))
+                .iter()
+                .any(|(kind, _)| *kind == FindingKind::SharedMemorySetting)
+        );
     }
 }

@@ -25,6 +25,8 @@ pub(crate) enum Unit {
     /// Bytes a second; in files megabytes.
     Throughput,
     Address,
+    /// Numbers of which two decimals count.
+    Ratio,
     /// Text that is too long for a table, and is in files alone.
     InFiles,
 }
@@ -33,7 +35,7 @@ impl Unit {
     /// What nsys adds to a column's name in files.
     fn suffix(self) -> &'static str {
         match self {
-            Self::Plain | Self::Address | Self::InFiles => "",
+            Self::Plain | Self::Address | Self::Ratio | Self::InFiles => "",
             Self::Percent => " (%)",
             Self::Duration | Self::Time => " (ns)",
             Self::Bytes => " (MB)",
@@ -240,6 +242,7 @@ fn write_value(text: &mut String, unit: Unit, value: Value<'_>) -> fmt::Result {
         (Unit::Bytes | Unit::Throughput, Value::Real(bytes)) => write!(text, "{:.3}", bytes / 1e6),
         (Unit::Address, Value::Integer(address)) => write!(text, "{address:#X}"),
         (_, Value::Integer(value)) => write!(text, "{value}"),
+        (Unit::Ratio, Value::Real(value)) => write!(text, "{value:.2}"),
         (_, Value::Real(value)) => write!(text, "{:.1}", tenth(value)),
     }
 }
@@ -310,6 +313,7 @@ fn for_people(unit: Unit, value: Value<'_>) -> String {
             format!("{sign}{}", units::time(Duration::from_nanos(value.unsigned_abs())))
         }
         (Unit::Address, Value::Integer(address)) => format!("{address:#X}"),
+        (Unit::Ratio, _) => format!("{number:.2}"),
         (Unit::Percent, _) => format!("{:.1} %", tenth(number)),
         (Unit::Duration, _) => units::time(Duration::from_nanos(number.round() as u64)),
         (Unit::Time, _) => format!("{:.6} s", number / 1e9),
