@@ -1,8 +1,13 @@
 //! Launch shapes of what was recorded on a GPU, and what is said of them.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
-use profiler_core::Profile;
+use std::ffi::CStr;
+
+use cupti::fake::{Fake, Written};
+use cupti::sys::generated::{device, kernel};
+use cupti::{ActivityKind, Config, Version};
 use profiler_core::kernels::{FindingKind, KernelShape, LaunchShapes, Limiter, SmLimits};
+use profiler_core::{Profile, Profiler};
 
 fn quickstart() -> Profile {
     let file = "/../examples/recordings/quickstart-h200.gpuprof";
@@ -53,6 +58,120 @@ fn every_kernel_has_its_shape() {
     assert!((shapes.mean_occupancy() - mean).abs() < 1e-9);
     let forward = profile.query().in_range("forward").launch_shapes();
     assert_eq!(forward.gpu_time(), profile.query().in_range("forward").kernels().gpu_time());
+}
+
+const VERSION: Version = Version(130_001);
+
+/// A session in which CUPTI told of this device, and of these kernels: name, carveout and setting in KiB.
+fn with_device(capability: (u32, u32), kernels: &[(&'static CStr, Option<u8>, u32)]) -> Profile {
+    let fake = Fake::new();
+    let config = Config::new().add_kind(ActivityKind::DEVICE);
+    let profiler = Profiler::builder().library(fake.library().unwrap()).config(config);
+    let profiler = profiler.build().unwrap();
+    let program = || {
+        let record = Written::new(ActivityKind::DEVICE, VERSION).unwrap();
+        fake.write(
+            &record
+                .set(device::COMPUTE_CAPABILITY_MAJOR, capability.0)
+                .set(device::COMPUTE_CAPABILITY_MINOR, capability.1)
+                .set(device::NUM_MULTIPROCESSORS, 10)
+                .set(device::MAX_WARPS_PER_MULTIPROCESSOR, 96)
+                .set(device::MAX_BLOCKS_PER_MULTIPROCESSOR, 40)
+                .set(device::MAX_REGISTERS_PER_MULTIPROCESSOR, 131_072),
+        );
+        for &(name, carveout, setting_kib) in kernels {
+            let call = fake.call_only("cuLaunchKernel", 0);
+            let at = 1_700_000_000_000_000_000 + u64::from(call) * 1000;
+            let record = Written::new(ActivityKind::CONCURRENT_KERNEL, VERSION).unwrap();
+            fake.write(
+                &record
+                    .text(kernel::NAME, name)
+                    .set(kernel::CORRELATION_ID, call)
+                    .set(kernel::START, at)
+                    .set(kernel::END, at + 500)
+                    .set(kernel::GRID_X, 20)
+                    .set(kernel::GRID_Y, 1)
+                    .set(kernel::GRID_Z, 1)
+                    .set(kernel::BLOCK_X, 64)
+                    .set(kernel::BLOCK_Y, 1)
+                    .set(kernel::BLOCK_Z, 1)
+                    .set(kernel::REGISTERS_PER_THREAD, 32)
+                    .set(kernel::DYNAMIC_SHARED_MEMORY, 16 << 10)
+                    .set(kernel::IS_SHARED_MEMORY_CARVEOUT_REQUESTED, carveout.is_some().into())
+                    .set(kernel::SHARED_MEMORY_CARVEOUT_REQUESTED, carveout.unwrap_or(0))
+                    .set(kernel::SHARED_MEMORY_EXECUTED, setting_kib << 10),
+            );
+        }
+    };
+    profiler.record(program).unwrap().1
+}
+
+#[test]
+fn what_a_source_says_of_a_device_counts_before_the_table() {
+    let profile = with_device((13, 0), &[(c"k", None, 0)]);
+    let limits = profile.sm_limits(0).unwrap();
+    assert_eq!((limits.warps, limits.blocks, limits.registers), (96, 40, 131_072));
+    assert_eq!(limits.compute_capability, (13, 0));
+    assert_eq!(limits.reserved_shared_bytes_per_block, 1024, "as the newest that is known");
+    let shapes = profile.launch_shapes();
+    assert_eq!((shapes.rows().len(), shapes.unknown()), (1, 0));
+    assert_eq!(shapes.rows()[0].shape.multiprocessors, 10);
+
+    // Older than what the table knows: its units are not known.
+    let profile = with_device((6, 1), &[(c"k", None, 0)]);
+    assert_eq!(profile.sm_limits(0), None);
+    let shapes = profile.launch_shapes();
+    assert_eq!((shapes.rows().len(), shapes.unknown()), (0, 1));
+    let text = shapes.to_string();
+    assert!(text.contains("no limits are known of the devices"), "{text}");
+}
+
+#[test]
+fn how_multiprocessors_were_set_tells_launches_apart() {
+    let launches: [(&'static CStr, Option<u8>, u32); 5] = [
+        (c"k", None, 228),
+        (c"k", Some(30), 100),
+        (c"k", Some(30), 100),
+        (c"k", Some(30), 64),
+        (c"k", None, 0),
+    ];
+    let profile = with_device((9, 0), &launches);
+    let shapes = profile.launch_shapes();
+    let mut rows: Vec<_> = shapes
+        .rows()
+        .iter()
+        .map(|row| {
+            let configured = row.shape.configured.map(|of| of.blocks);
+            (
+                row.shape.needs.shared_carveout_percent,
+                configured,
+                row.shape.occupancy.blocks,
+                row.instances,
+            )
+        })
+        .collect();
+    rows.sort_unstable();
+    // 17 KiB a block: 13 in 228 KiB, 5 in 100, which are the setting after 30 %, and 3 in 64.
+    assert_eq!(
+        rows,
+        [
+            (None, None, 13, 1),
+            (None, Some(13), 13, 1),
+            (Some(30), Some(3), 5, 1),
+            (Some(30), Some(5), 5, 2)
+        ]
+    );
+}
+
+#[test]
+fn a_gpu_says_of_itself_what_the_table_says() {
+    for version in ["26", "130001"] {
+        let file =
+            format!("{}/../tests/recordings/kinds-{version}.gpuprof", env!("CARGO_MANIFEST_DIR"));
+        let profile = Profile::load(file).unwrap();
+        assert_eq!(profile.sm_limits(0), SmLimits::of((9, 0)), "{version}");
+        assert_eq!(profile.launch_shapes().unknown(), 0);
+    }
 }
 
 #[test]
