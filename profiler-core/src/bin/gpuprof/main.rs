@@ -11,6 +11,7 @@ mod args;
 mod diff;
 mod failure;
 mod input;
+mod kernels;
 mod output;
 mod progress;
 mod tables;
@@ -54,6 +55,8 @@ fn run(command: Command) -> Result<(), Failure> {
         }
         Command::Stats(stats) => tables::stats(stats),
         Command::Analyze(analyze) => tables::analyze(analyze),
+        Command::Kernels(args) => kernels::kernels(args),
+        Command::TensorCores(args) => kernels::tensor_cores(args),
         Command::Export { file, format, rank, world_size, output } => {
             let output = Output::new(output.output, &[&file])?;
             output.check(format)?;
