@@ -409,7 +409,7 @@ fn slow_loader(gpu: Gpu, cured: bool) -> Result<Step> {
     }))
 }
 
-/// 50 pieces of 256 bytes in, a kernel of 50 us, 50 pieces out.
+/// 50 pieces of 256 bytes in, a kernel of 500 us, 50 pieces out.
 fn tiny_copies(gpu: Gpu, cured: bool) -> Result<Step> {
     const PIECES: usize = 50;
     const PIECE: usize = 64;
@@ -422,7 +422,7 @@ fn tiny_copies(gpu: Gpu, cured: bool) -> Result<Step> {
             let mut part = values.slice_mut(n * piece..(n + 1) * piece);
             stream.memcpy_htod(values_in, &mut part)?;
         }
-        gpu.spin(&stream, 64, Duration::from_micros(50))?;
+        gpu.spin(&stream, 64, Duration::from_micros(500))?;
         for (n, values_out) in host.chunks_mut(piece).enumerate() {
             stream.memcpy_dtoh(&values.slice(n * piece..(n + 1) * piece), values_out)?;
         }
