@@ -127,6 +127,7 @@ mod follow;
 mod gpu_test;
 mod health;
 mod html;
+pub mod kernels;
 mod lane;
 #[cfg(feature = "tracing")]
 mod layer;

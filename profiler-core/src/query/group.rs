@@ -306,6 +306,11 @@ impl<'a> RangePath<'a> {
         Self { node }
     }
 
+    /// Of the range it was asked for in directly.
+    pub(crate) fn of(operation: &GpuOperation<'a>) -> Self {
+        Self::new(operation.range().map(|range| range.node()))
+    }
+
     pub(super) fn of_call(call: &ApiCall<'a>) -> Self {
         Self::new(call.range().map(|range| range.node()))
     }
@@ -449,7 +454,7 @@ impl<'a> Query<'a> {
     /// By the path of the range they were asked for in directly: exclusive times, which add up to all.
     #[must_use]
     pub fn by_range(&self) -> Groups<RangePath<'a>> {
-        self.group_by(|operation| Some(RangePath::new(operation.range().map(|range| range.node()))))
+        self.group_by(|operation| Some(RangePath::of(operation)))
     }
 
     /// By stream.

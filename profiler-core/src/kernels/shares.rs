@@ -1,0 +1,104 @@
+//! What kernels of each class came to: of a profile, of a choice, and range by range.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use super::{Classifier, KernelClass};
+use crate::profile::{GpuOperation, Kernel, OperationKind, Profile};
+use crate::query::{Groups, Query, RangePath};
+
+/// A class of kernels in a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[non_exhaustive]
+pub struct RangeClass<'a> {
+    /// The range they were launched in directly.
+    pub range: RangePath<'a>,
+    /// The class.
+    pub class: KernelClass,
+}
+
+impl fmt::Display for RangeClass<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.range, self.class)
+    }
+}
+
+/// Asks for the class of each name once.
+pub(super) struct Classes<'c, 'a> {
+    classifier: &'c Classifier,
+    known: RefCell<FxHashMap<&'a str, KernelClass>>,
+}
+
+impl<'c, 'a> Classes<'c, 'a> {
+    pub(super) fn new(classifier: &'c Classifier) -> Self {
+        Self { classifier, known: RefCell::default() }
+    }
+
+    /// Of a kernel by its name; of a copy or memset what it is.
+    pub(super) fn of(&self, operation: &GpuOperation<'a>) -> KernelClass {
+        match operation.as_kernel() {
+            Some(kernel) => {
+                let classify = || kernel.class_with(self.classifier);
+                *self.known.borrow_mut().entry(kernel.name()).or_insert_with(classify)
+            }
+            None if operation.kind() == OperationKind::Memset => KernelClass::Memset,
+            None => KernelClass::Copy,
+        }
+    }
+}
+
+/// By class.
+impl<'a> Query<'a> {
+    /// By what they are for: kernels by their names, and copies and memsets that are no kernels as what they are.
+    #[must_use]
+    pub fn by_kernel_class(&self) -> Groups<KernelClass> {
+        self.by_kernel_class_with(&Classifier::new())
+    }
+
+    /// The same, with rules of the program's own.
+    #[must_use]
+    pub fn by_kernel_class_with(&self, classifier: &Classifier) -> Groups<KernelClass> {
+        let classes = Classes::new(classifier);
+        self.group_by(|operation| Some(classes.of(operation)))
+    }
+
+    /// By the range they were asked for in directly, and by what they are for there.
+    #[must_use]
+    pub fn by_range_and_class(&self, classifier: &Classifier) -> Groups<RangeClass<'a>> {
+        let classes = Classes::new(classifier);
+        self.group_by(|operation| {
+            let class = classes.of(operation);
+            Some(RangeClass { range: RangePath::of(operation), class })
+        })
+    }
+}
+
+impl Kernel<'_> {
+    /// What it is for, as far as its name says. Costs microseconds.
+    #[must_use]
+    pub fn class(&self) -> KernelClass {
+        self.class_with(&Classifier::new())
+    }
+
+    /// The same, with rules of the program's own.
+    #[must_use]
+    pub fn class_with(&self, classifier: &Classifier) -> KernelClass {
+        // A capture of nsys may know the name that a rule is on as the one or as the other.
+        match classifier.classify(&self.demangled_name()) {
+            KernelClass::Other => classifier.classify(self.name()),
+            class => class,
+        }
+    }
+}
+
+impl Profile {
+    /// The kernels by what they are for, as far as their names say; copies and memsets that are no kernels are left out.
+    /// [`Query::by_kernel_class`] has them, and those of a range alone.
+    #[must_use]
+    pub fn kernel_classes(&self) -> Groups<KernelClass> {
+        self.query().kernels().by_kernel_class()
+    }
+}
