@@ -41,6 +41,8 @@ pub(crate) enum Command {
     Stats(StatsArgs),
     /// The rules of `nsys analyze`: what makes the host wait, and where the GPU has nothing to do
     Analyze(AnalyzeArgs),
+    /// What the run and its ranges are bound by, what slows them down, what helps, and what that can bring at most
+    Diagnose(DiagnoseArgs),
     /// Writes a profile for other tools
     Export {
         /// The format
@@ -150,6 +152,47 @@ pub(crate) struct AnalyzeArgs {
     /// Which rules, and last the file
     #[arg(value_name = "RULE... FILE", value_hint = ValueHint::FilePath)]
     pub(crate) words: Vec<OsString>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit status: 0 whatever is found, unless --fail-above asks for 3; 1 if the file cannot be read."
+)]
+pub(crate) struct DiagnoseArgs {
+    /// For people, or everything as one object of JSON for programs
+    #[arg(long, value_enum, default_value_t = DiagnoseFormat::Text)]
+    pub(crate) format: DiagnoseFormat,
+    /// The verdict on these ranges alone: a name or a path, `*` for any text
+    #[arg(long, value_name = "PATH", conflicts_with = "steps")]
+    pub(crate) range: Option<String>,
+    /// A verdict on each instance of these ranges
+    #[arg(long, value_name = "PATH")]
+    pub(crate) steps: Option<String>,
+    /// Names of ranges in which data is loaded, besides those that are known by their words; `*` for any text
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) loading: Vec<String>,
+    /// What part of the clock a cause has to take to be the verdict, from 0 to 1
+    #[arg(long, value_name = "SHARE", value_parser = at_least_zero)]
+    pub(crate) verdict_share: Option<f64>,
+    /// Give verdicts even if records are missing
+    #[arg(long)]
+    pub(crate) incomplete: bool,
+    /// Fail (status 3) if mending one thing could make it faster by more than this: 1.25 is 25 %. What the GPU computes
+    /// does not count, nor do notes
+    #[arg(long, value_name = "FACTOR", value_parser = at_least_zero)]
+    pub(crate) fail_above: Option<f64>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DiagnoseFormat {
+    /// For people
+    Text,
+    /// For programs
+    Json,
 }
 
 #[derive(Debug, clap::Args)]

@@ -1,0 +1,170 @@
+//! Calls that could be left out, or made once.
+
+use cupti::CallClass;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::clock::Piece;
+use super::finding::{Draft, Finding, FindingKind};
+use super::sign::{Sign, SignUnit};
+use super::{Run, nanoseconds};
+use crate::query::WaitTarget;
+use crate::statistics::Statistics;
+use crate::store::{CallId, OperationId};
+
+/// How much longer than usual the first launch of a kernel takes if it loads or compiles it: loading takes some hundred
+/// microseconds and more, a launch three to five.
+const LOADING_FACTOR: u64 = 10;
+
+impl Run<'_> {
+    pub(super) fn repeated_allocation(&self) -> Option<Finding> {
+        let totals = self.profile.totals();
+        let least = self.thresholds.get_least_repeats();
+        // What is kept to the end is not freed.
+        if totals.allocations < least || totals.frees < totals.allocations / 2 {
+            return None;
+        }
+        let store = &self.profile.store;
+        let class = |call: CallId| store.call_kind(&store.calls[call.at()]).class;
+        let is_one = |piece: &Piece| {
+            let class = piece.call.map(class);
+            piece.is_idle && matches!(class, Some(CallClass::Alloc | CallClass::Free))
+        };
+        let count = totals.allocations as f64;
+        self.finish(Draft {
+            kind: FindingKind::RepeatedAllocation,
+            title: format!("{} allocations and {} frees", totals.allocations, totals.frees),
+            pieces: self.whole(is_one),
+            signs: vec![
+                Sign::at_least("allocations", count, SignUnit::Count, least as f64).deciding(),
+            ],
+        })
+    }
+
+    /// Waits with nothing to wait for.
+    pub(super) fn redundant_syncs(&self) -> Option<Finding> {
+        let store = &self.profile.store;
+        // When work was asked of each stream, and of each context (`None`).
+        let mut asked: FxHashMap<(u32, Option<u32>), Vec<u64>> = FxHashMap::default();
+        for operation in self.profile.operations() {
+            let Some(call) = operation.call_id() else {
+                return None; // a wait for work that is not known looks like one for nothing
+            };
+            let start = store.calls[call.at()].time.start_ns;
+            for stream in [Some(operation.stream()), None] {
+                asked.entry((operation.context(), stream)).or_default().push(start);
+            }
+        }
+        asked.values_mut().for_each(|times| times.sort_unstable());
+
+        let mut waits: Vec<_> = self.profile.waits().iter().collect();
+        waits.sort_by_key(|wait| wait.start());
+        let mut last: FxHashMap<(u32, Option<u32>), u64> = FxHashMap::default();
+        let mut redundant: FxHashSet<u64> = FxHashSet::default();
+        let count = waits.len();
+        for wait in waits {
+            let (context, stream) = match wait.target() {
+                WaitTarget::Stream { context, stream } => (context, Some(stream)),
+                WaitTarget::Context(context) => (context, None),
+                _ => continue,
+            };
+            let start = wait.call().interval().start_ns;
+            // A wait for the context is one for its streams.
+            let before = last.get(&(context, stream)).max(last.get(&(context, None))).copied();
+            let is_asked = |since: u64| {
+                let times = asked.get(&(context, stream)).map_or(&[][..], Vec::as_slice);
+                let next = times.partition_point(|time| *time < since);
+                times.get(next).is_some_and(|time| *time < start)
+            };
+            if before.is_some_and(|since| !is_asked(since)) {
+                redundant.insert(start);
+            }
+            last.insert((context, stream), start);
+        }
+        let is_one = |piece: &Piece| {
+            let start = |call: CallId| store.calls[call.at()].time.start_ns;
+            piece.is_idle && piece.call.is_some_and(|call| {
+                let kind = store.call_kind(&store.calls[call.at()]);
+                kind.class == CallClass::Synchronize && redundant.contains(&start(call))
+            })
+        };
+        let part = redundant.len() as f64 / count.max(1) as f64;
+        self.finish(Draft {
+            kind: FindingKind::RedundantSyncs,
+            title: format!("{} of {count} waits had nothing to wait for", redundant.len()),
+            pieces: self.whole(is_one),
+            signs: vec![Sign::at_least("redundant waits", part, SignUnit::Share, 0.0).deciding()],
+        })
+    }
+
+    /// First launches that take much longer than the later ones.
+    pub(super) fn lazy_loading(&self) -> Option<Finding> {
+        let mut launches: FxHashMap<&str, Vec<(CallId, u64)>> = FxHashMap::default();
+        for launch in self.profile.query().kernels().launches().iter() {
+            let operation = launch.operation();
+            if operation.graph_node().is_some() {
+                continue;
+            }
+            let (Some(kernel), Some(call), Some(time)) =
+                (operation.as_kernel(), operation.call_id(), launch.api_time())
+            else {
+                continue;
+            };
+            launches.entry(kernel.name()).or_default().push((call, nanoseconds(time)));
+        }
+        let mut loading: FxHashMap<CallId, f64> = FxHashMap::default();
+        let mut slowest = 0.0_f64;
+        for times in launches.values() {
+            let [(first, took), later @ ..] = &times[..] else { continue };
+            if (later.len() as u64) < self.thresholds.get_least_repeats() {
+                continue;
+            }
+            let usual = Statistics::of_ns(later.iter().map(|(_, ns)| *ns).collect());
+            let usual = nanoseconds(usual.median()).max(1);
+            if *took >= LOADING_FACTOR * usual {
+                loading.insert(*first, 1.0 - usual as f64 / *took as f64);
+                slowest = slowest.max(*took as f64 / usual as f64);
+            }
+        }
+        let part = |piece: &Piece| {
+            piece.call.filter(|_| piece.is_idle).and_then(|call| loading.get(&call).copied())
+        };
+        let pieces = self.clock.pieces.iter().filter_map(|piece| Some((*piece, part(piece)?)));
+        self.finish(Draft {
+            kind: FindingKind::LazyLoading,
+            title: format!("{} first launches load or compile their kernel", loading.len()),
+            pieces: pieces.collect(),
+            signs: vec![
+                Sign::at_least(
+                    "slowest first launch by the later ones",
+                    slowest,
+                    SignUnit::Count,
+                    LOADING_FACTOR as f64,
+                )
+                .deciding(),
+            ],
+        })
+    }
+}
+
+impl Run<'_> {
+    /// The pieces for which this is true, each whole.
+    pub(super) fn whole(&self, is_one: impl Fn(&Piece) -> bool) -> Vec<(Piece, f64)> {
+        self.clock.pieces.iter().filter(|piece| is_one(piece)).map(|piece| (*piece, 1.0)).collect()
+    }
+
+    /// The part of the clock that these pieces take.
+    pub(super) fn share_of(&self, is_one: impl Fn(&Piece) -> bool) -> f64 {
+        let ns: u64 = self.clock.pieces.iter().filter(|p| is_one(p)).map(|p| p.time.ns()).sum();
+        ns as f64 / self.clock_ns.max(1) as f64
+    }
+
+    /// The kernels of each stream by start.
+    pub(super) fn kernels_by_stream(&self) -> FxHashMap<(u32, u32, u32), Vec<OperationId>> {
+        let mut streams: FxHashMap<(u32, u32, u32), Vec<OperationId>> = FxHashMap::default();
+        for kernel in self.profile.kernels() {
+            let stream = (kernel.process_id(), kernel.context(), kernel.stream());
+            streams.entry(stream).or_default().push(OperationId(kernel.number() as u32));
+        }
+        streams
+    }
+}
