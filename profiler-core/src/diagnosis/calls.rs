@@ -1,5 +1,7 @@
 //! Calls that could be left out, or made once.
 
+use std::collections::hash_map::Entry;
+
 use cupti::CallClass;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -14,6 +16,8 @@ use crate::store::{CallId, OperationId};
 /// How much longer than usual the first launch of a kernel takes if it loads or compiles it: loading takes some hundred
 /// microseconds and more, a launch three to five.
 const LOADING_FACTOR: u64 = 10;
+/// Calls that load or compile code, by parts of their names.
+const LOADS: [&str; 4] = ["ModuleLoad", "LibraryLoad", "LinkComplete", "KernelGetFunction"];
 
 impl Run<'_> {
     pub(super) fn repeated_allocation(&self) -> Option<Finding> {
@@ -82,10 +86,11 @@ impl Run<'_> {
         }
         let is_one = |piece: &Piece| {
             let start = |call: CallId| store.calls[call.at()].time.start_ns;
-            piece.is_idle && piece.call.is_some_and(|call| {
-                let kind = store.call_kind(&store.calls[call.at()]);
-                kind.class == CallClass::Synchronize && redundant.contains(&start(call))
-            })
+            piece.is_idle
+                && piece.call.is_some_and(|call| {
+                    let kind = store.call_kind(&store.calls[call.at()]);
+                    kind.class == CallClass::Synchronize && redundant.contains(&start(call))
+                })
         };
         let part = redundant.len() as f64 / count.max(1) as f64;
         self.finish(Draft {
@@ -96,9 +101,10 @@ impl Run<'_> {
         })
     }
 
-    /// First launches that take much longer than the later ones.
+    /// Calls that load or compile code: those that are named so, and first launches that take much longer than usual.
     pub(super) fn lazy_loading(&self) -> Option<Finding> {
-        let mut launches: FxHashMap<&str, Vec<(CallId, u64)>> = FxHashMap::default();
+        let mut first: FxHashMap<&str, (CallId, u64)> = FxHashMap::default();
+        let mut later: Vec<u64> = Vec::new();
         for launch in self.profile.query().kernels().launches().iter() {
             let operation = launch.operation();
             if operation.graph_node().is_some() {
@@ -109,38 +115,45 @@ impl Run<'_> {
             else {
                 continue;
             };
-            launches.entry(kernel.name()).or_default().push((call, nanoseconds(time)));
+            match first.entry(kernel.name()) {
+                Entry::Vacant(place) => {
+                    place.insert((call, nanoseconds(time)));
+                }
+                Entry::Occupied(_) => later.push(nanoseconds(time)),
+            }
         }
         let mut loading: FxHashMap<CallId, f64> = FxHashMap::default();
-        let mut slowest = 0.0_f64;
-        for times in launches.values() {
-            let [(first, took), later @ ..] = &times[..] else { continue };
-            if (later.len() as u64) < self.thresholds.get_least_repeats() {
-                continue;
+        let mut launches = 0;
+        // Of few launches nobody knows what is usual.
+        if later.len() as u64 >= self.thresholds.get_least_repeats() {
+            let usual = nanoseconds(Statistics::of_ns(later).median()).max(1);
+            for (call, took) in first.into_values() {
+                if took >= LOADING_FACTOR * usual {
+                    loading.insert(call, 1.0 - usual as f64 / took as f64);
+                    launches += 1;
+                }
             }
-            let usual = Statistics::of_ns(later.iter().map(|(_, ns)| *ns).collect());
-            let usual = nanoseconds(usual.median()).max(1);
-            if *took >= LOADING_FACTOR * usual {
-                loading.insert(*first, 1.0 - usual as f64 / *took as f64);
-                slowest = slowest.max(*took as f64 / usual as f64);
+        }
+        for (row, call) in (0..).map(CallId).zip(self.profile.calls()) {
+            if LOADS.iter().any(|name| call.name().contains(name)) {
+                loading.insert(row, 1.0);
             }
         }
         let part = |piece: &Piece| {
             piece.call.filter(|_| piece.is_idle).and_then(|call| loading.get(&call).copied())
         };
-        let pieces = self.clock.pieces.iter().filter_map(|piece| Some((*piece, part(piece)?)));
+        let pieces: Vec<_> =
+            self.clock.pieces.iter().filter_map(|piece| Some((*piece, part(piece)?))).collect();
+        let share = pieces.iter().map(|(piece, part)| piece.time.ns() as f64 * part).sum::<f64>()
+            / self.clock_ns.max(1) as f64;
+        let least = self.thresholds.get_finding_share();
+        let others = loading.len() - launches;
         self.finish(Draft {
             kind: FindingKind::LazyLoading,
-            title: format!("{} first launches load or compile their kernel", loading.len()),
-            pieces: pieces.collect(),
+            title: format!("{launches} first launches and {others} calls load or compile kernels"),
+            pieces,
             signs: vec![
-                Sign::at_least(
-                    "slowest first launch by the later ones",
-                    slowest,
-                    SignUnit::Count,
-                    LOADING_FACTOR as f64,
-                )
-                .deciding(),
+                Sign::at_least("GPU idle for them", share, SignUnit::Share, least).deciding(),
             ],
         })
     }

@@ -177,13 +177,16 @@ impl<'p> Idle<'p> {
             match store.call_kind(call).class {
                 CallClass::Synchronize => true,
                 // It had asked for the copy before, and was held up until that was done.
-                CallClass::Memcpy => Some(id) != Some(call_id) && call.time.start_ns < time.start_ns,
+                CallClass::Memcpy => {
+                    Some(id) != Some(call_id) && call.time.start_ns < time.start_ns
+                }
                 _ => false,
             }
         });
         let after = |part| if was_waiting { Part::Waiting } else { part };
         for piece in pieces {
-            let part = match piece.call.map(|id| (id, store.call_kind(&store.calls[id.at()]).class)) {
+            let part = match piece.call.map(|id| (id, store.call_kind(&store.calls[id.at()]).class))
+            {
                 None if self.is_loading(piece.range) => Part::Loading,
                 None => Part::Host,
                 Some((_, CallClass::Synchronize)) => Part::Waiting,
@@ -193,7 +196,8 @@ impl<'p> Idle<'p> {
                 Some(_) => after(Part::Launching),
             };
             let (call, range) = (piece.call, piece.range);
-            let piece = Piece { time: piece.time, part, operation: next, is_idle: true, call, range };
+            let piece =
+                Piece { time: piece.time, part, operation: next, is_idle: true, call, range };
             self.pieces.push(piece);
         }
         if asked_until < time.end_ns {
@@ -254,8 +258,8 @@ impl Clock {
             if time.start_ns > at {
                 idle.add(Interval { start_ns: at, end_ns: time.start_ns }, Some(id), last);
             }
-            let is_small = part == Part::Copies
-                && copied(store, id) <= thresholds.get_small_copy_bytes();
+            let is_small =
+                part == Part::Copies && copied(store, id) <= thresholds.get_small_copy_bytes();
             let part = if is_small { Part::Waiting } else { part };
             let (operation, call, range) = (Some(id), None, None);
             idle.pieces.push(Piece { time, part, operation, is_idle: false, call, range });
@@ -305,8 +309,9 @@ fn cut(pieces: Vec<Piece>, windows: &[(u64, u64)]) -> Vec<Piece> {
     let windows: Vec<Interval> = windows
         .iter()
         .enumerate()
-        .map(|(n, &(start_ns, end_ns))| {
-            Interval { start_ns, end_ns: if n == last { u64::MAX } else { end_ns } }
+        .map(|(n, &(start_ns, end_ns))| Interval {
+            start_ns,
+            end_ns: if n == last { u64::MAX } else { end_ns },
         })
         .collect();
     Clock { pieces }.within(&windows)

@@ -85,9 +85,9 @@ impl Run<'_> {
         let mut rows: Vec<Row> = Vec::new();
         for operation in self.profile.operations() {
             let stream = (operation.process_id(), operation.context(), operation.stream());
-            let copy = operation.as_copy().filter(|copy| {
-                copy.bytes() <= small && operation.graph_node().is_none()
-            });
+            let copy = operation
+                .as_copy()
+                .filter(|copy| copy.bytes() <= small && operation.graph_node().is_none());
             let Some(copy) = copy else {
                 // A memset does not need what was copied, as a kernel may.
                 if operation.kind() != OperationKind::Memset {

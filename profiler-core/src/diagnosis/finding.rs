@@ -85,7 +85,9 @@ impl FindingKind {
                 "allocate the host's side as pinned memory (cuMemHostAlloc), or register it; then the call returns at once and \
                  the copy can run beside kernels"
             }
-            Self::BlockingCopies => "take the asynchronous call with pinned memory, and wait when the data is needed",
+            Self::BlockingCopies => {
+                "take the asynchronous call with pinned memory, and wait when the data is needed"
+            }
             Self::TinyCopies => "gather what is copied in one buffer and copy that once",
             Self::RepeatedAllocation => {
                 "allocate once before the loop, or from a pool (cuMemAllocAsync with a release threshold)"
@@ -99,7 +101,9 @@ impl FindingKind {
             Self::TailEffect => {
                 "choose the grid as a whole number of waves: fewer blocks that do more each, or a persistent kernel"
             }
-            Self::RedundantSyncs => "leave them out: nothing was asked of the GPU since the last wait",
+            Self::RedundantSyncs => {
+                "leave them out: nothing was asked of the GPU since the last wait"
+            }
             Self::SerialStreams => {
                 "look for what orders them: events, the default stream, one host thread that waits; then they can run at once"
             }
@@ -113,7 +117,9 @@ impl FindingKind {
             Self::FirstIterations => {
                 "leave them out of what is measured (Steps::warm); if they matter, do their one-time work before"
             }
-            Self::IdleGaps => "do this on the GPU, or while the GPU works: another thread, or the next step's part ahead",
+            Self::IdleGaps => {
+                "do this on the GPU, or while the GPU works: another thread, or the next step's part ahead"
+            }
             Self::UnderusedGpu => "divide the work evenly, or give the GPU to something else",
             Self::ProfilerOverhead => {
                 "take times as upper bounds; record fewer kinds, or look at counts and order rather than times"
@@ -215,12 +221,14 @@ impl Run<'_> {
                 let operation = &store.operations[piece.operation?.at()];
                 store.range_of(operation.call)
             };
-            let range = piece.range.or_else(of_operation);
+            let range = if piece.is_idle { piece.range } else { of_operation() };
             let node = range.map(|range| self.profile.tree.of_range[range.at()]);
             *places.entry(node).or_default() += ns;
         }
         let mut places: Vec<(Option<NodeId>, f64)> = places.into_iter().collect();
-        places.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| self.path_of(a.0).cmp(&self.path_of(b.0))));
+        places.sort_by(|a, b| {
+            b.1.total_cmp(&a.1).then_with(|| self.path_of(a.0).cmp(&self.path_of(b.0)))
+        });
         let places = places.into_iter().take(self.thresholds.get_evidence());
         let places = places
             .map(|(node, ns)| Place { path: self.path_of(node), cost: duration(ns) })

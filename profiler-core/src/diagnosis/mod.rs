@@ -60,11 +60,11 @@ use crate::kernels::KernelClass;
 use crate::names::Pattern;
 use crate::profile::{Profile, Range, RangeNode};
 use crate::query::Query;
-use crate::store::{Interval, WorkId};
+use crate::store::{Interval, OperationId, WorkId};
 pub use amdahl::amdahl;
 pub use bottleneck::Bottleneck;
-use clock::{Clock, Piece};
 pub use clock::Part;
+use clock::{Clock, Piece};
 pub use evidence::{Evidence, Moment};
 pub use finding::{Finding, FindingKind, Place};
 use shape::Shapes;
@@ -185,13 +185,21 @@ impl<'a> Run<'a> {
         Self { profile, thresholds, clock, clock_ns, shapes, classes }
     }
 
-    /// The pieces as evidence, those that follow each other with the same operation as one.
+    /// The pieces as evidence, those that follow each other with the same operation or call as one.
     fn moments<'p>(&self, pieces: impl Iterator<Item = &'p Piece>) -> Vec<Moment> {
+        let store = &self.profile.store;
         let mut moments: Vec<Moment> = Vec::new();
         for piece in pieces {
-            let new = Moment::new(self.profile, piece.time, piece.operation, piece.call);
+            let caused_by = |id: OperationId| store.operations[id.at()].call.get();
+            let asked = || piece.operation.filter(|_| !piece.is_idle).and_then(caused_by);
+            let call = piece.call.or_else(asked);
+            let new = Moment::new(self.profile, piece.time, piece.operation, call);
             match moments.last_mut() {
-                Some(last) if last.span.end == new.span.start && last.operation == new.operation => {
+                Some(last)
+                    if last.span.end == new.span.start
+                        && (last.operation == new.operation
+                            || (last.call.is_some() && last.call == new.call)) =>
+                {
                     last.span.end = new.span.end;
                     last.call = last.call.or(new.call);
                 }
@@ -344,7 +352,9 @@ fn times(ranges: &[Range<'_>]) -> Vec<Interval> {
     let mut apart: Vec<Interval> = Vec::with_capacity(times.len());
     for time in times {
         match apart.last_mut() {
-            Some(last) if time.start_ns <= last.end_ns => last.end_ns = last.end_ns.max(time.end_ns),
+            Some(last) if time.start_ns <= last.end_ns => {
+                last.end_ns = last.end_ns.max(time.end_ns)
+            }
             _ => apart.push(time),
         }
     }

@@ -32,7 +32,11 @@ impl Run<'_> {
             let longer = |step: &Step<'_>| step.host_time().saturating_sub(usual);
             let first = &steps.as_slice()[..cold];
             let cost: f64 = first.iter().map(|step| nanoseconds(longer(step)) as f64).sum();
-            let title = format!("the first {cold} of {} steps take longer than {}", steps.len(), time(usual));
+            let title = format!(
+                "the first {cold} of {} steps take longer than {}",
+                steps.len(),
+                time(usual)
+            );
             let found = self.costing(FindingKind::FirstIterations, title, cost);
             let moments = first.iter().map(|step| {
                 let time = step.range().row().time;
@@ -40,13 +44,19 @@ impl Run<'_> {
             });
             let evidence = Evidence::of(moments.collect(), self.thresholds.get_evidence());
             let places = vec![Place { path: Some(path), cost: found.cost }];
-            let slowest = first.iter().map(|step| step.host_time().as_secs_f64()).fold(0.0, f64::max);
+            let slowest =
+                first.iter().map(|step| step.host_time().as_secs_f64()).fold(0.0, f64::max);
             let by = slowest / usual.as_secs_f64().max(f64::MIN_POSITIVE);
             let signs = vec![
-                Sign::at_least("slowest of them by the others", by, SignUnit::Count, 1.1).deciding(),
+                Sign::at_least("slowest of them by the others", by, SignUnit::Count, 1.1)
+                    .deciding(),
             ];
-            (found.share >= self.thresholds.get_finding_share())
-                .then_some(Finding { places, evidence, signs, ..found })
+            (found.share >= self.thresholds.get_finding_share()).then_some(Finding {
+                places,
+                evidence,
+                signs,
+                ..found
+            })
         };
         roots.filter_map(|root| of(root.path())).collect()
     }

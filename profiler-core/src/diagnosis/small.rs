@@ -133,11 +133,19 @@ impl Run<'_> {
         let pieces = self.clock.pieces.iter().filter_map(|piece| Some((*piece, part(piece)?)));
         self.finish(Draft {
             kind: FindingKind::TailEffect,
-            title: format!("{}: the last wave of {count} kernels is far from full", FindingKind::TailEffect),
+            title: format!(
+                "{}: the last wave of {count} kernels is far from full",
+                FindingKind::TailEffect
+            ),
             pieces: pieces.collect(),
             signs: vec![
-                Sign::at_least("most of a kernel lost to its last wave", worst, SignUnit::Share, LEAST_TAIL)
-                    .deciding(),
+                Sign::at_least(
+                    "most of a kernel lost to its last wave",
+                    worst,
+                    SignUnit::Share,
+                    LEAST_TAIL,
+                )
+                .deciding(),
             ],
         })
     }

@@ -37,7 +37,8 @@ impl Run<'_> {
         let sum = |stream: &Vec<OperationId>| stream.iter().map(ns).sum::<u64>();
         let all: u64 = streams.iter().map(sum).sum();
         let least = LEAST_SHARE * all as f64;
-        let busy: Vec<_> = streams.into_iter().filter(|stream| sum(stream) as f64 >= least).collect();
+        let busy: Vec<_> =
+            streams.into_iter().filter(|stream| sum(stream) as f64 >= least).collect();
         if busy.len() < 2 {
             return None;
         }

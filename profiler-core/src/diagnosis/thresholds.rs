@@ -162,7 +162,9 @@ mod tests {
         ] {
             assert!(thresholds.is_loading(name), "{name}");
         }
-        for name in ["step", "download", "workload", "payload", "offload", "reload", "data parallel"] {
+        for name in
+            ["step", "download", "workload", "payload", "offload", "reload", "data parallel"]
+        {
             assert!(!thresholds.is_loading(name), "{name}");
         }
         let own = thresholds.loading("next *shard*");

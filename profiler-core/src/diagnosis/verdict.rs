@@ -13,9 +13,10 @@ use super::clock::{Part, Piece, Sums};
 use super::evidence::Evidence;
 use super::sign::{Sign, SignUnit};
 use super::{Run, nanoseconds};
-use crate::profile::GpuOperation;
+use crate::profile::{GpuOperation, OperationKind};
 use crate::query::Query;
 use crate::statistics::{Statistics, as_ns};
+use crate::store::OperationId;
 use crate::units::time;
 
 /// What takes a part of the clock, with what it rests on.
@@ -183,7 +184,6 @@ pub(super) struct Scope<'a> {
 struct Numbers {
     operations: u64,
     launches: u64,
-    queued: u64,
     kernel: Statistics,
     launch: Statistics,
     copies: u64,
@@ -218,7 +218,6 @@ impl Numbers {
         Self {
             operations,
             launches: launches.count(),
-            queued: launches.iter().filter(|launch| launch.is_queued()).count() as u64,
             kernel: of(|launch| Some(launch.gpu_time())),
             launch: of(|launch| launch.api_time()),
             copies: sizes.len() as u64,
@@ -278,8 +277,8 @@ impl Run<'_> {
         } else {
             None
         };
-        let says_nothing = inconclusive
-            .is_some_and(|why| !matches!(why, Inconclusive::NoSingleCause { .. }));
+        let says_nothing =
+            inconclusive.is_some_and(|why| !matches!(why, Inconclusive::NoSingleCause { .. }));
         if says_nothing {
             causes.clear();
         }
@@ -291,9 +290,9 @@ impl Run<'_> {
                 share: ratio(ns, clock_ns),
                 bound: amdahl(ratio(ns, clock_ns), f64::INFINITY),
                 signs: self.signs(bottleneck, &scope, &sums, &numbers),
-                evidence: self.evidence_of(scope.pieces.iter().filter(|piece| {
-                    bottleneck.parts().contains(&piece.part)
-                })),
+                evidence: self.evidence_of(
+                    scope.pieces.iter().filter(|piece| bottleneck.parts().contains(&piece.part)),
+                ),
                 remedy: bottleneck.remedy(),
             }
         };
@@ -348,35 +347,40 @@ impl Run<'_> {
         .iter()
         .sum();
         let of_idle = ratio(bottleneck.ns(sums), idle);
+        // Operations that ended an idle time which began before they were asked for.
+        let late = |piece: &&Piece| piece.is_idle && piece.part != Part::Scheduling;
+        let mut awaited: Vec<_> =
+            scope.pieces.iter().filter(late).filter_map(|piece| piece.operation).collect();
+        awaited.dedup();
+        let is_launch =
+            |id: &OperationId| self.profile.operation(*id).kind() == OperationKind::Kernel;
+        let awaited = awaited.into_iter().filter(is_launch).count() as u64;
+        let awaited = ratio(awaited, numbers.launches).min(1.0);
         let seconds = |time: Duration| time.as_secs_f64();
         let blocking = |operation: &GpuOperation<'_>| {
             let class = operation.call().map(|call| call.class());
-            class == Some(CallClass::Memcpy) && operation.as_copy().is_some_and(|copy| {
-                copy.destination() == cupti::MemoryKind::PAGEABLE
-            })
+            class == Some(CallClass::Memcpy)
+                && operation
+                    .as_copy()
+                    .is_some_and(|copy| copy.destination() == cupti::MemoryKind::PAGEABLE)
         };
         match bottleneck {
             Bottleneck::GpuCompute => vec![
                 Sign::at_least("GPU has work", share, Share, HAS_WORK).deciding(),
                 Sign::at_most("copies alone", ratio(sums.get(Part::Copies), total), Share, 0.02),
-                Sign::at_least(
-                    "launches that had to queue",
-                    ratio(numbers.queued, numbers.launches),
-                    Share,
-                    0.5,
-                ),
+                Sign::at_most("launches that the GPU waited for", awaited, Share, 0.5),
             ],
             Bottleneck::Launch => {
                 let median = seconds(numbers.launch.median());
                 vec![
                     Sign::at_least("GPU idle for launches", share, Share, least).deciding(),
-                    Sign::at_most("median kernel", seconds(numbers.kernel.median()), Seconds, median),
                     Sign::at_most(
-                        "launches that had to queue",
-                        ratio(numbers.queued, numbers.launches),
-                        Share,
-                        0.5,
+                        "median kernel",
+                        seconds(numbers.kernel.median()),
+                        Seconds,
+                        median,
                     ),
+                    Sign::at_least("launches that the GPU waited for", awaited, Share, 0.5),
                 ]
             }
             Bottleneck::Synchronization => {
@@ -396,7 +400,12 @@ impl Run<'_> {
                 if numbers.copies != 0 {
                     signs.push(Sign::at_most("median copy", numbers.median_copy, Bytes, small));
                     let part = ratio(numbers.small_copies, numbers.operations);
-                    signs.push(Sign::at_least("operations that are small copies", part, Share, 0.5));
+                    signs.push(Sign::at_least(
+                        "operations that are small copies",
+                        part,
+                        Share,
+                        0.5,
+                    ));
                 }
                 signs
             }
@@ -417,9 +426,9 @@ impl Run<'_> {
                     Sign::at_least("bytes of pageable memory", pageable, Share, 0.5),
                 ]
             }
-            Bottleneck::Communication => vec![
-                Sign::at_least("communication alone", share, Share, least).deciding(),
-            ],
+            Bottleneck::Communication => {
+                vec![Sign::at_least("communication alone", share, Share, least).deciding()]
+            }
         }
     }
 }

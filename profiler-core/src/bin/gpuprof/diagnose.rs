@@ -22,7 +22,10 @@ pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
     }
     let diagnoser = profile.diagnosis(thresholds);
     let missing = |path: &str| {
-        Failure::Usage(format!("{} has no range {path}; `gpuprof report` shows them", args.file.display()))
+        Failure::Usage(format!(
+            "{} has no range {path}; `gpuprof report` shows them",
+            args.file.display()
+        ))
     };
     let worst = if let Some(path) = &args.range {
         let verdict = diagnoser.range(path).ok_or_else(|| missing(path))?;
@@ -33,7 +36,8 @@ pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
         if steps.is_empty() {
             return Err(missing(path));
         }
-        let text: Vec<String> = (0..).zip(&steps).map(|(n, step)| format!("step {n}: {step}")).collect();
+        let text: Vec<String> =
+            (0..).zip(&steps).map(|(n, step)| format!("step {n}: {step}")).collect();
         write(&output, args.format, &text.join("\n"), &steps)?;
         steps.iter().map(worst_of).fold(1.0, f64::max)
     } else {
