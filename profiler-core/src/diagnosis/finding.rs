@@ -183,6 +183,12 @@ impl Finding {
     pub fn path(&self) -> Option<&str> {
         self.places.first()?.path.as_deref()
     }
+
+    /// What it costs and can bring, in words.
+    pub(crate) fn cost_text(&self) -> String {
+        let (cost, percent) = (time(self.cost), 100.0 * self.share);
+        format!("{cost} ({percent:.1} %), at most {}x without it", Factor(self.bound))
+    }
 }
 
 impl fmt::Display for Finding {
@@ -192,8 +198,7 @@ impl fmt::Display for Finding {
             write!(f, ", in {}", shortened(path, PATH_WIDTH))?;
         }
         if self.cost != Duration::ZERO {
-            let (cost, percent) = (time(self.cost), 100.0 * self.share);
-            write!(f, ": {cost} ({percent:.1} %), at most {}x without it", Factor(self.bound))?;
+            write!(f, ": {}", self.cost_text())?;
         }
         write!(f, "\n     {}", self.remedy)
     }

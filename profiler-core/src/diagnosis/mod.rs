@@ -232,7 +232,7 @@ impl<'a> Diagnoser<'a> {
                 ranges_left_out += 1;
             }
         }
-        let findings = self.findings();
+        let findings = self.findings_of(&verdict);
         let thresholds = self.thresholds.clone();
         Diagnosis { verdict, ranges, ranges_left_out, findings, thresholds }
     }
@@ -301,9 +301,16 @@ impl<'a> Diagnoser<'a> {
         self.tools().judge(Scope { path, instances, pieces, query, waits })
     }
 
-    /// What was found in the whole run, the costliest first.
+    /// What was found in the whole run, the costliest first; nothing where the evidence is too thin for a verdict.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
+        self.findings_of(&self.verdict())
+    }
+
+    fn findings_of(&self, verdict: &Verdict) -> Vec<Finding> {
+        if verdict.inconclusive.is_some_and(Inconclusive::says_nothing) {
+            return Vec::new();
+        }
         let run = self.tools();
         let mut found: Vec<Finding> = [
             run.tiny_copies(),

@@ -84,6 +84,13 @@ pub enum Inconclusive {
     },
 }
 
+impl Inconclusive {
+    /// True if the evidence is too thin to say anything.
+    pub(super) fn says_nothing(self) -> bool {
+        !matches!(self, Self::NoSingleCause { .. })
+    }
+}
+
 impl fmt::Display for Inconclusive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
