@@ -84,9 +84,18 @@ pub(super) struct Piece {
 }
 
 /// All pieces of a run, by time and without a hole; pauses of the session are left out.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Clock {
     pub(super) pieces: Vec<Piece>,
+    /// Their sum.
+    pub(super) ns: u64,
+}
+
+impl From<Vec<Piece>> for Clock {
+    fn from(pieces: Vec<Piece>) -> Self {
+        let ns = pieces.iter().map(|piece| piece.time.ns()).sum();
+        Self { pieces, ns }
+    }
 }
 
 /// A time in which an operation was the one to name.
@@ -270,7 +279,7 @@ impl Clock {
         }
         let windows = &store.session.windows_ns;
         let pieces = if windows.len() > 1 { cut(idle.pieces, windows) } else { idle.pieces };
-        Self { pieces }
+        pieces.into()
     }
 
     /// The pieces in these times, which are by time and apart, cut to them.
@@ -314,7 +323,7 @@ fn cut(pieces: Vec<Piece>, windows: &[(u64, u64)]) -> Vec<Piece> {
             end_ns: if n == last { u64::MAX } else { end_ns },
         })
         .collect();
-    Clock { pieces }.within(&windows)
+    Clock::from(pieces).within(&windows)
 }
 
 /// Nanoseconds by part.

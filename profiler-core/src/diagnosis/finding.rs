@@ -247,7 +247,7 @@ impl Run<'_> {
 
     /// A finding that costs so many nanoseconds.
     pub(super) fn costing(&self, kind: FindingKind, title: String, cost_ns: f64) -> Finding {
-        let clock = self.clock_ns as f64;
+        let clock = self.clock.ns as f64;
         let share = if clock == 0.0 { 0.0 } else { (cost_ns / clock).min(1.0) };
         Finding {
             kind,

@@ -118,7 +118,6 @@ impl Diagnosis {
     }
 
     /// What it went by.
-    #[must_use]
     pub fn thresholds(&self) -> &Thresholds {
         &self.thresholds
     }
@@ -131,7 +130,14 @@ pub struct Diagnoser<'a> {
     profile: &'a Profile,
     thresholds: Thresholds,
     clock: Clock,
-    classes: FxHashMap<WorkId, KernelClass>,
+    known: Known,
+}
+
+/// What is worked out once for kernels that are alike.
+#[derive(Debug, Default)]
+struct Known {
+    shapes: Shapes,
+    classes: RefCell<FxHashMap<WorkId, KernelClass>>,
 }
 
 /// What findings and verdicts are worked out from.
@@ -139,9 +145,7 @@ struct Run<'a> {
     profile: &'a Profile,
     thresholds: &'a Thresholds,
     clock: &'a Clock,
-    clock_ns: u64,
-    shapes: Shapes,
-    classes: RefCell<FxHashMap<WorkId, KernelClass>>,
+    known: &'a Known,
 }
 
 impl Profile {
@@ -161,30 +165,17 @@ impl Profile {
     /// Asks for verdicts by thresholds of one's own.
     #[must_use]
     pub fn diagnosis(&self, thresholds: Thresholds) -> Diagnoser<'_> {
-        let clock = Clock { pieces: Vec::new() };
-        let mut classes = FxHashMap::default();
+        let known = Known::default();
         let clock = {
-            let run = Run::new(self, &thresholds, &clock, &classes);
-            let clock = Clock::new(self, &thresholds, |id| run.is_communication(id));
-            classes = run.classes.into_inner();
-            clock
+            let (thresholds, clock) = (&thresholds, &Clock::default());
+            let run = Run { profile: self, thresholds, clock, known: &known };
+            Clock::new(self, thresholds, |id| run.is_communication(id))
         };
-        Diagnoser { profile: self, thresholds, clock, classes }
+        Diagnoser { profile: self, thresholds, clock, known }
     }
 }
 
-impl<'a> Run<'a> {
-    fn new(
-        profile: &'a Profile,
-        thresholds: &'a Thresholds,
-        clock: &'a Clock,
-        classes: &FxHashMap<WorkId, KernelClass>,
-    ) -> Self {
-        let clock_ns = clock.pieces.iter().map(|piece| piece.time.ns()).sum();
-        let (shapes, classes) = (Shapes::default(), RefCell::new(classes.clone()));
-        Self { profile, thresholds, clock, clock_ns, shapes, classes }
-    }
-
+impl Run<'_> {
     /// The pieces as evidence, those that follow each other with the same operation or call as one.
     fn moments<'p>(&self, pieces: impl Iterator<Item = &'p Piece>) -> Vec<Moment> {
         let store = &self.profile.store;
@@ -212,7 +203,8 @@ impl<'a> Run<'a> {
 
 impl<'a> Diagnoser<'a> {
     fn tools(&self) -> Run<'_> {
-        Run::new(self.profile, &self.thresholds, &self.clock, &self.classes)
+        let Self { profile, thresholds, clock, known } = self;
+        Run { profile, thresholds, clock, known }
     }
 
     /// All of it: the run's verdict, those of its ranges, and the findings.

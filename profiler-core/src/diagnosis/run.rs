@@ -75,7 +75,7 @@ impl Run<'_> {
             let what = if is_loading { "loads data" } else { "is in no CUDA call" };
             let count = pieces.len();
             let share = pieces.iter().map(|(piece, _)| piece.time.ns() as f64).sum::<f64>()
-                / self.clock_ns.max(1) as f64;
+                / self.clock.ns.max(1) as f64;
             let title = match node {
                 Some(_) => format!("GPU idle {count} times while the host {what}"),
                 None => format!("GPU idle {count} times while the host {what}, outside any range"),

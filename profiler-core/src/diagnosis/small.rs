@@ -30,7 +30,7 @@ impl Run<'_> {
             let kernel = self.profile.operation(id).as_kernel();
             kernel.map_or(KernelClass::Other, |kernel| kernel.class())
         };
-        *self.classes.borrow_mut().entry(row.work).or_insert_with(class)
+        *self.known.classes.borrow_mut().entry(row.work).or_insert_with(class)
     }
 
     /// True for a kernel of communication.
@@ -57,7 +57,7 @@ impl Run<'_> {
                 if (same.len() as u64) < self.thresholds.get_least_repeats() {
                     continue;
                 }
-                let Some(shape) = self.shapes.of(self.profile, same[0]) else { continue };
+                let Some(shape) = self.known.shapes.of(self.profile, same[0]) else { continue };
                 let ns: u64 = same.iter().map(|id| store.operations[id.at()].ns()).sum();
                 let is_small = gemms || ns / same.len() as u64 <= small_ns;
                 if shape.fill() >= self.thresholds.get_least_fill() || !is_small {
@@ -119,7 +119,7 @@ impl Run<'_> {
         let mut worst = 0.0_f64;
         for kernel in self.profile.kernels() {
             let id = OperationId(kernel.number() as u32);
-            let Some(shape) = self.shapes.of(self.profile, id) else { continue };
+            let Some(shape) = self.known.shapes.of(self.profile, id) else { continue };
             if shape.tail() >= LEAST_TAIL {
                 count += 1;
                 worst = worst.max(shape.tail());

@@ -117,7 +117,7 @@ impl Program {
         let end_ns = start_ns + ns;
         self.streams.insert(stream, end_ns);
         let mut place = cupti::Place::default();
-        (place.device, place.context, place.stream) = (0, 1, stream);
+        (place.device, place.context, place.stream) = (u32::from(stream >= 100), 1, stream);
         let copy = |kind, bytes, pageable: bool| {
             let mut copy = cupti::Memcpy::default();
             (copy.kind, copy.bytes, copy.place) = (kind, bytes, place);
@@ -158,11 +158,27 @@ impl Program {
         self.launch(7, Job::Kernel("work", 4_000), ns);
     }
 
-    /// Returns 2 us after all streams are done.
-    fn wait(&mut self) {
-        let done = self.streams.values().copied().max().unwrap_or(0);
+    /// Waits for one stream, or for all; returns 2 us after they are done.
+    fn wait_for(&mut self, stream: Option<u32>) {
+        let done = match stream {
+            Some(stream) => self.streams.get(&stream).copied().unwrap_or(0),
+            None => self.streams.values().copied().max().unwrap_or(0),
+        };
         let until = done.max(self.now) + 2 * US;
-        self.call("cuStreamSynchronize", CallClass::Synchronize, until);
+        let mut record = cupti::Synchronization::default();
+        record.kind = match stream {
+            Some(_) => cupti::SynchronizationKind::Stream,
+            None => cupti::SynchronizationKind::Context,
+        };
+        (record.context, record.stream, record.correlation_id) = (1, stream, self.next_id);
+        let name = if stream.is_some() { "cuStreamSynchronize" } else { "cuCtxSynchronize" };
+        self.call(name, CallClass::Synchronize, until);
+        let row = store::Synchronization { record, call: None, process: 0 };
+        self.store.synchronizations.push(row);
+    }
+
+    fn wait(&mut self) {
+        self.wait_for(None);
     }
 
     fn profile(mut self) -> Profile {
@@ -170,12 +186,13 @@ impl Program {
         self.store.operations.sort_by_key(store::Operation::start_ns);
         self.store.session =
             Session { window_ns: (BASE, end), windows_ns: vec![(BASE, end)], ..Session::default() };
-        // The waits have no records here, which a recording has.
         Profile::from_store(self.store, self.info, Health::default())
     }
 
     fn diagnose(self) -> Diagnosis {
-        self.profile().diagnosis(Thresholds::new().incomplete(true)).run()
+        let profile = self.profile();
+        profile.health().assert_complete();
+        profile.diagnose()
     }
 }
 
@@ -206,7 +223,7 @@ fn every_nanosecond_of_the_clock_has_one_owner() {
         p.launch(7, Job::Out(100), 3 * US);
     })
     .profile();
-    let diagnosis = profile.diagnosis(Thresholds::new().incomplete(true)).run();
+    let diagnosis = profile.diagnose();
     let verdict = diagnosis.verdict();
     let sum: Duration = verdict.parts.iter().map(|part| part.time).sum();
     assert_eq!(sum, verdict.clock);
@@ -221,6 +238,61 @@ fn every_nanosecond_of_the_clock_has_one_owner() {
     assert_eq!(us(Part::Copies), 100 + 5 + 2);
     let whole: f64 = verdict.parts.iter().map(|part| part.time.as_secs_f64()).sum();
     assert!((whole - verdict.clock.as_secs_f64()).abs() < 1e-12);
+}
+
+/// What ran in each nanosecond says where it went, whatever runs beside what.
+#[test]
+fn random_programs_are_divided_up_as_nanosecond_by_nanosecond() {
+    let mut rng = fastrand::Rng::with_seed(7);
+    for _ in 0..200 {
+        let mut program = Program::new();
+        for _ in 0..rng.usize(1..12) {
+            let (stream, ns) = (rng.u32(1..4), rng.u64(1..3_000));
+            match rng.u32(0..7) {
+                0 => program.host(ns),
+                1 => program.range("load", |p| p.host(ns)),
+                2 => program.wait_for(rng.bool().then_some(stream)),
+                3 => program.launch(stream, Job::In(rng.u64(0..100_000), rng.bool()), ns),
+                4 => program.launch(stream, Job::Kernel("ncclKernel", 8), ns),
+                _ => program.launch(stream, Job::Kernel("work", 64), ns),
+            }
+        }
+        let profile = program.profile();
+        let mut covered = vec![0_u8; profile.duration().as_nanos() as usize];
+        for operation in profile.operations() {
+            let bit = match operation.as_kernel().map(|kernel| kernel.name().to_owned()) {
+                Some(name) if name == "work" => 1,
+                Some(_) => 2,
+                None => 4,
+            };
+            let time = operation.interval().unwrap();
+            for at in time.start_ns..time.end_ns {
+                covered[(at - BASE) as usize] |= bit;
+            }
+        }
+        let count = |is: &dyn Fn(usize) -> bool| (0..covered.len()).filter(|at| is(*at)).count();
+        let diagnosis = profile.diagnosis(Thresholds::new());
+        let sums = clock::Sums::of(diagnosis.clock.pieces.iter());
+        let kernels = count(&|at| covered[at] & 1 != 0);
+        assert_eq!(sums.get(Part::Kernels), kernels as u64);
+        let alone = count(&|at| covered[at] & 3 == 2);
+        assert_eq!(sums.get(Part::Communication), alone as u64);
+        // From the first to the last that is known of it.
+        let store = &profile.store;
+        let ends = store.calls.iter().map(|c| c.time).chain(store.ranges.iter().map(|r| r.time));
+        let ends = ends.chain(store.operations.iter().filter_map(|operation| operation.time()));
+        let (first, last) = ends.fold((u64::MAX, 0), |(first, last), time| {
+            (first.min(time.start_ns), last.max(time.end_ns))
+        });
+        if profile.operations().next().is_some() {
+            assert_eq!(sums.total(), last - first);
+        }
+        // Without a hole, and in order.
+        let pieces = &diagnosis.clock.pieces;
+        assert!(pieces.windows(2).all(|two| two[0].time.end_ns == two[1].time.start_ns));
+        let busy: u64 = pieces.iter().filter(|p| !p.is_idle).map(|p| p.time.ns()).sum();
+        assert_eq!(busy, count(&|at| covered[at] != 0) as u64);
+    }
 }
 
 #[test]
@@ -401,6 +473,58 @@ fn repeated_and_needless_calls_are_found() {
         p.wait();
     });
     assert!(kept.diagnose().finding(FindingKind::RepeatedAllocation).is_none());
+
+    let twice = |again: fn(&mut Program)| {
+        steps(move |p: &mut Program| {
+            p.launch(1, Job::Kernel("work", 4_000), 20 * US);
+            p.launch(2, Job::Kernel("work", 4_000), 20 * US);
+            again(p);
+        })
+        .diagnose()
+    };
+    // The first waits for what is there; a wait for the context covers the streams.
+    let redundant = twice(|p| {
+        p.wait_for(Some(1));
+        p.wait();
+        p.wait_for(Some(2));
+        p.wait();
+    });
+    let found = redundant.finding(FindingKind::RedundantSyncs).unwrap();
+    assert_eq!(found.title, "40 of 80 waits had nothing to wait for");
+    assert_eq!(found.cost, 40 * Duration::from_micros(2));
+    let each = twice(|p| (1..=2).for_each(|stream| p.wait_for(Some(stream))));
+    assert!(each.finding(FindingKind::RedundantSyncs).is_none());
+}
+
+#[test]
+fn the_default_stream_and_idle_gpus_are_noted() {
+    let of = |streams: [u32; 2]| {
+        steps(move |p: &mut Program| {
+            streams.iter().for_each(|s| p.launch(*s, Job::Kernel("work", 4_000), 50 * US));
+            p.wait();
+        })
+    };
+    let mut program = of([7, 8]);
+    let mut second = program.info.devices[0].clone();
+    second.id = 1;
+    program.info.devices.push(second);
+    let diagnosis = program.diagnose();
+    let note = diagnosis.finding(FindingKind::DefaultStream).unwrap();
+    assert_eq!(note.title, "20 kernels on the default stream, beside those of 1 more");
+    assert_eq!((note.cost, note.bound), (Duration::ZERO, 1.0));
+    let unused = diagnosis.finding(FindingKind::UnderusedGpu).unwrap();
+    assert_eq!(unused.title, "1 of 2 GPUs are used");
+    let uneven = steps(|p| {
+        p.launch(8, Job::Kernel("work", 4_000), 90 * US);
+        p.launch(100, Job::Kernel("work", 4_000), 30 * US);
+        p.wait();
+    })
+    .diagnose();
+    let second = uneven.finding(FindingKind::UnderusedGpu).unwrap();
+    assert_eq!(second.title, "GPU 1 is busy for 600.0 us, the busiest of 2 for 1.800 ms");
+    assert_eq!(second.cost, Duration::from_micros(20 * 30));
+    assert!(of([8, 9]).diagnose().finding(FindingKind::DefaultStream).is_none());
+    assert!(of([7, 7]).diagnose().finding(FindingKind::DefaultStream).is_none());
 }
 
 #[test]
@@ -434,17 +558,18 @@ fn thin_evidence_gives_no_verdict() {
         few.verdict().causes.is_empty() && few.to_string().contains("5 operations are too few")
     );
 
-    // The calls of these waits have no records.
-    let lossy = || {
-        steps(|p| {
-            p.kernel(100 * US);
-            p.wait();
-        })
-        .profile()
-    };
-    let profile = lossy();
+    let mut lossy = steps(|p| {
+        (0..3).for_each(|_| p.kernel(100 * US));
+        p.wait();
+    });
+    lossy.store.operations.truncate(59);
+    let profile = lossy.profile();
     assert!(!profile.health().is_complete());
-    assert_eq!(profile.diagnose().verdict().inconclusive, Some(Inconclusive::Incomplete));
+    let diagnosis = profile.diagnose();
+    assert_eq!(diagnosis.verdict().inconclusive, Some(Inconclusive::Incomplete));
+    assert!(diagnosis.findings().is_empty() && diagnosis.verdict().causes.is_empty());
+    let all_the_same = profile.diagnosis(Thresholds::new().incomplete(true)).run();
+    assert_eq!(all_the_same.verdict().bottleneck, Some(Bottleneck::GpuCompute));
 
     let dear = Thresholds::new().incomplete(true).overhead_per_call(Duration::from_millis(1));
     let verdict = profile.diagnosis(dear).verdict();
@@ -472,7 +597,7 @@ fn ranges_and_steps_have_verdicts_of_their_own() {
         });
     }
     let profile = program.profile();
-    let diagnoser = profile.diagnosis(Thresholds::new().incomplete(true));
+    let diagnoser = profile.diagnosis(Thresholds::new());
     let of = |path: &str| diagnoser.range(path).unwrap().bottleneck;
     assert_eq!(of("forward"), Some(Bottleneck::GpuCompute));
     assert_eq!(of("step/post"), Some(Bottleneck::Cpu));
@@ -493,7 +618,7 @@ fn it_serializes_and_its_evidence_is_found_again() {
         p.wait();
     })
     .profile();
-    let diagnosis = profile.diagnosis(Thresholds::new().incomplete(true)).run();
+    let diagnosis = profile.diagnose();
     let json = serde_json::to_value(&diagnosis).unwrap();
     assert_eq!(json["verdict"]["bottleneck"], "copy");
     let cause = &json["verdict"]["causes"][0];
