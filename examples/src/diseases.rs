@@ -43,7 +43,7 @@ pub enum Disease {
     SlowLoader,
     /// Results fetched piece by piece. Cured: one copy in and one out.
     TinyCopies,
-    /// Matrix products that fill an eighth of the GPU. Cured: one batched product.
+    /// Matrix products that fill a tenth of the GPU. Cured: one batched product.
     SmallGemms,
     /// Grids of a little more than one wave. Cured: the same work in one full wave.
     TailEffect,
@@ -430,9 +430,9 @@ fn tiny_copies(gpu: Gpu, cured: bool) -> Result<Step> {
     }))
 }
 
-/// 100 products of 256 x 256 matrices.
+/// 50 products of 256 x 256 matrices.
 fn small_gemms(gpu: Gpu, cured: bool) -> Result<Step> {
-    const GEMMS: usize = 100;
+    const GEMMS: usize = 50;
     const N: usize = 256;
     let stream = gpu.stream.clone();
     let blas = CudaBlas::new(stream.clone())?;

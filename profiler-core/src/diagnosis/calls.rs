@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use cupti::CallClass;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::clock::Piece;
+use super::clock::{Part, Piece};
 use super::finding::{Draft, Finding, FindingKind};
 use super::sign::{Sign, SignUnit};
 use super::{Run, nanoseconds};
@@ -105,7 +105,10 @@ impl Run<'_> {
     pub(super) fn lazy_loading(&self) -> Option<Finding> {
         let mut first: FxHashMap<&str, (CallId, u64)> = FxHashMap::default();
         let mut later: Vec<u64> = Vec::new();
-        for launch in self.profile.query().kernels().launches().iter() {
+        let mut launches: Vec<_> = self.profile.query().kernels().launches().iter().collect();
+        launches.sort_by_key(|launch| launch.call().start());
+        // The very first of a session takes some hundred microseconds for CUPTI's sake, whatever it launches.
+        for launch in launches.into_iter().skip(1) {
             let operation = launch.operation();
             if operation.graph_node().is_some() {
                 continue;
@@ -123,14 +126,14 @@ impl Run<'_> {
             }
         }
         let mut loading: FxHashMap<CallId, f64> = FxHashMap::default();
-        let mut launches = 0;
+        let mut loaders = 0;
         // Of few launches nobody knows what is usual.
         if later.len() as u64 >= self.thresholds.get_least_repeats() {
             let usual = nanoseconds(Statistics::of_ns(later).median()).max(1);
             for (call, took) in first.into_values() {
                 if took >= LOADING_FACTOR * usual {
                     loading.insert(call, 1.0 - usual as f64 / took as f64);
-                    launches += 1;
+                    loaders += 1;
                 }
             }
         }
@@ -147,10 +150,10 @@ impl Run<'_> {
         let share = pieces.iter().map(|(piece, part)| piece.time.ns() as f64 * part).sum::<f64>()
             / self.clock.ns.max(1) as f64;
         let least = self.thresholds.get_finding_share();
-        let others = loading.len() - launches;
+        let others = loading.len() - loaders;
         self.finish(Draft {
             kind: FindingKind::LazyLoading,
-            title: format!("{launches} first launches and {others} calls load or compile kernels"),
+            title: format!("{loaders} first launches and {others} calls load or compile kernels"),
             pieces,
             signs: vec![
                 Sign::at_least("GPU idle for them", share, SignUnit::Share, least).deciding(),
@@ -160,6 +163,18 @@ impl Run<'_> {
 }
 
 impl Run<'_> {
+    /// True for an idle piece that goes away with the call of its operation: the call itself, what it takes to start, and
+    /// the little that a library does on the host before it.
+    pub(super) fn is_of_calls(&self, piece: &Piece) -> bool {
+        let little = nanoseconds(self.thresholds.get_small_kernel());
+        piece.is_idle
+            && match piece.part {
+                Part::Host => piece.time.ns() <= little,
+                Part::Launching | Part::Scheduling | Part::Waiting => true,
+                _ => false,
+            }
+    }
+
     /// The pieces for which this is true, each whole.
     pub(super) fn whole(&self, is_one: impl Fn(&Piece) -> bool) -> Vec<(Piece, f64)> {
         self.clock.pieces.iter().filter(|piece| is_one(piece)).map(|piece| (*piece, 1.0)).collect()

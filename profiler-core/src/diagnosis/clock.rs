@@ -27,7 +27,8 @@ pub enum Part {
     Scheduling,
     /// The GPU was idle for the calls that launch, allocate and free.
     Launching,
-    /// The GPU was idle since a wait of the host had let it run dry; small copies that ran alone are in it.
+    /// The GPU was idle since a wait of the host had let it run dry; small copies that ran alone are in it, and the time
+    /// until they began.
     Waiting,
     /// The GPU was idle while the host was in no call, nor in a range of data loading.
     Host,
@@ -81,6 +82,8 @@ pub(super) struct Piece {
     pub(super) call: Option<CallId>,
     /// The range that the host was in while nothing ran.
     pub(super) range: Option<RangeId>,
+    /// The wait that let the GPU run dry before.
+    pub(super) wait: Option<CallId>,
 }
 
 /// All pieces of a run, by time and without a hole; pauses of the session are left out.
@@ -162,14 +165,19 @@ impl<'p> Idle<'p> {
         })
     }
 
+    fn is_small_copy(&self, id: OperationId) -> bool {
+        let is_copy = self.profile.operation(id).kind() == OperationKind::Copy;
+        is_copy && copied(&self.profile.store, id) <= self.thresholds.get_small_copy_bytes()
+    }
+
     /// Divides a time without work up, `next` being the operation that ends it, or `last` the one before where none does.
     fn add(&mut self, time: Interval, next: Option<OperationId>, last: Option<OperationId>) {
         let store = &self.profile.store;
         let caused_by = |id: OperationId| store.operations[id.at()].call.get();
         let Some(call_id) = next.or(last).and_then(caused_by) else {
-            let (operation, call, range) = (next, None, None);
+            let (operation, call, range, wait) = (next, None, None, None);
             let part = Part::Unknown;
-            self.pieces.push(Piece { time, part, operation, is_idle: true, call, range });
+            self.pieces.push(Piece { time, part, operation, is_idle: true, call, range, wait });
             return;
         };
         let call = &store.calls[call_id.at()];
@@ -181,18 +189,16 @@ impl<'p> Idle<'p> {
         let host = Interval { start_ns: time.start_ns, end_ns: asked_until };
         let pieces = self.timeline.host(store, call.thread, host);
         // The host waited when the GPU ran dry: what it takes to fill it again is the wait's, not the launch's.
-        let was_waiting = pieces.first().and_then(|piece| piece.call).is_some_and(|id| {
+        let wait = pieces.first().and_then(|piece| piece.call).filter(|id| {
             let call = &store.calls[id.at()];
             match store.call_kind(call).class {
                 CallClass::Synchronize => true,
                 // It had asked for the copy before, and was held up until that was done.
-                CallClass::Memcpy => {
-                    Some(id) != Some(call_id) && call.time.start_ns < time.start_ns
-                }
+                CallClass::Memcpy => *id != call_id && call.time.start_ns < time.start_ns,
                 _ => false,
             }
         });
-        let after = |part| if was_waiting { Part::Waiting } else { part };
+        let after = |part| if wait.is_some() { Part::Waiting } else { part };
         for piece in pieces {
             let part = match piece.call.map(|id| (id, store.call_kind(&store.calls[id.at()]).class))
             {
@@ -206,16 +212,29 @@ impl<'p> Idle<'p> {
             };
             let (call, range) = (piece.call, piece.range);
             let piece =
-                Piece { time: piece.time, part, operation: next, is_idle: true, call, range };
+                Piece { time: piece.time, part, operation: next, is_idle: true, call, range, wait };
             self.pieces.push(piece);
         }
         if asked_until < time.end_ns {
             // Nothing was asked of the GPU before it ran dry, or it had other things to wait for.
             let was_asked = call.time.end_ns <= time.start_ns;
-            let part = if was_asked { Part::Scheduling } else { after(Part::Launching) };
+            let part = match was_asked {
+                // What a small copy costs is that it has to start.
+                true if next.is_some_and(|id| self.is_small_copy(id)) => Part::Waiting,
+                true => Part::Scheduling,
+                false => after(Part::Launching),
+            };
             let time = Interval { start_ns: asked_until, ..time };
             let (call, range) = (Some(call_id), call.range.get());
-            self.pieces.push(Piece { time, part, operation: next, is_idle: true, call, range });
+            self.pieces.push(Piece {
+                time,
+                part,
+                operation: next,
+                is_idle: true,
+                call,
+                range,
+                wait,
+            });
         }
     }
 }
@@ -267,11 +286,10 @@ impl Clock {
             if time.start_ns > at {
                 idle.add(Interval { start_ns: at, end_ns: time.start_ns }, Some(id), last);
             }
-            let is_small =
-                part == Part::Copies && copied(store, id) <= thresholds.get_small_copy_bytes();
-            let part = if is_small { Part::Waiting } else { part };
-            let (operation, call, range) = (Some(id), None, None);
-            idle.pieces.push(Piece { time, part, operation, is_idle: false, call, range });
+            let part =
+                if idle.is_small_copy(id) && part == Part::Copies { Part::Waiting } else { part };
+            let (operation, call, range, wait) = (Some(id), None, None, None);
+            idle.pieces.push(Piece { time, part, operation, is_idle: false, call, range, wait });
             (at, last) = (time.end_ns, Some(id));
         }
         if at < end && last.is_some() {

@@ -113,7 +113,7 @@ impl Run<'_> {
             rows.iter().flat_map(|row| &row.copies[1..]).copied().collect();
         let is_one = |piece: &Piece| {
             let is_other = piece.operation.is_some_and(|id| others.contains(&id));
-            is_other && !matches!(piece.part, Part::Host | Part::Loading | Part::Kernels)
+            is_other && (self.is_of_calls(piece) || (piece.part == Part::Waiting && !piece.is_idle))
         };
         let mean = copies as f64 / rows.len().max(1) as f64;
         self.finish(Draft {

@@ -183,7 +183,8 @@ impl Run<'_> {
         for piece in pieces {
             let caused_by = |id: OperationId| store.operations[id.at()].call.get();
             let asked = || piece.operation.filter(|_| !piece.is_idle).and_then(caused_by);
-            let call = piece.call.or_else(asked);
+            let wait = piece.wait.filter(|_| piece.part == Part::Waiting);
+            let call = wait.or(piece.call).or_else(asked);
             let new = Moment::new(self.profile, piece.time, piece.operation, call);
             match moments.last_mut() {
                 Some(last)

@@ -95,15 +95,17 @@ impl Run<'_> {
             match piece.part {
                 Part::Kernels => Some(1.0 - fill),
                 // One launch stays.
-                Part::Launching | Part::Scheduling if !is_first => Some(1.0),
-                _ => None,
+                _ => (!is_first && self.is_of_calls(piece)).then_some(1.0),
             }
         };
         let pieces = self.clock.pieces.iter().filter_map(|piece| Some((*piece, part(piece)?)));
         let (fill, most) = (fills / count.max(1) as f64, self.thresholds.get_least_fill());
         self.finish(Draft {
             kind,
-            title: format!("{count} of {kind} that fill {:.1} % of the GPU", 100.0 * fill),
+            title: format!(
+                "{kind}: {count} kernels that fill {:.1} % of the GPU each",
+                100.0 * fill
+            ),
             pieces: pieces.collect(),
             signs: vec![
                 Sign::at_most("part of the GPU that each fills", fill, SignUnit::Share, most)
