@@ -11,6 +11,10 @@ use diseases::{DISEASES, judge};
 use profiler_core::Profile;
 use profiler_core::diagnosis::{Bottleneck, FindingKind, Thresholds};
 
+/// What two runs of one program differ by; and the cured twin's copies, kernels and waits are not the ill one's to the last
+/// microsecond: a copy of what the host has just written takes longer.
+const NOISE: f64 = 1.02;
+
 fn recording(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings/diseases").join(name)
 }
@@ -28,7 +32,7 @@ fn every_disease_is_named_first_and_gone_when_cured() {
     let mut wrong = Vec::new();
     for (name, _) in DISEASES {
         let [ill, cured] = pair(name);
-        match judge(name, &ill, &cured) {
+        match judge(name, &ill, &cured, NOISE) {
             Ok(outcome) => println!(
                 "{name:<20} cured {:6.2}x, at most {:6.2}x was said",
                 outcome.gain, outcome.bound
@@ -44,7 +48,7 @@ fn every_disease_is_named_first_and_gone_when_cured() {
 fn a_cured_program_is_not_taken_for_an_ill_one() {
     for (name, _) in DISEASES {
         let [ill, cured] = pair(name);
-        assert!(judge(name, &cured, &ill).is_err(), "{name}");
+        assert!(judge(name, &cured, &ill, NOISE).is_err(), "{name}");
     }
 }
 

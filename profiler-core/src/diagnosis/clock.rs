@@ -344,6 +344,46 @@ fn cut(pieces: Vec<Piece>, windows: &[(u64, u64)]) -> Vec<Piece> {
     Clock::from(pieces).within(&windows)
 }
 
+/// The times in which nothing ran.
+pub(super) fn gaps(pieces: &[Piece]) -> Vec<Interval> {
+    let mut gaps: Vec<Interval> = Vec::new();
+    for piece in pieces.iter().filter(|piece| piece.is_idle) {
+        match gaps.last_mut() {
+            Some(last) if last.end_ns == piece.time.start_ns => last.end_ns = piece.time.end_ns,
+            _ => gaps.push(piece.time),
+        }
+    }
+    gaps
+}
+
+/// The nanoseconds that go at most with these pieces, of which `part` is taken: of a gap that is half theirs or more all of
+/// it, for what remains of it may be hidden when the host comes in time. They are in the order of time.
+pub(super) fn reach<'p>(pieces: impl Iterator<Item = (&'p Piece, f64)>, gaps: &[Interval]) -> f64 {
+    let mut reach = 0.0;
+    let mut gaps = gaps.iter();
+    let mut gap: Option<(Interval, f64)> = None;
+    let whole = |(gap, sum): (Interval, f64)| {
+        let ns = gap.ns() as f64;
+        if 2.0 * sum >= ns { ns } else { sum }
+    };
+    for (piece, part) in pieces {
+        let ns = piece.time.ns() as f64 * part;
+        if !piece.is_idle {
+            reach += ns;
+            continue;
+        }
+        let is_in = |gap: &Interval| piece.time.start_ns < gap.end_ns;
+        match &mut gap {
+            Some((of, sum)) if is_in(of) => *sum += ns,
+            _ => {
+                reach += gap.take().map_or(0.0, whole);
+                gap = gaps.find(|gap| is_in(gap)).map(|of| (*of, ns));
+            }
+        }
+    }
+    reach + gap.map_or(0.0, whole)
+}
+
 /// Nanoseconds by part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Sums(pub(super) [u64; Part::COUNT]);

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::Run;
 use super::amdahl::amdahl;
-use super::clock::Piece;
+use super::clock::{Piece, gaps, reach};
 use super::evidence::{Evidence, Moment};
 use super::sign::Sign;
 use super::verdict::{Factor, finite};
@@ -161,12 +161,13 @@ pub struct Finding {
     pub title: String,
     /// Where, the costliest place first.
     pub places: Vec<Place>,
-    /// The time on the run's clock that goes away with it at most.
+    /// The time on the run's clock that it takes.
     #[serde(rename = "cost_ns", serialize_with = "as_ns")]
     pub cost: Duration,
     /// That as a part of the clock, from 0 to 1.
     pub share: f64,
-    /// How much faster the run is at most without it: Amdahl's bound. Infinite if it is the whole.
+    /// How much faster the run is at most without it: Amdahl's bound, by its cost and the rest of the idle times that are
+    /// half its or more. Infinite if it is the whole.
     #[serde(serialize_with = "finite")]
     pub bound: f64,
     /// The numbers that speak for it.
@@ -240,7 +241,11 @@ impl Run<'_> {
             .collect();
         let moments: Vec<Moment> = self.moments(draft.pieces.iter().map(|(piece, _)| piece));
         let evidence = Evidence::of(moments, self.thresholds.get_evidence());
-        let found = Finding { places, evidence, ..self.costing(draft.kind, draft.title, cost) };
+        let pieces = draft.pieces.iter().map(|(piece, part)| (piece, *part));
+        let reach = reach(pieces, &gaps(&self.clock.pieces)) / self.clock.ns.max(1) as f64;
+        let bound = amdahl(reach, f64::INFINITY);
+        let found = self.costing(draft.kind, draft.title, cost);
+        let found = Finding { places, evidence, bound, ..found };
         (found.share >= self.thresholds.get_finding_share())
             .then_some(Finding { signs: draft.signs, ..found })
     }

@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 
 use super::amdahl::amdahl;
 use super::bottleneck::Bottleneck;
-use super::clock::{Part, Piece, Sums};
+use super::clock::{Part, Piece, Sums, gaps, reach};
 use super::evidence::Evidence;
 use super::sign::{Sign, SignUnit};
 use super::{Run, nanoseconds};
@@ -30,7 +30,8 @@ pub struct Cause {
     pub cost: Duration,
     /// That as a part of the clock, from 0 to 1.
     pub share: f64,
-    /// How much faster the whole is at most without it: Amdahl's bound. Infinite if it is the whole.
+    /// How much faster the whole is at most without it: Amdahl's bound, by its cost and the rest of the idle times that are
+    /// half its or more. Infinite if it is the whole.
     #[serde(serialize_with = "finite")]
     pub bound: f64,
     /// The numbers that speak for it or against it.
@@ -295,7 +296,10 @@ impl Run<'_> {
                 bottleneck,
                 cost: Duration::from_nanos(ns),
                 share: ratio(ns, clock_ns),
-                bound: amdahl(ratio(ns, clock_ns), f64::INFINITY),
+                bound: amdahl(
+                    self.reach(bottleneck, &scope) / clock_ns.max(1) as f64,
+                    f64::INFINITY,
+                ),
                 signs: self.signs(bottleneck, &scope, &sums, &numbers),
                 evidence: self.evidence_of(
                     scope.pieces.iter().filter(|piece| bottleneck.parts().contains(&piece.part)),
@@ -316,6 +320,12 @@ impl Run<'_> {
             causes: causes.into_iter().map(cause).collect(),
             path: scope.path,
         }
+    }
+
+    /// The time on the clock that goes at most with a cause.
+    fn reach(&self, bottleneck: Bottleneck, scope: &Scope<'_>) -> f64 {
+        let of = scope.pieces.iter().filter(|piece| bottleneck.parts().contains(&piece.part));
+        reach(of.map(|piece| (piece, 1.0)), &gaps(&scope.pieces))
     }
 
     fn evidence_of<'p>(&self, pieces: impl Iterator<Item = &'p Piece>) -> Evidence {

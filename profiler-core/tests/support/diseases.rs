@@ -33,9 +33,6 @@ pub(crate) const DISEASES: [(&str, &[Named]); 9] = [
     ("serial-streams", &[Named::Finding(FindingKind::SerialStreams)]),
 ];
 
-/// How much more than its bound a cure may seem to bring: what two runs of one program differ by.
-const NOISE: f64 = 1.05;
-
 /// What a pair of runs came to.
 #[derive(Debug)]
 pub(crate) struct Outcome {
@@ -46,7 +43,14 @@ pub(crate) struct Outcome {
 }
 
 /// The gain and the bound, or what the diagnosis said wrong.
-pub(crate) fn judge(name: &str, ill: &Profile, cured: &Profile) -> Result<Outcome, String> {
+///
+/// `noise` is how much more than its bound a cure may seem to bring, for two runs of one program differ, too.
+pub(crate) fn judge(
+    name: &str,
+    ill: &Profile,
+    cured: &Profile,
+    noise: f64,
+) -> Result<Outcome, String> {
     let named = DISEASES.iter().find(|(of, _)| *of == name).map(|(_, named)| *named);
     let named = named.ok_or_else(|| format!("there is no {name}"))?;
     let (said, twin) = (ill.diagnose(), cured.diagnose());
@@ -64,7 +68,7 @@ pub(crate) fn judge(name: &str, ill: &Profile, cured: &Profile) -> Result<Outcom
         return Err(format!("{name} has no steps"));
     };
     let gain = before.as_secs_f64() / after.as_secs_f64();
-    if gain > bound * NOISE {
+    if gain > bound * noise {
         return Err(format!(
             "{name}: cured {gain:.2}x, though at most {bound:.2}x was said:\n{said}"
         ));
