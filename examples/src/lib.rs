@@ -1,8 +1,9 @@
-//! What the example programs share: a small network that trains on the GPU.
+//! What the example programs share: a small network that trains on the GPU, and programs that are slow for a known reason.
 //!
 //! It is a library so that benches and tests can train the same network as the examples.
 
 pub mod args;
+pub mod diseases;
 pub mod mlp;
 
 mod data;

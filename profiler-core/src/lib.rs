@@ -118,6 +118,7 @@ mod collection;
 mod context;
 mod correlate;
 mod described;
+pub mod diagnosis;
 mod distribution;
 mod environment;
 mod error;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules in import order: a module uses only those before it. One with submodules counts as one. `lib.rs` stands
 /// above all and is not checked.
-const ORDER: [&str; 38] = [
+const ORDER: [&str; 39] = [
     "error",
     "units",
     "recent",
@@ -31,9 +31,10 @@ const ORDER: [&str; 38] = [
     "process_range",
     "mark",
     "query",
+    "kernels",
+    "diagnosis",
     "report",
     "reports",
-    "kernels",
     "export",
     "nsys",
     "parquet",

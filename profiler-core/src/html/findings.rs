@@ -1,4 +1,4 @@
-//! What the page says first: losses, and facts that need no reading of the tables. No diagnosis.
+//! What the page says first: losses, the diagnosis, and facts that need no reading of the tables.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,8 +7,9 @@ use serde::Serialize;
 
 use super::data::pauses;
 use super::statistics::Busy;
+use crate::diagnosis::{Bottleneck, Evidence};
 use crate::profile::{Attribution, GpuOperation, Profile};
-use crate::units::time;
+use crate::units::{PATH_WIDTH, shortened, time};
 
 /// How much a finding matters; the page shows them in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -83,9 +84,54 @@ pub(super) fn plain(profile: &Profile) -> Vec<Finding> {
         finding.at_ns = pauses.first().map(|(from, to)| (*from, to - from));
         findings.push(finding);
     }
+    diagnosed(profile, &mut findings);
     work(profile, &mut findings);
     findings.sort_by_key(|finding| finding.level);
     findings
+}
+
+/// The verdict on the run, and what was found in it.
+fn diagnosed(profile: &Profile, findings: &mut Vec<Finding>) {
+    if profile.totals().gpu_operations() == 0 {
+        return;
+    }
+    let diagnosis = profile.diagnose();
+    let verdict = diagnosis.verdict();
+    let mut finding = match (verdict.cause(), verdict.inconclusive) {
+        (Some(cause), _) => {
+            let level = match cause.bottleneck {
+                Bottleneck::GpuCompute => Level::Fact,
+                _ => Level::Warning,
+            };
+            let signs: Vec<String> = cause.signs.iter().map(ToString::to_string).collect();
+            let text = format!("{}. What helps: {}.", signs.join("; "), cause.remedy);
+            Finding::new(level, format!("The run is {cause}"), text)
+        }
+        (None, Some(why)) => Finding::new(Level::Fact, "No verdict on the run", format!("{why}.")),
+        (None, None) => return,
+    };
+    finding.at_ns = verdict.cause().and_then(|cause| at_ns(&cause.evidence));
+    findings.push(finding);
+    for found in diagnosis.findings() {
+        let level = if found.kind.is_note() { Level::Fact } else { Level::Warning };
+        let place = found.path().map(|path| format!(", in {}", shortened(path, PATH_WIDTH)));
+        let title = format!("{}{}", found.title, place.unwrap_or_default());
+        let bound = match found.cost {
+            Duration::ZERO => String::new(),
+            _ => format!("{}. ", found.cost_text()),
+        };
+        let mut finding =
+            Finding::new(level, title, format!("{bound}What helps: {}.", found.remedy));
+        finding.at_ns = at_ns(&found.evidence);
+        findings.push(finding);
+    }
+}
+
+/// Where the costliest place is.
+fn at_ns(evidence: &Evidence) -> Option<(u64, u64)> {
+    let span = evidence.longest.first()?.span;
+    let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    Some((ns(span.start), ns(span.duration())))
 }
 
 fn losses(profile: &Profile, findings: &mut Vec<Finding>) {
@@ -168,17 +214,6 @@ fn work(profile: &Profile, findings: &mut Vec<Finding>) {
                 "Work that was asked for in the session is on this page whole; shares of the session end at its stop.",
             ));
         }
-    }
-    if totals.synchronizations != 0 {
-        findings.push(Finding::new(
-            Level::Fact,
-            format!("The host waited for the GPU for {}", nanoseconds(totals.synchronization_ns)),
-            format!(
-                "In {}, {} of the session, summed over threads.",
-                counted(totals.synchronizations, "synchronisation call"),
-                percent(totals.synchronization_ns as f64, session.as_nanos() as f64)
-            ),
-        ));
     }
     let by_time = |operation: GpuOperation<'_>| operation.attribution() == Attribution::Contained;
     if profile.operations().any(by_time) {

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use serde::ser::SerializeStruct as _;
 
 use super::group::{CallThread, Grouping, Groups, RangePath};
-use super::timeline::{Piece, Timeline, within};
+use super::timeline::{Timeline, within};
 use super::{Query, Span, Sweep, ns};
 use crate::profile::{GpuOperation, Profile, Range};
 use crate::store::{CallId, Interval, RangeId};
@@ -236,7 +236,6 @@ impl<'a> Gaps<'a> {
             return causes;
         };
         let call = &store.calls[call.at()];
-        let lane = self.timeline.lane(call.thread);
         let returned_ns = match store.call_kind(call).has_returned {
             true => call.time.end_ns,
             false => u64::MAX,
@@ -244,26 +243,16 @@ impl<'a> Gaps<'a> {
         // Up to the return of the launch the thread says what it was in; then the work is queued.
         let until = returned_ns.clamp(gap.time.start_ns, gap.time.end_ns);
         let host = Interval { start_ns: gap.time.start_ns, end_ns: until };
-        let outside_calls = |from: u64, to: u64, add: &mut dyn FnMut(_, _, u64)| {
-            let time = Interval { start_ns: from, end_ns: to };
-            let mut at = from;
-            for piece in within(&lane.ranges, time) {
-                add(IdleReason::Host, None, piece.time.start_ns - at);
-                add(IdleReason::Host, Some(piece.of), piece.time.ns());
-                at = piece.time.end_ns;
-            }
-            add(IdleReason::Host, None, to.saturating_sub(at));
-        };
-        let mut at = host.start_ns;
-        for Piece { time, of } in within(&lane.calls, host) {
-            outside_calls(at, time.start_ns, &mut add);
-            let call = &store.calls[of.at()];
-            let kind = store.call_kind(call);
-            let reason = IdleReason::Call(store.names.get(kind.name), kind.class);
-            add(reason, call.range.get(), time.ns());
-            at = time.end_ns;
+        for piece in self.timeline.host(store, call.thread, host) {
+            let reason = match piece.call {
+                Some(id) => {
+                    let kind = store.call_kind(&store.calls[id.at()]);
+                    IdleReason::Call(store.names.get(kind.name), kind.class)
+                }
+                None => IdleReason::Host,
+            };
+            add(reason, piece.range, piece.time.ns());
         }
-        outside_calls(at, host.end_ns, &mut add);
         add(IdleReason::Queued, call.range.get(), gap.time.end_ns - until);
         causes
     }

@@ -34,6 +34,7 @@ pub use overlap::Overlap;
 pub use plan::Operations;
 pub use step::{Step, Steps};
 pub(crate) use sweep::Sweep;
+pub(crate) use timeline::Timeline;
 pub use tree::{Amounts, Branch, Branches};
 pub use wait::{Wait, WaitTarget, Waits};
 

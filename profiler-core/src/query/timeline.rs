@@ -2,6 +2,16 @@
 
 use crate::store::{CallId, Interval, RangeId, Store, ThreadId};
 
+/// What a thread was in for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HostPiece {
+    pub(crate) time: Interval,
+    /// `None` if it was in no call.
+    pub(crate) call: Option<CallId>,
+    /// The range of the call, or the innermost one that the thread was in.
+    pub(crate) range: Option<RangeId>,
+}
+
 /// A piece of a thread's time, and what it was in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece<T> {
@@ -18,12 +28,12 @@ pub(super) struct Lane {
 
 /// The lanes of all threads, by [`ThreadId`].
 #[derive(Debug)]
-pub(super) struct Timeline {
+pub(crate) struct Timeline {
     pub(super) lanes: Vec<Lane>,
 }
 
 impl Timeline {
-    pub(super) fn new(store: &Store) -> Self {
+    pub(crate) fn new(store: &Store) -> Self {
         let stop_ns = store.session.window_ns.1;
         let mut calls: Vec<Vec<Piece<CallId>>> = Vec::new();
         calls.resize_with(store.threads.len(), Vec::new);
@@ -43,8 +53,32 @@ impl Timeline {
         Self { lanes: calls.into_iter().zip(ranges).map(lane).collect() }
     }
 
-    pub(super) fn lane(&self, thread: ThreadId) -> &Lane {
-        &self.lanes[thread.at()]
+    /// What a thread was in, in the order of time and without a hole.
+    pub(crate) fn host(&self, store: &Store, thread: ThreadId, time: Interval) -> Vec<HostPiece> {
+        let lane = &self.lanes[thread.at()];
+        let mut pieces = Vec::new();
+        let mut add = |start_ns, end_ns, call, range| {
+            if start_ns < end_ns {
+                pieces.push(HostPiece { time: Interval { start_ns, end_ns }, call, range });
+            }
+        };
+        let outside_calls = |start_ns: u64, end_ns: u64, add: &mut dyn FnMut(_, _, _, _)| {
+            let mut at = start_ns;
+            for piece in within(&lane.ranges, Interval { start_ns, end_ns }) {
+                add(at, piece.time.start_ns, None, None);
+                add(piece.time.start_ns, piece.time.end_ns, None, Some(piece.of));
+                at = piece.time.end_ns;
+            }
+            add(at, end_ns, None, None);
+        };
+        let mut at = time.start_ns;
+        for Piece { time, of } in within(&lane.calls, time) {
+            outside_calls(at, time.start_ns, &mut add);
+            add(time.start_ns, time.end_ns, Some(of), store.calls[of.at()].range.get());
+            at = time.end_ns;
+        }
+        outside_calls(at, time.end_ns, &mut add);
+        pieces
     }
 }
 

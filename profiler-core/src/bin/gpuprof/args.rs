@@ -46,6 +46,8 @@ pub(crate) enum Command {
     Kernels(KernelsArgs),
     /// Which operations use tensor cores, which could, and what to do: the tables of DLProf
     TensorCores(TensorCoresArgs),
+    /// What the run and its ranges are bound by, what slows them down, what helps, and what that can bring at most
+    Diagnose(DiagnoseArgs),
     /// Writes a profile for other tools
     Export {
         /// The format
@@ -191,6 +193,39 @@ pub(crate) struct TensorCoresArgs {
     pub(crate) file: PathBuf,
 }
 
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit status: 0 whatever is found, unless --fail-above asks for 3; 1 if the file cannot be read."
+)]
+pub(crate) struct DiagnoseArgs {
+    /// For people, or everything as one object of JSON for programs
+    #[arg(long, value_enum, default_value_t = DiagnoseFormat::Text)]
+    pub(crate) format: DiagnoseFormat,
+    /// The verdict on these ranges alone: a name or a path, `*` for any text
+    #[arg(long, value_name = "PATH", conflicts_with = "steps")]
+    pub(crate) range: Option<String>,
+    /// A verdict on each instance of these ranges
+    #[arg(long, value_name = "PATH")]
+    pub(crate) steps: Option<String>,
+    /// Names of ranges in which data is loaded, besides those that are known by their words; `*` for any text
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) loading: Vec<String>,
+    /// What part of the clock a cause has to take to be the verdict, from 0 to 1
+    #[arg(long, value_name = "SHARE", value_parser = at_least_zero)]
+    pub(crate) verdict_share: Option<f64>,
+    /// Give verdicts even if records are missing
+    #[arg(long)]
+    pub(crate) incomplete: bool,
+    /// Fail (status 3) if mending one thing could make it faster by more than this: 1.25 is 25 %. What the GPU computes
+    /// does not count, nor do notes
+    #[arg(long, value_name = "FACTOR", value_parser = at_least_zero)]
+    pub(crate) fail_above: Option<f64>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+}
+
 /// The last `=` parts them: names of operators have some too.
 fn class_rule(text: &str) -> Result<(String, KernelClass), String> {
     let Some((name, class)) = text.rsplit_once('=') else {
@@ -198,6 +233,14 @@ fn class_rule(text: &str) -> Result<(String, KernelClass), String> {
     };
     let class = class.parse().map_err(|error: profiler_core::Error| error.to_string())?;
     Ok((name.to_owned(), class))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DiagnoseFormat {
+    /// For people
+    Text,
+    /// For programs
+    Json,
 }
 
 #[derive(Debug, clap::Args)]

@@ -8,6 +8,7 @@
 //! error, 2 for arguments that make no sense, 3 for a gate that failed. Who stops reading the output ends it with success.
 
 mod args;
+mod diagnose;
 mod diff;
 mod failure;
 mod input;
@@ -57,6 +58,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Analyze(analyze) => tables::analyze(analyze),
         Command::Kernels(args) => kernels::kernels(args),
         Command::TensorCores(args) => kernels::tensor_cores(args),
+        Command::Diagnose(args) => diagnose::diagnose(args),
         Command::Export { file, format, rank, world_size, output } => {
             let output = Output::new(output.output, &[&file])?;
             output.check(format)?;

@@ -1,0 +1,504 @@
+//! Nine programs that are slow for one known reason each, and their cured twins, which do the same work.
+//!
+//! Every step opens the NVTX range `step` and ends with a wait, so that the time of a step is the time of its work. The
+//! cured twin differs in nothing but the cure.
+
+use std::error::Error;
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use cudarc::cublas::sys::cublasOperation_t::CUBLAS_OP_N;
+use cudarc::cublas::{CudaBlas, Gemm, GemmConfig, StridedBatchedConfig};
+use cudarc::driver::sys::{CUdevice_attribute, CUgraphInstantiate_flags, CUstreamCaptureMode};
+use cudarc::driver::{
+    CudaContext, CudaFunction, CudaGraph, CudaSlice, CudaStream, DevicePtrMut, LaunchConfig,
+    PushKernelArg, result,
+};
+use cudarc::nvrtc::{CompileOptions, compile_ptx_with_opts};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Threads in a block of an elementwise kernel.
+const BLOCK: u32 = 256;
+/// Threads in a block of `spin`.
+const SPIN_BLOCK: u32 = 128;
+
+/// Why a program is slow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Disease {
+    /// Kernels shorter than their launches. Cured: one CUDA graph.
+    LaunchBound,
+    /// A wait after every kernel. Cured: one at the end.
+    SyncEveryKernel,
+    /// Large copies from ordinary memory. Cured: pinned memory, and the next copy beside the kernel.
+    PageableCopies,
+    /// The host computes between kernels. Cured: the GPU does it.
+    HostPreprocessing,
+    /// Each step waits for its data. Cured: four threads load ahead.
+    SlowLoader,
+    /// Results fetched piece by piece. Cured: one copy in and one out.
+    TinyCopies,
+    /// Matrix products that fill a tenth of the GPU. Cured: one batched product.
+    SmallGemms,
+    /// Grids of a little more than one wave. Cured: the same work in one full wave.
+    TailEffect,
+    /// Four streams that wait for each other. Cured: they do not.
+    SerialStreams,
+}
+
+impl Disease {
+    /// All of them.
+    pub const ALL: [Disease; 9] = [
+        Disease::LaunchBound,
+        Disease::SyncEveryKernel,
+        Disease::PageableCopies,
+        Disease::HostPreprocessing,
+        Disease::SlowLoader,
+        Disease::TinyCopies,
+        Disease::SmallGemms,
+        Disease::TailEffect,
+        Disease::SerialStreams,
+    ];
+
+    /// A word for file names, such as `launch-bound`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Disease::LaunchBound => "launch-bound",
+            Disease::SyncEveryKernel => "sync-every-kernel",
+            Disease::PageableCopies => "pageable-copies",
+            Disease::HostPreprocessing => "host-preprocessing",
+            Disease::SlowLoader => "slow-loader",
+            Disease::TinyCopies => "tiny-copies",
+            Disease::SmallGemms => "small-gemms",
+            Disease::TailEffect => "tail-effect",
+            Disease::SerialStreams => "serial-streams",
+        }
+    }
+
+    /// Steps of a run; a recording of them stays small.
+    #[must_use]
+    pub fn steps(self) -> usize {
+        match self {
+            Disease::LaunchBound
+            | Disease::SyncEveryKernel
+            | Disease::TinyCopies
+            | Disease::SmallGemms => 5,
+            Disease::TailEffect | Disease::SerialStreams => 10,
+            Disease::PageableCopies | Disease::HostPreprocessing | Disease::SlowLoader => 30,
+        }
+    }
+}
+
+impl fmt::Display for Disease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A program that is ready to run, step by step.
+pub struct Program {
+    step: Box<dyn FnMut() -> Result<()>>,
+}
+
+impl Program {
+    /// Prepares the sick program or its cured twin on GPU number `device`.
+    ///
+    /// Call [`unavailable`](crate::mlp::unavailable) first.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such GPU, or a CUDA library refuses a call.
+    ///
+    /// # Panics
+    ///
+    /// Inside cudarc, if a CUDA library is missing.
+    pub fn new(disease: Disease, cured: bool, device: usize) -> Result<Program> {
+        let gpu = Gpu::new(device)?;
+        let step = match disease {
+            Disease::LaunchBound => launch_bound(gpu, cured)?,
+            Disease::SyncEveryKernel => sync_every_kernel(gpu, cured),
+            Disease::PageableCopies => pageable_copies(gpu, cured)?,
+            Disease::HostPreprocessing => host_preprocessing(gpu, cured)?,
+            Disease::SlowLoader => slow_loader(gpu, cured)?,
+            Disease::TinyCopies => tiny_copies(gpu, cured)?,
+            Disease::SmallGemms => small_gemms(gpu, cured)?,
+            Disease::TailEffect => tail_effect(gpu, cured)?,
+            Disease::SerialStreams => serial_streams(gpu, cured)?,
+        };
+        Ok(Program { step })
+    }
+
+    /// Does one step, in the range `step`, and waits for it.
+    ///
+    /// # Errors
+    ///
+    /// If the GPU or a CUDA library reports one.
+    pub fn step(&mut self) -> Result<()> {
+        let _range = nvtx::range("step");
+        (self.step)()
+    }
+
+    /// Does so many steps.
+    ///
+    /// # Errors
+    ///
+    /// As [`step`](Program::step).
+    pub fn run(&mut self, steps: usize) -> Result<()> {
+        (0..steps).try_for_each(|_| self.step())
+    }
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program").finish_non_exhaustive()
+    }
+}
+
+type Step = Box<dyn FnMut() -> Result<()>>;
+
+/// The GPU, a stream and the kernels.
+struct Gpu {
+    context: Arc<CudaContext>,
+    stream: Arc<CudaStream>,
+    spin: CudaFunction,
+    settle: CudaFunction,
+    log_square: CudaFunction,
+}
+
+impl Gpu {
+    fn new(device: usize) -> Result<Gpu> {
+        let context = CudaContext::new(device)?;
+        // SAFETY: every program orders the uses of its buffers itself, with one stream or with events.
+        unsafe { context.disable_event_tracking() };
+        let (major, minor) = context.compute_capability()?;
+        let options = vec![format!("--gpu-architecture=compute_{major}{minor}")];
+        let options = CompileOptions { options, ..CompileOptions::default() };
+        let ptx = compile_ptx_with_opts(include_str!("diseases.cu"), options)?;
+        let module = context.load_module(ptx)?;
+        Ok(Gpu {
+            stream: context.new_stream()?,
+            spin: module.load_function("spin")?,
+            settle: module.load_function("settle")?,
+            log_square: module.load_function("log_square")?,
+            context,
+        })
+    }
+
+    /// Keeps `blocks` blocks busy for so long each.
+    fn spin(&self, stream: &Arc<CudaStream>, blocks: u32, time: Duration) -> Result<()> {
+        let nanoseconds = u64::try_from(time.as_nanos())?;
+        let config = LaunchConfig {
+            grid_dim: (blocks, 1, 1),
+            block_dim: (SPIN_BLOCK, 1, 1),
+            shared_mem_bytes: 0,
+        };
+        let mut launch = stream.launch_builder(&self.spin);
+        launch.arg(&nanoseconds);
+        // SAFETY: the argument matches the kernel's parameter; it touches no memory.
+        unsafe { launch.launch(config) }?;
+        Ok(())
+    }
+
+    /// Runs `settle` or `log_square` over a buffer.
+    fn elementwise(
+        &self,
+        kernel: &CudaFunction,
+        stream: &Arc<CudaStream>,
+        m: &mut CudaSlice<f32>,
+    ) -> Result<()> {
+        let len = u32::try_from(m.len())?;
+        let config = LaunchConfig {
+            grid_dim: (len.div_ceil(BLOCK), 1, 1),
+            block_dim: (BLOCK, 1, 1),
+            shared_mem_bytes: 0,
+        };
+        let mut launch = stream.launch_builder(kernel);
+        launch.arg(m).arg(&len);
+        // SAFETY: the arguments match the parameters of both kernels; they stay below `len`, the buffer's length.
+        unsafe { launch.launch(config) }?;
+        Ok(())
+    }
+
+    /// Blocks of `spin` that the GPU runs at once.
+    fn spinning_blocks(&self) -> Result<u32> {
+        let attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
+        let multiprocessors = u32::try_from(self.context.attribute(attribute)?)?;
+        let each = self.spin.occupancy_max_active_blocks_per_multiprocessor(SPIN_BLOCK, 0, None)?;
+        Ok(multiprocessors * each)
+    }
+}
+
+/// Page-locked host memory. cudarc's own would add events to every copy.
+struct Pinned {
+    memory: *mut f32,
+    len: usize,
+    /// Its memory goes with the context.
+    _context: Arc<CudaContext>,
+}
+
+impl Pinned {
+    fn new(gpu: &Gpu, len: usize) -> Result<Pinned> {
+        gpu.context.bind_to_thread()?;
+        // SAFETY: any size is allowed, and no flags.
+        let memory = unsafe { result::malloc_host(len * size_of::<f32>(), 0) }?.cast::<f32>();
+        // SAFETY: the memory was just made with room for `len` values.
+        unsafe { memory.write_bytes(0, len) };
+        Ok(Pinned { memory, len, _context: gpu.context.clone() })
+    }
+
+    fn values(&self) -> &[f32] {
+        // SAFETY: `len` values, zeroed when it was made, and freed with `self`.
+        unsafe { std::slice::from_raw_parts(self.memory, self.len) }
+    }
+
+    fn values_mut(&mut self) -> &mut [f32] {
+        // SAFETY: as above, and borrowed by nobody else.
+        unsafe { std::slice::from_raw_parts_mut(self.memory, self.len) }
+    }
+
+    /// Copies all of it to the GPU; the caller waits for the stream before the memory is written or freed.
+    fn copy_in(&self, stream: &Arc<CudaStream>, m: &mut CudaSlice<f32>) -> Result<()> {
+        check(m.len() == self.len, "copy_in")?;
+        let (to, _guard) = m.device_ptr_mut(stream);
+        // SAFETY: both sides hold `len` values; the callers wait as told above.
+        unsafe { result::memcpy_htod_async(to, self.values(), stream.cu_stream()) }?;
+        Ok(())
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: it came from `malloc_host` and is not used any more. There is nobody to tell of an error.
+        let _ = unsafe { result::free_host(self.memory.cast::<c_void>()) };
+    }
+}
+
+/// 100 kernels on 1,024 values, of some 2 us each; a launch takes longer.
+fn launch_bound(gpu: Gpu, cured: bool) -> Result<Step> {
+    const KERNELS: usize = 100;
+    let stream = gpu.stream.clone();
+    let mut values = stream.alloc_zeros(1024)?;
+    let mut kernels = move || -> Result<()> {
+        (0..KERNELS).try_for_each(|_| gpu.elementwise(&gpu.settle, &gpu.stream, &mut values))
+    };
+    if !cured {
+        return Ok(Box::new(move || {
+            kernels()?;
+            Ok(stream.synchronize()?)
+        }));
+    }
+    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
+    let captured = kernels();
+    let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+    let graph: CudaGraph = stream.end_capture(flags)?.ok_or("nothing was captured")?;
+    captured?;
+    Ok(Box::new(move || {
+        // The buffer that the graph works on.
+        let _alive = &kernels;
+        graph.launch()?;
+        Ok(stream.synchronize()?)
+    }))
+}
+
+/// 50 kernels of 15 us.
+fn sync_every_kernel(gpu: Gpu, cured: bool) -> Step {
+    const KERNELS: usize = 50;
+    Box::new(move || {
+        for _ in 0..KERNELS {
+            gpu.spin(&gpu.stream, 64, Duration::from_micros(15))?;
+            if !cured {
+                gpu.stream.synchronize()?;
+            }
+        }
+        Ok(gpu.stream.synchronize()?)
+    })
+}
+
+/// 16 MiB to the GPU, then a kernel of 1 ms.
+fn pageable_copies(gpu: Gpu, cured: bool) -> Result<Step> {
+    const LEN: usize = 4 << 20;
+    const WORK: Duration = Duration::from_millis(1);
+    let stream = gpu.stream.clone();
+    let mut now: CudaSlice<f32> = stream.alloc_zeros(LEN)?;
+    if !cured {
+        let host = vec![1.0f32; LEN];
+        return Ok(Box::new(move || {
+            stream.memcpy_htod(&host, &mut now)?;
+            gpu.spin(&stream, 64, WORK)?;
+            Ok(stream.synchronize()?)
+        }));
+    }
+    let host = Pinned::new(&gpu, LEN)?;
+    let mut next: CudaSlice<f32> = stream.alloc_zeros(LEN)?;
+    let copies = gpu.context.new_stream()?;
+    Ok(Box::new(move || {
+        // The kernel works on what the last step fetched.
+        gpu.spin(&stream, 64, WORK)?;
+        host.copy_in(&copies, &mut next)?;
+        std::mem::swap(&mut now, &mut next);
+        copies.synchronize()?;
+        Ok(stream.synchronize()?)
+    }))
+}
+
+/// What the host does to each value.
+fn log_square(x: f32) -> f32 {
+    (1.0 + x * x).ln()
+}
+
+/// 256 Ki values are transformed and copied, then a kernel of 1 ms.
+fn host_preprocessing(gpu: Gpu, cured: bool) -> Result<Step> {
+    const LEN: usize = 256 << 10;
+    let stream = gpu.stream.clone();
+    let raw: Vec<f32> = (0..LEN).map(|i| (i % 1000) as f32).collect();
+    let mut host = Pinned::new(&gpu, LEN)?;
+    host.values_mut().copy_from_slice(&raw);
+    let mut values: CudaSlice<f32> = stream.alloc_zeros(LEN)?;
+    Ok(Box::new(move || {
+        if !cured {
+            let _range = nvtx::range("preprocess");
+            for (value, x) in host.values_mut().iter_mut().zip(&raw) {
+                *value = log_square(*x);
+            }
+        }
+        host.copy_in(&stream, &mut values)?;
+        if cured {
+            gpu.elementwise(&gpu.log_square, &stream, &mut values)?;
+        }
+        gpu.spin(&stream, 64, Duration::from_millis(1))?;
+        Ok(stream.synchronize()?)
+    }))
+}
+
+/// Loading takes 3 ms, the kernel 1 ms.
+fn slow_loader(gpu: Gpu, cured: bool) -> Result<Step> {
+    const LEN: usize = 16 << 10;
+    const LOADING: Duration = Duration::from_millis(3);
+    let stream = gpu.stream.clone();
+    let mut values: CudaSlice<f32> = stream.alloc_zeros(LEN)?;
+    let load = || {
+        thread::sleep(LOADING); // stands for a disk
+        vec![1.0f32; LEN]
+    };
+    let ahead: Option<Receiver<Vec<f32>>> = cured.then(|| {
+        let (sender, receiver) = sync_channel(8);
+        for _ in 0..4 {
+            let sender = sender.clone();
+            // Ends when nobody takes its data any more.
+            thread::spawn(move || while sender.send(load()).is_ok() {});
+        }
+        receiver
+    });
+    Ok(Box::new(move || {
+        let data = {
+            let _range = nvtx::range("data loading");
+            match &ahead {
+                None => load(),
+                Some(ahead) => ahead.recv()?,
+            }
+        };
+        stream.memcpy_htod(&data, &mut values)?;
+        gpu.spin(&stream, 64, Duration::from_millis(1))?;
+        Ok(stream.synchronize()?)
+    }))
+}
+
+/// 50 pieces of 256 bytes in, a kernel of 500 us, 50 pieces out.
+fn tiny_copies(gpu: Gpu, cured: bool) -> Result<Step> {
+    const PIECES: usize = 50;
+    const PIECE: usize = 64;
+    let stream = gpu.stream.clone();
+    let mut values: CudaSlice<f32> = stream.alloc_zeros(PIECES * PIECE)?;
+    let mut host = vec![1.0f32; PIECES * PIECE];
+    let piece = if cured { PIECES * PIECE } else { PIECE };
+    Ok(Box::new(move || {
+        for (n, values_in) in host.chunks(piece).enumerate() {
+            let mut part = values.slice_mut(n * piece..(n + 1) * piece);
+            stream.memcpy_htod(values_in, &mut part)?;
+        }
+        gpu.spin(&stream, 64, Duration::from_micros(500))?;
+        for (n, values_out) in host.chunks_mut(piece).enumerate() {
+            stream.memcpy_dtoh(&values.slice(n * piece..(n + 1) * piece), values_out)?;
+        }
+        Ok(stream.synchronize()?)
+    }))
+}
+
+/// 50 products of 256 x 256 matrices.
+fn small_gemms(gpu: Gpu, cured: bool) -> Result<Step> {
+    const GEMMS: usize = 50;
+    const N: usize = 256;
+    let stream = gpu.stream.clone();
+    let blas = CudaBlas::new(stream.clone())?;
+    let a: CudaSlice<f32> = stream.alloc_zeros(GEMMS * N * N)?;
+    let b: CudaSlice<f32> = stream.alloc_zeros(GEMMS * N * N)?;
+    let mut c: CudaSlice<f32> = stream.alloc_zeros(GEMMS * N * N)?;
+    let n = i32::try_from(N)?;
+    let (transa, transb) = (CUBLAS_OP_N, CUBLAS_OP_N);
+    let (m, k, lda, ldb, ldc) = (n, n, n, n, n);
+    let gemm = GemmConfig { transa, transb, m, n, k, alpha: 1.0, lda, ldb, beta: 0.0, ldc };
+    let stride = i64::from(n * n);
+    let batch_size = i32::try_from(GEMMS)?;
+    Ok(Box::new(move || {
+        if cured {
+            let (stride_a, stride_b, stride_c) = (stride, stride, stride);
+            let config = StridedBatchedConfig { gemm, batch_size, stride_a, stride_b, stride_c };
+            // SAFETY: the three buffers hold `batch_size` full matrices, one after the other.
+            unsafe { blas.gemm_strided_batched(config, &a, &b, &mut c) }?;
+        } else {
+            for matrix in 0..GEMMS {
+                let part = matrix * N * N..(matrix + 1) * N * N;
+                let mut c = c.slice_mut(part.clone());
+                // SAFETY: the three parts are full matrices of the sizes told.
+                unsafe { blas.gemm(gemm, &a.slice(part.clone()), &b.slice(part), &mut c) }?;
+            }
+        }
+        Ok(stream.synchronize()?)
+    }))
+}
+
+/// 10 kernels whose blocks take 80 us, an eighth more of them than the GPU runs at once. Cured: no more than that, each
+/// with an eighth more to do.
+fn tail_effect(gpu: Gpu, cured: bool) -> Result<Step> {
+    const KERNELS: usize = 10;
+    let at_once = gpu.spinning_blocks()?;
+    let (blocks, time) = match cured {
+        false => (at_once + at_once / 8, Duration::from_micros(80)),
+        true => (at_once, Duration::from_micros(90)),
+    };
+    Ok(Box::new(move || {
+        (0..KERNELS).try_for_each(|_| gpu.spin(&gpu.stream, blocks, time))?;
+        Ok(gpu.stream.synchronize()?)
+    }))
+}
+
+/// Four streams with 8 kernels of 100 us on a few blocks each, by turns.
+fn serial_streams(gpu: Gpu, cured: bool) -> Result<Step> {
+    const KERNELS: usize = 8;
+    let streams =
+        (0..4).map(|_| gpu.context.new_stream()).collect::<std::result::Result<Vec<_>, _>>()?;
+    Ok(Box::new(move || {
+        let mut last: Option<&Arc<CudaStream>> = None;
+        for _ in 0..KERNELS {
+            for stream in &streams {
+                if let Some(before) = last.replace(stream)
+                    && !cured
+                {
+                    stream.join(before)?;
+                }
+                gpu.spin(stream, 16, Duration::from_micros(100))?;
+            }
+        }
+        streams.iter().try_for_each(|stream| Ok(stream.synchronize()?))
+    }))
+}
+
+fn check(fits: bool, call: &str) -> Result<()> {
+    if fits { Ok(()) } else { Err(format!("{call}: the buffers do not fit each other").into()) }
+}

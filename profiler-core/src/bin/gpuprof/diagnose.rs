@@ -1,0 +1,83 @@
+//! `gpuprof diagnose`: verdicts and findings.
+
+use std::fmt::Display;
+
+use profiler_core::diagnosis::{Bottleneck, Diagnosis, Thresholds, Verdict};
+use serde::Serialize;
+
+use crate::args::{DiagnoseArgs, DiagnoseFormat};
+use crate::failure::Failure;
+use crate::input;
+use crate::output::Output;
+
+pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
+    let output = Output::new(args.output.output.clone(), &[&args.file])?;
+    let profile = input::profile(&args.file)?;
+    let mut thresholds = Thresholds::new().incomplete(args.incomplete);
+    for pattern in &args.loading {
+        thresholds = thresholds.loading(pattern);
+    }
+    if let Some(share) = args.verdict_share {
+        thresholds = thresholds.verdict_share(share);
+    }
+    let diagnoser = profile.diagnosis(thresholds);
+    let missing = |path: &str| {
+        Failure::Usage(format!(
+            "{} has no range {path}; `gpuprof report` shows them",
+            args.file.display()
+        ))
+    };
+    let worst = if let Some(path) = &args.range {
+        let verdict = diagnoser.range(path).ok_or_else(|| missing(path))?;
+        write(&output, args.format, &verdict, &verdict)?;
+        worst_of(&verdict)
+    } else if let Some(path) = &args.steps {
+        let steps = diagnoser.steps(path);
+        if steps.is_empty() {
+            return Err(missing(path));
+        }
+        let text: Vec<String> =
+            (0..).zip(&steps).map(|(n, step)| format!("step {n}: {step}")).collect();
+        write(&output, args.format, &text.join("\n"), &steps)?;
+        steps.iter().map(worst_of).fold(1.0, f64::max)
+    } else {
+        let diagnosis = diagnoser.run();
+        write(&output, args.format, &diagnosis, &diagnosis)?;
+        worst_of_all(&diagnosis)
+    };
+    match args.fail_above {
+        Some(most) if worst > most => Err(Failure::Gate(format!(
+            "--fail-above {most}: one thing mended could make {} {worst:.2} times as fast",
+            args.file.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn write(
+    output: &Output,
+    format: DiagnoseFormat,
+    text: &impl Display,
+    json: &impl Serialize,
+) -> Result<(), Failure> {
+    output.write(|out| {
+        match format {
+            DiagnoseFormat::Text => writeln!(out, "{text}")?,
+            DiagnoseFormat::Json => {
+                serde_json::to_writer_pretty(&mut *out, json).map_err(std::io::Error::from)?;
+                writeln!(out)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn worst_of(verdict: &Verdict) -> f64 {
+    let causes = verdict.causes.iter().filter(|cause| cause.bottleneck != Bottleneck::GpuCompute);
+    causes.map(|cause| cause.bound).fold(1.0, f64::max)
+}
+
+fn worst_of_all(diagnosis: &Diagnosis) -> f64 {
+    let findings = diagnosis.findings().iter().filter(|finding| !finding.kind.is_note());
+    findings.map(|finding| finding.bound).fold(worst_of(diagnosis.verdict()), f64::max)
+}

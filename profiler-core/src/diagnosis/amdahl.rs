@@ -1,0 +1,65 @@
+//! Amdahl's law: what a part can bring to the whole.
+
+/// By how much the whole gets faster if the part `p` of its time, from 0 to 1, gets faster by the factor `s`:
+/// `1 / ((1 - p) + p / s)` (G. Amdahl, 1967).
+///
+/// An infinite `s` removes the part: the bound of all that can be done about it. `p` outside 0 to 1 counts as the nearer
+/// end, and an `s` that is not above 0 as no end of it: the result is then 0. If either is not a number, so is the result.
+///
+/// ```
+/// use profiler_core::diagnosis::amdahl;
+///
+/// assert_eq!(amdahl(0.5, 2.0), 1.0 / 0.75);
+/// assert_eq!(amdahl(0.9, f64::INFINITY).round(), 10.0);
+/// ```
+#[must_use]
+pub fn amdahl(p: f64, s: f64) -> f64 {
+    if p.is_nan() || s.is_nan() {
+        return f64::NAN;
+    }
+    let p = p.clamp(0.0, 1.0);
+    if p == 0.0 {
+        return 1.0;
+    }
+    1.0 / ((1.0 - p) + p / s.max(0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_amdahls_law() {
+        for (p, s, expected) in [
+            (0.0, 10.0, 1.0),
+            (1.0, 10.0, 10.0),
+            (0.5, 1.0, 1.0),
+            (0.5, f64::INFINITY, 2.0),
+            (1.0, f64::INFINITY, f64::INFINITY),
+            // A loader that is 86 times as fast, in epochs of which it is 31 %.
+            (0.31, 86.0, 1.4417),
+            // A part that gets slower.
+            (0.5, 0.5, 1.0 / 1.5),
+            (0.5, 0.0, 0.0),
+            (0.0, 0.0, 1.0),
+            (1.7, 4.0, 4.0),
+            (-0.5, 4.0, 1.0),
+            (0.5, -3.0, 0.0),
+        ] {
+            let got = amdahl(p, s);
+            let is_near = got == expected || (got - expected).abs() < 1e-3 * expected;
+            assert!(is_near, "amdahl({p}, {s}) is {got}, not {expected}");
+        }
+        assert!(amdahl(f64::NAN, 2.0).is_nan() && amdahl(0.5, f64::NAN).is_nan());
+    }
+
+    #[test]
+    fn it_never_falls_with_the_part_or_the_factor() {
+        for step in 0..100 {
+            let p = f64::from(step) / 100.0;
+            assert!(amdahl(p, 3.0) <= amdahl(p + 0.01, 3.0));
+            assert!(amdahl(0.4, 1.0 + p) <= amdahl(0.4, 1.01 + p));
+            assert!(amdahl(p, 3.0) <= amdahl(p, f64::INFINITY));
+        }
+    }
+}

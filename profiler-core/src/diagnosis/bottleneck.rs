@@ -1,0 +1,114 @@
+//! What a run can be bound by.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::clock::{Part, Sums};
+
+/// What a run, a range or a step is bound by: the patterns that the field tells traces apart by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Bottleneck {
+    /// The GPU has work all the time. As it should be: what is left is to have the work done faster.
+    GpuCompute,
+    /// The GPU is done before the next work is asked for: the calls that launch, allocate and free take longer.
+    Launch,
+    /// The host waits for the GPU and the GPU then for the host, again and again, or copies are small and many.
+    Synchronization,
+    /// The host computes while the GPU is idle.
+    Cpu,
+    /// The GPU waits for data that the host loads.
+    Data,
+    /// Copies run while no kernel does.
+    Copy,
+    /// GPUs exchange data while no other kernel runs.
+    Communication,
+}
+
+impl Bottleneck {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::GpuCompute,
+        Self::Launch,
+        Self::Synchronization,
+        Self::Cpu,
+        Self::Data,
+        Self::Copy,
+        Self::Communication,
+    ];
+
+    /// The parts of the clock that count for it.
+    #[must_use]
+    pub const fn parts(self) -> &'static [Part] {
+        match self {
+            Self::GpuCompute => &[Part::Kernels, Part::Scheduling],
+            Self::Launch => &[Part::Launching],
+            Self::Synchronization => &[Part::Waiting],
+            Self::Cpu => &[Part::Host],
+            Self::Data => &[Part::Loading],
+            Self::Copy => &[Part::Copies],
+            Self::Communication => &[Part::Communication],
+        }
+    }
+
+    pub(super) fn ns(self, sums: &Sums) -> u64 {
+        self.parts().iter().map(|part| sums.get(*part)).sum()
+    }
+
+    /// As people read it.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::GpuCompute => "GPU-compute bound",
+            Self::Launch => "launch bound",
+            Self::Synchronization => "bound by synchronisation and small copies",
+            Self::Cpu => "CPU bound",
+            Self::Data => "data-starved",
+            Self::Copy => "copy bound",
+            Self::Communication => "communication bound",
+        }
+    }
+
+    /// What helps.
+    #[must_use]
+    pub const fn remedy(self) -> &'static str {
+        match self {
+            Self::GpuCompute => {
+                "the GPU has work: make the work less or faster: lower precision on tensor cores (fp16, bf16, int8), fused \
+                 kernels, pruning, a better algorithm, a faster GPU"
+            }
+            Self::Launch => {
+                "launch less often: larger batches, fused kernels, a CUDA graph; restructure what is done item by item, and \
+                 take allocations out of the loop"
+            }
+            Self::Synchronization => {
+                "wait only where a result is read, and for an event rather than the device; do loops over single results on \
+                 the GPU; copy what is small in one piece"
+            }
+            Self::Cpu => {
+                "do what the host computes on the GPU, or on another thread while the GPU works; if it is a framework's own \
+                 time between operations, take larger batches or a CUDA graph"
+            }
+            Self::Data => {
+                "load ahead: more loader threads, prefetching, pinned memory, decoding on the GPU, or data stored as it is \
+                 needed"
+            }
+            Self::Copy => {
+                "hide copies behind kernels: pinned memory, asynchronous calls, a stream of their own, the next batch while \
+                 this one is computed; leave data on the GPU"
+            }
+            Self::Communication => {
+                "overlap communication with computation: smaller buckets earlier, a stream of its own; send less: lower \
+                 precision, accumulated gradients, another way to divide the model"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Bottleneck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.text())
+    }
+}

@@ -1,0 +1,407 @@
+//! Where the time of a run went: every nanosecond of it has one owner.
+//!
+//! What runs on a GPU comes before what the host does, and kernels before copies: a copy beside a kernel costs nothing.
+//! Where no GPU works, the thread that asks for the next operation says why, as in [`gaps`](crate::query).
+
+use cupti::CallClass;
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde::Serialize;
+
+use super::Thresholds;
+use crate::profile::{OperationKind, Profile};
+use crate::query::Timeline;
+use crate::store::{CallId, Interval, OperationId, RangeId, Store};
+
+/// What a piece of the clock went to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Part {
+    /// A kernel or a memset ran.
+    Kernels,
+    /// Kernels of communication ran, and no others.
+    Communication,
+    /// Copies ran, and no kernel; or the host was in the call of a large copy, and nothing ran.
+    Copies,
+    /// The GPU was idle although its next operation had been asked for before: it waited for other work, or was on its way.
+    Scheduling,
+    /// The GPU was idle for the calls that launch, allocate and free.
+    Launching,
+    /// The GPU was idle since a wait of the host had let it run dry; small copies that ran alone are in it, and the time
+    /// until they began.
+    Waiting,
+    /// The GPU was idle while the host was in no call, nor in a range of data loading.
+    Host,
+    /// The GPU was idle while the host was in no call, and in a range of data loading.
+    Loading,
+    /// The GPU was idle, and the call of its next operation is not known.
+    Unknown,
+}
+
+impl Part {
+    pub(super) const COUNT: usize = Self::Unknown as usize + 1;
+    /// All of them.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Kernels,
+        Self::Communication,
+        Self::Copies,
+        Self::Scheduling,
+        Self::Launching,
+        Self::Waiting,
+        Self::Host,
+        Self::Loading,
+        Self::Unknown,
+    ];
+
+    /// As people read it.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Kernels => "kernels",
+            Self::Communication => "communication alone",
+            Self::Copies => "copies alone",
+            Self::Scheduling => "work asked for, not started",
+            Self::Launching => "idle for launches",
+            Self::Waiting => "idle for waits and small copies",
+            Self::Host => "idle for the host",
+            Self::Loading => "idle for data",
+            Self::Unknown => "idle, not known why",
+        }
+    }
+}
+
+/// A piece of the clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Piece {
+    pub(super) time: Interval,
+    pub(super) part: Part,
+    /// The operation that ran, or the next one.
+    pub(super) operation: Option<OperationId>,
+    pub(super) is_idle: bool,
+    /// The call that the host was in while nothing ran.
+    pub(super) call: Option<CallId>,
+    /// The range that the host was in while nothing ran.
+    pub(super) range: Option<RangeId>,
+    /// The wait that let the GPU run dry before.
+    pub(super) wait: Option<CallId>,
+}
+
+/// All pieces of a run, by time and without a hole; pauses of the session are left out.
+#[derive(Debug, Default)]
+pub(super) struct Clock {
+    pub(super) pieces: Vec<Piece>,
+    /// Their sum.
+    pub(super) ns: u64,
+}
+
+impl From<Vec<Piece>> for Clock {
+    fn from(pieces: Vec<Piece>) -> Self {
+        let ns = pieces.iter().map(|piece| piece.time.ns()).sum();
+        Self { pieces, ns }
+    }
+}
+
+/// A time in which an operation was the one to name.
+type Ran = (Interval, OperationId);
+
+/// The union of the times of operations by start, each piece with the operation that reached furthest.
+fn union(operations: impl Iterator<Item = Ran>) -> Vec<Ran> {
+    let mut ran: Vec<Ran> = Vec::new();
+    let mut end = 0;
+    for (time, id) in operations {
+        let start_ns = time.start_ns.max(end);
+        if time.end_ns > start_ns {
+            ran.push((Interval { start_ns, end_ns: time.end_ns }, id));
+            end = time.end_ns;
+        }
+    }
+    ran
+}
+
+/// The pieces of `below` that nothing of `above` covers, cut.
+fn uncovered(below: Vec<Ran>, above: &[(Interval, OperationId, Part)]) -> Vec<Ran> {
+    let mut left = Vec::with_capacity(below.len());
+    let mut first = 0;
+    for (time, id) in below {
+        let mut at = time.start_ns;
+        while above.get(first).is_some_and(|(over, ..)| over.end_ns <= at) {
+            first += 1;
+        }
+        for (over, ..) in &above[first..] {
+            if over.start_ns >= time.end_ns {
+                break;
+            }
+            if over.start_ns > at {
+                left.push((Interval { start_ns: at, end_ns: over.start_ns }, id));
+            }
+            at = at.max(over.end_ns);
+        }
+        if at < time.end_ns {
+            left.push((Interval { start_ns: at, end_ns: time.end_ns }, id));
+        }
+    }
+    left
+}
+
+/// What the GPU is to be blamed on while it is idle.
+struct Idle<'p> {
+    profile: &'p Profile,
+    timeline: Timeline,
+    thresholds: &'p Thresholds,
+    /// By name: whether ranges of it load data.
+    loads: FxHashMap<&'p str, bool>,
+    /// Calls that asked for one.
+    large_copies: FxHashSet<CallId>,
+    pieces: Vec<Piece>,
+}
+
+impl<'p> Idle<'p> {
+    /// True if the range or one around it loads data.
+    fn is_loading(&mut self, range: Option<RangeId>) -> bool {
+        let store = &self.profile.store;
+        std::iter::successors(range, |id| store.ranges[id.at()].parent.get()).any(|id| {
+            let name = store.names.get(store.label(store.ranges[id.at()].label).name);
+            *self.loads.entry(name).or_insert_with(|| self.thresholds.is_loading(name))
+        })
+    }
+
+    fn is_small_copy(&self, id: OperationId) -> bool {
+        let is_copy = self.profile.operation(id).kind() == OperationKind::Copy;
+        is_copy && copied(&self.profile.store, id) <= self.thresholds.get_small_copy_bytes()
+    }
+
+    /// Divides a time without work up, `next` being the operation that ends it, or `last` the one before where none does.
+    fn add(&mut self, time: Interval, next: Option<OperationId>, last: Option<OperationId>) {
+        let store = &self.profile.store;
+        let caused_by = |id: OperationId| store.operations[id.at()].call.get();
+        let Some(call_id) = next.or(last).and_then(caused_by) else {
+            let (operation, call, range, wait) = (next, None, None, None);
+            let part = Part::Unknown;
+            self.pieces.push(Piece { time, part, operation, is_idle: true, call, range, wait });
+            return;
+        };
+        let call = &store.calls[call_id.at()];
+        let has_returned = store.call_kind(call).has_returned;
+        let asked_until = match next {
+            Some(_) if has_returned => call.time.end_ns.clamp(time.start_ns, time.end_ns),
+            _ => time.end_ns,
+        };
+        let host = Interval { start_ns: time.start_ns, end_ns: asked_until };
+        let pieces = self.timeline.host(store, call.thread, host);
+        // The host waited when the GPU ran dry: what it takes to fill it again is the wait's, not the launch's.
+        let wait = pieces.first().and_then(|piece| piece.call).filter(|id| {
+            let call = &store.calls[id.at()];
+            match store.call_kind(call).class {
+                CallClass::Synchronize => true,
+                // It had asked for the copy before, and was held up until that was done.
+                CallClass::Memcpy => *id != call_id && call.time.start_ns < time.start_ns,
+                _ => false,
+            }
+        });
+        let after = |part| if wait.is_some() { Part::Waiting } else { part };
+        for piece in pieces {
+            let part = match piece.call.map(|id| (id, store.call_kind(&store.calls[id.at()]).class))
+            {
+                None if self.is_loading(piece.range) => Part::Loading,
+                None => Part::Host,
+                Some((_, CallClass::Synchronize)) => Part::Waiting,
+                Some((_, CallClass::Alloc | CallClass::Free)) => Part::Launching,
+                Some((id, CallClass::Memcpy)) if self.large_copies.contains(&id) => Part::Copies,
+                Some((_, CallClass::Memcpy)) => Part::Waiting,
+                Some(_) => after(Part::Launching),
+            };
+            let (call, range) = (piece.call, piece.range);
+            let piece =
+                Piece { time: piece.time, part, operation: next, is_idle: true, call, range, wait };
+            self.pieces.push(piece);
+        }
+        if asked_until < time.end_ns {
+            // Nothing was asked of the GPU before it ran dry, or it had other things to wait for.
+            let was_asked = call.time.end_ns <= time.start_ns;
+            let part = match was_asked {
+                // What a small copy costs is that it has to start.
+                true if next.is_some_and(|id| self.is_small_copy(id)) => Part::Waiting,
+                true => Part::Scheduling,
+                false => after(Part::Launching),
+            };
+            let time = Interval { start_ns: asked_until, ..time };
+            let (call, range) = (Some(call_id), call.range.get());
+            self.pieces.push(Piece {
+                time,
+                part,
+                operation: next,
+                is_idle: true,
+                call,
+                range,
+                wait,
+            });
+        }
+    }
+}
+
+/// The bytes of a copy; 0 of all else.
+pub(super) fn copied(store: &Store, id: OperationId) -> u64 {
+    match &store.work(&store.operations[id.at()]).what {
+        crate::store::What::Copy(copy) => copy.bytes,
+        _ => 0,
+    }
+}
+
+impl Clock {
+    /// Costs a pass over operations, calls and ranges; `is_communication` is asked for each kernel.
+    pub(super) fn new(
+        profile: &Profile,
+        thresholds: &Thresholds,
+        is_communication: impl Fn(OperationId) -> bool,
+    ) -> Self {
+        let store = &profile.store;
+        let of = |part: Part| {
+            let sort = |id: OperationId| match profile.operation(id).kind() {
+                OperationKind::Copy => Part::Copies,
+                OperationKind::Kernel if is_communication(id) => Part::Communication,
+                OperationKind::Kernel | OperationKind::Memset => Part::Kernels,
+            };
+            let rows = (0..store.operations.len() as u32).map(OperationId);
+            union(rows.filter_map(|id| {
+                let time = store.operations[id.at()].time()?;
+                (sort(id) == part).then_some((time, id))
+            }))
+        };
+        let mut busy: Vec<(Interval, OperationId, Part)> = Vec::new();
+        for part in [Part::Kernels, Part::Communication, Part::Copies] {
+            let more = uncovered(of(part), &busy);
+            busy.extend(more.into_iter().map(|(time, id)| (time, id, part)));
+            busy.sort_unstable_by_key(|(time, ..)| time.start_ns);
+        }
+
+        let timeline = Timeline::new(store);
+        let rows = (0..store.operations.len() as u32).map(OperationId);
+        let large = rows.filter(|id| copied(store, *id) > thresholds.get_small_copy_bytes());
+        let large_copies = large.filter_map(|id| store.operations[id.at()].call.get()).collect();
+        let (loads, pieces) = (FxHashMap::default(), Vec::with_capacity(2 * busy.len()));
+        let mut idle = Idle { profile, timeline, thresholds, loads, large_copies, pieces };
+        let (mut at, end) = extent(store);
+        let mut last = None;
+        for (time, id, part) in busy {
+            if time.start_ns > at {
+                idle.add(Interval { start_ns: at, end_ns: time.start_ns }, Some(id), last);
+            }
+            let part =
+                if idle.is_small_copy(id) && part == Part::Copies { Part::Waiting } else { part };
+            let (operation, call, range, wait) = (Some(id), None, None, None);
+            idle.pieces.push(Piece { time, part, operation, is_idle: false, call, range, wait });
+            (at, last) = (time.end_ns, Some(id));
+        }
+        if at < end && last.is_some() {
+            idle.add(Interval { start_ns: at, end_ns: end }, None, last);
+        }
+        let windows = &store.session.windows_ns;
+        let pieces = if windows.len() > 1 { cut(idle.pieces, windows) } else { idle.pieces };
+        pieces.into()
+    }
+
+    /// The pieces in these times, which are by time and apart, cut to them.
+    pub(super) fn within(&self, times: &[Interval]) -> Vec<Piece> {
+        let mut found = Vec::new();
+        for time in times {
+            let first = self.pieces.partition_point(|piece| piece.time.end_ns <= time.start_ns);
+            let overlap =
+                self.pieces[first..].iter().take_while(|piece| piece.time.start_ns < time.end_ns);
+            found.extend(overlap.map(|piece| {
+                let start_ns = piece.time.start_ns.max(time.start_ns);
+                let end_ns = piece.time.end_ns.min(time.end_ns);
+                Piece { time: Interval { start_ns, end_ns }, ..*piece }
+            }));
+        }
+        found
+    }
+}
+
+/// From the first to the last that is known of the run.
+fn extent(store: &Store) -> (u64, u64) {
+    let operations = store.operations.iter().filter_map(|operation| operation.time());
+    let calls = store.calls.iter().map(|call| call.time);
+    let ranges = store.ranges.iter().map(|range| range.time);
+    let all = operations.chain(calls).chain(ranges);
+    let (start, end) = all.fold((u64::MAX, 0), |(start, end), time| {
+        (start.min(time.start_ns), end.max(time.end_ns).max(time.start_ns))
+    });
+    (start.min(end), end)
+}
+
+/// What lies in these windows.
+fn cut(pieces: Vec<Piece>, windows: &[(u64, u64)]) -> Vec<Piece> {
+    // Work that was asked for in the session runs on after its end.
+    let last = windows.len() - 1;
+    let windows: Vec<Interval> = windows
+        .iter()
+        .enumerate()
+        .map(|(n, &(start_ns, end_ns))| Interval {
+            start_ns,
+            end_ns: if n == last { u64::MAX } else { end_ns },
+        })
+        .collect();
+    Clock::from(pieces).within(&windows)
+}
+
+/// The times in which nothing ran.
+pub(super) fn gaps(pieces: &[Piece]) -> Vec<Interval> {
+    let mut gaps: Vec<Interval> = Vec::new();
+    for piece in pieces.iter().filter(|piece| piece.is_idle) {
+        match gaps.last_mut() {
+            Some(last) if last.end_ns == piece.time.start_ns => last.end_ns = piece.time.end_ns,
+            _ => gaps.push(piece.time),
+        }
+    }
+    gaps
+}
+
+/// The nanoseconds that go at most with these pieces, of which `part` is taken: of a gap that is half theirs or more all of
+/// it, for what remains of it may be hidden when the host comes in time. They are in the order of time.
+pub(super) fn reach<'p>(pieces: impl Iterator<Item = (&'p Piece, f64)>, gaps: &[Interval]) -> f64 {
+    let mut reach = 0.0;
+    let mut gaps = gaps.iter();
+    let mut gap: Option<(Interval, f64)> = None;
+    let whole = |(gap, sum): (Interval, f64)| {
+        let ns = gap.ns() as f64;
+        if 2.0 * sum >= ns { ns } else { sum }
+    };
+    for (piece, part) in pieces {
+        let ns = piece.time.ns() as f64 * part;
+        if !piece.is_idle {
+            reach += ns;
+            continue;
+        }
+        let is_in = |gap: &Interval| piece.time.start_ns < gap.end_ns;
+        match &mut gap {
+            Some((of, sum)) if is_in(of) => *sum += ns,
+            _ => {
+                reach += gap.take().map_or(0.0, whole);
+                gap = gaps.find(|gap| is_in(gap)).map(|of| (*of, ns));
+            }
+        }
+    }
+    reach + gap.map_or(0.0, whole)
+}
+
+/// Nanoseconds by part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Sums(pub(super) [u64; Part::COUNT]);
+
+impl Sums {
+    pub(super) fn of<'p>(pieces: impl Iterator<Item = &'p Piece>) -> Self {
+        let mut sums = Self::default();
+        for piece in pieces {
+            sums.0[piece.part as usize] += piece.time.ns();
+        }
+        sums
+    }
+
+    pub(super) fn get(&self, part: Part) -> u64 {
+        self.0[part as usize]
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}

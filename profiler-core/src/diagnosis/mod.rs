@@ -1,0 +1,398 @@
+//! What a run is bound by, what slows it down, what helps, and how much that can bring at most.
+//!
+//! ```no_run
+//! use profiler_core::Profile;
+//! use profiler_core::diagnosis::{Bottleneck, Thresholds};
+//!
+//! # fn main() -> Result<(), profiler_core::Error> {
+//! let profile = Profile::load("run.gpuprof")?;
+//! let diagnosis = profile.diagnose();
+//! println!("{diagnosis}");
+//! if diagnosis.verdict().bottleneck == Some(Bottleneck::Data) {
+//!     println!("at most {:.2}x", diagnosis.verdict().causes[0].bound);
+//! }
+//! for finding in diagnosis.findings() {
+//!     println!("{finding}");
+//!     for operation in finding.evidence.operations(&profile) {
+//!         println!("  at {:?}", operation.start());
+//!     }
+//! }
+//! // One range, each step, and thresholds of one's own.
+//! println!("{}", profile.diagnose_range("train/forward").map_or(String::new(), |v| v.to_string()));
+//! let strict = profile.diagnosis(Thresholds::new().verdict_share(0.1));
+//! for verdict in strict.steps("train") {
+//!     println!("{verdict}");
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The method is that of the field: the clock of the wall is divided up without rest, kernels before copies before the
+//! host's reasons; patterns are told by their numbers; the cost of a cause is the time on that clock, not the sum of what
+//! overlaps, so that Amdahl's law gives the most that its removal can bring.
+
+mod amdahl;
+mod bottleneck;
+mod calls;
+mod clock;
+mod copies;
+mod evidence;
+mod finding;
+mod run;
+mod shape;
+mod sign;
+mod small;
+mod streams;
+#[cfg(test)]
+mod tests;
+mod thresholds;
+mod verdict;
+
+use std::cell::RefCell;
+use std::cmp::Reverse;
+use std::fmt;
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use crate::kernels::KernelClass;
+use crate::names::Pattern;
+use crate::profile::{Profile, Range, RangeNode};
+use crate::query::Query;
+use crate::store::{Interval, OperationId, WorkId};
+pub use amdahl::amdahl;
+pub use bottleneck::Bottleneck;
+pub use clock::Part;
+use clock::{Clock, Piece};
+pub use evidence::{Evidence, Moment};
+pub use finding::{Finding, FindingKind, Place};
+use shape::Shapes;
+pub use sign::{Sign, SignSide, SignUnit};
+pub use thresholds::Thresholds;
+use verdict::Scope;
+pub use verdict::{Cause, Inconclusive, PartTime, Verdict};
+
+/// What a run is bound by, and its ranges, and what was found. `{}` is a page of text, and it serializes.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Diagnosis {
+    verdict: Verdict,
+    ranges: Vec<Verdict>,
+    /// Ranges without one: too short, or with too few operations.
+    ranges_left_out: u64,
+    findings: Vec<Finding>,
+    thresholds: Thresholds,
+}
+
+impl Diagnosis {
+    /// What the whole run is bound by.
+    #[must_use]
+    pub fn verdict(&self) -> &Verdict {
+        &self.verdict
+    }
+
+    /// What each path of the tree of ranges is bound by, in the order of [`Profile::walk`]: those that take at least
+    /// [`Thresholds::cause_share`] of the clock and have enough operations.
+    #[must_use]
+    pub fn ranges(&self) -> &[Verdict] {
+        &self.ranges
+    }
+
+    /// How many paths were left out.
+    #[must_use]
+    pub fn ranges_left_out(&self) -> u64 {
+        self.ranges_left_out
+    }
+
+    /// What was found in the whole run, the costliest first; [notes](FindingKind::is_note) come last.
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// The costliest finding of this kind.
+    #[must_use]
+    pub fn finding(&self, kind: FindingKind) -> Option<&Finding> {
+        self.findings.iter().find(|finding| finding.kind == kind)
+    }
+
+    /// What it went by.
+    pub fn thresholds(&self) -> &Thresholds {
+        &self.thresholds
+    }
+}
+
+/// Verdicts and findings on a profile, by thresholds. Made by [`Profile::diagnosis`], which divides the run's clock up once;
+/// each question costs a pass over what it is about.
+#[derive(Debug)]
+pub struct Diagnoser<'a> {
+    profile: &'a Profile,
+    thresholds: Thresholds,
+    clock: Clock,
+    known: Known,
+}
+
+/// What is worked out once for kernels that are alike.
+#[derive(Debug, Default)]
+struct Known {
+    shapes: Shapes,
+    classes: RefCell<FxHashMap<WorkId, KernelClass>>,
+}
+
+/// What findings and verdicts are worked out from.
+struct Run<'a> {
+    profile: &'a Profile,
+    thresholds: &'a Thresholds,
+    clock: &'a Clock,
+    known: &'a Known,
+}
+
+impl Profile {
+    /// What the run is bound by and what slows it down, by the default [`Thresholds`]. Costs some passes over operations,
+    /// calls and ranges.
+    #[must_use]
+    pub fn diagnose(&self) -> Diagnosis {
+        self.diagnosis(Thresholds::new()).run()
+    }
+
+    /// What the ranges of this name, path or pattern are bound by, as [`Profile::range`] finds them. `None` if there is none.
+    #[must_use]
+    pub fn diagnose_range(&self, path: &str) -> Option<Verdict> {
+        self.diagnosis(Thresholds::new()).range(path)
+    }
+
+    /// Asks for verdicts by thresholds of one's own.
+    #[must_use]
+    pub fn diagnosis(&self, thresholds: Thresholds) -> Diagnoser<'_> {
+        let known = Known::default();
+        let clock = {
+            let (thresholds, clock) = (&thresholds, &Clock::default());
+            let run = Run { profile: self, thresholds, clock, known: &known };
+            Clock::new(self, thresholds, |id| run.is_communication(id))
+        };
+        Diagnoser { profile: self, thresholds, clock, known }
+    }
+}
+
+impl Run<'_> {
+    /// The pieces as evidence, those that follow each other with the same operation or call as one.
+    fn moments<'p>(&self, pieces: impl Iterator<Item = &'p Piece>) -> Vec<Moment> {
+        let store = &self.profile.store;
+        let mut moments: Vec<Moment> = Vec::new();
+        for piece in pieces {
+            let caused_by = |id: OperationId| store.operations[id.at()].call.get();
+            let asked = || piece.operation.filter(|_| !piece.is_idle).and_then(caused_by);
+            let wait = piece.wait.filter(|_| piece.part == Part::Waiting);
+            let call = wait.or(piece.call).or_else(asked);
+            let new = Moment::new(self.profile, piece.time, piece.operation, call);
+            match moments.last_mut() {
+                Some(last)
+                    if last.span.end == new.span.start
+                        && (last.operation == new.operation
+                            || (last.call.is_some() && last.call == new.call)) =>
+                {
+                    last.span.end = new.span.end;
+                    last.call = last.call.or(new.call);
+                }
+                _ => moments.push(new),
+            }
+        }
+        moments
+    }
+}
+
+impl<'a> Diagnoser<'a> {
+    fn tools(&self) -> Run<'_> {
+        let Self { profile, thresholds, clock, known } = self;
+        Run { profile, thresholds, clock, known }
+    }
+
+    /// All of it: the run's verdict, those of its ranges, and the findings.
+    #[must_use]
+    pub fn run(&self) -> Diagnosis {
+        let verdict = self.verdict();
+        let least = self.thresholds.get_cause_share() * verdict.clock.as_secs_f64();
+        let mut ranges = Vec::new();
+        let mut ranges_left_out = 0;
+        for (_, node) in self.profile.walk() {
+            let has_enough =
+                node.inclusive().gpu_operations() >= self.thresholds.get_least_operations();
+            let is_long = node.host_time().max(node.inclusive().gpu_time()).as_secs_f64() >= least;
+            if has_enough && is_long {
+                ranges.push(self.node(node));
+            } else {
+                ranges_left_out += 1;
+            }
+        }
+        let findings = self.findings_of(&verdict);
+        let thresholds = self.thresholds.clone();
+        Diagnosis { verdict, ranges, ranges_left_out, findings, thresholds }
+    }
+
+    /// What the whole run is bound by.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        let profile = self.profile;
+        self.tools().judge(Scope {
+            path: None,
+            instances: 1,
+            pieces: self.clock.pieces.clone(),
+            query: profile.query(),
+            waits: profile.totals().synchronizations,
+        })
+    }
+
+    /// What the ranges of this name, path or pattern are bound by together. `None` if there is none.
+    #[must_use]
+    pub fn range(&self, path: &str) -> Option<Verdict> {
+        let pattern = Pattern::new(path);
+        let summary = self.profile.range(path)?;
+        let matching = self.profile.nodes().filter(|node| node.matches(&pattern));
+        let ranges = matching.flat_map(|node| node.ranges());
+        Some(self.judge(Judged {
+            path: path.to_owned(),
+            instances: summary.instances(),
+            ranges: ranges.collect(),
+            query: self.profile.query().in_range(path),
+            waits: summary.synchronizations(),
+        }))
+    }
+
+    /// What this one range is bound by.
+    #[must_use]
+    pub fn instance(&self, range: Range<'a>) -> Verdict {
+        self.judge(Judged {
+            path: range.node().path(),
+            instances: 1,
+            ranges: vec![range],
+            query: range.query(),
+            waits: range.inclusive().synchronizations,
+        })
+    }
+
+    /// What each step is bound by, in the order of [`Profile::steps`].
+    #[must_use]
+    pub fn steps(&self, path: &str) -> Vec<Verdict> {
+        self.profile.steps(path).iter().map(|step| self.instance(step.range())).collect()
+    }
+
+    fn node(&self, node: RangeNode<'a>) -> Verdict {
+        self.judge(Judged {
+            path: node.path(),
+            instances: node.instances(),
+            ranges: node.ranges().collect(),
+            query: node.query(),
+            waits: node.inclusive().synchronizations,
+        })
+    }
+
+    fn judge(&self, judged: Judged<'_>) -> Verdict {
+        let Judged { path, instances, ranges, query, waits } = judged;
+        let pieces = self.clock.within(&times(&ranges));
+        let path = Some(path);
+        self.tools().judge(Scope { path, instances, pieces, query, waits })
+    }
+
+    /// What was found in the whole run, the costliest first; nothing where the evidence is too thin for a verdict.
+    #[must_use]
+    pub fn findings(&self) -> Vec<Finding> {
+        self.findings_of(&self.verdict())
+    }
+
+    fn findings_of(&self, verdict: &Verdict) -> Vec<Finding> {
+        if verdict.inconclusive.is_some_and(Inconclusive::says_nothing) {
+            return Vec::new();
+        }
+        let run = self.tools();
+        let mut found: Vec<Finding> = [
+            run.tiny_copies(),
+            run.pageable_copies(),
+            run.blocking_copies(),
+            run.repeated_allocation(),
+            run.small_kernels(FindingKind::SmallGemms),
+            run.small_kernels(FindingKind::SmallKernels),
+            run.tail_effect(),
+            run.redundant_syncs(),
+            run.default_stream(),
+            run.lazy_loading(),
+            run.underused_gpu(),
+            run.profiler_overhead(),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        found.extend(run.serial_streams());
+        found.extend(run.first_iterations());
+        found.extend(run.idle_gaps());
+        found.sort_by_key(|finding| (finding.kind.is_note(), Reverse(finding.cost)));
+        found
+    }
+}
+
+/// Ranges that are judged together.
+struct Judged<'a> {
+    path: String,
+    instances: u64,
+    ranges: Vec<Range<'a>>,
+    query: Query<'a>,
+    waits: u64,
+}
+
+/// From the start of each range to its end, or to that of its last operation; by time and apart.
+fn times(ranges: &[Range<'_>]) -> Vec<Interval> {
+    let time = |range: &Range<'_>| {
+        let Interval { start_ns, end_ns } = range.row().time;
+        let ends = range.operations().filter_map(|operation| operation.interval());
+        let end_ns = ends.fold(end_ns, |end, time| end.max(time.end_ns));
+        Interval { start_ns, end_ns }
+    };
+    let mut times: Vec<Interval> = ranges.iter().map(time).collect();
+    times.sort_unstable_by_key(|time| time.start_ns);
+    let mut apart: Vec<Interval> = Vec::with_capacity(times.len());
+    for time in times {
+        match apart.last_mut() {
+            Some(last) if time.start_ns <= last.end_ns => {
+                last.end_ns = last.end_ns.max(time.end_ns)
+            }
+            _ => apart.push(time),
+        }
+    }
+    apart
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Findings that are shown as text; JSON has all.
+const SHOWN: usize = 10;
+
+impl fmt::Display for Diagnosis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.verdict)?;
+        if !self.ranges.is_empty() {
+            f.write_str("\n\nranges:")?;
+        }
+        for range in &self.ranges {
+            let path = range.path.as_deref().unwrap_or_default();
+            write!(f, "\n  {}: ", crate::units::shortened(path, crate::units::NAME_WIDTH))?;
+            match (range.causes.first(), &range.inconclusive) {
+                (_, Some(why)) => write!(f, "no verdict: {why}")?,
+                (Some(cause), None) => write!(f, "{cause}")?,
+                (None, None) => {}
+            }
+        }
+        match self.findings.len() {
+            0 => f.write_str("\n\nno findings")?,
+            _ => f.write_str("\n\nfindings:")?,
+        }
+        for (n, finding) in self.findings.iter().take(SHOWN).enumerate() {
+            write!(f, "\n  {}. {finding}", n + 1)?;
+        }
+        if let Some(more) = self.findings.len().checked_sub(SHOWN).filter(|more| *more != 0) {
+            write!(f, "\n  and {more} more")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,51 @@
+//! Programs that are slow for one known reason, and their cured twins, live: each reason is named first, gone when cured,
+//! and the cure brings no more than was said. Run with `cargo test --release -p gpu-profiler-tests --test gpu_diagnosis`.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // tests
+
+use std::process::ExitCode;
+
+use gpu_profiler_examples::diseases::{Disease, Program};
+use gpu_profiler_tests::harness;
+use profiler_core::{Profile, Profiler};
+
+#[path = "../profiler-core/tests/support/diseases.rs"]
+mod diseases;
+
+fn main() -> ExitCode {
+    harness::run(&[
+        ("every_disease_has_its_name", every_disease_has_its_name),
+        ("every_disease_is_named_first_and_gone_when_cured", every_disease_is_named),
+    ])
+    .exit_code()
+}
+
+fn record(disease: Disease, cured: bool) -> Profile {
+    let mut program = Program::new(disease, cured, 0).unwrap();
+    program.run(2).unwrap();
+    let profiler = Profiler::builder().build().unwrap();
+    let (result, profile) = profiler.record(|| program.run(disease.steps())).unwrap();
+    result.unwrap();
+    profile.health().assert_complete();
+    profile
+}
+
+fn every_disease_has_its_name() {
+    for (disease, (name, _)) in Disease::ALL.into_iter().zip(diseases::DISEASES) {
+        assert_eq!(disease.name(), name);
+    }
+}
+
+fn every_disease_is_named() {
+    let mut wrong = Vec::new();
+    for disease in Disease::ALL {
+        let [ill, cured] = [false, true].map(|cured| record(disease, cured));
+        match diseases::judge(disease.name(), &ill, &cured, 1.15) {
+            Ok(outcome) => println!(
+                "{disease:<20} cured {:6.2}x, at most {:6.2}x was said",
+                outcome.gain, outcome.bound
+            ),
+            Err(why) => wrong.push(why),
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n\n"));
+}
