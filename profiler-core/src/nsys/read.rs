@@ -1072,8 +1072,18 @@ impl Reader<'_> {
             }
         })?;
         let mut devices: Vec<DeviceInfo> = Vec::new();
-        let columns =
-            ["id", "name", "totalMemory", "smCount", "computeMajor", "computeMinor", "cuDevice"];
+        let columns = [
+            "id",
+            "name",
+            "totalMemory",
+            "smCount",
+            "computeMajor",
+            "computeMinor",
+            "cuDevice",
+            "clockRate",
+            "memoryBandwidth",
+            "l2CacheSize",
+        ];
         file.rows("TARGET_INFO_GPU", columns, |row| {
             let Some(gpu) = row.number::<u64>(0) else { return self.unreadable() };
             let mut numbers: Vec<u32> =
@@ -1093,6 +1103,13 @@ impl Reader<'_> {
                     compute_capability: (row.number(4).unwrap_or(0), row.number(5).unwrap_or(0)),
                     multiprocessors: row.number(3).unwrap_or(0),
                     memory_bytes: row.bits(2).unwrap_or(0),
+                    // In Hz; 0 is not known.
+                    core_clock_khz: row
+                        .number::<u64>(7)
+                        .and_then(|hertz| u32::try_from(hertz / 1000).ok())
+                        .filter(|khz| *khz != 0),
+                    memory_bandwidth: row.number(8).filter(|bytes| *bytes != 0),
+                    l2_bytes: row.number(9).filter(|bytes| *bytes != 0),
                 });
             }
         })?;
