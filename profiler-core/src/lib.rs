@@ -146,6 +146,7 @@ mod recent;
 mod recording;
 mod report;
 pub mod reports;
+mod roofline;
 mod schedule;
 mod source;
 mod statistics;
@@ -192,6 +193,9 @@ pub use query::{
     TransferKey, Wait, WaitTarget, Waits,
 };
 pub use recording::{DeviceInfo, Recording, RecordingInfo};
+pub use roofline::{
+    Bound, ComputeRoof, Declared, Origin, Peaks, Roof, Roofline, RooflinePoint, RooflineTrust,
+};
 pub use schedule::{Schedule, Scheduled, StepAction};
 pub use statistics::{Statistic, Statistics};
 pub use store::Api;
