@@ -70,7 +70,7 @@ fn a_small_product_is_far_off_the_peak() {
         }
     }) {
         let text = profile.roofline(&six_tera()).to_string();
-        assert!(text.contains("1355 GFLOP/s") && text.contains("22.6 %"), "{text}");
+        assert!(text.contains("1.355 TFLOP/s") && text.contains("22.6 %"), "{text}");
     }
 }
 

@@ -16,7 +16,7 @@ pub(super) struct Architecture {
 }
 
 /// A rate that is not here is not known for sure: it is left out, not guessed.
-pub(super) const ARCHITECTURES: [Architecture; 13] = [
+pub(super) static ARCHITECTURES: [Architecture; 13] = [
     Architecture {
         capability: (7, 0),
         vector: &[(F64, 64), (F32, 128), (F16, 256)],
@@ -144,7 +144,7 @@ pub(super) struct Board {
 
 /// Source: the data sheets; for H100 its architecture whitepaper, table 3, which has two boost clocks; for H100 NVL, H200 NVL
 /// and B200 the clock that the stated TFLOP/s of bf16 come to.
-const BOARDS: [Board; 25] = [
+static BOARDS: [Board; 25] = [
     board("Tesla V100-SXM2-16GB", 1530, None, 900.0),
     board("Tesla V100-SXM2-32GB", 1530, None, 900.0),
     board("Tesla V100-PCIE-16GB", 1380, None, 900.0),
