@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::profile::{GpuOperation, OperationKind, Profile, Range};
 use crate::store::Interval;
-use crate::units::{PATH_WIDTH, finish, number, per_second, shortened, si, table, time};
+use crate::units::{NAME_WIDTH, finish, number, per_second, shortened, si, table, time};
 pub use declared::Declared;
 use declared::Said;
 pub use peaks::{ComputeRoof, Origin, Peaks, Roof};
@@ -278,7 +278,7 @@ const HEADER: [&str; 13] = [
 impl Roofline {
     fn table(&self) -> String {
         let mut rows = table(&HEADER, 1);
-        self.rows(PATH_WIDTH).into_iter().for_each(|row| {
+        self.rows(NAME_WIDTH).into_iter().for_each(|row| {
             rows.add_row(row);
         });
         finish(&rows)

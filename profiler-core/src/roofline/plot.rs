@@ -9,7 +9,7 @@ use crate::units::{NAME_WIDTH, number, per_second, shortened, si, time};
 
 const STYLE: &str = include_str!("style.css");
 /// SHA-256 of it as the page's policy names it. A test holds it.
-const STYLE_HASH: &str = "sha256-3XAfKCkA8uvL35BEqPIyOTgREqyhDoBrO7iaFkY4XMk=";
+const STYLE_HASH: &str = "sha256-87idwFdnx73G0rqZhi55h0pp+hrBtaoVBJQQH3iuVn0=";
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 560.0;
@@ -22,7 +22,7 @@ const DECADES: i32 = 14;
 /// Points that have their name beside them; all have it as their title.
 const NAMED: usize = 40;
 /// About what a letter takes.
-const LETTER: f64 = 6.4;
+const LETTER: f64 = 7.2;
 const LINE: f64 = 14.0;
 
 impl Roofline {
@@ -84,8 +84,8 @@ impl Roofline {
             );
         }
         axes.draw(&mut svg);
-        draw_roofs(&mut svg, &axes, &self.peaks, &roofs);
-        draw_points(&mut svg, &axes, &self.points);
+        let taken = draw_roofs(&mut svg, &axes, &self.peaks, &roofs);
+        draw_points(&mut svg, &axes, &self.points, taken);
         svg += "</svg>\n";
         svg
     }
@@ -135,10 +135,10 @@ impl Axes {
         for power in self.x.0..=self.x.1 {
             let x = self.x(10f64.powi(power));
             svg.push_str(&line("rl-grid", (x, TOP), (x, BOTTOM)));
-            let label = if (-3..=4).contains(&power) {
-                number(10f64.powi(power))
-            } else {
-                format!("1e{power}")
+            let label = match power {
+                -4..=-1 => format!("{:.*}", power.unsigned_abs() as usize, 10f64.powi(power)),
+                0..=4 => number(10f64.powi(power)),
+                _ => format!("1e{power}"),
             };
             svg.push_str(&text(x, BOTTOM + 18.0, "rl-tick", "middle", &label));
         }
@@ -181,7 +181,12 @@ fn scale(value: f64, (least, most): (i32, i32), from: f64, to: f64) -> f64 {
     from + share.clamp(0.0, 1.0) * (to - from)
 }
 
-fn draw_roofs(svg: &mut String, axes: &Axes, peaks: &Peaks, roofs: &[ComputeRoof]) {
+/// Left, right and base line of text.
+type Place = (f64, f64, f64);
+
+/// Says where no name should stand.
+fn draw_roofs(svg: &mut String, axes: &Axes, peaks: &Peaks, roofs: &[ComputeRoof]) -> Vec<Place> {
+    let mut taken = Vec::new();
     let (least, most) = (10f64.powi(axes.x.0), 10f64.powi(axes.x.1));
     let top = 10f64.powi(axes.y.1);
     let bandwidth = peaks.bandwidth();
@@ -224,13 +229,15 @@ fn draw_roofs(svg: &mut String, axes: &Axes, peaks: &Peaks, roofs: &[ComputeRoof
                 format!("{} {} {}{suffix}", roof.dtype, roof.pipe, per_second(height, "FLOP"));
             let y = if measured { y + 15.0 } else { y - 6.0 };
             svg.push_str(&text(RIGHT - 4.0, y, said, "end", &label));
+            taken.push((RIGHT - label.chars().count() as f64 * LETTER, RIGHT, y));
+            taken.push((axes.x(from), RIGHT, axes.y(height) + LETTER / 2.0));
         }
     }
+    taken
 }
 
-fn draw_points(svg: &mut String, axes: &Axes, points: &[RooflinePoint]) {
-    // Left, right and height of the names so far.
-    let mut taken: Vec<(f64, f64, f64)> = Vec::new();
+fn draw_points(svg: &mut String, axes: &Axes, points: &[RooflinePoint], mut taken: Vec<Place>) {
+    let mut named = 0;
     for point in points {
         let Some((intensity, achieved)) = place(point) else { continue };
         let (x, y) = (axes.x(intensity), axes.y(achieved));
@@ -244,14 +251,15 @@ fn draw_points(svg: &mut String, axes: &Axes, points: &[RooflinePoint]) {
             svg,
             "<circle class=\"rl-point rl-{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"5.5\"/>"
         );
-        if taken.len() < NAMED {
-            let name = shortened(&point.label(), 32);
+        if named < NAMED {
+            named += 1;
+            let name = shortened(&point.label(), 28);
             let wide = name.chars().count() as f64 * LETTER;
             let (anchor, at) =
                 if x + 10.0 + wide > RIGHT { ("end", x - 10.0) } else { ("start", x + 10.0) };
             let left = if anchor == "end" { at - wide } else { at };
             let is_free = |height: f64| {
-                let meets = |&(from, until, other): &(f64, f64, f64)| {
+                let meets = |&(from, until, other): &Place| {
                     left < until && from < left + wide && (height - other).abs() < LINE
                 };
                 !taken.iter().any(meets)

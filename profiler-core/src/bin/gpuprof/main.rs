@@ -13,6 +13,7 @@ mod failure;
 mod input;
 mod output;
 mod progress;
+mod roofline;
 mod tables;
 #[allow(dead_code)] // shared with the library, which uses the rest
 #[path = "../../units.rs"]
@@ -67,6 +68,7 @@ fn run(command: Command) -> Result<(), Failure> {
             let profile = input::profile(&file)?;
             output.write(|out| Ok(profile.write_html(out)?))
         }
+        Command::Roofline(args) => roofline::roofline(args),
         Command::Diff(args) => diff::diff(args),
         Command::Doctor { require } => {
             let support = cupti::support();
