@@ -399,3 +399,24 @@ fn balanced(page: &str) {
     }
     assert!(open.is_empty(), "{open:?}");
 }
+
+/// What a capture holds of fields is enough.
+#[cfg(feature = "nsys")]
+#[test]
+fn a_capture_gives_the_same() {
+    let fake = Fake::new();
+    let file = std::env::temp_dir().join(format!("roofline-{}.sqlite", std::process::id()));
+    for profile in record(&fake, || {
+        product(&fake, 1024, 512, 256);
+        let _half = nvtx::event("half").flops(1.5e9).dtype("half").range();
+        fake.launch(Gpu::kernel(c"k").taking_ns(2_000));
+    }) {
+        profile.write_nsys(&file, |_| ()).unwrap();
+        let capture = Profile::from_nsys(&file).unwrap();
+        let peaks = profile.peaks(None).unwrap();
+        assert_eq!(capture.peaks(None).unwrap(), peaks);
+        let points = profile.roofline(&peaks).points;
+        assert_eq!((points.len(), capture.roofline(&peaks).points), (2, points));
+        std::fs::remove_file(&file).unwrap();
+    }
+}

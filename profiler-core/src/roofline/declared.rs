@@ -16,7 +16,7 @@ pub(super) struct Said {
 }
 
 impl Said {
-    /// What a range says of itself; of a field given twice, the last.
+    /// What a range says of itself; of a field given twice, the last. None of something is as if it were not said.
     pub(super) fn of(range: &Range<'_>, trust: &mut RooflineTrust) -> Option<Self> {
         let mut said = Self { flops: None, bytes: None, dtype: None, pipe: None };
         // A `dtype` may be anything of a range that says no work.
@@ -53,6 +53,9 @@ impl Said {
             };
             trust.unreadable_fields += u64::from(!is_read);
         }
+        // As tools get what is not said.
+        said.flops = said.flops.filter(|flops| *flops > 0.0);
+        said.bytes = said.bytes.filter(|bytes| *bytes > 0.0);
         let is_work = said.flops.is_some() || said.bytes.is_some();
         trust.unreadable_fields += if is_work { unreadable_names } else { 0 };
         is_work.then_some(said)

@@ -357,3 +357,25 @@ impl Roofline {
 fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_of_overlapping_kernels_counts_once_and_of_devices_each() {
+        let time = |device, start_ns, end_ns| (device, Interval { start_ns, end_ns });
+        // Given out of order: 0 to 20 and 30 to 40 on one, within it all of 2 to 8, and 10 on another.
+        let times = vec![
+            time(0, 30, 40),
+            time(1, 5, 15),
+            time(0, 5, 20),
+            time(0, 0, 10),
+            time(0, 2, 8),
+            // A clock that was set back makes no time.
+            time(0, 50, 45),
+        ];
+        assert_eq!(busy(times), (Duration::from_nanos(40), 2));
+        assert_eq!(busy(Vec::new()), (Duration::ZERO, 0));
+    }
+}

@@ -100,7 +100,7 @@ impl RooflinePoint {
     }
 
     /// The share of the roof that it reached: 1 is at it. Above 1 where the declared bytes came from a cache, or more was
-    /// declared than done. The distance to the roof is 1 over it.
+    /// declared than done. The distance to the roof is 1 over it. Where one roof is not known it is that of the other.
     #[must_use]
     pub fn of_roof(&self) -> Option<f64> {
         ratio(self.ideal_time(Roof::value)?, self.gpu_time.as_secs_f64())
