@@ -68,6 +68,31 @@
 //! # }
 //! ```
 //!
+//! # Rooflines
+//! A range may say how much work it is: operations, bytes, number type. [`Profile::roofline`] holds that against the GPU time and
+//! against what the device can do at most, which it knows from its attributes: how near the roof each path is, and whether
+//! memory or arithmetic keeps it there. [`Declared`] says it afterwards, of programs that do not.
+//!
+//! ```
+//! use nvtx::{Dtype, Work};
+//! use profiler_core::{Declared, Profile};
+//!
+//! #[nvtx::annotate(work = Work::gemm(m, n, k, Dtype::F32))]
+//! fn product(m: u64, n: u64, k: u64) { /* launches it */ }
+//!
+//! # fn main() -> Result<(), profiler_core::Error> {
+//! # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+//! let profile = Profile::load(file)?;
+//! if let Some(peaks) = profile.peaks(None) {
+//!     let update = Work::elementwise(512 * 256, 3, 2, 4, Dtype::F32);
+//!     let roofline = profile.roofline_with(&peaks, &Declared::new().kernel("sgd_update", update));
+//!     println!("{roofline}"); // to_svg() and to_html() draw it
+//!     assert_eq!(roofline.points[0].bound(), Some(profiler_core::Bound::Memory));
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Spans
 //! With the feature `tracing`, `ProfilerLayer` makes ranges of spans, and an event of what each came to on the GPU:
 //!
@@ -148,6 +173,7 @@ mod recent;
 mod recording;
 mod report;
 pub mod reports;
+mod roofline;
 mod schedule;
 mod source;
 mod statistics;
@@ -194,6 +220,9 @@ pub use query::{
     TransferKey, Wait, WaitTarget, Waits,
 };
 pub use recording::{DeviceInfo, Recording, RecordingInfo};
+pub use roofline::{
+    Bound, ComputeRoof, Declared, Origin, Peaks, Roof, Roofline, RooflinePoint, RooflineTrust,
+};
 pub use schedule::{Schedule, Scheduled, StepAction};
 pub use statistics::{Statistic, Statistics};
 pub use store::Api;

@@ -719,3 +719,81 @@ fn tensor_cores_are_shown_and_gated() {
         gated.error
     );
 }
+
+#[test]
+fn a_roofline_takes_roofs_and_work_from_its_arguments() {
+    let (recording, folder) = (recording(), Folder::new());
+    let work = "batch/forward:flops=1.7e8,bytes=3000000,dtype=fp32";
+    let words = args([&"roofline", &"--range", &work, &recording]);
+    let text = result_of(words);
+    let text = text.text();
+    assert!(text.contains("roofline: NVIDIA H200") && text.contains("batch/forward"), "{text}");
+    assert!(text.contains("66.91 TFLOP/s") && text.contains("compute"), "{text}");
+
+    let peak = "--peak=f32=10";
+    let json = args([
+        &"roofline",
+        &"--format=json",
+        &peak,
+        &"--bandwidth=1000",
+        &"--range",
+        &work,
+        &recording,
+    ]);
+    let json = result_of(json).json();
+    let point = &json["points"][0];
+    assert_eq!(
+        (&point["attainable_flop_per_s"], &point["bound"]),
+        (&10e12.into(), &"compute".into())
+    );
+    assert_eq!(json["peaks"]["bandwidth"]["origin"], "given");
+
+    // Roofs of a file; what was measured shows.
+    let peaks = profiler_core::Peaks::new("of a file").with_bandwidth(4e12).with_measured_flops(
+        nvtx::Dtype::F32,
+        nvtx::Pipe::Vector,
+        50e12,
+    );
+    let file = folder.file("peaks.json", peaks.to_json().as_bytes());
+    let kernel = "sgd_update:bytes=2621440";
+    for (format, part) in [("text", "of a file"), ("svg", "</svg>"), ("html", "</html>")] {
+        let words = args([
+            &"roofline",
+            &"--format",
+            &format,
+            &"--peaks",
+            &file,
+            &"--kernel",
+            &kernel,
+            &recording,
+        ]);
+        let text = result_of(words);
+        assert!(
+            text.text().contains(part) && text.text().contains("sgd_update") == (format != "svg")
+        );
+    }
+
+    let nothing = result_of(args([&"roofline", &recording]));
+    assert!(nothing.text().contains("no range declared work"));
+    for (words, status, part) in [
+        (["--device", "7"], 1, "no device 7"),
+        (["--peaks", "/dev/null"], 1, "not the peaks of a device"),
+    ] {
+        let error = failure_of(args([&"roofline", &words[0], &words[1], &recording]), status);
+        assert!(error.contains(part), "{error}");
+    }
+    for (words, part) in [
+        (["--range", "forward"], "a colon"),
+        (["--range", "forward:flops=many"], "no number of flops"),
+        (["--range", "forward:dtype=f32"], "neither flops nor bytes"),
+        (["--kernel", "k:flops=1,speed=2"], "there is no \"speed\""),
+        (["--kernel", "k:flops=1,dtype=q8"], "no number type"),
+        (["--peak", "f32=-1"], "above 0"),
+        (["--peak", "f32/matrix=1"], "no units"),
+        (["--bandwidth", "0"], "above 0"),
+    ] {
+        let ran = ran(gpuprof().args(args([&"roofline", &words[0], &words[1], &recording])));
+        assert_eq!((ran.status, ran.out.len()), (2, 0), "{words:?}");
+        assert!(ran.error.contains(part), "{words:?}: {}", ran.error);
+    }
+}

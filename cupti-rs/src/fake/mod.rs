@@ -637,7 +637,11 @@ impl Builder {
         for (function, code) in self.faults {
             table::plant(function, code, When::Always);
         }
-        let device = Device::new(0, "Fake H200", (9, 0), 132, 139 << 30);
+        let mut device = Device::new(0, "Fake H200", (9, 0), 132, 139 << 30);
+        // What the driver says of a real one.
+        device.core_clock_khz = Some(1_980_000);
+        device.memory_bandwidth = Some(4_814_304_000_000);
+        device.l2_bytes = Some(60 << 20);
         Fake {
             _turn: turn,
             driver: Driver { cuda_version: 13_000, release: None, devices: vec![device] },

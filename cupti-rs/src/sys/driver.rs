@@ -14,7 +14,11 @@ type DeviceGetName = unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int;
 type DeviceGetAttribute = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int;
 type DeviceTotalMem = unsafe extern "C" fn(*mut usize, c_int) -> c_int;
 
+const ATTRIBUTE_CLOCK_RATE: c_int = 13;
 const ATTRIBUTE_MULTIPROCESSOR_COUNT: c_int = 16;
+const ATTRIBUTE_MEMORY_CLOCK_RATE: c_int = 36;
+const ATTRIBUTE_MEMORY_BUS_WIDTH: c_int = 37;
+const ATTRIBUTE_L2_CACHE_SIZE: c_int = 38;
 const ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: c_int = 75;
 const ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: c_int = 76;
 
@@ -81,6 +85,10 @@ fn read(library: &libloading::Library) -> Result<Driver, Error> {
             check("cuDeviceGetAttribute", unsafe { get_attribute(&mut value, which, device) })?;
             Ok(value as u32)
         };
+        // A driver that does not tell one says 0, or refuses.
+        let told = |which: c_int| attribute(which).ok().filter(|value| *value != 0);
+        let memory_clock = told(ATTRIBUTE_MEMORY_CLOCK_RATE).map(u64::from);
+        let bus_bits = told(ATTRIBUTE_MEMORY_BUS_WIDTH).map(u64::from);
         let length = name.iter().position(|&b| b == 0).unwrap_or(name.len());
         devices.push(Device {
             id: ordinal as u32,
@@ -91,6 +99,11 @@ fn read(library: &libloading::Library) -> Result<Driver, Error> {
             ),
             multiprocessors: attribute(ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
             memory_bytes: memory as u64,
+            core_clock_khz: told(ATTRIBUTE_CLOCK_RATE),
+            memory_bandwidth: memory_clock
+                .zip(bus_bits)
+                .map(|(khz, bits)| khz.saturating_mul(2 * 1000).saturating_mul(bits) / 8),
+            l2_bytes: told(ATTRIBUTE_L2_CACHE_SIZE).map(u64::from),
         });
     }
     Ok(Driver { cuda_version: version as u32, release: release(), devices })

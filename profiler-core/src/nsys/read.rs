@@ -1095,6 +1095,9 @@ impl Reader<'_> {
             "maxRegistersPerBlock",
             "maxShmemPerSm",
             "maxShmemPerBlockOptin",
+            "clockRate",
+            "memoryBandwidth",
+            "l2CacheSize",
         ];
         file.rows("TARGET_INFO_GPU", columns, |row| {
             let Some(gpu) = row.number::<u64>(0) else { return self.unreadable() };
@@ -1128,6 +1131,13 @@ impl Reader<'_> {
                     compute_capability,
                     multiprocessors,
                     memory_bytes: row.bits(2).unwrap_or(0),
+                    // In Hz; 0 is not known.
+                    core_clock_khz: row
+                        .number::<u64>(13)
+                        .and_then(|hertz| u32::try_from(hertz / 1000).ok())
+                        .filter(|khz| *khz != 0),
+                    memory_bandwidth: row.number(14).filter(|bytes| *bytes != 0),
+                    l2_bytes: row.number(15).filter(|bytes| *bytes != 0),
                 });
             }
         })?;

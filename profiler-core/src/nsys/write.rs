@@ -212,7 +212,10 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
             "vmId",
             "id",
             "name",
+            "l2CacheSize",
             "totalMemory",
+            "memoryBandwidth",
+            "clockRate",
             "smCount",
             "cuDevice",
             "computeMajor",
@@ -223,7 +226,11 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
         let mut insert = self.insert("TARGET_INFO_GPU", columns)?;
         for device in &info.devices {
             let (major, minor) = device.compute_capability;
-            insert.set(machine)?.set(device.id)?.set(&*device.name)?.bits(device.memory_bytes)?;
+            insert.set(machine)?.set(device.id)?.set(&*device.name)?;
+            // What is not known is 0, as where a driver does not tell it.
+            let hertz = device.core_clock_khz.map_or(0, |khz| u64::from(khz) * 1000);
+            insert.bits(device.l2_bytes.unwrap_or(0))?.bits(device.memory_bytes)?;
+            insert.bits(device.memory_bandwidth.unwrap_or(0))?.bits(hertz)?;
             insert.set(device.multiprocessors)?.set(device.id)?;
             insert.set(major)?.set(minor)?.set(major)?.set(minor)?.row()?;
         }

@@ -38,6 +38,15 @@ pub struct DeviceInfo {
     pub multiprocessors: u32,
     /// Bytes of device memory.
     pub memory_bytes: u64,
+    /// The highest clock of the multiprocessors in kHz. `None` in recordings from before it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core_clock_khz: Option<u32>,
+    /// Bytes a second that device memory can move, by its clock and bus. `None` as above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bandwidth: Option<u64>,
+    /// Bytes of the L2 cache. `None` as above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub l2_bytes: Option<u64>,
 }
 
 impl RecordingInfo {
@@ -49,6 +58,9 @@ impl RecordingInfo {
             compute_capability: device.compute_capability,
             multiprocessors: device.multiprocessors,
             memory_bytes: device.memory_bytes,
+            core_clock_khz: device.core_clock_khz,
+            memory_bandwidth: device.memory_bandwidth,
+            l2_bytes: device.l2_bytes,
         };
         Self {
             recorded_at_s: since_epoch.as_secs(),

@@ -71,6 +71,8 @@ pub(crate) enum Command {
         #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
         file: PathBuf,
     },
+    /// Declared operations and bytes of ranges under the roofs of the device: which are near, and what bounds the others
+    Roofline(RooflineArgs),
     /// What is different in B: counts, which are exact, before times, which are as they were measured
     Diff(DiffArgs),
     /// What GPU profiling this machine and process allow, and what to do about what they do not
@@ -226,6 +228,40 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) file: PathBuf,
 }
 
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "WORK is any of flops=N, bytes=N, dtype=NAME, pipe=vector|tensor with commas between them, as in \
+                  --range 'step/gemm:flops=2.1e9,bytes=8e6,dtype=bf16'. It is that of one range or launch."
+)]
+pub(crate) struct RooflineArgs {
+    /// How it is written
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: RooflineFormat,
+    /// Whose roofs, by CUDA ordinal [default: the device that ran most kernels]
+    #[arg(long)]
+    pub(crate) device: Option<u32>,
+    /// Take the roofs from this file, as Peaks::to_json writes them, with what was measured
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "device")]
+    pub(crate) peaks: Option<PathBuf>,
+    /// The memory's bandwidth in GB/s, whatever the device says
+    #[arg(long, value_name = "GB/S", value_parser = above_zero)]
+    pub(crate) bandwidth: Option<f64>,
+    /// A roof in TFLOP/s, whatever the device says: f32=67, or f64/tensor=67; of a type alone it is that of vectors for f32
+    /// and f64, else of tensor cores
+    #[arg(long, value_name = "DTYPE[/PIPE]=TFLOPS", value_parser = crate::roofline::peak)]
+    pub(crate) peak: Vec<crate::roofline::Peak>,
+    /// The work of each range of this name or path that says none itself, `*` for any text
+    #[arg(long, value_name = "PATH:WORK", value_parser = crate::roofline::named_work)]
+    pub(crate) range: Vec<crate::roofline::NamedWork>,
+    /// The work of each launch of kernels of this name, `*` for any text
+    #[arg(long, value_name = "NAME:WORK", value_parser = crate::roofline::named_work)]
+    pub(crate) kernel: Vec<crate::roofline::NamedWork>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+}
+
 /// The last `=` parts them: names of operators have some too.
 fn class_rule(text: &str) -> Result<(String, KernelClass), String> {
     let Some((name, class)) = text.rsplit_once('=') else {
@@ -241,6 +277,19 @@ pub(crate) enum DiagnoseFormat {
     Text,
     /// For programs
     Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum RooflineFormat {
+    /// Tables for people
+    #[default]
+    Text,
+    /// For programs
+    Json,
+    /// A picture
+    Svg,
+    /// A page with picture and tables, with nothing to fetch
+    Html,
 }
 
 #[derive(Debug, clap::Args)]
@@ -274,6 +323,13 @@ fn at_least_zero(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(number) if f64::is_finite(number) && number >= 0.0 => Ok(number),
         _ => Err("a number of 0 or more is asked for".to_owned()),
+    }
+}
+
+fn above_zero(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(number) if f64::is_finite(number) && number > 0.0 => Ok(number),
+        _ => Err("a number above 0 is asked for".to_owned()),
     }
 }
 

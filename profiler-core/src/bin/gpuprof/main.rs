@@ -15,6 +15,7 @@ mod input;
 mod kernels;
 mod output;
 mod progress;
+mod roofline;
 mod tables;
 #[allow(dead_code)] // shared with the library, which uses the rest
 #[path = "../../units.rs"]
@@ -72,6 +73,7 @@ fn run(command: Command) -> Result<(), Failure> {
             let profile = input::profile(&file)?;
             output.write(|out| Ok(profile.write_html(out)?))
         }
+        Command::Roofline(args) => roofline::roofline(args),
         Command::Diff(args) => diff::diff(args),
         Command::Doctor { require } => {
             let support = cupti::support();
