@@ -124,6 +124,7 @@ mod error;
 mod expect;
 mod export;
 mod follow;
+mod gate;
 mod gpu_test;
 mod health;
 mod html;
@@ -147,6 +148,7 @@ mod recording;
 mod report;
 pub mod reports;
 mod schedule;
+mod shift;
 mod source;
 mod statistics;
 mod store;
@@ -166,7 +168,8 @@ pub use expect::{
     expect,
 };
 pub use export::{Export, Format};
-pub use gpu_test::{GpuTest, Measured, gpu_test, gpu_test_with, gpu_tests_required};
+pub use gate::{CountChange, Gate, Outcome, TimeChange, Verdict};
+pub use gpu_test::{GatedTest, GpuTest, Measured, gpu_test, gpu_test_with, gpu_tests_required};
 pub use health::{Account, Health};
 pub use lane::set_lane;
 #[cfg(feature = "tracing")]

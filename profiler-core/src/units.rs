@@ -57,6 +57,24 @@ pub(crate) fn bytes(count: u64) -> String {
     )
 }
 
+/// Text in which nothing is markup for those who show Markdown, HTML in it included.
+pub(crate) fn markdown(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            // Nobody is to be called by the name of a kernel.
+            '@' => out.push_str("&#64;"),
+            '\\' | '`' | '*' | '_' | '[' | ']' | '#' | '|' | '~' | '!' => out.extend(['\\', char]),
+            char if char.is_control() => out.push(' '),
+            char => out.push(char),
+        }
+    }
+    out
+}
+
 fn scaled(value: f64, units: &[(f64, &str)]) -> String {
     let (size, unit) = units.iter().rev().find(|(size, _)| value >= *size).unwrap_or(&units[0]);
     let scaled = value / size;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules in import order: a module uses only those before it. One with submodules counts as one. `lib.rs` stands
 /// above all and is not checked.
-const ORDER: [&str; 37] = [
+const ORDER: [&str; 39] = [
     "error",
     "units",
     "recent",
@@ -17,6 +17,7 @@ const ORDER: [&str; 37] = [
     "lane",
     "totals",
     "statistics",
+    "shift",
     "health",
     "names",
     "store",
@@ -42,6 +43,7 @@ const ORDER: [&str; 37] = [
     "schedule",
     "layer",
     "expect",
+    "gate",
     "turn",
     "gpu_test",
     "measurement",
