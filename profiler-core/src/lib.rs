@@ -115,6 +115,7 @@
 //! from another machine can be read anywhere.
 
 mod collection;
+mod compare;
 mod context;
 mod correlate;
 mod described;
@@ -158,6 +159,10 @@ mod tree;
 mod turn;
 mod units;
 
+pub use compare::{
+    Bottleneck, Change, ChangeKind, Compare, Compared, Comparison, Leader, Presence, Quantity,
+    Shape, SingleTimes, TimeShift, compare,
+};
 pub use context::{Attached, Context, InContext};
 pub use cupti::CopyKind;
 pub use distribution::Distribution;

@@ -64,7 +64,6 @@ pub(crate) fn midmean(times: &mut [u64]) -> f64 {
 
 /// Times in the order they were measured as at most [`MOST`] values, each the midmean of as many that follow each other.
 /// What follows each other is alike, and would count for more than it says.
-#[allow(dead_code)] // compare will
 pub(crate) fn blocks(times: &[u64], most: usize) -> Vec<f64> {
     let count = times.len().min(most.max(1));
     let block = |at: usize| {

@@ -57,6 +57,23 @@ pub(crate) fn bytes(count: u64) -> String {
     )
 }
 
+/// Blocks or threads without the dimensions that are 1, but for the first.
+pub(crate) fn shape(size: [u32; 3]) -> String {
+    match size {
+        [x, 1, 1] => x.to_string(),
+        [x, y, 1] => format!("{x}x{y}"),
+        [x, y, z] => format!("{x}x{y}x{z}"),
+    }
+}
+
+/// Text as a cell of a comma-separated file.
+pub(crate) fn csv_cell(text: &str) -> String {
+    match text.contains(['"', ',', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    }
+}
+
 /// Text in which nothing is markup for those who show Markdown, HTML in it included.
 pub(crate) fn markdown(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

@@ -3,6 +3,8 @@
 mod baseline;
 mod clocks;
 mod plan;
+#[cfg(test)]
+mod replay;
 mod run;
 mod verdict;
 

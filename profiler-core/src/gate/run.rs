@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use crate::profile::{GpuOperation, Profile, RangeNode};
 use crate::shift::midmean;
 use crate::totals::Totals;
+use crate::units::shape;
 
 /// Where kernels stand that no range asked for.
 pub(crate) const OUTSIDE: &str = "(outside any range)";
@@ -136,14 +137,5 @@ impl Names {
         let (grid, block) = (shape(kernel.grid()), shape(kernel.block()));
         let key = (path.to_owned(), format!("{name} <{grid}, {block}>"));
         times.entry(key).or_default().push(time.ns());
-    }
-}
-
-/// Without the dimensions that are 1, but for the first.
-pub(crate) fn shape(size: [u32; 3]) -> String {
-    match size {
-        [x, 1, 1] => x.to_string(),
-        [x, y, 1] => format!("{x}x{y}"),
-        [x, y, z] => format!("{x}x{y}x{z}"),
     }
 }

@@ -10,6 +10,7 @@
 mod args;
 mod diff;
 mod failure;
+mod gate;
 mod input;
 mod output;
 mod progress;
@@ -68,6 +69,7 @@ fn run(command: Command) -> Result<(), Failure> {
             output.write(|out| Ok(profile.write_html(out)?))
         }
         Command::Diff(args) => diff::diff(args),
+        Command::Gate(args) => gate::gate(args),
         Command::Doctor { require } => {
             let support = cupti::support();
             Output::standard().write(|out| {
