@@ -32,10 +32,13 @@ pub struct Leader {
     pub share: f64,
 }
 
+/// How one respect is summed up.
+type SumUp = fn(&Profile, &mut Sums);
+
 pub(super) fn of(sides: [&[Profile]; 2]) -> Vec<Bottleneck> {
-    let respects: [(&'static str, fn(&Profile, &mut Sums)); 3] =
+    let respects: [(&'static str, SumUp); 3] =
         [("kernel", kernels), ("time", kinds), ("idle", causes)];
-    let bottleneck = |(of, sum): (&'static str, fn(&Profile, &mut Sums))| {
+    let bottleneck = |(of, sum): (&'static str, SumUp)| {
         let [before, after] = sides.map(|runs| {
             let mut sums = Sums::default();
             runs.iter().for_each(|profile| sum(profile, &mut sums));

@@ -156,7 +156,8 @@ fn ns(totals: &Totals) -> u64 {
 /// Of a kernel that has one shape on one side alone and one on the other alone, each is the other's.
 fn reshaped(kernels: &BTreeMap<KernelKey, Row>) -> HashMap<KernelKey, Shape> {
     let mut found = HashMap::new();
-    let mut lone: BTreeMap<(Option<usize>, &Rc<str>), [Vec<Shape>; 2]> = BTreeMap::new();
+    // By range and name, the shapes of either side alone.
+    let mut lone: BTreeMap<_, [Vec<Shape>; 2]> = BTreeMap::new();
     for ((range, name, shape), row) in kernels {
         match row.is_there {
             [true, false] => lone.entry((*range, name)).or_default()[0].push(*shape),

@@ -56,10 +56,7 @@ mod known {
             let device = nvml.device_by_index(*place).ok()?;
             // Set by the administrator, or else those of the device.
             let most = |clock: Clock| {
-                device
-                    .applications_clock(clock.clone())
-                    .or_else(|_| device.max_clock_info(clock))
-                    .ok()
+                device.applications_clock(clock).or_else(|_| device.max_clock_info(clock)).ok()
             };
             let (graphics, memory) = (most(Clock::Graphics)?, most(Clock::Memory)?);
             Some(format!("{graphics} MHz, memory {memory} MHz"))
