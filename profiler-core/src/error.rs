@@ -34,6 +34,8 @@ pub(crate) enum Kind {
     /// A file that is not a capture of Nsight Systems, or one that cannot be read or written.
     #[cfg(feature = "nsys")]
     Capture { what: String },
+    /// A baseline that is not there, or runs that cannot be compared with it.
+    Baseline(String),
     /// A profile without raw logs was to be saved.
     NoRecording,
     /// Text that is not peaks of a device.
@@ -119,6 +121,7 @@ impl fmt::Display for Error {
             Kind::Format { what } => write!(f, "not a readable recording: {what}"),
             #[cfg(feature = "nsys")]
             Kind::Capture { what } => f.write_str(what),
+            Kind::Baseline(what) => f.write_str(what),
             Kind::NoRecording => f.write_str(
                 "this profile has no raw logs to save: they were let go, or it was made of something else than a \
                  recording; save the recording itself, or export the profile",

@@ -140,6 +140,7 @@
 //! from another machine can be read anywhere.
 
 mod collection;
+mod compare;
 mod context;
 mod correlate;
 mod described;
@@ -150,6 +151,7 @@ mod error;
 mod expect;
 mod export;
 mod follow;
+mod gate;
 mod gpu_test;
 mod health;
 mod html;
@@ -175,6 +177,7 @@ mod report;
 pub mod reports;
 mod roofline;
 mod schedule;
+mod shift;
 mod source;
 mod statistics;
 mod store;
@@ -184,6 +187,10 @@ mod tree;
 mod turn;
 mod units;
 
+pub use compare::{
+    Bottleneck, Change, ChangeKind, Compare, Compared, Comparison, Leader, Presence, Quantity,
+    Shape, SingleTimes, TimeShift, compare,
+};
 pub use context::{Attached, Context, InContext};
 pub use cupti::CopyKind;
 pub use distribution::Distribution;
@@ -194,7 +201,8 @@ pub use expect::{
     expect,
 };
 pub use export::{Export, Format};
-pub use gpu_test::{GpuTest, Measured, gpu_test, gpu_test_with, gpu_tests_required};
+pub use gate::{CountChange, Gate, Outcome, TimeChange, Verdict};
+pub use gpu_test::{GatedTest, GpuTest, Measured, gpu_test, gpu_test_with, gpu_tests_required};
 pub use health::{Account, Health};
 pub use lane::set_lane;
 #[cfg(feature = "tracing")]

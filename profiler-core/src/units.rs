@@ -85,6 +85,41 @@ pub(crate) fn number(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
+/// Blocks or threads without the dimensions that are 1, but for the first.
+pub(crate) fn shape(size: [u32; 3]) -> String {
+    match size {
+        [x, 1, 1] => x.to_string(),
+        [x, y, 1] => format!("{x}x{y}"),
+        [x, y, z] => format!("{x}x{y}x{z}"),
+    }
+}
+
+/// Text as a cell of a comma-separated file.
+pub(crate) fn csv_cell(text: &str) -> String {
+    match text.contains(['"', ',', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    }
+}
+
+/// Text in which nothing is markup for those who show Markdown, HTML in it included.
+pub(crate) fn markdown(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            // Nobody is to be called by the name of a kernel.
+            '@' => out.push_str("&#64;"),
+            '\\' | '`' | '*' | '_' | '[' | ']' | '#' | '|' | '~' | '!' => out.extend(['\\', char]),
+            char if char.is_control() => out.push(' '),
+            char => out.push(char),
+        }
+    }
+    out
+}
+
 fn scaled(value: f64, units: &[(f64, &str)]) -> String {
     let (size, unit) = units.iter().rev().find(|(size, _)| value >= *size).unwrap_or(&units[0]);
     let scaled = value / size;

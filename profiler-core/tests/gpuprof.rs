@@ -316,7 +316,7 @@ fn a_difference_is_counted_and_named() {
         let rows: Vec<_> = json["rows"].as_array().unwrap().iter().filter(is_it).collect();
         assert_eq!(rows.len(), 1, "{kind} {path} {kernel} {quantity}");
         let status = rows[0]["status"].as_str().unwrap().to_owned();
-        (status, rows[0]["a"].as_u64(), rows[0]["b"].as_u64(), rows[0]["change"].as_i64())
+        (status, rows[0]["before"].as_u64(), rows[0]["after"].as_u64(), rows[0]["change"].as_i64())
     };
     let found = |status: &str, a: u64, b: u64| {
         (status.to_owned(), Some(a), Some(b), Some(b as i64 - a as i64))
@@ -332,15 +332,20 @@ fn a_difference_is_counted_and_named() {
     assert!(times.is_sorted(), "counts come first");
 
     let table = result_of(args([&"diff", &a, &b]));
-    for line in ["Counts that differ", "Only in A", "step/old", "Only in B", "step/new", "+50.0 %"]
+    for line in
+        ["Counts that differ", "Only before", "step/old", "Only after", "step/new", "+50.0 %"]
     {
         assert!(table.text().contains(line), "{line}: {}", table.text());
     }
     let csv = result_of(args([&"diff", &"--format=csv", &a, &b]));
-    assert!(csv.text().contains("\nkernel,both,,,gemm,Kernels,8,12,4,50.0\n"), "{}", csv.text());
+    assert!(
+        csv.text().contains("\nkernel,both,,,gemm,128,256,Kernels,8,12,4,50.0,,"),
+        "{}",
+        csv.text()
+    );
     let by_range = result_of(args([&"diff", &"--by-range", &"--format=csv", &a, &b]));
-    assert!(by_range.text().contains("\nkernel,new,,step/new,bias,Kernels,0,4,4,\n"));
-    assert!(by_range.text().contains("\nkernel,both,,step,gemm,Kernels,8,12,4,50.0\n"));
+    assert!(by_range.text().contains("\nkernel,new,,step/new,bias,128,256,Kernels,0,4,4,,,"));
+    assert!(by_range.text().contains("\nkernel,both,,step,gemm,128,256,Kernels,8,12,4,50.0,,"));
 }
 
 #[test]
@@ -366,6 +371,62 @@ fn a_gate_fails_on_growth_alone() {
         let limit = format!("--fail-above={limit}");
         assert_eq!(ran(gpuprof().args(args([&"diff", &limit, &small, &large]))).status, 2);
     }
+}
+
+#[test]
+fn a_difference_is_written_for_a_pull_request_and_for_a_browser() {
+    let folder = Folder::new();
+    let a = program(&folder, "a.gpuprof", 2, Some("<old>"));
+    let b = program(&folder, "b.gpuprof", 3, Some("<new>"));
+    let markdown = result_of(args([&"diff", &"--format=markdown", &a, &b]));
+    let rows = ["| launches of step | 12 | 16 | +4 | +33.3 % |", "| step/&lt;new&gt; | 4 |"];
+    for row in rows {
+        assert!(markdown.text().contains(row), "{row}: {}", markdown.text());
+    }
+    let html = result_of(args([&"diff", &"--format=html", &a, &b]));
+    assert!(html.text().contains("<td>step/&lt;new&gt;</td>") && !html.text().contains("<new>"));
+    let comparison =
+        profiler_core::compare(&Profile::load(&a).unwrap(), &Profile::load(&b).unwrap());
+    assert_eq!(
+        (html.text(), markdown.text()),
+        (&*comparison.to_html(), &*comparison.to_markdown())
+    );
+}
+
+#[test]
+fn recorded_runs_are_judged_by_a_baseline() {
+    let folder = Folder::new();
+    let names: Vec<String> = (0..8).map(|run| format!("{run}.gpuprof")).collect();
+    let runs: Vec<PathBuf> = names.iter().map(|name| program(&folder, name, 2, None)).collect();
+    let extra = program(&folder, "extra.gpuprof", 2, Some("new"));
+    let baseline = folder.0.join("baseline.json");
+    let judged = |options: &[&str], runs: &[PathBuf]| {
+        ran(gpuprof().arg("gate").args(options).arg(&baseline).args(runs))
+    };
+    let missing = judged(&[], &runs);
+    assert_eq!(missing.status, 1);
+    assert!(missing.error.contains("there is no baseline"), "{}", missing.error);
+    let written = judged(&["--update"], &runs);
+    assert_eq!((written.status, written.error.as_str()), (0, ""));
+    assert!(written.text().contains("baseline written from 8 runs"), "{}", written.text());
+    let passed = judged(&[], &runs);
+    assert_eq!((passed.status, passed.error.as_str()), (0, ""));
+    assert!(passed.text().contains("passed after 8 runs"), "{}", passed.text());
+    let failed = judged(&["--format=json"], &[extra]);
+    assert_eq!(failed.status, 3);
+    assert!(failed.error.contains("counts differ or times are slower"), "{}", failed.error);
+    let new = &failed.json()["counts"][0];
+    assert_eq!((&new["range"], &new["what"]), (&"step/new".into(), &"bias <128, 256>".into()));
+    // Too few to say anything of times.
+    let undecided = judged(&["--format=markdown"], &runs[..1]);
+    assert_eq!(undecided.status, 3, "{}", undecided.text());
+    assert!(undecided.error.contains("cannot be decided on 1 runs"), "{}", undecided.error);
+    assert!(undecided.text().contains("failed, undecided"), "{}", undecided.text());
+    let lenient = judged(&["--ignore-times=*", "--build=release"], &runs[..1]);
+    assert_eq!(lenient.status, 0, "{}", lenient.text());
+    assert_eq!(judged(&["--build=debug"], &runs).status, 1, "there is none of that build");
+    assert_eq!(judged(&[], &[]).status, 2, "runs are needed");
+    assert_eq!(judged(&["-o", baseline.to_str().unwrap()], &runs).status, 1, "it is an input");
 }
 
 /// What is lost is told, and a gate does not decide on it.

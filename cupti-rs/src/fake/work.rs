@@ -71,6 +71,15 @@ impl Work {
         self
     }
 
+    /// A kernel of so many blocks and threads in a block instead of 128 and 256; other work is as it was.
+    #[must_use]
+    pub fn with_shape(mut self, blocks: u32, threads: u32) -> Self {
+        if let What::Kernel { grid, block, .. } = &mut self.what {
+            (*grid, *block) = (blocks, threads);
+        }
+        self
+    }
+
     /// The same, taking this long.
     #[must_use]
     pub fn taking_ns(mut self, duration: u64) -> Self {

@@ -75,6 +75,8 @@ pub(crate) enum Command {
     Roofline(RooflineArgs),
     /// What is different in B: counts, which are exact, before times, which are as they were measured
     Diff(DiffArgs),
+    /// Judges recorded runs by a baseline: counts exactly, times by their noise
+    Gate(GateArgs),
     /// What GPU profiling this machine and process allow, and what to do about what they do not
     Doctor {
         /// Fail (status 3) where GPU profiling is not ready
@@ -296,7 +298,7 @@ pub(crate) enum RooflineFormat {
 pub(crate) struct DiffArgs {
     /// How it is written; csv and json have what is the same, too
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: TableFormat,
+    pub(crate) format: DiffFormat,
     /// Kernels of each range by itself instead of all of one name
     #[arg(long)]
     pub(crate) by_range: bool,
@@ -317,6 +319,40 @@ pub(crate) struct DiffArgs {
     /// What it is
     #[arg(value_name = "B", value_hint = ValueHint::FilePath)]
     pub(crate) b: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Several runs of one program on one machine, all in one look. What is undecided fails, too (status 3). A \
+                  baseline is a file for version control: --update writes it, a review accepts it."
+)]
+pub(crate) struct GateArgs {
+    /// How the verdict is written
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: GateFormat,
+    /// Write the baseline from these runs instead of judging them
+    #[arg(long)]
+    pub(crate) update: bool,
+    /// From how many percent on a time is slower
+    #[arg(long, value_name = "PERCENT", value_parser = at_least_zero, default_value_t = 3.0)]
+    pub(crate) minimum_effect: f64,
+    /// How often a gate may be wrong, in percent: pass what is slower, or call slower what is not
+    #[arg(long, value_name = "PERCENT", value_parser = at_least_zero, default_value_t = 1.0)]
+    pub(crate) error_rate: f64,
+    /// What the build is called in the baseline
+    #[arg(long, value_name = "NAME", default_value = "release")]
+    pub(crate) build: String,
+    /// Leave the times of these kernels and ranges out: a name or a path, `*` for any text; may be given again
+    #[arg(long, value_name = "NAME")]
+    pub(crate) ignore_times: Vec<String>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    /// The baseline (JSON)
+    #[arg(value_name = "BASELINE", value_hint = ValueHint::FilePath)]
+    pub(crate) baseline: PathBuf,
+    /// The runs
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath, required = true)]
+    pub(crate) files: Vec<PathBuf>,
 }
 
 fn at_least_zero(text: &str) -> Result<f64, String> {
@@ -352,6 +388,32 @@ pub(crate) enum TableFormat {
     Csv,
     /// For programs
     Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum DiffFormat {
+    /// For people
+    #[default]
+    Table,
+    /// With a header, for programs
+    Csv,
+    /// For programs
+    Json,
+    /// For a comment on a pull request
+    Markdown,
+    /// One page for a browser
+    Html,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum GateFormat {
+    /// For people
+    #[default]
+    Text,
+    /// For programs
+    Json,
+    /// For a comment on a pull request
+    Markdown,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

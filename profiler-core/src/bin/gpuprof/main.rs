@@ -11,6 +11,7 @@ mod args;
 mod diagnose;
 mod diff;
 mod failure;
+mod gate;
 mod input;
 mod kernels;
 mod output;
@@ -75,6 +76,7 @@ fn run(command: Command) -> Result<(), Failure> {
         }
         Command::Roofline(args) => roofline::roofline(args),
         Command::Diff(args) => diff::diff(args),
+        Command::Gate(args) => gate::gate(args),
         Command::Doctor { require } => {
             let support = cupti::support();
             Output::standard().write(|out| {
