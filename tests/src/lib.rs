@@ -3,3 +3,4 @@
 pub mod cuda;
 pub mod harness;
 pub mod kinds;
+pub mod runtime;

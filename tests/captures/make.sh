@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# On a machine with a GPU and nsys: captures capture_program and keeps what nsys says of it.
+#   NSYS=nsys tests/captures/make.sh PROGRAM OUT      writes OUT/captures.tar.gz and OUT/log.txt
+# Of each capture: NAME.sqlite without what names the machine, NAME/REPORT.csv of `nsys stats`, NAME/rule_RULE.csv of
+# `nsys analyze`. python3 is needed.
+set -uo pipefail
+program=$(realpath "${1:?usage: make.sh PROGRAM OUT}"); out=${2:?usage: make.sh PROGRAM OUT}; nsys=${NSYS:-nsys}
+mkdir -p "$out"; out=$(realpath "$out"); work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+nsys=$(command -v "$nsys") || { echo "no nsys: set NSYS" >&2; exit 127; }; nsys=$(realpath "$nsys")
+reports="cuda_api_gpu_sum cuda_api_sum cuda_api_trace cuda_gpu_kern_gb_sum cuda_gpu_kern_sum cuda_gpu_mem_size_sum
+cuda_gpu_mem_time_sum cuda_gpu_sum cuda_gpu_trace cuda_kern_exec_sum cuda_kern_exec_trace nvtx_gpu_proj_sum
+nvtx_gpu_proj_trace nvtx_kern_sum nvtx_pushpop_sum nvtx_pushpop_trace nvtx_startend_sum nvtx_sum um_cpu_page_faults_sum
+um_sum um_total_sum"
+rules="cuda_api_sync cuda_memcpy_async cuda_memcpy_sync cuda_memset_sync gpu_gaps gpu_time_util"
+
+capture() { # capture NAME MODE OPTIONS...
+  local name=$1 mode=$2; shift 2; cd "$work" || return
+  if ! "$nsys" profile -t cuda,nvtx -s none --cpuctxsw=none "$@" -f true -o "$name" "$program" "$mode"; then
+    echo "== $name: nsys profile said $?"
+  fi
+  "$nsys" export --type sqlite -f true -o "$name.sqlite" "$name.nsys-rep" || { echo "== $name: no export"; return; }
+  mkdir -p "made/$name"
+  for report in $reports; do
+    "$nsys" stats -q --format csv -r "$report" "$name.sqlite" >"made/$name/$report.csv" 2>"$name.err" || cat "$name.err"
+  done
+  for rule in $rules; do
+    "$nsys" analyze -q --format csv -r "$rule" "$name.sqlite" >"made/$name/rule_$rule.csv" 2>"$name.err" || cat "$name.err"
+  done
+  python3 - "$name.sqlite" "made/$name.sqlite" <<'P'
+import os, shutil, sqlite3, sys
+shutil.copyfile(sys.argv[1], sys.argv[2])
+db = sqlite3.connect(sys.argv[2])
+tables = [name for name, in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+for table in tables:
+    # The environment, the command line, the host, the driver's and the profiler's files.
+    if table in ("TARGET_INFO_SYSTEM_ENV", "TARGET_INFO_NIC_INFO", "META_DATA_CAPTURE", "ANALYSIS_FILE", "ANALYSIS_DETAILS",
+                 "DIAGNOSTIC_EVENT", "PROCESS_STREAMS", "CUDA_CALLCHAINS", "EXPORT_METADATA"):
+        db.execute(f"DROP TABLE {table}")
+if "PROCESSES" in tables:
+    for row, name in db.execute("SELECT rowid, name FROM PROCESSES").fetchall():
+        db.execute("UPDATE PROCESSES SET name = ? WHERE rowid = ?", (os.path.basename(name or ""), row))
+# Files that no report has.
+db.execute("UPDATE StringIds SET value = '' WHERE value LIKE '/%'")
+db.execute("DELETE FROM META_DATA_EXPORT WHERE value LIKE '%/%' OR name LIKE '%PATH%' OR name LIKE '%COMMAND%'")
+db.commit()
+db.execute("VACUUM")
+for name, in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+    count, = db.execute(f"SELECT count(*) FROM {name}").fetchone()
+    if count and not name.startswith("ENUM"):
+        print(os.path.basename(sys.argv[2]), name, count)
+P
+}
+
+{
+  "$nsys" --version
+  # One after the other: nsys profiles one program at a time.
+  capture one one --cuda-graph-trace=node
+  capture whole_graphs one --cuda-graph-trace=graph
+  capture family family --cuda-graph-trace=node --trace-fork-before-exec=true
+  capture managed managed --cuda-um-cpu-page-faults=true --cuda-um-gpu-page-faults=true --cuda-memory-usage=true
+} >"$out/log.txt" 2>&1
+tar -C "$work/made" -czf "$out/captures.tar.gz" .
+cat "$out/log.txt"
