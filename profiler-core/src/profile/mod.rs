@@ -2,6 +2,7 @@
 
 mod call;
 mod operation;
+mod paths;
 mod range;
 
 use std::path::Path;
@@ -17,6 +18,7 @@ use crate::tree::{NodeId, Tree};
 use crate::{correlate, source};
 pub use call::ApiCall;
 pub use operation::{Attribution, Copy, GpuOperation, Kernel, Memset, OperationKind};
+pub(crate) use paths::Paths;
 use range::Walk;
 pub use range::{Range, RangeNode, RangeSummary};
 
