@@ -256,6 +256,15 @@ impl RangeStack {
         let ids = std::iter::successors(Some(self.id), parent).take(self.spans.len());
         ids.map(|id| self.spans[id as usize].0)
     }
+
+    /// The text without numbers in the middle that are not among the first and the last of so many characters.
+    pub(super) fn ends(&self, width: usize) -> String {
+        let mut numbers: Vec<u64> = self.numbers().collect();
+        if numbers.len() > 2 * width {
+            numbers.drain(width..numbers.len() - width);
+        }
+        numbers.iter().rev().map(|number| format!(":{number}")).collect()
+    }
 }
 
 impl fmt::Display for RangeStack {
@@ -288,6 +297,13 @@ impl Serialize for RangeStack {
 pub struct NameTree {
     pub(super) level: u32,
     pub(super) name: Arc<str>,
+}
+
+impl NameTree {
+    /// The text with no more dashes than are seen in so many characters.
+    pub(super) fn end(&self, width: usize) -> String {
+        format!("{}{}", "--".repeat((self.level as usize).min(width)), self.name)
+    }
 }
 
 impl fmt::Display for NameTree {

@@ -306,8 +306,8 @@ fn for_people(unit: Unit, value: Value<'_>) -> String {
     let number = match value {
         Value::Absent => return String::new(),
         Value::Text(text) => return units::shortened(text, NAME_WIDTH),
-        Value::Stack(stack) => return units::shortened(&stack.to_string(), NAME_WIDTH),
-        Value::Tree(tree) => return units::shortened(&tree.to_string(), NAME_WIDTH),
+        Value::Stack(stack) => return units::shortened(&stack.ends(NAME_WIDTH), NAME_WIDTH),
+        Value::Tree(tree) => return units::shortened(&tree.end(NAME_WIDTH), NAME_WIDTH),
         Value::Signed(value) => value as f64,
         Value::Size([x, y, z]) => return format!("{x} {y} {z}"),
         Value::Integer(value) => value as f64,
