@@ -303,6 +303,10 @@ fn managed_memory_of_a_session_is_summed_by_address() {
          0x9000,,0.008,1,,8192.000\n\
          0x1000,0.008,,,7,4096.000\n"
     );
+    assert_eq!(
+        profile.stats(StatsReport::UmCpuPageFaultsSum).csv(),
+        "CPU Page Faults,CPU Instruction Address\n1,0xabcd\n"
+    );
     let total = profile.reports().um_total_sum();
     let total = &total.rows()[0];
     assert_eq!((total.host_to_device_bytes, total.device_to_host_bytes), (Some(8192), Some(8192)));

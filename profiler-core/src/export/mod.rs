@@ -26,7 +26,7 @@ use crate::totals::Totals;
 use crate::tree::NodeId;
 pub use format::{Export, Format};
 
-/// The process that stands for the program: a recording does not know its id.
+/// The process that stands for the program where its id is not known, and above it those of devices.
 const HOST: u64 = 1_000_000;
 
 /// What was asked for in the ranges of a node, by name.

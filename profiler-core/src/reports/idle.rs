@@ -141,6 +141,7 @@ impl Rules<'_> {
                 if operations.len() != count {
                     operations.sort_by_key(|(time, _)| time.start_ns);
                 }
+                let pid = self.reports().pid(pid);
                 Some(Busy { pid, device, operations, whole })
             })
             .collect()

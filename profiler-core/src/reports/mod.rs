@@ -60,7 +60,7 @@ pub use spans::{NameTree, RangeStack};
 pub use sums::{SizeSummary, Summary};
 use table::Row;
 pub use texts::KernelNaming;
-pub use unified::{UmSum, UmTotalSum};
+pub use unified::{UmCpuPageFaultsSum, UmSum, UmTotalSum};
 
 /// The rows of one report.
 ///
@@ -369,6 +369,7 @@ named! {
         NvtxPushpopTrace = "nvtx_pushpop_trace" "every range of a thread.",
         NvtxStartendSum = "nvtx_startend_sum" "ranges of the process by name.",
         NvtxSum = "nvtx_sum" "ranges of both styles by name.",
+        UmCpuPageFaultsSum = "um_cpu_page_faults_sum" "page faults of the host by what touched managed memory.",
         UmSum = "um_sum" "migrations and page faults of managed memory by address.",
         UmTotalSum = "um_total_sum" "migrations and page faults of managed memory.",
     }
@@ -391,8 +392,8 @@ impl Profile {
 /// a name some microseconds.
 ///
 /// Of a program that was recorded by a [`Profiler`](crate::Profiler) the calls of the driver API count, and those of the
-/// runtime API where they were recorded. Times are nanoseconds since the session's start; process ids are 0 where one
-/// process was recorded by itself.
+/// runtime API where they were recorded. Times are nanoseconds since the session's start; process ids are 0 in
+/// recordings that do not know theirs.
 ///
 /// A range is around a call if the call was made in it; of a capture of nsys, if it lies in it on the same thread. Ranges
 /// of the process count where they began and ended on one thread, by time.
@@ -441,6 +442,7 @@ impl<'a> Reports<'a> {
             StatsReport::NvtxPushpopTrace => AnyReport::of(self.nvtx_pushpop_trace()),
             StatsReport::NvtxStartendSum => AnyReport::of(self.nvtx_startend_sum()),
             StatsReport::NvtxSum => AnyReport::of(self.nvtx_sum()),
+            StatsReport::UmCpuPageFaultsSum => AnyReport::of(self.um_cpu_page_faults_sum()),
             StatsReport::UmSum => AnyReport::of(self.um_sum()),
             StatsReport::UmTotalSum => AnyReport::of(self.um_total_sum()),
         }
@@ -457,6 +459,11 @@ impl<'a> Reports<'a> {
 
     fn thread(self, id: ThreadId) -> &'a Thread {
         &self.store().threads[id.at()]
+    }
+
+    /// The kernel's id of a process of the store.
+    fn pid(self, process: u32) -> u32 {
+        self.profile.process_id(process)
     }
 
     /// Since the session's start.

@@ -307,7 +307,7 @@ impl Reports<'_> {
                 original_start_ns: self.at(span.time.start_ns),
                 original_duration_ns: span.time.ns(),
                 style: span.style,
-                pid: thread.process,
+                pid: self.pid(thread.process),
                 tid: thread.id,
                 num_gpu_ops: work.calls,
                 level: span.level,
@@ -384,7 +384,7 @@ impl Reports<'_> {
             NvtxKernSum {
                 nvtx_range: named.map(|(name, _)| texts.get(name).clone()),
                 style: named.map(|(_, style)| style),
-                pid: thread.map(|thread| thread.process),
+                pid: thread.map(|thread| self.pid(thread.process)),
                 tid: thread.map(|thread| thread.id),
                 nvtx_instances: sum.spans,
                 kernel_instances: sum.values,

@@ -260,7 +260,7 @@ impl Reports<'_> {
                     non_child_duration_ns: duration_ns.wrapping_sub(child_duration_ns) as i64,
                     name_tree: NameTree { level: span.level, name: name.clone() },
                     name,
-                    pid: thread.process,
+                    pid: self.pid(thread.process),
                     tid: thread.id,
                     level: span.level,
                     num_children,

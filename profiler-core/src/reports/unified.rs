@@ -1,6 +1,7 @@
 //! Managed memory: migrations and page faults, by address and in all.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -9,6 +10,29 @@ use super::{Report, Reports};
 use crate::store::Managed;
 
 const NO_MANAGED: &str = "no migration or page fault of managed memory was recorded";
+
+/// The page faults of one instruction of the host: a row of `um_cpu_page_faults_sum`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct UmCpuPageFaultsSum {
+    /// How many.
+    pub cpu_page_faults: u64,
+    /// What touched the memory: of a capture the function that nsys found there, else the instruction's address; `None`
+    /// where that is not known.
+    pub cpu_instruction: Option<Arc<str>>,
+}
+
+impl Row for UmCpuPageFaultsSum {
+    const NAME: &'static str = "um_cpu_page_faults_sum";
+    const COLUMNS: Columns = Columns(&[
+        column("CPU Page Faults", Unit::Plain),
+        column("CPU Instruction Address", Unit::Plain),
+    ]);
+
+    fn cells(&self, cells: &mut Cells<'_>) {
+        cells.add(self.cpu_page_faults).add(self.cpu_instruction.as_ref());
+    }
+}
 
 /// What befell the pages of one address: a row of `um_sum`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -117,6 +141,26 @@ impl Sum {
 }
 
 impl Reports<'_> {
+    /// Page faults of the host by what touched managed memory: the most frequent first, then by name. For what holds them
+    /// see [`um_sum`](Self::um_sum).
+    pub fn um_cpu_page_faults_sum(self) -> Report<UmCpuPageFaultsSum> {
+        let store = self.store();
+        let mut counts: BTreeMap<Option<&str>, u64> = BTreeMap::new();
+        for event in &store.managed {
+            if let Managed::HostFault { instruction } = event.what {
+                let name = instruction.map(|name| store.names.get(name));
+                *counts.entry(name.filter(|name| !name.is_empty())).or_default() += 1;
+            }
+        }
+        let row = |(name, count): (Option<&str>, u64)| UmCpuPageFaultsSum {
+            cpu_page_faults: count,
+            cpu_instruction: name.map(Into::into),
+        };
+        let mut rows: Vec<UmCpuPageFaultsSum> = counts.into_iter().map(row).collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.cpu_page_faults));
+        Report::new(rows, "no page fault of the host was recorded")
+    }
+
     /// Managed memory by address: those with the highest throughput first, then by address. nsys shows 10 of them.
     ///
     /// A recording holds it where CUPTI was told to count it (`UNIFIED_MEMORY_COUNTER`), a capture of nsys where nsys was

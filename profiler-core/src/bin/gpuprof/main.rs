@@ -9,6 +9,7 @@
 
 mod args;
 mod diff;
+mod doctor;
 mod failure;
 mod input;
 mod output;
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser as _};
 use profiler_core::{Export, Format, Profile};
 
-use args::{Args, Command, ExportFormat, ReportFormat};
+use args::{Args, Command, DoctorFormat, ExportFormat, ReportFormat};
 use failure::{Failure, note};
 use output::Output;
 
@@ -68,10 +69,15 @@ fn run(command: Command) -> Result<(), Failure> {
             output.write(|out| Ok(profile.write_html(out)?))
         }
         Command::Diff(args) => diff::diff(args),
-        Command::Doctor { require } => {
+        Command::Doctor { format, require } => {
             let support = cupti::support();
             Output::standard().write(|out| {
-                writeln!(out, "cupti-rs {}\n\n{support}", cupti::version())?;
+                match format {
+                    DoctorFormat::Text => {
+                        writeln!(out, "cupti-rs {}\n\n{support}", cupti::version())?;
+                    }
+                    DoctorFormat::Json => writeln!(out, "{:#}", doctor::json(&support))?,
+                }
                 Ok(())
             })?;
             if require && !support.is_ready() {
