@@ -508,7 +508,7 @@ fn read_records(
                     UnifiedMemoryKind::CPU_PAGE_FAULT => {
                         let instruction = (value != 0).then(|| format!("{value:#x}"));
                         let instruction = instruction.map(|text| store.names.intern(&text));
-                        Managed::HostFault { instruction }
+                        Managed::HostFault { instruction, line: None }
                     }
                     UnifiedMemoryKind::GPU_PAGE_FAULT => Managed::DeviceFaults { count: value },
                     _ => {

@@ -519,6 +519,8 @@ pub(crate) enum Managed {
     /// The host touched it, by this instruction: a function of the program, or an address.
     HostFault {
         instruction: Option<NameId>,
+        /// The line of the program's text; the source says 0 where it knows none.
+        line: Option<(NameId, u32)>,
     },
     /// The device did, so many times.
     DeviceFaults {

@@ -305,7 +305,7 @@ fn managed_memory_of_a_session_is_summed_by_address() {
     );
     assert_eq!(
         profile.stats(StatsReport::UmCpuPageFaultsSum).csv(),
-        "CPU Page Faults,CPU Instruction Address\n1,0xabcd\n"
+        "CPU Page Faults,CPU Instruction Address,Source File,Source Line\n1,0xabcd,,\n"
     );
     let total = profile.reports().um_total_sum();
     let total = &total.rows()[0];

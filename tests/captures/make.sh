@@ -18,7 +18,7 @@ capture() { # capture NAME MODE OPTIONS...
   if ! "$nsys" profile -t cuda,nvtx -s none --cpuctxsw=none "$@" -f true -o "$name" "$program" "$mode"; then
     echo "== $name: nsys profile said $?"
   fi
-  "$nsys" export --type sqlite -f true -o "$name.sqlite" "$name.nsys-rep" || { echo "== $name: no export"; return; }
+  "$nsys" export --type sqlite -f true -q -o "$name.sqlite" "$name.nsys-rep" || { echo "== $name: no export"; return; }
   mkdir -p "made/$name"
   for report in $reports; do
     "$nsys" stats -q --format csv -r "$report" "$name.sqlite" >"made/$name/$report.csv" 2>"$name.err" || cat "$name.err"
@@ -31,17 +31,35 @@ import os, shutil, sqlite3, sys
 shutil.copyfile(sys.argv[1], sys.argv[2])
 db = sqlite3.connect(sys.argv[2])
 tables = [name for name, in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-for table in tables:
-    # The environment, the command line, the host, the driver's and the profiler's files.
-    if table in ("TARGET_INFO_SYSTEM_ENV", "TARGET_INFO_NIC_INFO", "META_DATA_CAPTURE", "ANALYSIS_FILE", "ANALYSIS_DETAILS",
-                 "DIAGNOSTIC_EVENT", "PROCESS_STREAMS", "CUDA_CALLCHAINS", "EXPORT_METADATA"):
-        db.execute(f"DROP TABLE {table}")
-if "PROCESSES" in tables:
-    for row, name in db.execute("SELECT rowid, name FROM PROCESSES").fetchall():
-        db.execute("UPDATE PROCESSES SET name = ? WHERE rowid = ?", (os.path.basename(name or ""), row))
-# Files that no report has.
-db.execute("UPDATE StringIds SET value = '' WHERE value LIKE '/%'")
-db.execute("DELETE FROM META_DATA_EXPORT WHERE value LIKE '%/%' OR name LIKE '%PATH%' OR name LIKE '%COMMAND%'")
+columns = {table: [row[1] for row in db.execute(f"PRAGMA table_info({table})")] for table in tables}
+# The environment, the command line, the host, files, and what nsys says of itself.
+dropped = {"TARGET_INFO_SYSTEM_ENV", "TARGET_INFO_NIC_INFO", "META_DATA_CAPTURE", "ANALYSIS_FILE", "ANALYSIS_DETAILS",
+           "DIAGNOSTIC_EVENT", "ProcessStreams", "CUDA_CALLCHAINS", "EXPORT_METADATA"}
+for table in dropped & set(tables):
+    db.execute(f"DROP TABLE {table}")
+tables = [table for table in tables if table not in dropped]
+# Of all that ran on the machine what was captured.
+work = [table for table in tables if table.startswith(("CUPTI_", "NVTX_"))]
+ids = [(table, name) for table in work for name in ("globalTid", "globalPid") if name in columns[table]]
+captured = {row[0] >> 24 for table, name in ids for row in db.execute(f"SELECT DISTINCT {name} FROM {table}") if row[0]}
+for table, column in (("PROCESSES", "globalPid"), ("ThreadNames", "globalTid")):
+    for row, of in db.execute(f"SELECT rowid, {column} FROM {table}").fetchall() if table in tables else []:
+        if of >> 24 not in captured:
+            db.execute(f"DELETE FROM {table} WHERE rowid = ?", (row,))
+for row, name in db.execute("SELECT rowid, name FROM PROCESSES").fetchall():
+    db.execute("UPDATE PROCESSES SET name = ? WHERE rowid = ?", (os.path.basename(name or ""), row))
+if "TARGET_INFO_GPU" in tables:
+    db.execute("UPDATE TARGET_INFO_GPU SET uuid = NULL, busLocation = NULL, ctxswDevPath = NULL, ctrlDevPath = NULL")
+# Texts that some table has; files without their folder.
+named = ("nameId", "textId", "jsonTextId", "demangledName", "shortName", "mangledName", "CpuInstruction", "module", "sourceFile")
+texts = [(table, name) for table in tables for name in columns[table] if name in named]
+used = {row[0] for table, name in texts for row in db.execute(f"SELECT DISTINCT {name} FROM {table}")}
+for id, text in db.execute("SELECT id, value FROM StringIds").fetchall():
+    if id not in used:
+        db.execute("DELETE FROM StringIds WHERE id = ?", (id,))
+    elif text.startswith("/"):
+        db.execute("UPDATE StringIds SET value = ? WHERE id = ?", (os.path.basename(text), id))
+db.execute("DELETE FROM META_DATA_EXPORT WHERE value LIKE '%/%' OR name LIKE '%PATH%' OR name LIKE '%COMMAND%' OR name IN ('EXPORT_HOST', 'EXPORT_USER')")
 db.commit()
 db.execute("VACUUM")
 for name, in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():

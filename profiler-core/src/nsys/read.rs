@@ -575,13 +575,16 @@ impl Reader<'_> {
 
     fn read_managed_memory(&mut self) -> Result<(), Error> {
         let file = self.file;
-        let columns = ["start", "globalPid", "address", "CpuInstruction"];
+        let columns =
+            ["start", "globalPid", "address", "CpuInstruction", "sourceFile", "sourceLine"];
         file.rows("CUDA_UM_CPU_PAGE_FAULT_EVENTS", columns, |row| {
             let Some(at_ns) = row.number(0) else { return self.unreadable() };
             let instruction = row.number(3).and_then(|id| self.strings.name(&mut self.store, id));
+            let file = row.number(4).and_then(|id| self.strings.name(&mut self.store, id));
+            let line = file.zip(row.number(5));
             let process = self.process_or_only(row.bits(1));
             self.push_fault(ManagedMemory {
-                what: Managed::HostFault { instruction },
+                what: Managed::HostFault { instruction, line },
                 address: row.bits(2).unwrap_or(0),
                 time: Interval { start_ns: at_ns, end_ns: at_ns },
                 device: None,

@@ -536,7 +536,8 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
             return Ok(());
         }
         self.tables.create(schema::MANAGED_TABLES)?;
-        let columns = ["start", "globalPid", "address", "CpuInstruction"];
+        let columns =
+            ["start", "globalPid", "address", "CpuInstruction", "sourceFile", "sourceLine"];
         let mut host = self.insert("CUDA_UM_CPU_PAGE_FAULT_EVENTS", columns)?;
         let columns = ["start", "end", "globalPid", "deviceId", "address", "numberOfPageFaults"];
         let mut device = self.insert("CUDA_UM_GPU_PAGE_FAULT_EVENTS", columns)?;
@@ -545,12 +546,19 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
             let (start, end) = self.span(event.time);
             let process = self.global(event.process, 0);
             match event.what {
-                Managed::HostFault { instruction } => {
+                Managed::HostFault { instruction, line } => {
                     let instruction = match instruction {
                         Some(name) => self.strings.name(store, name),
                         None => self.strings.id(""),
                     };
-                    host.set(start)?.bits(process)?.bits(event.address)?.set(instruction)?.row()?;
+                    let file = line.map(|(file, _)| self.strings.name(store, file));
+                    host.set(start)?
+                        .bits(process)?
+                        .bits(event.address)?
+                        .set(instruction)?
+                        .set(file)?
+                        .set(line.map(|(_, line)| line))?
+                        .row()?;
                 }
                 Managed::DeviceFaults { count } => {
                     device.set(start)?.set(end)?.bits(process)?.set(event.device.unwrap_or(0))?;

@@ -214,7 +214,9 @@ impl Rules<'_> {
                 at_ns = until_ns;
             }
         }
-        let context = operations.first().map_or(0, |(_, context)| *context);
+        // nsys names the context of what ended last.
+        let last = operations.iter().max_by_key(|(time, _)| time.end_ns);
+        let context = last.map_or(0, |(_, context)| *context);
         // Of parts beside each other: when they begin, their length and use.
         let mut open: Option<(u64, u64, u64)> = None;
         let mut close = |open: Option<(u64, u64, u64)>| {

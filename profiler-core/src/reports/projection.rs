@@ -293,7 +293,7 @@ impl Reports<'_> {
         Report::new(rows, NO_WORK)
     }
 
-    /// Every range with work on the GPU, by the start of that; of those that start at once the longest first.
+    /// Every range with work on the GPU, by when it began on the host; of those that began at once the longest first.
     pub fn nvtx_gpu_proj_trace(self) -> Report<NvtxGpuProjTrace> {
         let spans = Spans::new(self, true);
         let numbers = spans.numbers();
@@ -319,8 +319,8 @@ impl Reports<'_> {
         };
         let mut rows: Vec<NvtxGpuProjTrace> = self.projected(&spans).into_iter().map(row).collect();
         rows.sort_by_key(|row| {
-            let longest_first = std::cmp::Reverse(row.projected_duration_ns);
-            (row.projected_start_ns, longest_first, row.range_id)
+            let longest_first = std::cmp::Reverse(row.original_duration_ns);
+            (row.original_start_ns, longest_first, row.range_id)
         });
         Report::new(rows, NO_WORK)
     }

@@ -20,6 +20,10 @@ pub struct UmCpuPageFaultsSum {
     /// What touched the memory: of a capture the function that nsys found there, else the instruction's address; `None`
     /// where that is not known.
     pub cpu_instruction: Option<Arc<str>>,
+    /// The file of the program's text; `None` where it is not known.
+    pub source_file: Option<Arc<str>>,
+    /// The line in it; nsys says 0 where it knows none.
+    pub source_line: Option<u32>,
 }
 
 impl Row for UmCpuPageFaultsSum {
@@ -27,10 +31,13 @@ impl Row for UmCpuPageFaultsSum {
     const COLUMNS: Columns = Columns(&[
         column("CPU Page Faults", Unit::Plain),
         column("CPU Instruction Address", Unit::Plain),
+        column("Source File", Unit::Plain),
+        column("Source Line", Unit::Plain),
     ]);
 
     fn cells(&self, cells: &mut Cells<'_>) {
         cells.add(self.cpu_page_faults).add(self.cpu_instruction.as_ref());
+        cells.add(self.source_file.as_ref()).add(self.source_line);
     }
 }
 
@@ -144,17 +151,21 @@ impl Reports<'_> {
     /// Page faults of the host by what touched managed memory: the most frequent first, then by name. For what holds them
     /// see [`um_sum`](Self::um_sum).
     pub fn um_cpu_page_faults_sum(self) -> Report<UmCpuPageFaultsSum> {
+        type Place<'a> = (Option<&'a str>, Option<(&'a str, u32)>);
         let store = self.store();
-        let mut counts: BTreeMap<Option<&str>, u64> = BTreeMap::new();
+        let mut counts: BTreeMap<Place<'_>, u64> = BTreeMap::new();
         for event in &store.managed {
-            if let Managed::HostFault { instruction } = event.what {
+            if let Managed::HostFault { instruction, line } = event.what {
                 let name = instruction.map(|name| store.names.get(name));
-                *counts.entry(name.filter(|name| !name.is_empty())).or_default() += 1;
+                let line = line.map(|(file, line)| (store.names.get(file), line));
+                *counts.entry((name.filter(|name| !name.is_empty()), line)).or_default() += 1;
             }
         }
-        let row = |(name, count): (Option<&str>, u64)| UmCpuPageFaultsSum {
+        let row = |((name, line), count): (Place<'_>, u64)| UmCpuPageFaultsSum {
             cpu_page_faults: count,
             cpu_instruction: name.map(Into::into),
+            source_file: line.map(|(file, _)| file).filter(|file| !file.is_empty()).map(Into::into),
+            source_line: line.map(|(_, line)| line),
         };
         let mut rows: Vec<UmCpuPageFaultsSum> = counts.into_iter().map(row).collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.cpu_page_faults));
