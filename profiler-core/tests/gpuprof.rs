@@ -292,8 +292,25 @@ fn completions_name_the_commands() {
 fn the_doctor_says_what_the_library_says() {
     let ran = result_of(["doctor"]);
     assert!(ran.text().contains(&cupti::support().to_string()));
-    let required = self::ran(gpuprof().args(["doctor", "--require"]));
-    let ready = cupti::support().is_ready();
+    let support = cupti::support();
+    let json = result_of(["doctor", "--format", "json"]).json();
+    assert_eq!(json["cupti_rs"], cupti::version());
+    assert_eq!(json["ready"], support.is_ready());
+    assert_eq!(json["advice"], serde_json::to_value(support.advice()).unwrap());
+    match &support.driver {
+        Ok(driver) => {
+            assert_eq!(json["driver"]["cuda_version"], driver.cuda_version);
+            let devices = json["driver"]["devices"].as_array().unwrap();
+            assert_eq!(devices.len(), driver.devices.len());
+        }
+        Err(error) => assert_eq!(json["driver"]["error"], error.to_string()),
+    }
+    match &support.cupti {
+        Ok(cupti) => assert_eq!(json["cupti"]["version"], cupti.version.0),
+        Err(error) => assert_eq!(json["cupti"]["error"], error.to_string()),
+    }
+    let required = self::ran(gpuprof().args(["doctor", "--require", "--format", "json"]));
+    let ready = support.is_ready();
     assert_eq!(required.status, if ready { 0 } else { 3 }, "{}", required.error);
 }
 

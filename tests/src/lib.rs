@@ -4,3 +4,4 @@ pub mod blas;
 pub mod cuda;
 pub mod harness;
 pub mod kinds;
+pub mod runtime;

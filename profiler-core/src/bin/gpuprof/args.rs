@@ -79,6 +79,9 @@ pub(crate) enum Command {
     Gate(GateArgs),
     /// What GPU profiling this machine and process allow, and what to do about what they do not
     Doctor {
+        /// A page for people, or an object for programs
+        #[arg(long, value_enum, default_value_t = DoctorFormat::Text)]
+        format: DoctorFormat,
         /// Fail (status 3) where GPU profiling is not ready
         #[arg(long)]
         require: bool,
@@ -421,6 +424,14 @@ pub(crate) enum ReportFormat {
     /// For people
     Table,
     /// An object a line, for programs
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DoctorFormat {
+    /// For people
+    Text,
+    /// One object, for programs
     Json,
 }
 

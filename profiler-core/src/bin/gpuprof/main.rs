@@ -10,6 +10,7 @@
 mod args;
 mod diagnose;
 mod diff;
+mod doctor;
 mod failure;
 mod gate;
 mod input;
@@ -28,7 +29,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser as _};
 use profiler_core::{Export, Format, Profile};
 
-use args::{Args, Command, ExportFormat, ReportFormat};
+use args::{Args, Command, DoctorFormat, ExportFormat, ReportFormat};
 use failure::{Failure, note};
 use output::Output;
 
@@ -77,10 +78,15 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Roofline(args) => roofline::roofline(args),
         Command::Diff(args) => diff::diff(args),
         Command::Gate(args) => gate::gate(args),
-        Command::Doctor { require } => {
+        Command::Doctor { format, require } => {
             let support = cupti::support();
             Output::standard().write(|out| {
-                writeln!(out, "cupti-rs {}\n\n{support}", cupti::version())?;
+                match format {
+                    DoctorFormat::Text => {
+                        writeln!(out, "cupti-rs {}\n\n{support}", cupti::version())?;
+                    }
+                    DoctorFormat::Json => writeln!(out, "{:#}", doctor::json(&support))?,
+                }
                 Ok(())
             })?;
             if require && !support.is_ready() {
