@@ -225,6 +225,8 @@ pub(super) fn table() -> Api {
         push_external_id: Some(push_external_id),
         pop_external_id: Some(pop_external_id),
         configure_unified_memory: Some(configure_unified_memory),
+        host: None,
+        range: None,
         hw_trace: release >= (12, 8),
         records_v2: release >= (13, 2),
         multiple_subscribers: release >= (13, 3),

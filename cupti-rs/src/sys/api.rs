@@ -5,12 +5,14 @@ use std::ffi::{c_char, c_void};
 use std::path::Path;
 
 use super::abi::*;
+use super::counters::{HostApi, RangeApi};
 use crate::error::{Error, Kind};
 
 macro_rules! api {
     (
         required { $($(#[$doc:meta])* $name:ident = $symbol:literal : fn($($arg:ty),*);)* }
         optional { $($(#[$odoc:meta])* $oname:ident = $osymbol:literal : fn($($oarg:ty),*);)* }
+        groups { $($(#[$gdoc:meta])* $gname:ident: $group:ty;)* }
         present { $($(#[$pdoc:meta])* $pname:ident = $psymbol:literal;)* }
     ) => {
         /// CUPTI's functions, as pointers. Only this crate makes one: from a library, or for the stand-in.
@@ -18,6 +20,7 @@ macro_rules! api {
         pub struct Api {
             $($(#[$doc])* pub(crate) $name: unsafe extern "C" fn($($arg),*) -> CuptiResult,)*
             $($(#[$odoc])* pub(crate) $oname: Option<unsafe extern "C" fn($($oarg),*) -> CuptiResult>,)*
+            $($(#[$gdoc])* pub(crate) $gname: Option<$group>,)*
             $($(#[$pdoc])* pub(crate) $pname: bool,)*
         }
 
@@ -42,6 +45,7 @@ macro_rules! api {
                         };
                         found.ok().map(|symbol| *symbol)
                     },)*
+                    $($gname: <$group>::load(library),)*
                     $($pname: {
                         // SAFETY: only whether it is there is asked; it is never called as this type.
                         let found = unsafe { library.get::<unsafe extern "C" fn()>($psymbol) };
@@ -119,6 +123,12 @@ api! {
         pop_external_id = b"cuptiActivityPopExternalCorrelationId": fn(u32, *mut u64);
         /// `cuptiActivityConfigureUnifiedMemoryCounter`
         configure_unified_memory = b"cuptiActivityConfigureUnifiedMemoryCounter": fn(*mut UnifiedMemoryCounterConfig, u32);
+    }
+    groups {
+        /// The Profiler Host interface (12.6+).
+        host: HostApi;
+        /// The Range Profiler (12.6 update 2 and later).
+        range: RangeApi;
     }
     present {
         /// `cuptiActivityEnableHWTrace` (12.8+): kernel times from the hardware.
