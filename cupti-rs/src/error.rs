@@ -33,6 +33,8 @@ pub(crate) enum Kind {
     Busy { holder: Option<String> },
     /// This process already collects through this crate.
     AlreadyCollecting,
+    /// This process already counts through this crate.
+    AlreadyMeasuring,
     /// The collector was started in the parent of this process.
     Forked,
     /// A CUPTI function failed.
@@ -85,6 +87,7 @@ impl Error {
             }
             Kind::Busy { .. }
             | Kind::AlreadyCollecting
+            | Kind::AlreadyMeasuring
             | Kind::Forked
             | Kind::UnknownActivity { .. }
             | Kind::UnknownMetrics { .. }
@@ -102,7 +105,7 @@ impl Error {
     #[must_use]
     pub fn is_busy(&self) -> bool {
         match &*self.0 {
-            Kind::Busy { .. } | Kind::AlreadyCollecting => true,
+            Kind::Busy { .. } | Kind::AlreadyCollecting | Kind::AlreadyMeasuring => true,
             Kind::Counters { code, .. } => *code == CuptiResult::HARDWARE_BUSY,
             _ => false,
         }
@@ -231,6 +234,11 @@ impl fmt::Display for Error {
             Kind::AlreadyCollecting => write!(
                 f,
                 "this process already collects GPU records; CUPTI serves one collector at a time: stop the first one"
+            ),
+            Kind::AlreadyMeasuring => write!(
+                f,
+                "this process already reads hardware counters; CUPTI counts for one at a time: wait until that \
+                 measurement has ended"
             ),
             Kind::Forked => write!(
                 f,

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::plan::Plan;
+use super::sets::Set;
 use crate::error::{Error, Kind};
 use crate::library::{Library, Version};
 use crate::sys::abi::CuptiResult;
@@ -78,7 +79,7 @@ pub struct Metric {
     pub description: String,
     /// The part of the chip that counts, such as `dram` or `smsp`.
     pub hardware_unit: String,
-    /// The dimension of its values, such as `bytes`; empty where there is none. Of roll-ups with `pct` it is still that
+    /// The dimension of its values, such as `byte`; empty where there is none. Of roll-ups with `pct` it is still that
     /// of the counter.
     pub dimension: String,
 }
@@ -335,6 +336,19 @@ impl Host {
             }
             Err(error) => Err(self.why_not(error, names)),
         }
+    }
+
+    /// The metrics of a set that this chip has, and those that it lacks.
+    ///
+    /// # Errors
+    /// CUPTI refuses.
+    pub fn of_set(&self, set: Set) -> Result<(Vec<&'static str>, Vec<&'static str>), Error> {
+        let (mut there, mut missing) = (Vec::new(), Vec::new());
+        for metric in set.metrics() {
+            let known = self.object.properties(&c_string(metric)?)?.is_some();
+            if known { there.push(metric) } else { missing.push(metric) }
+        }
+        Ok((there, missing))
     }
 
     fn try_plan(&self, names: &[CString]) -> Result<(HostObject, Vec<u8>), Error> {

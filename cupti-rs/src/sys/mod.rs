@@ -13,7 +13,6 @@ pub mod generated;
 pub(crate) mod host;
 pub(crate) mod loader;
 pub(crate) mod os;
-#[allow(missing_docs)] // as generated
-pub mod params;
+pub(crate) mod params;
 pub(crate) mod range;
 pub(crate) mod safe;
