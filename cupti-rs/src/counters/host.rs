@@ -10,7 +10,7 @@ use crate::error::{Error, Kind};
 use crate::library::{Library, Version};
 use crate::sys::abi::CuptiResult;
 use crate::sys::counters::HostApi;
-use crate::sys::host::HostObject;
+use crate::sys::host::{HostObject, Properties};
 use crate::sys::{driver, loader};
 
 /// How a set of metrics is to be counted (`CUpti_ProfilerType`). Not all metrics can be had in both ways.
@@ -276,9 +276,7 @@ impl Host {
     /// # Errors
     /// [`is_unsupported`](Error::is_unsupported): the chip has no such metric.
     pub fn describe(&self, metric: &str) -> Result<Metric, Error> {
-        let Some(known) = self.object.properties(&c_string(metric)?)? else {
-            return Err(self.unknown(vec![metric.to_owned()]));
-        };
+        let (_, known) = self.known(metric)?;
         let kind = MetricKind::ALL.into_iter().find(|kind| kind.code() == known.metric_type);
         Ok(Metric {
             name: metric.to_owned(),
@@ -294,8 +292,19 @@ impl Host {
     /// # Errors
     /// [`is_unsupported`](Error::is_unsupported): the chip has no such metric.
     pub fn roll_ups(&self, metric: &str) -> Result<Vec<String>, Error> {
-        let kind = self.describe(metric)?.kind;
-        self.object.sub_metrics(kind.code(), &c_string(metric)?)
+        let (name, known) = self.known(metric)?;
+        self.object.sub_metrics(known.metric_type, &name)
+    }
+
+    /// A metric by the name under which this library describes it.
+    fn known(&self, metric: &str) -> Result<(CString, Properties), Error> {
+        for roll_up in ROLL_UPS {
+            let name = c_string(&format!("{metric}{roll_up}"))?;
+            if let Some(known) = self.object.properties(&name)? {
+                return Ok((name, known));
+            }
+        }
+        Err(self.unknown(vec![metric.to_owned()]))
     }
 
     /// How many counters of the hardware one pass can have at most (`cuptiProfilerHostGetMaxNumHardwareMetricsPerPass`);
@@ -343,12 +352,21 @@ impl Host {
     /// # Errors
     /// CUPTI refuses.
     pub fn of_set(&self, set: Set) -> Result<(Vec<&'static str>, Vec<&'static str>), Error> {
-        let (mut there, mut missing) = (Vec::new(), Vec::new());
-        for metric in set.metrics() {
-            let known = self.object.properties(&c_string(metric)?)?.is_some();
-            if known { there.push(metric) } else { missing.push(metric) }
+        let mut refused = None;
+        let found = set.on(|metric| {
+            let known = c_string(metric).and_then(|name| self.object.properties(&name));
+            match known {
+                Ok(known) => known.is_some(),
+                Err(error) => {
+                    refused.get_or_insert(error);
+                    false
+                }
+            }
+        });
+        match refused {
+            Some(error) => Err(error),
+            None => Ok(found),
         }
-        Ok((there, missing))
     }
 
     fn try_plan(&self, names: &[CString]) -> Result<(HostObject, Vec<u8>), Error> {
@@ -385,6 +403,9 @@ impl Host {
         Error::new(Kind::UnknownMetrics { chip: self.chip.clone(), metrics, version: self.version })
     }
 }
+
+/// CUPTI before 13.0 describes no metric without a roll-up: these are had by counters, ratios and throughputs.
+const ROLL_UPS: [&str; 4] = ["", ".sum", ".ratio", ".avg.pct_of_peak_sustained_elapsed"];
 
 fn c_string(name: &str) -> Result<CString, Error> {
     CString::new(name).map_err(|_| Error::new(Kind::NotAName { name: name.to_owned() }))

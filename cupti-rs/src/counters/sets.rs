@@ -42,14 +42,47 @@ const SCALAR: [&str; 9] = [
     "smsp__sass_thread_inst_executed_op_dfma_pred_on.sum",
 ];
 
-const TENSOR: [&str; 6] = [
-    "sm__ops_path_tensor_src_fp8.sum",
-    "sm__ops_path_tensor_src_int8.sum",
-    "sm__ops_path_tensor_src_fp16.sum",
-    "sm__ops_path_tensor_src_bf16_dst_fp32.sum",
-    "sm__ops_path_tensor_src_tf32_dst_fp32.sum",
-    "sm__ops_path_tensor_src_fp64.sum",
+/// Operations of tensor cores by the type of their sources, as chips tell them: of each type the first row that a chip has.
+const TENSOR: [&[&[&str]]; 7] = [
+    &[&["sm__ops_path_tensor_src_fp4_dst_fp32.sum"]],
+    &[
+        &["sm__ops_path_tensor_src_fp8.sum"],
+        &["sm__ops_path_tensor_src_fp8_dst_fp16.sum", "sm__ops_path_tensor_src_fp8_dst_fp32.sum"],
+        &[
+            "sm__ops_path_tensor_src_fp4_fp6_fp8_dst_fp16.sum",
+            "sm__ops_path_tensor_src_fp4_fp6_fp8_dst_fp32.sum",
+        ],
+    ],
+    &[&["sm__ops_path_tensor_src_int8.sum"]],
+    &[
+        &["sm__ops_path_tensor_src_fp16.sum"],
+        &["sm__ops_path_tensor_src_fp16_dst_fp16.sum", "sm__ops_path_tensor_src_fp16_dst_fp32.sum"],
+        // Turing, which has no other types of these.
+        &[
+            "sm__ops_path_tensor_src_fp16_dst_fp16.sum",
+            "sm__ops_path_tensor_src_fp16_bf16_tf32_dst_fp32.sum",
+        ],
+    ],
+    &[&["sm__ops_path_tensor_src_bf16_dst_fp32.sum"]],
+    &[&["sm__ops_path_tensor_src_tf32_dst_fp32.sum"]],
+    &[&["sm__ops_path_tensor_src_fp64.sum"]],
 ];
+
+const DRAM: [&[&[&str]]; 2] = [
+    &[&["dram__bytes_read.sum"], &["dram__bytes_op_read.sum"]],
+    &[&["dram__bytes_write.sum"], &["dram__bytes_op_write.sum"]],
+];
+
+/// Metrics of one meaning, under the names of several chips: the first row that a chip has.
+type Alternatives = Vec<Vec<&'static str>>;
+
+fn one(metric: &'static str) -> Alternatives {
+    vec![vec![metric]]
+}
+
+fn several(rows: &[&[&'static str]]) -> Alternatives {
+    rows.iter().map(|row| row.to_vec()).collect()
+}
 
 const TENSOR_ACTIVE: &str = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active";
 
@@ -85,27 +118,48 @@ impl Set {
         Self::ALL.into_iter().find(|set| set.name() == name)
     }
 
-    /// Its metrics on a chip that has all of them.
+    /// Its metrics, by the first of the names that it has on several chips.
     #[must_use]
     pub fn metrics(self) -> Vec<&'static str> {
+        self.on(|_| true).0
+    }
+
+    /// Its metrics on a chip that has those that are asked for, and those that it lacks.
+    pub(super) fn on(
+        self,
+        mut has: impl FnMut(&'static str) -> bool,
+    ) -> (Vec<&'static str>, Vec<&'static str>) {
+        let (mut there, mut missing) = (Vec::new(), Vec::new());
+        for alternatives in self.parts() {
+            let found = alternatives.iter().find(|row| row.iter().all(|metric| has(metric)));
+            match found {
+                Some(row) => there.extend(row),
+                None => missing.extend(alternatives.into_iter().next().unwrap_or_default()),
+            }
+        }
+        (there, missing)
+    }
+
+    fn parts(self) -> Vec<Alternatives> {
+        let ones = |metrics: &[&'static str]| metrics.iter().map(|metric| one(metric)).collect();
+        let tensor = || TENSOR.into_iter().map(several);
+        let dram = || DRAM.into_iter().map(several);
         match self {
             Self::Roofline => {
-                let bytes = [
-                    TIME,
-                    "dram__bytes_read.sum",
-                    "dram__bytes_write.sum",
-                    "lts__t_bytes.sum",
-                    "l1tex__t_bytes.sum",
-                ];
-                [&bytes[..], &SCALAR, &TENSOR].concat()
+                let mut parts = vec![one(TIME)];
+                parts.extend(dram());
+                parts.extend(["lts__t_bytes.sum", "l1tex__t_bytes.sum"].map(one));
+                parts.extend(SCALAR.map(one));
+                parts.extend(tensor());
+                parts
             }
-            Self::Dram => vec![TIME, "dram__bytes_read.sum", "dram__bytes_write.sum"],
-            Self::ScalarFlops => SCALAR.to_vec(),
+            Self::Dram => [one(TIME)].into_iter().chain(dram()).collect(),
+            Self::ScalarFlops => ones(&SCALAR),
             Self::Tensor => {
                 let busy = [TIME, TENSOR_ACTIVE, "sm__inst_executed_pipe_tensor.sum"];
-                [&busy[..], &TENSOR].concat()
+                busy.map(one).into_iter().chain(tensor()).collect()
             }
-            Self::SpeedOfLight => vec![
+            Self::SpeedOfLight => ones(&[
                 TIME,
                 "gpc__cycles_elapsed.avg.per_second",
                 "sm__throughput.avg.pct_of_peak_sustained_elapsed",
@@ -113,14 +167,14 @@ impl Set {
                 "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
                 "l1tex__throughput.avg.pct_of_peak_sustained_active",
                 "lts__throughput.avg.pct_of_peak_sustained_elapsed",
-            ],
-            Self::Occupancy => vec![
+            ]),
+            Self::Occupancy => ones(&[
                 TIME,
                 "sm__warps_active.avg.pct_of_peak_sustained_active",
                 "sm__warps_active.avg.per_cycle_active",
                 "sm__cycles_active.avg",
-            ],
-            Self::Memory => super::nvprof::memory(),
+            ]),
+            Self::Memory => ones(&super::nvprof::memory()),
         }
     }
 }
@@ -142,7 +196,9 @@ pub struct Flops {
     pub single: Option<f64>,
     /// Double precision, outside tensor cores.
     pub double: Option<f64>,
-    /// Tensor cores, sources of 8-bit floating point.
+    /// Tensor cores, sources of 4-bit floating point.
+    pub tensor_fp4: Option<f64>,
+    /// Tensor cores, sources of 8-bit floating point; on GB100 with those of 4 and 6 bits that it counts among them.
     pub tensor_fp8: Option<f64>,
     /// Tensor cores, sources of 8-bit integers.
     pub tensor_int8: Option<f64>,
@@ -164,27 +220,32 @@ impl Flops {
             let [add, mul, fma] = [first, first + 1, first + 2].map(|at| range.value(SCALAR[at]));
             Some(add? + mul? + 2.0 * fma?)
         };
-        let tensor = |at: usize| range.value(TENSOR[at]);
+        let tensor = |at: usize| {
+            let rows = TENSOR[at].iter();
+            rows.filter_map(|row| row.iter().map(|metric| range.value(metric)).sum()).next()
+        };
         Self {
             half: scalar(0),
             single: scalar(3),
             double: scalar(6),
-            tensor_fp8: tensor(0),
-            tensor_int8: tensor(1),
-            tensor_fp16: tensor(2),
-            tensor_bf16: tensor(3),
-            tensor_tf32: tensor(4),
-            tensor_fp64: tensor(5),
+            tensor_fp4: tensor(0),
+            tensor_fp8: tensor(1),
+            tensor_int8: tensor(2),
+            tensor_fp16: tensor(3),
+            tensor_bf16: tensor(4),
+            tensor_tf32: tensor(5),
+            tensor_fp64: tensor(6),
         }
     }
 
     /// Each type by name with its count.
     #[must_use]
-    pub fn list(&self) -> [(&'static str, Option<f64>); 9] {
+    pub fn list(&self) -> [(&'static str, Option<f64>); 10] {
         [
             ("fp16", self.half),
             ("fp32", self.single),
             ("fp64", self.double),
+            ("fp4 tensor", self.tensor_fp4),
             ("fp8 tensor", self.tensor_fp8),
             ("int8 tensor", self.tensor_int8),
             ("fp16 tensor", self.tensor_fp16),
