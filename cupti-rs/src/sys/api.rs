@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::abi::*;
 use super::counters::{HostApi, RangeApi};
+use super::driver::Contexts;
 use crate::error::{Error, Kind};
 
 macro_rules! api {
@@ -22,6 +23,8 @@ macro_rules! api {
             $($(#[$odoc])* pub(crate) $oname: Option<unsafe extern "C" fn($($oarg),*) -> CuptiResult>,)*
             $($(#[$gdoc])* pub(crate) $gname: Option<$group>,)*
             $($(#[$pdoc])* pub(crate) $pname: bool,)*
+            /// Opens what is asked of contexts. It is the driver's; the stand-in has its own.
+            pub(crate) contexts: fn() -> Result<Contexts, Error>,
         }
 
         impl Api {
@@ -51,6 +54,7 @@ macro_rules! api {
                         let found = unsafe { library.get::<unsafe extern "C" fn()>($psymbol) };
                         found.is_ok()
                     },)*
+                    contexts: Contexts::open,
                 })
             }
         }

@@ -11,7 +11,7 @@ macro_rules! group {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy)]
         pub(crate) struct $group {
-            $(pub(super) $name: unsafe extern "C" fn(*mut $params) -> CuptiResult,)*
+            $(pub(crate) $name: unsafe extern "C" fn(*mut $params) -> CuptiResult,)*
         }
 
         impl $group {

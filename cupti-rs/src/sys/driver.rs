@@ -45,9 +45,9 @@ impl Context {
 /// What is asked of the context that is current on the calling thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Contexts {
-    get_current: CtxGetCurrent,
-    get_device: CtxGetDevice,
-    synchronize: CtxSynchronize,
+    pub(crate) get_current: CtxGetCurrent,
+    pub(crate) get_device: CtxGetDevice,
+    pub(crate) synchronize: CtxSynchronize,
 }
 
 impl Contexts {

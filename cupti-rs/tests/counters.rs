@@ -1,0 +1,260 @@
+//! Counters over ranges, with the stand-in: passes, levels, and what goes wrong.
+#![allow(clippy::unwrap_used)] // the helpers are tests too
+
+use cupti::counters::{Measured, RangeProfiler, Set};
+use cupti::fake::{Fake, When};
+use cupti::sys::abi::CuptiResult;
+
+fn profiler(fake: &Fake, metrics: &[&str]) -> RangeProfiler {
+    let library = fake.library().unwrap();
+    RangeProfiler::builder(&library).metrics(metrics.iter().copied()).build().unwrap()
+}
+
+fn value(measured: &Measured, range: &str, metric: &str) -> Option<f64> {
+    measured.range(range).and_then(|range| range.value(metric))
+}
+
+#[test]
+fn one_pass_runs_the_work_once() {
+    let fake = Fake::new();
+    let profiler = profiler(&fake, &["fake__0.sum"]);
+    assert!(!fake.counts(), "the counters are taken for a measurement alone");
+    let (answer, measured) = profiler
+        .measure_once(|ranges| {
+            fake.count(1000);
+            ranges.within("a", || fake.count(3));
+            fake.count(1000);
+            ranges.within("b", || {
+                assert!(fake.counts());
+                fake.count(4);
+            });
+            ranges.within("a", || fake.count(5));
+            42
+        })
+        .unwrap();
+    assert!(!fake.counts());
+    assert_eq!(answer, 42);
+    assert_eq!((measured.runs(), measured.passes(), measured.dropped()), (1, 1, 0));
+    let ranges: Vec<_> =
+        measured.ranges().map(|range| (range.name(), range.value("fake__0.sum"))).collect();
+    assert_eq!(ranges, [("a", Some(3.0)), ("b", Some(4.0)), ("a", Some(5.0))]);
+    assert_eq!(measured.total("a", "fake__0.sum"), Some(8.0));
+    assert_eq!(measured.total("c", "fake__0.sum"), None);
+    assert_eq!(value(&measured, "a", "fake__1.sum"), None, "it was not asked for");
+    assert_eq!(fake.context_waits(), 6, "the context is waited for at both ends of a range");
+    let text = measured.to_string();
+    assert!(
+        text.contains("FK100, 1 run\n") && text.contains("   5  ") && text.contains("fake__0.sum")
+    );
+}
+
+#[test]
+fn each_pass_is_a_run_of_its_own() {
+    let fake = Fake::new();
+    let profiler = profiler(&fake, &["fake__7.sum", "fake__3.sum", "fake__7.sum"]);
+    assert_eq!(profiler.plan().metrics(), ["fake__7.sum", "fake__3.sum"]);
+    assert_eq!((profiler.plan().passes(), profiler.runs()), (2, 2));
+    let error = profiler.measure_once(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("2 passes and 1 is allowed"), "{error}");
+    let mut run = 0;
+    let measured = profiler
+        .measure(|ranges| {
+            run += 1;
+            ranges.within("work", || fake.count(10 * run));
+        })
+        .unwrap();
+    assert_eq!((run, measured.runs()), (2, 2));
+    // Pass by pass, in the order of the numbers.
+    assert_eq!(value(&measured, "work", "fake__3.sum"), Some(10.0));
+    assert_eq!(value(&measured, "work", "fake__7.sum"), Some(20.0));
+}
+
+#[test]
+fn each_level_takes_all_passes_anew() {
+    let fake = Fake::new();
+    let library = fake.library().unwrap();
+    let profiler = RangeProfiler::builder(&library)
+        .metrics(["fake__0.sum", "fake__1.sum"])
+        .levels(2)
+        .build()
+        .unwrap();
+    let mut ran = 0;
+    let measured = profiler
+        .measure(|ranges| {
+            ran += 1;
+            ranges.within("outer", || {
+                fake.count(1);
+                ranges.within("inner", || {
+                    fake.count(2);
+                    ranges.within("too deep", || fake.count(4));
+                });
+                ranges.within("inner", || fake.count(8));
+            });
+        })
+        .unwrap();
+    assert_eq!((ran, measured.runs(), measured.passes()), (4, 4, 2));
+    let ranges: Vec<_> = measured
+        .ranges()
+        .map(|range| (range.name(), range.level(), range.value("fake__1.sum").unwrap()))
+        .collect();
+    assert_eq!(ranges, [("outer", 0, 15.0), ("inner", 1, 6.0), ("inner", 1, 8.0)]);
+    let parents: Vec<_> =
+        measured.ranges().filter_map(|range| Some(range.parent()?.name())).collect();
+    assert_eq!(parents, ["outer", "outer"]);
+    assert_eq!((measured.too_deep(), measured.dropped()), (1, 0));
+    assert!(measured.to_string().contains("1 deeper"), "{measured}");
+}
+
+#[test]
+fn ranges_beyond_the_room_are_told() {
+    let fake = Fake::new();
+    let library = fake.library().unwrap();
+    let profiler =
+        RangeProfiler::builder(&library).metric("fake__0.sum").max_ranges(2).build().unwrap();
+    let measured = profiler
+        .measure(|ranges| (0..5).for_each(|_| ranges.within("x", || fake.count(1))))
+        .unwrap();
+    assert_eq!((measured.ranges().count(), measured.dropped()), (2, 3));
+    assert_eq!(measured.total("x", "fake__0.sum"), None, "three are missing");
+    assert!(measured.to_string().contains("3 not counted"), "{measured}");
+}
+
+#[test]
+fn work_that_differs_from_run_to_run_is_an_error() {
+    let fake = Fake::new();
+    let profiler = profiler(&fake, &["fake__0.sum", "fake__1.sum"]);
+    let mut run = 0;
+    let error = profiler
+        .measure(|ranges| {
+            run += 1;
+            ranges.within("same", || ());
+            ranges.within(format!("of run {run}"), || ());
+        })
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("the one at 1") && error.contains("\"of run 2\" in run 2"), "{error}");
+    let mut run = 0;
+    let error = profiler
+        .measure(|ranges| {
+            run += 1;
+            (0..run).for_each(|_| ranges.within("one more", || ()));
+        })
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("no more in the first run"), "{error}");
+    assert!(!fake.counts(), "the counters are free again");
+}
+
+#[test]
+fn misuse_is_named_and_leaves_nothing_behind() {
+    let fake = Fake::new();
+    let profiler = profiler(&fake, &["fake__0.sum"]);
+    let text = |work: &mut dyn FnMut(&cupti::counters::Ranges<'_>)| {
+        let error = profiler.measure(work).unwrap_err();
+        assert!(!fake.counts(), "{error}");
+        error.to_string()
+    };
+    assert!(text(&mut |_| ()).contains("opened no range"));
+    assert!(text(&mut |ranges| std::mem::forget(ranges.enter("x"))).contains("1 ranges were left"));
+    let crossed = text(&mut |ranges| {
+        let first = ranges.enter("first");
+        let second = ranges.enter("second");
+        drop(first);
+        drop(second);
+    });
+    assert!(crossed.contains("reverse order"), "{crossed}");
+    // It is still good.
+    profiler.measure(|ranges| ranges.within("x", || ())).unwrap();
+
+    let measured = profiler.measure(|ranges| {
+        ranges.within("outer", || {
+            let error = profiler.measure(|_| ()).unwrap_err();
+            assert!(error.is_busy(), "{error}");
+        });
+    });
+    assert_eq!(measured.unwrap().ranges().count(), 1);
+
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        profiler.measure(|ranges| ranges.within("x", || panic!("the work panics")))
+    }));
+    assert!(panicked.is_err() && !fake.counts());
+    profiler.measure(|ranges| ranges.within("x", || ())).unwrap();
+}
+
+#[test]
+fn what_a_library_or_chip_lacks_is_unsupported() {
+    let fake = Fake::builder().version(23).build();
+    let library = fake.library().unwrap();
+    let error = RangeProfiler::builder(&library).metric("fake__0.sum").build().unwrap_err();
+    assert!(error.is_unsupported() && error.to_string().contains("12.6 update 2"), "{error}");
+    drop(fake);
+
+    let fake = Fake::new();
+    let library = fake.library().unwrap();
+    let asked = ["fake__0.sum", "dram__bytes_read.sum"];
+    let error = RangeProfiler::builder(&library).metrics(asked).build().unwrap_err();
+    let text = error.to_string();
+    assert!(error.is_unsupported() && text.contains("no dram__bytes_read.sum on FK100"), "{text}");
+    // A set is what the chip has of it.
+    let built = RangeProfiler::builder(&library).metric(asked[0]).set(Set::Dram).build().unwrap();
+    assert_eq!(built.missing(), Set::Dram.metrics());
+    assert_eq!(built.plan().metrics(), ["fake__0.sum"]);
+    let error = RangeProfiler::builder(&library).build().unwrap_err().to_string();
+    assert!(error.contains("no metric was asked for"), "{error}");
+    fake.have_context(false);
+    let error = RangeProfiler::builder(&library).metric(asked[0]).build().unwrap_err().to_string();
+    assert!(error.contains("no CUDA context is current"), "{error}");
+    let error = built.measure(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("not current on this thread"), "{error}");
+}
+
+#[test]
+fn refusals_say_what_to_do() {
+    let fake = Fake::new();
+    let profiler = profiler(&fake, &["fake__0.sum"]);
+    let refused = |function, code| {
+        fake.fail(function, code, When::Once);
+        profiler.measure(|ranges| ranges.within("x", || fake.count(1))).unwrap_err()
+    };
+    let enable = "cuptiRangeProfilerEnable";
+    let error = refused(enable, CuptiResult::INSUFFICIENT_PRIVILEGES);
+    assert!(error.is_permission() && error.code() == Some(35), "{error}");
+    assert!(error.to_string().contains("NVreg_RestrictProfilingToAdminUsers=0"), "{error}");
+    drop(fake);
+
+    let cases = [
+        (CuptiResult::VIRTUALIZED_DEVICE, "administrator of the host"),
+        (CuptiResult::HARDWARE_BUSY, "dcgmi profile --pause"),
+        (CuptiResult::MIG_DEVICE, "MIG"),
+        (CuptiResult::CONFIDENTIAL_COMPUTING, "confidential"),
+        (CuptiResult::NOT_SUPPORTED, "no MPS"),
+    ];
+    for (code, part) in cases {
+        let fake = Fake::builder().fault("cuptiProfilerGetCounterAvailability", code).build();
+        let library = fake.library().unwrap();
+        let error = RangeProfiler::builder(&library).metric("fake__0.sum").build().unwrap_err();
+        assert!(error.to_string().contains(part), "{error}");
+        let kinds = [error.is_permission(), error.is_busy(), error.is_unsupported()];
+        assert_eq!(kinds.iter().filter(|is| **is).count(), 1, "{error}");
+        assert!(!error.is_unavailable(), "{error}");
+    }
+
+    for function in [
+        "cuptiRangeProfilerGetCounterDataSize",
+        "cuptiRangeProfilerSetConfig",
+        "cuptiRangeProfilerStart",
+        "cuptiRangeProfilerPushRange",
+        "cuptiRangeProfilerPopRange",
+        "cuptiRangeProfilerStop",
+        "cuptiRangeProfilerDecodeData",
+        "cuptiProfilerHostEvaluateToGpuValues",
+    ] {
+        let fake = Fake::new();
+        let profiler = self::profiler(&fake, &["fake__0.sum"]);
+        fake.fail(function, CuptiResult::UNKNOWN, When::Once);
+        let error = profiler.measure(|ranges| ranges.within("x", || fake.count(1))).unwrap_err();
+        assert!(error.to_string().contains(function), "{function}: {error}");
+        assert!(!fake.counts(), "{function}: the counters are free again");
+        profiler.measure(|ranges| ranges.within("x", || fake.count(1))).unwrap();
+    }
+}
