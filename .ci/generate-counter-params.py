@@ -31,13 +31,16 @@ Profiler_Host_GetMaxNumHardwareMetricsPerPass Profiler_Host_EvaluateToGpuValues
 RangeProfiler_Enable RangeProfiler_Disable RangeProfiler_GetCounterDataSize RangeProfiler_CounterDataImage_Initialize
 RangeProfiler_SetConfig RangeProfiler_Start RangeProfiler_Stop RangeProfiler_PushRange RangeProfiler_PopRange
 RangeProfiler_DecodeData RangeProfiler_GetCounterDataInfo RangeProfiler_CounterData_GetRangeInfo
+PmSampling_Enable PmSampling_Disable PmSampling_GetCounterAvailability PmSampling_GetCounterDataSize
+PmSampling_CounterDataImage_Initialize PmSampling_SetConfig PmSampling_Start PmSampling_Stop PmSampling_DecodeData
+PmSampling_GetCounterDataInfo PmSampling_CounterData_GetSampleInfo
 """.split()
 
 POINTERS = {
     "void*": "*mut c_void", "CUcontext": "*mut c_void", "const char*": "*const c_char",
     "const char**": "*mut *const c_char", "const const char**": "*const *const c_char", "uint8_t*": "*mut u8",
     "const uint8_t*": "*const u8", "double*": "*mut f64", "CUpti_Profiler_Host_Object*": "*mut c_void",
-    "CUpti_RangeProfiler_Object*": "*mut c_void",
+    "CUpti_RangeProfiler_Object*": "*mut c_void", "CUpti_PmSampling_Object*": "*mut c_void",
 }
 SCALARS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 
@@ -93,7 +96,7 @@ for block in BLOCKS:
         for f in fields:
             if later.get(f["name"]) != (f["offset"], f["size"]):
                 sys.exit(f"{block}.{f['name']} has moved in {variant['headers']}")
-    name = block.replace("Profiler_Host_", "Host").replace("RangeProfiler_", "Range")
+    name = block.replace("Profiler_Host_", "Host").replace("RangeProfiler_", "Range").replace("PmSampling_", "Sampling")
     print(f'    "{block}" {name.replace("_", "")}: {fields[-1]["offset"] + fields[-1]["size"]} {{')
     for f in fields:
         print(f"        {f['offset']} {snake(f['name'])}: {rust(f)},")

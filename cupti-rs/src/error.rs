@@ -57,6 +57,8 @@ pub(crate) enum Kind {
     Passes { needed: usize, allowed: usize },
     /// What the program did with ranges cannot be counted.
     Ranges { why: String },
+    /// The thread that decodes samples could not be had, or failed.
+    Thread { reason: String },
     /// The library does not have what was asked for.
     Lacks { what: String, since: &'static str, version: Version },
 }
@@ -97,6 +99,7 @@ impl Error {
             | Kind::Context { .. }
             | Kind::Passes { .. }
             | Kind::Ranges { .. }
+            | Kind::Thread { .. }
             | Kind::Lacks { .. } => false,
         }
     }
@@ -286,6 +289,9 @@ impl fmt::Display for Error {
                  work run as often",
                 if *allowed == 1 { "is" } else { "are" }
             ),
+            Kind::Thread { reason } => {
+                write!(f, "the thread that decodes samples: {reason}; nothing more is sampled")
+            }
             Kind::Ranges { why } => write!(f, "{why}"),
             Kind::Call { function, code } => {
                 write!(f, "{function} failed: {code}")?;

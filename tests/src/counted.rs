@@ -12,7 +12,8 @@ use crate::cuda::{Gpu, Handle, Stream};
 /// Threads of a block, in all of these kernels.
 pub const BLOCK: u32 = 256;
 
-/// One element a thread, but for `reduce`, where a thread adds up `each` of them, a grid apart.
+/// One element a thread, but for `reduce`, where a thread adds up `each` of them, a grid apart, and each warp's sum is stored
+/// by all of its threads, so that none has less to do.
 const PTX: &str = r"
 .version 7.0
 .target sm_70
@@ -94,8 +95,8 @@ const PTX: &str = r"
     st.global.f32 [%d2], %f0;
     ret;
 }
-.visible .entry reduce(.param .u64 x, .param .u64 sum, .param .u32 each) {
-    .reg .u32 %i<8>;
+.visible .entry reduce(.param .u64 x, .param .u64 sums, .param .u32 each) {
+    .reg .u32 %i<6>;
     .reg .u64 %d<4>;
     .reg .f32 %f<3>;
     .reg .pred %c;
@@ -108,7 +109,7 @@ const PTX: &str = r"
     mul.wide.u32 %d0, %i3, 4;
     mul.wide.u32 %d3, %i4, 4;
     ld.param.u64 %d1, [x];
-    ld.param.u64 %d2, [sum];
+    ld.param.u64 %d2, [sums];
     add.u64 %d1, %d1, %d0;
     ld.param.u32 %i5, [each];
     mov.f32 %f0, 0f00000000;
@@ -129,11 +130,8 @@ more:
     add.rn.f32 %f0, %f0, %f1;
     shfl.sync.bfly.b32 %f1, %f0, 1, 31, 0xffffffff;
     add.rn.f32 %f0, %f0, %f1;
-    and.b32 %i6, %i2, 31;
-    setp.ne.u32 %c, %i6, 0;
-    @%c bra done;
-    red.global.add.f32 [%d2], %f0;
-done:
+    add.u64 %d2, %d2, %d0;
+    st.global.f32 [%d2], %f0;
     ret;
 }
 ";

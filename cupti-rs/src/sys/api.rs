@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_void};
 use std::path::Path;
 
 use super::abi::*;
-use super::counters::{HostApi, RangeApi};
+use super::counters::{HostApi, RangeApi, SamplingApi};
 use super::driver::Contexts;
 use crate::error::{Error, Kind};
 
@@ -133,6 +133,8 @@ api! {
         host: HostApi;
         /// The Range Profiler (12.6 update 2 and later).
         range: RangeApi;
+        /// PM sampling (12.8+).
+        sampling: SamplingApi;
     }
     present {
         /// `cuptiActivityEnableHWTrace` (12.8+): kernel times from the hardware.

@@ -68,6 +68,24 @@ group! {
     }
 }
 
+group! {
+    /// Counters at intervals (12.8+; 12.6 has some of it).
+    SamplingApi {
+        chip_name = "cuptiDeviceGetChipName": DeviceGetChipName;
+        availability = "cuptiPmSamplingGetCounterAvailability": SamplingGetCounterAvailability;
+        enable = "cuptiPmSamplingEnable": SamplingEnable;
+        disable = "cuptiPmSamplingDisable": SamplingDisable;
+        set_config = "cuptiPmSamplingSetConfig": SamplingSetConfig;
+        data_size = "cuptiPmSamplingGetCounterDataSize": SamplingGetCounterDataSize;
+        data_initialize = "cuptiPmSamplingCounterDataImageInitialize": SamplingCounterDataImageInitialize;
+        start = "cuptiPmSamplingStart": SamplingStart;
+        stop = "cuptiPmSamplingStop": SamplingStop;
+        decode = "cuptiPmSamplingDecodeData": SamplingDecodeData;
+        data_info = "cuptiPmSamplingGetCounterDataInfo": SamplingGetCounterDataInfo;
+        sample_info = "cuptiPmSamplingCounterDataGetSampleInfo": SamplingCounterDataGetSampleInfo;
+    }
+}
+
 /// A refusal of the counter interfaces, with what it means there.
 pub(super) fn check(function: &'static str, code: CuptiResult) -> Result<(), Error> {
     if code == CuptiResult::SUCCESS {

@@ -16,3 +16,4 @@ pub(crate) mod os;
 pub(crate) mod params;
 pub(crate) mod range;
 pub(crate) mod safe;
+pub(crate) mod sampling;

@@ -230,4 +230,87 @@ params! {
         40 range_delimiter: *const c_char,
         48 range_name: *const c_char,
     }
+    "PmSampling_Enable" SamplingEnable: 32 {
+        0 struct_size: usize,
+        8 private: *mut c_void,
+        16 device_index: usize,
+        24 pm_sampling_object: *mut c_void,
+    }
+    "PmSampling_Disable" SamplingDisable: 24 {
+        0 struct_size: usize,
+        8 private: *mut c_void,
+        16 pm_sampling_object: *mut c_void,
+    }
+    "PmSampling_GetCounterAvailability" SamplingGetCounterAvailability: 40 {
+        0 struct_size: usize,
+        8 private: *mut c_void,
+        16 device_index: usize,
+        24 counter_availability_image_size: usize,
+        32 counter_availability_image: *mut u8,
+    }
+    "PmSampling_GetCounterDataSize" SamplingGetCounterDataSize: 56 {
+        0 struct_size: usize,
+        8 private: *mut c_void,
+        16 pm_sampling_object: *mut c_void,
+        24 metric_names: *mut *const c_char,
+        32 num_metrics: usize,
+        40 max_samples: u32,
+        48 counter_data_size: usize,
+    }
+    "PmSampling_CounterDataImage_Initialize" SamplingCounterDataImageInitialize: 40 {
+        0 struct_size: usize,
+        8 private: *mut c_void,
+        16 pm_sampling_object: *mut c_void,
+        24 counter_data_size: usize,
+        32 counter_data: *mut u8,
+    }
+    "PmSampling_SetConfig" SamplingSetConfig: 64 {
+        0 struct_size: usize,
+        8 private: *mut c_void,
+        16 pm_sampling_object: *mut c_void,
+        24 config_size: usize,
+        32 config: *const u8,
+        40 hardware_buffer_size: usize,
+        48 sampling_interval: u64,
+        56 trigger_mode: u32,
+        60 hw_buffer_append_mode: u32,
+    }
+    "PmSampling_Start" SamplingStart: 24 {
+        0 struct_size: usize,
+        8 private: *mut c_void,
+        16 pm_sampling_object: *mut c_void,
+    }
+    "PmSampling_Stop" SamplingStop: 24 {
+        0 struct_size: usize,
+        8 private: *mut c_void,
+        16 pm_sampling_object: *mut c_void,
+    }
+    "PmSampling_DecodeData" SamplingDecodeData: 45 {
+        0 struct_size: usize,
+        8 private: *mut c_void,
+        16 pm_sampling_object: *mut c_void,
+        24 counter_data_image: *mut u8,
+        32 counter_data_image_size: usize,
+        40 decode_stop_reason: u32,
+        44 overflow: u8,
+    }
+    "PmSampling_GetCounterDataInfo" SamplingGetCounterDataInfo: 56 {
+        0 struct_size: usize,
+        8 private: *mut c_void,
+        16 counter_data_image: *const u8,
+        24 counter_data_image_size: usize,
+        32 num_total_samples: usize,
+        40 num_populated_samples: usize,
+        48 num_completed_samples: usize,
+    }
+    "PmSampling_CounterData_GetSampleInfo" SamplingCounterDataGetSampleInfo: 64 {
+        0 struct_size: usize,
+        8 private: *mut c_void,
+        16 pm_sampling_object: *mut c_void,
+        24 counter_data_image: *const u8,
+        32 counter_data_image_size: usize,
+        40 sample_index: usize,
+        48 start_timestamp: u64,
+        56 end_timestamp: u64,
+    }
 }
