@@ -1,9 +1,12 @@
 //! Counters over ranges, with the stand-in: passes, levels, and what goes wrong.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
-use cupti::counters::{Measured, RangeProfiler, Set};
+use std::time::Duration;
+
+use cupti::counters::{Measured, PmSampler, RangeProfiler, Set};
 use cupti::fake::{Fake, When};
 use cupti::sys::abi::CuptiResult;
+use cupti::{Error, clock};
 
 fn profiler(fake: &Fake, metrics: &[&str]) -> RangeProfiler {
     let library = fake.library().unwrap();
@@ -257,4 +260,105 @@ fn refusals_say_what_to_do() {
         assert!(!fake.counts(), "{function}: the counters are free again");
         profiler.measure(|ranges| ranges.within("x", || fake.count(1))).unwrap();
     }
+}
+
+/// How far CUPTI's clock is ahead of ours with [`Fake::builder`].
+const AHEAD: u64 = 1_700_000_000_000_000_000;
+
+fn sampler(fake: &Fake, most: usize) -> Result<PmSampler, Error> {
+    let library = fake.library().unwrap();
+    PmSampler::builder(&library)
+        .metrics(["fake__0.sum"])
+        .interval(Duration::from_micros(10))
+        .max_samples(most)
+        .start()
+}
+
+#[test]
+fn samples_come_in_the_programs_time_and_their_gaps_are_told() {
+    let fake = Fake::new();
+    let now = clock::now_ns();
+    let sampler = sampler(&fake, 100).unwrap();
+    assert!(fake.counts());
+    // The first began with the sampling of the device, not with ours.
+    for (start, end, events) in [(0, 50, 99), (50, 60, 1), (60, 70, 2), (75, 85, 4), (85, 95, 8)] {
+        fake.sample(AHEAD + now + start, AHEAD + now + end, events);
+    }
+    let samples = sampler.stop().unwrap();
+    assert!(!fake.counts());
+    let metric = "fake__0.sum";
+    let values: Vec<_> = samples.iter().filter_map(|sample| sample.value(metric)).collect();
+    assert_eq!(values, [1.0, 2.0, 4.0, 8.0]);
+    assert_eq!((samples.gaps(), samples.overflows(), samples.dropped()), ((1, 5), 0, 0));
+    let first = samples.iter().next().unwrap();
+    assert!(first.start_ns().abs_diff(now + 50) < 100_000, "{} {now}", first.start_ns());
+    assert_eq!(first.end_ns() - first.start_ns(), 10);
+    assert_eq!(samples.sum(metric, 0, u64::MAX), Some(15.0));
+    assert_eq!(samples.sum("fake__1.sum", 0, u64::MAX), None);
+    assert_eq!(samples.sum(metric, first.start_ns(), first.end_ns() + 12), Some(3.0), "whole ones");
+    assert_eq!(samples.mean(metric, 0, u64::MAX), Some((15.0 / 4.0, 4)));
+    assert_eq!(samples.mean(metric, 0, 1), None);
+    let text = samples.to_string();
+    assert!(text.contains("4 samples of 10 us") && text.contains("1 gaps"), "{text}");
+}
+
+#[test]
+fn samples_are_bounded_and_what_goes_is_told() {
+    let fake = Fake::new();
+    let mut sampler = sampler(&fake, 1000).unwrap();
+    // More than an image holds, so they come in several decodings.
+    let send = |count: u64, events: u64| {
+        for at in 0..count {
+            fake.sample(AHEAD + 10 * at, AHEAD + 10 * at + 10, events);
+        }
+    };
+    fake.overflow_samples();
+    send(20_001, 1);
+    let until = std::time::Instant::now() + Duration::from_secs(10);
+    let mut samples = sampler.drain().unwrap();
+    let (mut count, mut dropped, mut overflows) = (0, 0, 0);
+    loop {
+        assert!(samples.len() <= 1250, "{samples}");
+        count += samples.len() as u64;
+        dropped += samples.dropped();
+        overflows += samples.overflows();
+        if count + dropped == 20_000 || std::time::Instant::now() > until {
+            break;
+        }
+        samples = sampler.drain().unwrap();
+    }
+    // All but the first, which is none.
+    assert_eq!((count + dropped, overflows), (20_000, 1));
+    assert!(dropped > 0);
+    send(10, 7);
+    let rest = sampler.stop().unwrap();
+    assert_eq!((rest.len(), rest.sum("fake__0.sum", 0, u64::MAX)), (10, Some(70.0)));
+}
+
+#[test]
+fn a_sampler_that_cannot_be_had_says_why() {
+    let fake = Fake::builder().version(25).build();
+    let error = sampler(&fake, 1).unwrap_err();
+    assert!(error.is_unsupported() && error.to_string().contains("12.8"), "{error}");
+    drop(fake);
+
+    let fake = Fake::new();
+    let library = fake.library().unwrap();
+    let two = PmSampler::builder(&library).metrics(["fake__0.sum", "fake__1.sum"]).start();
+    let error = two.unwrap_err().to_string();
+    assert!(error.contains("2 passes"), "{error}");
+    let first = sampler(&fake, 1).unwrap();
+    assert!(sampler(&fake, 1).unwrap_err().is_busy());
+    drop(first);
+    assert!(!fake.counts(), "dropped is ended");
+    for function in ["cuptiPmSamplingEnable", "cuptiPmSamplingSetConfig", "cuptiPmSamplingStart"] {
+        fake.fail(function, CuptiResult::INSUFFICIENT_PRIVILEGES, When::Once);
+        let error = sampler(&fake, 1).unwrap_err();
+        assert!(error.is_permission() && error.to_string().contains(function), "{error}");
+        assert!(!fake.counts(), "{function}");
+    }
+    fake.fail("cuptiPmSamplingDecodeData", CuptiResult::OUT_OF_MEMORY, When::Always);
+    let error = sampler(&fake, 1).unwrap().stop().unwrap_err();
+    assert!(error.to_string().contains("cuptiPmSamplingDecodeData"), "{error}");
+    assert!(!fake.counts());
 }

@@ -13,6 +13,7 @@ use super::plan::Plan;
 use crate::clock::{self, Clock, Reading};
 use crate::error::{Error, Kind};
 use crate::library::Library;
+use crate::sys::counters::SamplingApi;
 use crate::sys::sampling::SamplingObject;
 
 /// Bytes of the GPU's samples in host memory until they are decoded.
@@ -67,11 +68,9 @@ impl SamplerBuilder {
     /// [`is_busy`](Error::is_busy): the text says what to do.
     pub fn start(self) -> Result<PmSampler, Error> {
         let Self { library, device, metrics, interval, most } = self;
-        let lacks = || library.lacks("sampling of counters".into(), "12.8");
-        let api = library.api.sampling.ok_or_else(lacks)?;
-        if library.version().cuda_release() < (12, 8) {
-            return Err(lacks());
-        }
+        let api = library
+            .sampling_api()
+            .ok_or_else(|| library.lacks("sampling of counters".into(), "12.8"))?;
         let host_api = library.host_api()?;
         let chip = api.chip_of(device)?;
         let availability = api.availability_of(device)?;
@@ -100,6 +99,13 @@ impl SamplerBuilder {
             .spawn(move || decoder.run(pause))
             .map_err(|error| Error::new(Kind::Thread { reason: error.to_string() }))?;
         Ok(PmSampler { library, shared, thread: Some(thread), last: begun })
+    }
+}
+
+impl Library {
+    /// 12.6 has the functions and no header that tells their parameters.
+    pub(crate) fn sampling_api(&self) -> Option<SamplingApi> {
+        self.api.sampling.filter(|_| self.version().cuda_release() >= (12, 8))
     }
 }
 

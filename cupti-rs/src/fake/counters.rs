@@ -1,7 +1,7 @@
 //! The stand-in's counters: one that [`Fake::count`](super::Fake::count) drives, read in passes and by levels of ranges as
 //! the hardware is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 use parking_lot::Mutex;
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::table::fault;
 use crate::error::Error;
 use crate::sys::abi::CuptiResult;
-use crate::sys::counters::{HostApi, RangeApi};
+use crate::sys::counters::{HostApi, RangeApi, SamplingApi};
 use crate::sys::driver::Contexts;
 use crate::sys::params::*;
 
@@ -26,6 +26,18 @@ struct State {
     enabled: bool,
     /// What is counted, from `set_config` on.
     session: Option<Session>,
+    sampling: Sampling,
+}
+
+#[derive(Debug)]
+struct Sampling {
+    enabled: bool,
+    samples: u32,
+    /// What was sampled and not decoded: start, end, events.
+    waiting: VecDeque<[u64; 3]>,
+    /// What the image has.
+    decoded: Vec<[u64; 3]>,
+    overflow: bool,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -48,7 +60,14 @@ struct Session {
 
 impl State {
     const fn new() -> Self {
-        Self { events: 0, waits: 0, has_context: true, enabled: false, session: None }
+        let sampling = Sampling {
+            enabled: false,
+            samples: 0,
+            waiting: VecDeque::new(),
+            decoded: Vec::new(),
+            overflow: false,
+        };
+        Self { events: 0, waits: 0, has_context: true, enabled: false, session: None, sampling }
     }
 }
 
@@ -69,7 +88,16 @@ pub(super) fn have_context(is_current: bool) {
 }
 
 pub(super) fn is_enabled() -> bool {
-    STATE.lock().enabled
+    let state = STATE.lock();
+    state.enabled || state.sampling.enabled
+}
+
+pub(super) fn sample(start_ns: u64, end_ns: u64, events: u64) {
+    STATE.lock().sampling.waiting.push_back([start_ns, end_ns, events]);
+}
+
+pub(super) fn overflow() {
+    STATE.lock().sampling.overflow = true;
 }
 
 /// Gives the result of a planted fault, if there is one.
@@ -262,6 +290,13 @@ unsafe extern "C" fn evaluate(params: *mut HostEvaluateToGpuValues) -> CuptiResu
     // SAFETY: the caller passes room for as many values as names.
     let values = unsafe { std::slice::from_raw_parts_mut(params.metric_values, count) };
     let state = STATE.lock();
+    if state.sampling.enabled {
+        let Some([.., events]) = state.sampling.decoded.get(index) else {
+            return CuptiResult::INVALID_PARAMETER;
+        };
+        values.fill(*events as f64);
+        return CuptiResult::SUCCESS;
+    }
     let Some(session) = &state.session else { return CuptiResult::INVALID_PARAMETER };
     let Some(path) = session.order.get(index) else { return CuptiResult::INVALID_PARAMETER };
     for (name, value) in names.into_iter().zip(values) {
@@ -448,5 +483,103 @@ unsafe extern "C" fn range_info(params: *mut RangeCounterDataGetRangeInfo) -> Cu
         return CuptiResult::INVALID_PARAMETER;
     };
     params.range_name = session.name.insert(path).as_ptr();
+    CuptiResult::SUCCESS
+}
+
+// --- samples -------------------------------------------------------------------------------------------------------------
+
+pub(super) const SAMPLING: SamplingApi = SamplingApi {
+    chip_name,
+    availability: sampling_availability,
+    enable: sampling_enable,
+    disable: sampling_disable,
+    set_config: sampling_set_config,
+    data_size: sampling_data_size,
+    data_initialize: sampling_data_initialize,
+    start: sampling_start,
+    stop: sampling_stop,
+    decode: sampling_decode,
+    data_info: sampling_data_info,
+    sample_info,
+};
+
+unsafe extern "C" fn sampling_availability(
+    params: *mut SamplingGetCounterAvailability,
+) -> CuptiResult {
+    faulty!("cuptiPmSamplingGetCounterAvailability");
+    block!(params).counter_availability_image_size = 1;
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn sampling_enable(params: *mut SamplingEnable) -> CuptiResult {
+    faulty!("cuptiPmSamplingEnable");
+    let sampling = &mut STATE.lock().sampling;
+    if sampling.enabled {
+        return CuptiResult::HARDWARE_BUSY;
+    }
+    sampling.enabled = true;
+    block!(params).pm_sampling_object = std::ptr::dangling_mut();
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn sampling_disable(_params: *mut SamplingDisable) -> CuptiResult {
+    STATE.lock().sampling.enabled = false;
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn sampling_set_config(_params: *mut SamplingSetConfig) -> CuptiResult {
+    faulty!("cuptiPmSamplingSetConfig");
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn sampling_data_size(params: *mut SamplingGetCounterDataSize) -> CuptiResult {
+    let params = block!(params);
+    STATE.lock().sampling.samples = params.max_samples;
+    params.counter_data_size = 8;
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn sampling_data_initialize(
+    _params: *mut SamplingCounterDataImageInitialize,
+) -> CuptiResult {
+    STATE.lock().sampling.decoded.clear();
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn sampling_start(_params: *mut SamplingStart) -> CuptiResult {
+    faulty!("cuptiPmSamplingStart");
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn sampling_stop(_params: *mut SamplingStop) -> CuptiResult {
+    faulty!("cuptiPmSamplingStop");
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn sampling_decode(params: *mut SamplingDecodeData) -> CuptiResult {
+    faulty!("cuptiPmSamplingDecodeData");
+    let sampling = &mut STATE.lock().sampling;
+    let room = sampling.samples as usize - sampling.decoded.len();
+    let ready = room.min(sampling.waiting.len());
+    sampling.decoded.extend(sampling.waiting.drain(..ready));
+    let params = block!(params);
+    // The image is full, or all was decoded.
+    params.decode_stop_reason = if sampling.waiting.is_empty() { 2 } else { 1 };
+    params.overflow = std::mem::take(&mut sampling.overflow).into();
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn sampling_data_info(params: *mut SamplingGetCounterDataInfo) -> CuptiResult {
+    block!(params).num_completed_samples = STATE.lock().sampling.decoded.len();
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn sample_info(params: *mut SamplingCounterDataGetSampleInfo) -> CuptiResult {
+    let params = block!(params);
+    let state = STATE.lock();
+    let Some([start, end, _]) = state.sampling.decoded.get(params.sample_index) else {
+        return CuptiResult::INVALID_PARAMETER;
+    };
+    (params.start_timestamp, params.end_timestamp) = (*start, *end);
     CuptiResult::SUCCESS
 }

@@ -103,6 +103,16 @@ impl Fake {
         counters::count(events);
     }
 
+    /// A sample of the device's counters, in CUPTI's time, that counts so much; the next decoding finds it.
+    pub fn sample(&self, start_ns: u64, end_ns: u64, events: u64) {
+        counters::sample(start_ns, end_ns, events);
+    }
+
+    /// The next decoding finds that the GPU had no room for samples.
+    pub fn overflow_samples(&self) {
+        counters::overflow();
+    }
+
     /// How often the program had to wait for its context where ranges begin and end.
     #[must_use]
     pub fn context_waits(&self) -> u64 {

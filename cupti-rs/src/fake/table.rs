@@ -229,7 +229,7 @@ pub(super) fn table() -> Api {
         configure_unified_memory: Some(configure_unified_memory),
         host: (release >= (12, 6)).then_some(counters::HOST),
         range: (release >= (12, 6)).then_some(counters::RANGE),
-        sampling: None,
+        sampling: (release >= (12, 6)).then_some(counters::SAMPLING),
         contexts: counters::contexts,
         hw_trace: release >= (12, 8),
         records_v2: release >= (13, 2),
