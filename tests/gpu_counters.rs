@@ -376,6 +376,12 @@ fn misuse() {
         })
         .map(|measured| measured.ranges().count());
     assert_eq!(error.unwrap(), 1);
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        profiler.measure(|ranges| ranges.within("panics", || panic!("on purpose")))
+    }));
+    assert!(panicked.is_err());
+    let measured = profiler.measure(|ranges| ranges.within("after", || bench.axpy())).unwrap();
+    assert_eq!(value(&measured, "after", FFMA), bench.threads());
     let unknown = RangeProfiler::builder(&bench.library).metric("sm__no_such.sum").build();
     let error = unknown.unwrap_err();
     assert!(error.is_unsupported() && error.to_string().contains("sm__no_such.sum"), "{error}");

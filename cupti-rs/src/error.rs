@@ -326,6 +326,10 @@ fn counters_advice(code: CuptiResult) -> Option<&'static str> {
         CuptiResult::HARDWARE_BUSY => {
             "another process or session counts on this GPU: end ncu, or pause DCGM with `dcgmi profile --pause`"
         }
+        CuptiResult::OUT_OF_MEMORY => {
+            "what was counted did not fit, or samples came faster than they could be decoded: ask for fewer metrics, \
+             fewer ranges or a longer interval"
+        }
         CuptiResult::MIG_DEVICE => {
             "a slice of a partitioned GPU (MIG) may not be counted as it is: use one whose GPU instance has a single \
              compute instance, or the whole GPU"

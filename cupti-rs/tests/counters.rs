@@ -357,7 +357,24 @@ fn a_sampler_that_cannot_be_had_says_why() {
         assert!(error.is_permission() && error.to_string().contains(function), "{error}");
         assert!(!fake.counts(), "{function}");
     }
+    // What was there before the decoder failed is kept.
+    let mut early = sampler(&fake, 10).unwrap();
+    (0..3).for_each(|at| fake.sample(at, at + 1, 1));
+    let mut samples = early.drain().unwrap();
+    while samples.is_empty() {
+        samples = early.drain().unwrap();
+    }
+    assert_eq!((samples.len(), samples.failure()), (2, None));
+    early.stop().unwrap();
+    let failing = sampler(&fake, 10).unwrap();
+    (0..3).for_each(|at| fake.sample(at, at + 1, 1));
+    std::thread::sleep(Duration::from_millis(200));
     fake.fail("cuptiPmSamplingDecodeData", CuptiResult::OUT_OF_MEMORY, When::Always);
+    let samples = failing.stop().unwrap();
+    assert_eq!(samples.len(), 2);
+    let text = samples.to_string();
+    assert!(text.contains("ended early: cuptiPmSamplingDecodeData"), "{text}");
+    assert!(samples.failure().is_some_and(|why| why.contains("longer interval")), "{text}");
     let error = sampler(&fake, 1).unwrap().stop().unwrap_err();
     assert!(error.to_string().contains("cuptiPmSamplingDecodeData"), "{error}");
     assert!(!fake.counts());

@@ -172,10 +172,16 @@ impl PmSampler {
     /// Ends the sampling and gives what was not taken out.
     ///
     /// # Errors
-    /// The decoder met an error; what it had until then is lost with it, so [drain](Self::drain) before.
+    /// The decoder met an error and there is no sample; else [`Samples::failure`] tells it. The clocks cannot be compared.
     pub fn stop(mut self) -> Result<Samples, Error> {
-        self.end()?;
-        self.drain()
+        let ended = self.end();
+        let mut samples = self.drain()?;
+        match ended {
+            Err(error) if samples.is_empty() => return Err(error),
+            Err(error) => samples.failure = Some(error.to_string()),
+            Ok(()) => {}
+        }
+        Ok(samples)
     }
 
     fn end(&mut self) -> Result<(), Error> {
@@ -257,6 +263,7 @@ pub struct Samples {
     overflows: u64,
     gaps: u64,
     gap_ns: u64,
+    failure: Option<String>,
 }
 
 /// One sample.
@@ -278,6 +285,7 @@ impl Samples {
             overflows: 0,
             gaps: 0,
             gap_ns: 0,
+            failure: None,
         }
     }
 
@@ -342,6 +350,12 @@ impl Samples {
     #[must_use]
     pub fn gaps(&self) -> (u64, u64) {
         (self.gaps, self.gap_ns)
+    }
+
+    /// Why the sampling ended before it was stopped, if it did: what came later is not here.
+    #[must_use]
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
     }
 
     /// The sum of a metric over the samples that lie within these times ([`clock::now_ns`]), whole. `None` if it was not
@@ -437,6 +451,9 @@ impl fmt::Display for Samples {
         }
         if self.dropped > 0 {
             writeln!(f, "{} not taken out in time", self.dropped)?;
+        }
+        if let Some(failure) = &self.failure {
+            writeln!(f, "ended early: {failure}")?;
         }
         Ok(())
     }
