@@ -346,7 +346,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
                     kernels.set(more.map(|more| u32::from(more.launch.0)))?;
                     kernels.set(more.map(|more| u32::from(more.cache_executed.0)))?;
                     kernels.set(more.map(|more| more.shared_executed_bytes))?;
-                    kernels.set(more.map(|more| u32::from(more.shared_limit.0)))?;
+                    kernels.set(more.map(|more| more.shared_limit.0))?;
                     kernels.ranges(range, captured)?.row()?;
                 }
                 What::Copy(copy) => {
