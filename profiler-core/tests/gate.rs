@@ -377,3 +377,37 @@ fn a_measured_test_stops_when_it_is_decided() {
     let text = *panic.unwrap_err().downcast::<String>().unwrap();
     assert!(text.contains("k <128, 256> in work: 10.00 us -> 11.00 us, +9.97 %"), "{text}");
 }
+
+/// Run by the test below, which says where.
+#[test]
+#[ignore = "a part of the_variable_has_baselines_written"]
+fn judged_as_the_variable_says() {
+    let file = std::env::var_os("GATE_FILE").unwrap();
+    match Machine::new(1).gate(&Gate::new(file).runs(4, 8), STEP) {
+        Ok(verdict) => println!("verdict: {verdict}"),
+        Err(error) => println!("error: {error}"),
+    }
+}
+
+#[test]
+fn the_variable_has_baselines_written() {
+    let folder = Folder::new();
+    let said = |value: Option<&str>| {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        child.args(["--ignored", "--exact", "--nocapture", "judged_as_the_variable_says"]);
+        child.env("GATE_FILE", folder.file()).env_remove("GPU_BASELINES");
+        if let Some(value) = value {
+            child.env("GPU_BASELINES", value);
+        }
+        String::from_utf8(child.output().unwrap().stdout).unwrap()
+    };
+    assert!(said(None).contains("error: there is no baseline"));
+    let wrong = said(Some("yes"));
+    assert!(wrong.contains("GPU_BASELINES is \"yes\", which means nothing"), "{wrong}");
+    assert!(!folder.file().exists());
+    assert!(said(Some("update")).contains("baseline written from 8 runs"));
+    for value in [None, Some(""), Some("check")] {
+        let judged = said(value);
+        assert!(judged.contains("passed after 4 runs"), "{value:?}: {judged}");
+    }
+}
