@@ -225,7 +225,7 @@ fn what_noise_hides_is_undecided_and_fails_when_the_budget_is_spent() {
     Machine::new(9).gate(&few.clone().update(true), STEP).unwrap();
     let verdict = Machine::new(9).gate(&few, STEP).unwrap();
     assert!(verdict.is_undecided() && verdict.times()[0].high.is_none(), "{verdict}");
-    assert!(verdict.to_string().contains("to no bound"), "{verdict}");
+    assert!(verdict.to_string().contains("too few runs for bounds"), "{verdict}");
 }
 
 #[test]

@@ -78,7 +78,7 @@ pub struct TimeChange {
     pub after_ns: f64,
     /// By what factor it changed, as Hodges and Lehmann estimate it.
     pub ratio: f64,
-    /// Not below this, at the confidence of the look.
+    /// Not below this, at the confidence of the look; 0 if there were too few runs to say.
     pub low: f64,
     /// Not above this; `None` if there were too few runs to say.
     pub high: Option<f64>,
@@ -101,16 +101,13 @@ impl fmt::Display for TimeChange {
             None if self.range == OUTSIDE => write!(f, "all kernels outside any range")?,
             None => write!(f, "all kernels in {range}")?,
         }
-        let high = self.high.map_or("no bound".to_owned(), percent);
-        write!(
-            f,
-            ": {} -> {}, {} ({} to {high}; limit {})",
-            time(self.before_ns),
-            time(self.after_ns),
-            percent(self.ratio),
-            percent(self.low),
-            percent(self.limit),
-        )
+        let (before, after) = (time(self.before_ns), time(self.after_ns));
+        write!(f, ": {before} -> {after}, {} (", percent(self.ratio))?;
+        match self.high {
+            Some(high) => write!(f, "{} to {}", percent(self.low), percent(high))?,
+            None => f.write_str("too few runs for bounds")?,
+        }
+        write!(f, "; limit {})", percent(self.limit))
     }
 }
 
