@@ -299,7 +299,21 @@ fn every_machine_and_build_has_its_own() {
     let json: Value = serde_json::from_str(&fs::read_to_string(folder.file()).unwrap()).unwrap();
     assert_eq!(json["entries"].as_array().unwrap().len(), 2, "the other one stays");
     assert!(Machine::new(1).gate(&gate, STEP).unwrap().is_pass());
-    // Clocks that one side does not know are not compared.
+    // Clocks that one side does not know are not compared, and an update writes over one entry alone.
+    edited(&folder.file(), |json| {
+        let entries = json["entries"].as_array_mut().unwrap();
+        entries.push(entries[1].clone());
+        entries[1]["clocks"] = "1980 MHz".into();
+        entries[2]["clocks"] = "1200 MHz".into();
+    });
+    assert!(Machine::new(1).gate(&gate, STEP).unwrap().is_pass());
+    Machine::new(1).gate(&gate.clone().update(true), STEP).unwrap();
+    edited(&folder.file(), |json| {
+        let entries = json["entries"].as_array_mut().unwrap();
+        let clocks: Vec<_> = entries.iter().map(|entry| entry["clocks"].clone()).collect();
+        assert_eq!(clocks, [Value::Null, Value::Null, "1200 MHz".into()]);
+        entries.pop();
+    });
     edited(&folder.file(), |json| {
         json["entries"][0]["clocks"] = "1980 MHz".into();
         json["entries"][1]["clocks"] = "1980 MHz".into();
