@@ -63,7 +63,7 @@ const VARIABLE: &str = "GPU_BASELINES";
 /// processes, as by where memory lies, both hold for what is slower by that much more, or less, than the minimum effect.
 ///
 /// Replayed on what an H200 measured in 20 processes, which differ by up to 0.6 %: of 1,000 gates on what did not change
-/// none failed within 8 runs, and each of 600 on a kernel with 5 % more work did. Of the kernels of 2 us to 500 us the
+/// none failed within 8 runs, and each of 600 on a kernel with 5 % more work did. Of the kernels of 3 us to 530 us the
 /// noisiest differs from run to run by 0.7 % (the median absolute deviation); for its sake 7 % of the gates that ask for 2 %
 /// cannot decide within 8 runs, and none within 24; of those that ask for 1 %, 72 % and 42 %.
 ///

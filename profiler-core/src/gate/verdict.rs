@@ -207,9 +207,9 @@ impl Verdict {
     }
 
     fn headline(&self) -> String {
-        let runs = self.runs;
+        let runs = if self.runs == 1 { "1 run".to_owned() } else { format!("{} runs", self.runs) };
         if self.is_written {
-            return format!("baseline written from {runs} runs");
+            return format!("baseline written from {runs}");
         }
         let of = |outcome| self.times.iter().filter(|time| time.outcome == outcome).count();
         let (slower, undecided) = (of(Outcome::Slower), of(Outcome::Undecided));
@@ -219,7 +219,7 @@ impl Verdict {
             _ => "failed",
         };
         format!(
-            "{verdict} after {runs} runs: {} counts differ, {slower} of {} times are slower, {undecided} undecided",
+            "{verdict} after {runs}: {} counts differ, {slower} of {} times are slower, {undecided} undecided",
             self.counts.len(),
             self.times.len(),
         )
