@@ -708,6 +708,9 @@ fn tensor_cores_are_shown_and_gated() {
     assert_eq!(json["tensor_core_ops"][0]["TC Status"], "eligible, not using");
     assert_eq!(json["tensor_core_kernels"][0]["Using TC"], "no");
     assert!(json["tensor_core_groups"].is_array());
+    let file = capture();
+    let told = args([&"tensor-cores", &"--using", &"*sgemm*", &"--format", &"json", &file]);
+    assert_eq!(result_of(told).json()["tensor_core_ops"][0]["TC Status"], "using");
     let gated = ran(gpuprof().args(args([&"tensor-cores", &"--fail-if-unused", &capture()])));
     assert_eq!(gated.status, 3);
     assert!(

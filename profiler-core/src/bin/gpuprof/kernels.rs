@@ -38,7 +38,9 @@ pub(crate) fn tensor_cores(args: TensorCoresArgs) -> Result<(), Failure> {
     let output = Output::new(args.output.output, &[&args.file])?;
     let profile = input::profile(&args.file)?;
     note_losses(&args.file, &profile);
-    let tensor_cores = profile.tensor_cores_with(&classifier(args.classes));
+    let says = |classifier: Classifier, name: &String| classifier.tensor_cores(name, true);
+    let classifier = args.using.iter().fold(classifier(args.classes), says);
+    let tensor_cores = profile.tensor_cores_with(&classifier);
     output.write(|out| match args.format {
         TableFormat::Table => Ok(writeln!(out, "{tensor_cores}")?),
         format => {
