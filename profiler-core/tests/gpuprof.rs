@@ -679,8 +679,11 @@ fn kernels_are_shown_by_class_and_by_shape() {
         result_of(args([&"kernels", &"--format", &"csv", &"--within", &"forward", &recording()]));
     assert!(csv.text().starts_with("# kernel_classes\nTime (%),Total Time (ns),"));
 
-    // A rule of the user's.
     let file = recording();
+    let words = args([&"kernels", &"--by-range", &"--format", &"json", &file]);
+    assert_eq!(result_of(words).json()["kernel_classes_by_range"][0]["Range"], "batch/backward");
+
+    // A rule of the user's.
     let words = args([&"kernels", &"--format", &"json", &"--class", &"sgd_*=optimizer", &file]);
     let classes = &result_of(words).json()["kernel_classes"];
     let is_optimizer = |row: &&Value| row["Class"] == "optimizer";

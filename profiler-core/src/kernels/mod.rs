@@ -61,6 +61,6 @@ pub use launches::{KernelShape, LaunchShapes};
 pub use limits::SmLimits;
 pub use occupancy::{BlockNeeds, Limiter, Occupancy};
 pub use shape::{FindingKind, LaunchShape, ShapeFinding};
-pub use shares::{KernelClassSum, RangeClass};
+pub use shares::{KernelClassSum, RangeClass, RangeClassSum};
 pub use tensor_core::{Confidence, TcUse, TensorCoreUse};
 pub use tensor_cores::{TcGroup, TcKernel, TcOp, TcSummary, TensorCores};

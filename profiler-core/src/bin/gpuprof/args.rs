@@ -165,6 +165,9 @@ pub(crate) struct KernelsArgs {
     /// Look at the work of these ranges alone: a name or a path, `*` for any text
     #[arg(long, value_name = "PATH")]
     pub(crate) within: Option<String>,
+    /// Classes of each range by itself, too
+    #[arg(long)]
+    pub(crate) by_range: bool,
     /// What kernels of this name are for, as in my_mlp*=gemm; counts before what is known of libraries
     #[arg(long = "class", value_name = "NAME=CLASS", value_parser = class_rule)]
     pub(crate) classes: Vec<(String, KernelClass)>,
