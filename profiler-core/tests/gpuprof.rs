@@ -766,8 +766,11 @@ fn kernels_are_shown_by_class_and_by_shape() {
         result_of(args([&"kernels", &"--format", &"csv", &"--within", &"forward", &recording()]));
     assert!(csv.text().starts_with("# kernel_classes\nTime (%),Total Time (ns),"));
 
-    // A rule of the user's.
     let file = recording();
+    let words = args([&"kernels", &"--by-range", &"--format", &"json", &file]);
+    assert_eq!(result_of(words).json()["kernel_classes_by_range"][0]["Range"], "batch/backward");
+
+    // A rule of the user's.
     let words = args([&"kernels", &"--format", &"json", &"--class", &"sgd_*=optimizer", &file]);
     let classes = &result_of(words).json()["kernel_classes"];
     let is_optimizer = |row: &&Value| row["Class"] == "optimizer";
@@ -795,6 +798,9 @@ fn tensor_cores_are_shown_and_gated() {
     assert_eq!(json["tensor_core_ops"][0]["TC Status"], "eligible, not using");
     assert_eq!(json["tensor_core_kernels"][0]["Using TC"], "no");
     assert!(json["tensor_core_groups"].is_array());
+    let file = capture();
+    let told = args([&"tensor-cores", &"--using", &"*sgemm*", &"--format", &"json", &file]);
+    assert_eq!(result_of(told).json()["tensor_core_ops"][0]["TC Status"], "using");
     let gated = ran(gpuprof().args(args([&"tensor-cores", &"--fail-if-unused", &capture()])));
     assert_eq!(gated.status, 3);
     assert!(

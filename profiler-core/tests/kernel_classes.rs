@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use profiler_core::Profile;
 use profiler_core::kernels::KernelClass::{self, *};
-use profiler_core::kernels::{Classifier, Rule};
+use profiler_core::kernels::{Classifier, RangeClassSum, Rule};
 
 /// Names as profilers of the last five architectures show them.
 const NAMES: &[(&str, KernelClass)] = &[
@@ -184,6 +184,8 @@ const NAMES: &[(&str, KernelClass)] = &[
     // What nobody can tell by its name.
     ("_Z6kernelPf", Other),
     ("step_17", Other),
+    ("read_properties", Other),
+    ("prelude", Other),
     ("", Other),
 ];
 
@@ -253,6 +255,13 @@ fn classes_of_a_profile_add_up_to_its_kernels() {
     let all = profile.query().by_kernel_class();
     let copies = profile.query().copies();
     assert_eq!(all.get("copy").unwrap().count(), copies.count());
+    let sums = profile.query().range_class_sums(&Classifier::new());
+    let in_backward = |row: &&RangeClassSum| row.path == "batch/backward";
+    let backward: Vec<_> = sums.rows().iter().filter(in_backward).collect();
+    let percent: f64 = backward.iter().map(|row| row.time_percent).sum();
+    assert!((percent - 100.0).abs() < 1e-9 && backward[0].class == Gemm, "{sums}");
+    let total: u64 = sums.rows().iter().map(|row| row.total_ns).sum();
+    assert_eq!(u128::from(total), kernels.gpu_time().as_nanos());
     let by_range = profile.query().kernels().by_range_and_class(&Classifier::new());
     assert_eq!(by_range.iter().map(|group| group.time()).sum::<Duration>(), kernels.gpu_time());
 }

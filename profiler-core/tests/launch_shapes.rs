@@ -1,5 +1,5 @@
 //! Launch shapes of what was recorded on a GPU, and what is said of them.
-#![allow(clippy::unwrap_used)] // the helpers are tests too
+#![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
 use std::ffi::CStr;
 

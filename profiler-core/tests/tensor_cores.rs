@@ -3,7 +3,8 @@
 
 use cupti::fake::{Fake, Work};
 use profiler_core::kernels::{
-    Confidence, DataType, KernelClass, TcOp, TcRemedy, TcStatus, TcUse, TensorCoreUse, TensorCores,
+    Classifier, Confidence, DataType, KernelClass, TcOp, TcRemedy, TcStatus, TcUse, TensorCoreUse,
+    TensorCores,
 };
 use profiler_core::{Profile, Profiler};
 
@@ -63,17 +64,23 @@ const NAMES: &[(&str, TcUse, Confidence)] = &[
 
 #[test]
 fn names_say_whether_a_kernel_uses_tensor_cores() {
-    let classifier = profiler_core::kernels::Classifier::new();
+    let classifier = Classifier::new();
     for (name, tensor_cores, confidence) in NAMES {
-        let of = TensorCoreUse::of(name, classifier.classify(name));
+        let of = TensorCoreUse::of(name, &classifier);
         assert_eq!(
             (of.tensor_cores, of.confidence),
             (*tensor_cores, *confidence),
             "{name}: {of:?}"
         );
     }
-    let of = TensorCoreUse::of("elementwise_s884", KernelClass::Elementwise);
+    let of = TensorCoreUse::of("elementwise_s884", &classifier);
     assert_eq!((of.tensor_cores, of.because), (TcUse::NotUsing, "elementwise"));
+
+    let told = classifier.tensor_cores("STEP_*", true).tensor_cores("step_17", false);
+    let of = TensorCoreUse::of("step_17", &told);
+    assert_eq!((of.tensor_cores, of.because), (TcUse::Using, "the program says so"));
+    let plain = Classifier::new().rule("k", KernelClass::Gemm).tensor_cores("k", false);
+    assert!(TensorCoreUse::of("k", &plain).is_plain_product);
 }
 
 /// Ranges that say what they multiply, and some that do not.

@@ -1,6 +1,7 @@
 //! What kernels of each class came to: of a profile, of a choice, and range by range.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -65,6 +66,38 @@ impl Row for KernelClassSum {
     }
 }
 
+/// All kernels of one class that were launched in the ranges of one path directly.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct RangeClassSum {
+    /// The path, or `(outside any range)`.
+    pub path: String,
+    /// The class.
+    pub class: KernelClass,
+    /// Percent of the time of all kernels of this path.
+    pub time_percent: f64,
+    /// How many there are, those without timestamps among them.
+    pub instances: u64,
+    /// Their times on the GPU, summed.
+    pub total_ns: u64,
+}
+
+impl Row for RangeClassSum {
+    const NAME: &'static str = "kernel_classes_by_range";
+    const COLUMNS: Columns = Columns(&[
+        column("Range", Unit::Plain),
+        column("Time", Unit::Percent),
+        column("Total Time", Unit::Duration),
+        column("Instances", Unit::Plain),
+        column("Class", Unit::Plain),
+    ]);
+
+    fn cells(&self, cells: &mut Cells<'_>) {
+        cells.add(&self.path).add(self.time_percent).add(self.total_ns).add(self.instances);
+        cells.add(self.class.name());
+    }
+}
+
 /// Asks for the class of each name once.
 pub(super) struct Classes<'c, 'a> {
     classifier: &'c Classifier,
@@ -118,6 +151,32 @@ impl<'a> Query<'a> {
             }
         });
         let rows = rows.collect();
+        Report::new(rows, "no kernel was recorded").leaving_out(left_out)
+    }
+
+    /// The kernels by range and class as a report, for CSV and JSON: by path, and of each those first that took most time.
+    pub fn range_class_sums(&self, classifier: &Classifier) -> Report<RangeClassSum> {
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let mut left_out = 0;
+        let mut of_path: BTreeMap<String, Vec<RangeClassSum>> = BTreeMap::new();
+        for group in self.clone().kernels().by_range_and_class(classifier) {
+            left_out += group.count() - group.statistics().count();
+            let path = group.key().range.to_string();
+            of_path.entry(path.clone()).or_default().push(RangeClassSum {
+                path,
+                class: group.key().class,
+                time_percent: 0.0,
+                instances: group.count(),
+                total_ns: ns(group.time()),
+            });
+        }
+        for rows in of_path.values_mut() {
+            let total = rows.iter().fold(0, |sum: u64, row| sum.saturating_add(row.total_ns));
+            for row in rows.iter_mut().filter(|_| total != 0) {
+                row.time_percent = 100.0 * row.total_ns as f64 / total as f64;
+            }
+        }
+        let rows = of_path.into_values().flatten().collect();
         Report::new(rows, "no kernel was recorded").leaving_out(left_out)
     }
 

@@ -4,9 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::classifier::texts;
 use super::tensor_table::{self, Says};
-use super::{DataType, KernelClass};
-use crate::names::{self, Pattern};
+use super::{Classifier, DataType, KernelClass};
+use crate::names::Pattern;
 use crate::profile::Kernel;
 
 /// Whether a kernel uses tensor cores.
@@ -71,15 +72,21 @@ pub struct TensorCoreUse {
 }
 
 impl TensorCoreUse {
-    /// Of a kernel of this name and class. Only products, convolutions and attention use tensor cores: of another class no
-    /// name is asked, but for [`Other`](KernelClass::Other).
+    /// Of a kernel of this name. Only products, convolutions and attention use tensor cores: of another class no name is
+    /// asked, but for [`Other`](KernelClass::Other). What the program [said](Classifier::tensor_cores) counts first.
     #[must_use]
-    pub fn of(name: &str, class: KernelClass) -> Self {
-        let shown = match name.starts_with("_Z") {
-            true => names::demangled(name),
-            false => names::without_parameters(name),
-        };
-        let shown = shown.to_ascii_lowercase();
+    pub fn of(name: &str, classifier: &Classifier) -> Self {
+        let (shown, _) = texts(name);
+        let class = classifier.classify(name);
+        if let Some(are_used) = classifier.uses_tensor_cores(name) {
+            return Self {
+                tensor_cores: if are_used { TcUse::Using } else { TcUse::NotUsing },
+                confidence: Confidence::High,
+                because: "the program says so",
+                is_plain_product: !are_used && class.is_matrix_math(),
+                data_type: DataType::of_kernel(&shown),
+            };
+        }
         if !class.is_matrix_math() && class != KernelClass::Other {
             return Self {
                 tensor_cores: TcUse::NotUsing,
@@ -114,7 +121,17 @@ impl Kernel<'_> {
     /// Whether it uses tensor cores, as far as its name says. Costs microseconds.
     #[must_use]
     pub fn tensor_core_use(&self) -> TensorCoreUse {
-        TensorCoreUse::of(&self.demangled_name(), self.class())
+        self.tensor_core_use_with(&Classifier::new())
+    }
+
+    /// The same, with what the program says of names.
+    #[must_use]
+    pub fn tensor_core_use_with(&self, classifier: &Classifier) -> TensorCoreUse {
+        match TensorCoreUse::of(&self.demangled_name(), classifier) {
+            // A capture of nsys may know the name that a rule is on as the one or as the other.
+            of if of.tensor_cores == TcUse::Unknown => TensorCoreUse::of(self.name(), classifier),
+            of => of,
+        }
     }
 }
 

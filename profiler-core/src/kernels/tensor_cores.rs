@@ -354,12 +354,10 @@ impl<'a> Account<'a> {
         let mut devices: Vec<u32> = Vec::new();
         for kernel in profile.kernels() {
             let known = *of_name.entry(kernel.name()).or_insert_with(|| {
-                let class = kernel.class_with(classifier);
-                let name = kernel.demangled_name();
                 account.kernels.push(Known {
-                    use_: TensorCoreUse::of(&name, class),
-                    class,
-                    name: name.into(),
+                    use_: kernel.tensor_core_use_with(classifier),
+                    class: kernel.class_with(classifier),
+                    name: kernel.demangled_name().into(),
                     times: Vec::new(),
                     calls: 0,
                 });

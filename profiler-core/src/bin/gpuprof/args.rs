@@ -174,6 +174,9 @@ pub(crate) struct KernelsArgs {
     /// Look at the work of these ranges alone: a name or a path, `*` for any text
     #[arg(long, value_name = "PATH")]
     pub(crate) within: Option<String>,
+    /// Classes of each range by itself, too
+    #[arg(long)]
+    pub(crate) by_range: bool,
     /// What kernels of this name are for, as in my_mlp*=gemm; counts before what is known of libraries
     #[arg(long = "class", value_name = "NAME=CLASS", value_parser = class_rule)]
     pub(crate) classes: Vec<(String, KernelClass)>,
@@ -191,6 +194,9 @@ pub(crate) struct TensorCoresArgs {
     /// What kernels of this name are for, as in my_mlp*=gemm; counts before what is known of libraries
     #[arg(long = "class", value_name = "NAME=CLASS", value_parser = class_rule)]
     pub(crate) classes: Vec<(String, KernelClass)>,
+    /// Kernels of this name use tensor cores, as in my_wgmma*; counts before what is known of libraries
+    #[arg(long = "using", value_name = "NAME")]
+    pub(crate) using: Vec<String>,
     /// Fail (status 3) if an operation could use tensor cores and does not
     #[arg(long)]
     pub(crate) fail_if_unused: bool,

@@ -24,11 +24,20 @@ pub(crate) fn kernels(args: KernelsArgs) -> Result<(), Failure> {
     }
     let classifier = classifier(args.classes);
     let classes = query.kernel_class_sums(&classifier);
+    let by_range = args.by_range.then(|| query.range_class_sums(&classifier));
     let shapes = query.launch_shapes_with(&classifier);
     output.write(|out| match args.format {
-        TableFormat::Table => Ok(writeln!(out, "{classes}\n\n{shapes}")?),
+        TableFormat::Table => {
+            writeln!(out, "{classes}\n")?;
+            if let Some(by_range) = by_range {
+                writeln!(out, "{by_range:#}\n")?;
+            }
+            Ok(writeln!(out, "{shapes:#}")?)
+        }
         format => {
-            let reports = [classes.into(), shapes.report().clone().into()];
+            let mut reports = vec![classes.into()];
+            reports.extend(by_range.map(AnyReport::from));
+            reports.push(shapes.report().clone().into());
             tables::write(out, format, named(reports))
         }
     })
@@ -38,14 +47,16 @@ pub(crate) fn tensor_cores(args: TensorCoresArgs) -> Result<(), Failure> {
     let output = Output::new(args.output.output, &[&args.file])?;
     let profile = input::profile(&args.file)?;
     note_losses(&args.file, &profile);
-    let tensor_cores = profile.tensor_cores_with(&classifier(args.classes));
+    let says = |classifier: Classifier, name: &String| classifier.tensor_cores(name, true);
+    let classifier = args.using.iter().fold(classifier(args.classes), says);
+    let tensor_cores = profile.tensor_cores_with(&classifier);
     output.write(|out| match args.format {
-        TableFormat::Table => Ok(writeln!(out, "{tensor_cores}")?),
+        TableFormat::Table => Ok(writeln!(out, "{tensor_cores:#}")?),
         format => {
             let ops = tensor_cores.ops().clone().into();
             let kernels = tensor_cores.kernels().clone().into();
             let groups = tensor_cores.groups().clone().into();
-            tables::write(out, format, named([ops, kernels, groups]))
+            tables::write(out, format, named(vec![ops, kernels, groups]))
         }
     })?;
     let unused = tensor_cores.ops().rows().iter();
@@ -65,8 +76,8 @@ fn classifier(rules: Vec<(String, KernelClass)>) -> Classifier {
     rules.into_iter().fold(Classifier::new(), add)
 }
 
-fn named<const N: usize>(
-    reports: [AnyReport; N],
+fn named(
+    reports: Vec<AnyReport>,
 ) -> impl ExactSizeIterator<Item = (String, AnyReport, Option<&'static str>)> {
     reports.into_iter().map(|report| (report.name().to_owned(), report, None))
 }
