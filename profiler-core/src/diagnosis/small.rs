@@ -70,9 +70,9 @@ impl Run<'_> {
                 }
             }
         };
-        for stream in self.kernels_by_stream().into_values() {
+        for stream in self.kernels_by_stream().values() {
             let mut row: Vec<OperationId> = Vec::new();
-            for id in stream {
+            for &id in stream {
                 // A graph launches its kernels as one already.
                 let in_graph = self.profile.operation(id).graph_node().is_some();
                 let range = |id: OperationId| store.range_of(store.operations[id.at()].call);
