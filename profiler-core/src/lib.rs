@@ -68,6 +68,10 @@
 //! # }
 //! ```
 //!
+//! # What kernels are
+//! [`kernels`] sorts kernels by what they are for, says which use tensor cores and which operations could, and how well each
+//! launch fits its device: occupancy, waves, tails. None of it needs counters.
+//!
 //! # Spans
 //! With the feature `tracing`, `ProfilerLayer` makes ranges of spans, and an event of what each came to on the GPU:
 //!

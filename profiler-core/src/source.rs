@@ -10,9 +10,9 @@ use crate::recording::parts::WORK;
 use crate::recording::ranges::{self, Detail, Event, RangeWord, Slots, Subject as EntryOf, Value};
 use crate::store::{
     Api, Call, CallKind, CallKindId, Field, FieldValue, Interval, KernelNames, Label, LabelId,
-    Managed, ManagedMemory, Mark, MarkId, Maybe, MemoryEvent, NameId, Operation, ProcessRange,
-    ProcessRangeId, Range, RangeId, RangesBy, Session, Store, Subject, Synchronization, Thread,
-    ThreadId, What, Work,
+    Managed, ManagedMemory, Mark, MarkId, Maybe, MemoryEvent, Multiprocessor, NameId, Operation,
+    ProcessRange, ProcessRangeId, Range, RangeId, RangesBy, Session, Store, Subject,
+    Synchronization, Thread, ThreadId, What, Work,
 };
 
 /// Reads everything a recording holds; what cannot be read is counted in `health`.
@@ -464,7 +464,7 @@ fn read_records(
         health.records += 1;
         let (what, place, span, correlation_id) = match record {
             Record::Kernel(kernel) => {
-                let work = store.intern_kernel(&kernel, |names| {
+                let work = store.intern_kernel(&kernel, kernel.shared_memory(), |names| {
                     let name = recording.records.name(kernel.name).unwrap_or("(unknown kernel)");
                     KernelNames { name: names.intern(name), demangled: None, short: None }
                 });
@@ -525,6 +525,22 @@ fn read_records(
                     time: Interval { start_ns, end_ns: start_ns.saturating_add(ns) },
                     device,
                     process: 0,
+                });
+                continue;
+            }
+            Record::Device(device) => {
+                let limits = device.limits();
+                store.multiprocessors.push(Multiprocessor {
+                    device: device.id,
+                    compute_capability: device.compute_capability,
+                    multiprocessors: device.multiprocessors,
+                    warps: limits.warps_per_multiprocessor,
+                    blocks: limits.blocks_per_multiprocessor,
+                    registers: limits.registers_per_multiprocessor,
+                    registers_per_block: limits.registers_per_block,
+                    shared_bytes: limits.shared_bytes_per_multiprocessor,
+                    // What it says holds for kernels that did not opt in.
+                    shared_bytes_per_block: 0,
                 });
                 continue;
             }

@@ -6,6 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 
 use cupti::CallClass;
+use cupti::record::SharedMemorySetting;
 use nvtx::Payload;
 use rustc_hash::{FxHashMap, FxHasher};
 
@@ -326,6 +327,8 @@ pub(crate) struct Work {
     pub(crate) place: cupti::Place,
     /// The part of the device that its context has, where the source says it.
     pub(crate) green_context: Option<u32>,
+    /// How its multiprocessors were set for a kernel.
+    pub(crate) shared_memory: SharedMemorySetting,
     /// CUPTI's number of a copy's kind, which tells arrays and managed memory apart; 0 where the source has not.
     pub(crate) copy_kind: u8,
     /// The kernel's id of the process; 0 as for [`Thread::process`].
@@ -334,7 +337,14 @@ pub(crate) struct Work {
 
 impl Work {
     pub(crate) fn new(what: What, place: cupti::Place) -> Self {
-        Self { what, place, green_context: None, copy_kind: 0, process: 0 }
+        Self {
+            what,
+            place,
+            green_context: None,
+            shared_memory: SharedMemorySetting::default(),
+            copy_kind: 0,
+            process: 0,
+        }
     }
 
     /// True for a move of managed memory, which no call asks for.
@@ -523,6 +533,22 @@ pub(crate) enum Managed {
     },
 }
 
+/// What fits on a multiprocessor of a device, as the source has it; 0 is what it does not say.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Multiprocessor {
+    /// CUDA ordinal.
+    pub(crate) device: u32,
+    pub(crate) compute_capability: (u32, u32),
+    pub(crate) multiprocessors: u32,
+    pub(crate) warps: u32,
+    pub(crate) blocks: u32,
+    pub(crate) registers: u32,
+    pub(crate) registers_per_block: u32,
+    pub(crate) shared_bytes: u32,
+    /// For kernels that opted in.
+    pub(crate) shared_bytes_per_block: u32,
+}
+
 /// The time of the profiler itself.
 #[derive(Debug, Clone, Copy)]
 #[cfg_attr(not(feature = "nsys"), allow(dead_code, reason = "what captures of other tools tell"))]
@@ -594,6 +620,8 @@ pub(crate) struct Store {
         allow(dead_code, reason = "what captures of other tools tell")
     )]
     pub(crate) overheads: Vec<Overhead>,
+    /// By device; empty where the source does not tell.
+    pub(crate) multiprocessors: Vec<Multiprocessor>,
     /// Empty where one process was recorded, by itself.
     pub(crate) processes: Vec<Process>,
     /// The source's number of each range and then of each process range, where it numbers them.
@@ -633,6 +661,7 @@ impl Store {
     pub(crate) fn intern_kernel(
         &mut self,
         kernel: &cupti::Kernel,
+        shared_memory: SharedMemorySetting,
         names: impl FnOnce(&mut Names) -> KernelNames,
     ) -> WorkId {
         let mut details = *kernel;
@@ -642,14 +671,16 @@ impl Store {
         details.graph_node.map(|node| node.node).hash(&mut hasher);
         let fingerprint = hasher.finish();
         let is_same = |work: &Work| match &work.what {
-            What::Kernel { details: known, .. } => *known == details,
+            What::Kernel { details: known, .. } => {
+                *known == details && work.shared_memory == shared_memory
+            }
             _ => false,
         };
         if let Some(known) = self.works.find(fingerprint, WorkId::at, is_same) {
             return known;
         }
         let what = What::Kernel { names: names(&mut self.names), details };
-        let work = Work::new(what, kernel.place);
+        let work = Work { shared_memory, ..Work::new(what, kernel.place) };
         self.works.intern(fingerprint, work, WorkId, WorkId::at)
     }
 

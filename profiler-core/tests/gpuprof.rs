@@ -691,3 +691,64 @@ fn arguments_that_make_no_sense_say_which_would() {
     assert_eq!(ran(&mut gpuprof()).status, 2);
     assert_eq!(ran(gpuprof().arg("--version")).status, 0);
 }
+
+#[test]
+fn kernels_are_shown_by_class_and_by_shape() {
+    let text = result_of(args([&"kernels", &recording()]));
+    for part in
+        ["kernel_classes:\n", "\nlaunch_shapes:\n", " gemm ", "weighted by time", "ncu --set full"]
+    {
+        assert!(text.text().contains(part), "{part}: {}", text.text());
+    }
+    let json = result_of(args([&"kernels", &"--format", &"json", &recording()])).json();
+    let profile = Profile::load(recording()).unwrap();
+    let classes = profile.kernel_classes();
+    assert_eq!(json["kernel_classes"][0]["Class"], classes.as_slice()[0].key().name());
+    assert_eq!(
+        json["launch_shapes"].as_array().unwrap().len(),
+        profile.launch_shapes().rows().len()
+    );
+    let csv =
+        result_of(args([&"kernels", &"--format", &"csv", &"--within", &"forward", &recording()]));
+    assert!(csv.text().starts_with("# kernel_classes\nTime (%),Total Time (ns),"));
+
+    // A rule of the user's.
+    let file = recording();
+    let words = args([&"kernels", &"--format", &"json", &"--class", &"sgd_*=optimizer", &file]);
+    let classes = &result_of(words).json()["kernel_classes"];
+    let is_optimizer = |row: &&Value| row["Class"] == "optimizer";
+    assert_eq!(classes.as_array().unwrap().iter().find(is_optimizer).unwrap()["Instances"], 80);
+    let wrong = ran(gpuprof().args(args([&"kernels", &"--class", &"sgd_*=step", &recording()])));
+    assert_eq!(wrong.status, 2);
+    assert!(
+        wrong.error.contains("\"step\"") && wrong.error.contains("optimizer"),
+        "{}",
+        wrong.error
+    );
+    let missing = failure_of(args([&"kernels", &"--within", &"nowhere", &recording()]), 1);
+    assert!(missing.contains("no range \"nowhere\""), "{missing}");
+}
+
+#[test]
+fn tensor_cores_are_shown_and_gated() {
+    let text = result_of(args([&"tensor-cores", &capture()]));
+    assert!(
+        text.text()
+            .starts_with("operations 41: 21 eligible for tensor cores, 0 using them, 0 unknown\n")
+    );
+    let json = result_of(args([&"tensor-cores", &"--format", &"json", &capture()])).json();
+    assert_eq!(json["tensor_core_ops"].as_array().unwrap().len(), 41);
+    assert_eq!(json["tensor_core_ops"][0]["TC Status"], "eligible, not using");
+    assert_eq!(json["tensor_core_kernels"][0]["Using TC"], "no");
+    assert!(json["tensor_core_groups"].is_array());
+    let file = capture();
+    let told = args([&"tensor-cores", &"--using", &"*sgemm*", &"--format", &"json", &file]);
+    assert_eq!(result_of(told).json()["tensor_core_ops"][0]["TC Status"], "using");
+    let gated = ran(gpuprof().args(args([&"tensor-cores", &"--fail-if-unused", &capture()])));
+    assert_eq!(gated.status, 3);
+    assert!(
+        gated.error.contains("21 operations could use tensor cores and do not"),
+        "{}",
+        gated.error
+    );
+}

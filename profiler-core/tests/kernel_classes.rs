@@ -184,6 +184,8 @@ const NAMES: &[(&str, KernelClass)] = &[
     // What nobody can tell by its name.
     ("_Z6kernelPf", Other),
     ("step_17", Other),
+    ("read_properties", Other),
+    ("prelude", Other),
     ("", Other),
 ];
 

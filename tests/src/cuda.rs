@@ -487,6 +487,97 @@ impl Gpu {
         cuda!(cuCtxSetCurrent(self.context.cu_ctx()));
     }
 
+    /// The kernels of these names in a module of PTX.
+    #[must_use]
+    #[allow(clippy::unwrap_used)] // as check
+    pub fn load_ptx(&self, ptx: &str, names: &[String]) -> Vec<Handle<CUfunction>> {
+        let image = CString::new(ptx).unwrap();
+        let mut module = std::ptr::null_mut();
+        cuda!(cuModuleLoadData(&mut module, image.as_ptr().cast()));
+        let function = |name: &String| {
+            let name = CString::new(name.as_str()).unwrap();
+            let mut function = std::ptr::null_mut();
+            cuda!(cuModuleGetFunction(&mut function, module, name.as_ptr()));
+            Handle(function)
+        };
+        names.iter().map(function).collect()
+    }
+
+    /// An attribute of a kernel.
+    #[must_use]
+    pub fn kernel_attribute(
+        &self,
+        kernel: Handle<CUfunction>,
+        attribute: sys::CUfunction_attribute,
+    ) -> i32 {
+        let mut value = 0;
+        cuda!(cuFuncGetAttribute(&mut value, attribute, kernel.0));
+        value
+    }
+
+    /// Sets an attribute of a kernel.
+    pub fn set_kernel_attribute(
+        &self,
+        kernel: Handle<CUfunction>,
+        attribute: sys::CUfunction_attribute,
+        value: i32,
+    ) {
+        cuda!(cuFuncSetAttribute(kernel.0, attribute, value));
+    }
+
+    /// An attribute of the device.
+    #[must_use]
+    pub fn device_attribute(&self, attribute: sys::CUdevice_attribute) -> i32 {
+        let mut value = 0;
+        cuda!(cuDeviceGetAttribute(&mut value, attribute, self.context.cu_device()));
+        value
+    }
+
+    /// How many blocks of a kernel CUDA says a multiprocessor can have at once.
+    #[must_use]
+    pub fn blocks_per_multiprocessor(
+        &self,
+        kernel: Handle<CUfunction>,
+        threads: u32,
+        dynamic_shared: usize,
+    ) -> u32 {
+        let mut blocks = 0;
+        let threads = threads.cast_signed();
+        cuda!(cuOccupancyMaxActiveBlocksPerMultiprocessor(
+            &mut blocks,
+            kernel.0,
+            threads,
+            dynamic_shared
+        ));
+        blocks.cast_unsigned()
+    }
+
+    /// Launches a kernel that takes an address.
+    pub fn launch_with_address(
+        &self,
+        kernel: Handle<CUfunction>,
+        (grid, block): (u32, u32),
+        dynamic_shared: u32,
+        address: CUdeviceptr,
+    ) {
+        let mut address = address;
+        let mut arguments = [(&raw mut address).cast::<c_void>()];
+        let (arguments, no_extra) = (arguments.as_mut_ptr(), std::ptr::null_mut());
+        cuda!(cuLaunchKernel(
+            kernel.0,
+            grid,
+            1,
+            1,
+            block,
+            1,
+            1,
+            dynamic_shared,
+            DEFAULT.0,
+            arguments,
+            no_extra
+        ));
+    }
+
     /// Resets the primary context, with all that was made in it. Nothing of this type may be used afterwards.
     pub fn reset(&self) {
         cuda!(cuDevicePrimaryCtxReset_v2(0));

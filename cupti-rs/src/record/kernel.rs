@@ -51,6 +51,13 @@ impl<'a> KernelRecord<'a> {
         Kernel::decode(raw).map(|kernel| Self { kernel, raw })
     }
 
+    /// How its multiprocessors were to be set, and were: three reads of the record's bytes.
+    #[inline]
+    #[must_use]
+    pub fn shared_memory(&self) -> SharedMemorySetting {
+        SharedMemorySetting::decode(self.raw).unwrap_or_default()
+    }
+
     /// The rest of the record: some 20 reads of its bytes.
     #[must_use]
     pub fn details(&self) -> KernelDetails {
@@ -65,6 +72,30 @@ impl Deref for KernelRecord<'_> {
     #[inline]
     fn deref(&self) -> &Kernel {
         &self.kernel
+    }
+}
+
+/// How much of a multiprocessor's L1 was shared memory for a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub struct SharedMemorySetting {
+    /// Percent of the most shared memory possible that it asked for (`sharedMemoryCarveoutRequested`), if it did.
+    pub carveout_percent: Option<u8>,
+    /// Bytes of shared memory that the driver set (`sharedMemoryExecuted`); 0 if that is not known.
+    pub executed_bytes: u32,
+}
+
+impl SharedMemorySetting {
+    #[inline]
+    fn decode(raw: Raw<'_>) -> Option<Self> {
+        use kernel::*;
+        let f = Fields::<Layout, { oldest(STRIDES) }>::of(raw)?;
+        Some(Self {
+            carveout_percent: f
+                .flag(IS_SHARED_MEMORY_CARVEOUT_REQUESTED)
+                .then(|| f.get(SHARED_MEMORY_CARVEOUT_REQUESTED)),
+            executed_bytes: f.get(SHARED_MEMORY_EXECUTED),
+        })
     }
 }
 

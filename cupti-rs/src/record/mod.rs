@@ -45,7 +45,7 @@ use fields::{Raw, words};
 pub use graph::{DeviceGraphLaunchMode, DeviceGraphTrace, GraphHostNode, GraphTrace, HostLaunch};
 pub use kernel::{
     CacheConfig, ClusterScheduling, ExecutionModel, Kernel, KernelDetails, KernelRecord,
-    LaunchType, PartitionedCache, SharedMemoryConfig, SharedMemoryLimit,
+    LaunchType, PartitionedCache, SharedMemoryConfig, SharedMemoryLimit, SharedMemorySetting,
 };
 pub use link::{LinkEnd, LinkFlags, NvLink, Pcie, PcieNode};
 pub use marker::{

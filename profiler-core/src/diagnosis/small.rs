@@ -60,13 +60,13 @@ impl Run<'_> {
                 let Some(shape) = self.known.shapes.of(self.profile, same[0]) else { continue };
                 let ns: u64 = same.iter().map(|id| store.operations[id.at()].ns()).sum();
                 let is_small = gemms || ns / same.len() as u64 <= small_ns;
-                if shape.fill() >= self.thresholds.get_least_fill() || !is_small {
+                if shape.fill >= self.thresholds.get_least_fill() || !is_small {
                     continue;
                 }
                 count += same.len() as u64;
-                fills += shape.fill() * same.len() as f64;
+                fills += shape.fill * same.len() as f64;
                 for (n, id) in same.into_iter().enumerate() {
-                    part_left.insert(id, (shape.fill(), n == 0));
+                    part_left.insert(id, (shape.fill, n == 0));
                 }
             }
         };
@@ -122,10 +122,10 @@ impl Run<'_> {
         for kernel in self.profile.kernels() {
             let id = OperationId(kernel.number() as u32);
             let Some(shape) = self.known.shapes.of(self.profile, id) else { continue };
-            if shape.tail() >= LEAST_TAIL {
+            if shape.tail >= LEAST_TAIL {
                 count += 1;
-                worst = worst.max(shape.tail());
-                works.insert(self.profile.store.operations[id.at()].work, shape.tail());
+                worst = worst.max(shape.tail);
+                works.insert(self.profile.store.operations[id.at()].work, shape.tail);
             }
         }
         let part = |piece: &Piece| {

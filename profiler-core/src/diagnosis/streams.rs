@@ -62,8 +62,7 @@ impl Run<'_> {
         }
         // At best they take what the longest takes, or what fills the GPU.
         let full = |id: &OperationId| {
-            ns(id) as f64
-                * self.known.shapes.of(self.profile, *id).map_or(1.0, |shape| shape.fill())
+            ns(id) as f64 * self.known.shapes.of(self.profile, *id).map_or(1.0, |shape| shape.fill)
         };
         let ideal = ids.iter().map(full).sum::<f64>().max(longest);
         let part = (1.0 - ideal / union.max(1.0)).max(0.0);

@@ -1,6 +1,9 @@
 //! What a kernel is for.
 
 use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Kind};
 
 /// What a kernel is for, as far as its name says.
 #[derive(
@@ -75,6 +78,21 @@ impl KernelClass {
     #[must_use]
     pub const fn is_matrix_math(self) -> bool {
         matches!(self, Self::Gemm | Self::Convolution | Self::Attention)
+    }
+}
+
+impl FromStr for KernelClass {
+    type Err = Error;
+
+    /// By its [`name`](Self::name).
+    ///
+    /// # Errors
+    /// There is none of this name; the message lists those there are.
+    fn from_str(name: &str) -> Result<Self, Error> {
+        Self::ALL.iter().copied().find(|class| class.name() == name).ok_or_else(|| {
+            let known = Self::ALL.iter().map(|class| class.name()).collect();
+            Error::new(Kind::Name { what: "class of kernels", name: name.to_owned(), known })
+        })
     }
 }
 

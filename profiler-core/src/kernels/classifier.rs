@@ -44,6 +44,7 @@ impl Rule {
 #[must_use]
 pub struct Classifier {
     own: Vec<Rule>,
+    tensor_cores: Vec<(Pattern, bool)>,
 }
 
 impl Classifier {
@@ -60,6 +61,21 @@ impl Classifier {
         self
     }
 
+    /// Says of kernels whose names fit whether they use tensor cores. It counts before what is known of libraries and after
+    /// what was said before it; patterns are those of [`rule`](Self::rule).
+    pub fn tensor_cores(mut self, pattern: &str, are_used: bool) -> Self {
+        self.tensor_cores.push((Pattern::new(&pattern.to_ascii_lowercase()), are_used));
+        self
+    }
+
+    /// What was said of a kernel of this name.
+    pub(super) fn uses_tensor_cores(&self, name: &str) -> Option<bool> {
+        let (shown, made) = texts(name);
+        let fits =
+            |(pattern, _): &&(Pattern, bool)| pattern.matches(&shown) || pattern.matches(&made);
+        self.tensor_cores.iter().find(fits).map(|(_, are_used)| *are_used)
+    }
+
     /// The rules in the order they are tried.
     pub fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.own.iter().chain(built_in())
@@ -74,15 +90,20 @@ impl Classifier {
     /// The rule by which a kernel of this name gets its class; `None` if it is [`Other`](KernelClass::Other).
     #[must_use]
     pub fn explain(&self, name: &str) -> Option<&Rule> {
-        let shown = match name.starts_with("_Z") {
-            true => names::demangled(name),
-            false => names::without_parameters(name),
-        };
-        let (shown, made) = (shown.to_ascii_lowercase(), name.to_ascii_lowercase());
+        let (shown, made) = texts(name);
         let own = |rule: &&Rule| rule.pattern.matches(&shown) || rule.pattern.matches(&made);
         let by_table = || built_in().iter().find(|rule| rule.pattern.matches(&shown));
         self.own.iter().find(own).or_else(by_table)
     }
+}
+
+/// A name as reports show it, and as it is: in lower case.
+pub(super) fn texts(name: &str) -> (String, String) {
+    let shown = match name.starts_with("_Z") {
+        true => names::demangled(name),
+        false => names::without_parameters(name),
+    };
+    (shown.to_ascii_lowercase(), name.to_ascii_lowercase())
 }
 
 fn rule(pattern: &str, class: KernelClass, family: &'static str) -> Rule {

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::store::Multiprocessor;
+
 /// What fits on a streaming multiprocessor, and in which units it gives it out.
 ///
 /// The figures are those of the table of compute capabilities in CUDA's programming guide; the units are those by which
@@ -43,7 +45,9 @@ pub(super) const WARP: u32 = 32;
 const KIB: u32 = 1024;
 
 /// Compute capability, warps, blocks, KiB of shared memory of a multiprocessor and of a block.
-const TABLE: &[((u32, u32), u32, u32, u32, u32)] = &[
+type Row = ((u32, u32), u32, u32, u32, u32);
+
+const TABLE: &[Row] = &[
     ((7, 0), 64, 32, 96, 96),
     ((7, 2), 64, 32, 96, 96),
     ((7, 5), 32, 16, 64, 64),
@@ -86,6 +90,31 @@ impl SmLimits {
             register_unit: 256,
             partitions: 4,
         })
+    }
+
+    /// The same, and what a profile's source says of the device instead of the table. One that is newer than the table has the units
+    /// of its last row.
+    pub(super) fn told(capability: (u32, u32), told: &Multiprocessor) -> Option<Self> {
+        let known = Self::of(capability);
+        let says_enough = told.warps != 0 && told.blocks != 0 && told.registers != 0;
+        let is_newer = TABLE.iter().all(|(of, ..)| *of < capability);
+        let newest = || (says_enough && is_newer).then(|| Self::of((12, 1))).flatten();
+        let mut limits = known.or_else(newest)?;
+        limits.compute_capability = capability;
+        let pairs = [
+            (&mut limits.warps, told.warps),
+            (&mut limits.blocks, told.blocks),
+            (&mut limits.registers, told.registers),
+            (&mut limits.registers_per_block, told.registers_per_block),
+            (&mut limits.shared_bytes, told.shared_bytes),
+            (&mut limits.shared_bytes_per_block, told.shared_bytes_per_block),
+        ];
+        for (limit, told) in pairs {
+            if told != 0 {
+                *limit = told;
+            }
+        }
+        Some(limits)
     }
 
     /// Bytes of shared memory to which it can be set; the others of its L1 are cache.

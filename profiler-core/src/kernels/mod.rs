@@ -12,19 +12,55 @@
 //! // Names of one's own.
 //! let classifier = Classifier::new().rule("my_fused_mlp*", KernelClass::Gemm);
 //! println!("{}", profile.query().by_kernel_class_with(&classifier));
+//!
+//! // Occupancy, waves and tails; what a better shape saves at most comes first, with a command for Nsight Compute.
+//! println!("{}", profile.launch_shapes());
+//! for kernel in profile.query().in_range("forward").launch_shapes().rows() {
+//!     println!("{}: {}", kernel.name, kernel.shape.occupancy);
+//! }
+//!
+//! // Which operations use tensor cores, which could, and what to do.
+//! println!("{}", profile.tensor_cores());
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! An operation is judged best where its range says what it multiplies:
+//!
+//! ```
+//! # let (m, n, k) = (512_u64, 512_u64, 64_u64);
+//! let range = nvtx::event("qkv").field("dtype", "bf16", "").field("m", m, "").field("n", n, "").field("k", k, "");
+//! let _range = range.range();
+//! ```
+//!
+//! # How far to trust it
+//! Classes and tensor cores are told by names, by tables that [`Classifier::rules`] and [`TensorCoreUse::because`] show. On an
+//! H200 occupancy is what `cuOccupancyMaxActiveBlocksPerMultiprocessor` says in 1,000 of 1,000 random shapes. Head-room says what a shape
+//! leaves without work, not what a kernel could gain: a kernel that is bound by memory gains less.
 
 mod class;
 mod classifier;
+mod data_type;
+mod eligibility;
+mod launches;
 mod limits;
+mod ncu;
 mod occupancy;
+mod shape;
 mod shares;
 mod table;
+mod tensor_core;
+mod tensor_cores;
+mod tensor_table;
 
 pub use class::KernelClass;
 pub use classifier::{Classifier, Rule};
+pub use data_type::DataType;
+pub use eligibility::{TcRemedy, TcStatus};
+pub use launches::{KernelShape, LaunchShapes};
 pub use limits::SmLimits;
 pub use occupancy::{BlockNeeds, Limiter, Occupancy};
-pub use shares::RangeClass;
+pub use shape::{FindingKind, LaunchShape, ShapeFinding};
+pub use shares::{KernelClassSum, RangeClass};
+pub use tensor_core::{Confidence, TcUse, TensorCoreUse};
+pub use tensor_cores::{TcGroup, TcKernel, TcOp, TcSummary, TensorCores};

@@ -11,7 +11,8 @@ use super::limits::{SmLimits, WARP};
 pub struct BlockNeeds {
     /// Threads of a block.
     pub threads: u32,
-    /// Registers of a thread.
+    /// Registers of a thread: what it gets, as in CUPTI's records, where it is 16 at least, or what it uses, as the
+    /// attribute `CU_FUNC_ATTRIBUTE_NUM_REGS` has it. Both give the same.
     pub registers_per_thread: u32,
     /// Bytes of shared memory of a block, fixed at compile time.
     pub static_shared_bytes: u32,

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -9,6 +10,8 @@ use serde::Serialize;
 use super::{Classifier, KernelClass};
 use crate::profile::{GpuOperation, Kernel, OperationKind, Profile};
 use crate::query::{Groups, Query, RangePath};
+use crate::reports::{Cells, Columns, Report, Row, Unit, column};
+use crate::statistics::Statistics;
 
 /// A class of kernels in a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -23,6 +26,42 @@ pub struct RangeClass<'a> {
 impl fmt::Display for RangeClass<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.range, self.class)
+    }
+}
+
+/// All kernels of one class.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct KernelClassSum {
+    /// The class.
+    pub class: KernelClass,
+    /// Percent of the time of all kernels that were looked at.
+    pub time_percent: f64,
+    /// How many there are, those without timestamps among them.
+    pub instances: u64,
+    /// Their times on the GPU; those without timestamps are left out.
+    pub times: Statistics,
+}
+
+impl Row for KernelClassSum {
+    const NAME: &'static str = "kernel_classes";
+    const COLUMNS: Columns = Columns(&[
+        column("Time", Unit::Percent),
+        column("Total Time", Unit::Duration),
+        column("Instances", Unit::Plain),
+        column("Avg", Unit::Duration),
+        column("Med", Unit::Duration),
+        column("Min", Unit::Duration),
+        column("Max", Unit::Duration),
+        column("Class", Unit::Plain),
+    ]);
+
+    fn cells(&self, cells: &mut Cells<'_>) {
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let of = &self.times;
+        cells.add(self.time_percent).add(ns(of.sum())).add(self.instances);
+        cells.add(ns(of.mean())).add(ns(of.median())).add(ns(of.min())).add(ns(of.max()));
+        cells.add(self.class.name());
     }
 }
 
@@ -63,6 +102,23 @@ impl<'a> Query<'a> {
     pub fn by_kernel_class_with(&self, classifier: &Classifier) -> Groups<KernelClass> {
         let classes = Classes::new(classifier);
         self.group_by(|operation| Some(classes.of(operation)))
+    }
+
+    /// The kernels by class as a report, for CSV and JSON; copies and memsets that are no kernels are left out.
+    pub fn kernel_class_sums(&self, classifier: &Classifier) -> Report<KernelClassSum> {
+        let mut left_out = 0;
+        let groups = self.clone().kernels().by_kernel_class_with(classifier);
+        let rows = groups.into_iter().map(|group| {
+            left_out += group.count() - group.statistics().count();
+            KernelClassSum {
+                class: *group.key(),
+                time_percent: 100.0 * group.share(),
+                instances: group.count(),
+                times: group.statistics().clone(),
+            }
+        });
+        let rows = rows.collect();
+        Report::new(rows, "no kernel was recorded").leaving_out(left_out)
     }
 
     /// By the range they were asked for in directly, and by what they are for there.

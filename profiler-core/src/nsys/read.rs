@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
 
 use cupti::record::Peers;
+use cupti::record::SharedMemorySetting;
 use cupti::{CallClass, CopyKind, GraphNode, Kernel, Memcpy, Memset, Place, SynchronizationKind};
 use nvtx::Payload;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -16,9 +17,9 @@ use crate::health::Health;
 use crate::recording::{DeviceInfo, RecordingInfo};
 use crate::store::{
     Call, CallKind, CallKindId, Details, Field, FieldValue, Interval, KernelNames, Label, LabelId,
-    Managed, ManagedMemory, Mark, MarkId, Maybe, MemoryEvent, NameId, Operation, Overhead, Process,
-    ProcessRange, ProcessRangeId, Range, RangeId, RangesBy, Session, Store, Subject,
-    Synchronization, Thread, ThreadId, What, Work,
+    Managed, ManagedMemory, Mark, MarkId, Maybe, MemoryEvent, Multiprocessor, NameId, Operation,
+    Overhead, Process, ProcessRange, ProcessRangeId, Range, RangeId, RangesBy, Session, Store,
+    Subject, Synchronization, Thread, ThreadId, What, Work,
 };
 
 /// Reads everything that a capture holds and a store has room for; what cannot be read is counted.
@@ -367,13 +368,17 @@ impl Reader<'_> {
     }
 
     fn push_operation(&mut self, row: &OperationRow, what: What, copy_kind: u8) {
+        self.push_work(row, Work { copy_kind, ..Work::new(what, row.place) });
+    }
+
+    fn push_work(&mut self, row: &OperationRow, work: Work) {
         self.health.records += 1;
-        let node = what.graph_node();
+        let node = work.what.graph_node();
         let captured = node.and_then(|node| self.captures.range(row.process, node.node));
         self.health.graph_operations += u64::from(node.is_some());
         self.health.graph_operations_captured += u64::from(captured.is_some());
         let (process, green_context) = (row.process, row.green_context);
-        let work = Work { process, green_context, copy_kind, ..Work::new(what, row.place) };
+        let work = Work { process, green_context, ..work };
         let work = self.store.intern_work(work);
         // Two zeros stand for no time at all.
         let time = (row.time != Interval::default()).then_some(row.time);
@@ -406,9 +411,10 @@ impl Reader<'_> {
                 "clusterX",
                 "clusterY",
                 "clusterZ",
+                "sharedMemoryExecuted",
             ],
         );
-        let columns: [&str; 26] = columns;
+        let columns: [&str; 27] = columns;
         file.rows("CUPTI_ACTIVITY_KIND_KERNEL", columns, |row| {
             let Some(operation) = self.operation(row) else { return };
             let xyz = |first: usize| [0, 1, 2].map(|i| row.number(first + i).unwrap_or(0));
@@ -427,7 +433,10 @@ impl Reader<'_> {
             let name = mangled.or(demangled).or(short);
             let name = name.unwrap_or_else(|| self.name_or_unknown(None));
             let names = KernelNames { name, demangled, short };
-            self.push_operation(&operation, What::Kernel { names, details }, 0);
+            let mut shared_memory = SharedMemorySetting::default();
+            shared_memory.executed_bytes = row.number(26).unwrap_or(0);
+            let what = What::Kernel { names, details };
+            self.push_work(&operation, Work { shared_memory, ..Work::new(what, operation.place) });
         })
     }
 
@@ -1072,8 +1081,21 @@ impl Reader<'_> {
             }
         })?;
         let mut devices: Vec<DeviceInfo> = Vec::new();
-        let columns =
-            ["id", "name", "totalMemory", "smCount", "computeMajor", "computeMinor", "cuDevice"];
+        let columns = [
+            "id",
+            "name",
+            "totalMemory",
+            "smCount",
+            "computeMajor",
+            "computeMinor",
+            "cuDevice",
+            "maxWarpsPerSm",
+            "maxBlocksPerSm",
+            "maxRegistersPerSm",
+            "maxRegistersPerBlock",
+            "maxShmemPerSm",
+            "maxShmemPerBlockOptin",
+        ];
         file.rows("TARGET_INFO_GPU", columns, |row| {
             let Some(gpu) = row.number::<u64>(0) else { return self.unreadable() };
             let mut numbers: Vec<u32> =
@@ -1087,11 +1109,24 @@ impl Reader<'_> {
                 if devices.iter().any(|device| device.id == id) {
                     continue;
                 }
+                let number = |column: usize| row.number(column).unwrap_or(0);
+                let (compute_capability, multiprocessors) = ((number(4), number(5)), number(3));
+                self.store.multiprocessors.push(Multiprocessor {
+                    device: id,
+                    compute_capability,
+                    multiprocessors,
+                    warps: number(7),
+                    blocks: number(8),
+                    registers: number(9),
+                    registers_per_block: number(10),
+                    shared_bytes: number(11),
+                    shared_bytes_per_block: number(12),
+                });
                 devices.push(DeviceInfo {
                     id,
                     name: row.text(1).unwrap_or_default().into_owned(),
-                    compute_capability: (row.number(4).unwrap_or(0), row.number(5).unwrap_or(0)),
-                    multiprocessors: row.number(3).unwrap_or(0),
+                    compute_capability,
+                    multiprocessors,
                     memory_bytes: row.bits(2).unwrap_or(0),
                 });
             }

@@ -246,7 +246,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
     }
 
     fn write_operations(&mut self) -> Result_<T> {
-        let columns: [&str; 26] = format::with(
+        let columns: [&str; 27] = format::with(
             OPERATION,
             [
                 "demangledName",
@@ -267,6 +267,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
                 "clusterX",
                 "clusterY",
                 "clusterZ",
+                "sharedMemoryExecuted",
             ],
         );
         let mut kernels = self.insert("CUPTI_ACTIVITY_KIND_KERNEL", columns)?;
@@ -314,6 +315,8 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
                     for size in details.cluster {
                         kernels.set((size != 0).then_some(size))?;
                     }
+                    let executed = work.shared_memory.executed_bytes;
+                    kernels.set((executed != 0).then_some(executed))?;
                     kernels.ranges(range, captured)?.row()?;
                 }
                 What::Copy(copy) => {

@@ -54,6 +54,10 @@ impl<'a> GpuOperation<'a> {
         Self { window: Some(range).into(), ..self }
     }
 
+    pub(crate) fn profile(&self) -> &'a Profile {
+        self.profile
+    }
+
     pub(crate) fn row(&self) -> &'a Operation {
         &self.profile.store.operations[self.id.at()]
     }

@@ -224,6 +224,12 @@ impl<'a> RangeNode<'a> {
     }
 }
 
+impl<'a> Query<'a> {
+    pub(crate) fn profile(&self) -> &'a Profile {
+        self.profile
+    }
+}
+
 /// Which operations.
 impl<'a> Query<'a> {
     /// Asked for in a range of this name, path or pattern, as [`Profile::range`] has it, or in ranges within it.

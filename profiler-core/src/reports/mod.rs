@@ -56,7 +56,7 @@ pub use projection::{NvtxGpuProjSum, NvtxGpuProjTrace, NvtxKernSum};
 pub use ranges::{NvtxPushpopSum, NvtxPushpopTrace, NvtxStartendSum, NvtxSum, Style};
 pub use rules::{CudaApiSync, CudaMemcpyAsync, CudaMemcpySync, CudaMemsetSync, Rule, Rules};
 pub use sums::{SizeSummary, Summary};
-use table::Row;
+pub(crate) use table::{Cells, Columns, Row, Unit, column};
 pub use texts::KernelNaming;
 pub use unified::{UmSum, UmTotalSum};
 
@@ -75,11 +75,11 @@ pub struct Report<R> {
 
 impl<R> Report<R> {
     /// `reason` is why, if it has no rows.
-    fn new(rows: Vec<R>, reason: &'static str) -> Self {
+    pub(crate) fn new(rows: Vec<R>, reason: &'static str) -> Self {
         Self { rows, reason, left_out: 0, more: 0 }
     }
 
-    fn leaving_out(self, left_out: u64) -> Self {
+    pub(crate) fn leaving_out(self, left_out: u64) -> Self {
         Self { left_out, ..self }
     }
 
@@ -280,6 +280,12 @@ impl AnyReport {
     #[must_use]
     pub fn json(&self) -> String {
         self.0.json()
+    }
+}
+
+impl<R: Row + fmt::Debug + 'static> From<Report<R>> for AnyReport {
+    fn from(report: Report<R>) -> Self {
+        Self::of(report)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::units;
 
 /// What the numbers of a column are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unit {
+pub(crate) enum Unit {
     /// Numbers without a unit, or text.
     Plain,
     /// Parts of 100.
@@ -25,13 +25,17 @@ pub(super) enum Unit {
     /// Bytes a second; in files megabytes.
     Throughput,
     Address,
+    /// Numbers of which two decimals count.
+    Ratio,
+    /// Text that is too long for a table, and is in files alone.
+    InFiles,
 }
 
 impl Unit {
     /// What nsys adds to a column's name in files.
     fn suffix(self) -> &'static str {
         match self {
-            Self::Plain | Self::Address => "",
+            Self::Plain | Self::Address | Self::Ratio | Self::InFiles => "",
             Self::Percent => " (%)",
             Self::Duration | Self::Time => " (ns)",
             Self::Bytes => " (MB)",
@@ -41,18 +45,18 @@ impl Unit {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Column {
-    pub(super) name: &'static str,
-    pub(super) unit: Unit,
+pub(crate) struct Column {
+    pub(crate) name: &'static str,
+    pub(crate) unit: Unit,
 }
 
-pub(super) const fn column(name: &'static str, unit: Unit) -> Column {
+pub(crate) const fn column(name: &'static str, unit: Unit) -> Column {
     Column { name, unit }
 }
 
 /// One cell.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Value<'a> {
+pub(crate) enum Value<'a> {
     Absent,
     Integer(u64),
     Signed(i64),
@@ -129,7 +133,7 @@ pub trait Row: Serialize {
 /// The columns of a report.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy)]
-pub struct Columns(pub(super) &'static [Column]);
+pub struct Columns(pub(crate) &'static [Column]);
 
 /// Takes the cells of a row.
 #[doc(hidden)]
@@ -137,7 +141,7 @@ pub struct Columns(pub(super) &'static [Column]);
 pub struct Cells<'a>(&'a mut dyn FnMut(Value<'_>));
 
 impl Cells<'_> {
-    pub(super) fn add<'v>(&mut self, value: impl Into<Value<'v>>) -> &mut Self {
+    pub(crate) fn add<'v>(&mut self, value: impl Into<Value<'v>>) -> &mut Self {
         (self.0)(value.into());
         self
     }
@@ -238,6 +242,7 @@ fn write_value(text: &mut String, unit: Unit, value: Value<'_>) -> fmt::Result {
         (Unit::Bytes | Unit::Throughput, Value::Real(bytes)) => write!(text, "{:.3}", bytes / 1e6),
         (Unit::Address, Value::Integer(address)) => write!(text, "{address:#X}"),
         (_, Value::Integer(value)) => write!(text, "{value}"),
+        (Unit::Ratio, Value::Real(value)) => write!(text, "{value:.2}"),
         (_, Value::Real(value)) => write!(text, "{:.1}", tenth(value)),
     }
 }
@@ -257,12 +262,14 @@ const NAME_WIDTH: usize = 60;
 /// Aligned, with units that suit each number.
 pub(super) fn write_table<R: Row>(rows: &[R], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let shown = if f.alternate() { rows.len() } else { rows.len().min(SHOWN) };
-    let header: Vec<&str> = R::COLUMNS.0.iter().map(|column| column.name.trim()).collect();
+    let is_shown = |column: &Column| column.unit != Unit::InFiles;
+    let columns = R::COLUMNS.0.iter().filter(|column| is_shown(column));
+    let header: Vec<&str> = columns.map(|column| column.name.trim()).collect();
     let mut is_text = vec![false; header.len()];
     for row in &rows[..shown] {
         let mut columns = is_text.iter_mut();
-        each_cell(row, |_, value| {
-            if let Some(is_text) = columns.next() {
+        each_cell(row, |column, value| {
+            if let Some(is_text) = is_shown(&column).then(|| columns.next()).flatten() {
                 *is_text |= matches!(value, Value::Text(_));
             }
         });
@@ -275,7 +282,11 @@ pub(super) fn write_table<R: Row>(rows: &[R], f: &mut fmt::Formatter<'_>) -> fmt
     }
     for row in &rows[..shown] {
         let mut cells = Vec::with_capacity(header.len());
-        each_cell(row, |column, value| cells.push(for_people(column.unit, value)));
+        each_cell(row, |column, value| {
+            if is_shown(&column) {
+                cells.push(for_people(column.unit, value));
+            }
+        });
         table.add_row(cells);
     }
     f.write_str(&units::finish(&table))?;
@@ -302,6 +313,7 @@ fn for_people(unit: Unit, value: Value<'_>) -> String {
             format!("{sign}{}", units::time(Duration::from_nanos(value.unsigned_abs())))
         }
         (Unit::Address, Value::Integer(address)) => format!("{address:#X}"),
+        (Unit::Ratio, _) => format!("{number:.2}"),
         (Unit::Percent, _) => format!("{:.1} %", tenth(number)),
         (Unit::Duration, _) => units::time(Duration::from_nanos(number.round() as u64)),
         (Unit::Time, _) => format!("{:.6} s", number / 1e9),

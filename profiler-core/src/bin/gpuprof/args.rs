@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 use profiler_core::Profile;
+use profiler_core::kernels::KernelClass;
 
 use crate::failure::Failure;
 
@@ -43,6 +44,10 @@ pub(crate) enum Command {
     Analyze(AnalyzeArgs),
     /// What the run and its ranges are bound by, what slows them down, what helps, and what that can bring at most
     Diagnose(DiagnoseArgs),
+    /// Kernels by what they are for, and by launch shape: occupancy, waves, and which are worth a look with counters
+    Kernels(KernelsArgs),
+    /// Which operations use tensor cores, which could, and what to do: the tables of DLProf
+    TensorCores(TensorCoresArgs),
     /// Writes a profile for other tools
     Export {
         /// The format
@@ -193,6 +198,52 @@ pub(crate) enum DiagnoseFormat {
     Text,
     /// For programs
     Json,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct KernelsArgs {
+    /// How it is written; files have nanoseconds
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: TableFormat,
+    /// Look at the work of these ranges alone: a name or a path, `*` for any text
+    #[arg(long, value_name = "PATH")]
+    pub(crate) within: Option<String>,
+    /// What kernels of this name are for, as in my_mlp*=gemm; counts before what is known of libraries
+    #[arg(long = "class", value_name = "NAME=CLASS", value_parser = class_rule)]
+    pub(crate) classes: Vec<(String, KernelClass)>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TensorCoresArgs {
+    /// How it is written; files have nanoseconds
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: TableFormat,
+    /// What kernels of this name are for, as in my_mlp*=gemm; counts before what is known of libraries
+    #[arg(long = "class", value_name = "NAME=CLASS", value_parser = class_rule)]
+    pub(crate) classes: Vec<(String, KernelClass)>,
+    /// Kernels of this name use tensor cores, as in my_wgmma*; counts before what is known of libraries
+    #[arg(long = "using", value_name = "NAME")]
+    pub(crate) using: Vec<String>,
+    /// Fail (status 3) if an operation could use tensor cores and does not
+    #[arg(long)]
+    pub(crate) fail_if_unused: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+}
+
+/// The last `=` parts them: names of operators have some too.
+fn class_rule(text: &str) -> Result<(String, KernelClass), String> {
+    let Some((name, class)) = text.rsplit_once('=') else {
+        return Err("a name and a class with = between them are asked for".to_owned());
+    };
+    let class = class.parse().map_err(|error: profiler_core::Error| error.to_string())?;
+    Ok((name.to_owned(), class))
 }
 
 #[derive(Debug, clap::Args)]

@@ -12,6 +12,7 @@ mod diagnose;
 mod diff;
 mod failure;
 mod input;
+mod kernels;
 mod output;
 mod progress;
 mod tables;
@@ -56,6 +57,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Stats(stats) => tables::stats(stats),
         Command::Analyze(analyze) => tables::analyze(analyze),
         Command::Diagnose(args) => diagnose::diagnose(args),
+        Command::Kernels(args) => kernels::kernels(args),
+        Command::TensorCores(args) => kernels::tensor_cores(args),
         Command::Export { file, format, rank, world_size, output } => {
             let output = Output::new(output.output, &[&file])?;
             output.check(format)?;

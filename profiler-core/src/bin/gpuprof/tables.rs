@@ -254,7 +254,7 @@ fn list<T>(
 
 /// Reports one after the other. Several are told apart in CSV by a line `# name` before each, and in JSON by being the
 /// fields of an object.
-fn write(
+pub(crate) fn write(
     out: &mut dyn Write,
     format: TableFormat,
     reports: impl ExactSizeIterator<Item = (String, AnyReport, Option<&'static str>)>,
