@@ -29,9 +29,11 @@ impl Shapes {
         let work = profile.store.operations[id.at()].work;
         *self.known.borrow_mut().entry(work).or_insert_with(|| {
             let shape = profile.operation(id).as_kernel()?.launch_shape()?;
-            let waves = shape.waves()?;
-            let tail = if waves > 1.0 { 1.0 - shape.balance() } else { 0.0 };
-            Some(Shape { fill: waves.min(1.0), tail })
+            let tail = if shape.waves()? > 1.0 { 1.0 - shape.balance() } else { 0.0 };
+            // The driver sets shared memory for a launch as that needs it: a larger one may have more blocks at once.
+            let most = u64::from(shape.occupancy.blocks) * u64::from(shape.multiprocessors);
+            let fill = (shape.blocks() as f64 / most.max(1) as f64).min(1.0);
+            Some(Shape { fill, tail })
         })
     }
 }
