@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, criterion_group, criterion_main};
 use cupti::fake::Fake;
 use gpu_profiler_benches::fresh_memory;
+use nvtx::{Dtype, Work};
 use profiler_core::Profiler;
 
 /// Ranges in one session: 3 MiB of log, and names to match where each has its own.
@@ -27,6 +28,18 @@ fn idle(c: &mut Criterion) {
             let event = nvtx::event(black_box("matmul")).payload(black_box(12u64));
             let event = event.field("flops", black_box(2e9), "flop");
             drop(event.field("bytes", black_box(96u64), "B").range());
+        });
+    });
+    group.bench_function("idle, with declared work", |b| {
+        b.iter(|| {
+            let work = Work::gemm(black_box(512), black_box(512), black_box(64), Dtype::F32);
+            drop(nvtx::event(black_box("matmul")).work(work).range());
+        });
+    });
+    group.bench_function("idle, with declared work, by the macro", |b| {
+        b.iter(|| {
+            let size = black_box(512);
+            drop(nvtx::range!(work: Work::gemm(size, size, 64, Dtype::F32), "matmul"));
         });
     });
     group.finish();
@@ -62,6 +75,18 @@ fn recorded(c: &mut Criterion) {
                 let start = Instant::now();
                 for _ in 0..count {
                     drop(nvtx::range(black_box("step")));
+                }
+                start.elapsed()
+            })
+        });
+    });
+    group.bench_function("recorded, with declared work", |b| {
+        b.iter_custom(|iterations| {
+            in_sessions(&profiler, iterations, |count| {
+                let start = Instant::now();
+                for _ in 0..count {
+                    let work = Work::gemm(black_box(512), 512, 64, Dtype::F32);
+                    drop(nvtx::event(black_box("step")).work(work).range());
                 }
                 start.elapsed()
             })

@@ -65,6 +65,11 @@ fn from_the_first_context_on() {
         multiprocessors: device.multiprocessors,
         compute_capability: device.compute_capability,
         memory_bytes: device.memory_bytes,
+        speeds: device
+            .core_clock_khz
+            .zip(device.memory_bandwidth)
+            .zip(device.l2_bytes)
+            .map(|((clock, bandwidth), l2)| (clock, bandwidth, l2)),
         launch: ([3, 2, 1], [64, 2, 1], 1024),
         copied: (70_001, 2 * MIB as u64),
         filled: (0x5a, 12_345),

@@ -33,12 +33,32 @@ pub(crate) enum Kind {
     Busy { holder: Option<String> },
     /// This process already collects through this crate.
     AlreadyCollecting,
+    /// This process already counts through this crate.
+    AlreadyMeasuring,
     /// The collector was started in the parent of this process.
     Forked,
     /// A CUPTI function failed.
     Call { function: &'static str, code: CuptiResult },
     /// The library has no such activity kind.
     UnknownActivity { kind: ActivityKind, code: CuptiResult, version: Version },
+    /// A function of the counter interfaces failed.
+    Counters { function: &'static str, code: CuptiResult },
+    /// The chip has no such metrics.
+    UnknownMetrics { chip: String, metrics: Vec<String>, version: Version },
+    /// The metrics are there, and no image can have them all.
+    NotTogether { chip: String, metrics: Vec<String>, code: CuptiResult },
+    /// The library does not know the chip.
+    UnknownChip { chip: String, known: Vec<String>, version: Version },
+    /// No name of CUPTI's: it has a NUL.
+    NotAName { name: String },
+    /// The calling thread has no context, or not the one that is counted.
+    Context { why: &'static str },
+    /// More passes are needed than the caller allows.
+    Passes { needed: usize, allowed: usize },
+    /// What the program did with ranges cannot be counted.
+    Ranges { why: String },
+    /// The thread that decodes samples could not be had, or failed.
+    Thread { reason: String },
     /// The library does not have what was asked for.
     Lacks { what: String, since: &'static str, version: Version },
 }
@@ -64,26 +84,59 @@ impl Error {
             | Kind::LibraryNotFound { .. }
             | Kind::MissingSymbol { .. }
             | Kind::Unusable { .. } => true,
-            Kind::Call { code, .. } => *code == CuptiResult::NOT_INITIALIZED,
+            Kind::Call { code, .. } | Kind::Counters { code, .. } => {
+                *code == CuptiResult::NOT_INITIALIZED
+            }
             Kind::Busy { .. }
             | Kind::AlreadyCollecting
+            | Kind::AlreadyMeasuring
             | Kind::Forked
             | Kind::UnknownActivity { .. }
+            | Kind::UnknownMetrics { .. }
+            | Kind::NotTogether { .. }
+            | Kind::UnknownChip { .. }
+            | Kind::NotAName { .. }
+            | Kind::Context { .. }
+            | Kind::Passes { .. }
+            | Kind::Ranges { .. }
+            | Kind::Thread { .. }
             | Kind::Lacks { .. } => false,
         }
     }
 
-    /// True where another tool, or another collector of this process, holds CUPTI.
+    /// True where another tool, or another collector of this process, holds CUPTI or the GPU's counters.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        matches!(&*self.0, Kind::Busy { .. } | Kind::AlreadyCollecting)
+        match &*self.0 {
+            Kind::Busy { .. } | Kind::AlreadyCollecting | Kind::AlreadyMeasuring => true,
+            Kind::Counters { code, .. } => *code == CuptiResult::HARDWARE_BUSY,
+            _ => false,
+        }
     }
 
-    /// True where the library lacks what was asked for and a newer one may have it: an activity kind, a filter, a
-    /// function's name. Ask for less.
+    /// True where the library, or for counters the device, lacks what was asked for: an activity kind, a filter, a
+    /// function's name, a metric, a chip. A newer library may have it; ask for less.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
-        matches!(&*self.0, Kind::UnknownActivity { .. } | Kind::Lacks { .. })
+        match &*self.0 {
+            Kind::UnknownActivity { .. }
+            | Kind::Lacks { .. }
+            | Kind::UnknownMetrics { .. }
+            | Kind::UnknownChip { .. }
+            | Kind::NotTogether { .. } => true,
+            Kind::Counters { code, .. } => matches!(
+                *code,
+                CuptiResult::NOT_SUPPORTED
+                    | CuptiResult::NOT_COMPATIBLE
+                    | CuptiResult::CONFIDENTIAL_COMPUTING
+                    | CuptiResult::CMP_DEVICE
+                    | CuptiResult::MIG_DEVICE
+                    | CuptiResult::SLI_DEVICE
+                    | CuptiResult::WSL_DEVICE
+                    | CuptiResult::INVALID_CHIP_NAME
+            ),
+            _ => false,
+        }
     }
 
     /// True where CUPTI refused for lack of privileges.
@@ -92,6 +145,9 @@ impl Error {
         matches!(
             &*self.0,
             Kind::Call {
+                code: CuptiResult::INSUFFICIENT_PRIVILEGES | CuptiResult::VIRTUALIZED_DEVICE,
+                ..
+            } | Kind::Counters {
                 code: CuptiResult::INSUFFICIENT_PRIVILEGES | CuptiResult::VIRTUALIZED_DEVICE,
                 ..
             }
@@ -111,7 +167,10 @@ impl Error {
     #[must_use]
     pub fn code(&self) -> Option<u32> {
         match &*self.0 {
-            Kind::Call { code, .. } | Kind::UnknownActivity { code, .. } => Some(code.0),
+            Kind::Call { code, .. }
+            | Kind::Counters { code, .. }
+            | Kind::NotTogether { code, .. }
+            | Kind::UnknownActivity { code, .. } => Some(code.0),
             Kind::Busy { .. } => Some(CuptiResult::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED.0),
             _ => None,
         }
@@ -179,6 +238,11 @@ impl fmt::Display for Error {
                 f,
                 "this process already collects GPU records; CUPTI serves one collector at a time: stop the first one"
             ),
+            Kind::AlreadyMeasuring => write!(
+                f,
+                "this process already reads hardware counters; CUPTI counts for one at a time: wait until that \
+                 measurement has ended"
+            ),
             Kind::Forked => write!(
                 f,
                 "the collector was started before this process was forked off; CUPTI does not survive a fork: start \
@@ -193,6 +257,42 @@ impl fmt::Display for Error {
                 write!(f, "CUPTI {version} has no {what}")?;
                 if since.is_empty() { Ok(()) } else { write!(f, "; {since} and later have") }
             }
+            Kind::Counters { function, code } => {
+                write!(f, "{function} failed: {code}")?;
+                match counters_advice(*code) {
+                    Some(advice) => write!(f, "; {advice}"),
+                    None => Ok(()),
+                }
+            }
+            Kind::UnknownMetrics { chip, metrics, version } => write!(
+                f,
+                "CUPTI {version} has no {} on {chip}; names differ from chip to chip and end in a roll-up such as \
+                 .sum or .avg: Host::metrics lists them",
+                metrics.join(", ")
+            ),
+            Kind::NotTogether { chip, metrics, code } => write!(
+                f,
+                "{} cannot be counted together on {chip} ({code}): count the links (PCIe, NVLink) apart from the \
+                 rest, or ask for less",
+                metrics.join(", ")
+            ),
+            Kind::UnknownChip { chip, known, version } => {
+                write!(f, "CUPTI {version} counts nothing on {chip}; it knows {}", known.join(", "))
+            }
+            Kind::NotAName { name } => {
+                write!(f, "{name:?} is no name for CUPTI: it has a NUL; take it out")
+            }
+            Kind::Context { why } => write!(f, "{why}"),
+            Kind::Passes { needed, allowed } => write!(
+                f,
+                "the metrics need {needed} passes and {allowed} {} allowed: ask for fewer metrics at a time, or let the \
+                 work run as often",
+                if *allowed == 1 { "is" } else { "are" }
+            ),
+            Kind::Thread { reason } => {
+                write!(f, "the thread that decodes samples: {reason}; nothing more is sampled")
+            }
+            Kind::Ranges { why } => write!(f, "{why}"),
             Kind::Call { function, code } => {
                 write!(f, "{function} failed: {code}")?;
                 match *code {
@@ -211,6 +311,47 @@ impl fmt::Display for Error {
             }
         }
     }
+}
+
+/// What a refusal of the counter interfaces calls for.
+fn counters_advice(code: CuptiResult) -> Option<&'static str> {
+    Some(match code {
+        CuptiResult::INSUFFICIENT_PRIVILEGES => {
+            "reading counters is for administrators here: have the kernel module loaded with \
+             NVreg_RestrictProfilingToAdminUsers=0, or give the process CAP_SYS_ADMIN"
+        }
+        CuptiResult::VIRTUALIZED_DEVICE => {
+            "this virtual GPU may not be counted: the administrator of the host has to enable profiling for it"
+        }
+        CuptiResult::HARDWARE_BUSY => {
+            "another process or session counts on this GPU: end ncu, or pause DCGM with `dcgmi profile --pause`"
+        }
+        CuptiResult::OUT_OF_MEMORY => {
+            "what was counted did not fit, or samples came faster than they could be decoded: ask for fewer metrics, \
+             fewer ranges or a longer interval"
+        }
+        CuptiResult::MIG_DEVICE => {
+            "a slice of a partitioned GPU (MIG) may not be counted as it is: use one whose GPU instance has a single \
+             compute instance, or the whole GPU"
+        }
+        CuptiResult::CONFIDENTIAL_COMPUTING => "a GPU in confidential mode may not be counted",
+        CuptiResult::CMP_DEVICE => "mining GPUs (CMP) may not be counted",
+        CuptiResult::SLI_DEVICE => "GPUs tied by SLI may not be counted",
+        CuptiResult::WSL_DEVICE => {
+            "counting is off under WSL: enable it in the control panel of the Windows driver"
+        }
+        CuptiResult::INVALID_CHIP_NAME => "this CUPTI does not know the chip; a newer one may",
+        CuptiResult::NOT_SUPPORTED | CuptiResult::NOT_COMPATIBLE => {
+            "this device or way of running does not allow it: it needs a GPU of Turing or later, and no MPS"
+        }
+        CuptiResult::NOT_INITIALIZED => {
+            "is this CUPTI newer than the driver? A matching or older one works"
+        }
+        CuptiResult::INVALID_OPERATION => {
+            "is something else counting in this process, or was a range left open or closed twice?"
+        }
+        _ => return None,
+    })
 }
 
 impl std::error::Error for Error {}

@@ -43,6 +43,7 @@ pub mod calls;
 pub mod clock;
 mod collector;
 mod config;
+pub mod counters;
 mod error;
 mod external_id;
 #[cfg(feature = "fake")]

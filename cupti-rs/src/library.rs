@@ -47,6 +47,13 @@ pub struct Device {
     pub multiprocessors: u32,
     /// Bytes of device memory (`cuDeviceTotalMem`).
     pub memory_bytes: u64,
+    /// The highest clock of the multiprocessors in kHz (`CU_DEVICE_ATTRIBUTE_CLOCK_RATE`), where the driver tells it.
+    pub core_clock_khz: Option<u32>,
+    /// Bytes a second that device memory can move: two transfers a cycle of the memory's highest clock over the whole bus
+    /// (`CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE`, `CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH`), where the driver tells both.
+    pub memory_bandwidth: Option<u64>,
+    /// Bytes of the L2 cache (`CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE`), where the driver tells it.
+    pub l2_bytes: Option<u64>,
 }
 
 impl Device {
@@ -59,7 +66,16 @@ impl Device {
         multiprocessors: u32,
         memory_bytes: u64,
     ) -> Self {
-        Self { id, name: name.into(), compute_capability, multiprocessors, memory_bytes }
+        Self {
+            id,
+            name: name.into(),
+            compute_capability,
+            multiprocessors,
+            memory_bytes,
+            core_clock_khz: None,
+            memory_bandwidth: None,
+            l2_bytes: None,
+        }
     }
 }
 

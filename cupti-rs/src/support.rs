@@ -55,6 +55,12 @@ pub struct Features {
     pub api_filters: bool,
     /// Kernel times from the hardware, on Blackwell and later (12.8+).
     pub hardware_trace: bool,
+    /// The metrics of chips, and how many passes they take (12.6+).
+    pub metrics: bool,
+    /// Hardware counters over ranges and kernels (12.6 update 2 and later).
+    pub range_counters: bool,
+    /// Hardware counters at intervals (12.8+).
+    pub sampled_counters: bool,
     /// It does without a buffer where it gets none, and counts what it drops (12.9+).
     pub does_without_buffers: bool,
     /// It tells who holds its place (13.0+).
@@ -68,13 +74,16 @@ pub struct Features {
 impl Features {
     /// Each with its name for people.
     #[must_use]
-    pub fn list(&self) -> [(&'static str, bool); 9] {
+    pub fn list(&self) -> [(&'static str, bool); 12] {
         [
             ("messages of its state", self.state_callbacks),
             ("ids of executable graphs", self.graph_exec_ids),
             ("buffers for each thread", self.per_thread_buffers),
             ("API records by function", self.api_filters),
             ("hardware trace", self.hardware_trace),
+            ("metrics of chips", self.metrics),
+            ("counters over ranges", self.range_counters),
+            ("counters at intervals", self.sampled_counters),
             ("doing without buffers", self.does_without_buffers),
             ("the holder's name", self.names_holder),
             ("records of a subscriber's own", self.records_v2),
@@ -172,6 +181,9 @@ impl Library {
             api_filters: self.api.enable_driver_api.is_some()
                 && self.api.enable_runtime_api.is_some(),
             hardware_trace: self.api.hw_trace,
+            metrics: self.api.host.is_some(),
+            range_counters: self.api.host.is_some() && self.api.range.is_some(),
+            sampled_counters: self.sampling_api().is_some(),
             does_without_buffers: self.version().takes_no_buffer(),
             names_holder: self.api.subscribe_v2.is_some(),
             records_v2: self.api.records_v2,

@@ -12,6 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use cupti::counters::{HostLibrary, Method, MetricKind, Set, nvprof};
 use cupti::fake::Fake;
 use cupti::sys::abi::{CallbackFunc, CuptiResult, SubscriberHandle};
 use cupti::sys::field;
@@ -26,9 +27,12 @@ const FILE: &str = "CUPTI_REFEREE_FILE";
 type Check = fn(&Path) -> Result<(), Failed>;
 
 /// Each check, and whether it can only be made where there is no driver.
-const CHECKS: [(&str, Check, bool); 4] = [
+const CHECKS: [(&str, Check, bool); 7] = [
     ("its_version_is_that_of_its_release", version, false),
     ("its_iterator_steps_by_our_strides", records, false),
+    ("its_passes_are_those_that_were_counted", passes, false),
+    ("its_metrics_are_told_with_their_units", metrics, false),
+    ("our_sets_are_there_and_their_passes_known", sets, false),
     ("subscribing_without_a_driver_is_an_error", subscription, true),
     ("opening_without_a_driver_is_unavailable", unavailable, true),
 ];
@@ -295,6 +299,207 @@ fn unavailable(file: &Path) -> Result<(), Failed> {
         Err(error) => ensure(error.is_unavailable(), || error.to_string()),
     }
 }
+
+/// The chip of the H100 and the H200.
+const CHIP: &str = "GH100";
+
+/// From which release on a library has the Profiler Host interface.
+const METRICS_SINCE: (u32, u32) = (12, 6);
+
+/// `None` for a library that is too old, once it has said so.
+fn host_library(file: &Path) -> Result<Option<HostLibrary>, Failed> {
+    match HostLibrary::open_path(file) {
+        Ok(library) => Ok(Some(library)),
+        Err(error) => {
+            ensure(error.is_unsupported(), || error.to_string())?;
+            let release = version_of(&open(file)?)?.cuda_release();
+            ensure(release < METRICS_SINCE, || format!("{release:?}: {error}"))?;
+            Ok(None)
+        }
+    }
+}
+
+/// Plans for GH100 need as many passes as NVIDIA's interface said when it was asked without this crate.
+fn passes(file: &Path) -> Result<(), Failed> {
+    let Some(library) = host_library(file)? else { return Ok(()) };
+    let host = library.host(CHIP)?;
+    let sampling = host.with_method(Method::Sampling)?;
+    let mut lines = include_str!("facts/gh100-passes.txt").lines().skip(1);
+    let versions = lines.next().and_then(|line| line.split_once("CUPTI ")).unwrap_or_default().1;
+    // 12.6 was not asked then; what is planned must be plannable all the same.
+    let column =
+        versions.split(' ').position(|version| wheel_version(file).as_deref() == Some(version));
+    let (mut planned, mut refused) = (0, 0);
+    for line in lines {
+        let parts: Vec<_> = line.split(" | ").collect();
+        let [method, passes, metrics] = parts[..] else { return Err(line.into()) };
+        let host = if method == "ranges" { &host } else { &sampling };
+        let plan = host.plan(metrics.split(' '));
+        let expected = column.and_then(|column| passes.split(' ').nth(column));
+        match (expected.map(|passes| passes.strip_prefix('!').ok_or(passes)), plan) {
+            (Some(Err(passes)), Ok(plan)) => {
+                planned += 1;
+                ensure(plan.passes().to_string() == passes, || {
+                    format!("{method}: {passes} passes, but {plan}: {metrics}")
+                })?;
+            }
+            (Some(Ok(_)), Err(error)) => {
+                refused += 1;
+                ensure(error.is_unsupported(), || error.to_string())?;
+            }
+            (Some(Ok(code)), Ok(plan)) => {
+                return Err(format!("refused with {code}, now {plan}: {metrics}").into());
+            }
+            (Some(Err(_)), Err(error)) => return Err(format!("{metrics}: {error}").into()),
+            (None, Ok(plan)) => ensure(plan.passes() > 0, || plan.to_string())?,
+            (None, Err(error)) => ensure(error.is_unsupported(), || error.to_string())?,
+        }
+    }
+    let known = column.is_some();
+    ensure(!known || (planned >= 70 && refused > 0), || {
+        format!("{planned} planned, {refused} refused")
+    })
+}
+
+/// Metrics come with what is told of them, and what a chip lacks is named.
+fn metrics(file: &Path) -> Result<(), Failed> {
+    let Some(library) = host_library(file)? else { return Ok(()) };
+    let chips = library.chips()?;
+    ensure(chips.iter().any(|chip| chip == CHIP), || format!("{chips:?}"))?;
+    let host = library.host(CHIP)?;
+    let counts: Vec<usize> = MetricKind::ALL
+        .into_iter()
+        .map(|kind| host.metrics(kind).map(|m| m.len()))
+        .collect::<Result<_, _>>()?;
+    ensure(counts[0] > 3000 && counts[1] > 100 && counts[2] > 30, || format!("{counts:?}"))?;
+    for kind in MetricKind::ALL {
+        for name in host.metrics(kind)? {
+            let metric = host.describe(&name)?;
+            ensure(metric.kind == kind && metric.name == name, || format!("{kind}: {metric:?}"))?;
+        }
+    }
+    let bytes = host.describe("dram__bytes_read.sum")?;
+    let kind = MetricKind::Counter;
+    ensure(
+        (bytes.kind, &*bytes.hardware_unit, &*bytes.dimension) == (kind, "dram", "byte"),
+        || format!("{bytes:?}"),
+    )?;
+    ensure(!bytes.description.is_empty(), || bytes.to_string())?;
+    let throughput = host.describe("sm__throughput")?;
+    ensure(throughput.kind == MetricKind::Throughput, || format!("{throughput:?}"))?;
+    let roll_ups = host.roll_ups("dram__bytes_read")?;
+    ensure(roll_ups.iter().any(|roll_up| roll_up.ends_with("sum")), || format!("{roll_ups:?}"))?;
+
+    let error =
+        host.plan(["dram__bytes_read.sum", "no_such__metric.sum"]).map(|plan| plan.to_string());
+    let Err(error) = error else { return Err("planned what there is not".into()) };
+    let text = error.to_string();
+    ensure(error.is_unsupported() && text.contains("no no_such__metric.sum on GH100"), || text)?;
+    let Err(error) = library.host("GX999") else { return Err("there is no such chip".into()) };
+    let text = error.to_string();
+    ensure(error.is_unsupported() && text.contains("GX999") && text.contains(CHIP), || text)?;
+    let Err(error) = host.describe("no\0metric") else { return Err("no such name".into()) };
+    ensure(error.to_string().contains("NUL"), || error.to_string())
+}
+
+/// GH100 has all metrics of our sets and all that became of nvprof's, in as many passes as are promised; what other chips
+/// lack is told.
+fn sets(file: &Path) -> Result<(), Failed> {
+    let Some(library) = host_library(file)? else { return Ok(()) };
+    let host = library.host(CHIP)?;
+    let expected = [
+        (Set::Roofline, 7),
+        (Set::Dram, 1),
+        (Set::ScalarFlops, 1),
+        (Set::Tensor, 7),
+        (Set::SpeedOfLight, 9),
+        (Set::Occupancy, 1),
+        (Set::Memory, 7),
+    ];
+    ensure(expected.len() == Set::ALL.len(), || "a set has no passes here".into())?;
+    let mut planned = Vec::new();
+    for (set, _) in expected {
+        let (metrics, missing) = host.of_set(set)?;
+        let all = metrics.len() + missing.len() == set.metrics().len();
+        ensure(all && missing.iter().all(|metric| metric.contains("_fp4_")), || {
+            format!("{set} lacks {missing:?}")
+        })?;
+        planned.push((set, host.plan(metrics)?.passes()));
+    }
+    ensure(planned == expected, || format!("{planned:?}"))?;
+
+    for row in nvprof::ROWS {
+        let text = format!("{row:?}");
+        ensure(row.today.is_empty() == row.note.starts_with("none: "), || text.clone())?;
+        ensure(nvprof::ROWS.iter().filter(|other| other.name == row.name).count() == 1, || {
+            text.clone()
+        })?;
+        if !row.today.is_empty() {
+            host.plan(row.today.iter().copied()).map_err(|error| format!("{text}: {error}"))?;
+        }
+    }
+    for name in SEEDS {
+        ensure(nvprof::row(name).is_some(), || format!("nvprof's {name} has no row"))?;
+    }
+
+    // Others have other names for the same, and lack some.
+    let fp4 = "sm__ops_path_tensor_src_fp4_dst_fp32.sum";
+    for (chip, expected) in [
+        ("TU102", vec!["fp4_dst_fp32", "fp8", "bf16_dst_fp32", "tf32_dst_fp32", "fp64"]),
+        ("GA100", vec!["fp4_dst_fp32", "fp8"]),
+        ("AD102", vec!["fp4_dst_fp32"]),
+        ("GB100", vec![]),
+        ("GB202", vec![]),
+    ] {
+        if !library.chips()?.iter().any(|known| known == chip) {
+            continue;
+        }
+        let host = library.host(chip)?;
+        let (metrics, missing) = host.of_set(Set::Roofline)?;
+        let expected: Vec<_> =
+            expected.iter().map(|of| format!("sm__ops_path_tensor_src_{of}.sum")).collect();
+        ensure(missing == expected, || format!("{chip}: {missing:?}"))?;
+        ensure(host.plan(metrics)?.passes() > 1, || chip.into())?;
+        ensure(missing.contains(&fp4) || chip.starts_with("GB"), || {
+            format!("{chip}: {missing:?}")
+        })?;
+    }
+    Ok(())
+}
+
+/// nvprof's metrics that people ask for by name.
+const SEEDS: [&str; 30] = [
+    "achieved_occupancy",
+    "ipc",
+    "gld_efficiency",
+    "gst_efficiency",
+    "dram_utilization",
+    "dram_read_throughput",
+    "dram_write_throughput",
+    "dram_read_transactions",
+    "dram_write_transactions",
+    "sysmem_read_throughput",
+    "sysmem_write_throughput",
+    "sysmem_read_transactions",
+    "sysmem_write_transactions",
+    "l2_l1_read_transactions",
+    "l2_l1_write_transactions",
+    "l2_l1_read_throughput",
+    "l2_l1_write_throughput",
+    "l2_tex_read_transactions",
+    "l2_tex_write_transactions",
+    "l2_tex_read_throughput",
+    "l2_tex_write_throughput",
+    "shared_load_throughput",
+    "shared_store_throughput",
+    "shared_load_transactions",
+    "shared_store_transactions",
+    "l1_cache_local_hit_rate",
+    "l1_cache_global_hit_rate",
+    "gld_throughput",
+    "gst_throughput",
+    "gld_transactions",
+];
 
 fn ensure(holds: bool, message: impl FnOnce() -> String) -> Result<(), Failed> {
     if holds { Ok(()) } else { Err(message().into()) }

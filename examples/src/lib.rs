@@ -1,8 +1,10 @@
-//! What the example programs share: a small network that trains on the GPU, and programs that are slow for a known reason.
+//! What the example programs share: a small network that trains on the GPU, kernels whose work can be counted, and programs
+//! that are slow for a known reason.
 //!
 //! It is a library so that benches and tests can train the same network as the examples.
 
 pub mod args;
+pub mod bound;
 pub mod diseases;
 pub mod mlp;
 

@@ -36,13 +36,20 @@ pub struct Domain {
     name: Cow<'static, str>,
     told: OnceLock<(Handle, Told)>,
     categories: Categories,
+    /// What the tool calls the schema of declared work.
+    work_schema: OnceLock<Option<u64>>,
 }
 
 impl Domain {
     /// A domain with this name. Tools take two with one name for different domains.
     #[must_use]
     pub const fn new(name: &'static str) -> Domain {
-        Domain { name: Cow::Borrowed(name), told: OnceLock::new(), categories: Categories::new() }
+        Domain {
+            name: Cow::Borrowed(name),
+            told: OnceLock::new(),
+            categories: Categories::new(),
+            work_schema: OnceLock::new(),
+        }
     }
 
     /// The domain's name.
@@ -127,6 +134,7 @@ pub(crate) enum DomainKeep {
 }
 
 static DEFAULT_CATEGORIES: Categories = Categories::new();
+static DEFAULT_WORK_SCHEMA: OnceLock<Option<u64>> = OnceLock::new();
 
 impl<'a> DomainRef<'a> {
     pub(crate) fn of(domain: Option<&'static Domain>) -> DomainRef<'a> {
@@ -203,6 +211,13 @@ impl<'a> DomainRef<'a> {
                 });
             }
         })
+    }
+
+    /// The schema of declared work in this domain; to be asked for only where a tool is attached.
+    #[cfg(feature = "enable")]
+    pub(crate) fn work_schema(self) -> Option<u64> {
+        let schema = self.get().map_or(&DEFAULT_WORK_SCHEMA, |domain| &domain.work_schema);
+        *schema.get_or_init(|| crate::schema::register(self, "work", 0, crate::work::ENTRIES))
     }
 
     pub(crate) fn is_enabled(self) -> bool {

@@ -10,6 +10,7 @@ use crate::sys::functions;
 use crate::sys::types::{EventAttributes, Handle, Message, PayloadData, ShortText, Text};
 use crate::text::{short, with_text};
 use crate::told::Told;
+use crate::work;
 
 /// Tells the tool of a start on this thread by a short name alone, in the default domain; `false` where the name is another,
 /// or the tool does not take those.
@@ -104,7 +105,8 @@ fn with_plain<R>(event: &Event<'_>, call: impl FnOnce(Text<'_>) -> Option<R>) ->
         && event.color.is_none()
         && event.category.is_none()
         && event.payload.is_none()
-        && event.record.is_none();
+        && event.record.is_none()
+        && work::tool_payload(event.fields.as_slice()).is_none();
     if plain { with_text(event.name, call) } else { None }
 }
 
@@ -132,11 +134,17 @@ fn attributes<R>(
         attributes.set_payload(kind, bits);
     }
     let record = event.record.filter(|record| record.is_of(event.domain));
-    let Some((record, schema)) = record.and_then(|record| Some((record, record.schema_id()?)))
-    else {
-        return call(&attributes);
+    let work = match record {
+        Some(_) => None,
+        None => work::tool_payload(event.fields.as_slice()),
     };
-    let record = PayloadData::new(schema, record.bytes());
+    let (schema, bytes) = match (record, &work) {
+        (Some(record), _) => (record.schema_id(), record.bytes()),
+        (None, Some(work)) => (event.domain.work_schema(), &work[..]),
+        (None, None) => (None, &[][..]),
+    };
+    let Some(schema) = schema else { return call(&attributes) };
+    let record = PayloadData::new(schema, bytes);
     // An event has one place for payloads, so a number beside a record becomes one more of them.
     match event.payload {
         None => {

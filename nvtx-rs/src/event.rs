@@ -10,6 +10,7 @@ use crate::range::{ProcessRange, Range};
 use crate::schema::Record;
 use crate::state;
 use crate::sys::types::Handle;
+use crate::work::{self, Work};
 
 /// What is known of an event. It becomes a [`range`](Event::range), a
 /// [`process_range`](Event::process_range) or a [`mark`](Event::mark); till then nothing happened.
@@ -105,6 +106,49 @@ impl<'a> Event<'a> {
         if !state::is_idle() {
             // By value: an event that nobody sees can then stay in registers.
             self.fields = self.fields.with(Field::new(name, value, unit));
+        }
+        self
+    }
+
+    /// How many operations it does: a field `flops`, from which a roofline is made. A multiply-add is two.
+    ///
+    /// Sizes multiply fast: compute it in `u64` or `f64`.
+    #[inline]
+    pub fn flops(self, flops: impl Into<FieldValue<'a>>) -> Event<'a> {
+        self.field(work::FLOPS, flops, work::FLOP)
+    }
+
+    /// How many bytes it has to read from the device's memory and write to it: a field `bytes`.
+    #[inline]
+    pub fn bytes(self, bytes: impl Into<FieldValue<'a>>) -> Event<'a> {
+        self.field(work::BYTES, bytes, work::BYTE)
+    }
+
+    /// The type of the numbers that it works on, a [`Dtype`](crate::Dtype) or its name: a field `dtype`.
+    #[inline]
+    pub fn dtype(self, dtype: impl Into<FieldValue<'a>>) -> Event<'a> {
+        self.field(work::DTYPE, dtype, "")
+    }
+
+    /// The units that do it, a [`Pipe`](crate::Pipe) or its name: a field `pipe`.
+    #[inline]
+    pub fn pipe(self, pipe: impl Into<FieldValue<'a>>) -> Event<'a> {
+        self.field(work::PIPE, pipe, "")
+    }
+
+    /// Operations, bytes, type and units at once, as far as the work says them.
+    ///
+    /// ```
+    /// use nvtx::{Dtype, Work};
+    ///
+    /// let _range = nvtx::event("scores").work(Work::gemm(64, 64, 128, Dtype::Bf16).times(12)).range();
+    /// ```
+    #[inline]
+    pub fn work(mut self, work: Work) -> Event<'a> {
+        if !state::is_idle() {
+            for field in work.fields() {
+                self.fields = self.fields.with(field);
+            }
         }
         self
     }

@@ -32,6 +32,7 @@
 //! | something that may end on another thread | [`process_range`](process_range()), [`process_range!`] |
 //! | a moment | [`mark`](mark()), [`mark!`] |
 //! | more than a name: colour, category, number, fields | [`event`] |
+//! | how much work it is: operations, bytes, type | [`Work`], [`Event::flops`], [`Event::bytes`], [`Event::dtype`] |
 //! | whose it is | [`Domain`], for a `static`; [`OwnedDomain`] |
 //! | a name said often | [`register`]; the macros do it for literals |
 //! | what a thread, a stream, a device is called | [`name_current_thread`], [`cuda`], [`resource`] |
@@ -121,6 +122,7 @@ mod told;
 mod tool;
 #[cfg(feature = "tracing")]
 mod tracing;
+mod work;
 
 pub use crate::category::Category;
 pub use crate::color::Color;
@@ -135,6 +137,7 @@ pub use crate::resource::{Resource, ResourceId, resource};
 pub use crate::string::RegisteredString;
 pub use crate::sync::{Acquired, Acquiring, SyncObject, sync_object};
 pub use crate::thread::{name_current_thread, name_thread};
+pub use crate::work::{Dtype, Pipe, Work};
 #[cfg(feature = "macros")]
 pub use profiler_macros::annotate;
 

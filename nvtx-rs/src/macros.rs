@@ -30,7 +30,9 @@
 /// - `category: c`: a [`Category`](crate::Category) of the domain;
 /// - `payload: x`: what becomes a [`Payload`](crate::Payload);
 /// - `fields: { "name" = value, "unit"; "name" = value }`: [`Field`](crate::Field)s;
-/// - `record: &record`: a [`Record`](crate::schema::Record).
+/// - `record: &record`: a [`Record`](crate::schema::Record);
+/// - `flops: 2 * m * n * k`, `bytes: b`, `dtype: Dtype::F32`, `pipe: Pipe::Tensor`, or `work: Work::gemm(m, n, k, Dtype::F32)`:
+///   how much [`Work`](crate::Work) it is.
 #[macro_export]
 macro_rules! range {
     ($($all:tt)+) => {
@@ -90,6 +92,21 @@ macro_rules! __nvtx_event {
     ($what:ident, [$($site:tt)*], [$($read:tt)*], record: $value:expr, $($rest:tt)+) => {
         $crate::__nvtx_event!($what, [$($site)*], [$($read)* .record($value)], $($rest)+)
     };
+    ($what:ident, [$($site:tt)*], [$($read:tt)*], flops: $value:expr, $($rest:tt)+) => {
+        $crate::__nvtx_event!($what, [$($site)*], [$($read)* .flops($value)], $($rest)+)
+    };
+    ($what:ident, [$($site:tt)*], [$($read:tt)*], bytes: $value:expr, $($rest:tt)+) => {
+        $crate::__nvtx_event!($what, [$($site)*], [$($read)* .bytes($value)], $($rest)+)
+    };
+    ($what:ident, [$($site:tt)*], [$($read:tt)*], dtype: $value:expr, $($rest:tt)+) => {
+        $crate::__nvtx_event!($what, [$($site)*], [$($read)* .dtype($value)], $($rest)+)
+    };
+    ($what:ident, [$($site:tt)*], [$($read:tt)*], pipe: $value:expr, $($rest:tt)+) => {
+        $crate::__nvtx_event!($what, [$($site)*], [$($read)* .pipe($value)], $($rest)+)
+    };
+    ($what:ident, [$($site:tt)*], [$($read:tt)*], work: $value:expr, $($rest:tt)+) => {
+        $crate::__nvtx_event!($what, [$($site)*], [$($read)* .work($value)], $($rest)+)
+    };
     (
         $what:ident, [$($site:tt)*], [$($read:tt)*],
         fields: { $($name:literal = $value:expr $(, $unit:literal)?);+ $(;)? }, $($rest:tt)+
@@ -97,9 +114,10 @@ macro_rules! __nvtx_event {
         $crate::__nvtx_event!(
             $what,
             [$($site)*],
-            [$($read)* .fields(&[
+            // First: it would take the place of fields before it.
+            [.fields(&[
                 $($crate::Field::new($name, $value, $crate::__nvtx_unit!($($unit)?))),+
-            ])],
+            ]) $($read)*],
             $($rest)+
         )
     };

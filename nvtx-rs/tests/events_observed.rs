@@ -13,7 +13,7 @@ use nvtx::observer::{
 };
 use nvtx::schema::{Entry, EntryType, Record, Schema};
 use nvtx::time::Clock;
-use nvtx::{Color, Domain, Field, FieldValue, OwnedDomain, Payload, ResourceId};
+use nvtx::{Color, Domain, Dtype, Field, FieldValue, OwnedDomain, Payload, Pipe, ResourceId, Work};
 
 /// Writes a line for each call.
 struct Recorder {
@@ -255,6 +255,33 @@ fn macros_give_all_parts() {
     );
 }
 
+#[nvtx::annotate(flops = 2 * m * n * k, bytes = 4.0 * (m * n) as f64, dtype = Dtype::F32)]
+fn annotated(m: usize, n: usize, k: usize) {}
+
+#[test]
+fn declared_work_is_four_fields() {
+    let turn = Turn::new();
+    let work = Work::elementwise(8, 2, 1, 2, Dtype::F16);
+    drop(nvtx::event("event").field("x", 1u8, "").work(work).range());
+    annotated(2, 3, 4);
+    // Fields do not take the place of what is said before them.
+    drop(nvtx::range!(flops: 5u64, fields: { "x" = 1u8 }, pipe: Pipe::Tensor, "macro"));
+    nvtx::event("only bytes").work(Work::of_bytes(7)).mark();
+    assert_eq!(
+        turn.lines(),
+        [
+            "start 1 event x=U64(1)[] flops=U64(16)[flop] bytes=U64(48)[B] dtype=Str(\"f16\")[] \
+             pipe=Str(\"vector\")[]",
+            "end 1",
+            "start 2 annotated flops=U64(48)[flop] bytes=F64(24.0)[B] dtype=Str(\"f32\")[]",
+            "end 2",
+            "start 3 macro x=U64(1)[] flops=U64(5)[flop] pipe=Str(\"tensor\")[]",
+            "end 3",
+            "mark only bytes bytes=U64(7)[B]",
+        ]
+    );
+}
+
 #[test]
 fn macros_compute_nothing_while_nobody_looks() {
     static CALLS: AtomicU32 = AtomicU32::new(0);
@@ -266,6 +293,7 @@ fn macros_compute_nothing_while_nobody_looks() {
     drop(nvtx::range!(payload: called(), fields: { "x" = called() }, "name {}", called()));
     drop(nvtx::process_range!(payload: called(), "name"));
     nvtx::mark!("name {}", called());
+    drop(nvtx::range!(flops: called(), work: Work::of_bytes(called()), "name"));
     assert_eq!(CALLS.load(Ordering::Relaxed), 0);
     turn.switch.on();
     drop(nvtx::range!(payload: called(), fields: { "x" = called() }, "name {}", called()));

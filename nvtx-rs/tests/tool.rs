@@ -149,11 +149,12 @@ fn a_tool_may_start_ranges() -> Result<(), Failed> {
 
 /// The scenarios that use all of NVTX, and what the fake tool writes of each: read and found right
 /// by what NVTX defines. A change in these files is a change in what tools get.
-const WHOLE: [(&str, &str); 7] = [
+const WHOLE: [(&str, &str); 8] = [
     ("events", include_str!("events/events.txt")),
     ("domains", include_str!("events/domains.txt")),
     ("names-of-things", include_str!("events/names-of-things.txt")),
     ("records", include_str!("events/records.txt")),
+    ("work", include_str!("events/work.txt")),
     ("counters", include_str!("events/counters.txt")),
     ("deferred", include_str!("events/deferred.txt")),
     ("sites", include_str!("events/sites.txt")),

@@ -130,6 +130,7 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
         event.call = call.into();
         call.is_none_or(|row| within(&calls[row.at()]))
     });
+    store.mark_repeats();
 
     for operation in &store.operations {
         if store.work(operation).is_migration() {

@@ -34,8 +34,14 @@ pub(crate) enum Kind {
     /// A file that is not a capture of Nsight Systems, or one that cannot be read or written.
     #[cfg(feature = "nsys")]
     Capture { what: String },
+    /// A baseline that is not there, or runs that cannot be compared with it.
+    Baseline(String),
     /// A profile without raw logs was to be saved.
     NoRecording,
+    /// Text that is not peaks of a device.
+    Peaks { why: String },
+    /// A ceiling could not be measured.
+    Ceiling { what: &'static str, why: String },
     /// A name that is none of those there are.
     Name { what: &'static str, name: String, known: Vec<&'static str> },
 }
@@ -83,7 +89,7 @@ impl Error {
     #[must_use]
     pub fn is_format(&self) -> bool {
         match &*self.0 {
-            Kind::Format { .. } => true,
+            Kind::Format { .. } | Kind::Peaks { .. } => true,
             #[cfg(feature = "nsys")]
             Kind::Capture { .. } => true,
             _ => false,
@@ -115,10 +121,16 @@ impl fmt::Display for Error {
             Kind::Format { what } => write!(f, "not a readable recording: {what}"),
             #[cfg(feature = "nsys")]
             Kind::Capture { what } => f.write_str(what),
+            Kind::Baseline(what) => f.write_str(what),
             Kind::NoRecording => f.write_str(
                 "this profile has no raw logs to save: they were let go, or it was made of something else than a \
                  recording; save the recording itself, or export the profile",
             ),
+            Kind::Peaks { why } => write!(
+                f,
+                "not the peaks of a device: {why}; give what Peaks::to_json wrote"
+            ),
+            Kind::Ceiling { what, why } => write!(f, "{what} was not measured: {why}"),
             Kind::Name { what, name, known } => {
                 write!(f, "there is no {what} {name:?}; there are: {}", known.join(", "))
             }

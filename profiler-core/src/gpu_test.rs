@@ -4,6 +4,7 @@ use std::io::Write as _;
 
 use crate::error::Error;
 use crate::expect::Profiles;
+use crate::gate::{Gate, Verdict};
 use crate::profile::Profile;
 use crate::profiler::Profiler;
 use crate::turn::Turn;
@@ -134,6 +135,60 @@ impl GpuTest {
             profiles.push(profile);
         }
         Ok(Measured { profiles, result })
+    }
+}
+
+impl GpuTest {
+    /// Measures until it is decided whether the work is what the baseline has: see [`Gate`], which says what is compared and
+    /// how sure that is. A path will do for a gate, relative to the package's folder.
+    ///
+    /// How often is the gate's to say ([`Gate::runs`]), not [`repeats`](Self::repeats). With `GPU_BASELINES=update` in the
+    /// environment the baseline is written instead.
+    pub fn baseline(self, gate: impl Into<Gate>) -> GatedTest {
+        GatedTest { test: self, gate: gate.into() }
+    }
+}
+
+/// A test that compares with a baseline. Made by [`GpuTest::baseline`].
+#[derive(Debug)]
+#[must_use = "nothing is measured until `run` is called"]
+pub struct GatedTest {
+    test: GpuTest,
+    gate: Gate,
+}
+
+impl GatedTest {
+    /// Does the work, warm-up first, and gives the verdict. A baseline that was written is told on standard error.
+    ///
+    /// # Panics
+    /// If the gate fails or cannot decide; if a session cannot be started or stopped, as under nsys; as
+    /// [`Gate::run`] has errors; and as `work` does.
+    #[track_caller]
+    pub fn run<R>(self, work: impl FnMut() -> R) -> Verdict {
+        match self.try_run(work) {
+            Ok(verdict) => {
+                assert!(verdict.is_pass(), "{verdict}");
+                if verdict.is_written() {
+                    let _ = writeln!(std::io::stderr(), "{verdict}");
+                }
+                verdict
+            }
+            // An assertion, as all that is wrong in a test.
+            #[allow(clippy::panic)]
+            Err(error) => panic!("the test could not be judged: {error}"),
+        }
+    }
+
+    /// The same, for tests that look at the verdict themselves: one that fails is no error.
+    ///
+    /// # Errors
+    /// As [`Profiler::record`] and [`Gate::run`].
+    pub fn try_run<R>(self, mut work: impl FnMut() -> R) -> Result<Verdict, Error> {
+        let GpuTest { profiler, warm_up, .. } = &self.test;
+        if *warm_up != 0 {
+            profiler.record(|| (0..*warm_up).for_each(|_| drop(work())))?;
+        }
+        self.gate.run(|| profiler.record(&mut work).map(|(_, profile)| profile))
     }
 }
 

@@ -72,6 +72,31 @@
 //! [`kernels`] sorts kernels by what they are for, says which use tensor cores and which operations could, and how well each
 //! launch fits its device: occupancy, waves, tails. None of it needs counters.
 //!
+//! # Rooflines
+//! A range may say how much work it is: operations, bytes, number type. [`Profile::roofline`] holds that against the GPU time and
+//! against what the device can do at most, which it knows from its attributes: how near the roof each path is, and whether
+//! memory or arithmetic keeps it there. [`Declared`] says it afterwards, of programs that do not.
+//!
+//! ```
+//! use nvtx::{Dtype, Work};
+//! use profiler_core::{Declared, Profile};
+//!
+//! #[nvtx::annotate(work = Work::gemm(m, n, k, Dtype::F32))]
+//! fn product(m: u64, n: u64, k: u64) { /* launches it */ }
+//!
+//! # fn main() -> Result<(), profiler_core::Error> {
+//! # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+//! let profile = Profile::load(file)?;
+//! if let Some(peaks) = profile.peaks(None) {
+//!     let update = Work::elementwise(512 * 256, 3, 2, 4, Dtype::F32);
+//!     let roofline = profile.roofline_with(&peaks, &Declared::new().kernel("sgd_update", update));
+//!     println!("{roofline}"); // to_svg() and to_html() draw it
+//!     assert_eq!(roofline.points[0].bound(), Some(profiler_core::Bound::Memory));
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Spans
 //! With the feature `tracing`, `ProfilerLayer` makes ranges of spans, and an event of what each came to on the GPU:
 //!
@@ -119,6 +144,7 @@
 //! from another machine can be read anywhere.
 
 mod collection;
+mod compare;
 mod context;
 mod correlate;
 mod described;
@@ -129,6 +155,7 @@ mod error;
 mod expect;
 mod export;
 mod follow;
+mod gate;
 mod gpu_test;
 mod health;
 mod html;
@@ -152,7 +179,9 @@ mod recent;
 mod recording;
 mod report;
 pub mod reports;
+mod roofline;
 mod schedule;
+mod shift;
 mod source;
 mod statistics;
 mod store;
@@ -162,6 +191,10 @@ mod tree;
 mod turn;
 mod units;
 
+pub use compare::{
+    Bottleneck, Change, ChangeKind, Compare, Compared, Comparison, Leader, Presence, Quantity,
+    Shape, SingleTimes, TimeShift, compare,
+};
 pub use context::{Attached, Context, InContext};
 pub use cupti::CopyKind;
 pub use distribution::Distribution;
@@ -172,7 +205,8 @@ pub use expect::{
     expect,
 };
 pub use export::{Export, Format};
-pub use gpu_test::{GpuTest, Measured, gpu_test, gpu_test_with, gpu_tests_required};
+pub use gate::{CountChange, Gate, Outcome, TimeChange, Verdict};
+pub use gpu_test::{GatedTest, GpuTest, Measured, gpu_test, gpu_test_with, gpu_tests_required};
 pub use health::{Account, Health};
 pub use lane::set_lane;
 #[cfg(feature = "tracing")]
@@ -198,6 +232,9 @@ pub use query::{
     TransferKey, Wait, WaitTarget, Waits,
 };
 pub use recording::{DeviceInfo, Recording, RecordingInfo};
+pub use roofline::{
+    Bound, ComputeRoof, Declared, Origin, Peaks, Roof, Roofline, RooflinePoint, RooflineTrust,
+};
 pub use schedule::{Schedule, Scheduled, StepAction};
 pub use statistics::{Statistic, Statistics};
 pub use store::Api;

@@ -156,7 +156,7 @@ fn kernels<'a>(kernels: impl Iterator<Item = Kernel<'a>>) -> String {
         let Some(took) = kernel.gpu_time() else {
             continue;
         };
-        sum.total += took;
+        sum.total = sum.total.saturating_add(took);
         sum.least = Some(sum.least.map_or(took, |least| least.min(took)));
         sum.most = sum.most.max(took);
     }

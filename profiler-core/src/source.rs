@@ -496,6 +496,7 @@ fn read_records(
                     correlation_id: record.correlation_id,
                     call: Maybe::NONE,
                     process: 0,
+                    is_repeat: false,
                 });
                 continue;
             }
@@ -504,7 +505,11 @@ fn read_records(
                 let what = match record.kind {
                     UnifiedMemoryKind::HOST_TO_DEVICE => Managed::ToDevice { bytes: value },
                     UnifiedMemoryKind::DEVICE_TO_HOST => Managed::ToHost { bytes: value },
-                    UnifiedMemoryKind::CPU_PAGE_FAULT => Managed::HostFault { instruction: value },
+                    UnifiedMemoryKind::CPU_PAGE_FAULT => {
+                        let instruction = (value != 0).then(|| format!("{value:#x}"));
+                        let instruction = instruction.map(|text| store.names.intern(&text));
+                        Managed::HostFault { instruction, line: None }
+                    }
                     UnifiedMemoryKind::GPU_PAGE_FAULT => Managed::DeviceFaults { count: value },
                     _ => {
                         health.unused_records += 1;

@@ -499,6 +499,9 @@ pub(crate) struct MemoryEvent {
     pub(crate) call: Maybe<CallId>,
     /// The kernel's id of the process; 0 as for [`Thread::process`].
     pub(crate) process: u32,
+    /// True if it tells once more what the record before it at its address told of its call, as CUPTI 12.8 and 13.0 do for
+    /// `cuMemAlloc` and `cuMemFree`. Filled in by `correlate`.
+    pub(crate) is_repeat: bool,
 }
 
 /// Managed memory went to another place, or was touched where it was not.
@@ -523,9 +526,11 @@ pub(crate) enum Managed {
     ToHost {
         bytes: u64,
     },
-    /// The host touched it, by this instruction.
+    /// The host touched it, by this instruction: a function of the program, or an address.
     HostFault {
-        instruction: u64,
+        instruction: Option<NameId>,
+        /// The line of the program's text; the source says 0 where it knows none.
+        line: Option<(NameId, u32)>,
     },
     /// The device did, so many times.
     DeviceFaults {
@@ -695,6 +700,21 @@ impl Store {
     #[inline]
     pub(crate) fn order(&self, range: RangeId) -> (u64, RangeId) {
         (self.ranges[range.at()].time.start_ns, range)
+    }
+
+    /// Marks what is told once more; records are in order.
+    pub(crate) fn mark_repeats(&mut self) {
+        let mut last: FxHashMap<(u32, u64), (bool, u32)> = FxHashMap::default();
+        for event in &mut self.memory {
+            let told = (event.is_allocation, event.correlation_id);
+            let before = last.insert((event.process, event.address), told);
+            event.is_repeat = event.correlation_id != 0 && before == Some(told);
+        }
+    }
+
+    /// Allocations and frees, each once.
+    pub(crate) fn memory_events(&self) -> impl Iterator<Item = &MemoryEvent> {
+        self.memory.iter().filter(|event| !event.is_repeat)
     }
 
     /// The range whose call caused this work.

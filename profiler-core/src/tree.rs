@@ -291,6 +291,11 @@ impl Tree {
         &self.places.ranges
     }
 
+    /// Where a range and all within it stand in an order in which those within a range follow it directly.
+    pub(crate) fn places(&self, range: RangeId) -> Span<usize> {
+        self.places.within(range)
+    }
+
     /// A range and all within it, those within a range directly after it.
     pub(crate) fn within(&self, range: RangeId) -> impl Iterator<Item = RangeId> + Clone {
         self.places.ranges[self.places.within(range)].iter().copied()

@@ -57,6 +57,69 @@ pub(crate) fn bytes(count: u64) -> String {
     )
 }
 
+/// Three significant digits or more, with the prefix that suits: 466.3 GFLOP, 4.81 TB.
+pub(crate) fn si(value: f64, unit: &str) -> String {
+    const PREFIXES: [(f64, &str); 7] =
+        [(1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"), (1e15, "P"), (1e18, "E")];
+    let (size, prefix) =
+        PREFIXES.iter().rev().find(|(size, _)| value >= *size).unwrap_or(&PREFIXES[0]);
+    format!("{} {prefix}{unit}", number(value / size))
+}
+
+/// The same for a second.
+pub(crate) fn per_second(value: f64, unit: &str) -> String {
+    format!("{}/s", si(value, unit))
+}
+
+/// Three significant digits or more; none after the point of a whole number.
+pub(crate) fn number(value: f64) -> String {
+    let digits = match value {
+        _ if value.fract() == 0.0 => 0,
+        1000.0.. => 0,
+        100.0.. => 1,
+        10.0.. => 2,
+        0.1.. => 3,
+        0.0.. => return format!("{value:.2e}"),
+        _ => 3,
+    };
+    format!("{value:.digits$}")
+}
+
+/// Blocks or threads without the dimensions that are 1, but for the first.
+pub(crate) fn shape(size: [u32; 3]) -> String {
+    match size {
+        [x, 1, 1] => x.to_string(),
+        [x, y, 1] => format!("{x}x{y}"),
+        [x, y, z] => format!("{x}x{y}x{z}"),
+    }
+}
+
+/// Text as a cell of a comma-separated file.
+pub(crate) fn csv_cell(text: &str) -> String {
+    match text.contains(['"', ',', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    }
+}
+
+/// Text in which nothing is markup for those who show Markdown, HTML in it included.
+pub(crate) fn markdown(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            // Nobody is to be called by the name of a kernel.
+            '@' => out.push_str("&#64;"),
+            '\\' | '`' | '*' | '_' | '[' | ']' | '#' | '|' | '~' | '!' => out.extend(['\\', char]),
+            char if char.is_control() => out.push(' '),
+            char => out.push(char),
+        }
+    }
+    out
+}
+
 fn scaled(value: f64, units: &[(f64, &str)]) -> String {
     let (size, unit) = units.iter().rev().find(|(size, _)| value >= *size).unwrap_or(&units[0]);
     let scaled = value / size;
@@ -87,6 +150,16 @@ mod tests {
             [0, 1023, 1024, 5 << 20].map(bytes),
             ["0 B", "1023 B", "1.000 KiB", "5.000 MiB"]
         );
+    }
+
+    #[test]
+    fn amounts_have_a_prefix() {
+        let amounts = [0.0, 2.0, 0.25, 0.0021, 33_554_432.0, 466.3e9, 989.4e12, 2e22];
+        assert_eq!(
+            amounts.map(|amount| si(amount, "B")),
+            ["0 B", "2 B", "0.250 B", "2.10e-3 B", "33.55 MB", "466.3 GB", "989.4 TB", "20000 EB"]
+        );
+        assert_eq!(per_second(1e12, "FLOP"), "1 TFLOP/s");
     }
 
     #[test]

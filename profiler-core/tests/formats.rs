@@ -321,6 +321,30 @@ fn kineto_is_what_its_readers_look_for() {
 }
 
 /// Counts and nanoseconds of the leaves, by path.
+/// The recordings are older than what says when a session began, to the nanosecond, and which process it was.
+#[test]
+fn traces_say_when_they_began_and_whose_they_are() {
+    let live = record(&fake(), || drop(range("step")));
+    let id = u64::from(std::process::id());
+    let began = live.started_at().unwrap().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let trace = perfetto::read(&export(&live, Format::Perfetto));
+    assert_eq!(trace.clocks, [(6, 0), (1, ns(began))]);
+    assert_eq!(trace.processes, [id]);
+    assert_eq!(json(&live, Format::Kineto)["baseTimeNanoseconds"], ns(began));
+    for format in [Format::Kineto, Format::Chrome] {
+        let trace = json(&live, format);
+        let events = trace["traceEvents"].as_array().unwrap();
+        let range = events.iter().find(|event| event["name"] == "step").unwrap();
+        assert_eq!(range["pid"], id, "{format:?}");
+    }
+
+    let old = Profile::from_bytes(RECORDING).unwrap();
+    let trace = perfetto::read(&export(&old, Format::Perfetto));
+    assert_eq!((trace.clocks, trace.processes), (vec![], vec![1_000_000]));
+    let second = old.recording_info().recorded_at_s;
+    assert_eq!(json(&old, Format::Kineto)["baseTimeNanoseconds"], second * 1_000_000_000);
+}
+
 fn leaves(node: &Value, path: &str, found: &mut BTreeMap<String, (u64, u64)>) {
     let name = node["frame"]["name"].as_str().unwrap();
     let path = if path.is_empty() { name.to_owned() } else { format!("{path};{name}") };

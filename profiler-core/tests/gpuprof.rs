@@ -292,8 +292,25 @@ fn completions_name_the_commands() {
 fn the_doctor_says_what_the_library_says() {
     let ran = result_of(["doctor"]);
     assert!(ran.text().contains(&cupti::support().to_string()));
-    let required = self::ran(gpuprof().args(["doctor", "--require"]));
-    let ready = cupti::support().is_ready();
+    let support = cupti::support();
+    let json = result_of(["doctor", "--format", "json"]).json();
+    assert_eq!(json["cupti_rs"], cupti::version());
+    assert_eq!(json["ready"], support.is_ready());
+    assert_eq!(json["advice"], serde_json::to_value(support.advice()).unwrap());
+    match &support.driver {
+        Ok(driver) => {
+            assert_eq!(json["driver"]["cuda_version"], driver.cuda_version);
+            let devices = json["driver"]["devices"].as_array().unwrap();
+            assert_eq!(devices.len(), driver.devices.len());
+        }
+        Err(error) => assert_eq!(json["driver"]["error"], error.to_string()),
+    }
+    match &support.cupti {
+        Ok(cupti) => assert_eq!(json["cupti"]["version"], cupti.version.0),
+        Err(error) => assert_eq!(json["cupti"]["error"], error.to_string()),
+    }
+    let required = self::ran(gpuprof().args(["doctor", "--require", "--format", "json"]));
+    let ready = support.is_ready();
     assert_eq!(required.status, if ready { 0 } else { 3 }, "{}", required.error);
 }
 
@@ -316,7 +333,7 @@ fn a_difference_is_counted_and_named() {
         let rows: Vec<_> = json["rows"].as_array().unwrap().iter().filter(is_it).collect();
         assert_eq!(rows.len(), 1, "{kind} {path} {kernel} {quantity}");
         let status = rows[0]["status"].as_str().unwrap().to_owned();
-        (status, rows[0]["a"].as_u64(), rows[0]["b"].as_u64(), rows[0]["change"].as_i64())
+        (status, rows[0]["before"].as_u64(), rows[0]["after"].as_u64(), rows[0]["change"].as_i64())
     };
     let found = |status: &str, a: u64, b: u64| {
         (status.to_owned(), Some(a), Some(b), Some(b as i64 - a as i64))
@@ -332,15 +349,20 @@ fn a_difference_is_counted_and_named() {
     assert!(times.is_sorted(), "counts come first");
 
     let table = result_of(args([&"diff", &a, &b]));
-    for line in ["Counts that differ", "Only in A", "step/old", "Only in B", "step/new", "+50.0 %"]
+    for line in
+        ["Counts that differ", "Only before", "step/old", "Only after", "step/new", "+50.0 %"]
     {
         assert!(table.text().contains(line), "{line}: {}", table.text());
     }
     let csv = result_of(args([&"diff", &"--format=csv", &a, &b]));
-    assert!(csv.text().contains("\nkernel,both,,,gemm,Kernels,8,12,4,50.0\n"), "{}", csv.text());
+    assert!(
+        csv.text().contains("\nkernel,both,,,gemm,128,256,Kernels,8,12,4,50.0,,"),
+        "{}",
+        csv.text()
+    );
     let by_range = result_of(args([&"diff", &"--by-range", &"--format=csv", &a, &b]));
-    assert!(by_range.text().contains("\nkernel,new,,step/new,bias,Kernels,0,4,4,\n"));
-    assert!(by_range.text().contains("\nkernel,both,,step,gemm,Kernels,8,12,4,50.0\n"));
+    assert!(by_range.text().contains("\nkernel,new,,step/new,bias,128,256,Kernels,0,4,4,,,"));
+    assert!(by_range.text().contains("\nkernel,both,,step,gemm,128,256,Kernels,8,12,4,50.0,,"));
 }
 
 #[test]
@@ -366,6 +388,62 @@ fn a_gate_fails_on_growth_alone() {
         let limit = format!("--fail-above={limit}");
         assert_eq!(ran(gpuprof().args(args([&"diff", &limit, &small, &large]))).status, 2);
     }
+}
+
+#[test]
+fn a_difference_is_written_for_a_pull_request_and_for_a_browser() {
+    let folder = Folder::new();
+    let a = program(&folder, "a.gpuprof", 2, Some("<old>"));
+    let b = program(&folder, "b.gpuprof", 3, Some("<new>"));
+    let markdown = result_of(args([&"diff", &"--format=markdown", &a, &b]));
+    let rows = ["| launches of step | 12 | 16 | +4 | +33.3 % |", "| step/&lt;new&gt; | 4 |"];
+    for row in rows {
+        assert!(markdown.text().contains(row), "{row}: {}", markdown.text());
+    }
+    let html = result_of(args([&"diff", &"--format=html", &a, &b]));
+    assert!(html.text().contains("<td>step/&lt;new&gt;</td>") && !html.text().contains("<new>"));
+    let comparison =
+        profiler_core::compare(&Profile::load(&a).unwrap(), &Profile::load(&b).unwrap());
+    assert_eq!(
+        (html.text(), markdown.text()),
+        (&*comparison.to_html(), &*comparison.to_markdown())
+    );
+}
+
+#[test]
+fn recorded_runs_are_judged_by_a_baseline() {
+    let folder = Folder::new();
+    let names: Vec<String> = (0..8).map(|run| format!("{run}.gpuprof")).collect();
+    let runs: Vec<PathBuf> = names.iter().map(|name| program(&folder, name, 2, None)).collect();
+    let extra = program(&folder, "extra.gpuprof", 2, Some("new"));
+    let baseline = folder.0.join("baseline.json");
+    let judged = |options: &[&str], runs: &[PathBuf]| {
+        ran(gpuprof().arg("gate").args(options).arg(&baseline).args(runs))
+    };
+    let missing = judged(&[], &runs);
+    assert_eq!(missing.status, 1);
+    assert!(missing.error.contains("there is no baseline"), "{}", missing.error);
+    let written = judged(&["--update"], &runs);
+    assert_eq!((written.status, written.error.as_str()), (0, ""));
+    assert!(written.text().contains("baseline written from 8 runs"), "{}", written.text());
+    let passed = judged(&[], &runs);
+    assert_eq!((passed.status, passed.error.as_str()), (0, ""));
+    assert!(passed.text().contains("passed after 8 runs"), "{}", passed.text());
+    let failed = judged(&["--format=json"], &[extra]);
+    assert_eq!(failed.status, 3);
+    assert!(failed.error.contains("counts differ or times are slower"), "{}", failed.error);
+    let new = &failed.json()["counts"][0];
+    assert_eq!((&new["range"], &new["what"]), (&"step/new".into(), &"bias <128, 256>".into()));
+    // Too few to say anything of times.
+    let undecided = judged(&["--format=markdown"], &runs[..1]);
+    assert_eq!(undecided.status, 3, "{}", undecided.text());
+    assert!(undecided.error.contains("cannot be decided on 1 runs"), "{}", undecided.error);
+    assert!(undecided.text().contains("failed, undecided"), "{}", undecided.text());
+    let lenient = judged(&["--ignore-times=*", "--build=release"], &runs[..1]);
+    assert_eq!(lenient.status, 0, "{}", lenient.text());
+    assert_eq!(judged(&["--build=debug"], &runs).status, 1, "there is none of that build");
+    assert_eq!(judged(&[], &[]).status, 2, "runs are needed");
+    assert_eq!(judged(&["-o", baseline.to_str().unwrap()], &runs).status, 1, "it is an input");
 }
 
 /// What is lost is told, and a gate does not decide on it.
@@ -573,7 +651,10 @@ fn a_file_that_may_not_be_read_is_told_as_one() {
     if File::open(&path).is_ok() {
         // The user who may read everything: go on as one who may not, with a program that this one can reach.
         let program = folder.0.join("gpuprof");
-        fs::copy(env!("CARGO_BIN_EXE_gpuprof"), &program).unwrap();
+        // Not by this process: what it has open to write, a process that another test starts has too, and then nobody may
+        // run it.
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_gpuprof")).arg(&program).status();
+        assert!(copied.unwrap().success());
         command = Command::new(program);
         command.uid(65534).gid(65534);
     }
@@ -751,4 +832,82 @@ fn tensor_cores_are_shown_and_gated() {
         "{}",
         gated.error
     );
+}
+
+#[test]
+fn a_roofline_takes_roofs_and_work_from_its_arguments() {
+    let (recording, folder) = (recording(), Folder::new());
+    let work = "batch/forward:flops=1.7e8,bytes=3000000,dtype=fp32";
+    let words = args([&"roofline", &"--range", &work, &recording]);
+    let text = result_of(words);
+    let text = text.text();
+    assert!(text.contains("roofline: NVIDIA H200") && text.contains("batch/forward"), "{text}");
+    assert!(text.contains("66.91 TFLOP/s") && text.contains("compute"), "{text}");
+
+    let peak = "--peak=f32=10";
+    let json = args([
+        &"roofline",
+        &"--format=json",
+        &peak,
+        &"--bandwidth=1000",
+        &"--range",
+        &work,
+        &recording,
+    ]);
+    let json = result_of(json).json();
+    let point = &json["points"][0];
+    assert_eq!(
+        (&point["attainable_flop_per_s"], &point["bound"]),
+        (&10e12.into(), &"compute".into())
+    );
+    assert_eq!(json["peaks"]["bandwidth"]["origin"], "given");
+
+    // Roofs of a file; what was measured shows.
+    let peaks = profiler_core::Peaks::new("of a file").with_bandwidth(4e12).with_measured_flops(
+        nvtx::Dtype::F32,
+        nvtx::Pipe::Vector,
+        50e12,
+    );
+    let file = folder.file("peaks.json", peaks.to_json().as_bytes());
+    let kernel = "sgd_update:bytes=2621440";
+    for (format, part) in [("text", "of a file"), ("svg", "</svg>"), ("html", "</html>")] {
+        let words = args([
+            &"roofline",
+            &"--format",
+            &format,
+            &"--peaks",
+            &file,
+            &"--kernel",
+            &kernel,
+            &recording,
+        ]);
+        let text = result_of(words);
+        assert!(
+            text.text().contains(part) && text.text().contains("sgd_update") == (format != "svg")
+        );
+    }
+
+    let nothing = result_of(args([&"roofline", &recording]));
+    assert!(nothing.text().contains("no range declared work"));
+    for (words, status, part) in [
+        (["--device", "7"], 1, "no device 7"),
+        (["--peaks", "/dev/null"], 1, "not the peaks of a device"),
+    ] {
+        let error = failure_of(args([&"roofline", &words[0], &words[1], &recording]), status);
+        assert!(error.contains(part), "{error}");
+    }
+    for (words, part) in [
+        (["--range", "forward"], "a colon"),
+        (["--range", "forward:flops=many"], "no number of flops"),
+        (["--range", "forward:dtype=f32"], "neither flops nor bytes"),
+        (["--kernel", "k:flops=1,speed=2"], "there is no \"speed\""),
+        (["--kernel", "k:flops=1,dtype=q8"], "no number type"),
+        (["--peak", "f32=-1"], "above 0"),
+        (["--peak", "f32/matrix=1"], "no units"),
+        (["--bandwidth", "0"], "above 0"),
+    ] {
+        let ran = ran(gpuprof().args(args([&"roofline", &words[0], &words[1], &recording])));
+        assert_eq!((ran.status, ran.out.len()), (2, 0), "{words:?}");
+        assert!(ran.error.contains(part), "{words:?}: {}", ran.error);
+    }
 }

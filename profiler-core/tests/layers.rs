@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules in import order: a module uses only those before it. One with submodules counts as one. `lib.rs` stands
 /// above all and is not checked.
-const ORDER: [&str; 39] = [
+const ORDER: [&str; 43] = [
     "error",
     "units",
     "recent",
@@ -17,6 +17,7 @@ const ORDER: [&str; 39] = [
     "lane",
     "totals",
     "statistics",
+    "shift",
     "health",
     "names",
     "store",
@@ -41,9 +42,12 @@ const ORDER: [&str; 39] = [
     "html",
     "summary",
     "profiler",
+    "roofline",
     "schedule",
     "layer",
     "expect",
+    "compare",
+    "gate",
     "turn",
     "gpu_test",
     "measurement",

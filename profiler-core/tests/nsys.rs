@@ -315,6 +315,98 @@ fn a_live_profile_is_the_same_when_it_was_a_capture() {
     assert_eq!(names, ("void ns::gemm<float>(float*, int)".into(), "gemm".into()));
 }
 
+/// What a real recording knows beyond what the store keeps, and its process and calendar time, of which older ones know nothing.
+#[test]
+fn what_records_say_of_kernels_and_versions_is_written() {
+    let recordings = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let folder = Folder::new();
+    let path = folder.file("quickstart.sqlite");
+    let profile =
+        Profile::load(recordings.join("examples/recordings/quickstart-h200.gpuprof")).unwrap();
+    assert_eq!((profile.recording_info().process_id, profile.started_at()), (None, None));
+    profile.write_nsys(&path, |_| ()).unwrap();
+    let kernels = profile.kernels().count() as i64;
+    let number = |path: &Path, query: &str| -> i64 {
+        Connection::open(path).unwrap().query_row(query, (), |row| row.get(0)).unwrap()
+    };
+    let from = "FROM CUPTI_ACTIVITY_KIND_KERNEL";
+    assert_eq!(number(&path, &format!("SELECT count(DISTINCT gridId) {from}")), kernels);
+    assert_eq!(number(&path, &format!("SELECT count(*) {from} WHERE launchType = 0")), kernels);
+    let filled =
+        "localMemoryTotal NOTNULL AND sharedMemoryExecuted NOTNULL AND cacheConfig NOTNULL";
+    assert_eq!(number(&path, &format!("SELECT count(*) {from} WHERE {filled}")), kernels);
+    // Each has those of its own record.
+    let details: Vec<_> = profile
+        .recording()
+        .unwrap()
+        .records()
+        .iter()
+        .filter_map(|record| match record {
+            cupti::Record::Kernel(kernel) => Some((kernel.correlation_id, kernel.details())),
+            _ => None,
+        })
+        .collect();
+    for (correlation, of) in details.iter().step_by(7) {
+        let query = format!(
+            "SELECT gridId = {} AND localMemoryTotal = {} {from} WHERE correlationId = {correlation}",
+            of.grid_id, of.local_bytes
+        );
+        assert_eq!(number(&path, &query), 1, "{correlation}");
+    }
+    let again = Profile::from_nsys(&path).unwrap();
+    let versions = |profile: &Profile| {
+        let info = profile.recording_info();
+        (info.cupti_version, info.cuda_driver_version, info.driver_release.clone())
+    };
+    assert_eq!(versions(&again), versions(&profile));
+    assert!(versions(&again).0 > 0);
+
+    // CUPTI told of cuMemAlloc and cuMemFree twice.
+    let path = folder.file("kinds.sqlite");
+    let profile = Profile::load(recordings.join("tests/recordings/kinds-130001.gpuprof")).unwrap();
+    profile.write_nsys(&path, |_| ()).unwrap();
+    let memory = profile.memory().unwrap();
+    let sum = |of: fn(&profiler_core::DeviceMemory<'_>) -> u64| memory.iter().map(of).sum::<u64>();
+    let told = sum(|memory| memory.allocations + memory.frees);
+    assert!(told > 3 && sum(|memory| memory.repeated_records) > 3, "{memory:?}");
+    assert_eq!(number(&path, "SELECT count(*) FROM CUDA_GPU_MEMORY_USAGE_EVENTS"), told as i64);
+    assert_eq!(profile.memory_events().count() as u64, told);
+}
+
+#[test]
+fn a_capture_says_which_process_it_was_and_when_it_began() {
+    let fake = Fake::new();
+    let before = std::time::SystemTime::now();
+    let [profile, _] = support::record(&fake, || {
+        let _range = nvtx::range("step");
+        fake.launch(Work::kernel(c"k"));
+    });
+    let id = std::process::id();
+    assert_eq!(profile.recording_info().process_id, Some(id));
+    let started = profile.started_at().unwrap();
+    let slack = std::time::Duration::from_millis(50);
+    assert!(before - slack < started && started < std::time::SystemTime::now() + slack);
+    let loaded = Profile::from_bytes(&profile.recording().unwrap().to_bytes()).unwrap();
+    assert_eq!(loaded.started_at(), Some(started));
+
+    let folder = Folder::new();
+    let path = folder.file("process.sqlite");
+    profile.write_nsys(&path, |_| ()).unwrap();
+    let again = Profile::from_nsys(&path).unwrap();
+    assert_eq!(again.started_at(), Some(started));
+    assert_eq!(again.processes().collect::<Vec<_>>(), [(id, None)]);
+    assert!(again.operations().all(|operation| operation.process_id() == id));
+    assert!(again.calls().all(|call| call.process_id() == id));
+    for report in
+        ["cuda_api_trace", "nvtx_pushpop_trace", "nvtx_gpu_proj_trace", "cuda_kern_exec_trace"]
+    {
+        let report = report.parse().unwrap();
+        let (ours, theirs) = (profile.stats(report).csv(), again.stats(report).csv());
+        assert!(ours.contains(&format!(",{id},")), "{ours}");
+        assert_eq!(ours, theirs);
+    }
+}
+
 #[test]
 fn a_call_of_the_runtime_api_stands_for_the_driver_call_it_makes() {
     let fake = Fake::new();

@@ -113,7 +113,9 @@ fn ranges_on_the_gpu_are_those_of_their_launches() {
     let trace = profile.reports().nvtx_pushpop_trace();
     assert_eq!(trace.rows().len(), 8);
     let inner = &trace.rows()[1];
-    assert_eq!((&*inner.name_tree, &*inner.range_stack), ("--:forward", ":1:2"));
+    let texts = (inner.name_tree.to_string(), inner.range_stack.to_string());
+    assert_eq!(texts, ("--:forward".to_owned(), ":1:2".to_owned()));
+    assert_eq!(inner.range_stack.numbers().collect::<Vec<_>>(), [2, 1]);
     assert_eq!((inner.parent_id, inner.level), (Some(1), 1));
     let outer = &trace.rows()[0];
     assert_eq!((outer.num_children, outer.child_duration_ns), (1, inner.duration_ns));
@@ -142,7 +144,7 @@ fn ranges_of_the_process_count_by_time_on_their_thread() {
     let (request, step) = (of(":request").unwrap(), of(":step").unwrap());
     assert_eq!((request.num_gpu_ops, request.style, request.level), (5, Style::StartEnd, 0));
     assert_eq!((step.parent_id, step.level), (Some(request.range_id), 1));
-    assert_eq!(of(":forward").unwrap().range_stack, ":1:2:3");
+    assert_eq!(of(":forward").unwrap().range_stack.to_string(), ":1:2:3");
     assert!(of(":elsewhere").is_none(), "it ended on another thread");
 }
 
@@ -300,6 +302,10 @@ fn managed_memory_of_a_session_is_summed_by_address() {
          Migration Throughput (MB/s)\n\
          0x9000,,0.008,1,,8192.000\n\
          0x1000,0.008,,,7,4096.000\n"
+    );
+    assert_eq!(
+        profile.stats(StatsReport::UmCpuPageFaultsSum).csv(),
+        "CPU Page Faults,CPU Instruction Address,Source File,Source Line\n1,0xabcd,,\n"
     );
     let total = profile.reports().um_total_sum();
     let total = &total.rows()[0];

@@ -110,7 +110,11 @@ fn check(nsys: &OsString, seed: u64) -> Result<(), Failed> {
                 .arg(&capture)
                 .output()?;
             let theirs = String::from_utf8(output.stdout)?;
-            let ours = ours.csv();
+            let mut ours = ours.csv();
+            // nsys 2023.4 has no columns for file and line, which no capture has.
+            if name == "um_cpu_page_faults_sum" {
+                ours = ours.replace(",Source File,Source Line", "").replace(",,\n", "\n");
+            }
             rows += ours.lines().count();
             // nsys finds the calls of copies by correlation id alone, and so those of other processes too.
             let processes: BTreeSet<u32> = profile.calls().map(|call| call.process_id()).collect();

@@ -7,8 +7,9 @@ use syn::parse::{Parse, ParseStream, Parser};
 use syn::{Error, LitBool, LitStr, Result, Token, parenthesized};
 
 const HELP: &str = "`annotate` takes `name = \"...\"`, `qualified`, `domain = PATH`, `color = ...`, \
-                    `category = ...`, `payload = ...`, `fields(...)`, `lifetime = false`, \
-                    `polls = false` and `crate = path`";
+                    `category = ...`, `payload = ...`, `flops = ...`, `bytes = ...`, `dtype = ...`, \
+                    `pipe = ...`, `work = ...`, `fields(...)`, `lifetime = false`, `polls = false` \
+                    and `crate = path`";
 
 /// What the user asked for.
 #[derive(Default)]
@@ -22,6 +23,12 @@ pub(crate) struct Args {
     pub(crate) category: Option<TokenStream>,
     pub(crate) payload: Option<TokenStream>,
     pub(crate) fields: Vec<Field>,
+    /// How much work it is, all in one and each by itself.
+    pub(crate) work: Option<TokenStream>,
+    pub(crate) flops: Option<TokenStream>,
+    pub(crate) bytes: Option<TokenStream>,
+    pub(crate) dtype: Option<TokenStream>,
+    pub(crate) pipe: Option<TokenStream>,
     /// Of a future: whether its whole life is a process range, and each poll a thread range.
     pub(crate) lifetime: Option<LitBool>,
     pub(crate) polls: Option<LitBool>,
@@ -44,7 +51,17 @@ impl Args {
     /// Whether an event has more than its name and domain.
     pub(crate) fn has_details(&self) -> bool {
         let Args { color, category, payload, fields, .. } = self;
-        color.is_some() || category.is_some() || payload.is_some() || !fields.is_empty()
+        color.is_some()
+            || category.is_some()
+            || payload.is_some()
+            || !fields.is_empty()
+            || self.work().iter().any(|(_, value)| value.is_some())
+    }
+
+    /// What is said of its work, by the method that says it.
+    pub(crate) fn work(&self) -> [(&'static str, &Option<TokenStream>); 5] {
+        let Args { work, flops, bytes, dtype, pipe, .. } = self;
+        [("work", work), ("flops", flops), ("bytes", bytes), ("dtype", dtype), ("pipe", pipe)]
     }
 }
 
@@ -77,6 +94,11 @@ fn parse(input: ParseStream<'_>) -> Result<Args> {
             "color" => expression(input, &option, &mut args.color)?,
             "category" => expression(input, &option, &mut args.category)?,
             "payload" => expression(input, &option, &mut args.payload)?,
+            "work" => expression(input, &option, &mut args.work)?,
+            "flops" => expression(input, &option, &mut args.flops)?,
+            "bytes" => expression(input, &option, &mut args.bytes)?,
+            "dtype" => expression(input, &option, &mut args.dtype)?,
+            "pipe" => expression(input, &option, &mut args.pipe)?,
             "fields" => {
                 once(&option, !args.fields.is_empty())?;
                 args.fields = fields(input, &option)?;

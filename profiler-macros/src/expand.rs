@@ -133,6 +133,12 @@ fn details(args: &Args) -> TokenStream {
         let unit = field.unit.clone().unwrap_or_else(|| LitStr::new("", Span::mixed_site()));
         calls.extend(quote!(.field(#name, #value, #unit)));
     }
+    for (method, value) in args.work() {
+        if let Some(value) = value {
+            let method = Ident::new(method, Span::mixed_site());
+            calls.extend(quote!(.#method(#value)));
+        }
+    }
     calls
 }
 
@@ -208,9 +214,10 @@ mod tests {
     #[test]
     fn details_are_described_only_if_somebody_looks() {
         let options = "color = Color::RED, category = D.category(\"x, y\"), payload = f(a, b) + 1, \
-                       fields(n, flops = 2.0 * n => \"flop\")";
+                       flops = 2 * n, fields(n, flops = 2.0 * n => \"flop\"), dtype = nvtx::Dtype::F32";
         let with = "range_with(|__nvtx_event| __nvtx_event .color(Color::RED) .category(D.category(\"x, y\")) \
-                    .payload(f(a, b) + 1) .field(\"n\", n, \"\") .field(\"flops\", 2.0 * n, \"flop\"))";
+                    .payload(f(a, b) + 1) .field(\"n\", n, \"\") .field(\"flops\", 2.0 * n, \"flop\") \
+                    .flops(2 * n) .dtype(nvtx::Dtype::F32))";
         let expected = format!("fn f() {{ {} g() }}", guard("::nvtx", "new(\"f\")", with));
         assert_eq!(expanded(options, "fn f() { g() }"), printed(&expected));
     }

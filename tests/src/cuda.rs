@@ -131,7 +131,7 @@ impl Gpu {
 
     /// Loads the kernels in the context that is current.
     fn with_kernels(context: Arc<CudaContext>, current: Handle<CUcontext>) -> Self {
-        Self { context, current, empty: load(c"empty"), spin: load(c"spin") }
+        Self { context, current, empty: load(PTX, c"empty"), spin: load(PTX, c"spin") }
     }
 
     /// Another GPU, in its primary context, which is current on this thread then; `None` if there is no such GPU.
@@ -237,6 +237,28 @@ impl Gpu {
         ));
     }
 
+    /// Loads a kernel of one's own into the context that is current.
+    #[must_use]
+    pub fn kernel(&self, ptx: &str, name: &CStr) -> Handle<CUfunction> {
+        load(ptx, name)
+    }
+
+    /// Launches a kernel that takes one number.
+    pub fn launch(
+        &self,
+        kernel: Handle<CUfunction>,
+        stream: Stream,
+        (grid, block, shared): ([u32; 3], [u32; 3], u32),
+        number: u64,
+    ) {
+        let mut number = number;
+        let mut arguments = [(&raw mut number).cast::<c_void>()];
+        let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
+        let (arguments, no_extra) = (arguments.as_mut_ptr(), std::ptr::null_mut());
+        let (kernel, stream) = (kernel.0, stream.0);
+        cuda!(cuLaunchKernel(kernel, gx, gy, gz, bx, by, bz, shared, stream, arguments, no_extra));
+    }
+
     /// Device memory of the stream's pool, freed in stream order too.
     pub fn alloc_and_free_async(&self, bytes: usize, stream: Stream) -> CUdeviceptr {
         let mut memory = 0;
@@ -337,6 +359,37 @@ impl Gpu {
     /// Copies from the device.
     pub fn copy_out(&self, to: &mut [u8], from: CUdeviceptr) {
         cuda!(cuMemcpyDtoH_v2(to.as_mut_ptr().cast(), from, to.len()));
+    }
+
+    /// Copies within the device.
+    pub fn copy_within(&self, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) {
+        cuda!(cuMemcpyDtoD_v2(to, from, bytes));
+    }
+
+    /// Copies from pinned memory to pinned memory.
+    pub fn copy_on_host(&self, to: Host, from: Host, bytes: usize) {
+        cuda!(cuMemcpy(to.0 as CUdeviceptr, from.0 as CUdeviceptr, bytes));
+    }
+
+    /// Copies through two CUDA arrays: from the host, to the other, to and from device memory, and to the host.
+    pub fn copy_through_arrays(&self, memory: CUdeviceptr, host: &mut [u8]) {
+        let format = sys::CUarray_format::CU_AD_FORMAT_UNSIGNED_INT8;
+        let wanted = sys::CUDA_ARRAY_DESCRIPTOR {
+            Width: host.len(),
+            Height: 0,
+            Format: format,
+            NumChannels: 1,
+        };
+        let (mut a, mut b) = (std::ptr::null_mut(), std::ptr::null_mut());
+        cuda!(cuArrayCreate_v2(&mut a, &wanted));
+        cuda!(cuArrayCreate_v2(&mut b, &wanted));
+        cuda!(cuMemcpyHtoA_v2(a, 0, host.as_ptr().cast(), host.len()));
+        cuda!(cuMemcpyAtoA_v2(b, 0, a, 0, host.len()));
+        cuda!(cuMemcpyAtoD_v2(memory, b, 0, host.len()));
+        cuda!(cuMemcpyDtoA_v2(a, 0, memory, host.len()));
+        cuda!(cuMemcpyAtoH_v2(host.as_mut_ptr().cast(), a, 0, host.len()));
+        cuda!(cuArrayDestroy(a));
+        cuda!(cuArrayDestroy(b));
     }
 
     /// Copies to the device in the order of a stream.
@@ -477,7 +530,7 @@ impl Gpu {
     pub fn launch_in_own_context(&self, launches: usize) {
         let mut context = std::ptr::null_mut();
         cuda!(cuCtxCreate_v4(&mut context, std::ptr::null_mut(), 0, 0));
-        let empty = load(c"empty");
+        let empty = load(PTX, c"empty");
         for _ in 0..launches {
             let (no_arguments, no_extra) = (std::ptr::null_mut(), std::ptr::null_mut());
             let default = DEFAULT.0;
@@ -586,8 +639,8 @@ impl Gpu {
 
 /// The kernel of this name in the current context.
 #[allow(clippy::unwrap_used)] // as check
-fn load(name: &CStr) -> Handle<CUfunction> {
-    let image = CString::new(PTX).unwrap();
+fn load(ptx: &str, name: &CStr) -> Handle<CUfunction> {
+    let image = CString::new(ptx).unwrap();
     let mut module = std::ptr::null_mut();
     cuda!(cuModuleLoadData(&mut module, image.as_ptr().cast()));
     let mut function = std::ptr::null_mut();

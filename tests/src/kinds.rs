@@ -49,6 +49,9 @@ pub struct Facts {
     pub compute_capability: (u32, u32),
     /// `cuDeviceTotalMem`.
     pub memory_bytes: u64,
+    /// The highest clock in kHz, bytes a second of the memory, bytes of the L2 cache, where they were asked for.
+    #[serde(default)]
+    pub speeds: Option<(u32, u64, u64)>,
     /// The kernel's grid, block and dynamic shared memory.
     pub launch: ([u32; 3], [u32; 3], u32),
     /// Address and size of `cuMemAlloc`.
@@ -172,6 +175,12 @@ pub fn check(records: &RecordBytes, facts: &Facts) {
             (device.multiprocessors, device.compute_capability, device.memory_bytes),
             (facts.multiprocessors, facts.compute_capability, facts.memory_bytes)
         );
+        if let Some((clock_khz, bandwidth, l2_bytes)) = facts.speeds {
+            assert_eq!((device.core_clock_khz, u64::from(device.l2_bytes)), (clock_khz, l2_bytes));
+            // The record has whole kB/s.
+            let recorded = device.memory_bandwidth_kb_per_s * 1000;
+            assert!(recorded.abs_diff(bandwidth) <= 1000, "{recorded} is not {bandwidth}");
+        }
         assert_eq!(device.limits().threads_per_warp, 32);
     }
     let context = of!(records, Context).find(|context| context.context == kernel.place.context);

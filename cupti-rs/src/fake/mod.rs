@@ -23,6 +23,7 @@
 //!
 //! There is one at a time: [`Fake::new`] waits for the last one to be dropped, so tests take turns.
 
+mod counters;
 mod table;
 mod work;
 mod written;
@@ -94,6 +95,39 @@ impl Fake {
     /// A program's call that launches, copies, fills or waits, on this thread. Gives its correlation id.
     pub fn launch(&self, work: Work) -> u32 {
         self.call(work.function(), 0, std::slice::from_ref(&work))
+    }
+
+    /// As if the GPU had done so much of what its counters count. A metric of the stand-in is `fake__NUMBER.sum`: those of
+    /// one number fit into one pass.
+    pub fn count(&self, events: u64) {
+        counters::count(events);
+    }
+
+    /// A sample of the device's counters, in CUPTI's time, that counts so much; the next decoding finds it.
+    pub fn sample(&self, start_ns: u64, end_ns: u64, events: u64) {
+        counters::sample(start_ns, end_ns, events);
+    }
+
+    /// The next decoding finds that the GPU had no room for samples.
+    pub fn overflow_samples(&self) {
+        counters::overflow();
+    }
+
+    /// How often the program had to wait for its context where ranges begin and end.
+    #[must_use]
+    pub fn context_waits(&self) -> u64 {
+        counters::waits()
+    }
+
+    /// Whether a context is current on all threads, as it is at first.
+    pub fn have_context(&self, is_current: bool) {
+        counters::have_context(is_current);
+    }
+
+    /// Whether the device's counters are taken.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        counters::is_enabled()
     }
 
     /// The same, with the record in the buffer before the call begins, while it runs, or after it has returned.
@@ -637,7 +671,11 @@ impl Builder {
         for (function, code) in self.faults {
             table::plant(function, code, When::Always);
         }
-        let device = Device::new(0, "Fake H200", (9, 0), 132, 139 << 30);
+        let mut device = Device::new(0, "Fake H200", (9, 0), 132, 139 << 30);
+        // What the driver says of a real one.
+        device.core_clock_khz = Some(1_980_000);
+        device.memory_bandwidth = Some(4_814_304_000_000);
+        device.l2_bytes = Some(60 << 20);
         Fake {
             _turn: turn,
             driver: Driver { cuda_version: 13_000, release: None, devices: vec![device] },

@@ -9,6 +9,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use super::When;
+use super::counters;
 use super::work::Work;
 use super::written::{Written, stride};
 use crate::callbacks::GraphIds;
@@ -143,6 +144,7 @@ pub(super) fn reset(version: u32, state: State) {
     FAULTS.lock().clear();
     ANY_FAULT.store(false, Ordering::Release);
     ANY_EXTERNAL_ID.store(false, Ordering::Release);
+    counters::reset();
     *STATE.lock() = state;
 }
 
@@ -163,7 +165,7 @@ pub(super) fn plant(function: &'static str, code: CuptiResult, when: When) {
 }
 
 /// The planted fault of this function that is due, if there is one.
-fn fault(function: &str) -> Option<CuptiResult> {
+pub(super) fn fault(function: &str) -> Option<CuptiResult> {
     if !ANY_FAULT.load(Ordering::Acquire) {
         return None;
     }
@@ -225,6 +227,10 @@ pub(super) fn table() -> Api {
         push_external_id: Some(push_external_id),
         pop_external_id: Some(pop_external_id),
         configure_unified_memory: Some(configure_unified_memory),
+        host: (release >= (12, 6)).then_some(counters::HOST),
+        range: (release >= (12, 6)).then_some(counters::RANGE),
+        sampling: (release >= (12, 6)).then_some(counters::SAMPLING),
+        contexts: counters::contexts,
         hw_trace: release >= (12, 8),
         records_v2: release >= (13, 2),
         multiple_subscribers: release >= (13, 3),

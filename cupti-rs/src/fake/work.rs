@@ -46,6 +46,12 @@ impl Work {
         Self::new(What::Memcpy { kind: 2, bytes })
     }
 
+    /// An asynchronous copy within the device.
+    #[must_use]
+    pub fn device_to_device(bytes: u64) -> Self {
+        Self::new(What::Memcpy { kind: 8, bytes })
+    }
+
     /// An asynchronous fill.
     #[must_use]
     pub fn memset(bytes: u64) -> Self {
@@ -62,6 +68,15 @@ impl Work {
     #[must_use]
     pub fn on_stream(mut self, stream: u32) -> Self {
         self.stream = stream;
+        self
+    }
+
+    /// A kernel of so many blocks and threads in a block instead of 128 and 256; other work is as it was.
+    #[must_use]
+    pub fn with_shape(mut self, blocks: u32, threads: u32) -> Self {
+        if let What::Kernel { grid, block, .. } = &mut self.what {
+            (*grid, *block) = (blocks, threads);
+        }
         self
     }
 
@@ -95,6 +110,7 @@ impl Work {
         match self.what {
             What::Kernel { .. } => "cuLaunchKernel",
             What::Memcpy { kind: 1, .. } => "cuMemcpyHtoDAsync_v2",
+            What::Memcpy { kind: 8, .. } => "cuMemcpyDtoDAsync_v2",
             What::Memcpy { .. } => "cuMemcpyDtoHAsync_v2",
             What::Memset { .. } => "cuMemsetD8Async",
             What::Synchronize => "cuStreamSynchronize",
@@ -153,7 +169,11 @@ impl Work {
             }
             What::Memcpy { kind: copy, bytes } => {
                 use memcpy::*;
-                let (source, destination) = if copy == 1 { (1, 3) } else { (3, 1) };
+                let (source, destination) = match copy {
+                    1 => (1, 3),
+                    8 => (3, 3),
+                    _ => (3, 1),
+                };
                 Written::new(kind, version)?
                     .set(COPY_KIND, copy)
                     .set(SRC_KIND, source)

@@ -5,12 +5,15 @@ use std::ffi::{c_char, c_void};
 use std::path::Path;
 
 use super::abi::*;
+use super::counters::{HostApi, RangeApi, SamplingApi};
+use super::driver::Contexts;
 use crate::error::{Error, Kind};
 
 macro_rules! api {
     (
         required { $($(#[$doc:meta])* $name:ident = $symbol:literal : fn($($arg:ty),*);)* }
         optional { $($(#[$odoc:meta])* $oname:ident = $osymbol:literal : fn($($oarg:ty),*);)* }
+        groups { $($(#[$gdoc:meta])* $gname:ident: $group:ty;)* }
         present { $($(#[$pdoc:meta])* $pname:ident = $psymbol:literal;)* }
     ) => {
         /// CUPTI's functions, as pointers. Only this crate makes one: from a library, or for the stand-in.
@@ -18,7 +21,10 @@ macro_rules! api {
         pub struct Api {
             $($(#[$doc])* pub(crate) $name: unsafe extern "C" fn($($arg),*) -> CuptiResult,)*
             $($(#[$odoc])* pub(crate) $oname: Option<unsafe extern "C" fn($($oarg),*) -> CuptiResult>,)*
+            $($(#[$gdoc])* pub(crate) $gname: Option<$group>,)*
             $($(#[$pdoc])* pub(crate) $pname: bool,)*
+            /// Opens what is asked of contexts. It is the driver's; the stand-in has its own.
+            pub(crate) contexts: fn() -> Result<Contexts, Error>,
         }
 
         impl Api {
@@ -42,11 +48,13 @@ macro_rules! api {
                         };
                         found.ok().map(|symbol| *symbol)
                     },)*
+                    $($gname: <$group>::load(library),)*
                     $($pname: {
                         // SAFETY: only whether it is there is asked; it is never called as this type.
                         let found = unsafe { library.get::<unsafe extern "C" fn()>($psymbol) };
                         found.is_ok()
                     },)*
+                    contexts: Contexts::open,
                 })
             }
         }
@@ -119,6 +127,14 @@ api! {
         pop_external_id = b"cuptiActivityPopExternalCorrelationId": fn(u32, *mut u64);
         /// `cuptiActivityConfigureUnifiedMemoryCounter`
         configure_unified_memory = b"cuptiActivityConfigureUnifiedMemoryCounter": fn(*mut UnifiedMemoryCounterConfig, u32);
+    }
+    groups {
+        /// The Profiler Host interface (12.6+).
+        host: HostApi;
+        /// The Range Profiler (12.6 update 2 and later).
+        range: RangeApi;
+        /// PM sampling (12.8+).
+        sampling: SamplingApi;
     }
     present {
         /// `cuptiActivityEnableHWTrace` (12.8+): kernel times from the hardware.

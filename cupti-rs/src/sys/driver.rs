@@ -1,7 +1,7 @@
 //! The few facts about driver and devices that come from libcuda. It is opened and initialised before any CUPTI
 //! call: some CUPTI versions crash without a driver.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 
 use crate::error::{Error, Kind};
 use crate::library::{Device, Driver};
@@ -14,7 +14,15 @@ type DeviceGetName = unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int;
 type DeviceGetAttribute = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int;
 type DeviceTotalMem = unsafe extern "C" fn(*mut usize, c_int) -> c_int;
 
+type CtxGetCurrent = unsafe extern "C" fn(*mut *mut c_void) -> c_int;
+type CtxGetDevice = unsafe extern "C" fn(*mut c_int) -> c_int;
+type CtxSynchronize = unsafe extern "C" fn() -> c_int;
+
+const ATTRIBUTE_CLOCK_RATE: c_int = 13;
 const ATTRIBUTE_MULTIPROCESSOR_COUNT: c_int = 16;
+const ATTRIBUTE_MEMORY_CLOCK_RATE: c_int = 36;
+const ATTRIBUTE_MEMORY_BUS_WIDTH: c_int = 37;
+const ATTRIBUTE_L2_CACHE_SIZE: c_int = 38;
 const ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: c_int = 75;
 const ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: c_int = 76;
 
@@ -22,13 +30,67 @@ const ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: c_int = 76;
 ///
 /// The library stays open for the life of the process, as CUDA itself needs.
 pub(crate) fn probe() -> Result<Driver, Error> {
-    // SAFETY: libcuda's initialisers are made to run in any process.
-    let opened = unsafe { libloading::Library::new("libcuda.so.1") };
-    let library =
-        opened.map_err(|e| Error::new(Kind::NoDriver { reason: super::loader::reason(&e) }))?;
+    let library = open()?;
     let result = read(&library);
     std::mem::forget(library);
     result
+}
+
+/// A CUDA context that was current on a thread. It is given to the driver and to CUPTI, which know their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Context(usize);
+
+impl Context {
+    pub(crate) fn handle(self) -> *mut c_void {
+        std::ptr::with_exposed_provenance_mut(self.0)
+    }
+}
+
+/// What is asked of the context that is current on the calling thread.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Contexts {
+    pub(crate) get_current: CtxGetCurrent,
+    pub(crate) get_device: CtxGetDevice,
+    pub(crate) synchronize: CtxSynchronize,
+}
+
+impl Contexts {
+    pub(crate) fn open() -> Result<Self, Error> {
+        let library = open()?;
+        let found = Self {
+            get_current: symbol(&library, "cuCtxGetCurrent")?,
+            get_device: symbol(&library, "cuCtxGetDevice")?,
+            synchronize: symbol(&library, "cuCtxSynchronize")?,
+        };
+        std::mem::forget(library);
+        Ok(found)
+    }
+
+    /// The context and its device's ordinal; `None` where the thread has no context.
+    pub(crate) fn current(&self) -> Result<Option<(Context, u32)>, Error> {
+        let mut context = std::ptr::null_mut();
+        // SAFETY: `context` is a live place for a handle.
+        check("cuCtxGetCurrent", unsafe { (self.get_current)(&mut context) })?;
+        if context.is_null() {
+            return Ok(None);
+        }
+        let mut device = 0;
+        // SAFETY: `device` is a live int, and the thread has a context.
+        check("cuCtxGetDevice", unsafe { (self.get_device)(&mut device) })?;
+        Ok(Some((Context(context.expose_provenance()), device as u32)))
+    }
+
+    /// Waits for all work of the current context.
+    pub(crate) fn synchronize(&self) -> Result<(), Error> {
+        // SAFETY: takes nothing; without a context it is refused.
+        check("cuCtxSynchronize", unsafe { (self.synchronize)() })
+    }
+}
+
+fn open() -> Result<libloading::Library, Error> {
+    // SAFETY: libcuda's initialisers are made to run in any process.
+    let opened = unsafe { libloading::Library::new("libcuda.so.1") };
+    opened.map_err(|e| Error::new(Kind::NoDriver { reason: super::loader::reason(&e) }))
 }
 
 fn check(function: &'static str, code: c_int) -> Result<(), Error> {
@@ -81,6 +143,10 @@ fn read(library: &libloading::Library) -> Result<Driver, Error> {
             check("cuDeviceGetAttribute", unsafe { get_attribute(&mut value, which, device) })?;
             Ok(value as u32)
         };
+        // A driver that does not tell one says 0, or refuses.
+        let told = |which: c_int| attribute(which).ok().filter(|value| *value != 0);
+        let memory_clock = told(ATTRIBUTE_MEMORY_CLOCK_RATE).map(u64::from);
+        let bus_bits = told(ATTRIBUTE_MEMORY_BUS_WIDTH).map(u64::from);
         let length = name.iter().position(|&b| b == 0).unwrap_or(name.len());
         devices.push(Device {
             id: ordinal as u32,
@@ -91,6 +157,11 @@ fn read(library: &libloading::Library) -> Result<Driver, Error> {
             ),
             multiprocessors: attribute(ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
             memory_bytes: memory as u64,
+            core_clock_khz: told(ATTRIBUTE_CLOCK_RATE),
+            memory_bandwidth: memory_clock
+                .zip(bus_bits)
+                .map(|(khz, bits)| khz.saturating_mul(2 * 1000).saturating_mul(bits) / 8),
+            l2_bytes: told(ATTRIBUTE_L2_CACHE_SIZE).map(u64::from),
         });
     }
     Ok(Driver { cuda_version: version as u32, release: release(), devices })

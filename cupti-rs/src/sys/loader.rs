@@ -79,6 +79,25 @@ fn load(path: &Path) -> Result<libloading::Library, String> {
     opened.map_err(|e| reason(&e))
 }
 
+/// Maps the libraries that CUPTI needs for counters, from the folder of its own file.
+///
+/// It asks the dynamic linker for them by name alone, which finds them in a toolkit that the linker knows, and not in a
+/// Python package. One that is mapped already is found by its name. Where there is none CUPTI's own answer tells.
+pub(crate) fn map_companions(library: &Path) {
+    // The file may have been reached over a link, or be known by its name alone.
+    let real = fs::canonicalize(library).unwrap_or_default();
+    for name in ["libnvperf_host.so", "libnvperf_target.so"] {
+        let found = [library, &real].into_iter().find_map(|file| {
+            let path = file.parent()?.join(name);
+            path.is_file().then_some(path)
+        });
+        if let Some(library) = found.and_then(|path| load(&path).ok()) {
+            // As CUPTI itself, it stays.
+            std::mem::forget(library);
+        }
+    }
+}
+
 /// The library of this name if the process has already mapped one.
 fn mapped(name: &str) -> Option<libloading::Library> {
     // SAFETY: with RTLD_NOLOAD nothing new is mapped, so no initialiser runs.

@@ -5,10 +5,15 @@ pub mod api;
 pub(crate) mod callback;
 #[allow(missing_docs)] // as generated
 pub mod callback_ids;
+pub(crate) mod counters;
 pub(crate) mod driver;
 pub mod field;
 #[allow(missing_docs)] // its first line says how it was made
 pub mod generated;
+pub(crate) mod host;
 pub(crate) mod loader;
 pub(crate) mod os;
+pub(crate) mod params;
+pub(crate) mod range;
 pub(crate) mod safe;
+pub(crate) mod sampling;

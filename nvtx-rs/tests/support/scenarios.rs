@@ -30,6 +30,7 @@ pub(crate) fn play(scenario: &str) {
         "domains" => whole::domains(),
         "names-of-things" => whole::names_of_things(),
         "records" => whole::records(),
+        "work" => whole::work(),
         "counters" => whole::counters(),
         "deferred" => whole::deferred(),
         "sites" => whole::sites(),

@@ -9,7 +9,7 @@ use nvtx::cuda::{driver, runtime};
 use nvtx::deferred::{Deferred, DeferredMark, DeferredRange};
 use nvtx::schema::{Entry, EntryType, Enum, Record, Schema};
 use nvtx::time::{Clock, Scope};
-use nvtx::{Color, Domain, OwnedDomain, ResourceId};
+use nvtx::{Color, Domain, Dtype, OwnedDomain, ResourceId, Work};
 
 static GPU: Domain = Domain::new("gpu ∑");
 
@@ -126,6 +126,17 @@ pub(crate) fn records() {
     GPU.range("of another").end_with(&record);
     drop(record.process_range());
     nvtx::process_range("ends with").end_with(&record);
+}
+
+/// Declared work, beside what else an event may have.
+pub(crate) fn work() {
+    let gemm = Work::gemm(4, 5, 6, Dtype::Bf16);
+    drop(nvtx::event("gemm").work(gemm).range());
+    GPU.event("scores").flops(1.5).dtype("f16").payload(7u32).mark();
+    drop(nvtx::process_range!(bytes: 4096u64, "copy"));
+    // A record of the program's own says more, and other fields are not for tools.
+    nvtx::event("recorded").work(gemm).record(&self::gemm()).mark();
+    nvtx::event("plain").field("x", 1u8, "").dtype(Dtype::F32).mark();
 }
 
 static LOSS: Counter<f64> = Counter::new("loss");

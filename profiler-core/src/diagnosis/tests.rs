@@ -45,6 +45,9 @@ impl Program {
             compute_capability: (9, 0),
             multiprocessors: 132,
             memory_bytes: 1 << 30,
+            core_clock_khz: None,
+            memory_bandwidth: None,
+            l2_bytes: None,
         };
         let info = RecordingInfo {
             recorded_at_s: 0,
@@ -53,6 +56,8 @@ impl Program {
             driver_release: None,
             devices: vec![device],
             recorder_version: String::new(),
+            process_id: None,
+            utc_offset_ns: None,
         };
         let (open, streams) = (Vec::new(), FxHashMap::default());
         Self { store, info, now: BASE, open, streams, next_id: 1 }

@@ -13,8 +13,8 @@ pub(super) fn write(timeline: &Timeline<'_>, out: &mut dyn Write) -> io::Result<
         let range = operation.range.map(|row| timeline.ranges[row].range.node());
         let node = nodes.entry(range.map(|range| range.id.at())).or_default();
         node.range = range;
-        *node.times.entry(timeline.name(operation)).or_default() +=
-            operation.span.map_or(0, |span| span.ns());
+        let time = node.times.entry(timeline.name(operation)).or_default();
+        *time = operation.span.map_or(*time, |span| time.saturating_add(span.ns()));
     }
     for node in nodes.values() {
         let stack = node.range.map(|range| stack(&range)).unwrap_or_default();

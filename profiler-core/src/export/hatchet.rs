@@ -55,14 +55,15 @@ pub(super) fn write(timeline: &Timeline<'_>, out: &mut dyn Write) -> io::Result<
         let key = (timeline.name(operation), operation.place.device);
         let metrics = leaves.entry(key).or_default();
         metrics.count += 1;
-        metrics.time_ns += operation.span.map_or(0, |span| span.ns());
+        let ns = operation.span.map_or(0, |span| span.ns());
+        metrics.time_ns = metrics.time_ns.saturating_add(ns);
         let bytes = match &operation.work {
             Work::Kernel(..) => None,
             Work::Copy(copy) => Some(copy.bytes),
             Work::Memset(record) => record.map(|record| record.bytes),
         };
         if let Some(bytes) = bytes {
-            *metrics.bytes.get_or_insert(0) += bytes;
+            metrics.bytes = Some(metrics.bytes.unwrap_or(0).saturating_add(bytes));
         }
     }
 

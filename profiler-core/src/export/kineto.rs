@@ -199,8 +199,7 @@ pub(super) fn write(
         ("schemaVersion", "1".to_owned()),
         ("deviceProperties", format!("[{}]", devices.join(","))),
         ("displayTimeUnit", "\"ms\"".to_owned()),
-        // To the second: a recording knows its start no better.
-        ("baseTimeNanoseconds", (u128::from(info.recorded_at_s) * 1_000_000_000).to_string()),
+        ("baseTimeNanoseconds", timeline.profile.epoch_ns().to_string()),
         ("otherData", serde_json::to_string(&args::of_recording(timeline))?),
     ];
     if let Some(rank) = rank {

@@ -21,12 +21,12 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::health::Health;
-use crate::profile::{Profile, Range, RangeNode};
+use crate::profile::{Paths, Profile, Range, RangeNode};
 use crate::totals::Totals;
 use crate::tree::NodeId;
 pub use format::{Export, Format};
 
-/// The process that stands for the program: a recording does not know its id.
+/// The process that stands for the program where its id is not known, and above it those of devices.
 const HOST: u64 = 1_000_000;
 
 /// What was asked for in the ranges of a node, by name.
@@ -78,8 +78,9 @@ impl Profile {
     /// One JSON object a line, for scripts: every range by path, one around others before those within it, and last of all
     /// everything.
     ///
-    /// The fields of a range: `path`, `instances`, `host_ns`, and `inclusive` and `exclusive` with the fields of
-    /// [`Totals`]. The last line has an empty path, in `exclusive` what was outside any range, and `complete` and
+    /// The fields of a range: `path`, `parent` (the line of the range around it, the first is 0; absent of an outermost
+    /// one), `instances`, `host_ns`, and `inclusive` and `exclusive` with the fields of [`Totals`]. A path of more than 128
+    /// names has the first and the last 64, and between them how many are not said: `…(7 more)…`. The last line has an empty path, in `exclusive` what was outside any range, and `complete` and
     /// `health` with the fields of [`Health`].
     #[must_use]
     pub fn json_lines(&self) -> String {
@@ -88,9 +89,11 @@ impl Profile {
             // Numbers and strings: serde_json has no way to fail here.
             let _: Result<(), serde_json::Error> = line.map(|line| text.push_str(&(line + "\n")));
         };
+        let paths = Paths::new(self);
         for node in self.nodes() {
             add(serde_json::to_string(&RangeLine {
-                path: node.path(),
+                path: paths.get(node),
+                parent: node.parent().map(|parent| parent.id.0),
                 instances: node.instances(),
                 host_ns: node.host_time().as_nanos() as u64,
                 inclusive: node.inclusive(),
@@ -111,6 +114,8 @@ impl Profile {
 #[derive(Serialize)]
 struct RangeLine {
     path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent: Option<u32>,
     instances: u64,
     host_ns: u64,
     inclusive: Totals,

@@ -6,7 +6,6 @@ use std::io::{self, Write};
 
 use rustc_hash::FxHashMap;
 
-use super::HOST;
 use super::args::{self, Args, Value};
 use super::counters::{self, Samples};
 use super::lanes::{APART, Lanes, NESTED};
@@ -19,6 +18,10 @@ const END: u64 = 2;
 const INSTANT: u64 = 3;
 const COUNTER: u64 = 4;
 
+/// `BuiltinClock`: the one whose times are told, unless a trace says another, and that of the calendar.
+const BOOTTIME: u64 = 6;
+const REALTIME: u64 = 1;
+
 /// `CounterDescriptor.Unit`.
 const UNIT_COUNT: u64 = 2;
 const UNIT_BYTES: u64 = 3;
@@ -28,7 +31,10 @@ const CATEGORIES: [&str; 8] =
     ["range", "process range", "mark", "api", "kernel", "copy", "memset", "recording"];
 
 pub(super) fn write(timeline: &Timeline<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let mut trace = Trace::new(out);
+    let mut trace = Trace::new(out, timeline.host);
+    if let Some(epoch_ns) = timeline.profile.started_at_ns() {
+        trace.clocks(epoch_ns)?;
+    }
     let host = trace.track(None, Kind::Process("host"))?;
     trace.instant(host, 0, "recording", "recording", &args::of_recording(timeline))?;
     process_ranges(&mut trace, timeline, host)?;
@@ -246,6 +252,8 @@ impl Interned {
 
 struct Trace<'w> {
     out: &'w mut dyn Write,
+    /// The number of the program's process.
+    host: u64,
     tracks: u64,
     packets: u64,
     names: Interned,
@@ -261,7 +269,7 @@ struct Trace<'w> {
 }
 
 impl<'w> Trace<'w> {
-    fn new(out: &'w mut dyn Write) -> Self {
+    fn new(out: &'w mut dyn Write, host: u64) -> Self {
         let mut interned = Message::default();
         for (id, name) in (1..).zip(CATEGORIES) {
             let mut entry = Message::default();
@@ -271,6 +279,7 @@ impl<'w> Trace<'w> {
         }
         Self {
             out,
+            host,
             tracks: 0,
             packets: 0,
             names: Interned::default(),
@@ -285,6 +294,20 @@ impl<'w> Trace<'w> {
         }
     }
 
+    /// What time it was when those of the trace began.
+    fn clocks(&mut self, epoch_ns: u64) -> io::Result<()> {
+        let mut snapshot = Message::default();
+        for (clock, at_ns) in [(BOOTTIME, 0), (REALTIME, epoch_ns)] {
+            let mut inner = Message::default();
+            inner.number(1, clock); // clock_id
+            inner.number(2, at_ns); // timestamp
+            snapshot.message(1, &inner); // clocks
+        }
+        self.packet.clear();
+        self.packet.message(6, &snapshot); // clock_snapshot
+        self.finish_packet()
+    }
+
     fn track(&mut self, parent: Option<u64>, kind: Kind<'_>) -> io::Result<u64> {
         self.tracks += 1;
         let id = self.tracks;
@@ -296,12 +319,12 @@ impl<'w> Trace<'w> {
         let mut inner = Message::default();
         match kind {
             Kind::Process(name) => {
-                inner.number(1, HOST); // pid
+                inner.number(1, self.host); // pid
                 inner.text(6, name); // process_name
                 track.message(3, &inner); // process
             }
             Kind::Thread(id, name) => {
-                inner.number(1, HOST); // pid
+                inner.number(1, self.host); // pid
                 inner.number(2, id.into()); // tid
                 if let Some(name) = name {
                     inner.text(5, name); // thread_name

@@ -4,8 +4,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
+use super::HOST;
 use crate::mark::Mark;
 use crate::process_range::ProcessRange;
 use crate::profile::{ApiCall, GpuOperation, Profile, Range, RangeNode};
@@ -136,6 +137,18 @@ pub(super) struct Timeline<'a> {
     pub(super) paths: Vec<String>,
     /// Operations that no timeline can show.
     pub(super) without_time: u64,
+    /// The number of the program's process.
+    pub(super) host: u64,
+}
+
+/// Numbers that stand for devices: in some formats those from 0 on, in others those above [`HOST`].
+const DEVICES: u64 = 64;
+
+/// The program's own number, unless devices may have it.
+fn host(profile: &Profile) -> u64 {
+    let id = profile.recording_info().process_id.map(u64::from);
+    let is_free = |id: &u64| *id >= DEVICES && !(HOST..HOST + DEVICES).contains(id);
+    id.filter(is_free).unwrap_or(HOST)
 }
 
 impl<'a> Timeline<'a> {
@@ -179,6 +192,7 @@ impl<'a> Timeline<'a> {
             kernel_names: Vec::new(),
             paths: paths(profile),
             without_time: 0,
+            host: host(profile),
         };
         timeline.process_ranges.sort_by_key(|(_, span)| span.order());
         timeline.add_operations();
@@ -339,12 +353,8 @@ pub(super) struct Allocation {
 
 /// Those that CUPTI recorded (`MEMORY2`), by time.
 pub(super) fn allocations(profile: &Profile) -> Vec<Allocation> {
-    // CUPTI tells of most of them twice, within a call.
-    let mut told = FxHashSet::default();
-    let shown = profile.store.memory.iter().filter(|event| {
-        event.kind == cupti::MemoryKind::DEVICE
-            && told.insert((event.correlation_id, event.address, event.is_allocation))
-    });
+    let is_shown = |event: &&MemoryEvent| event.kind == cupti::MemoryKind::DEVICE;
+    let shown = profile.store.memory_events().filter(is_shown);
     let allocation = |event: &MemoryEvent| Allocation {
         device: event.device,
         at: ns(profile.since_start(event.at_ns)),

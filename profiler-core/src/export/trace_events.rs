@@ -5,7 +5,6 @@ use std::io;
 
 use rustc_hash::FxHashMap;
 
-use super::HOST;
 use super::args::{self, Args};
 use super::json::{Event, Events, Named, Track, TrackIds};
 use super::lanes::{Lanes, NESTED};
@@ -45,7 +44,7 @@ pub(super) fn write(
     ids: &mut TrackIds,
     dialect: &dyn Dialect,
 ) -> io::Result<()> {
-    events.name(Named::Process, (HOST, 0), "host", 0)?;
+    events.name(Named::Process, (timeline.host, 0), "host", 0)?;
     let calls = host(events, timeline, ids, dialect)?;
     process_ranges(events, timeline)?;
     let mut projections = timeline.projections();
@@ -77,7 +76,7 @@ fn host(
             Some(name) => format!("thread {id} ({name})"),
             None => format!("thread {id}"),
         };
-        let mut tracks = Tracks::new(Track::Thread(id), HOST, &name, NESTED);
+        let mut tracks = Tracks::new(Track::Thread(id), timeline.host, &name, NESTED);
         // Of one start and length a range is around a call.
         let ranges = thread.ranges.iter().map(|&row| (timeline.ranges[row].span, 0, row));
         let calls = thread.calls.iter().map(|&row| (timeline.calls[row].span, 1, row));
@@ -97,14 +96,14 @@ fn host(
                 of_calls[row] = tid;
                 dialect.call(row)
             };
-            events.add(&said.slice((HOST, tid), span))?;
+            events.add(&said.slice((timeline.host, tid), span))?;
         }
         // Marks alone name no track.
         if thread.ranges.is_empty() && thread.calls.is_empty() {
             tracks.name(events, ids, 0)?;
         }
         for mark in &thread.marks {
-            let event = Event::new("i", mark.name(), (HOST, id.into()), ns(mark.at()));
+            let event = Event::new("i", mark.name(), (timeline.host, id.into()), ns(mark.at()));
             let event = Event { s: Some("t"), ..event };
             events.add(&event.category("mark").args(args::of_mark(mark)))?;
         }
@@ -115,7 +114,7 @@ fn host(
 /// They may overlap: each has an id of its own.
 fn process_ranges(events: &mut Events<'_>, timeline: &Timeline<'_>) -> io::Result<()> {
     for (id, (range, span)) in (1..).zip(&timeline.process_ranges) {
-        let thread = (HOST, range.thread_id().into());
+        let thread = (timeline.host, range.thread_id().into());
         let end =
             |ph, at| Event::new(ph, range.name(), thread, at).category("process range").id(id);
         events.add(&end("b", span.start).args(args::of_process_range(range)))?;
@@ -157,7 +156,8 @@ fn stream(
             && let Some(call) = timeline.operations[row].call
         {
             let from = timeline.calls[call].span;
-            arrow(events, dialect.arrow(), row, (from, calls[call]), (span, (pid, tid)))?;
+            let thread = (timeline.host, calls[call]);
+            arrow(events, dialect.arrow(), row, (from, thread), (span, (pid, tid)))?;
         }
     }
     Ok(())
@@ -169,10 +169,10 @@ fn arrow(
     events: &mut Events<'_>,
     category: &'static str,
     operation: usize,
-    (from, thread): (Span, u64),
+    (from, thread): (Span, (u64, u64)),
     (to, stream): (Span, (u64, u64)),
 ) -> io::Result<()> {
-    let mut ends = [(from.start, (HOST, thread)), (to.start, stream)];
+    let mut ends = [(from.start, thread), (to.start, stream)];
     ends.sort_by_key(|(at, _)| *at);
     let [begin, end] = ends.map(|(at, track)| {
         let event = Event::new("s", category, track, at);

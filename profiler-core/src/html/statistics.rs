@@ -60,7 +60,7 @@ impl ByName {
         });
         sum.count += 1;
         sum.failed += u64::from(failed);
-        sum.bytes += bytes;
+        sum.bytes = sum.bytes.saturating_add(bytes);
         sum.times.extend(took_ns);
     }
 

@@ -21,6 +21,11 @@ pub(super) mod event {
 pub(super) const RUNTIME: i64 = 0;
 pub(super) const DRIVER: i64 = 1;
 
+/// Names in `META_DATA_CAPTURE`, of our own: versions that nsys has among the environment, if at all.
+pub(super) const CUPTI_VERSION: &str = "CUPTI_VERSION";
+pub(super) const CUDA_VERSION: &str = "CUDA_DRIVER_VERSION";
+pub(super) const DRIVER_RELEASE: &str = "DRIVER_RELEASE";
+
 /// CUPTI's number of no stream.
 pub(super) const NO_STREAM: u32 = u32::MAX;
 

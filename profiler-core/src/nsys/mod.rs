@@ -57,7 +57,8 @@ impl Profile {
     }
 
     /// Writes the profile as such a file, which `nsys stats`, `nsys analyze` and what else reads those of nsys can read. It
-    /// is there when it is whole; one that is there already is replaced. `progress` is told every 50,000 rows and at the end.
+    /// is there when it is whole; a file that is there already is replaced, and of a link the file that it leads to.
+    /// `progress` is told every 50,000 rows and at the end.
     ///
     /// It holds no environment, user, host name or path. Calls of the driver API are in it as such: nsys's sums and traces
     /// show them, and its rules, which look for names of the runtime API alone, do not. Of a call of the runtime API and the
@@ -66,7 +67,7 @@ impl Profile {
     /// threads, and for the units of fields. Costs some 2 us an operation with its call.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// The file cannot be written, or what is there is no file: a directory, a device, a pipe, a link that leads nowhere.
     pub fn write_nsys(
         &self,
         path: impl AsRef<Path>,

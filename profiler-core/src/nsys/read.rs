@@ -577,19 +577,23 @@ impl Reader<'_> {
                 correlation_id: row.number(7).unwrap_or(0),
                 call: Maybe::NONE,
                 process,
+                is_repeat: false,
             });
         })
     }
 
     fn read_managed_memory(&mut self) -> Result<(), Error> {
         let file = self.file;
-        let columns = ["start", "globalPid", "address", "CpuInstruction"];
+        let columns =
+            ["start", "globalPid", "address", "CpuInstruction", "sourceFile", "sourceLine"];
         file.rows("CUDA_UM_CPU_PAGE_FAULT_EVENTS", columns, |row| {
             let Some(at_ns) = row.number(0) else { return self.unreadable() };
-            let instruction = row.bits(3).unwrap_or(0);
+            let instruction = row.number(3).and_then(|id| self.strings.name(&mut self.store, id));
+            let file = row.number(4).and_then(|id| self.strings.name(&mut self.store, id));
+            let line = file.zip(row.number(5));
             let process = self.process_or_only(row.bits(1));
             self.push_fault(ManagedMemory {
-                what: Managed::HostFault { instruction },
+                what: Managed::HostFault { instruction, line },
                 address: row.bits(2).unwrap_or(0),
                 time: Interval { start_ns: at_ns, end_ns: at_ns },
                 device: None,
@@ -1019,7 +1023,7 @@ impl Reader<'_> {
     fn read_info(&mut self) -> Result<RecordingInfo, Error> {
         let file = self.file;
         let mut said: FxHashMap<String, String> = FxHashMap::default();
-        for table in ["META_DATA_EXPORT", "EXPORT_META_DATA"] {
+        for table in ["META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE"] {
             file.rows(table, ["name", "value"], |row| {
                 if let (Some(name), Some(value)) = (row.text(0), row.text(1)) {
                     said.insert(name.into_owned(), value.into_owned());
@@ -1030,13 +1034,22 @@ impl Reader<'_> {
         let (name, version) = (said("EXPORT_PRODUCT_NAME"), said("EXPORT_PRODUCT_VERSION"));
         let recorder_version =
             format!("{name} {version} (schema {})", said("EXPORT_SCHEMA_VERSION"));
+        let number = |name: &str| said(name).parse().unwrap_or(0);
+        let (cupti_version, cuda_driver_version) =
+            (number(format::CUPTI_VERSION), number(format::CUDA_VERSION));
+        let driver_release = match said(format::DRIVER_RELEASE) {
+            "unknown" => None,
+            release => Some(release.to_owned()),
+        };
         // All of a newer schema may mean something else; what is read is what looks known.
         let major = said("EXPORT_SCHEMA_VERSION_MAJOR").parse::<u32>();
         self.health.capture_warnings += u64::from(major.is_ok_and(|major| major > SCHEMA_MAJOR));
-        let mut recorded_at_s = 0;
+        // Times are since then.
+        let mut utc_offset_ns = None;
         file.rows("TARGET_INFO_SESSION_START_TIME", ["utcEpochNs"], |row| {
-            recorded_at_s = row.number(0).map_or(0, |ns: u64| ns / 1_000_000_000);
+            utc_offset_ns = row.number::<i64>(0).filter(|ns| *ns >= 0);
         })?;
+        let recorded_at_s = utc_offset_ns.unwrap_or(0).unsigned_abs() / 1_000_000_000;
         file.rows("ANALYSIS_DETAILS", ["stopTime"], |row| {
             self.end_ns = self.end_ns.max(row.number(0).unwrap_or(0));
         })?;
@@ -1053,11 +1066,13 @@ impl Reader<'_> {
         let devices = self.read_devices()?;
         Ok(RecordingInfo {
             recorded_at_s,
-            cupti_version: 0,
-            cuda_driver_version: 0,
-            driver_release: None,
+            cupti_version,
+            cuda_driver_version,
+            driver_release,
             devices,
             recorder_version,
+            process_id: None,
+            utc_offset_ns,
         })
     }
 
@@ -1095,6 +1110,9 @@ impl Reader<'_> {
             "maxRegistersPerBlock",
             "maxShmemPerSm",
             "maxShmemPerBlockOptin",
+            "clockRate",
+            "memoryBandwidth",
+            "l2CacheSize",
         ];
         file.rows("TARGET_INFO_GPU", columns, |row| {
             let Some(gpu) = row.number::<u64>(0) else { return self.unreadable() };
@@ -1128,6 +1146,13 @@ impl Reader<'_> {
                     compute_capability,
                     multiprocessors,
                     memory_bytes: row.bits(2).unwrap_or(0),
+                    // In Hz; 0 is not known.
+                    core_clock_khz: row
+                        .number::<u64>(13)
+                        .and_then(|hertz| u32::try_from(hertz / 1000).ok())
+                        .filter(|khz| *khz != 0),
+                    memory_bandwidth: row.number(14).filter(|bytes| *bytes != 0),
+                    l2_bytes: row.number(15).filter(|bytes| *bytes != 0),
                 });
             }
         })?;

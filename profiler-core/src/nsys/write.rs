@@ -2,7 +2,8 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use cupti::{CopyKind, MemoryKind, SynchronizationKind};
+use cupti::record::KernelDetails;
+use cupti::{CopyKind, Kernel, MemoryKind, Record, SynchronizationKind};
 use nvtx::Payload;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -11,7 +12,7 @@ use super::format::{self, DRIVER, NO_STREAM, RUNTIME, event, global};
 use super::schema;
 use super::tables::{Cell, Rows, Tables};
 use crate::names;
-use crate::profile::Profile;
+use crate::profile::{Paths, Profile};
 use crate::store::{
     Api, Call, Details, FieldValue, Interval, KernelNames, LabelId, Managed, NameId, Operation,
     Process, Store, Subject, ThreadId, What,
@@ -165,9 +166,13 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
         (start, start.saturating_add_unsigned(time.ns()))
     }
 
+    fn global(&self, process: u32, thread: u32) -> u64 {
+        global(self.profile.process_id(process), thread)
+    }
+
     fn global_thread(&self, thread: ThreadId) -> i64 {
         let thread = &self.store.threads[thread.at()];
-        global(thread.process, thread.id).cast_signed()
+        self.global(thread.process, thread.id).cast_signed()
     }
 
     fn write_enumerations(&self) -> Result_<T> {
@@ -195,7 +200,19 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
         ] {
             insert.set(name)?.set(&*value)?.row()?;
         }
-        let start = Duration::from_secs(info.recorded_at_s.min(LAST_SECOND));
+        let known = |version: u32| (version != 0).then(|| version.to_string());
+        let mut insert = self.insert("META_DATA_CAPTURE", ["name", "value"])?;
+        for (name, value) in [
+            (format::CUPTI_VERSION, known(info.cupti_version)),
+            (format::CUDA_VERSION, known(info.cuda_driver_version)),
+            (format::DRIVER_RELEASE, info.driver_release.clone()),
+        ] {
+            if let Some(value) = value {
+                insert.set(name)?.set(&*value)?.row()?;
+            }
+        }
+        let start = Duration::from_nanos(self.profile.epoch_ns());
+        let start = start.min(Duration::from_secs(LAST_SECOND));
         let text = humantime::format_rfc3339_seconds(UNIX_EPOCH + start).to_string();
         let text = text.trim_end_matches('Z');
         let columns = ["utcEpochNs", "utcTime", "localTime"];
@@ -212,7 +229,10 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
             "vmId",
             "id",
             "name",
+            "l2CacheSize",
             "totalMemory",
+            "memoryBandwidth",
+            "clockRate",
             "smCount",
             "cuDevice",
             "computeMajor",
@@ -223,7 +243,11 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
         let mut insert = self.insert("TARGET_INFO_GPU", columns)?;
         for device in &info.devices {
             let (major, minor) = device.compute_capability;
-            insert.set(machine)?.set(device.id)?.set(&*device.name)?.bits(device.memory_bytes)?;
+            insert.set(machine)?.set(device.id)?.set(&*device.name)?;
+            // What is not known is 0, as where a driver does not tell it.
+            let hertz = device.core_clock_khz.map_or(0, |khz| u64::from(khz) * 1000);
+            insert.bits(device.l2_bytes.unwrap_or(0))?.bits(device.memory_bytes)?;
+            insert.bits(device.memory_bandwidth.unwrap_or(0))?.bits(hertz)?;
             insert.set(device.multiprocessors)?.set(device.id)?;
             insert.set(major)?.set(minor)?.set(major)?.set(minor)?.row()?;
         }
@@ -237,7 +261,8 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
     }
 
     fn processes(&self) -> Vec<u32> {
-        let threads = self.store.threads.iter().map(|thread| thread.process);
+        let of = |process| self.profile.process_id(process);
+        let threads = self.store.threads.iter().map(|thread| of(thread.process));
         let named = self.store.processes.iter().map(|process| process.id);
         let mut processes: Vec<u32> = threads.chain(named).collect();
         processes.sort_unstable();
@@ -246,7 +271,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
     }
 
     fn write_operations(&mut self) -> Result_<T> {
-        let columns: [&str; 27] = format::with(
+        let columns: [&str; 32] = format::with(
             OPERATION,
             [
                 "demangledName",
@@ -267,7 +292,12 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
                 "clusterX",
                 "clusterY",
                 "clusterZ",
+                "localMemoryTotal",
+                "gridId",
+                "launchType",
+                "cacheConfig",
                 "sharedMemoryExecuted",
+                "sharedMemoryLimitConfig",
             ],
         );
         let mut kernels = self.insert("CUPTI_ACTIVITY_KIND_KERNEL", columns)?;
@@ -293,6 +323,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
             format::with(OPERATION, ["value", "bytes", "memKind", "graphNodeId", "graphId"]);
         let mut memsets = self.insert("CUPTI_ACTIVITY_KIND_MEMSET", columns)?;
         let mut migrations = self.migrations();
+        let mut launched = self.launched();
         let store = self.store;
         for operation in &store.operations {
             self.progress.row();
@@ -315,8 +346,16 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
                     for size in details.cluster {
                         kernels.set((size != 0).then_some(size))?;
                     }
+                    let key = kernel_key(operation, details);
+                    let more = launched.get_mut(&key).and_then(Vec::pop);
+                    kernels.set(more.map(|more| more.local_bytes.cast_signed()))?;
+                    kernels.set(more.map(|more| more.grid_id))?;
+                    kernels.set(more.map(|more| u32::from(more.launch.0)))?;
+                    kernels.set(more.map(|more| u32::from(more.cache_executed.0)))?;
                     let executed = work.shared_memory.executed_bytes;
-                    kernels.set((executed != 0).then_some(executed))?;
+                    let executed = (executed != 0).then_some(executed);
+                    kernels.set(more.map(|more| more.shared_executed_bytes).or(executed))?;
+                    kernels.set(more.map(|more| u32::from(more.shared_limit.0)))?;
                     kernels.ranges(range, captured)?.row()?;
                 }
                 What::Copy(copy) => {
@@ -357,6 +396,24 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
         Ok(())
     }
 
+    /// What the records of kernels say that the store has no room for, where there are records: the first stands last.
+    fn launched(&self) -> FxHashMap<KernelKey, Vec<KernelDetails>> {
+        let mut launched: FxHashMap<_, Vec<_>> = FxHashMap::default();
+        let Some(recording) = self.profile.recording() else { return launched };
+        for record in &recording.records {
+            if let Record::Kernel(kernel) = record {
+                let span = kernel.span;
+                let start_ns =
+                    span.is_known().then(|| recording.clocks.monotonic_ns(span.start_ns));
+                let node = kernel.graph_node.map(|node| node.node);
+                let key = (kernel.correlation_id, start_ns.unwrap_or(0), kernel.place.stream, node);
+                launched.entry(key).or_default().push(kernel.details());
+            }
+        }
+        launched.values_mut().for_each(|of| of.reverse());
+        launched
+    }
+
     /// The addresses of moves of managed memory, which operations have no room for: the first stands last.
     fn migrations(&self) -> FxHashMap<(u32, u64, u8), Vec<u64>> {
         let mut migrations: FxHashMap<_, Vec<u64>> = FxHashMap::default();
@@ -380,7 +437,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
         let (start, end) = operation.time().map_or((0, 0), |time| self.span(time));
         insert.set(start)?.set(end)?.set(place.device)?.set(place.context)?;
         insert.set(work.green_context)?.set(place.stream)?;
-        insert.set(operation.correlation_id)?.bits(global(work.process, 0))?;
+        insert.set(operation.correlation_id)?.bits(self.global(work.process, 0))?;
         Ok(())
     }
 
@@ -438,7 +495,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
             let (start, end) = self.span(Interval { start_ns, end_ns });
             insert.set(start)?.set(end)?.set(record.context)?;
             insert.set(record.stream.unwrap_or(NO_STREAM))?.set(record.correlation_id)?;
-            insert.bits(global(synchronization.process, 0))?;
+            insert.bits(self.global(synchronization.process, 0))?;
             insert.set(match record.kind {
                 SynchronizationKind::Event => 1,
                 SynchronizationKind::StreamWaitEvent => 2,
@@ -467,9 +524,12 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
         ];
         let mut insert = self.insert("CUDA_GPU_MEMORY_USAGE_EVENTS", columns)?;
         let store = self.store;
-        for event in &store.memory {
+        for event in store.memory_events() {
             self.progress.row();
-            insert.set(self.at(event.at_ns))?.bits(global(event.process, 0))?.set(event.device)?;
+            insert
+                .set(self.at(event.at_ns))?
+                .bits(self.global(event.process, 0))?
+                .set(event.device)?;
             insert.bits(event.address)?.bits(event.bytes)?.set(memory_kind(event.kind))?;
             insert.set(u32::from(!event.is_allocation))?.set(event.correlation_id)?;
             insert.ranges(store.range_of(event.call), None)?.row()?;
@@ -485,20 +545,28 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
             return Ok(());
         }
         self.tables.create(schema::MANAGED_TABLES)?;
-        let columns = ["start", "globalPid", "address", "CpuInstruction"];
+        let columns =
+            ["start", "globalPid", "address", "CpuInstruction", "sourceFile", "sourceLine"];
         let mut host = self.insert("CUDA_UM_CPU_PAGE_FAULT_EVENTS", columns)?;
         let columns = ["start", "end", "globalPid", "deviceId", "address", "numberOfPageFaults"];
         let mut device = self.insert("CUDA_UM_GPU_PAGE_FAULT_EVENTS", columns)?;
         for event in &store.managed {
             self.progress.row();
             let (start, end) = self.span(event.time);
-            let process = global(event.process, 0);
+            let process = self.global(event.process, 0);
             match event.what {
-                Managed::HostFault { instruction } => {
+                Managed::HostFault { instruction, line } => {
+                    let instruction = match instruction {
+                        Some(name) => self.strings.name(store, name),
+                        None => self.strings.id(""),
+                    };
+                    let file = line.map(|(file, _)| self.strings.name(store, file));
                     host.set(start)?
                         .bits(process)?
                         .bits(event.address)?
-                        .bits(instruction)?
+                        .set(instruction)?
+                        .set(file)?
+                        .set(line.map(|(_, line)| line))?
                         .row()?;
                 }
                 Managed::DeviceFaults { count } => {
@@ -524,7 +592,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
         for overhead in &self.store.overheads {
             let (start, end) = self.span(overhead.time);
             let name = if overhead.holds_gpu { holds_gpu } else { other };
-            insert.set(start)?.set(end)?.bits(global(overhead.process, 0))?.set(name)?;
+            insert.set(start)?.set(end)?.bits(self.global(overhead.process, 0))?.set(name)?;
             insert.set(0)?.row()?;
         }
         Ok(())
@@ -534,7 +602,12 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
     fn write_places(&self) -> Result_<T> {
         let places = self.store.operations.iter().map(|operation| {
             let work = self.store.work(operation);
-            (work.process, work.place.context, work.place.device, work.place.stream)
+            (
+                self.profile.process_id(work.process),
+                work.place.context,
+                work.place.device,
+                work.place.stream,
+            )
         });
         let mut places: Vec<_> = places.collect::<FxHashSet<_>>().into_iter().collect();
         places.sort_unstable();
@@ -574,7 +647,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
         for thread in &store.threads {
             if let Some(name) = &thread.name {
                 insert.set(self.strings.id(name))?.set(thread.priority)?;
-                insert.bits(global(thread.process, thread.id))?.row()?;
+                insert.bits(self.global(thread.process, thread.id))?.row()?;
             }
         }
         Ok(())
@@ -589,6 +662,14 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
         }
         Ok(())
     }
+}
+
+/// What tells kernels of a recording apart: their correlation id, start, stream and graph node.
+type KernelKey = (u32, u64, u32, Option<u64>);
+
+fn kernel_key(operation: &Operation, kernel: &Kernel) -> KernelKey {
+    let node = kernel.graph_node.map(|node| node.node);
+    (operation.correlation_id, operation.start_ns(), kernel.place.stream, node)
 }
 
 /// 31st of December 9999.
@@ -718,7 +799,7 @@ impl<T: Tables, P: FnMut(Progress)> Writer<'_, T, P> {
         let mut insert = self.insert("NVTX_EVENTS", columns)?;
         for ((process, name), number) in domains {
             insert.set(0)?.set(event::DOMAIN)?.set(store.names.get(name))?;
-            insert.bits(global(process, 0))?.set(number)?.row()?;
+            insert.bits(self.global(process, 0))?.set(number)?.row()?;
         }
         let mut categories: Vec<_> = registry.categories.into_iter().collect();
         categories
@@ -727,7 +808,7 @@ impl<T: Tables, P: FnMut(Progress)> Writer<'_, T, P> {
         let mut insert = self.insert("NVTX_EVENTS", columns)?;
         for ((process, domain, name), number) in categories {
             insert.set(0)?.set(event::CATEGORY)?.set(store.names.get(name))?;
-            insert.bits(global(process, 0))?.set(domain)?.set(number)?.row()?;
+            insert.bits(self.global(process, 0))?.set(domain)?.set(number)?.row()?;
         }
         Ok(())
     }
@@ -736,7 +817,8 @@ impl<T: Tables, P: FnMut(Progress)> Writer<'_, T, P> {
     fn write_tree(&self) -> Result_<T> {
         let columns = ["id", "parentId", "path", "domain", "instance", "globalTid", "start", "end"];
         let mut insert = self.insert("RANGES", columns)?;
-        let paths: Vec<String> = self.profile.nodes().map(|node| node.path()).collect();
+        let paths = Paths::new(self.profile);
+        let paths: Vec<String> = self.profile.nodes().map(|node| paths.get(node)).collect();
         let mut instances = vec![0_i64; paths.len()];
         for ((row, range), node) in
             (0_u32..).zip(&self.store.ranges).zip(&self.profile.tree.of_range)

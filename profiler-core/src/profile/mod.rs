@@ -2,10 +2,11 @@
 
 mod call;
 mod operation;
+mod paths;
 mod range;
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Kind};
 use crate::health::Health;
@@ -17,6 +18,7 @@ use crate::tree::{NodeId, Tree};
 use crate::{correlate, source};
 pub use call::ApiCall;
 pub use operation::{Attribution, Copy, GpuOperation, Kernel, Memset, OperationKind};
+pub(crate) use paths::Paths;
 use range::Walk;
 pub use range::{Range, RangeNode, RangeSummary};
 
@@ -99,6 +101,32 @@ impl Profile {
     #[must_use]
     pub fn recording_info(&self) -> &RecordingInfo {
         &self.info
+    }
+
+    /// The moment from which its times are told: when the session began, and for a capture when that did. `None` if the
+    /// recording does not say; then [`RecordingInfo::recorded_at_s`] is the second of it.
+    ///
+    /// It is read off the host's clock when recording began; what is set or slewed on that clock later is not in it.
+    #[must_use]
+    pub fn started_at(&self) -> Option<SystemTime> {
+        let since_epoch = self.started_at_ns()?;
+        UNIX_EPOCH.checked_add(Duration::from_nanos(since_epoch))
+    }
+
+    /// The same in nanoseconds since the epoch.
+    pub(crate) fn started_at_ns(&self) -> Option<u64> {
+        self.store.session.window_ns.0.checked_add_signed(self.info.utc_offset_ns?)
+    }
+
+    /// The same, to the second where no more is known.
+    pub(crate) fn epoch_ns(&self) -> u64 {
+        let second = || self.info.recorded_at_s.saturating_mul(1_000_000_000);
+        self.started_at_ns().unwrap_or_else(second)
+    }
+
+    /// The kernel's id of a process of the store, where 0 stands for the only one.
+    pub(crate) fn process_id(&self, process: u32) -> u32 {
+        if process == 0 { self.info.process_id.unwrap_or(0) } else { process }
     }
 
     /// True if it is a snapshot of a session that went on.

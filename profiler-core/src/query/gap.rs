@@ -227,7 +227,7 @@ impl<'a> Gaps<'a> {
                 return;
             }
             match causes.iter_mut().find(|(known, _)| *known == cause) {
-                Some((_, sum)) => *sum += ns,
+                Some((_, sum)) => *sum = sum.saturating_add(ns),
                 None => causes.push((cause, ns)),
             }
         };
@@ -288,10 +288,10 @@ fn longest<K: Copy + Eq + std::hash::Hash>(
     let mut places: FxHashMap<K, usize> = FxHashMap::default();
     let mut total = 0;
     for (key, ns) in parts {
-        total += ns;
+        total = ns.saturating_add(total);
         let place = *places.entry(key).or_insert(sums.len());
         match sums.get_mut(place) {
-            Some((_, sum)) => *sum += ns,
+            Some((_, sum)) => *sum = sum.saturating_add(ns),
             None => sums.push((key, ns)),
         }
     }

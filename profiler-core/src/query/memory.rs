@@ -221,10 +221,10 @@ impl<'m, 'a> IntoIterator for &'m MemoryUse<'a> {
 }
 
 impl Profile {
-    /// Every record of an allocation or a free, by time; CUPTI may write [two](DeviceMemory::repeated_records) of one. None where their kind of record
-    /// (`ActivityKind::MEMORY2`) was not asked for.
+    /// Every allocation and free, by time; of what CUPTI tells [twice](DeviceMemory::repeated_records) the first record. None
+    /// where their kind of record (`ActivityKind::MEMORY2`) was not asked for.
     pub fn memory_events(&self) -> impl Iterator<Item = MemoryEvent<'_>> {
-        self.store.memory.iter().map(|row| MemoryEvent { profile: self, row })
+        self.store.memory_events().map(|row| MemoryEvent { profile: self, row })
     }
 
     /// How much memory was allocated, by process, device and kind. `None` where no allocation or free was recorded: none
@@ -235,20 +235,15 @@ impl Profile {
         let mut places = FxHashMap::default();
         // Where what lies at an address is counted. A free may name another kind than its allocation did.
         let mut live: FxHashMap<(u32, u64), (usize, MemoryEvent<'_>)> = FxHashMap::default();
-        // The call that freed what lay at an address, and where it was counted.
-        let mut gone: FxHashMap<(u32, u64), (usize, u32)> = FxHashMap::default();
-        for event in self.memory_events() {
-            let row = event.row;
+        // Where the last event at an address was counted.
+        let mut counted: FxHashMap<(u32, u64), usize> = FxHashMap::default();
+        for row in &self.store.memory {
+            let event = MemoryEvent { profile: self, row };
             let address = (row.process, row.address);
-            let told = match row.is_allocation {
-                true => live.get(&address).map(|(place, told)| (*place, told.row.correlation_id)),
-                false => gone.get(&address).copied(),
-            };
-            if let Some((place, call)) = told
-                && call == row.correlation_id
-                && call != 0
-            {
-                devices[place].repeated_records += 1;
+            if row.is_repeat {
+                if let Some(&place) = counted.get(&address) {
+                    devices[place].repeated_records += 1;
+                }
                 continue;
             }
             let freed = live.remove(&address);
@@ -267,10 +262,10 @@ impl Profile {
             } else if !row.is_allocation {
                 devices[place].unknown_frees += 1;
             }
+            counted.insert(address, place);
             let memory = &mut devices[place];
             if !row.is_allocation {
                 memory.frees += 1;
-                gone.insert(address, (place, row.correlation_id));
                 continue;
             }
             memory.allocations += 1;

@@ -79,6 +79,8 @@ pub(super) fn profile_of(mut store: Store) -> Profile {
         driver_release: None,
         devices: Vec::new(),
         recorder_version: String::new(),
+        process_id: None,
+        utc_offset_ns: None,
     };
     Profile::from_store(store, info, Health::default())
 }
@@ -862,6 +864,7 @@ fn event(is_allocation: bool, at: u64, address: u64, bytes: u64, kind: u8) -> Ev
         correlation_id: 0,
         call: store::Maybe::NONE,
         process: 0,
+        is_repeat: false,
     }
 }
 

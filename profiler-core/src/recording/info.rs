@@ -22,6 +22,13 @@ pub struct RecordingInfo {
     pub devices: Vec<DeviceInfo>,
     /// The version of this crate that recorded, or name and version of the tool that did.
     pub recorder_version: String,
+    /// The kernel's id of the process; `None` in a capture of another tool, and in recordings of versions that did not keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process_id: Option<u32>,
+    /// What was to be added to the recording's clock (`CLOCK_MONOTONIC`) for nanoseconds since the Unix epoch, when it
+    /// began; `None` in recordings of versions that did not keep it. See [`Profile::started_at`](crate::Profile::started_at).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub utc_offset_ns: Option<i64>,
 }
 
 /// One GPU of the machine.
@@ -38,17 +45,34 @@ pub struct DeviceInfo {
     pub multiprocessors: u32,
     /// Bytes of device memory.
     pub memory_bytes: u64,
+    /// The highest clock of the multiprocessors in kHz. `None` in recordings from before it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core_clock_khz: Option<u32>,
+    /// Bytes a second that device memory can move, by its clock and bus. `None` as above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bandwidth: Option<u64>,
+    /// Bytes of the L2 cache. `None` as above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub l2_bytes: Option<u64>,
 }
 
 impl RecordingInfo {
     pub(crate) fn now(library: &cupti::Library) -> Self {
+        // The host may be interrupted between the readings: the middle is taken.
+        let before_ns = cupti::clock::now_ns();
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let at_ns = before_ns.midpoint(cupti::clock::now_ns());
+        let epoch_ns = i64::try_from(since_epoch.as_nanos()).ok();
+        let utc_offset_ns = epoch_ns.and_then(|epoch_ns| epoch_ns.checked_sub_unsigned(at_ns));
         let device = |device: &cupti::Device| DeviceInfo {
             id: device.id,
             name: device.name.clone(),
             compute_capability: device.compute_capability,
             multiprocessors: device.multiprocessors,
             memory_bytes: device.memory_bytes,
+            core_clock_khz: device.core_clock_khz,
+            memory_bandwidth: device.memory_bandwidth,
+            l2_bytes: device.l2_bytes,
         };
         Self {
             recorded_at_s: since_epoch.as_secs(),
@@ -57,6 +81,8 @@ impl RecordingInfo {
             driver_release: library.driver().release.clone(),
             devices: library.driver().devices.iter().map(device).collect(),
             recorder_version: env!("CARGO_PKG_VERSION").to_owned(),
+            process_id: Some(std::process::id()),
+            utc_offset_ns,
         }
     }
 

@@ -137,7 +137,7 @@ impl Reports<'_> {
                     name: functions[call.kind.at()].clone(),
                     result: kind.result,
                     correlation_id: call.correlation_id,
-                    pid: thread.process,
+                    pid: self.pid(thread.process),
                     tid: thread.id,
                     thread_priority: thread.priority,
                     thread_name: thread_names[call.thread.at()].clone(),

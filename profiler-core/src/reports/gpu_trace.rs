@@ -40,12 +40,12 @@ pub struct CudaGpuTrace {
     pub destination_memory: Option<&'static str>,
     /// `NVIDIA H200 (0)`.
     pub device: Arc<str>,
-    /// CUPTI's id of the context.
-    pub context: u32,
+    /// CUPTI's id of the context; `None` for a move of managed memory that is of none.
+    pub context: Option<u32>,
     /// The id of the green context, where the source says it.
     pub green_context: Option<u32>,
-    /// CUPTI's id of the stream.
-    pub stream: u32,
+    /// CUPTI's id of the stream; `None` as for the context.
+    pub stream: Option<u32>,
     /// The kernel, or the kind of copy.
     pub name: Arc<str>,
 }
@@ -111,6 +111,8 @@ impl Reports<'_> {
             };
             let work = store.work(operation);
             let name = texts.of(operation);
+            // Contexts are numbered from 1.
+            let is_placed = !(work.is_migration() && work.place.context == 0);
             let mut row = CudaGpuTrace {
                 start_ns: self.at(time.start_ns),
                 duration_ns: time.ns(),
@@ -125,9 +127,9 @@ impl Reports<'_> {
                 source_memory: None,
                 destination_memory: None,
                 device: devices.get(work.place.device),
-                context: work.place.context,
+                context: is_placed.then_some(work.place.context),
                 green_context: work.green_context.filter(|id| *id != 0),
-                stream: work.place.stream,
+                stream: is_placed.then_some(work.place.stream),
                 name: texts.get(name),
             };
             match &work.what {

@@ -141,6 +141,7 @@ impl Rules<'_> {
                 if operations.len() != count {
                     operations.sort_by_key(|(time, _)| time.start_ns);
                 }
+                let pid = self.reports().pid(pid);
                 Some(Busy { pid, device, operations, whole })
             })
             .collect()
@@ -208,11 +209,14 @@ impl Rules<'_> {
             while at_ns < end_ns {
                 let part = at_ns / size;
                 let until_ns = end_ns.min((part + 1).saturating_mul(size));
-                used_ns[part as usize] += until_ns - at_ns;
+                let used = &mut used_ns[part as usize];
+                *used = used.saturating_add(until_ns - at_ns);
                 at_ns = until_ns;
             }
         }
-        let context = operations.first().map_or(0, |(_, context)| *context);
+        // nsys names the context of what ended last.
+        let last = operations.iter().max_by_key(|(time, _)| time.end_ns);
+        let context = last.map_or(0, |(_, context)| *context);
         // Of parts beside each other: when they begin, their length and use.
         let mut open: Option<(u64, u64, u64)> = None;
         let mut close = |open: Option<(u64, u64, u64)>| {
@@ -234,7 +238,8 @@ impl Rules<'_> {
             let length_ns = size.min(whole.ns() - start_ns);
             if used_ns as f64 / length_ns as f64 * 100.0 < self.below_percent {
                 let (start_ns, before_ns, before_used_ns) = open.unwrap_or((start_ns, 0, 0));
-                open = Some((start_ns, before_ns + length_ns, before_used_ns + used_ns));
+                open =
+                    Some((start_ns, before_ns + length_ns, before_used_ns.saturating_add(used_ns)));
             } else {
                 close(open.take());
             }

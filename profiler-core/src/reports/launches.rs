@@ -221,7 +221,7 @@ impl<'a> Reports<'a> {
         let row = |((thread, device, function, kernel), mut times): ((_, _, _, _), Times)| {
             let thread = self.thread(thread);
             Some(CudaKernExecSum {
-                pid: thread.process,
+                pid: self.pid(thread.process),
                 tid: thread.id,
                 device,
                 count: times.total.len() as u64,
@@ -266,7 +266,7 @@ impl<'a> Reports<'a> {
                     kernel_start_ns: self.at(time.start_ns),
                     kernel_duration_ns: time.ns(),
                     total_duration_ns: launch.total_ns(),
-                    pid: thread.process,
+                    pid: self.pid(thread.process),
                     tid: thread.id,
                     device: store.work(operation).place.device,
                     api_function: functions[call.kind.at()].clone(),

@@ -29,6 +29,7 @@ mod kernels;
 mod launches;
 mod memory;
 mod nvprof;
+mod overlay;
 mod projection;
 mod ranges;
 mod rules;
@@ -55,10 +56,11 @@ pub use nvprof::{NvprofApiCalls, NvprofGpuActivities, NvprofGpuTrace};
 pub use projection::{NvtxGpuProjSum, NvtxGpuProjTrace, NvtxKernSum};
 pub use ranges::{NvtxPushpopSum, NvtxPushpopTrace, NvtxStartendSum, NvtxSum, Style};
 pub use rules::{CudaApiSync, CudaMemcpyAsync, CudaMemcpySync, CudaMemsetSync, Rule, Rules};
+pub use spans::{NameTree, RangeStack};
 pub use sums::{SizeSummary, Summary};
 pub(crate) use table::{Cells, Columns, Row, Unit, column};
 pub use texts::KernelNaming;
-pub use unified::{UmSum, UmTotalSum};
+pub use unified::{UmCpuPageFaultsSum, UmSum, UmTotalSum};
 
 /// The rows of one report.
 ///
@@ -373,6 +375,7 @@ named! {
         NvtxPushpopTrace = "nvtx_pushpop_trace" "every range of a thread.",
         NvtxStartendSum = "nvtx_startend_sum" "ranges of the process by name.",
         NvtxSum = "nvtx_sum" "ranges of both styles by name.",
+        UmCpuPageFaultsSum = "um_cpu_page_faults_sum" "page faults of the host by what touched managed memory.",
         UmSum = "um_sum" "migrations and page faults of managed memory by address.",
         UmTotalSum = "um_total_sum" "migrations and page faults of managed memory.",
     }
@@ -395,8 +398,8 @@ impl Profile {
 /// a name some microseconds.
 ///
 /// Of a program that was recorded by a [`Profiler`](crate::Profiler) the calls of the driver API count, and those of the
-/// runtime API where they were recorded. Times are nanoseconds since the session's start; process ids are 0 where one
-/// process was recorded by itself.
+/// runtime API where they were recorded. Times are nanoseconds since the session's start; process ids are 0 in
+/// recordings that do not know theirs.
 ///
 /// A range is around a call if the call was made in it; of a capture of nsys, if it lies in it on the same thread. Ranges
 /// of the process count where they began and ended on one thread, by time.
@@ -445,6 +448,7 @@ impl<'a> Reports<'a> {
             StatsReport::NvtxPushpopTrace => AnyReport::of(self.nvtx_pushpop_trace()),
             StatsReport::NvtxStartendSum => AnyReport::of(self.nvtx_startend_sum()),
             StatsReport::NvtxSum => AnyReport::of(self.nvtx_sum()),
+            StatsReport::UmCpuPageFaultsSum => AnyReport::of(self.um_cpu_page_faults_sum()),
             StatsReport::UmSum => AnyReport::of(self.um_sum()),
             StatsReport::UmTotalSum => AnyReport::of(self.um_total_sum()),
         }
@@ -461,6 +465,11 @@ impl<'a> Reports<'a> {
 
     fn thread(self, id: ThreadId) -> &'a Thread {
         &self.store().threads[id.at()]
+    }
+
+    /// The kernel's id of a process of the store.
+    fn pid(self, process: u32) -> u32 {
+        self.profile.process_id(process)
     }
 
     /// Since the session's start.

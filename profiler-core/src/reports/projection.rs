@@ -5,7 +5,8 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::spans::{Span, Spans};
+use super::overlay::{self, Overlay};
+use super::spans::{RangeStack, Span, Spans};
 use super::sums::Summary;
 use super::table::{Cells, Columns, Row, Unit, column};
 use super::texts::{OperationTexts, Texts, kernel_details};
@@ -97,7 +98,7 @@ pub struct NvtxGpuProjTrace {
     /// The number of the range around it.
     pub parent_id: Option<u64>,
     /// The numbers of the ranges around it and its own: `:1:2`.
-    pub range_stack: String,
+    pub range_stack: RangeStack,
 }
 
 impl Row for NvtxGpuProjTrace {
@@ -292,9 +293,10 @@ impl Reports<'_> {
         Report::new(rows, NO_WORK)
     }
 
-    /// Every range with work on the GPU, by the start of that; of those that start at once the longest first.
+    /// Every range with work on the GPU, by when it began on the host; of those that began at once the longest first.
     pub fn nvtx_gpu_proj_trace(self) -> Report<NvtxGpuProjTrace> {
         let spans = Spans::new(self, true);
+        let numbers = spans.numbers();
         let row = |ProjectedSpan { id, work, children }| {
             let span: &Span = &spans.all[id as usize];
             let thread = self.thread(span.thread);
@@ -305,26 +307,27 @@ impl Reports<'_> {
                 original_start_ns: self.at(span.time.start_ns),
                 original_duration_ns: span.time.ns(),
                 style: span.style,
-                pid: thread.process,
+                pid: self.pid(thread.process),
                 tid: thread.id,
                 num_gpu_ops: work.calls,
                 level: span.level,
                 num_children: children,
                 range_id: span.number,
                 parent_id: span.parent.map(|parent| spans.all[parent as usize].number),
-                range_stack: spans.stack(id),
+                range_stack: RangeStack::new(&numbers, id),
             }
         };
         let mut rows: Vec<NvtxGpuProjTrace> = self.projected(&spans).into_iter().map(row).collect();
         rows.sort_by_key(|row| {
-            let longest_first = std::cmp::Reverse(row.projected_duration_ns);
-            (row.projected_start_ns, longest_first, row.range_id)
+            let longest_first = std::cmp::Reverse(row.original_duration_ns);
+            (row.original_start_ns, longest_first, row.range_id)
         });
         Report::new(rows, NO_WORK)
     }
 
     /// Kernels by range, thread and name: by range, then by thread, and there those that took most first.
     pub fn nvtx_kern_sum(self) -> Report<NvtxKernSum> {
+        /// Kernels in ranges of the process, or in no range.
         #[derive(Default)]
         struct Sum {
             times: Vec<u64>,
@@ -332,13 +335,16 @@ impl Reports<'_> {
             kernels: u64,
             last: Option<u32>,
         }
-        type Key = (Option<(u32, Style)>, Option<ThreadId>, u32);
-        let store = self.store();
+        type Key = (Option<u32>, Option<ThreadId>, u32);
+        let (store, tree) = (self.store(), &self.profile.tree);
         let spans = Spans::new(self, true);
         let mut texts = Texts::default();
         let names: Vec<u32> = spans.names.iter().map(|name| texts.intern(name)).collect();
         let mut kernels = OperationTexts::new(Self { with_range: false, ..self });
         let mut sums: FxHashMap<Key, Sum> = FxHashMap::default();
+        // In ranges of threads: the range's place among all and the time, and a range of each place.
+        let mut placed: FxHashMap<(ThreadId, u32), Vec<(usize, u64, RangeId)>> =
+            FxHashMap::default();
         let mut left_out = 0;
         for (row, operation) in (0..).zip(&store.operations) {
             if kernel_details(store, operation).is_none() {
@@ -352,18 +358,20 @@ impl Reports<'_> {
             let call = operation.call.get().map(|call| &store.calls[call.at()]);
             let thread = call.map(|call| call.thread);
             let mut add = |span: Option<u32>| {
-                let named = span.map(|span| {
-                    let span = &spans.all[span as usize];
-                    (names[span.label as usize], span.style)
-                });
-                let sum = sums.entry((named, thread, kernel)).or_default();
+                let name = span.map(|span| names[spans.all[span as usize].label as usize]);
+                let sum = sums.entry((name, thread, kernel)).or_default();
                 sum.times.push(time.ns());
                 sum.spans.extend(span);
                 sum.kernels += u64::from(sum.last != Some(row));
                 sum.last = Some(row);
             };
             let mut is_in_none = true;
-            for span in call.into_iter().flat_map(|call| spans.around_call(store, call)) {
+            if let Some((call, range)) = call.and_then(|call| Some((call, call.range.get()?))) {
+                is_in_none = false;
+                let of = placed.entry((call.thread, kernel)).or_default();
+                of.push((tree.places(range).start, time.ns(), range));
+            }
+            for span in call.into_iter().flat_map(|call| spans.process_around(call)) {
                 is_in_none = false;
                 add(Some(span));
             }
@@ -371,22 +379,52 @@ impl Reports<'_> {
                 add(None);
             }
         }
-        let row = |((named, thread, kernel), mut sum): (Key, Sum)| {
-            sum.spans.sort_unstable();
-            sum.spans.dedup();
+        let row = |named: Option<(u32, Style)>, thread: Option<ThreadId>, kernel, sum: Overlay| {
             let thread = thread.map(|thread| self.thread(thread));
-            Some(NvtxKernSum {
+            NvtxKernSum {
                 nvtx_range: named.map(|(name, _)| texts.get(name).clone()),
                 style: named.map(|(_, style)| style),
-                pid: thread.map(|thread| thread.process),
+                pid: thread.map(|thread| self.pid(thread.process)),
                 tid: thread.map(|thread| thread.id),
-                nvtx_instances: sum.spans.len() as u64,
-                kernel_instances: sum.kernels,
-                time: Summary::of(&mut sum.times)?,
+                nvtx_instances: sum.spans,
+                kernel_instances: sum.values,
+                time: sum.summary,
                 kernel_name: kernels.get(kernel),
-            })
+            }
         };
-        let mut rows: Vec<NvtxKernSum> = sums.into_iter().filter_map(row).collect();
+        let mut rows = Vec::with_capacity(sums.len());
+        for ((name, thread, kernel), mut sum) in sums {
+            sum.spans.sort_unstable();
+            sum.spans.dedup();
+            let (spans, values) = (sum.spans.len() as u64, sum.kernels);
+            let Some(summary) = Summary::of(&mut sum.times) else { continue };
+            let named = name.map(|name| (name, Style::StartEnd));
+            rows.push(row(named, thread, kernel, Overlay { spans, values, summary }));
+        }
+        // The last group that a range was met for.
+        let mut met = vec![u32::MAX; store.ranges.len()];
+        for (group, ((thread, kernel), mut of)) in (0..).zip(placed) {
+            of.sort_unstable();
+            let values = of.iter().map(|(_, ns, _)| *ns).collect();
+            let mut by_name: FxHashMap<u32, Vec<std::ops::Range<usize>>> = FxHashMap::default();
+            for &(_, _, range) in &of {
+                let mut around = Some(range);
+                while let Some(range) = around.filter(|range| met[range.at()] != group) {
+                    met[range.at()] = group;
+                    let places = tree.places(range);
+                    let at = |end| of.partition_point(|(place, ..)| *place < end);
+                    let within = at(places.start)..at(places.end);
+                    let label = store.ranges[range.at()].label;
+                    by_name.entry(names[label.at()]).or_default().push(within);
+                    around = store.ranges[range.at()].parent.get();
+                }
+            }
+            let named: Vec<_> = by_name.into_iter().collect();
+            let (names, spans): (Vec<_>, Vec<_>) = named.into_iter().unzip();
+            for (name, sum) in names.into_iter().zip(overlay::sums(values, spans)) {
+                rows.push(row(Some((name, Style::PushPop)), Some(thread), kernel, sum));
+            }
+        }
         rows.sort_by(|a, b| {
             let by_range = a.nvtx_range.cmp(&b.nvtx_range);
             by_range

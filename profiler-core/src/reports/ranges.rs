@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::spans::Spans;
+use super::spans::{NameTree, RangeStack, Spans};
 use super::sums::{Group, Groups, Summary, percent};
 use super::table::{Cells, Columns, Row, Unit, column};
 use super::texts::{Texts, range_texts};
@@ -151,9 +151,9 @@ pub struct NvtxPushpopTrace {
     /// The number of the range around it.
     pub parent_id: Option<u64>,
     /// The numbers of the ranges around it and its own: `:1:2`.
-    pub range_stack: String,
+    pub range_stack: RangeStack,
     /// Its name after two dashes a level: `--:name`.
-    pub name_tree: String,
+    pub name_tree: NameTree,
 }
 
 impl Row for NvtxPushpopTrace {
@@ -244,6 +244,7 @@ impl Reports<'_> {
                 *count += 1;
             }
         }
+        let numbers = spans.numbers();
         let mut rows: Vec<NvtxPushpopTrace> = (0..)
             .zip(&spans.all)
             .map(|(id, span)| {
@@ -257,15 +258,15 @@ impl Reports<'_> {
                     duration_ns,
                     child_duration_ns,
                     non_child_duration_ns: duration_ns.wrapping_sub(child_duration_ns) as i64,
-                    name_tree: format!("{}{name}", "--".repeat(span.level as usize)),
+                    name_tree: NameTree { level: span.level, name: name.clone() },
                     name,
-                    pid: thread.process,
+                    pid: self.pid(thread.process),
                     tid: thread.id,
                     level: span.level,
                     num_children,
                     range_id: span.number,
                     parent_id: span.parent.map(|parent| spans.all[parent as usize].number),
-                    range_stack: spans.stack(id),
+                    range_stack: RangeStack::new(&numbers, id),
                 }
             })
             .collect();

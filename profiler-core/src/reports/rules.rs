@@ -146,7 +146,7 @@ macro_rules! copies {
                     source_memory: memory_text(copy.source),
                     destination_memory: memory_text(copy.destination),
                     bytes: copy.bytes,
-                    pid: work.process,
+                    pid: rules.reports().pid(work.process),
                     device: work.place.device,
                     context: work.place.context,
                     green_context: work.green_context.filter(|id| *id != 0),
@@ -468,7 +468,7 @@ impl<'a> Rules<'a> {
                 start_ns: self.reports().at(found.time.start_ns),
                 memory: memory_text(memset.memory),
                 bytes: memset.bytes,
-                pid: work.process,
+                pid: self.reports().pid(work.process),
                 device: work.place.device,
                 context: work.place.context,
                 green_context: work.green_context.filter(|id| *id != 0),
@@ -505,7 +505,7 @@ impl<'a> Rules<'a> {
                 self.is_between(call.time).then(|| CudaApiSync {
                     duration_ns: call.time.ns(),
                     start_ns: self.reports().at(call.time.start_ns),
-                    pid: thread.process,
+                    pid: self.reports().pid(thread.process),
                     tid: thread.id,
                     api_name: texts.get(name).clone(),
                 })

@@ -1,9 +1,11 @@
 //! Ranges of threads and of the process in one list, by number, and which lies in which.
 
 use std::cmp::Reverse;
+use std::fmt;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
+use serde::{Serialize, Serializer};
 
 use super::texts::range_texts;
 use super::{Ends, Reports, Style};
@@ -210,17 +212,9 @@ impl Spans {
         &self.names[span.label as usize]
     }
 
-    /// The numbers of a span and those around it, the outermost first: `:1:2`.
-    pub(super) fn stack(&self, id: u32) -> String {
-        let parent = |id: &u32| self.all[*id as usize].parent;
-        let spans: Vec<u32> =
-            std::iter::successors(Some(id), parent).take(self.all.len()).collect();
-        let mut text = String::new();
-        for id in spans.iter().rev() {
-            text.push(':');
-            text.push_str(&self.all[*id as usize].number.to_string());
-        }
-        text
+    /// The numbers of all spans and their parents, for [`RangeStack`].
+    pub(super) fn numbers(&self) -> Arc<[(u64, Option<u32>)]> {
+        self.all.iter().map(|span| (span.number, span.parent)).collect()
     }
 
     /// The spans of the process in which a call was made.
@@ -229,11 +223,99 @@ impl Spans {
         process.into_iter().flat_map(move |process| process.around(time).map(|(_, id)| id))
     }
 
-    /// Every span in which a call was made.
-    pub(super) fn around_call(&self, store: &Store, call: &Call) -> impl Iterator<Item = u32> {
+    /// Of the spans in which a call was made the last that began.
+    pub(super) fn innermost_around(&self, store: &Store, call: &Call) -> Option<&Span> {
+        let own = call.range.get();
+        let start = |range: RangeId| self.all[range.at()].time.start_ns;
         let parent = |range: &RangeId| store.ranges[range.at()].parent.get();
-        let ranges = std::iter::successors(call.range.get(), parent).map(|range| range.0);
-        ranges.chain(self.process_around(call))
+        // Of those that began at once nsys takes the outermost.
+        let ranges = std::iter::successors(own, parent)
+            .take_while(|range| own.is_some_and(|own| start(*range) >= start(own)));
+        let around = ranges.map(|range| range.0).chain(self.process_around(call));
+        around.map(|span| &self.all[span as usize]).max_by_key(|span| span.time.start_ns)
+    }
+}
+
+/// The numbers of the ranges around one and its own. As text, and for `serde`, the outermost first: `:1:2`.
+///
+/// All of a report share what they are made of: a text of each would be as long as its range is deep.
+#[derive(Clone)]
+pub struct RangeStack {
+    spans: Arc<[(u64, Option<u32>)]>,
+    id: u32,
+}
+
+impl RangeStack {
+    pub(super) fn new(spans: &Arc<[(u64, Option<u32>)]>, id: u32) -> Self {
+        Self { spans: spans.clone(), id }
+    }
+
+    /// The numbers, its own first.
+    pub fn numbers(&self) -> impl Iterator<Item = u64> {
+        let parent = |id: &u32| self.spans[*id as usize].1;
+        let ids = std::iter::successors(Some(self.id), parent).take(self.spans.len());
+        ids.map(|id| self.spans[id as usize].0)
+    }
+
+    /// The text without numbers in the middle that are not among the first and the last of so many characters.
+    pub(super) fn ends(&self, width: usize) -> String {
+        let mut numbers: Vec<u64> = self.numbers().collect();
+        if numbers.len() > 2 * width {
+            numbers.drain(width..numbers.len() - width);
+        }
+        numbers.iter().rev().map(|number| format!(":{number}")).collect()
+    }
+}
+
+impl fmt::Display for RangeStack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers: Vec<u64> = self.numbers().collect();
+        numbers.iter().rev().try_for_each(|number| write!(f, ":{number}"))
+    }
+}
+
+impl fmt::Debug for RangeStack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RangeStack({self})")
+    }
+}
+
+impl PartialEq for RangeStack {
+    fn eq(&self, other: &Self) -> bool {
+        self.numbers().eq(other.numbers())
+    }
+}
+
+impl Serialize for RangeStack {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A range's name after two dashes for each range around it: `--:name`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NameTree {
+    pub(super) level: u32,
+    pub(super) name: Arc<str>,
+}
+
+impl NameTree {
+    /// The text with no more dashes than are seen in so many characters.
+    pub(super) fn end(&self, width: usize) -> String {
+        format!("{}{}", "--".repeat((self.level as usize).min(width)), self.name)
+    }
+}
+
+impl fmt::Display for NameTree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (0..self.level).try_for_each(|_| f.write_str("--"))?;
+        f.write_str(&self.name)
+    }
+}
+
+impl Serialize for NameTree {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

@@ -63,6 +63,29 @@ impl Summary {
             stddev_ns: stddev,
         })
     }
+
+    /// Of values that nobody holds: how many, their sum, the sum of the squares of their distances from the mean, and which
+    /// stands at a place by size. `None` of none.
+    pub(super) fn of_parts(
+        count: u64,
+        total: u128,
+        squares: f64,
+        at: impl Fn(u64) -> Option<u64>,
+    ) -> Option<Self> {
+        let last = count.checked_sub(1)?;
+        let upper = at(count / 2)?;
+        let is_even = count.is_multiple_of(2);
+        let med_ns =
+            if is_even { (at(count / 2 - 1)? as f64 + upper as f64) / 2.0 } else { upper as f64 };
+        Some(Self {
+            total_ns: u64::try_from(total).unwrap_or(u64::MAX),
+            avg_ns: total as f64 / count as f64,
+            med_ns,
+            min_ns: at(0)?,
+            max_ns: at(last)?,
+            stddev_ns: if last == 0 { 0.0 } else { (squares / last as f64).sqrt() },
+        })
+    }
 }
 
 impl From<Summary> for SizeSummary {

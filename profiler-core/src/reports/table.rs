@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::spans::{NameTree, RangeStack};
 use super::sums::Summary;
 use crate::units;
 
@@ -62,6 +63,8 @@ pub(crate) enum Value<'a> {
     Signed(i64),
     Real(f64),
     Text(&'a str),
+    Stack(&'a RangeStack),
+    Tree(&'a NameTree),
     /// Blocks or threads in x, y, z.
     Size([u32; 3]),
 }
@@ -99,6 +102,18 @@ impl From<[u32; 3]> for Value<'_> {
 impl<'a> From<&'a str> for Value<'a> {
     fn from(value: &'a str) -> Self {
         Self::Text(value)
+    }
+}
+
+impl<'a> From<&'a RangeStack> for Value<'a> {
+    fn from(value: &'a RangeStack) -> Self {
+        Self::Stack(value)
+    }
+}
+
+impl<'a> From<&'a NameTree> for Value<'a> {
+    fn from(value: &'a NameTree) -> Self {
+        Self::Tree(value)
     }
 }
 
@@ -234,6 +249,8 @@ fn write_value(text: &mut String, unit: Unit, value: Value<'_>) -> fmt::Result {
     match (unit, value) {
         (_, Value::Absent) => Ok(()),
         (_, Value::Text(value)) => text.write_str(value),
+        (_, Value::Stack(value)) => write!(text, "{value}"),
+        (_, Value::Tree(value)) => write!(text, "{value}"),
         (_, Value::Signed(value)) => write!(text, "{value}"),
         (_, Value::Size([x, y, z])) => write!(text, "{x:4} {y:4} {z:4}"),
         (Unit::Bytes | Unit::Throughput, Value::Integer(bytes)) => {
@@ -270,7 +287,7 @@ pub(super) fn write_table<R: Row>(rows: &[R], f: &mut fmt::Formatter<'_>) -> fmt
         let mut columns = is_text.iter_mut();
         each_cell(row, |column, value| {
             if let Some(is_text) = is_shown(&column).then(|| columns.next()).flatten() {
-                *is_text |= matches!(value, Value::Text(_));
+                *is_text |= matches!(value, Value::Text(_) | Value::Stack(_) | Value::Tree(_));
             }
         });
     }
@@ -300,6 +317,8 @@ fn for_people(unit: Unit, value: Value<'_>) -> String {
     let number = match value {
         Value::Absent => return String::new(),
         Value::Text(text) => return units::shortened(text, NAME_WIDTH),
+        Value::Stack(stack) => return units::shortened(&stack.ends(NAME_WIDTH), NAME_WIDTH),
+        Value::Tree(tree) => return units::shortened(&tree.end(NAME_WIDTH), NAME_WIDTH),
         Value::Signed(value) => value as f64,
         Value::Size([x, y, z]) => return format!("{x} {y} {z}"),
         Value::Integer(value) => value as f64,

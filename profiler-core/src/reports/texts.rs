@@ -83,10 +83,8 @@ impl<'a> OperationTexts<'a> {
         let (Some(spans), store) = (&self.spans, self.reports.store()) else { return id };
         let is_kernel = matches!(store.work(operation).what, What::Kernel { .. });
         let Some(call) = operation.call.get().filter(|_| is_kernel) else { return id };
-        let around = spans.around_call(store, &store.calls[call.at()]);
-        // The last that began.
-        let innermost = around.map(|span| &spans.all[span as usize]);
-        let Some(span) = innermost.max_by_key(|span| span.time.start_ns) else { return id };
+        let innermost = spans.innermost_around(store, &store.calls[call.at()]);
+        let Some(span) = innermost else { return id };
         let texts = &mut self.texts;
         *self.in_ranges.entry((id, span.label)).or_insert_with(|| {
             let range = store.names.get(store.labels[span.label as usize].name);

@@ -1,6 +1,7 @@
 //! Managed memory: migrations and page faults, by address and in all.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -9,6 +10,36 @@ use super::{Report, Reports};
 use crate::store::Managed;
 
 const NO_MANAGED: &str = "no migration or page fault of managed memory was recorded";
+
+/// The page faults of one instruction of the host: a row of `um_cpu_page_faults_sum`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct UmCpuPageFaultsSum {
+    /// How many.
+    pub cpu_page_faults: u64,
+    /// What touched the memory: of a capture the function that nsys found there, else the instruction's address; `None`
+    /// where that is not known.
+    pub cpu_instruction: Option<Arc<str>>,
+    /// The file of the program's text; `None` where it is not known.
+    pub source_file: Option<Arc<str>>,
+    /// The line in it; nsys says 0 where it knows none.
+    pub source_line: Option<u32>,
+}
+
+impl Row for UmCpuPageFaultsSum {
+    const NAME: &'static str = "um_cpu_page_faults_sum";
+    const COLUMNS: Columns = Columns(&[
+        column("CPU Page Faults", Unit::Plain),
+        column("CPU Instruction Address", Unit::Plain),
+        column("Source File", Unit::Plain),
+        column("Source Line", Unit::Plain),
+    ]);
+
+    fn cells(&self, cells: &mut Cells<'_>) {
+        cells.add(self.cpu_page_faults).add(self.cpu_instruction.as_ref());
+        cells.add(self.source_file.as_ref()).add(self.source_line);
+    }
+}
 
 /// What befell the pages of one address: a row of `um_sum`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -117,6 +148,30 @@ impl Sum {
 }
 
 impl Reports<'_> {
+    /// Page faults of the host by what touched managed memory: the most frequent first, then by name. For what holds them
+    /// see [`um_sum`](Self::um_sum).
+    pub fn um_cpu_page_faults_sum(self) -> Report<UmCpuPageFaultsSum> {
+        type Place<'a> = (Option<&'a str>, Option<(&'a str, u32)>);
+        let store = self.store();
+        let mut counts: BTreeMap<Place<'_>, u64> = BTreeMap::new();
+        for event in &store.managed {
+            if let Managed::HostFault { instruction, line } = event.what {
+                let name = instruction.map(|name| store.names.get(name));
+                let line = line.map(|(file, line)| (store.names.get(file), line));
+                *counts.entry((name.filter(|name| !name.is_empty()), line)).or_default() += 1;
+            }
+        }
+        let row = |((name, line), count): (Place<'_>, u64)| UmCpuPageFaultsSum {
+            cpu_page_faults: count,
+            cpu_instruction: name.map(Into::into),
+            source_file: line.map(|(file, _)| file).filter(|file| !file.is_empty()).map(Into::into),
+            source_line: line.map(|(_, line)| line),
+        };
+        let mut rows: Vec<UmCpuPageFaultsSum> = counts.into_iter().map(row).collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.cpu_page_faults));
+        Report::new(rows, "no page fault of the host was recorded")
+    }
+
     /// Managed memory by address: those with the highest throughput first, then by address. nsys shows 10 of them.
     ///
     /// A recording holds it where CUPTI was told to count it (`UNIFIED_MEMORY_COUNTER`), a capture of nsys where nsys was

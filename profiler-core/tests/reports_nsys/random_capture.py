@@ -152,7 +152,7 @@ for process in range(rng.choice([1, 1, 2, 3])):
             insert("CUPTI_ACTIVITY_KIND_MEMCPY", start=start, end=start + rng.randrange(1, scale), deviceId=0, contextId=1, greenContextId=0, streamId=0,
                    correlationId=0, globalPid=pid_global, bytes=4096, copyKind=11 + kind, srcKind=4, dstKind=4, virtualAddress=address)
         elif kind == 2:
-            insert("CUDA_UM_CPU_PAGE_FAULT_EVENTS", start=start, globalPid=pid_global, address=address, CpuInstruction=0)
+            insert("CUDA_UM_CPU_PAGE_FAULT_EVENTS", start=start, globalPid=pid_global, address=address, CpuInstruction=string(rng.choice(["main", "0x7fff12", "copy(int, int)"])))
         else:
             insert("CUDA_UM_GPU_PAGE_FAULT_EVENTS", start=start, end=start + 5, globalPid=pid_global, deviceId=0, address=address, numberOfPageFaults=3,
                    faultAccessType=1)

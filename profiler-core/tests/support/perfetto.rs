@@ -89,6 +89,10 @@ pub(crate) struct Trace {
     pub(crate) slices: Vec<Slice>,
     /// The slices that each flow touches, by category.
     pub(crate) flows: BTreeMap<u64, Vec<String>>,
+    /// What time it was by each clock, at one moment.
+    pub(crate) clocks: Vec<(u64, u64)>,
+    /// The ids of processes.
+    pub(crate) processes: Vec<u64>,
     /// By name of the track with its parent's.
     pub(crate) counters: BTreeMap<String, Vec<(u64, i64)>>,
 }
@@ -124,6 +128,13 @@ pub(crate) fn read(bytes: &[u8]) -> Trace {
                         let entry = fields(entry.bytes());
                         let text = entry.iter().find(|(number, _)| *number == 2).unwrap().1.text();
                         assert!(table.insert(one(&entry, 1).unwrap(), text).is_none());
+                    }
+                }
+                6 => {
+                    for (number, clock) in fields(field.bytes()) {
+                        assert_eq!(number, 1, "clocks alone");
+                        let clock = fields(clock.bytes());
+                        trace.clocks.push((one(&clock, 1).unwrap(), one(&clock, 2).unwrap()));
                     }
                 }
                 60 => track(&mut trace, &fields(field.bytes())),
@@ -203,6 +214,9 @@ fn track(trace: &mut Trace, track: &[(u64, Field<'_>)]) {
         4 => Some(format!("thread {}", inner(field, 5))),
         _ => None,
     });
+    for (_, process) in track.iter().filter(|(number, _)| *number == 3) {
+        trace.processes.extend(one(&fields(process.bytes()), 1));
+    }
     let (id, parent) = (one(track, 1).unwrap(), one(track, 5));
     let parents: BTreeSet<u64> = trace.tracks.keys().copied().collect();
     assert!(parent.is_none_or(|parent| parents.contains(&parent)));

@@ -3,10 +3,13 @@
 //! They differ in what a guard could cost: registers over a call, a clean-up when unwinding, an exit for each return.
 #![no_std]
 
-/// A leaf, to be kept in registers.
+/// A leaf, to be kept in registers, which says how much work it is.
 #[unsafe(no_mangle)]
 #[inline(never)]
-#[cfg_attr(feature = "annotated", nvtx::annotate)]
+#[cfg_attr(
+    feature = "annotated",
+    nvtx::annotate(flops = 2 * a * b, work = nvtx::Work::gemm(a, b, a, nvtx::Dtype::F32))
+)]
 pub fn leaf(a: u64, b: u64) -> u64 {
     #[cfg(feature = "annotated")]
     let _range = nvtx::range("x");

@@ -42,12 +42,12 @@ pub(crate) enum Command {
     Stats(StatsArgs),
     /// The rules of `nsys analyze`: what makes the host wait, and where the GPU has nothing to do
     Analyze(AnalyzeArgs),
-    /// What the run and its ranges are bound by, what slows them down, what helps, and what that can bring at most
-    Diagnose(DiagnoseArgs),
     /// Kernels by what they are for, and by launch shape: occupancy, waves, and which are worth a look with counters
     Kernels(KernelsArgs),
     /// Which operations use tensor cores, which could, and what to do: the tables of DLProf
     TensorCores(TensorCoresArgs),
+    /// What the run and its ranges are bound by, what slows them down, what helps, and what that can bring at most
+    Diagnose(DiagnoseArgs),
     /// Writes a profile for other tools
     Export {
         /// The format
@@ -71,10 +71,17 @@ pub(crate) enum Command {
         #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
         file: PathBuf,
     },
+    /// Declared operations and bytes of ranges under the roofs of the device: which are near, and what bounds the others
+    Roofline(RooflineArgs),
     /// What is different in B: counts, which are exact, before times, which are as they were measured
     Diff(DiffArgs),
+    /// Judges recorded runs by a baseline: counts exactly, times by their noise
+    Gate(GateArgs),
     /// What GPU profiling this machine and process allow, and what to do about what they do not
     Doctor {
+        /// A page for people, or an object for programs
+        #[arg(long, value_enum, default_value_t = DoctorFormat::Text)]
+        format: DoctorFormat,
         /// Fail (status 3) where GPU profiling is not ready
         #[arg(long)]
         require: bool,
@@ -160,47 +167,6 @@ pub(crate) struct AnalyzeArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Exit status: 0 whatever is found, unless --fail-above asks for 3; 1 if the file cannot be read."
-)]
-pub(crate) struct DiagnoseArgs {
-    /// For people, or everything as one object of JSON for programs
-    #[arg(long, value_enum, default_value_t = DiagnoseFormat::Text)]
-    pub(crate) format: DiagnoseFormat,
-    /// The verdict on these ranges alone: a name or a path, `*` for any text
-    #[arg(long, value_name = "PATH", conflicts_with = "steps")]
-    pub(crate) range: Option<String>,
-    /// A verdict on each instance of these ranges
-    #[arg(long, value_name = "PATH")]
-    pub(crate) steps: Option<String>,
-    /// Names of ranges in which data is loaded, besides those that are known by their words; `*` for any text
-    #[arg(long, value_name = "PATTERN")]
-    pub(crate) loading: Vec<String>,
-    /// What part of the clock a cause has to take to be the verdict, from 0 to 1
-    #[arg(long, value_name = "SHARE", value_parser = at_least_zero)]
-    pub(crate) verdict_share: Option<f64>,
-    /// Give verdicts even if records are missing
-    #[arg(long)]
-    pub(crate) incomplete: bool,
-    /// Fail (status 3) if mending one thing could make it faster by more than this: 1.25 is 25 %. What the GPU computes
-    /// does not count, nor do notes
-    #[arg(long, value_name = "FACTOR", value_parser = at_least_zero)]
-    pub(crate) fail_above: Option<f64>,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
-    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) file: PathBuf,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DiagnoseFormat {
-    /// For people
-    Text,
-    /// For programs
-    Json,
-}
-
-#[derive(Debug, clap::Args)]
 pub(crate) struct KernelsArgs {
     /// How it is written; files have nanoseconds
     #[arg(long, value_enum, default_value_t)]
@@ -237,6 +203,73 @@ pub(crate) struct TensorCoresArgs {
     pub(crate) file: PathBuf,
 }
 
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit status: 0 whatever is found, unless --fail-above asks for 3; 1 if the file cannot be read."
+)]
+pub(crate) struct DiagnoseArgs {
+    /// For people, or everything as one object of JSON for programs
+    #[arg(long, value_enum, default_value_t = DiagnoseFormat::Text)]
+    pub(crate) format: DiagnoseFormat,
+    /// The verdict on these ranges alone: a name or a path, `*` for any text
+    #[arg(long, value_name = "PATH", conflicts_with = "steps")]
+    pub(crate) range: Option<String>,
+    /// A verdict on each instance of these ranges
+    #[arg(long, value_name = "PATH")]
+    pub(crate) steps: Option<String>,
+    /// Names of ranges in which data is loaded, besides those that are known by their words; `*` for any text
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) loading: Vec<String>,
+    /// What part of the clock a cause has to take to be the verdict, from 0 to 1
+    #[arg(long, value_name = "SHARE", value_parser = at_least_zero)]
+    pub(crate) verdict_share: Option<f64>,
+    /// Give verdicts even if records are missing
+    #[arg(long)]
+    pub(crate) incomplete: bool,
+    /// Fail (status 3) if mending one thing could make it faster by more than this: 1.25 is 25 %. What the GPU computes
+    /// does not count, nor do notes
+    #[arg(long, value_name = "FACTOR", value_parser = at_least_zero)]
+    pub(crate) fail_above: Option<f64>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "WORK is any of flops=N, bytes=N, dtype=NAME, pipe=vector|tensor with commas between them, as in \
+                  --range 'step/gemm:flops=2.1e9,bytes=8e6,dtype=bf16'. It is that of one range or launch."
+)]
+pub(crate) struct RooflineArgs {
+    /// How it is written
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: RooflineFormat,
+    /// Whose roofs, by CUDA ordinal [default: the device that ran most kernels]
+    #[arg(long)]
+    pub(crate) device: Option<u32>,
+    /// Take the roofs from this file, as Peaks::to_json writes them, with what was measured
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "device")]
+    pub(crate) peaks: Option<PathBuf>,
+    /// The memory's bandwidth in GB/s, whatever the device says
+    #[arg(long, value_name = "GB/S", value_parser = above_zero)]
+    pub(crate) bandwidth: Option<f64>,
+    /// A roof in TFLOP/s, whatever the device says: f32=67, or f64/tensor=67; of a type alone it is that of vectors for f32
+    /// and f64, else of tensor cores
+    #[arg(long, value_name = "DTYPE[/PIPE]=TFLOPS", value_parser = crate::roofline::peak)]
+    pub(crate) peak: Vec<crate::roofline::Peak>,
+    /// The work of each range of this name or path that says none itself, `*` for any text
+    #[arg(long, value_name = "PATH:WORK", value_parser = crate::roofline::named_work)]
+    pub(crate) range: Vec<crate::roofline::NamedWork>,
+    /// The work of each launch of kernels of this name, `*` for any text
+    #[arg(long, value_name = "NAME:WORK", value_parser = crate::roofline::named_work)]
+    pub(crate) kernel: Vec<crate::roofline::NamedWork>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+}
+
 /// The last `=` parts them: names of operators have some too.
 fn class_rule(text: &str) -> Result<(String, KernelClass), String> {
     let Some((name, class)) = text.rsplit_once('=') else {
@@ -246,11 +279,32 @@ fn class_rule(text: &str) -> Result<(String, KernelClass), String> {
     Ok((name.to_owned(), class))
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DiagnoseFormat {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum RooflineFormat {
+    /// Tables for people
+    #[default]
+    Text,
+    /// For programs
+    Json,
+    /// A picture
+    Svg,
+    /// A page with picture and tables, with nothing to fetch
+    Html,
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct DiffArgs {
     /// How it is written; csv and json have what is the same, too
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: TableFormat,
+    pub(crate) format: DiffFormat,
     /// Kernels of each range by itself instead of all of one name
     #[arg(long)]
     pub(crate) by_range: bool,
@@ -273,10 +327,51 @@ pub(crate) struct DiffArgs {
     pub(crate) b: PathBuf,
 }
 
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Several runs of one program on one machine, all in one look. What is undecided fails, too (status 3). A \
+                  baseline is a file for version control: --update writes it, a review accepts it."
+)]
+pub(crate) struct GateArgs {
+    /// How the verdict is written
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: GateFormat,
+    /// Write the baseline from these runs instead of judging them
+    #[arg(long)]
+    pub(crate) update: bool,
+    /// From how many percent on a time is slower
+    #[arg(long, value_name = "PERCENT", value_parser = at_least_zero, default_value_t = 3.0)]
+    pub(crate) minimum_effect: f64,
+    /// How often a gate may be wrong, in percent: pass what is slower, or call slower what is not
+    #[arg(long, value_name = "PERCENT", value_parser = at_least_zero, default_value_t = 1.0)]
+    pub(crate) error_rate: f64,
+    /// What the build is called in the baseline
+    #[arg(long, value_name = "NAME", default_value = "release")]
+    pub(crate) build: String,
+    /// Leave the times of these kernels and ranges out: a name or a path, `*` for any text; may be given again
+    #[arg(long, value_name = "NAME")]
+    pub(crate) ignore_times: Vec<String>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    /// The baseline (JSON)
+    #[arg(value_name = "BASELINE", value_hint = ValueHint::FilePath)]
+    pub(crate) baseline: PathBuf,
+    /// The runs
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath, required = true)]
+    pub(crate) files: Vec<PathBuf>,
+}
+
 fn at_least_zero(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(number) if f64::is_finite(number) && number >= 0.0 => Ok(number),
         _ => Err("a number of 0 or more is asked for".to_owned()),
+    }
+}
+
+fn above_zero(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(number) if f64::is_finite(number) && number > 0.0 => Ok(number),
+        _ => Err("a number above 0 is asked for".to_owned()),
     }
 }
 
@@ -301,11 +396,45 @@ pub(crate) enum TableFormat {
     Json,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum DiffFormat {
+    /// For people
+    #[default]
+    Table,
+    /// With a header, for programs
+    Csv,
+    /// For programs
+    Json,
+    /// For a comment on a pull request
+    Markdown,
+    /// One page for a browser
+    Html,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum GateFormat {
+    /// For people
+    #[default]
+    Text,
+    /// For programs
+    Json,
+    /// For a comment on a pull request
+    Markdown,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ReportFormat {
     /// For people
     Table,
     /// An object a line, for programs
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DoctorFormat {
+    /// For people
+    Text,
+    /// One object, for programs
     Json,
 }
 

@@ -10,11 +10,14 @@
 mod args;
 mod diagnose;
 mod diff;
+mod doctor;
 mod failure;
+mod gate;
 mod input;
 mod kernels;
 mod output;
 mod progress;
+mod roofline;
 mod tables;
 #[allow(dead_code)] // shared with the library, which uses the rest
 #[path = "../../units.rs"]
@@ -26,7 +29,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser as _};
 use profiler_core::{Export, Format, Profile};
 
-use args::{Args, Command, ExportFormat, ReportFormat};
+use args::{Args, Command, DoctorFormat, ExportFormat, ReportFormat};
 use failure::{Failure, note};
 use output::Output;
 
@@ -56,9 +59,9 @@ fn run(command: Command) -> Result<(), Failure> {
         }
         Command::Stats(stats) => tables::stats(stats),
         Command::Analyze(analyze) => tables::analyze(analyze),
-        Command::Diagnose(args) => diagnose::diagnose(args),
         Command::Kernels(args) => kernels::kernels(args),
         Command::TensorCores(args) => kernels::tensor_cores(args),
+        Command::Diagnose(args) => diagnose::diagnose(args),
         Command::Export { file, format, rank, world_size, output } => {
             let output = Output::new(output.output, &[&file])?;
             output.check(format)?;
@@ -72,11 +75,18 @@ fn run(command: Command) -> Result<(), Failure> {
             let profile = input::profile(&file)?;
             output.write(|out| Ok(profile.write_html(out)?))
         }
+        Command::Roofline(args) => roofline::roofline(args),
         Command::Diff(args) => diff::diff(args),
-        Command::Doctor { require } => {
+        Command::Gate(args) => gate::gate(args),
+        Command::Doctor { format, require } => {
             let support = cupti::support();
             Output::standard().write(|out| {
-                writeln!(out, "cupti-rs {}\n\n{support}", cupti::version())?;
+                match format {
+                    DoctorFormat::Text => {
+                        writeln!(out, "cupti-rs {}\n\n{support}", cupti::version())?;
+                    }
+                    DoctorFormat::Json => writeln!(out, "{:#}", doctor::json(&support))?,
+                }
                 Ok(())
             })?;
             if require && !support.is_ready() {

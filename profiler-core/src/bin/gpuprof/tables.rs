@@ -243,7 +243,13 @@ fn list<T>(
             TableFormat::Csv => {
                 writeln!(out, "Name,Shows,Rows")?;
                 for listed in &all {
-                    writeln!(out, "{},{},{}", listed.name, csv_cell(listed.shows), rows(listed))?;
+                    writeln!(
+                        out,
+                        "{},{},{}",
+                        listed.name,
+                        units::csv_cell(listed.shows),
+                        rows(listed)
+                    )?;
                 }
             }
             TableFormat::Json => write_json(out, &all)?,
@@ -306,14 +312,6 @@ fn note_rest(name: &str, report: &AnyReport) {
     }
     if report.left_out() != 0 {
         note(&format!("{name}: {} without timestamps are not in it", report.left_out()));
-    }
-}
-
-/// Quoted where it has to be (RFC 4180).
-pub(crate) fn csv_cell(text: &str) -> String {
-    match text.contains(['"', ',', '\n', '\r']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_owned(),
     }
 }
 

@@ -1,0 +1,160 @@
+// Does CUPTI itself grow while it is flushed again and again? Nothing of ours is in here.
+//
+// Threads launch an empty kernel all the time and wait for it every 200 launches; meanwhile `cuptiActivityFlushAll(0)` is
+// called every so many milliseconds, as whoever takes records out while a program runs has to. Each line gives the
+// seconds since the start, the launches, the records that came, the process's memory, the memory that the C library has
+// handed out, and how long the last flush took at most.
+//
+//   nvcc -O2 -std=c++17 long_run.cpp -I<cuda>/extras/CUPTI/include -L<cuda>/extras/CUPTI/lib64 -lcupti -lcuda -lpthread -o long_run
+//   long_run SECONDS FLUSH_MS KINDS CALLBACKS THREADS
+//     FLUSH_MS 0: never; KINDS: k kernels, s synchronisation, m copies and memsets, o overhead; CALLBACKS: 0 or 1
+
+#include <cuda.h>
+#include <cupti.h>
+#include <malloc.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace {
+
+constexpr size_t BUFFER_BYTES = size_t{1} << 20;
+
+std::atomic<uint64_t> records{0}, launches{0}, buffers{0};
+std::atomic<bool> over{false};
+std::mutex lock;
+std::vector<uint8_t *> ready;
+
+void check(int code, const char *what) {
+    if (code != 0) {
+        std::fprintf(stderr, "long_run: %s gives %d\n", what, code);
+        std::exit(1);
+    }
+}
+
+void CUPTIAPI requested(uint8_t **buffer, size_t *size, size_t *max_records) {
+    const std::lock_guard<std::mutex> held(lock);
+    if (ready.empty()) {
+        buffers += 1;
+        *buffer = static_cast<uint8_t *>(std::aligned_alloc(64, BUFFER_BYTES));
+    } else {
+        *buffer = ready.back();
+        ready.pop_back();
+    }
+    *size = BUFFER_BYTES;
+    *max_records = 0;
+}
+
+void CUPTIAPI completed(CUcontext, uint32_t, uint8_t *buffer, size_t, size_t valid) {
+    CUpti_Activity *record = nullptr;
+    uint64_t count = 0;
+    while (cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS) {
+        ++count;
+    }
+    records += count;
+    const std::lock_guard<std::mutex> held(lock);
+    ready.push_back(buffer);
+}
+
+void CUPTIAPI callback(void *, CUpti_CallbackDomain, CUpti_CallbackId, const void *) {}
+
+const char *PTX = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing() { ret; }\n";
+
+size_t resident_kib() {
+    size_t pages = 0, all = 0;
+    if (FILE *file = std::fopen("/proc/self/statm", "r")) {
+        if (std::fscanf(file, "%zu %zu", &all, &pages) != 2) {
+            pages = 0;
+        }
+        std::fclose(file);
+    }
+    return pages * 4;
+}
+
+} // namespace
+
+int main(int count, char **arguments) {
+    auto argument = [&](int place, const char *otherwise) { return count > place ? arguments[place] : otherwise; };
+    const int seconds = std::atoi(argument(1, "20")), flush_ms = std::atoi(argument(2, "50"));
+    const char *kinds = argument(3, "kmso");
+    const bool callbacks = std::atoi(argument(4, "1")) != 0;
+    const int threads = std::atoi(argument(5, "4"));
+
+    check(cuInit(0), "cuInit");
+    CUdevice device;
+    check(cuDeviceGet(&device, 0), "cuDeviceGet");
+    CUcontext context;
+    check(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
+    check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    CUmodule module;
+    check(cuModuleLoadData(&module, PTX), "cuModuleLoadData");
+    CUfunction nothing;
+    check(cuModuleGetFunction(&nothing, module, "nothing"), "cuModuleGetFunction");
+
+    CUpti_SubscriberHandle subscriber;
+    check(cuptiSubscribe(&subscriber, callback, nullptr), "cuptiSubscribe");
+    check(cuptiActivityRegisterCallbacks(requested, completed), "cuptiActivityRegisterCallbacks");
+    if (callbacks) {
+        check(cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel), "cuptiEnableCallback");
+        check(cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize), "cuptiEnableCallback");
+    }
+    auto enable = [&](char letter, CUpti_ActivityKind kind) {
+        if (std::strchr(kinds, letter) != nullptr) {
+            check(cuptiActivityEnable(kind), "cuptiActivityEnable");
+        }
+    };
+    enable('k', CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+    enable('m', CUPTI_ACTIVITY_KIND_MEMCPY);
+    enable('m', CUPTI_ACTIVITY_KIND_MEMSET);
+    enable('s', CUPTI_ACTIVITY_KIND_SYNCHRONIZATION);
+    enable('o', CUPTI_ACTIVITY_KIND_OVERHEAD);
+
+    std::vector<std::thread> workers;
+    for (int i = 0; i < threads; ++i) {
+        workers.emplace_back([&] {
+            check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+            CUstream stream;
+            check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+            while (!over) {
+                for (int j = 0; j < 200; ++j) {
+                    check(cuLaunchKernel(nothing, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr), "cuLaunchKernel");
+                }
+                check(cuStreamSynchronize(stream), "cuStreamSynchronize");
+                launches += 200;
+            }
+        });
+    }
+    const auto start = std::chrono::steady_clock::now();
+    auto since = [&](auto from) { return std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count(); };
+    double next = 0, slowest = 0;
+    while (since(start) < seconds) {
+        if (flush_ms > 0) {
+            const auto flush = std::chrono::steady_clock::now();
+            check(cuptiActivityFlushAll(0), "cuptiActivityFlushAll");
+            slowest = std::max(slowest, since(flush) * 1e3);
+        }
+        if (since(start) >= next) {
+            std::printf("%5.1f s, %lu launches, %lu records, %zu MiB resident, %zu MiB handed out, %lu buffers, flush at most %.1f ms\n",
+                        since(start), launches.load(), records.load(), resident_kib() >> 10, mallinfo2().uordblks >> 20,
+                        buffers.load(), slowest);
+            std::fflush(stdout);
+            next += 5;
+            slowest = 0;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(flush_ms > 0 ? flush_ms : 50));
+    }
+    over = true;
+    for (auto &worker : workers) {
+        worker.join();
+    }
+    check(cuptiActivityFlushAll(0), "cuptiActivityFlushAll");
+    std::printf("end: %lu launches, %lu records, %zu MiB resident, %zu MiB handed out\n", launches.load(), records.load(),
+                resident_kib() >> 10, mallinfo2().uordblks >> 20);
+}

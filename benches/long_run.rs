@@ -1,0 +1,192 @@
+//! What grows when a program is profiled for long, layer by layer.
+//!
+//! ```text
+//! cargo bench -p gpu-profiler-benches --bench long_run -- --bench [--seconds 20] [--threads 4] [--ranges tsPw] [--fake] MODE
+//! ```
+//!
+//! Threads launch an empty kernel all the time, 200 times in a step of nested ranges, and wait; every 50 ms a mode takes the logs out:
+//! `flush` throws no log away (records are kept and grow), `drain` takes and drops what a `Collector` has, `last` is a
+//! session that keeps the last 100,000 operations, `sums` one that sums up, `both` the two together. A line every 5 s
+//! gives the launches, the process's memory, what the allocator has handed out, and how long taking took on average and
+//! at most. `--fake` runs on the stand-in. `long_run.cpp` is the same without us.
+#![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)] // a program that says what it measured
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use cupti::fake::{Fake, Work};
+use cupti::{Collector, Config, Library};
+use gpu_profiler_tests::cuda::Gpu;
+use profiler_core::Profiler;
+
+const PERIOD: Duration = Duration::from_millis(50);
+
+enum On {
+    Gpu(Gpu),
+    Fake(Fake),
+}
+
+impl On {
+    fn library(&self) -> Library {
+        match self {
+            Self::Gpu(_) => Library::open().unwrap(),
+            Self::Fake(fake) => fake.library().unwrap(),
+        }
+    }
+
+    fn work(&self, ranges: &str, over: &AtomicBool, launched: &AtomicU64) {
+        match self {
+            Self::Gpu(gpu) => {
+                gpu.make_current();
+                let stream = gpu.stream();
+                let launch = || gpu.launch_empty(stream);
+                let has = |letter| ranges.contains(letter);
+                let graph = || gpu.capture(stream, || (0..100).for_each(|_| launch()));
+                let graph = (has('c') || has('g')).then(graph);
+                let wait = || {
+                    if let Some(graph) = graph.filter(|_| has('g')) {
+                        gpu.launch_graph(graph, stream);
+                    }
+                    gpu.synchronize(stream);
+                };
+                steps(ranges, launch, wait, over, launched);
+            }
+            Self::Fake(fake) => {
+                let launch = || _ = fake.launch(Work::kernel(c"empty"));
+                steps(ranges, launch, || (), over, launched);
+            }
+        }
+    }
+}
+
+/// Launches 200 times and waits, again and again, in these ranges: t around all, s around 200, p around 100, w around the
+/// wait; P like p with a payload. On the GPU c makes a graph of 100 nodes before, and g launches it in each step.
+fn steps(
+    ranges: &str,
+    launch: impl Fn(),
+    wait: impl Fn(),
+    over: &AtomicBool,
+    launched: &AtomicU64,
+) {
+    let range = |letter: char, name| ranges.contains(letter).then(|| nvtx::range(name));
+    let _thread = range('t', "thread");
+    while !over.load(Ordering::Relaxed) {
+        let _step = range('s', "step");
+        for part in ["forward", "backward"] {
+            let _part = range('p', part);
+            let _with_payload =
+                ranges.contains('P').then(|| nvtx::event(part).payload(1_u64).range());
+            (0..100).for_each(|_| launch());
+        }
+        let _wait = range('w', "wait");
+        wait();
+        launched.fetch_add(200, Ordering::Relaxed);
+    }
+}
+
+/// What is done every 50 ms; dropped at the end.
+enum Mode {
+    Flush(Collector),
+    Drain(Collector),
+    Sessions { _last: Option<Profiler>, _sums: Option<profiler_core::Summarizing> },
+}
+
+impl Mode {
+    fn start(name: &str, library: &Library) -> Option<Self> {
+        let collector = || Collector::start(library, &Config::new()).unwrap();
+        let builder = || Profiler::builder().library(library.clone()).period(PERIOD);
+        let last = || {
+            let last = builder().keep_last_operations(100_000).build().unwrap();
+            last.start().unwrap();
+            last
+        };
+        let sums = || builder().build().unwrap().summarize().unwrap();
+        Some(match name {
+            "flush" => Self::Flush(collector()),
+            "drain" => Self::Drain(collector()),
+            "last" => Self::Sessions { _last: Some(last()), _sums: None },
+            "sums" => Self::Sessions { _last: None, _sums: Some(sums()) },
+            "both" => Self::Sessions { _last: Some(last()), _sums: Some(sums()) },
+            _ => return None,
+        })
+    }
+
+    fn take(&self) {
+        match self {
+            Self::Flush(collector) => collector.flush().unwrap(),
+            Self::Drain(collector) => drop(collector.drain().unwrap()),
+            Self::Sessions { .. } => {}
+        }
+    }
+}
+
+/// Bytes of this process in memory, and bytes that the allocator has handed out.
+fn memory() -> (u64, u64) {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = pages.split(' ').nth(1).unwrap().parse().unwrap();
+    // SAFETY: asks the C library for its own counts.
+    let allocator = unsafe { libc::mallinfo2() };
+    (pages * 4096, (allocator.uordblks + allocator.hblkhd) as u64)
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let text = |name: &str| {
+        let place = arguments.iter().position(|argument| argument == name)?;
+        arguments.get(place + 1).cloned()
+    };
+    let number =
+        |name: &str, otherwise| text(name).and_then(|n| n.parse().ok()).unwrap_or(otherwise);
+    let ranges = text("--ranges").unwrap_or_else(|| "tsPw".to_owned());
+    let (seconds, threads) = (number("--seconds", 20), number("--threads", 4));
+    let on = if arguments.iter().any(|argument| argument == "--fake") {
+        On::Fake(Fake::new())
+    } else if gpu_profiler_tests::cuda::unavailable().is_some() {
+        println!("long_run: no GPU here; --fake runs on the stand-in");
+        return;
+    } else {
+        On::Gpu(Gpu::get())
+    };
+    let library = on.library();
+    let Some(mode) = arguments.iter().find_map(|name| Mode::start(name, &library)) else {
+        println!("long_run: name a mode: flush, drain, last, sums or both");
+        return;
+    };
+
+    let (over, launched) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        (0..threads).for_each(|_| _ = scope.spawn(|| on.work(&ranges, &over, &launched)));
+        let start = Instant::now();
+        let (mut next, mut taken, mut sum, mut most) = (0, 0, Duration::ZERO, Duration::ZERO);
+        while start.elapsed() < Duration::from_secs(seconds) {
+            std::thread::sleep(PERIOD);
+            let from = Instant::now();
+            mode.take();
+            let took = from.elapsed();
+            (taken, sum, most) = (taken + 1, sum + took, most.max(took));
+            if start.elapsed().as_secs() >= next {
+                let (resident, handed_out) = memory();
+                println!(
+                    "{:5.1} s, {} launches, {} MiB resident, {} MiB handed out, taking {:.1} ms, at most {:.1} ms",
+                    start.elapsed().as_secs_f64(),
+                    launched.load(Ordering::Relaxed),
+                    resident >> 20,
+                    handed_out >> 20,
+                    sum.as_secs_f64() * 1e3 / f64::from(taken),
+                    most.as_secs_f64() * 1e3,
+                );
+                next += 5;
+                (taken, sum, most) = (0, Duration::ZERO, Duration::ZERO);
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    // What was behind is done by then.
+    (0..100).for_each(|_| {
+        mode.take();
+        std::thread::sleep(PERIOD);
+    });
+    let (resident, handed_out) = memory();
+    println!("5 s later, {} MiB resident, {} MiB handed out", resident >> 20, handed_out >> 20);
+    drop(mode);
+}

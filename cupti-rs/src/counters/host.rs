@@ -1,0 +1,412 @@
+//! The metrics of a chip, and how they can be counted. Needs no GPU.
+
+use std::ffi::CString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::plan::Plan;
+use super::sets::Set;
+use crate::error::{Error, Kind};
+use crate::library::{Library, Version};
+use crate::sys::abi::CuptiResult;
+use crate::sys::counters::HostApi;
+use crate::sys::host::{HostObject, Properties};
+use crate::sys::{driver, loader};
+
+/// How a set of metrics is to be counted (`CUpti_ProfilerType`). Not all metrics can be had in both ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Method {
+    /// Over ranges or single kernels, in as many passes as it takes.
+    Ranges,
+    /// At intervals, in one pass.
+    Sampling,
+}
+
+impl Method {
+    fn code(self) -> u32 {
+        match self {
+            Self::Ranges => 0,
+            Self::Sampling => 1,
+        }
+    }
+}
+
+/// What kind of number a metric is (`CUpti_MetricType`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum MetricKind {
+    /// Counted events; its roll-ups are sums, averages, minima and maxima over the units of the chip.
+    Counter,
+    /// One counter over another.
+    Ratio,
+    /// How near to its peak a part of the chip is, from the counters that it is broken down into.
+    Throughput,
+}
+
+impl MetricKind {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::Counter, Self::Ratio, Self::Throughput];
+
+    fn code(self) -> u32 {
+        match self {
+            Self::Counter => 0,
+            Self::Ratio => 1,
+            Self::Throughput => 2,
+        }
+    }
+}
+
+impl fmt::Display for MetricKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Counter => "counter",
+            Self::Ratio => "ratio",
+            Self::Throughput => "throughput",
+        })
+    }
+}
+
+/// One metric of a chip (`cuptiProfilerHostGetMetricProperties`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Metric {
+    /// Its name, as it was asked for.
+    pub name: String,
+    /// What kind of number it is.
+    pub kind: MetricKind,
+    /// What is counted, in NVIDIA's words.
+    pub description: String,
+    /// The part of the chip that counts, such as `dram` or `smsp`.
+    pub hardware_unit: String,
+    /// The dimension of its values, such as `byte`; empty where there is none. Of roll-ups with `pct` it is still that
+    /// of the counter.
+    pub dimension: String,
+}
+
+impl fmt::Display for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}, {}", self.name, self.kind, self.hardware_unit)?;
+        if !self.dimension.is_empty() {
+            write!(f, ", in {}", self.dimension)?;
+        }
+        write!(f, "): {}", self.description)
+    }
+}
+
+/// A libcupti opened to ask about metrics: unlike [`Library`] it needs no GPU, and up to CUPTI 13.1 no driver.
+#[derive(Debug, Clone)]
+pub struct HostLibrary {
+    api: HostApi,
+    version: Version,
+    path: PathBuf,
+}
+
+impl HostLibrary {
+    /// Opens the libcupti that [`Library::open`] would.
+    ///
+    /// # Errors
+    /// [`is_unavailable`](Error::is_unavailable): no libcupti, or one of 13.2 or later where there is no driver.
+    /// [`is_unsupported`](Error::is_unsupported): it is older than 12.6.
+    pub fn open() -> Result<Self, Error> {
+        Self::open_with(None)
+    }
+
+    /// Opens CUPTI from this file and no other.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_path(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::open_with(Some(path.as_ref()))
+    }
+
+    fn open_with(explicit: Option<&Path>) -> Result<Self, Error> {
+        let driver = driver::probe();
+        let major = driver.as_ref().map_or(13, |driver| driver.cuda_version / 1000);
+        let (api, path, _) = loader::open(explicit, major)?;
+        // Those from 13.2 on crash or answer nothing without a driver; that they have this function tells them.
+        if api.records_v2 {
+            driver?;
+        }
+        let version = Version(api.version()?);
+        loader::map_companions(&path);
+        match api.host {
+            Some(api) => Ok(Self { api, version, path }),
+            None => Err(Error::new(Kind::Lacks {
+                what: "metrics of chips (the Profiler Host interface)".into(),
+                since: "12.6",
+                version,
+            })),
+        }
+    }
+
+    /// Its version.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The file it was loaded from, or the name under which it was already mapped.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The chips whose metrics it knows, such as `GH100`, which is in the H100 and the H200.
+    ///
+    /// # Errors
+    /// CUPTI refuses.
+    pub fn chips(&self) -> Result<Vec<String>, Error> {
+        self.api.chip_names()
+    }
+
+    /// The metrics of a chip for ranges. Takes some 150 ms the first time.
+    ///
+    /// # Errors
+    /// [`is_unsupported`](Error::is_unsupported): the library does not know the chip; the text lists those it knows.
+    pub fn host(&self, chip: &str) -> Result<Host, Error> {
+        Host::new(self.api, self.version, chip, Method::Ranges, None)
+    }
+}
+
+impl Library {
+    pub(super) fn host_api(&self) -> Result<HostApi, Error> {
+        loader::map_companions(self.path());
+        self.api.host.ok_or_else(|| self.lacks("metrics of chips".into(), "12.6"))
+    }
+
+    /// The same library, to ask it about metrics.
+    ///
+    /// # Errors
+    /// [`is_unsupported`](Error::is_unsupported): it is older than 12.6.
+    pub fn metrics(&self) -> Result<HostLibrary, Error> {
+        let api = self.host_api()?;
+        Ok(HostLibrary { api, version: self.version(), path: self.path().to_owned() })
+    }
+}
+
+/// The metrics of one chip, counted in one way (CUPTI's Profiler Host interface).
+///
+/// ```no_run
+/// # fn main() -> Result<(), cupti::Error> {
+/// let host = cupti::counters::Host::for_chip("GH100")?; // no GPU needed
+/// let plan = host.plan(["dram__bytes_read.sum", "dram__bytes_write.sum", "gpu__time_duration.sum"])?;
+/// assert_eq!(plan.passes(), 1); // the work need not run twice
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Host {
+    api: HostApi,
+    version: Version,
+    chip: String,
+    method: Method,
+    availability: Option<Box<[u8]>>,
+    object: HostObject,
+}
+
+impl Host {
+    /// The metrics of a chip, from the libcupti of [`HostLibrary::open`].
+    ///
+    /// # Errors
+    /// Those of [`HostLibrary::open`] and [`HostLibrary::host`].
+    pub fn for_chip(chip: &str) -> Result<Self, Error> {
+        HostLibrary::open()?.host(chip)
+    }
+
+    pub(super) fn new(
+        api: HostApi,
+        version: Version,
+        chip: &str,
+        method: Method,
+        availability: Option<Box<[u8]>>,
+    ) -> Result<Self, Error> {
+        match HostObject::new(api, method.code(), &c_string(chip)?, availability.clone()) {
+            Ok(object) => {
+                Ok(Self { api, version, chip: chip.to_owned(), method, availability, object })
+            }
+            Err(error) => {
+                // Where it does not tell its chips either, the first refusal is the better answer.
+                let known = api.chip_names().unwrap_or_default();
+                if known.is_empty() || known.iter().any(|known| known == chip) {
+                    return Err(error);
+                }
+                Err(Error::new(Kind::UnknownChip { chip: chip.to_owned(), known, version }))
+            }
+        }
+    }
+
+    /// The same chip's metrics, to be counted in another way.
+    ///
+    /// # Errors
+    /// CUPTI refuses.
+    pub fn with_method(&self, method: Method) -> Result<Self, Error> {
+        // What is available on a device is told for each way apart.
+        Self::new(self.api, self.version, &self.chip, method, None)
+    }
+
+    /// The chip's name.
+    #[must_use]
+    pub fn chip(&self) -> &str {
+        &self.chip
+    }
+
+    /// How its metrics are to be counted.
+    #[must_use]
+    pub fn method(&self) -> Method {
+        self.method
+    }
+
+    /// The library's version; metrics differ from one to the next.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The names of all metrics of a kind, without their roll-ups. GH100 has some 3,400 counters for ranges.
+    ///
+    /// # Errors
+    /// CUPTI refuses.
+    pub fn metrics(&self, kind: MetricKind) -> Result<Vec<String>, Error> {
+        self.object.base_metrics(kind.code())
+    }
+
+    /// What is known of a metric, with or without a roll-up.
+    ///
+    /// # Errors
+    /// [`is_unsupported`](Error::is_unsupported): the chip has no such metric.
+    pub fn describe(&self, metric: &str) -> Result<Metric, Error> {
+        let (_, known) = self.known(metric)?;
+        let kind = MetricKind::ALL.into_iter().find(|kind| kind.code() == known.metric_type);
+        Ok(Metric {
+            name: metric.to_owned(),
+            kind: kind.unwrap_or(MetricKind::Counter),
+            description: known.description,
+            hardware_unit: known.hardware_unit,
+            dimension: known.dimension,
+        })
+    }
+
+    /// What may stand behind a metric's name, such as `.sum` or `.avg.pct_of_peak_sustained_elapsed`.
+    ///
+    /// # Errors
+    /// [`is_unsupported`](Error::is_unsupported): the chip has no such metric.
+    pub fn roll_ups(&self, metric: &str) -> Result<Vec<String>, Error> {
+        let (name, known) = self.known(metric)?;
+        self.object.sub_metrics(known.metric_type, &name)
+    }
+
+    /// A metric by the name under which this library describes it.
+    fn known(&self, metric: &str) -> Result<(CString, Properties), Error> {
+        for roll_up in ROLL_UPS {
+            let name = c_string(&format!("{metric}{roll_up}"))?;
+            if let Some(known) = self.object.properties(&name)? {
+                return Ok((name, known));
+            }
+        }
+        Err(self.unknown(vec![metric.to_owned()]))
+    }
+
+    /// How many counters of the hardware one pass can have at most (`cuptiProfilerHostGetMaxNumHardwareMetricsPerPass`);
+    /// the units that they lie in mostly set a lower bound, so [`Plan::passes`] is what counts.
+    ///
+    /// # Errors
+    /// CUPTI refuses.
+    pub fn max_counters_per_pass(&self) -> Result<usize, Error> {
+        self.api.max_metrics_per_pass(self.method.code(), &c_string(&self.chip)?)
+    }
+
+    /// Plans to count these metrics together: names with their roll-ups, each once whatever is given twice.
+    ///
+    /// # Errors
+    /// [`is_unsupported`](Error::is_unsupported): the chip has not all of them (the text names those it lacks), or they
+    /// cannot be counted together, as those of links with others.
+    pub fn plan<M>(&self, metrics: M) -> Result<Plan, Error>
+    where
+        M: IntoIterator<Item: Into<String>>,
+    {
+        let mut names: Vec<String> = Vec::new();
+        for metric in metrics {
+            let metric = metric.into();
+            if !names.contains(&metric) {
+                names.push(metric);
+            }
+        }
+        let texts = names.iter().map(|name| c_string(name)).collect::<Result<Vec<_>, _>>()?;
+        if texts.is_empty() {
+            return Err(Error::new(Kind::Ranges {
+                why: "no metric was asked for; name one".into(),
+            }));
+        }
+        match self.try_plan(&texts) {
+            Ok((object, mut image)) => {
+                let passes = self.api.passes_of(&mut image)?;
+                Ok(Plan::new(names, texts, object, image, passes, self.chip.clone()))
+            }
+            Err(error) => Err(self.why_not(error, names)),
+        }
+    }
+
+    /// The metrics of a set that this chip has, and those that it lacks.
+    ///
+    /// # Errors
+    /// CUPTI refuses.
+    pub fn of_set(&self, set: Set) -> Result<(Vec<&'static str>, Vec<&'static str>), Error> {
+        let mut refused = None;
+        let found = set.on(|metric| {
+            let known = c_string(metric).and_then(|name| self.object.properties(&name));
+            match known {
+                Ok(known) => known.is_some(),
+                Err(error) => {
+                    refused.get_or_insert(error);
+                    false
+                }
+            }
+        });
+        match refused {
+            Some(error) => Err(error),
+            None => Ok(found),
+        }
+    }
+
+    fn try_plan(&self, names: &[CString]) -> Result<(HostObject, Vec<u8>), Error> {
+        // An object keeps what was added, so every plan has one of its own.
+        let chip = c_string(&self.chip)?;
+        let object =
+            HostObject::new(self.api, self.method.code(), &chip, self.availability.clone())?;
+        object.add_metrics(names)?;
+        let image = object.config_image()?;
+        Ok((object, image))
+    }
+
+    /// CUPTI does not say which metric it refuses: that is found out by asking for each alone.
+    #[cold]
+    fn why_not(&self, error: Error, metrics: Vec<String>) -> Error {
+        let refused = |name: &String| {
+            let planned = c_string(name).and_then(|name| self.try_plan(&[name]));
+            planned.is_err()
+        };
+        let (unknown, known): (Vec<_>, Vec<_>) = metrics.into_iter().partition(refused);
+        match error.code() {
+            _ if !unknown.is_empty() => self.unknown(unknown),
+            Some(code) => Error::new(Kind::NotTogether {
+                chip: self.chip.clone(),
+                metrics: known,
+                code: CuptiResult(code),
+            }),
+            None => error,
+        }
+    }
+
+    #[cold]
+    fn unknown(&self, metrics: Vec<String>) -> Error {
+        Error::new(Kind::UnknownMetrics { chip: self.chip.clone(), metrics, version: self.version })
+    }
+}
+
+/// CUPTI before 13.0 describes no metric without a roll-up: these are had by counters, ratios and throughputs.
+const ROLL_UPS: [&str; 4] = ["", ".sum", ".ratio", ".avg.pct_of_peak_sustained_elapsed"];
+
+fn c_string(name: &str) -> Result<CString, Error> {
+    CString::new(name).map_err(|_| Error::new(Kind::NotAName { name: name.to_owned() }))
+}

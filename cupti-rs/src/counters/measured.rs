@@ -1,0 +1,189 @@
+//! What was counted: metrics by range.
+
+use std::fmt;
+
+use super::plan::Plan;
+
+/// What a measurement counted. Its `Display` is a table, a line for each range and metric.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measured {
+    chip: String,
+    metrics: Vec<String>,
+    ranges: Vec<Counted>,
+    passes: usize,
+    runs: usize,
+    dropped: usize,
+    too_deep: usize,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Counted {
+    pub name: String,
+    pub parent: Option<usize>,
+    pub level: usize,
+    /// By metric; `None` where there was no room.
+    pub values: Option<Vec<f64>>,
+}
+
+/// One range that was counted.
+#[derive(Debug, Clone, Copy)]
+pub struct RangeValues<'a> {
+    measured: &'a Measured,
+    index: usize,
+}
+
+impl Measured {
+    pub(super) fn new(
+        plan: &Plan,
+        ranges: Vec<Counted>,
+        runs: usize,
+        dropped: usize,
+        too_deep: usize,
+    ) -> Self {
+        Self {
+            chip: plan.chip().to_owned(),
+            metrics: plan.metrics().to_vec(),
+            ranges,
+            passes: plan.passes(),
+            runs,
+            dropped,
+            too_deep,
+        }
+    }
+
+    /// The chip that counted.
+    #[must_use]
+    pub fn chip(&self) -> &str {
+        &self.chip
+    }
+
+    /// The metrics, in the order they were asked for.
+    #[must_use]
+    pub fn metrics(&self) -> &[String] {
+        &self.metrics
+    }
+
+    /// How many passes the metrics took.
+    #[must_use]
+    pub fn passes(&self) -> usize {
+        self.passes
+    }
+
+    /// How often the work ran. With more than one, each metric is of one run, and ratios of two metrics may be of two.
+    #[must_use]
+    pub fn runs(&self) -> usize {
+        self.runs
+    }
+
+    /// Ranges or kernels that were not counted for lack of room; [`Builder::max_ranges`](super::Builder::max_ranges) makes
+    /// more.
+    #[must_use]
+    pub fn dropped(&self) -> usize {
+        self.dropped
+    }
+
+    /// Ranges that lay deeper than the levels that were asked for, and count for those around them.
+    #[must_use]
+    pub fn too_deep(&self) -> usize {
+        self.too_deep
+    }
+
+    /// The ranges that were counted, in the order they began.
+    pub fn ranges(&self) -> impl Iterator<Item = RangeValues<'_>> {
+        (0..self.ranges.len())
+            .filter(|index| self.ranges[*index].values.is_some())
+            .map(|index| RangeValues { measured: self, index })
+    }
+
+    /// The first range of this name.
+    #[must_use]
+    pub fn range(&self, name: &str) -> Option<RangeValues<'_>> {
+        self.ranges().find(|range| range.name() == name)
+    }
+
+    /// A metric's sum over all ranges of this name. `None` if there is none, if a range of it was not counted, or if the
+    /// metric does not add up: those that do end in `.sum`.
+    #[must_use]
+    pub fn total(&self, name: &str, metric: &str) -> Option<f64> {
+        if !metric.ends_with(".sum") || self.dropped > 0 {
+            return None;
+        }
+        let mut values =
+            self.ranges().filter(|range| range.name() == name).map(|range| range.value(metric));
+        let first = values.next()??;
+        values.try_fold(first, |sum, value| Some(sum + value?))
+    }
+}
+
+impl<'a> RangeValues<'a> {
+    fn counted(&self) -> &'a Counted {
+        &self.measured.ranges[self.index]
+    }
+
+    /// Its name; of kernels their place in the order of launches, from 0.
+    #[must_use]
+    pub fn name(&self) -> &'a str {
+        &self.counted().name
+    }
+
+    /// How many counted ranges lie around it.
+    #[must_use]
+    pub fn level(&self) -> usize {
+        self.counted().level
+    }
+
+    /// The range around it.
+    #[must_use]
+    pub fn parent(&self) -> Option<RangeValues<'a>> {
+        let index = self.counted().parent?;
+        Some(RangeValues { measured: self.measured, index })
+    }
+
+    /// The value of a metric; `None` if it was not asked for, or if CUPTI could not tell it (not a number).
+    #[must_use]
+    pub fn value(&self, metric: &str) -> Option<f64> {
+        let place = self.measured.metrics.iter().position(|name| name == metric)?;
+        let value = *self.counted().values.as_ref()?.get(place)?;
+        (!value.is_nan()).then_some(value)
+    }
+
+    /// All metrics with their values; not a number where CUPTI could not tell.
+    pub fn values(&self) -> impl Iterator<Item = (&'a str, f64)> {
+        let metrics = self.measured.metrics.iter().map(String::as_str);
+        metrics.zip(self.counted().values.iter().flatten().copied())
+    }
+}
+
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let runs = if self.runs == 1 { "run" } else { "runs" };
+        writeln!(f, "{}, {} {runs}", self.chip, self.runs)?;
+        for range in self.ranges() {
+            writeln!(f, "{:indent$}{}", "", range.name(), indent = 2 * range.level())?;
+            for (metric, value) in range.values() {
+                let value = if value.is_nan() { "not known".to_owned() } else { number(value) };
+                writeln!(f, "{:indent$}{value:>20}  {metric}", "", indent = 2 * range.level())?;
+            }
+        }
+        if self.dropped > 0 {
+            writeln!(f, "{} not counted for lack of room", self.dropped)?;
+        }
+        if self.too_deep > 0 {
+            writeln!(
+                f,
+                "{} deeper than was asked for: they count for those around them",
+                self.too_deep
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Whole numbers as they are, others with three digits behind the point.
+fn number(value: f64) -> String {
+    if value.fract() == 0.0 && value.abs() < 1e18 {
+        format!("{value:.0}")
+    } else {
+        format!("{value:.3}")
+    }
+}

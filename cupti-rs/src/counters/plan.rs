@@ -1,0 +1,77 @@
+//! Metrics that are counted together, and what that takes.
+
+use std::ffi::CString;
+use std::fmt;
+
+use crate::error::Error;
+use crate::sys::host::HostObject;
+
+/// Metrics that are counted together on one chip.
+#[derive(Debug)]
+pub struct Plan {
+    metrics: Vec<String>,
+    names: Vec<CString>,
+    object: HostObject,
+    image: Vec<u8>,
+    passes: usize,
+    chip: String,
+}
+
+impl Plan {
+    pub(super) fn new(
+        metrics: Vec<String>,
+        names: Vec<CString>,
+        object: HostObject,
+        image: Vec<u8>,
+        passes: usize,
+        chip: String,
+    ) -> Self {
+        Self { metrics, names, object, image, passes, chip }
+    }
+
+    /// How often the work has to run so that all metrics are counted (`cuptiProfilerHostGetNumOfPasses`). With ranges in
+    /// ranges it runs that often for each level.
+    #[must_use]
+    pub fn passes(&self) -> usize {
+        self.passes
+    }
+
+    /// The metrics, each once, in the order they were asked for.
+    #[must_use]
+    pub fn metrics(&self) -> &[String] {
+        &self.metrics
+    }
+
+    /// The chip.
+    #[must_use]
+    pub fn chip(&self) -> &str {
+        &self.chip
+    }
+
+    pub(super) fn names(&self) -> &[CString] {
+        &self.names
+    }
+
+    pub(super) fn image(&self) -> &[u8] {
+        &self.image
+    }
+
+    /// The metrics' values for one range or sample of an image, in their order.
+    pub(super) fn evaluate(&self, data: &[u8], index: usize) -> Result<Vec<f64>, Error> {
+        self.object.evaluate(data, index, &self.names)
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = |n: usize| if n == 1 { "" } else { "s" };
+        let (metrics, passes) = (self.metrics.len(), self.passes);
+        write!(
+            f,
+            "{metrics} metric{} on {} in {passes} pass{}",
+            plural(metrics),
+            self.chip,
+            if passes == 1 { "" } else { "es" }
+        )
+    }
+}

@@ -1,0 +1,481 @@
+//! Counters over ranges of the program's own, or kernel by kernel.
+
+use std::cell::RefCell;
+use std::ffi::CString;
+use std::fmt;
+
+use parking_lot::Mutex;
+
+use super::host::{Host, Method};
+use super::measured::{Counted, Measured};
+use super::plan::Plan;
+use super::sets::Set;
+use crate::error::{Error, Kind};
+use crate::library::Library;
+use crate::sys::counters::RangeApi;
+use crate::sys::driver::{Context, Contexts};
+use crate::sys::range::{EACH_KERNEL, Mode, RangeObject, USER_RANGES};
+
+/// CUPTI counts for one at a time in a process.
+static MEASURING: Mutex<()> = Mutex::new(());
+
+/// What to count, and how: [`RangeProfiler::builder`].
+#[derive(Debug, Clone)]
+#[must_use = "nothing is counted before it is built"]
+pub struct Builder {
+    library: Library,
+    metrics: Vec<String>,
+    sets: Vec<Set>,
+    levels: u16,
+    max_ranges: usize,
+}
+
+impl Builder {
+    /// Counts this metric too: a name with its roll-up, such as `dram__bytes_read.sum`.
+    pub fn metric(mut self, name: impl Into<String>) -> Self {
+        self.metrics.push(name.into());
+        self
+    }
+
+    /// Counts these metrics too.
+    pub fn metrics<M: Into<String>>(mut self, names: impl IntoIterator<Item = M>) -> Self {
+        self.metrics.extend(names.into_iter().map(Into::into));
+        self
+    }
+
+    /// Counts those metrics of a set too that the chip has.
+    pub fn set(mut self, set: Set) -> Self {
+        self.sets.push(set);
+        self
+    }
+
+    /// How many levels of ranges in ranges are counted; 1 by default. Each takes all passes anew, since the hardware has one
+    /// set of counters. Deeper ranges count for those around them and are told in [`Measured::too_deep`].
+    pub fn levels(mut self, levels: u16) -> Self {
+        self.levels = levels.max(1);
+        self
+    }
+
+    /// How many ranges, or kernels, a measurement has room for; 256 by default. CUPTI keeps some kilobytes for each and
+    /// metric. Those beyond are told in [`Measured::dropped`].
+    pub fn max_ranges(mut self, ranges: usize) -> Self {
+        self.max_ranges = ranges.max(1);
+        self
+    }
+
+    /// Plans it for the device of the context that is current on this thread. The counters are not taken yet.
+    ///
+    /// # Errors
+    /// No context is current. [`is_unsupported`](Error::is_unsupported): CUPTI is older than 12.6 update 2, the device is
+    /// older than Turing or a slice of a GPU, or the chip has not all of the metrics.
+    /// [`is_permission`](Error::is_permission), [`is_busy`](Error::is_busy): the text says what to do.
+    pub fn build(self) -> Result<RangeProfiler, Error> {
+        let Self { library, mut metrics, sets, levels, max_ranges } = self;
+        let api = library
+            .api
+            .range
+            .ok_or_else(|| library.lacks("counters of ranges".into(), "12.6 update 2"))?;
+        let host_api = library.host_api()?;
+        let contexts = (library.api.contexts)()?;
+        let Some((context, device)) = contexts.current()? else {
+            return Err(Error::new(Kind::Context {
+                why: "no CUDA context is current on this thread: make one (cudaSetDevice, cuCtxSetCurrent, \
+                      CudaContext::bind_to_thread) and ask again",
+            }));
+        };
+        let _turn = turn()?;
+        api.prepare()?;
+        let chip = api.chip_of(device)?;
+        let availability = api.availability_of(context)?;
+        let host =
+            Host::new(host_api, library.version(), &chip, Method::Ranges, Some(availability))?;
+        let mut missing = Vec::new();
+        for set in sets {
+            let (there, absent) = host.of_set(set)?;
+            metrics.extend(there.into_iter().map(str::to_owned));
+            missing.extend(absent);
+        }
+        let plan = host.plan(metrics)?;
+        Ok(RangeProfiler { api, contexts, context, host, plan, missing, levels, max_ranges })
+    }
+}
+
+/// Counts metrics over ranges, on one CUDA context.
+///
+/// The counters are the hardware's: one process at a time has them, and they are taken for the time of a measurement
+/// alone. All work of the context counts, whichever thread launched it; work of other contexts and processes on the same
+/// GPU counts for what is shared, such as DRAM. The context is waited for where a range begins and ends
+/// (`cuCtxSynchronize`), so that a range has its own work and no other.
+///
+/// ```no_run
+/// use cupti::Library;
+/// use cupti::counters::{RangeProfiler, Set};
+///
+/// # fn main() -> Result<(), cupti::Error> {
+/// # let (forward, backward) = (|| {}, || {});
+/// let library = Library::open()?;
+/// let profiler = RangeProfiler::builder(&library).set(Set::Memory).build()?; // on the current context
+/// println!("{}", profiler.plan()); // how often the work will run
+/// let measured = profiler.measure(|ranges| {
+///     ranges.within("forward", forward);
+///     ranges.within("backward", backward);
+/// })?;
+/// println!("{measured}");
+/// let read = measured.range("forward").and_then(|range| range.value("dram__bytes_read.sum"));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct RangeProfiler {
+    api: RangeApi,
+    contexts: Contexts,
+    context: Context,
+    host: Host,
+    plan: Plan,
+    missing: Vec<&'static str>,
+    levels: u16,
+    max_ranges: usize,
+}
+
+fn turn() -> Result<parking_lot::MutexGuard<'static, ()>, Error> {
+    MEASURING.try_lock().ok_or_else(|| Error::new(Kind::AlreadyMeasuring))
+}
+
+impl RangeProfiler {
+    /// Begins with what to count.
+    pub fn builder(library: &Library) -> Builder {
+        Builder {
+            library: library.clone(),
+            metrics: Vec::new(),
+            sets: Vec::new(),
+            levels: 1,
+            max_ranges: 256,
+        }
+    }
+
+    /// The metrics and how many passes they take.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The metrics of the sets that this chip does not have. They are not counted.
+    #[must_use]
+    pub fn missing(&self) -> &[&'static str] {
+        &self.missing
+    }
+
+    /// The metrics of this device.
+    #[must_use]
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// How often [`measure`](Self::measure) runs the work: the passes of the plan for each level of ranges.
+    #[must_use]
+    pub fn runs(&self) -> usize {
+        self.plan.passes() * usize::from(self.levels)
+    }
+
+    /// Runs the work and counts over the ranges that it opens; [`runs`](Self::runs) times, so it should do the same each
+    /// time: that its ranges are the same is checked, what it launches in them is not. Memory is as the last run left it.
+    /// Some 350 ms go by besides the runs (H200), to take the counters and give them back.
+    ///
+    /// # Errors
+    /// The ranges differ from run to run, none was opened, or one was left open. The context is not current on this
+    /// thread. [`is_permission`](Error::is_permission), [`is_busy`](Error::is_busy),
+    /// [`is_unsupported`](Error::is_unsupported): CUPTI refuses; the text says what to do.
+    pub fn measure(&self, mut work: impl FnMut(&Ranges<'_>)) -> Result<Measured, Error> {
+        let _turn = turn()?;
+        let mut object = self.take(USER_RANGES, self.levels)?;
+        let mut first: Option<Run> = None;
+        let most = self.runs();
+        let mut runs = 0;
+        loop {
+            object.start()?;
+            let ranges = Ranges::new(self, &mut object);
+            work(&ranges);
+            let run = ranges.end();
+            let stopped = object.stop();
+            // What the run met comes first: a stop with a range open is refused for that.
+            let run = run?;
+            let stopped = stopped?;
+            runs += 1;
+            match &first {
+                None => first = Some(run),
+                Some(first) => first.is_like(&run, runs)?,
+            }
+            if stopped.is_last {
+                break;
+            }
+            if runs >= most {
+                return Err(Error::new(Kind::Ranges {
+                    why: format!(
+                        "CUPTI wants more than the {most} passes that it planned (it is at pass {} of level {}); ask for \
+                         fewer metrics or one level",
+                        stopped.pass, stopped.level
+                    ),
+                }));
+            }
+        }
+        let run = first.unwrap_or_default();
+        self.read(&mut object, run, runs)
+    }
+
+    /// Runs the work once, gives what it gives, and counts over the ranges that it opens.
+    ///
+    /// # Errors
+    /// More than one run is needed, and nothing was run. Else as [`measure`](Self::measure).
+    pub fn measure_once<R>(
+        &self,
+        work: impl FnOnce(&Ranges<'_>) -> R,
+    ) -> Result<(R, Measured), Error> {
+        if self.runs() > 1 {
+            return Err(Error::new(Kind::Passes { needed: self.runs(), allowed: 1 }));
+        }
+        let (mut work, mut result) = (Some(work), None);
+        let measured = self.measure(|ranges| {
+            if let Some(work) = work.take() {
+                result = Some(work(ranges));
+            }
+        })?;
+        match result {
+            Some(result) => Ok((result, measured)),
+            None => Err(Error::new(Kind::Passes { needed: 2, allowed: 1 })),
+        }
+    }
+
+    /// Runs the work once and counts each kernel by itself. CUPTI lets one kernel run at a time and runs it again for
+    /// every pass, with its memory as it was: kernels that depend on others at work do not end. The ranges are named by
+    /// the order of the kernels, from 0.
+    ///
+    /// # Errors
+    /// As [`measure`](Self::measure), but for what concerns ranges.
+    pub fn measure_kernels<R>(&self, work: impl FnOnce() -> R) -> Result<(R, Measured), Error> {
+        let _turn = turn()?;
+        let mut object = self.take(EACH_KERNEL, 1)?;
+        object.start()?;
+        let result = work();
+        self.contexts.synchronize()?;
+        object.stop()?;
+        let (dropped, data) = object.decode()?;
+        let count = self.api.count(data)?;
+        let mut ranges = Vec::with_capacity(count);
+        for index in 0..count {
+            let name = self.api.name(data, index)?;
+            let values = self.plan.evaluate(data, index)?;
+            ranges.push(Counted { name, parent: None, level: 0, values: Some(values) });
+        }
+        let measured = Measured::new(&self.plan, ranges, 1, dropped, 0);
+        Ok((result, measured))
+    }
+
+    fn take(&self, mode: Mode, levels: u16) -> Result<RangeObject, Error> {
+        self.check_context()?;
+        let mut object = RangeObject::enable(self.api, self.context)?;
+        let (names, image) = (self.plan.names(), self.plan.image());
+        object.configure(mode, names, image, self.max_ranges, levels)?;
+        Ok(object)
+    }
+
+    fn check_context(&self) -> Result<(), Error> {
+        match self.contexts.current()? {
+            Some((context, _)) if context == self.context => Ok(()),
+            _ => Err(Error::new(Kind::Context {
+                why: "the CUDA context that is counted is not current on this thread: make it so, or build the profiler \
+                      where it is",
+            })),
+        }
+    }
+
+    /// What was counted, each range of CUPTI's found again among those that were opened.
+    fn read(&self, object: &mut RangeObject, run: Run, runs: usize) -> Result<Measured, Error> {
+        let (lost, data) = object.decode()?;
+        let count = self.api.count(data)?;
+        let mut ranges: Vec<Counted> = run
+            .opened
+            .into_iter()
+            .map(|opened| Counted {
+                name: opened.name,
+                parent: opened.parent,
+                level: opened.level,
+                values: None,
+            })
+            .collect();
+        for index in 0..count {
+            let path = self.api.name(data, index)?;
+            let own = path.rsplit('/').next().and_then(|number| number.parse::<usize>().ok());
+            let Some(range) = own.and_then(|own| ranges.get_mut(own)) else {
+                return Err(Error::new(Kind::Ranges {
+                    why: format!(
+                        "CUPTI counted a range {path:?} that was not opened; this is a defect"
+                    ),
+                }));
+            };
+            range.values = Some(self.plan.evaluate(data, index)?);
+        }
+        let missing = ranges.iter().filter(|range| range.values.is_none()).count();
+        let dropped = run.dropped + missing.max(lost);
+        Ok(Measured::new(&self.plan, ranges, runs, dropped, run.too_deep))
+    }
+}
+
+/// Opens ranges in a measurement, on the thread that measures.
+pub struct Ranges<'a> {
+    profiler: &'a RangeProfiler,
+    state: RefCell<State<'a>>,
+}
+
+struct State<'a> {
+    object: &'a mut RangeObject,
+    run: Run,
+    /// The open ranges, the innermost last; `None` for those that are not counted.
+    open: Vec<Option<usize>>,
+    /// What went wrong first.
+    error: Option<Error>,
+}
+
+/// What one run opened.
+#[derive(Default)]
+struct Run {
+    opened: Vec<Opened>,
+    dropped: usize,
+    too_deep: usize,
+}
+
+#[derive(PartialEq, Eq)]
+struct Opened {
+    name: String,
+    parent: Option<usize>,
+    level: usize,
+}
+
+impl Run {
+    fn is_like(&self, other: &Self, runs: usize) -> Result<(), Error> {
+        let same = self.opened == other.opened
+            && (self.dropped, self.too_deep) == (other.dropped, other.too_deep);
+        if same {
+            return Ok(());
+        }
+        let at = self.opened.iter().zip(&other.opened).position(|(a, b)| a != b);
+        let at = at.unwrap_or_else(|| self.opened.len().min(other.opened.len()));
+        let name = |run: &Self| match run.opened.get(at) {
+            Some(opened) => format!("{:?}", opened.name),
+            None => "no more".to_owned(),
+        };
+        Err(Error::new(Kind::Ranges {
+            why: format!(
+                "the work has to open the same ranges each time it runs, and did not: the one at {at} was {} in the first \
+                 run and {} in run {runs}; ask for metrics that fit in one pass, or make the work repeatable",
+                name(self),
+                name(other)
+            ),
+        }))
+    }
+}
+
+impl<'a> Ranges<'a> {
+    fn new(profiler: &'a RangeProfiler, object: &'a mut RangeObject) -> Self {
+        let state = State { object, run: Run::default(), open: Vec::new(), error: None };
+        Self { profiler, state: RefCell::new(state) }
+    }
+
+    /// Opens a range, which ends when the guard is dropped. What goes wrong is told by the measurement.
+    #[must_use = "the range ends when this is dropped"]
+    pub fn enter(&self, name: impl Into<String>) -> OpenRange<'_, 'a> {
+        let state = &mut *self.state.borrow_mut();
+        let parent = state.open.iter().rev().find_map(|open| *open);
+        let level = state.open.len();
+        let id = if level >= usize::from(self.profiler.levels) {
+            state.run.too_deep += 1;
+            None
+        } else if state.run.opened.len() >= self.profiler.max_ranges {
+            state.run.dropped += 1;
+            None
+        } else if state.error.is_some() {
+            None
+        } else {
+            let id = state.run.opened.len();
+            // CUPTI counts ranges of one name as one; by its number each is itself.
+            let number = CString::new(id.to_string()).unwrap_or_default();
+            let begun =
+                self.profiler.contexts.synchronize().and_then(|()| state.object.push(&number));
+            match begun {
+                Ok(()) => {
+                    state.run.opened.push(Opened { name: name.into(), parent, level });
+                    Some(id)
+                }
+                Err(error) => {
+                    state.error = Some(error);
+                    None
+                }
+            }
+        };
+        state.open.push(id);
+        OpenRange { ranges: self, depth: level }
+    }
+
+    /// Does the work in a range.
+    pub fn within<R>(&self, name: impl Into<String>, work: impl FnOnce() -> R) -> R {
+        let _range = self.enter(name);
+        work()
+    }
+
+    fn leave(&self, depth: usize) {
+        let state = &mut *self.state.borrow_mut();
+        if state.open.len() != depth + 1 {
+            state.error.get_or_insert_with(|| {
+                let why = "ranges have to end in the reverse order of their begin".to_owned();
+                Error::new(Kind::Ranges { why })
+            });
+        }
+        // Whatever is open within it ends with it, so that CUPTI's stack stays right.
+        while state.open.len() > depth {
+            if let Some(Some(_)) = state.open.pop() {
+                let ended = self.profiler.contexts.synchronize().and_then(|()| state.object.pop());
+                if let Err(error) = ended {
+                    state.error.get_or_insert(error);
+                }
+            }
+        }
+    }
+
+    fn end(self) -> Result<Run, Error> {
+        let left = self.state.borrow().open.len();
+        if left > 0 {
+            self.leave(0);
+            let why =
+                format!("{left} ranges were left open at the end of the work; drop their guards");
+            return Err(Error::new(Kind::Ranges { why }));
+        }
+        let State { run, error, .. } = self.state.into_inner();
+        match error {
+            Some(error) => Err(error),
+            None if run.opened.is_empty() => Err(Error::new(Kind::Ranges {
+                why: "the work opened no range, so nothing was counted: put it into Ranges::within"
+                    .into(),
+            })),
+            None => Ok(run),
+        }
+    }
+}
+
+impl fmt::Debug for Ranges<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ranges").finish_non_exhaustive()
+    }
+}
+
+/// An open range; it ends when this is dropped.
+#[derive(Debug)]
+#[must_use = "the range ends when this is dropped"]
+pub struct OpenRange<'r, 'a> {
+    ranges: &'r Ranges<'a>,
+    depth: usize,
+}
+
+impl Drop for OpenRange<'_, '_> {
+    fn drop(&mut self) {
+        self.ranges.leave(self.depth);
+    }
+}

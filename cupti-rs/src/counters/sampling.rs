@@ -1,0 +1,460 @@
+//! Counters at intervals: what the GPU did over time, without a range and without running anything twice.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::host::{Host, Method};
+use super::plan::Plan;
+use crate::clock::{self, Clock, Reading};
+use crate::error::{Error, Kind};
+use crate::library::Library;
+use crate::sys::counters::SamplingApi;
+use crate::sys::sampling::SamplingObject;
+
+/// Bytes of the GPU's samples in host memory until they are decoded.
+const HARDWARE_BUFFER: usize = 64 << 20;
+
+/// Samples of one decoding.
+const IMAGE_SAMPLES: u32 = 4096;
+
+/// What to sample, and how: [`PmSampler::builder`].
+#[derive(Debug, Clone)]
+#[must_use = "nothing is sampled before it is started"]
+pub struct SamplerBuilder {
+    library: Library,
+    device: u32,
+    metrics: Vec<String>,
+    interval: Duration,
+    most: usize,
+}
+
+impl SamplerBuilder {
+    /// The device, by its CUDA ordinal; 0 by default.
+    pub fn device(mut self, ordinal: u32) -> Self {
+        self.device = ordinal;
+        self
+    }
+
+    /// Samples these metrics too: names with their roll-ups, all of which have to fit in one pass.
+    pub fn metrics<M: Into<String>>(mut self, names: impl IntoIterator<Item = M>) -> Self {
+        self.metrics.extend(names.into_iter().map(Into::into));
+        self
+    }
+
+    /// The time between two samples; 100 us by default. With five metrics a decoder keeps up at 60 us and mostly not at
+    /// 12 us; what it loses is told in [`Samples::overflows`].
+    pub fn interval(mut self, interval: Duration) -> Self {
+        self.interval = interval;
+        self
+    }
+
+    /// How many samples are kept until they are taken out; 1,000,000 by default. The oldest go first, and are told in
+    /// [`Samples::dropped`]. One costs 16 bytes and 8 for each metric.
+    pub fn max_samples(mut self, samples: usize) -> Self {
+        self.most = samples.max(1);
+        self
+    }
+
+    /// Begins to sample; a thread decodes what comes. Needs no context.
+    ///
+    /// # Errors
+    /// [`is_unsupported`](Error::is_unsupported): CUPTI is older than 12.8, the device is older than GA10x, the chip has not
+    /// all of the metrics. The metrics need more than one pass. [`is_permission`](Error::is_permission),
+    /// [`is_busy`](Error::is_busy): the text says what to do.
+    pub fn start(self) -> Result<PmSampler, Error> {
+        let Self { library, device, metrics, interval, most } = self;
+        let api = library
+            .sampling_api()
+            .ok_or_else(|| library.lacks("sampling of counters".into(), "12.8"))?;
+        let host_api = library.host_api()?;
+        let chip = api.chip_of(device)?;
+        let availability = api.availability_of(device)?;
+        let host =
+            Host::new(host_api, library.version(), &chip, Method::Sampling, Some(availability))?;
+        let plan = host.plan(metrics)?;
+        if plan.passes() > 1 {
+            return Err(Error::new(Kind::Passes { needed: plan.passes(), allowed: 1 }));
+        }
+        let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let mut object = SamplingObject::enable(api, device)?;
+        let (names, image) = (plan.names(), plan.image());
+        object.configure(names, image, interval_ns, HARDWARE_BUFFER, IMAGE_SAMPLES)?;
+        let begun = clock::read(&library)?;
+        object.start()?;
+        let shared = Arc::new(Shared {
+            ends: AtomicBool::new(false),
+            kept: Mutex::new(Samples::new(plan.metrics().to_vec(), interval_ns, begun)),
+        });
+        let decoder = Decoder { object, plan, shared: shared.clone(), most, last_end: None };
+        // A third of what an image holds, so that none fills up between two decodings.
+        let pause = interval.saturating_mul(IMAGE_SAMPLES / 3);
+        let pause = pause.clamp(Duration::from_millis(1), Duration::from_millis(20));
+        let thread = thread::Builder::new()
+            .name("cupti-pm-sampling".into())
+            .spawn(move || decoder.run(pause))
+            .map_err(|error| Error::new(Kind::Thread { reason: error.to_string() }))?;
+        Ok(PmSampler { library, shared, thread: Some(thread), last: begun })
+    }
+}
+
+impl Library {
+    /// 12.6 has the functions and no header that tells their parameters.
+    pub(crate) fn sampling_api(&self) -> Option<SamplingApi> {
+        self.api.sampling.filter(|_| self.version().cuda_release() >= (12, 8))
+    }
+}
+
+/// Samples metrics of a device at intervals (CUPTI's PM sampling), until it is stopped or dropped.
+///
+/// All work on the device counts, of every context and process; nothing is run twice and kernels run beside each other as
+/// ever. One at a time has a device's counters.
+///
+/// ```no_run
+/// use cupti::Library;
+/// use cupti::counters::PmSampler;
+///
+/// # fn main() -> Result<(), cupti::Error> {
+/// let library = Library::open()?;
+/// let metrics = ["dram__bytes_read.sum", "sm__cycles_active.avg.pct_of_peak_sustained_elapsed"];
+/// let sampler = PmSampler::builder(&library).metrics(metrics).start()?;
+/// // ... work that uses CUDA ...
+/// let samples = sampler.stop()?;
+/// println!("{samples}");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct PmSampler {
+    library: Library,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<Result<(), Error>>>,
+    last: Reading,
+}
+
+#[derive(Debug)]
+struct Shared {
+    ends: AtomicBool,
+    kept: Mutex<Samples>,
+}
+
+impl PmSampler {
+    /// Begins with what to sample.
+    pub fn builder(library: &Library) -> SamplerBuilder {
+        SamplerBuilder {
+            library: library.clone(),
+            device: 0,
+            metrics: Vec::new(),
+            interval: Duration::from_micros(100),
+            most: 1_000_000,
+        }
+    }
+
+    /// Takes out what was sampled so far; the last milliseconds come with the next.
+    ///
+    /// # Errors
+    /// The clocks cannot be compared. What the decoder met is told by [`stop`](Self::stop).
+    pub fn drain(&mut self) -> Result<Samples, Error> {
+        let now = clock::read(&self.library)?;
+        let mut kept = self.shared.kept.lock();
+        let next = Samples::new(kept.metrics.clone(), kept.interval_ns, now);
+        let mut samples = std::mem::replace(&mut *kept, next);
+        drop(kept);
+        samples.clock.stop = now;
+        self.last = now;
+        Ok(samples)
+    }
+
+    /// Ends the sampling and gives what was not taken out.
+    ///
+    /// # Errors
+    /// The decoder met an error and there is no sample; else [`Samples::failure`] tells it. The clocks cannot be compared.
+    pub fn stop(mut self) -> Result<Samples, Error> {
+        let ended = self.end();
+        let mut samples = self.drain()?;
+        match ended {
+            Err(error) if samples.is_empty() => return Err(error),
+            Err(error) => samples.failure = Some(error.to_string()),
+            Ok(()) => {}
+        }
+        Ok(samples)
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        self.shared.ends.store(true, Ordering::Release);
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        thread.thread().unpark();
+        match thread.join() {
+            Ok(ended) => ended,
+            Err(_) => Err(Error::new(Kind::Thread { reason: "it panicked".into() })),
+        }
+    }
+}
+
+impl Drop for PmSampler {
+    fn drop(&mut self) {
+        // Whoever drops it does not ask.
+        let _ = self.end();
+    }
+}
+
+/// The thread that keeps up with the GPU.
+struct Decoder {
+    object: SamplingObject,
+    plan: Plan,
+    shared: Arc<Shared>,
+    most: usize,
+    /// When the last sample ended; the first sample is not one, since it began when the device was taken.
+    last_end: Option<u64>,
+}
+
+impl Decoder {
+    fn run(mut self, pause: Duration) -> Result<(), Error> {
+        while !self.shared.ends.load(Ordering::Acquire) {
+            if !self.decode()? {
+                thread::park_timeout(pause);
+            }
+        }
+        self.object.stop()?;
+        while self.decode()? {}
+        Ok(())
+    }
+
+    /// Whether more is waiting.
+    fn decode(&mut self) -> Result<bool, Error> {
+        let decoded = self.object.decode()?;
+        let mut rows = Vec::with_capacity(decoded.samples);
+        for index in 0..decoded.samples {
+            let times = self.object.times(index)?;
+            rows.push((times, self.plan.evaluate(self.object.data(), index)?));
+        }
+        self.object.empty()?;
+        let mut kept = self.shared.kept.lock();
+        kept.overflows += u64::from(decoded.overflowed);
+        for ((start, end), values) in rows {
+            let last_end = self.last_end.replace(end);
+            let Some(last_end) = last_end else { continue };
+            if start > last_end {
+                kept.gaps += 1;
+                kept.gap_ns += start - last_end;
+            }
+            kept.push((start, end), &values);
+        }
+        let most = self.most;
+        kept.keep(most);
+        Ok(decoded.is_full && decoded.samples > 0)
+    }
+}
+
+/// What was sampled, in the order of time. Its `Display` is a line for each metric.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Samples {
+    metrics: Vec<String>,
+    interval_ns: u64,
+    clock: Clock,
+    times: Vec<(u64, u64)>,
+    /// A row for each sample, a column for each metric.
+    values: Vec<f64>,
+    dropped: u64,
+    overflows: u64,
+    gaps: u64,
+    gap_ns: u64,
+    failure: Option<String>,
+}
+
+/// One sample.
+#[derive(Debug, Clone, Copy)]
+pub struct Sample<'a> {
+    samples: &'a Samples,
+    index: usize,
+}
+
+impl Samples {
+    fn new(metrics: Vec<String>, interval_ns: u64, now: Reading) -> Self {
+        Self {
+            metrics,
+            interval_ns,
+            clock: Clock { start: now, stop: now },
+            times: Vec::new(),
+            values: Vec::new(),
+            dropped: 0,
+            overflows: 0,
+            gaps: 0,
+            gap_ns: 0,
+            failure: None,
+        }
+    }
+
+    fn push(&mut self, times: (u64, u64), values: &[f64]) {
+        self.times.push(times);
+        self.values.extend_from_slice(values);
+    }
+
+    /// Lets the oldest go; a quarter at a time, so that it is not done for each.
+    fn keep(&mut self, most: usize) {
+        if self.times.len() > most + most / 4 {
+            let gone = self.times.len() - most;
+            self.times.drain(..gone);
+            self.values.drain(..gone * self.metrics.len());
+            self.dropped += gone as u64;
+        }
+    }
+
+    /// The metrics, in the order they were asked for.
+    #[must_use]
+    pub fn metrics(&self) -> &[String] {
+        &self.metrics
+    }
+
+    /// The nanoseconds between two samples that were asked for.
+    #[must_use]
+    pub fn interval_ns(&self) -> u64 {
+        self.interval_ns
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.times.len()
+    }
+
+    /// True if there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.times.is_empty()
+    }
+
+    /// The samples.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Sample<'_>> {
+        (0..self.len()).map(|index| Sample { samples: self, index })
+    }
+
+    /// Samples that were not taken out in time and went for newer ones.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// How often the decoder found that the GPU had no room for samples: some are lost then.
+    #[must_use]
+    pub fn overflows(&self) -> u64 {
+        self.overflows
+    }
+
+    /// How many times a sample began after the one before it had ended, and the nanoseconds in between, of which nothing
+    /// is known.
+    #[must_use]
+    pub fn gaps(&self) -> (u64, u64) {
+        (self.gaps, self.gap_ns)
+    }
+
+    /// Why the sampling ended before it was stopped, if it did: what came later is not here.
+    #[must_use]
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    /// The sum of a metric over the samples that lie within these times ([`clock::now_ns`]), whole. `None` if it was not
+    /// asked for or does not add up: those that do end in `.sum`.
+    #[must_use]
+    pub fn sum(&self, metric: &str, from_ns: u64, to_ns: u64) -> Option<f64> {
+        let place = self.place(metric)?;
+        if !metric.ends_with(".sum") {
+            return None;
+        }
+        let within = self.iter().filter(|sample| sample.is_within(from_ns, to_ns));
+        Some(within.map(|sample| sample.row()[place]).sum())
+    }
+
+    /// The mean of a metric over the samples that lie within these times, by their length, and how many these are. `None`
+    /// if it was not asked for or there is none.
+    #[must_use]
+    pub fn mean(&self, metric: &str, from_ns: u64, to_ns: u64) -> Option<(f64, usize)> {
+        let place = self.place(metric)?;
+        let (mut sum, mut time, mut count) = (0.0, 0.0, 0);
+        for sample in self.iter().filter(|sample| sample.is_within(from_ns, to_ns)) {
+            let (start, end) = self.times[sample.index];
+            let length = end.saturating_sub(start) as f64;
+            sum += sample.row()[place] * length;
+            time += length;
+            count += 1;
+        }
+        (time > 0.0).then(|| (sum / time, count))
+    }
+
+    fn place(&self, metric: &str) -> Option<usize> {
+        self.metrics.iter().position(|name| name == metric)
+    }
+}
+
+impl<'a> Sample<'a> {
+    fn row(&self) -> &'a [f64] {
+        let columns = self.samples.metrics.len();
+        &self.samples.values[self.index * columns..(self.index + 1) * columns]
+    }
+
+    fn is_within(&self, from_ns: u64, to_ns: u64) -> bool {
+        self.start_ns() >= from_ns && self.end_ns() <= to_ns
+    }
+
+    /// When it began, in [`clock::now_ns`] time.
+    #[must_use]
+    pub fn start_ns(&self) -> u64 {
+        self.samples.clock.monotonic_ns(self.samples.times[self.index].0)
+    }
+
+    /// When it ended, in [`clock::now_ns`] time.
+    #[must_use]
+    pub fn end_ns(&self) -> u64 {
+        self.samples.clock.monotonic_ns(self.samples.times[self.index].1)
+    }
+
+    /// The value of a metric; `None` if it was not asked for, or if CUPTI could not tell it (not a number).
+    #[must_use]
+    pub fn value(&self, metric: &str) -> Option<f64> {
+        let value = self.row()[self.samples.place(metric)?];
+        (!value.is_nan()).then_some(value)
+    }
+
+    /// All metrics with their values; not a number where CUPTI could not tell.
+    pub fn values(&self) -> impl Iterator<Item = (&'a str, f64)> {
+        self.samples.metrics.iter().map(String::as_str).zip(self.row().iter().copied())
+    }
+}
+
+impl fmt::Display for Samples {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let interval = self.interval_ns as f64 / 1e3;
+        writeln!(f, "{} samples of {interval} us", self.len())?;
+        for metric in &self.metrics {
+            let values: Vec<f64> = self.iter().filter_map(|sample| sample.value(metric)).collect();
+            let (least, most) =
+                values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| {
+                    (least.min(*value), most.max(*value))
+                });
+            match self.mean(metric, 0, u64::MAX) {
+                Some((mean, _)) if !values.is_empty() => {
+                    writeln!(f, "{mean:>20.3}  mean, {least:.3} to {most:.3}: {metric}")?;
+                }
+                _ => writeln!(f, "{:>20}  {metric}", "not known")?,
+            }
+        }
+        if self.gaps > 0 {
+            writeln!(f, "{} gaps, {} us in all", self.gaps, self.gap_ns / 1000)?;
+        }
+        if self.overflows > 0 {
+            writeln!(f, "the GPU had no room {} times: samples are lost", self.overflows)?;
+        }
+        if self.dropped > 0 {
+            writeln!(f, "{} not taken out in time", self.dropped)?;
+        }
+        if let Some(failure) = &self.failure {
+            writeln!(f, "ended early: {failure}")?;
+        }
+        Ok(())
+    }
+}

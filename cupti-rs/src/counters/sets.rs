@@ -1,0 +1,264 @@
+//! Sets of metrics with a fixed meaning.
+
+use std::fmt;
+
+use super::measured::RangeValues;
+
+/// A set of metrics with a fixed meaning. Chips differ: what one lacks is left out and told
+/// ([`RangeProfiler::missing`](super::RangeProfiler::missing)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Set {
+    /// What a roofline is drawn from: time, bytes at DRAM, L2 and L1, and operations by type, scalar and of tensor cores.
+    /// [`Flops::of`] adds them up. 7 passes on GH100.
+    Roofline,
+    /// Time and DRAM bytes: the roofline's lower half, in one pass.
+    Dram,
+    /// Floating-point operations outside tensor cores, by type. Counted by instructions that CUPTI adds to kernels, which
+    /// takes a pass of its own and slows them down.
+    ScalarFlops,
+    /// Operations of the tensor cores by type of their sources, and how busy these cores were.
+    Tensor,
+    /// How near to their peak the SMs, DRAM and the caches were: Nsight Compute's speed of light.
+    SpeedOfLight,
+    /// Achieved occupancy: warps that were resident, of those that could have been.
+    Occupancy,
+    /// The path of memory, as nvprof had it: [`nvprof::ROWS`](super::nvprof::ROWS) says which of its metrics is which.
+    Memory,
+}
+
+/// `gpu__time_duration.sum`: nanoseconds from the first to the last work in the range.
+pub(super) const TIME: &str = "gpu__time_duration.sum";
+
+const SCALAR: [&str; 9] = [
+    "smsp__sass_thread_inst_executed_op_hadd_pred_on.sum",
+    "smsp__sass_thread_inst_executed_op_hmul_pred_on.sum",
+    "smsp__sass_thread_inst_executed_op_hfma_pred_on.sum",
+    "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum",
+    "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum",
+    "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
+    "smsp__sass_thread_inst_executed_op_dadd_pred_on.sum",
+    "smsp__sass_thread_inst_executed_op_dmul_pred_on.sum",
+    "smsp__sass_thread_inst_executed_op_dfma_pred_on.sum",
+];
+
+/// Operations of tensor cores by the type of their sources, as chips tell them: of each type the first row that a chip has.
+const TENSOR: [&[&[&str]]; 7] = [
+    &[&["sm__ops_path_tensor_src_fp4_dst_fp32.sum"]],
+    &[
+        &["sm__ops_path_tensor_src_fp8.sum"],
+        &["sm__ops_path_tensor_src_fp8_dst_fp16.sum", "sm__ops_path_tensor_src_fp8_dst_fp32.sum"],
+        &[
+            "sm__ops_path_tensor_src_fp4_fp6_fp8_dst_fp16.sum",
+            "sm__ops_path_tensor_src_fp4_fp6_fp8_dst_fp32.sum",
+        ],
+    ],
+    &[&["sm__ops_path_tensor_src_int8.sum"]],
+    &[
+        &["sm__ops_path_tensor_src_fp16.sum"],
+        &["sm__ops_path_tensor_src_fp16_dst_fp16.sum", "sm__ops_path_tensor_src_fp16_dst_fp32.sum"],
+        // Turing, which has no other types of these.
+        &[
+            "sm__ops_path_tensor_src_fp16_dst_fp16.sum",
+            "sm__ops_path_tensor_src_fp16_bf16_tf32_dst_fp32.sum",
+        ],
+    ],
+    &[&["sm__ops_path_tensor_src_bf16_dst_fp32.sum"]],
+    &[&["sm__ops_path_tensor_src_tf32_dst_fp32.sum"]],
+    &[&["sm__ops_path_tensor_src_fp64.sum"]],
+];
+
+const DRAM: [&[&[&str]]; 2] = [
+    &[&["dram__bytes_read.sum"], &["dram__bytes_op_read.sum"]],
+    &[&["dram__bytes_write.sum"], &["dram__bytes_op_write.sum"]],
+];
+
+/// Metrics of one meaning, under the names of several chips: the first row that a chip has.
+type Alternatives = Vec<Vec<&'static str>>;
+
+fn one(metric: &'static str) -> Alternatives {
+    vec![vec![metric]]
+}
+
+fn several(rows: &[&[&'static str]]) -> Alternatives {
+    rows.iter().map(|row| row.to_vec()).collect()
+}
+
+const TENSOR_ACTIVE: &str = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active";
+
+impl Set {
+    /// Every set.
+    pub const ALL: [Self; 7] = [
+        Self::Roofline,
+        Self::Dram,
+        Self::ScalarFlops,
+        Self::Tensor,
+        Self::SpeedOfLight,
+        Self::Occupancy,
+        Self::Memory,
+    ];
+
+    /// Its name, such as `speed_of_light`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Roofline => "roofline",
+            Self::Dram => "dram",
+            Self::ScalarFlops => "scalar_flops",
+            Self::Tensor => "tensor",
+            Self::SpeedOfLight => "speed_of_light",
+            Self::Occupancy => "occupancy",
+            Self::Memory => "memory",
+        }
+    }
+
+    /// The set of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|set| set.name() == name)
+    }
+
+    /// Its metrics, by the first of the names that it has on several chips.
+    #[must_use]
+    pub fn metrics(self) -> Vec<&'static str> {
+        self.on(|_| true).0
+    }
+
+    /// Its metrics on a chip that has those that are asked for, and those that it lacks.
+    pub(super) fn on(
+        self,
+        mut has: impl FnMut(&'static str) -> bool,
+    ) -> (Vec<&'static str>, Vec<&'static str>) {
+        let (mut there, mut missing) = (Vec::new(), Vec::new());
+        for alternatives in self.parts() {
+            let found = alternatives.iter().find(|row| row.iter().all(|metric| has(metric)));
+            match found {
+                Some(row) => there.extend(row),
+                None => missing.extend(alternatives.into_iter().next().unwrap_or_default()),
+            }
+        }
+        (there, missing)
+    }
+
+    fn parts(self) -> Vec<Alternatives> {
+        let ones = |metrics: &[&'static str]| metrics.iter().map(|metric| one(metric)).collect();
+        let tensor = || TENSOR.into_iter().map(several);
+        let dram = || DRAM.into_iter().map(several);
+        match self {
+            Self::Roofline => {
+                let mut parts = vec![one(TIME)];
+                parts.extend(dram());
+                parts.extend(["lts__t_bytes.sum", "l1tex__t_bytes.sum"].map(one));
+                parts.extend(SCALAR.map(one));
+                parts.extend(tensor());
+                parts
+            }
+            Self::Dram => [one(TIME)].into_iter().chain(dram()).collect(),
+            Self::ScalarFlops => ones(&SCALAR),
+            Self::Tensor => {
+                let busy = [TIME, TENSOR_ACTIVE, "sm__inst_executed_pipe_tensor.sum"];
+                busy.map(one).into_iter().chain(tensor()).collect()
+            }
+            Self::SpeedOfLight => ones(&[
+                TIME,
+                "gpc__cycles_elapsed.avg.per_second",
+                "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+                "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
+                "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+                "l1tex__throughput.avg.pct_of_peak_sustained_active",
+                "lts__throughput.avg.pct_of_peak_sustained_elapsed",
+            ]),
+            Self::Occupancy => ones(&[
+                TIME,
+                "sm__warps_active.avg.pct_of_peak_sustained_active",
+                "sm__warps_active.avg.per_cycle_active",
+                "sm__cycles_active.avg",
+            ]),
+            Self::Memory => ones(&super::nvprof::memory()),
+        }
+    }
+}
+
+impl fmt::Display for Set {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Operations of a range, by type, from the metrics of [`Set::Roofline`]. An addition or a multiplication is one, a fused
+/// multiply-add two. `None` where the metrics of a type were not counted or the chip has none.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[non_exhaustive]
+pub struct Flops {
+    /// Half precision, outside tensor cores.
+    pub half: Option<f64>,
+    /// Single precision, outside tensor cores.
+    pub single: Option<f64>,
+    /// Double precision, outside tensor cores.
+    pub double: Option<f64>,
+    /// Tensor cores, sources of 4-bit floating point.
+    pub tensor_fp4: Option<f64>,
+    /// Tensor cores, sources of 8-bit floating point; on GB100 with those of 4 and 6 bits that it counts among them.
+    pub tensor_fp8: Option<f64>,
+    /// Tensor cores, sources of 8-bit integers.
+    pub tensor_int8: Option<f64>,
+    /// Tensor cores, half-precision sources.
+    pub tensor_fp16: Option<f64>,
+    /// Tensor cores, bfloat16 sources.
+    pub tensor_bf16: Option<f64>,
+    /// Tensor cores, TF32 sources.
+    pub tensor_tf32: Option<f64>,
+    /// Tensor cores, double-precision sources.
+    pub tensor_fp64: Option<f64>,
+}
+
+impl Flops {
+    /// What a range's counts come to.
+    #[must_use]
+    pub fn of(range: &RangeValues<'_>) -> Self {
+        let scalar = |first: usize| {
+            let [add, mul, fma] = [first, first + 1, first + 2].map(|at| range.value(SCALAR[at]));
+            Some(add? + mul? + 2.0 * fma?)
+        };
+        let tensor = |at: usize| {
+            let rows = TENSOR[at].iter();
+            rows.filter_map(|row| row.iter().map(|metric| range.value(metric)).sum()).next()
+        };
+        Self {
+            half: scalar(0),
+            single: scalar(3),
+            double: scalar(6),
+            tensor_fp4: tensor(0),
+            tensor_fp8: tensor(1),
+            tensor_int8: tensor(2),
+            tensor_fp16: tensor(3),
+            tensor_bf16: tensor(4),
+            tensor_tf32: tensor(5),
+            tensor_fp64: tensor(6),
+        }
+    }
+
+    /// Each type by name with its count.
+    #[must_use]
+    pub fn list(&self) -> [(&'static str, Option<f64>); 10] {
+        [
+            ("fp16", self.half),
+            ("fp32", self.single),
+            ("fp64", self.double),
+            ("fp4 tensor", self.tensor_fp4),
+            ("fp8 tensor", self.tensor_fp8),
+            ("int8 tensor", self.tensor_int8),
+            ("fp16 tensor", self.tensor_fp16),
+            ("bf16 tensor", self.tensor_bf16),
+            ("tf32 tensor", self.tensor_tf32),
+            ("fp64 tensor", self.tensor_fp64),
+        ]
+    }
+
+    /// All floating-point operations that were counted; integers are none.
+    #[must_use]
+    pub fn total(&self) -> f64 {
+        let counted = self.list().into_iter().filter(|(name, _)| *name != "int8 tensor");
+        counted.filter_map(|(_, count)| count).sum()
+    }
+}

@@ -1,0 +1,585 @@
+//! The stand-in's counters: one that [`Fake::count`](super::Fake::count) drives, read in passes and by levels of ranges as
+//! the hardware is.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+
+use parking_lot::Mutex;
+
+use super::table::fault;
+use crate::error::Error;
+use crate::sys::abi::CuptiResult;
+use crate::sys::counters::{HostApi, RangeApi, SamplingApi};
+use crate::sys::driver::Contexts;
+use crate::sys::params::*;
+
+/// The chip of the stand-in.
+const CHIP: &CStr = c"FK100";
+
+static STATE: Mutex<State> = Mutex::new(State::new());
+
+#[derive(Debug)]
+struct State {
+    events: u64,
+    waits: u64,
+    has_context: bool,
+    enabled: bool,
+    /// What is counted, from `set_config` on.
+    session: Option<Session>,
+    sampling: Sampling,
+}
+
+#[derive(Debug)]
+struct Sampling {
+    enabled: bool,
+    samples: u32,
+    /// What was sampled and not decoded: start, end, events.
+    waiting: VecDeque<[u64; 3]>,
+    /// What the image has.
+    decoded: Vec<[u64; 3]>,
+    overflow: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Session {
+    /// The passes, each a number of metrics, in their order.
+    passes: Vec<u64>,
+    levels: usize,
+    ranges: usize,
+    run: usize,
+    /// The open ranges: the path to each, and the events when it began.
+    open: Vec<(String, u64)>,
+    /// By path, the events of each pass.
+    counted: BTreeMap<String, BTreeMap<u64, u64>>,
+    order: Vec<String>,
+    image: usize,
+    /// The name that was told last.
+    name: Option<CString>,
+    started: bool,
+}
+
+impl State {
+    const fn new() -> Self {
+        let sampling = Sampling {
+            enabled: false,
+            samples: 0,
+            waiting: VecDeque::new(),
+            decoded: Vec::new(),
+            overflow: false,
+        };
+        Self { events: 0, waits: 0, has_context: true, enabled: false, session: None, sampling }
+    }
+}
+
+pub(super) fn reset() {
+    *STATE.lock() = State::new();
+}
+
+pub(super) fn count(events: u64) {
+    STATE.lock().events += events;
+}
+
+pub(super) fn waits() -> u64 {
+    STATE.lock().waits
+}
+
+pub(super) fn have_context(is_current: bool) {
+    STATE.lock().has_context = is_current;
+}
+
+pub(super) fn is_enabled() -> bool {
+    let state = STATE.lock();
+    state.enabled || state.sampling.enabled
+}
+
+pub(super) fn sample(start_ns: u64, end_ns: u64, events: u64) {
+    STATE.lock().sampling.waiting.push_back([start_ns, end_ns, events]);
+}
+
+pub(super) fn overflow() {
+    STATE.lock().sampling.overflow = true;
+}
+
+/// Gives the result of a planted fault, if there is one.
+macro_rules! faulty {
+    ($function:literal) => {
+        if let Some(code) = fault($function) {
+            return code;
+        }
+    };
+}
+
+/// The parameter block that CUPTI's client passes.
+macro_rules! block {
+    ($params:ident) => {
+        // SAFETY: the caller passes a live block, to this call alone.
+        unsafe { &mut *$params }
+    };
+}
+
+// --- the context ---------------------------------------------------------------------------------------------------------
+
+pub(super) fn contexts() -> Result<Contexts, Error> {
+    Ok(Contexts { get_current, get_device, synchronize })
+}
+
+unsafe extern "C" fn get_current(context: *mut *mut c_void) -> c_int {
+    let found =
+        if STATE.lock().has_context { std::ptr::dangling_mut() } else { std::ptr::null_mut() };
+    // SAFETY: the caller passes a live place.
+    unsafe { context.write(found) };
+    0
+}
+
+unsafe extern "C" fn get_device(device: *mut c_int) -> c_int {
+    // SAFETY: the caller passes a live place.
+    unsafe { device.write(0) };
+    0
+}
+
+unsafe extern "C" fn synchronize() -> c_int {
+    STATE.lock().waits += 1;
+    0
+}
+
+// --- metrics -------------------------------------------------------------------------------------------------------------
+
+pub(super) const HOST: HostApi = HostApi {
+    initialize: host_initialize,
+    deinitialize: host_deinitialize,
+    chips,
+    base_metrics,
+    sub_metrics,
+    properties,
+    add_metrics,
+    image_size,
+    image,
+    passes,
+    metrics_per_pass,
+    evaluate,
+};
+
+/// The number in `fake__NUMBER.sum`.
+fn number(name: &CStr) -> Option<u64> {
+    name.to_str().ok()?.strip_prefix("fake__")?.strip_suffix(".sum")?.parse().ok()
+}
+
+/// What a host object of the stand-in is: the numbers of the metrics that were added.
+type Added = BTreeSet<u64>;
+
+/// # Safety
+/// What `host_initialize` gave, and not yet given back.
+unsafe fn added<'a>(object: *mut c_void) -> &'a mut Added {
+    // SAFETY: the caller's promise; calls of the host interface are made one at a time.
+    unsafe { &mut *object.cast::<Added>() }
+}
+
+/// # Safety
+/// So many pointers to strings that end in a NUL.
+unsafe fn names<'a>(names: *mut *const c_char, count: usize) -> Vec<&'a CStr> {
+    // SAFETY: the caller's promise.
+    let names = unsafe { std::slice::from_raw_parts(names, count) };
+    // SAFETY: the caller's promise.
+    names.iter().map(|name| unsafe { CStr::from_ptr(*name) }).collect()
+}
+
+unsafe extern "C" fn host_initialize(params: *mut HostInitialize) -> CuptiResult {
+    faulty!("cuptiProfilerHostInitialize");
+    let params = block!(params);
+    // SAFETY: the name ends in a NUL.
+    if unsafe { CStr::from_ptr(params.chip_name) } != CHIP {
+        return CuptiResult::INVALID_PARAMETER;
+    }
+    params.host_object = Box::into_raw(Box::<Added>::default()).cast();
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn host_deinitialize(params: *mut HostDeinitialize) -> CuptiResult {
+    let object = block!(params).host_object.cast::<Added>();
+    // SAFETY: it is what `host_initialize` gave, passed for the last time.
+    drop(unsafe { Box::from_raw(object) });
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn chips(params: *mut HostGetSupportedChips) -> CuptiResult {
+    struct Names([*const c_char; 1]);
+    // SAFETY: it points to a constant.
+    unsafe impl Sync for Names {}
+    static NAMES: Names = Names([CHIP.as_ptr()]);
+    let params = block!(params);
+    (params.chip_names, params.num_chips) = (NAMES.0.as_ptr(), 1);
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn base_metrics(_params: *mut HostGetBaseMetrics) -> CuptiResult {
+    CuptiResult::NOT_SUPPORTED
+}
+
+unsafe extern "C" fn sub_metrics(_params: *mut HostGetSubMetrics) -> CuptiResult {
+    CuptiResult::NOT_SUPPORTED
+}
+
+unsafe extern "C" fn properties(params: *mut HostGetMetricProperties) -> CuptiResult {
+    let params = block!(params);
+    // SAFETY: the name ends in a NUL.
+    if number(unsafe { CStr::from_ptr(params.metric_name) }).is_none() {
+        return CuptiResult::INVALID_METRIC_NAME;
+    }
+    params.description = c"what the stand-in was told to count".as_ptr();
+    params.hw_unit = c"fake".as_ptr();
+    params.dim_unit = c"event".as_ptr();
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn add_metrics(params: *mut HostConfigAddMetrics) -> CuptiResult {
+    faulty!("cuptiProfilerHostConfigAddMetrics");
+    let params = block!(params);
+    // SAFETY: the caller passes a live object.
+    let added = unsafe { added(params.host_object) };
+    // SAFETY: the caller passes as many names as told.
+    let names = unsafe { names(params.metric_names, params.num_metrics) };
+    for name in names {
+        match number(name) {
+            Some(number) => added.insert(number),
+            None => return CuptiResult::INVALID_METRIC_NAME,
+        };
+    }
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn image_size(params: *mut HostGetConfigImageSize) -> CuptiResult {
+    let params = block!(params);
+    // SAFETY: the caller passes a live object.
+    params.config_image_size = 8 * unsafe { added(params.host_object) }.len();
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn image(params: *mut HostGetConfigImage) -> CuptiResult {
+    let params = block!(params);
+    // SAFETY: the caller passes a live object.
+    let added = unsafe { added(params.host_object) };
+    let size = params.config_image_size;
+    // SAFETY: the caller passes as much room as told.
+    let room = unsafe { std::slice::from_raw_parts_mut(params.config_image, size) };
+    for (number, place) in added.iter().zip(room.chunks_exact_mut(8)) {
+        place.copy_from_slice(&number.to_le_bytes());
+    }
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn passes(params: *mut HostGetNumOfPasses) -> CuptiResult {
+    let params = block!(params);
+    params.num_of_passes = params.config_image_size / 8;
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn metrics_per_pass(
+    params: *mut HostGetMaxNumHardwareMetricsPerPass,
+) -> CuptiResult {
+    let params = block!(params);
+    params.max_metrics_per_pass = 1;
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn evaluate(params: *mut HostEvaluateToGpuValues) -> CuptiResult {
+    faulty!("cuptiProfilerHostEvaluateToGpuValues");
+    let params = block!(params);
+    let (count, index) = (params.num_metrics, params.range_index);
+    // SAFETY: the caller passes as many names as told.
+    let names = unsafe { names(params.metric_names, count) };
+    // SAFETY: the caller passes room for as many values as names.
+    let values = unsafe { std::slice::from_raw_parts_mut(params.metric_values, count) };
+    let state = STATE.lock();
+    if state.sampling.enabled {
+        let Some([.., events]) = state.sampling.decoded.get(index) else {
+            return CuptiResult::INVALID_PARAMETER;
+        };
+        values.fill(*events as f64);
+        return CuptiResult::SUCCESS;
+    }
+    let Some(session) = &state.session else { return CuptiResult::INVALID_PARAMETER };
+    let Some(path) = session.order.get(index) else { return CuptiResult::INVALID_PARAMETER };
+    for (name, value) in names.into_iter().zip(values) {
+        let count = number(name).and_then(|number| session.counted.get(path)?.get(&number));
+        *value = count.map_or(f64::NAN, |count| *count as f64);
+    }
+    CuptiResult::SUCCESS
+}
+
+// --- ranges --------------------------------------------------------------------------------------------------------------
+
+pub(super) const RANGE: RangeApi = RangeApi {
+    initialize,
+    chip_name,
+    availability,
+    enable,
+    disable,
+    data_size,
+    data_initialize,
+    set_config,
+    start,
+    stop,
+    push,
+    pop,
+    decode,
+    data_info,
+    range_info,
+};
+
+unsafe extern "C" fn initialize(_params: *mut ProfilerInitialize) -> CuptiResult {
+    faulty!("cuptiProfilerInitialize");
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn chip_name(params: *mut DeviceGetChipName) -> CuptiResult {
+    let params = block!(params);
+    params.chip_name = CHIP.as_ptr();
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn availability(params: *mut ProfilerGetCounterAvailability) -> CuptiResult {
+    faulty!("cuptiProfilerGetCounterAvailability");
+    let params = block!(params);
+    params.counter_availability_image_size = 1;
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn enable(params: *mut RangeEnable) -> CuptiResult {
+    faulty!("cuptiRangeProfilerEnable");
+    let mut state = STATE.lock();
+    if state.enabled {
+        return CuptiResult::HARDWARE_BUSY;
+    }
+    (state.enabled, state.session) = (true, None);
+    let params = block!(params);
+    params.range_profiler_object = std::ptr::dangling_mut();
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn disable(_params: *mut RangeDisable) -> CuptiResult {
+    let mut state = STATE.lock();
+    (state.enabled, state.session) = (false, None);
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn data_size(params: *mut RangeGetCounterDataSize) -> CuptiResult {
+    faulty!("cuptiRangeProfilerGetCounterDataSize");
+    let params = block!(params);
+    params.counter_data_size = 8 * params.max_num_of_ranges;
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn data_initialize(_params: *mut RangeCounterDataImageInitialize) -> CuptiResult {
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn set_config(params: *mut RangeSetConfig) -> CuptiResult {
+    faulty!("cuptiRangeProfilerSetConfig");
+    let params = block!(params);
+    // SAFETY: the caller passes an image of the size told.
+    let config = unsafe { std::slice::from_raw_parts(params.config, params.config_size) };
+    let numbers = config.chunks_exact(8).filter_map(|chunk| chunk.first_chunk());
+    STATE.lock().session = Some(Session {
+        passes: numbers.map(|chunk| u64::from_le_bytes(*chunk)).collect(),
+        levels: params.num_nesting_levels.into(),
+        ranges: params.max_ranges_per_pass,
+        image: params.counter_data_image.expose_provenance(),
+        ..Session::default()
+    });
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn start(_params: *mut RangeStart) -> CuptiResult {
+    faulty!("cuptiRangeProfilerStart");
+    match &mut STATE.lock().session {
+        Some(session) if !session.started => session.started = true,
+        _ => return CuptiResult::INVALID_OPERATION,
+    }
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn stop(params: *mut RangeStop) -> CuptiResult {
+    faulty!("cuptiRangeProfilerStop");
+    let mut state = STATE.lock();
+    let Some(session) = &mut state.session else { return CuptiResult::INVALID_OPERATION };
+    if !session.started || !session.open.is_empty() {
+        return CuptiResult::INVALID_OPERATION;
+    }
+    session.started = false;
+    session.run += 1;
+    let params = block!(params);
+    params.pass_index = session.run % session.passes.len();
+    params.target_nesting_level = 1 + session.run / session.passes.len();
+    params.is_all_pass_submitted = (session.run >= session.passes.len() * session.levels).into();
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn push(params: *mut RangePushRange) -> CuptiResult {
+    faulty!("cuptiRangeProfilerPushRange");
+    let name = block!(params).range_name;
+    // SAFETY: the caller passes a name that ends in a NUL.
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+    let mut state = STATE.lock();
+    let events = state.events;
+    let Some(session) = &mut state.session else { return CuptiResult::INVALID_OPERATION };
+    if !session.started {
+        return CuptiResult::INVALID_OPERATION;
+    }
+    let path = match session.open.last() {
+        Some((outer, _)) => format!("{outer}/{name}"),
+        None => name.into_owned(),
+    };
+    session.open.push((path, events));
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn pop(_params: *mut RangePopRange) -> CuptiResult {
+    faulty!("cuptiRangeProfilerPopRange");
+    let mut state = STATE.lock();
+    let events = state.events;
+    let Some(session) = &mut state.session else { return CuptiResult::INVALID_OPERATION };
+    let Some((path, begun)) = session.open.pop() else { return CuptiResult::INVALID_OPERATION };
+    // One set of counters: a run has the ranges of one level, and one pass of them.
+    let (pass, level) = (session.run % session.passes.len(), session.run / session.passes.len());
+    if session.open.len() == level {
+        if !session.counted.contains_key(&path) {
+            session.order.push(path.clone());
+        }
+        let number = session.passes[pass];
+        *session.counted.entry(path).or_default().entry(number).or_default() += events - begun;
+    }
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn decode(params: *mut RangeDecodeData) -> CuptiResult {
+    faulty!("cuptiRangeProfilerDecodeData");
+    let mut state = STATE.lock();
+    let Some(session) = &mut state.session else { return CuptiResult::INVALID_OPERATION };
+    let dropped = session.order.len().saturating_sub(session.ranges);
+    session.order.truncate(session.ranges);
+    let params = block!(params);
+    params.num_of_range_dropped = dropped;
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn data_info(params: *mut RangeGetCounterDataInfo) -> CuptiResult {
+    let state = STATE.lock();
+    let params = block!(params);
+    match &state.session {
+        Some(session) if params.counter_data_image.addr() == session.image => {
+            params.num_total_ranges = session.order.len();
+            CuptiResult::SUCCESS
+        }
+        _ => CuptiResult::INVALID_PARAMETER,
+    }
+}
+
+unsafe extern "C" fn range_info(params: *mut RangeCounterDataGetRangeInfo) -> CuptiResult {
+    let params = block!(params);
+    let mut state = STATE.lock();
+    let Some(session) = &mut state.session else { return CuptiResult::INVALID_PARAMETER };
+    let path = session.order.get(params.range_index);
+    let Some(path) = path.and_then(|path| CString::new(path.as_str()).ok()) else {
+        return CuptiResult::INVALID_PARAMETER;
+    };
+    params.range_name = session.name.insert(path).as_ptr();
+    CuptiResult::SUCCESS
+}
+
+// --- samples -------------------------------------------------------------------------------------------------------------
+
+pub(super) const SAMPLING: SamplingApi = SamplingApi {
+    chip_name,
+    availability: sampling_availability,
+    enable: sampling_enable,
+    disable: sampling_disable,
+    set_config: sampling_set_config,
+    data_size: sampling_data_size,
+    data_initialize: sampling_data_initialize,
+    start: sampling_start,
+    stop: sampling_stop,
+    decode: sampling_decode,
+    data_info: sampling_data_info,
+    sample_info,
+};
+
+unsafe extern "C" fn sampling_availability(
+    params: *mut SamplingGetCounterAvailability,
+) -> CuptiResult {
+    faulty!("cuptiPmSamplingGetCounterAvailability");
+    block!(params).counter_availability_image_size = 1;
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn sampling_enable(params: *mut SamplingEnable) -> CuptiResult {
+    faulty!("cuptiPmSamplingEnable");
+    let sampling = &mut STATE.lock().sampling;
+    if sampling.enabled {
+        return CuptiResult::HARDWARE_BUSY;
+    }
+    sampling.enabled = true;
+    block!(params).pm_sampling_object = std::ptr::dangling_mut();
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn sampling_disable(_params: *mut SamplingDisable) -> CuptiResult {
+    STATE.lock().sampling.enabled = false;
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn sampling_set_config(_params: *mut SamplingSetConfig) -> CuptiResult {
+    faulty!("cuptiPmSamplingSetConfig");
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn sampling_data_size(params: *mut SamplingGetCounterDataSize) -> CuptiResult {
+    let params = block!(params);
+    STATE.lock().sampling.samples = params.max_samples;
+    params.counter_data_size = 8;
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn sampling_data_initialize(
+    _params: *mut SamplingCounterDataImageInitialize,
+) -> CuptiResult {
+    STATE.lock().sampling.decoded.clear();
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn sampling_start(_params: *mut SamplingStart) -> CuptiResult {
+    faulty!("cuptiPmSamplingStart");
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn sampling_stop(_params: *mut SamplingStop) -> CuptiResult {
+    faulty!("cuptiPmSamplingStop");
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn sampling_decode(params: *mut SamplingDecodeData) -> CuptiResult {
+    faulty!("cuptiPmSamplingDecodeData");
+    let sampling = &mut STATE.lock().sampling;
+    let room = sampling.samples as usize - sampling.decoded.len();
+    let ready = room.min(sampling.waiting.len());
+    sampling.decoded.extend(sampling.waiting.drain(..ready));
+    let params = block!(params);
+    // The image is full, or all was decoded.
+    params.decode_stop_reason = if sampling.waiting.is_empty() { 2 } else { 1 };
+    params.overflow = std::mem::take(&mut sampling.overflow).into();
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn sampling_data_info(params: *mut SamplingGetCounterDataInfo) -> CuptiResult {
+    block!(params).num_completed_samples = STATE.lock().sampling.decoded.len();
+    CuptiResult::SUCCESS
+}
+
+unsafe extern "C" fn sample_info(params: *mut SamplingCounterDataGetSampleInfo) -> CuptiResult {
+    let params = block!(params);
+    let state = STATE.lock();
+    let Some([start, end, _]) = state.sampling.decoded.get(params.sample_index) else {
+        return CuptiResult::INVALID_PARAMETER;
+    };
+    (params.start_timestamp, params.end_timestamp) = (*start, *end);
+    CuptiResult::SUCCESS
+}

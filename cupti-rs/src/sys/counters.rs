@@ -1,0 +1,127 @@
+//! The functions of CUPTI's counter interfaces, in groups: a library has all of a group or is too old for it.
+
+use std::ffi::{CStr, c_char};
+
+use super::abi::CuptiResult;
+use super::params::*;
+use crate::error::{Error, Kind};
+
+macro_rules! group {
+    ($(#[$doc:meta])* $group:ident { $($name:ident = $symbol:literal: $params:ty;)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy)]
+        pub(crate) struct $group {
+            $(pub(crate) $name: unsafe extern "C" fn(*mut $params) -> CuptiResult,)*
+        }
+
+        impl $group {
+            /// All of the group's functions, or `None` where the library lacks one.
+            pub(crate) fn load(library: &libloading::Library) -> Option<Self> {
+                Some(Self {
+                    $($name: {
+                        type Function = unsafe extern "C" fn(*mut $params) -> CuptiResult;
+                        // SAFETY: the type is CUPTI's declaration of this function in every version that has it.
+                        *unsafe { library.get::<Function>($symbol) }.ok()?
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+group! {
+    /// Metrics: which there are, how they are collected and what their raw counts come to (12.6+). Needs no GPU.
+    HostApi {
+        initialize = "cuptiProfilerHostInitialize": HostInitialize;
+        deinitialize = "cuptiProfilerHostDeinitialize": HostDeinitialize;
+        chips = "cuptiProfilerHostGetSupportedChips": HostGetSupportedChips;
+        base_metrics = "cuptiProfilerHostGetBaseMetrics": HostGetBaseMetrics;
+        sub_metrics = "cuptiProfilerHostGetSubMetrics": HostGetSubMetrics;
+        properties = "cuptiProfilerHostGetMetricProperties": HostGetMetricProperties;
+        add_metrics = "cuptiProfilerHostConfigAddMetrics": HostConfigAddMetrics;
+        image_size = "cuptiProfilerHostGetConfigImageSize": HostGetConfigImageSize;
+        image = "cuptiProfilerHostGetConfigImage": HostGetConfigImage;
+        passes = "cuptiProfilerHostGetNumOfPasses": HostGetNumOfPasses;
+        metrics_per_pass = "cuptiProfilerHostGetMaxNumHardwareMetricsPerPass": HostGetMaxNumHardwareMetricsPerPass;
+        evaluate = "cuptiProfilerHostEvaluateToGpuValues": HostEvaluateToGpuValues;
+    }
+}
+
+group! {
+    /// Counters of ranges and of single kernels (12.6 update 2 and later).
+    RangeApi {
+        initialize = "cuptiProfilerInitialize": ProfilerInitialize;
+        chip_name = "cuptiDeviceGetChipName": DeviceGetChipName;
+        availability = "cuptiProfilerGetCounterAvailability": ProfilerGetCounterAvailability;
+        enable = "cuptiRangeProfilerEnable": RangeEnable;
+        disable = "cuptiRangeProfilerDisable": RangeDisable;
+        data_size = "cuptiRangeProfilerGetCounterDataSize": RangeGetCounterDataSize;
+        data_initialize = "cuptiRangeProfilerCounterDataImageInitialize": RangeCounterDataImageInitialize;
+        set_config = "cuptiRangeProfilerSetConfig": RangeSetConfig;
+        start = "cuptiRangeProfilerStart": RangeStart;
+        stop = "cuptiRangeProfilerStop": RangeStop;
+        push = "cuptiRangeProfilerPushRange": RangePushRange;
+        pop = "cuptiRangeProfilerPopRange": RangePopRange;
+        decode = "cuptiRangeProfilerDecodeData": RangeDecodeData;
+        data_info = "cuptiRangeProfilerGetCounterDataInfo": RangeGetCounterDataInfo;
+        range_info = "cuptiRangeProfilerCounterDataGetRangeInfo": RangeCounterDataGetRangeInfo;
+    }
+}
+
+group! {
+    /// Counters at intervals (12.8+; 12.6 has some of it).
+    SamplingApi {
+        chip_name = "cuptiDeviceGetChipName": DeviceGetChipName;
+        availability = "cuptiPmSamplingGetCounterAvailability": SamplingGetCounterAvailability;
+        enable = "cuptiPmSamplingEnable": SamplingEnable;
+        disable = "cuptiPmSamplingDisable": SamplingDisable;
+        set_config = "cuptiPmSamplingSetConfig": SamplingSetConfig;
+        data_size = "cuptiPmSamplingGetCounterDataSize": SamplingGetCounterDataSize;
+        data_initialize = "cuptiPmSamplingCounterDataImageInitialize": SamplingCounterDataImageInitialize;
+        start = "cuptiPmSamplingStart": SamplingStart;
+        stop = "cuptiPmSamplingStop": SamplingStop;
+        decode = "cuptiPmSamplingDecodeData": SamplingDecodeData;
+        data_info = "cuptiPmSamplingGetCounterDataInfo": SamplingGetCounterDataInfo;
+        sample_info = "cuptiPmSamplingCounterDataGetSampleInfo": SamplingCounterDataGetSampleInfo;
+    }
+}
+
+/// A refusal of the counter interfaces, with what it means there.
+pub(super) fn check(function: &'static str, code: CuptiResult) -> Result<(), Error> {
+    if code == CuptiResult::SUCCESS {
+        Ok(())
+    } else {
+        Err(Error::new(Kind::Counters { function, code }))
+    }
+}
+
+/// A string of CUPTI's, copied.
+///
+/// # Safety
+/// Null, or a string that ends in a NUL and lives through the call.
+pub(super) unsafe fn copied(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+/// `count` strings of CUPTI's, copied.
+///
+/// # Safety
+/// Null, or so many pointers to strings that end in a NUL; all live through the call.
+pub(super) unsafe fn all_copied(texts: *const *const c_char, count: usize) -> Vec<String> {
+    if texts.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: the caller's promise.
+    let texts = unsafe { std::slice::from_raw_parts(texts, count) };
+    // SAFETY: the caller's promise.
+    texts.iter().map(|text| unsafe { copied(*text) }).collect()
+}
+
+/// The pointers to these strings.
+pub(super) fn pointers(texts: &[std::ffi::CString]) -> Vec<*const c_char> {
+    texts.iter().map(|text| text.as_ptr()).collect()
+}

@@ -1,0 +1,207 @@
+//! CUPTI's Profiler Host interface as this crate calls it: safe, with results.
+//!
+//! Nothing says whether its functions may be called on several threads, so they are called one at a time. None of them
+//! calls back.
+
+use std::ffi::{CStr, CString, c_void};
+
+use parking_lot::Mutex;
+
+use super::abi::CuptiResult;
+use super::counters::{HostApi, all_copied, check, copied, pointers};
+use super::params::*;
+use crate::error::Error;
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// What is known of one metric.
+#[derive(Debug)]
+pub(crate) struct Properties {
+    pub description: String,
+    pub hardware_unit: String,
+    pub dimension: String,
+    pub metric_type: u32,
+}
+
+/// CUPTI's object for one chip, gone when dropped.
+#[derive(Debug)]
+pub(crate) struct HostObject {
+    api: HostApi,
+    object: *mut c_void,
+    /// Kept: CUPTI does not say that it copies it.
+    _availability: Option<Box<[u8]>>,
+}
+// SAFETY: the object is CUPTI's memory and no thread's own, and no two calls are made at a time.
+unsafe impl Send for HostObject {}
+// SAFETY: as above.
+unsafe impl Sync for HostObject {}
+
+impl HostApi {
+    /// The chips that this library knows.
+    pub(crate) fn chip_names(&self) -> Result<Vec<String>, Error> {
+        let mut params = HostGetSupportedChips::new();
+        let _turn = ONE_AT_A_TIME.lock();
+        // SAFETY: the block has the size it tells.
+        let code = unsafe { (self.chips)(&mut params) };
+        check("cuptiProfilerHostGetSupportedChips", code)?;
+        // SAFETY: CUPTI gives that many constant strings.
+        Ok(unsafe { all_copied(params.chip_names, params.num_chips) })
+    }
+
+    /// How often the work must run for what this image configures.
+    pub(crate) fn passes_of(&self, image: &mut [u8]) -> Result<usize, Error> {
+        let mut params = HostGetNumOfPasses::new();
+        params.config_image = image.as_mut_ptr();
+        params.config_image_size = image.len();
+        let _turn = ONE_AT_A_TIME.lock();
+        // SAFETY: the block has the size it tells, and the image lives through the call.
+        let code = unsafe { (self.passes)(&mut params) };
+        check("cuptiProfilerHostGetNumOfPasses", code)?;
+        Ok(params.num_of_passes)
+    }
+
+    /// How many counters of the hardware one pass can have at most.
+    pub(crate) fn max_metrics_per_pass(&self, kind: u32, chip: &CStr) -> Result<usize, Error> {
+        let mut params = HostGetMaxNumHardwareMetricsPerPass::new();
+        params.profiler_type = kind;
+        params.chip_name = chip.as_ptr();
+        let _turn = ONE_AT_A_TIME.lock();
+        // SAFETY: the block has the size it tells, and the name lives through the call.
+        let code = unsafe { (self.metrics_per_pass)(&mut params) };
+        check("cuptiProfilerHostGetMaxNumHardwareMetricsPerPass", code)?;
+        Ok(params.max_metrics_per_pass)
+    }
+}
+
+impl HostObject {
+    pub(crate) fn new(
+        api: HostApi,
+        kind: u32,
+        chip: &CStr,
+        availability: Option<Box<[u8]>>,
+    ) -> Result<Self, Error> {
+        let mut params = HostInitialize::new();
+        params.profiler_type = kind;
+        params.chip_name = chip.as_ptr();
+        if let Some(image) = &availability {
+            params.counter_availability_image = image.as_ptr();
+        }
+        let _turn = ONE_AT_A_TIME.lock();
+        // SAFETY: the block has the size it tells; the name lives through the call and the image as long as the object.
+        let code = unsafe { (api.initialize)(&mut params) };
+        check("cuptiProfilerHostInitialize", code)?;
+        Ok(Self { api, object: params.host_object, _availability: availability })
+    }
+
+    /// The metrics of a type, without roll-ups.
+    pub(crate) fn base_metrics(&self, metric_type: u32) -> Result<Vec<String>, Error> {
+        let mut params = HostGetBaseMetrics::new();
+        params.host_object = self.object;
+        params.metric_type = metric_type;
+        let _turn = ONE_AT_A_TIME.lock();
+        // SAFETY: the block has the size it tells and names this live object.
+        let code = unsafe { (self.api.base_metrics)(&mut params) };
+        check("cuptiProfilerHostGetBaseMetrics", code)?;
+        // SAFETY: CUPTI gives that many strings, which live as long as the object.
+        Ok(unsafe { all_copied(params.metric_names, params.num_metrics) })
+    }
+
+    /// What may stand behind a metric's name.
+    pub(crate) fn sub_metrics(&self, metric_type: u32, name: &CStr) -> Result<Vec<String>, Error> {
+        let mut params = HostGetSubMetrics::new();
+        params.host_object = self.object;
+        params.metric_type = metric_type;
+        params.metric_name = name.as_ptr();
+        let _turn = ONE_AT_A_TIME.lock();
+        // SAFETY: the block has the size it tells and names this live object; the name lives through the call.
+        let code = unsafe { (self.api.sub_metrics)(&mut params) };
+        check("cuptiProfilerHostGetSubMetrics", code)?;
+        // SAFETY: CUPTI gives that many strings, which live as long as the object or until the next such call.
+        Ok(unsafe { all_copied(params.sub_metrics, params.num_of_submetrics) })
+    }
+
+    /// `None` where the chip has no such metric.
+    pub(crate) fn properties(&self, name: &CStr) -> Result<Option<Properties>, Error> {
+        let mut params = HostGetMetricProperties::new();
+        params.host_object = self.object;
+        params.metric_name = name.as_ptr();
+        let _turn = ONE_AT_A_TIME.lock();
+        // SAFETY: the block has the size it tells and names this live object; the name lives through the call.
+        match unsafe { (self.api.properties)(&mut params) } {
+            CuptiResult::INVALID_METRIC_NAME | CuptiResult::INVALID_PARAMETER => return Ok(None),
+            code => check("cuptiProfilerHostGetMetricProperties", code)?,
+        }
+        // SAFETY: the strings are CUPTI's and live as long as the object.
+        let text = |text| unsafe { copied(text) };
+        Ok(Some(Properties {
+            description: text(params.description),
+            hardware_unit: text(params.hw_unit),
+            dimension: text(params.dim_unit),
+            metric_type: params.metric_type,
+        }))
+    }
+
+    /// Adds to what the next image configures.
+    pub(crate) fn add_metrics(&self, names: &[CString]) -> Result<(), Error> {
+        let mut pointers = pointers(names);
+        let mut params = HostConfigAddMetrics::new();
+        params.host_object = self.object;
+        params.metric_names = pointers.as_mut_ptr();
+        params.num_metrics = pointers.len();
+        let _turn = ONE_AT_A_TIME.lock();
+        // SAFETY: the block has the size it tells and names this live object; the names live through the call.
+        check("cuptiProfilerHostConfigAddMetrics", unsafe { (self.api.add_metrics)(&mut params) })
+    }
+
+    /// What tells the hardware to count the metrics that were added.
+    pub(crate) fn config_image(&self) -> Result<Vec<u8>, Error> {
+        let mut size = HostGetConfigImageSize::new();
+        size.host_object = self.object;
+        let _turn = ONE_AT_A_TIME.lock();
+        // SAFETY: the block has the size it tells and names this live object.
+        check("cuptiProfilerHostGetConfigImageSize", unsafe { (self.api.image_size)(&mut size) })?;
+        let mut image = vec![0; size.config_image_size];
+        let mut params = HostGetConfigImage::new();
+        params.host_object = self.object;
+        params.config_image = image.as_mut_ptr();
+        params.config_image_size = image.len();
+        // SAFETY: as above; the image has the room it tells.
+        check("cuptiProfilerHostGetConfigImage", unsafe { (self.api.image)(&mut params) })?;
+        Ok(image)
+    }
+
+    /// What one range's or sample's raw counts come to, a number for each name.
+    pub(crate) fn evaluate(
+        &self,
+        data: &[u8],
+        index: usize,
+        names: &[CString],
+    ) -> Result<Vec<f64>, Error> {
+        let mut pointers = pointers(names);
+        let mut values = vec![f64::NAN; names.len()];
+        let mut params = HostEvaluateToGpuValues::new();
+        params.host_object = self.object;
+        params.counter_data_image = data.as_ptr();
+        params.counter_data_image_size = data.len();
+        params.range_index = index;
+        params.metric_names = pointers.as_mut_ptr();
+        params.num_metrics = pointers.len();
+        params.metric_values = values.as_mut_ptr();
+        let _turn = ONE_AT_A_TIME.lock();
+        // SAFETY: the block has the size it tells and names this live object; names, data and room for as many values
+        // as names live through the call.
+        let code = unsafe { (self.api.evaluate)(&mut params) };
+        check("cuptiProfilerHostEvaluateToGpuValues", code)?;
+        Ok(values)
+    }
+}
+
+impl Drop for HostObject {
+    fn drop(&mut self) {
+        let mut params = HostDeinitialize::new();
+        params.host_object = self.object;
+        let _turn = ONE_AT_A_TIME.lock();
+        // SAFETY: the block has the size it tells and names this object, which is used no more.
+        let _ = unsafe { (self.api.deinitialize)(&mut params) };
+    }
+}

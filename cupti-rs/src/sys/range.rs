@@ -1,0 +1,214 @@
+//! CUPTI's Range Profiler as this crate calls it: safe, with results.
+
+use std::ffi::{CStr, CString, c_void};
+
+use super::counters::{RangeApi, check, copied, pointers};
+use super::driver::Context;
+use super::params::*;
+use crate::error::Error;
+
+/// `CUPTI_AutoRange` and `CUPTI_KernelReplay`: each kernel is a range, and CUPTI runs it again.
+pub(crate) const EACH_KERNEL: Mode = Mode { range: 1, replay: 2 };
+/// `CUPTI_UserRange` and `CUPTI_UserReplay`: the program says what is a range, and runs it again.
+pub(crate) const USER_RANGES: Mode = Mode { range: 2, replay: 3 };
+
+/// What is a range, and who runs it again for another pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mode {
+    range: u32,
+    replay: u32,
+}
+
+/// What a stop says of the passes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stopped {
+    /// The next pass, or the last.
+    pub pass: usize,
+    /// The level of ranges that it is for.
+    pub level: usize,
+    /// Whether no pass is left.
+    pub is_last: bool,
+}
+
+/// The Range Profiler of one context, off when dropped.
+#[derive(Debug)]
+pub(crate) struct RangeObject {
+    api: RangeApi,
+    object: *mut c_void,
+    /// CUPTI keeps pointers into both from `set_config` until the end.
+    config: Vec<u8>,
+    data: Vec<u8>,
+}
+// SAFETY: the object is CUPTI's memory and no thread's own; that its functions are called one at a time follows from the
+// exclusive borrows below.
+unsafe impl Send for RangeObject {}
+
+impl RangeApi {
+    /// The chip's name, such as GH100; what metrics there are depends on it.
+    pub(crate) fn chip_of(&self, device: u32) -> Result<String, Error> {
+        let mut params = DeviceGetChipName::new();
+        params.device_index = device as usize;
+        // SAFETY: the block has the size it tells.
+        check("cuptiDeviceGetChipName", unsafe { (self.chip_name)(&mut params) })?;
+        // SAFETY: CUPTI gives a constant string.
+        Ok(unsafe { copied(params.chip_name) })
+    }
+
+    /// Has CUPTI ready to count; any number of times.
+    pub(crate) fn prepare(&self) -> Result<(), Error> {
+        let mut params = ProfilerInitialize::new();
+        // SAFETY: the block has the size it tells.
+        check("cuptiProfilerInitialize", unsafe { (self.initialize)(&mut params) })
+    }
+
+    /// Which counters can be had on this context's device now.
+    pub(crate) fn availability_of(&self, context: Context) -> Result<Box<[u8]>, Error> {
+        let mut params = ProfilerGetCounterAvailability::new();
+        params.ctx = context.handle();
+        // SAFETY: the block has the size it tells; without an image the size alone is written.
+        let code = unsafe { (self.availability)(&mut params) };
+        check("cuptiProfilerGetCounterAvailability", code)?;
+        let mut image = vec![0; params.counter_availability_image_size];
+        params.counter_availability_image = image.as_mut_ptr();
+        // SAFETY: as above; the image has the room it tells.
+        let code = unsafe { (self.availability)(&mut params) };
+        check("cuptiProfilerGetCounterAvailability", code)?;
+        Ok(image.into())
+    }
+
+    /// How many ranges are in an image.
+    pub(crate) fn count(&self, data: &[u8]) -> Result<usize, Error> {
+        let mut params = RangeGetCounterDataInfo::new();
+        params.counter_data_image = data.as_ptr();
+        params.counter_data_image_size = data.len();
+        // SAFETY: the block has the size it tells, and the image lives through the call.
+        check("cuptiRangeProfilerGetCounterDataInfo", unsafe { (self.data_info)(&mut params) })?;
+        Ok(params.num_total_ranges)
+    }
+
+    /// The names of a range and those around it, the outermost first and `/` between them.
+    pub(crate) fn name(&self, data: &[u8], index: usize) -> Result<String, Error> {
+        let mut params = RangeCounterDataGetRangeInfo::new();
+        params.counter_data_image = data.as_ptr();
+        params.counter_data_image_size = data.len();
+        params.range_index = index;
+        params.range_delimiter = c"/".as_ptr();
+        // SAFETY: the block has the size it tells; image and delimiter live through the call.
+        let code = unsafe { (self.range_info)(&mut params) };
+        check("cuptiRangeProfilerCounterDataGetRangeInfo", code)?;
+        // SAFETY: CUPTI gives a string that ends in a NUL.
+        Ok(unsafe { copied(params.range_name) })
+    }
+}
+
+impl RangeObject {
+    /// Takes the context's device for counting.
+    pub(crate) fn enable(api: RangeApi, context: Context) -> Result<Self, Error> {
+        let mut params = RangeEnable::new();
+        params.ctx = context.handle();
+        // SAFETY: the block has the size it tells; the context was current when it was asked for.
+        check("cuptiRangeProfilerEnable", unsafe { (api.enable)(&mut params) })?;
+        let object = params.range_profiler_object;
+        Ok(Self { api, object, config: Vec::new(), data: Vec::new() })
+    }
+
+    /// Says what is counted, where to and for how many ranges of how many levels. Once for each object.
+    pub(crate) fn configure(
+        &mut self,
+        mode: Mode,
+        names: &[CString],
+        config: &[u8],
+        ranges: usize,
+        levels: u16,
+    ) -> Result<(), Error> {
+        let mut pointers = pointers(names);
+        let mut size = RangeGetCounterDataSize::new();
+        size.range_profiler_object = self.object;
+        size.metric_names = pointers.as_mut_ptr();
+        size.num_metrics = pointers.len();
+        size.max_num_of_ranges = ranges;
+        size.max_num_range_tree_nodes = u32::try_from(ranges).unwrap_or(u32::MAX);
+        // SAFETY: the block has the size it tells and names this live object; the names live through the call.
+        let code = unsafe { (self.api.data_size)(&mut size) };
+        check("cuptiRangeProfilerGetCounterDataSize", code)?;
+        self.config = config.to_vec();
+        self.data = vec![0; size.counter_data_size];
+        let mut initialize = RangeCounterDataImageInitialize::new();
+        initialize.range_profiler_object = self.object;
+        initialize.counter_data = self.data.as_mut_ptr();
+        initialize.counter_data_size = self.data.len();
+        // SAFETY: as above; the image has the room it tells.
+        let code = unsafe { (self.api.data_initialize)(&mut initialize) };
+        check("cuptiRangeProfilerCounterDataImageInitialize", code)?;
+        let mut params = RangeSetConfig::new();
+        params.range_profiler_object = self.object;
+        params.config = self.config.as_ptr();
+        params.config_size = self.config.len();
+        params.counter_data_image = self.data.as_mut_ptr();
+        params.counter_data_image_size = self.data.len();
+        params.range = mode.range;
+        params.replay_mode = mode.replay;
+        params.max_ranges_per_pass = ranges;
+        params.num_nesting_levels = levels;
+        params.min_nesting_level = 1;
+        params.target_nesting_level = 1;
+        // SAFETY: as above; both images live, unmoved, as long as the object.
+        check("cuptiRangeProfilerSetConfig", unsafe { (self.api.set_config)(&mut params) })
+    }
+
+    /// Begins a pass.
+    pub(crate) fn start(&mut self) -> Result<(), Error> {
+        let mut params = RangeStart::new();
+        params.range_profiler_object = self.object;
+        // SAFETY: the block has the size it tells and names this live object.
+        check("cuptiRangeProfilerStart", unsafe { (self.api.start)(&mut params) })
+    }
+
+    /// Ends a pass.
+    pub(crate) fn stop(&mut self) -> Result<Stopped, Error> {
+        let mut params = RangeStop::new();
+        params.range_profiler_object = self.object;
+        // SAFETY: the block has the size it tells and names this live object.
+        check("cuptiRangeProfilerStop", unsafe { (self.api.stop)(&mut params) })?;
+        Ok(Stopped {
+            pass: params.pass_index,
+            level: params.target_nesting_level,
+            is_last: params.is_all_pass_submitted != 0,
+        })
+    }
+
+    /// Begins a range.
+    pub(crate) fn push(&mut self, name: &CStr) -> Result<(), Error> {
+        let mut params = RangePushRange::new();
+        params.range_profiler_object = self.object;
+        params.range_name = name.as_ptr();
+        // SAFETY: the block has the size it tells and names this live object; the name lives through the call.
+        check("cuptiRangeProfilerPushRange", unsafe { (self.api.push)(&mut params) })
+    }
+
+    /// Ends the innermost range.
+    pub(crate) fn pop(&mut self) -> Result<(), Error> {
+        let mut params = RangePopRange::new();
+        params.range_profiler_object = self.object;
+        // SAFETY: the block has the size it tells and names this live object.
+        check("cuptiRangeProfilerPopRange", unsafe { (self.api.pop)(&mut params) })
+    }
+
+    /// Reads what the hardware counted; gives how many ranges had no room, and the image.
+    pub(crate) fn decode(&mut self) -> Result<(usize, &[u8]), Error> {
+        let mut params = RangeDecodeData::new();
+        params.range_profiler_object = self.object;
+        // SAFETY: the block has the size it tells and names this live object, whose image has the room that it was told.
+        check("cuptiRangeProfilerDecodeData", unsafe { (self.api.decode)(&mut params) })?;
+        Ok((params.num_of_range_dropped, &self.data))
+    }
+}
+
+impl Drop for RangeObject {
+    fn drop(&mut self) {
+        let mut params = RangeDisable::new();
+        params.range_profiler_object = self.object;
+        // SAFETY: the block has the size it tells and names this object, which is used no more.
+        let _ = unsafe { (self.api.disable)(&mut params) };
+    }
+}

@@ -1,0 +1,184 @@
+//! CUPTI's PM sampling as this crate calls it: safe, with results.
+
+use std::ffi::{CString, c_void};
+
+use super::counters::{SamplingApi, check, copied, pointers};
+use super::params::*;
+use crate::error::Error;
+
+/// `CUPTI_PM_SAMPLING_TRIGGER_MODE_GPU_TIME_INTERVAL`: the interval is in nanoseconds. Chips from GA10x on have it.
+const BY_TIME: u32 = 1;
+/// `CUPTI_PM_SAMPLING_HARDWARE_BUFFER_APPEND_MODE_KEEP_OLDEST`: a full buffer is told, and not written over.
+const KEEP_OLDEST: u32 = 0;
+/// `CUPTI_PM_SAMPLING_DECODE_STOP_REASON_COUNTER_DATA_FULL`
+const DATA_FULL: u32 = 1;
+
+/// What a decoding came to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Decoded {
+    /// Samples that are complete.
+    pub samples: usize,
+    /// Whether the image had no room for more, and some wait.
+    pub is_full: bool,
+    /// Whether the hardware's buffer was full and samples were lost.
+    pub overflowed: bool,
+}
+
+/// The sampling of one device, off when dropped.
+#[derive(Debug)]
+pub(crate) struct SamplingObject {
+    api: SamplingApi,
+    object: *mut c_void,
+    /// CUPTI may keep a pointer into it.
+    config: Vec<u8>,
+    data: Vec<u8>,
+}
+// SAFETY: the object is CUPTI's memory and no thread's own; that its functions are called one at a time follows from the
+// exclusive borrows below.
+unsafe impl Send for SamplingObject {}
+
+impl SamplingApi {
+    /// The chip's name, such as GH100.
+    pub(crate) fn chip_of(&self, device: u32) -> Result<String, Error> {
+        let mut params = DeviceGetChipName::new();
+        params.device_index = device as usize;
+        // SAFETY: the block has the size it tells.
+        check("cuptiDeviceGetChipName", unsafe { (self.chip_name)(&mut params) })?;
+        // SAFETY: CUPTI gives a constant string.
+        Ok(unsafe { copied(params.chip_name) })
+    }
+
+    /// Which counters can be had on this device now.
+    pub(crate) fn availability_of(&self, device: u32) -> Result<Box<[u8]>, Error> {
+        let mut params = SamplingGetCounterAvailability::new();
+        params.device_index = device as usize;
+        // SAFETY: the block has the size it tells; without an image the size alone is written.
+        let code = unsafe { (self.availability)(&mut params) };
+        check("cuptiPmSamplingGetCounterAvailability", code)?;
+        let mut image = vec![0; params.counter_availability_image_size];
+        params.counter_availability_image = image.as_mut_ptr();
+        // SAFETY: as above; the image has the room it tells.
+        let code = unsafe { (self.availability)(&mut params) };
+        check("cuptiPmSamplingGetCounterAvailability", code)?;
+        Ok(image.into())
+    }
+}
+
+impl SamplingObject {
+    /// Takes the device for sampling.
+    pub(crate) fn enable(api: SamplingApi, device: u32) -> Result<Self, Error> {
+        let mut params = SamplingEnable::new();
+        params.device_index = device as usize;
+        // SAFETY: the block has the size it tells.
+        check("cuptiPmSamplingEnable", unsafe { (api.enable)(&mut params) })?;
+        let object = params.pm_sampling_object;
+        Ok(Self { api, object, config: Vec::new(), data: Vec::new() })
+    }
+
+    /// Says what is counted, how often, and how many samples a decoding may give. Once for each object.
+    pub(crate) fn configure(
+        &mut self,
+        names: &[CString],
+        config: &[u8],
+        interval_ns: u64,
+        hardware_buffer: usize,
+        samples: u32,
+    ) -> Result<(), Error> {
+        self.config = config.to_vec();
+        let mut params = SamplingSetConfig::new();
+        params.pm_sampling_object = self.object;
+        params.config = self.config.as_ptr();
+        params.config_size = self.config.len();
+        params.hardware_buffer_size = hardware_buffer;
+        params.sampling_interval = interval_ns;
+        params.trigger_mode = BY_TIME;
+        params.hw_buffer_append_mode = KEEP_OLDEST;
+        // SAFETY: the block has the size it tells and names this live object; the image lives as long as that.
+        check("cuptiPmSamplingSetConfig", unsafe { (self.api.set_config)(&mut params) })?;
+        let mut pointers = pointers(names);
+        let mut size = SamplingGetCounterDataSize::new();
+        size.pm_sampling_object = self.object;
+        size.metric_names = pointers.as_mut_ptr();
+        size.num_metrics = pointers.len();
+        size.max_samples = samples;
+        // SAFETY: as above; the names live through the call.
+        let code = unsafe { (self.api.data_size)(&mut size) };
+        check("cuptiPmSamplingGetCounterDataSize", code)?;
+        self.data = vec![0; size.counter_data_size];
+        self.empty()
+    }
+
+    /// Makes the image ready for a decoding.
+    pub(crate) fn empty(&mut self) -> Result<(), Error> {
+        let mut params = SamplingCounterDataImageInitialize::new();
+        params.pm_sampling_object = self.object;
+        params.counter_data = self.data.as_mut_ptr();
+        params.counter_data_size = self.data.len();
+        // SAFETY: the block has the size it tells and names this live object; the image has the room it tells.
+        let code = unsafe { (self.api.data_initialize)(&mut params) };
+        check("cuptiPmSamplingCounterDataImageInitialize", code)
+    }
+
+    /// Begins to sample.
+    pub(crate) fn start(&mut self) -> Result<(), Error> {
+        let mut params = SamplingStart::new();
+        params.pm_sampling_object = self.object;
+        // SAFETY: the block has the size it tells and names this live object.
+        check("cuptiPmSamplingStart", unsafe { (self.api.start)(&mut params) })
+    }
+
+    /// Ends it. What was not decoded can still be.
+    pub(crate) fn stop(&mut self) -> Result<(), Error> {
+        let mut params = SamplingStop::new();
+        params.pm_sampling_object = self.object;
+        // SAFETY: the block has the size it tells and names this live object.
+        check("cuptiPmSamplingStop", unsafe { (self.api.stop)(&mut params) })
+    }
+
+    /// Decodes what the hardware has written, as far as the image has room.
+    pub(crate) fn decode(&mut self) -> Result<Decoded, Error> {
+        let mut params = SamplingDecodeData::new();
+        params.pm_sampling_object = self.object;
+        params.counter_data_image = self.data.as_mut_ptr();
+        params.counter_data_image_size = self.data.len();
+        // SAFETY: the block has the size it tells and names this live object; the image has the room it tells.
+        check("cuptiPmSamplingDecodeData", unsafe { (self.api.decode)(&mut params) })?;
+        let mut info = SamplingGetCounterDataInfo::new();
+        info.counter_data_image = self.data.as_ptr();
+        info.counter_data_image_size = self.data.len();
+        // SAFETY: as above.
+        check("cuptiPmSamplingGetCounterDataInfo", unsafe { (self.api.data_info)(&mut info) })?;
+        Ok(Decoded {
+            samples: info.num_completed_samples,
+            is_full: params.decode_stop_reason == DATA_FULL,
+            overflowed: params.overflow != 0,
+        })
+    }
+
+    /// When a sample of the image began and ended, in CUPTI's time.
+    pub(crate) fn times(&mut self, index: usize) -> Result<(u64, u64), Error> {
+        let mut params = SamplingCounterDataGetSampleInfo::new();
+        params.pm_sampling_object = self.object;
+        params.counter_data_image = self.data.as_mut_ptr();
+        params.counter_data_image_size = self.data.len();
+        params.sample_index = index;
+        // SAFETY: the block has the size it tells and names this live object; the image lives through the call.
+        let code = unsafe { (self.api.sample_info)(&mut params) };
+        check("cuptiPmSamplingCounterDataGetSampleInfo", code)?;
+        Ok((params.start_timestamp, params.end_timestamp))
+    }
+
+    /// The image.
+    pub(crate) fn data(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+impl Drop for SamplingObject {
+    fn drop(&mut self) {
+        let mut params = SamplingDisable::new();
+        params.pm_sampling_object = self.object;
+        // SAFETY: the block has the size it tells and names this object, which is used no more.
+        let _ = unsafe { (self.api.disable)(&mut params) };
+    }
+}

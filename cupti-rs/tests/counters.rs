@@ -1,0 +1,381 @@
+//! Counters over ranges, with the stand-in: passes, levels, and what goes wrong.
+#![allow(clippy::unwrap_used)] // the helpers are tests too
+
+use std::time::Duration;
+
+use cupti::counters::{Measured, PmSampler, RangeProfiler, Set};
+use cupti::fake::{Fake, When};
+use cupti::sys::abi::CuptiResult;
+use cupti::{Error, clock};
+
+fn profiler(fake: &Fake, metrics: &[&str]) -> RangeProfiler {
+    let library = fake.library().unwrap();
+    RangeProfiler::builder(&library).metrics(metrics.iter().copied()).build().unwrap()
+}
+
+fn value(measured: &Measured, range: &str, metric: &str) -> Option<f64> {
+    measured.range(range).and_then(|range| range.value(metric))
+}
+
+#[test]
+fn one_pass_runs_the_work_once() {
+    let fake = Fake::new();
+    let profiler = profiler(&fake, &["fake__0.sum"]);
+    assert!(!fake.counts(), "the counters are taken for a measurement alone");
+    let (answer, measured) = profiler
+        .measure_once(|ranges| {
+            fake.count(1000);
+            ranges.within("a", || fake.count(3));
+            fake.count(1000);
+            ranges.within("b", || {
+                assert!(fake.counts());
+                fake.count(4);
+            });
+            ranges.within("a", || fake.count(5));
+            42
+        })
+        .unwrap();
+    assert!(!fake.counts());
+    assert_eq!(answer, 42);
+    assert_eq!((measured.runs(), measured.passes(), measured.dropped()), (1, 1, 0));
+    let ranges: Vec<_> =
+        measured.ranges().map(|range| (range.name(), range.value("fake__0.sum"))).collect();
+    assert_eq!(ranges, [("a", Some(3.0)), ("b", Some(4.0)), ("a", Some(5.0))]);
+    assert_eq!(measured.total("a", "fake__0.sum"), Some(8.0));
+    assert_eq!(measured.total("c", "fake__0.sum"), None);
+    assert_eq!(value(&measured, "a", "fake__1.sum"), None, "it was not asked for");
+    assert_eq!(fake.context_waits(), 6, "the context is waited for at both ends of a range");
+    let text = measured.to_string();
+    assert!(
+        text.contains("FK100, 1 run\n") && text.contains("   5  ") && text.contains("fake__0.sum")
+    );
+}
+
+#[test]
+fn each_pass_is_a_run_of_its_own() {
+    let fake = Fake::new();
+    let profiler = profiler(&fake, &["fake__7.sum", "fake__3.sum", "fake__7.sum"]);
+    assert_eq!(profiler.plan().metrics(), ["fake__7.sum", "fake__3.sum"]);
+    assert_eq!((profiler.plan().passes(), profiler.runs()), (2, 2));
+    let error = profiler.measure_once(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("2 passes and 1 is allowed"), "{error}");
+    let mut run = 0;
+    let measured = profiler
+        .measure(|ranges| {
+            run += 1;
+            ranges.within("work", || fake.count(10 * run));
+        })
+        .unwrap();
+    assert_eq!((run, measured.runs()), (2, 2));
+    // Pass by pass, in the order of the numbers.
+    assert_eq!(value(&measured, "work", "fake__3.sum"), Some(10.0));
+    assert_eq!(value(&measured, "work", "fake__7.sum"), Some(20.0));
+}
+
+#[test]
+fn each_level_takes_all_passes_anew() {
+    let fake = Fake::new();
+    let library = fake.library().unwrap();
+    let profiler = RangeProfiler::builder(&library)
+        .metrics(["fake__0.sum", "fake__1.sum"])
+        .levels(2)
+        .build()
+        .unwrap();
+    let mut ran = 0;
+    let measured = profiler
+        .measure(|ranges| {
+            ran += 1;
+            ranges.within("outer", || {
+                fake.count(1);
+                ranges.within("inner", || {
+                    fake.count(2);
+                    ranges.within("too deep", || fake.count(4));
+                });
+                ranges.within("inner", || fake.count(8));
+            });
+        })
+        .unwrap();
+    assert_eq!((ran, measured.runs(), measured.passes()), (4, 4, 2));
+    let ranges: Vec<_> = measured
+        .ranges()
+        .map(|range| (range.name(), range.level(), range.value("fake__1.sum").unwrap()))
+        .collect();
+    assert_eq!(ranges, [("outer", 0, 15.0), ("inner", 1, 6.0), ("inner", 1, 8.0)]);
+    let parents: Vec<_> =
+        measured.ranges().filter_map(|range| Some(range.parent()?.name())).collect();
+    assert_eq!(parents, ["outer", "outer"]);
+    assert_eq!((measured.too_deep(), measured.dropped()), (1, 0));
+    assert!(measured.to_string().contains("1 deeper"), "{measured}");
+}
+
+#[test]
+fn ranges_beyond_the_room_are_told() {
+    let fake = Fake::new();
+    let library = fake.library().unwrap();
+    let profiler =
+        RangeProfiler::builder(&library).metric("fake__0.sum").max_ranges(2).build().unwrap();
+    let measured = profiler
+        .measure(|ranges| (0..5).for_each(|_| ranges.within("x", || fake.count(1))))
+        .unwrap();
+    assert_eq!((measured.ranges().count(), measured.dropped()), (2, 3));
+    assert_eq!(measured.total("x", "fake__0.sum"), None, "three are missing");
+    assert!(measured.to_string().contains("3 not counted"), "{measured}");
+}
+
+#[test]
+fn work_that_differs_from_run_to_run_is_an_error() {
+    let fake = Fake::new();
+    let profiler = profiler(&fake, &["fake__0.sum", "fake__1.sum"]);
+    let mut run = 0;
+    let error = profiler
+        .measure(|ranges| {
+            run += 1;
+            ranges.within("same", || ());
+            ranges.within(format!("of run {run}"), || ());
+        })
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("the one at 1") && error.contains("\"of run 2\" in run 2"), "{error}");
+    let mut run = 0;
+    let error = profiler
+        .measure(|ranges| {
+            run += 1;
+            (0..run).for_each(|_| ranges.within("one more", || ()));
+        })
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("no more in the first run"), "{error}");
+    assert!(!fake.counts(), "the counters are free again");
+}
+
+#[test]
+fn misuse_is_named_and_leaves_nothing_behind() {
+    let fake = Fake::new();
+    let profiler = profiler(&fake, &["fake__0.sum"]);
+    let text = |work: &mut dyn FnMut(&cupti::counters::Ranges<'_>)| {
+        let error = profiler.measure(work).unwrap_err();
+        assert!(!fake.counts(), "{error}");
+        error.to_string()
+    };
+    assert!(text(&mut |_| ()).contains("opened no range"));
+    assert!(text(&mut |ranges| std::mem::forget(ranges.enter("x"))).contains("1 ranges were left"));
+    let crossed = text(&mut |ranges| {
+        let first = ranges.enter("first");
+        let second = ranges.enter("second");
+        drop(first);
+        drop(second);
+    });
+    assert!(crossed.contains("reverse order"), "{crossed}");
+    // It is still good.
+    profiler.measure(|ranges| ranges.within("x", || ())).unwrap();
+
+    let measured = profiler.measure(|ranges| {
+        ranges.within("outer", || {
+            let error = profiler.measure(|_| ()).unwrap_err();
+            assert!(error.is_busy(), "{error}");
+        });
+    });
+    assert_eq!(measured.unwrap().ranges().count(), 1);
+
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        profiler.measure(|ranges| ranges.within("x", || panic!("the work panics")))
+    }));
+    assert!(panicked.is_err() && !fake.counts());
+    profiler.measure(|ranges| ranges.within("x", || ())).unwrap();
+}
+
+#[test]
+fn what_a_library_or_chip_lacks_is_unsupported() {
+    let fake = Fake::builder().version(23).build();
+    let library = fake.library().unwrap();
+    let error = RangeProfiler::builder(&library).metric("fake__0.sum").build().unwrap_err();
+    assert!(error.is_unsupported() && error.to_string().contains("12.6 update 2"), "{error}");
+    drop(fake);
+
+    let fake = Fake::new();
+    let library = fake.library().unwrap();
+    let asked = ["fake__0.sum", "dram__bytes_read.sum"];
+    let error = RangeProfiler::builder(&library).metrics(asked).build().unwrap_err();
+    let text = error.to_string();
+    assert!(error.is_unsupported() && text.contains("no dram__bytes_read.sum on FK100"), "{text}");
+    // A set is what the chip has of it.
+    let built = RangeProfiler::builder(&library).metric(asked[0]).set(Set::Dram).build().unwrap();
+    assert_eq!(built.missing(), Set::Dram.metrics());
+    assert_eq!(built.plan().metrics(), ["fake__0.sum"]);
+    let error = RangeProfiler::builder(&library).build().unwrap_err().to_string();
+    assert!(error.contains("no metric was asked for"), "{error}");
+    fake.have_context(false);
+    let error = RangeProfiler::builder(&library).metric(asked[0]).build().unwrap_err().to_string();
+    assert!(error.contains("no CUDA context is current"), "{error}");
+    let error = built.measure(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("not current on this thread"), "{error}");
+}
+
+#[test]
+fn refusals_say_what_to_do() {
+    let fake = Fake::new();
+    let profiler = profiler(&fake, &["fake__0.sum"]);
+    let refused = |function, code| {
+        fake.fail(function, code, When::Once);
+        profiler.measure(|ranges| ranges.within("x", || fake.count(1))).unwrap_err()
+    };
+    let enable = "cuptiRangeProfilerEnable";
+    let error = refused(enable, CuptiResult::INSUFFICIENT_PRIVILEGES);
+    assert!(error.is_permission() && error.code() == Some(35), "{error}");
+    assert!(error.to_string().contains("NVreg_RestrictProfilingToAdminUsers=0"), "{error}");
+    drop(fake);
+
+    let cases = [
+        (CuptiResult::VIRTUALIZED_DEVICE, "administrator of the host"),
+        (CuptiResult::HARDWARE_BUSY, "dcgmi profile --pause"),
+        (CuptiResult::MIG_DEVICE, "MIG"),
+        (CuptiResult::CONFIDENTIAL_COMPUTING, "confidential"),
+        (CuptiResult::NOT_SUPPORTED, "no MPS"),
+    ];
+    for (code, part) in cases {
+        let fake = Fake::builder().fault("cuptiProfilerGetCounterAvailability", code).build();
+        let library = fake.library().unwrap();
+        let error = RangeProfiler::builder(&library).metric("fake__0.sum").build().unwrap_err();
+        assert!(error.to_string().contains(part), "{error}");
+        let kinds = [error.is_permission(), error.is_busy(), error.is_unsupported()];
+        assert_eq!(kinds.iter().filter(|is| **is).count(), 1, "{error}");
+        assert!(!error.is_unavailable(), "{error}");
+    }
+
+    for function in [
+        "cuptiRangeProfilerGetCounterDataSize",
+        "cuptiRangeProfilerSetConfig",
+        "cuptiRangeProfilerStart",
+        "cuptiRangeProfilerPushRange",
+        "cuptiRangeProfilerPopRange",
+        "cuptiRangeProfilerStop",
+        "cuptiRangeProfilerDecodeData",
+        "cuptiProfilerHostEvaluateToGpuValues",
+    ] {
+        let fake = Fake::new();
+        let profiler = self::profiler(&fake, &["fake__0.sum"]);
+        fake.fail(function, CuptiResult::UNKNOWN, When::Once);
+        let error = profiler.measure(|ranges| ranges.within("x", || fake.count(1))).unwrap_err();
+        assert!(error.to_string().contains(function), "{function}: {error}");
+        assert!(!fake.counts(), "{function}: the counters are free again");
+        profiler.measure(|ranges| ranges.within("x", || fake.count(1))).unwrap();
+    }
+}
+
+/// How far CUPTI's clock is ahead of ours with [`Fake::builder`].
+const AHEAD: u64 = 1_700_000_000_000_000_000;
+
+fn sampler(fake: &Fake, most: usize) -> Result<PmSampler, Error> {
+    let library = fake.library().unwrap();
+    PmSampler::builder(&library)
+        .metrics(["fake__0.sum"])
+        .interval(Duration::from_micros(10))
+        .max_samples(most)
+        .start()
+}
+
+#[test]
+fn samples_come_in_the_programs_time_and_their_gaps_are_told() {
+    let fake = Fake::new();
+    let now = clock::now_ns();
+    let sampler = sampler(&fake, 100).unwrap();
+    assert!(fake.counts());
+    // The first began with the sampling of the device, not with ours.
+    for (start, end, events) in [(0, 50, 99), (50, 60, 1), (60, 70, 2), (75, 85, 4), (85, 95, 8)] {
+        fake.sample(AHEAD + now + start, AHEAD + now + end, events);
+    }
+    let samples = sampler.stop().unwrap();
+    assert!(!fake.counts());
+    let metric = "fake__0.sum";
+    let values: Vec<_> = samples.iter().filter_map(|sample| sample.value(metric)).collect();
+    assert_eq!(values, [1.0, 2.0, 4.0, 8.0]);
+    assert_eq!((samples.gaps(), samples.overflows(), samples.dropped()), ((1, 5), 0, 0));
+    let first = samples.iter().next().unwrap();
+    assert!(first.start_ns().abs_diff(now + 50) < 100_000, "{} {now}", first.start_ns());
+    assert_eq!(first.end_ns() - first.start_ns(), 10);
+    assert_eq!(samples.sum(metric, 0, u64::MAX), Some(15.0));
+    assert_eq!(samples.sum("fake__1.sum", 0, u64::MAX), None);
+    assert_eq!(samples.sum(metric, first.start_ns(), first.end_ns() + 12), Some(3.0), "whole ones");
+    assert_eq!(samples.mean(metric, 0, u64::MAX), Some((15.0 / 4.0, 4)));
+    assert_eq!(samples.mean(metric, 0, 1), None);
+    let text = samples.to_string();
+    assert!(text.contains("4 samples of 10 us") && text.contains("1 gaps"), "{text}");
+}
+
+#[test]
+fn samples_are_bounded_and_what_goes_is_told() {
+    let fake = Fake::new();
+    let mut sampler = sampler(&fake, 1000).unwrap();
+    // More than an image holds, so they come in several decodings.
+    let send = |count: u64, events: u64| {
+        for at in 0..count {
+            fake.sample(AHEAD + 10 * at, AHEAD + 10 * at + 10, events);
+        }
+    };
+    fake.overflow_samples();
+    send(20_001, 1);
+    let until = std::time::Instant::now() + Duration::from_secs(10);
+    let mut samples = sampler.drain().unwrap();
+    let (mut count, mut dropped, mut overflows) = (0, 0, 0);
+    loop {
+        assert!(samples.len() <= 1250, "{samples}");
+        count += samples.len() as u64;
+        dropped += samples.dropped();
+        overflows += samples.overflows();
+        if count + dropped == 20_000 || std::time::Instant::now() > until {
+            break;
+        }
+        samples = sampler.drain().unwrap();
+    }
+    // All but the first, which is none.
+    assert_eq!((count + dropped, overflows), (20_000, 1));
+    assert!(dropped > 0);
+    send(10, 7);
+    let rest = sampler.stop().unwrap();
+    assert_eq!((rest.len(), rest.sum("fake__0.sum", 0, u64::MAX)), (10, Some(70.0)));
+}
+
+#[test]
+fn a_sampler_that_cannot_be_had_says_why() {
+    let fake = Fake::builder().version(25).build();
+    let error = sampler(&fake, 1).unwrap_err();
+    assert!(error.is_unsupported() && error.to_string().contains("12.8"), "{error}");
+    drop(fake);
+
+    let fake = Fake::new();
+    let library = fake.library().unwrap();
+    let two = PmSampler::builder(&library).metrics(["fake__0.sum", "fake__1.sum"]).start();
+    let error = two.unwrap_err().to_string();
+    assert!(error.contains("2 passes"), "{error}");
+    let first = sampler(&fake, 1).unwrap();
+    assert!(sampler(&fake, 1).unwrap_err().is_busy());
+    drop(first);
+    assert!(!fake.counts(), "dropped is ended");
+    for function in ["cuptiPmSamplingEnable", "cuptiPmSamplingSetConfig", "cuptiPmSamplingStart"] {
+        fake.fail(function, CuptiResult::INSUFFICIENT_PRIVILEGES, When::Once);
+        let error = sampler(&fake, 1).unwrap_err();
+        assert!(error.is_permission() && error.to_string().contains(function), "{error}");
+        assert!(!fake.counts(), "{function}");
+    }
+    // What was there before the decoder failed is kept.
+    let mut early = sampler(&fake, 10).unwrap();
+    (0..3).for_each(|at| fake.sample(at, at + 1, 1));
+    let mut samples = early.drain().unwrap();
+    while samples.is_empty() {
+        samples = early.drain().unwrap();
+    }
+    assert_eq!((samples.len(), samples.failure()), (2, None));
+    early.stop().unwrap();
+    let failing = sampler(&fake, 10).unwrap();
+    (0..3).for_each(|at| fake.sample(at, at + 1, 1));
+    std::thread::sleep(Duration::from_millis(200));
+    fake.fail("cuptiPmSamplingDecodeData", CuptiResult::OUT_OF_MEMORY, When::Always);
+    let samples = failing.stop().unwrap();
+    assert_eq!(samples.len(), 2);
+    let text = samples.to_string();
+    assert!(text.contains("ended early: cuptiPmSamplingDecodeData"), "{text}");
+    assert!(samples.failure().is_some_and(|why| why.contains("longer interval")), "{text}");
+    let error = sampler(&fake, 1).unwrap().stop().unwrap_err();
+    assert!(error.to_string().contains("cuptiPmSamplingDecodeData"), "{error}");
+    assert!(!fake.counts());
+}

@@ -1,0 +1,175 @@
+//! Runs kernels whose operations and bytes are declared, and shows where they lie under the roofs of the GPU.
+//!
+//! ```text
+//! cargo run --release -p gpu-profiler-examples --example roofline -- --ceilings --html roofline.html
+//! ```
+//!
+//! With another profiler around it, which then has the counters, `--no-profiler` runs the kernels alone:
+//!
+//! ```text
+//! ncu --clock-control none --metrics dram__bytes_read.sum,... target/release/examples/roofline gemm --no-profiler
+//! ```
+
+#![allow(clippy::print_stdout, clippy::print_stderr)] // a program, not a library
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use gpu_profiler_examples::bound::{self, Bound};
+use gpu_profiler_examples::mlp;
+use nvtx::Work;
+use profiler_core::{Peaks, Profiler};
+
+const USAGE: &str = "\
+usage: roofline [gemm|axpy|reduction]... [OPTIONS]
+
+  --times N        how often each kernel runs, 5 by default
+  --ceilings       measure the roofs too: a copy, a matrix product of cuBLAS
+  --save FILE      write the recording
+  --peaks FILE     write the roofs as JSON, for `gpuprof roofline --peaks`
+  --svg FILE       write the plot
+  --html FILE      write the plot and the table
+  --no-profiler    run the kernels alone, for another tool";
+
+#[derive(Debug, Default)]
+struct Args {
+    kernels: Vec<String>,
+    times: usize,
+    ceilings: bool,
+    profiler: bool,
+    save: Option<PathBuf>,
+    peaks: Option<PathBuf>,
+    svg: Option<PathBuf>,
+    html: Option<PathBuf>,
+}
+
+fn parse(args: impl IntoIterator<Item = String>) -> Result<Args, String> {
+    let mut parsed = Args { times: 5, profiler: true, ..Args::default() };
+    let mut args = args.into_iter();
+    while let Some(arg) = args.next() {
+        let mut file = || args.next().map(PathBuf::from).ok_or(format!("{arg} needs a file"));
+        match &*arg {
+            "gemm" | "axpy" | "reduction" => parsed.kernels.push(arg),
+            "--ceilings" => parsed.ceilings = true,
+            "--no-profiler" => parsed.profiler = false,
+            "--save" => parsed.save = Some(file()?),
+            "--peaks" => parsed.peaks = Some(file()?),
+            "--svg" => parsed.svg = Some(file()?),
+            "--html" => parsed.html = Some(file()?),
+            "--times" => {
+                let times = args.next().and_then(|times| times.parse().ok());
+                parsed.times =
+                    times.filter(|times| *times > 0).ok_or("--times needs a number above 0")?;
+            }
+            _ => return Err(format!("unknown argument {arg}")),
+        }
+    }
+    if parsed.kernels.is_empty() {
+        parsed.kernels = ["gemm", "axpy", "reduction"].map(str::to_owned).to_vec();
+    }
+    Ok(parsed)
+}
+
+fn main() -> ExitCode {
+    let args = match parse(std::env::args().skip(1)) {
+        Ok(args) => args,
+        Err(mistake) => {
+            eprintln!("roofline: {mistake}\n\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("roofline: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<(), Box<dyn Error>> {
+    if let Some(why) = mlp::unavailable() {
+        return Err(format!("this example needs a GPU: {why}").into());
+    }
+    let mut bound = Bound::new(0)?;
+    bound.reset()?;
+    if !args.profiler {
+        return kernels(args, &mut bound);
+    }
+    let profiler = Profiler::builder().build()?;
+    kernels(args, &mut bound)?; // loads code
+    bound.reset()?;
+    let (ran, profile) = profiler.record(|| kernels(args, &mut bound))?;
+    ran?;
+    if let Some(file) = &args.save {
+        profile.save(file)?;
+    }
+    let mut peaks = profile.peaks(Some(0)).unwrap_or_else(|| Peaks::new("GPU 0"));
+    if args.ceilings {
+        measure(&mut peaks, &profiler, &mut bound)?;
+    }
+    let roofline = profile.roofline(&peaks);
+    println!("{roofline}");
+    if let Some(file) = &args.peaks {
+        std::fs::write(file, peaks.to_json())?;
+    }
+    if let Some(file) = &args.svg {
+        std::fs::write(file, roofline.to_svg())?;
+    }
+    if let Some(file) = &args.html {
+        std::fs::write(file, roofline.to_html())?;
+    }
+    Ok(())
+}
+
+fn kernels(args: &Args, bound: &mut Bound) -> Result<(), Box<dyn Error>> {
+    for name in &args.kernels {
+        let work = match &**name {
+            "gemm" => bound::gemm_work(),
+            "axpy" => bound::axpy_work(),
+            _ => bound::sum_work(),
+        };
+        say(name, work, args.times);
+        for _ in 0..args.times {
+            match &**name {
+                "gemm" => bound.gemm()?,
+                "axpy" => bound.axpy()?,
+                _ => bound.reduction()?,
+            }
+        }
+        bound.wait()?;
+        let (first, sum) = bound.results()?;
+        println!("  first number {first}, sum {sum}");
+    }
+    Ok(())
+}
+
+fn say(name: &str, work: Work, times: usize) {
+    let amount = |amount: Option<u64>| amount.unwrap_or_default();
+    println!(
+        "{name}: {} flop and {} bytes declared each time, {times} times",
+        amount(work.flops()),
+        amount(work.bytes())
+    );
+}
+
+/// A closure of a probe has no way to fail: what it failed with is kept.
+fn measure(
+    peaks: &mut Peaks,
+    profiler: &Profiler,
+    bound: &mut Bound,
+) -> Result<(), Box<dyn Error>> {
+    let mut failed = None;
+    let measured =
+        peaks.measure_bandwidth(profiler, || failed = bound.copy().err().or(failed.take()));
+    failed.map_or(Ok(()), Err)?;
+    println!("a copy moves {:.1} GB/s", measured? / 1e9);
+    let mut failed = None;
+    let measured = peaks.measure_work(profiler, Bound::PROBE_WORK, || {
+        failed = bound.cublas().err().or(failed.take());
+    });
+    failed.map_or(Ok(()), Err)?;
+    println!("a product of cuBLAS does {:.1} TFLOP/s in f32", measured? / 1e12);
+    Ok(())
+}

@@ -1,0 +1,545 @@
+//! How much work an event stands for, as its author says it: operations, bytes, number type.
+//!
+//! It travels in four [`Field`](crate::Field)s, `flops`, `bytes`, `dtype` and `pipe`, so that an event without them is what
+//! it was; a tool gets the first three as a payload with a schema.
+
+use std::fmt;
+use std::ops::Add;
+
+use crate::field::{Field, FieldValue};
+
+/// The type of the numbers that an event works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Dtype {
+    /// 64-bit floating point.
+    F64,
+    /// 32-bit floating point, multiplied as such.
+    F32,
+    /// 32-bit floating point that tensor cores round to 19 bits.
+    Tf32,
+    /// IEEE's 16-bit floating point.
+    F16,
+    /// 16-bit floating point with the exponent of 32 bits.
+    Bf16,
+    /// 8-bit floating point, E4M3 or E5M2.
+    F8,
+    /// 4-bit floating point, E2M1.
+    F4,
+    /// 8-bit whole numbers; an operation is then one of those.
+    I8,
+}
+
+impl Dtype {
+    /// All of them.
+    pub const ALL: [Dtype; 8] = [
+        Dtype::F64,
+        Dtype::F32,
+        Dtype::Tf32,
+        Dtype::F16,
+        Dtype::Bf16,
+        Dtype::F8,
+        Dtype::F4,
+        Dtype::I8,
+    ];
+
+    /// Its name: `f64`, `f32`, `tf32`, `f16`, `bf16`, `f8`, `f4`, `i8`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Dtype::F64 => "f64",
+            Dtype::F32 => "f32",
+            Dtype::Tf32 => "tf32",
+            Dtype::F16 => "f16",
+            Dtype::Bf16 => "bf16",
+            Dtype::F8 => "f8",
+            Dtype::F4 => "f4",
+            Dtype::I8 => "i8",
+        }
+    }
+
+    /// The type of this name, in the spellings of Rust, CUDA and the frameworks: `f16`, `fp16`, `half`, `float16`.
+    ///
+    /// ```
+    /// assert_eq!(nvtx::Dtype::named("BFloat16"), Some(nvtx::Dtype::Bf16));
+    /// assert_eq!(nvtx::Dtype::named("string"), None);
+    /// ```
+    #[must_use]
+    pub fn named(name: &str) -> Option<Dtype> {
+        const NAMES: [(Dtype, &[&str]); 8] = [
+            (Dtype::F64, &["f64", "fp64", "float64", "double"]),
+            (Dtype::F32, &["f32", "fp32", "float32", "float"]),
+            (Dtype::Tf32, &["tf32"]),
+            (Dtype::F16, &["f16", "fp16", "float16", "half"]),
+            (Dtype::Bf16, &["bf16", "bfloat16"]),
+            (
+                Dtype::F8,
+                &["f8", "fp8", "e4m3", "e5m2", "f8e4m3", "f8e5m2", "float8_e4m3fn", "float8_e5m2"],
+            ),
+            (Dtype::F4, &["f4", "fp4", "e2m1", "nvfp4", "mxfp4"]),
+            (Dtype::I8, &["i8", "int8", "s8", "u8", "uint8"]),
+        ];
+        let is_named = |all: &&[&str]| all.iter().any(|other| other.eq_ignore_ascii_case(name));
+        NAMES.iter().find(|(_, all)| is_named(all)).map(|(dtype, _)| *dtype)
+    }
+
+    /// The bits that one takes in memory.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        match self {
+            Dtype::F64 => 64,
+            Dtype::F32 | Dtype::Tf32 => 32,
+            Dtype::F16 | Dtype::Bf16 => 16,
+            Dtype::F8 | Dtype::I8 => 8,
+            Dtype::F4 => 4,
+        }
+    }
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl From<Dtype> for FieldValue<'_> {
+    fn from(dtype: Dtype) -> Self {
+        FieldValue::Str(dtype.name())
+    }
+}
+
+/// The units of a multiprocessor that do the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Pipe {
+    /// Those of single threads ("CUDA cores").
+    Vector,
+    /// Tensor cores.
+    Tensor,
+}
+
+impl Pipe {
+    /// Its name: `vector`, `tensor`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Pipe::Vector => "vector",
+            Pipe::Tensor => "tensor",
+        }
+    }
+
+    /// The units of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Pipe> {
+        [Pipe::Vector, Pipe::Tensor].into_iter().find(|pipe| pipe.name().eq_ignore_ascii_case(name))
+    }
+}
+
+impl fmt::Display for Pipe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl From<Pipe> for FieldValue<'_> {
+    fn from(pipe: Pipe) -> Self {
+        FieldValue::Str(pipe.name())
+    }
+}
+
+/// Operations and bytes of a piece of work, for [`Event::work`](crate::Event::work).
+///
+/// The bytes of the constructors are the compulsory ones: each input is read once and each output written once, as if
+/// caches held all that is used again. What a kernel really moves is at least that. Sums that do not fit 64 bits are
+/// [`u64::MAX`].
+///
+/// ```
+/// use nvtx::{Dtype, Work};
+///
+/// let (m, n, k) = (512, 512, 64);
+/// let work = Work::gemm(m, n, k, Dtype::F32);
+/// assert_eq!(work.flops(), Some(2 * 512 * 512 * 64));
+/// assert_eq!(work.bytes(), Some(4 * (512 * 64 + 64 * 512 + 512 * 512)));
+/// let _range = nvtx::event("gemm").work(work).range();
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[must_use = "it is of use to an event alone"]
+pub struct Work {
+    flops: Option<u64>,
+    bytes: Option<u64>,
+    dtype: Option<Dtype>,
+    pipe: Option<Pipe>,
+}
+
+impl Work {
+    /// This many operations. A multiply-add is two.
+    pub const fn of_flops(flops: u64) -> Work {
+        Work { flops: Some(flops), bytes: None, dtype: None, pipe: None }
+    }
+
+    /// This many bytes from and to the device's memory.
+    pub const fn of_bytes(bytes: u64) -> Work {
+        Work { flops: None, bytes: Some(bytes), dtype: None, pipe: None }
+    }
+
+    /// Operations and bytes.
+    pub const fn new(flops: u64, bytes: u64) -> Work {
+        Work { bytes: Some(bytes), ..Work::of_flops(flops) }
+    }
+
+    /// A matrix product `C[m, n] = A[m, k] B[k, n]`: `2 m n k` operations; `m k + k n + m n` numbers. Where `C` is added to, its
+    /// `m n` numbers are read too.
+    ///
+    /// Source: NVIDIA, *Matrix Multiplication Background User's Guide*, section 2.
+    pub const fn gemm(m: u64, n: u64, k: u64, dtype: Dtype) -> Work {
+        let (m, n, k) = (m as u128, n as u128, k as u128);
+        let flops = product(&[2, m, n, k]);
+        let numbers = sum(&[product(&[m, k]), product(&[k, n]), product(&[m, n])]);
+        Work::counted(flops, numbers, dtype)
+    }
+
+    /// A convolution of `batch` images. `input` and `output` are channels, height, width, `filter` is height and width; each
+    /// of the `groups` (1 for a plain convolution) sees its part of the channels:
+    /// `2 batch outputs (input channels / groups) filter` operations; input, filters and output in numbers.
+    ///
+    /// The count is that of the direct method; an FFT or Winograd kernel does fewer.
+    ///
+    /// Source: NVIDIA, *Convolutional Layers User's Guide*, section 2, where a convolution is the matrix product of
+    /// `N P Q`, `K` and `C R S`.
+    pub const fn convolution(
+        batch: u64,
+        input: [u64; 3],
+        output: [u64; 3],
+        filter: [u64; 2],
+        groups: u64,
+        dtype: Dtype,
+    ) -> Work {
+        let groups = if groups == 0 { 1 } else { groups as u128 };
+        let batch = batch as u128;
+        let [channels, height, width] = [input[0] as u128, input[1] as u128, input[2] as u128];
+        let outputs = product(&[output[0] as u128, output[1] as u128, output[2] as u128]);
+        let window = product(&[channels / groups, filter[0] as u128, filter[1] as u128]);
+        let flops = product(&[2, batch, outputs, window]);
+        let inputs = product(&[batch, channels, height, width]);
+        let filters = product(&[output[0] as u128, window]);
+        Work::counted(flops, sum(&[inputs, filters, product(&[batch, outputs])]), dtype)
+    }
+
+    /// The forward pass of attention: `4 batch heads queries keys head_dim` operations, those of its two matrix products,
+    /// without the softmax; queries, keys, values and output in numbers, as a fused kernel moves them.
+    ///
+    /// The backward pass is 2.5 times that many operations: [`times`](Work::times) does not do that; give
+    /// [`of_flops`](Work::of_flops).
+    ///
+    /// Source: T. Dao, *FlashAttention-2*, section 4.1.
+    pub const fn attention(
+        batch: u64,
+        heads: u64,
+        queries: u64,
+        keys: u64,
+        head_dim: u64,
+        dtype: Dtype,
+    ) -> Work {
+        let all = product(&[batch as u128, heads as u128, head_dim as u128]);
+        let (queries, keys) = (queries as u128, keys as u128);
+        let flops = product(&[4, all, queries, keys]);
+        Work::counted(flops, product(&[2, all, queries.saturating_add(keys)]), dtype)
+    }
+
+    /// The same where each query sees the keys before it alone: half the operations, as *FlashAttention-2* counts them.
+    pub const fn causal_attention(
+        batch: u64,
+        heads: u64,
+        queries: u64,
+        keys: u64,
+        head_dim: u64,
+        dtype: Dtype,
+    ) -> Work {
+        let mut work = Work::attention(batch, heads, queries, keys, head_dim, dtype);
+        if let Some(flops) = work.flops {
+            work.flops = Some(flops / 2);
+        }
+        work
+    }
+
+    /// The same for each of `elements` numbers: so many of `inputs` arrays are read, of `outputs` written, with `flops`
+    /// operations each. An axpy `y = a x + y` is `elementwise(n, 2, 1, 2, ..)`. No tensor core does it.
+    ///
+    /// Source: by definition; NVIDIA, *Memory-Limited Layers User's Guide*, has the same count.
+    pub const fn elementwise(
+        elements: u64,
+        inputs: u64,
+        outputs: u64,
+        flops: u64,
+        dtype: Dtype,
+    ) -> Work {
+        let elements = elements as u128;
+        let arrays = (inputs as u128).saturating_add(outputs as u128);
+        let work =
+            Work::counted(product(&[elements, flops as u128]), product(&[elements, arrays]), dtype);
+        work.with_pipe(Pipe::Vector)
+    }
+
+    /// The sum, the greatest or the like of `elements` numbers: one operation less than there are; each is read, one is
+    /// written.
+    ///
+    /// Source: by definition.
+    pub const fn reduction(elements: u64, dtype: Dtype) -> Work {
+        let numbers = (elements as u128).saturating_add(1);
+        let work = Work::counted(elements.saturating_sub(1) as u128, numbers, dtype);
+        work.with_pipe(Pipe::Vector)
+    }
+
+    const fn counted(flops: u128, numbers: u128, dtype: Dtype) -> Work {
+        let bytes = product(&[numbers, dtype.bits() as u128]).div_ceil(8);
+        Work::new(low(flops), low(bytes)).with_dtype(dtype)
+    }
+
+    /// With these operations.
+    pub const fn with_flops(mut self, flops: u64) -> Work {
+        self.flops = Some(flops);
+        self
+    }
+
+    /// With these bytes.
+    pub const fn with_bytes(mut self, bytes: u64) -> Work {
+        self.bytes = Some(bytes);
+        self
+    }
+
+    /// On numbers of this type.
+    pub const fn with_dtype(mut self, dtype: Dtype) -> Work {
+        self.dtype = Some(dtype);
+        self
+    }
+
+    /// Done by these units. Where it is not said, it is held against the fastest that the device has for the type.
+    pub const fn with_pipe(mut self, pipe: Pipe) -> Work {
+        self.pipe = Some(pipe);
+        self
+    }
+
+    /// This many times: for batches, layers, steps.
+    pub const fn times(mut self, times: u64) -> Work {
+        if let Some(flops) = self.flops {
+            self.flops = Some(flops.saturating_mul(times));
+        }
+        if let Some(bytes) = self.bytes {
+            self.bytes = Some(bytes.saturating_mul(times));
+        }
+        self
+    }
+
+    /// Its operations.
+    #[must_use]
+    pub const fn flops(&self) -> Option<u64> {
+        self.flops
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> Option<u64> {
+        self.bytes
+    }
+
+    /// The type of its numbers.
+    #[must_use]
+    pub const fn dtype(&self) -> Option<Dtype> {
+        self.dtype
+    }
+
+    /// The units that do it.
+    #[must_use]
+    pub const fn pipe(&self) -> Option<Pipe> {
+        self.pipe
+    }
+
+    /// The fields that say it.
+    pub(crate) fn fields(self) -> impl Iterator<Item = Field<'static>> {
+        let flops = self.flops.map(|flops| Field::new(FLOPS, flops, FLOP));
+        let bytes = self.bytes.map(|bytes| Field::new(BYTES, bytes, BYTE));
+        let dtype = self.dtype.map(|dtype| Field::new(DTYPE, dtype, ""));
+        let pipe = self.pipe.map(|pipe| Field::new(PIPE, pipe, ""));
+        [flops, bytes, dtype, pipe].into_iter().flatten()
+    }
+}
+
+/// One after the other. Type and units stay where both have the same.
+impl Add for Work {
+    type Output = Work;
+
+    fn add(self, other: Work) -> Work {
+        fn both(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+            match (one, other) {
+                (Some(one), Some(other)) => Some(one.saturating_add(other)),
+                (one, other) => one.or(other),
+            }
+        }
+        Work {
+            flops: both(self.flops, other.flops),
+            bytes: both(self.bytes, other.bytes),
+            dtype: self.dtype.filter(|dtype| other.dtype == Some(*dtype)),
+            pipe: self.pipe.filter(|pipe| other.pipe == Some(*pipe)),
+        }
+    }
+}
+
+pub(crate) const FLOPS: &str = "flops";
+pub(crate) const BYTES: &str = "bytes";
+pub(crate) const DTYPE: &str = "dtype";
+pub(crate) const PIPE: &str = "pipe";
+pub(crate) const FLOP: &str = "flop";
+pub(crate) const BYTE: &str = "B";
+
+const fn product(factors: &[u128]) -> u128 {
+    let (mut product, mut at) = (1u128, 0);
+    while at < factors.len() {
+        product = product.saturating_mul(factors[at]);
+        at += 1;
+    }
+    product
+}
+
+const fn sum(terms: &[u128]) -> u128 {
+    let (mut sum, mut at) = (0u128, 0);
+    while at < terms.len() {
+        sum = sum.saturating_add(terms[at]);
+        at += 1;
+    }
+    sum
+}
+
+/// The number, or the greatest that fits.
+const fn low(number: u128) -> u64 {
+    if number > u64::MAX as u128 { u64::MAX } else { number as u64 }
+}
+
+/// What a tool gets of declared work; see [`tool_payload`].
+#[cfg(feature = "enable")]
+pub(crate) const ENTRIES: &[crate::schema::Entry] = {
+    use crate::schema::{Entry, EntryType};
+    &[
+        Entry::new(FLOPS, EntryType::F64).described("operations, 0 where not said"),
+        Entry::new(BYTES, EntryType::F64).described("bytes moved, 0 where not said"),
+        Entry::new(DTYPE, EntryType::Text(8)),
+    ]
+};
+
+/// The bytes of a payload by [`ENTRIES`], if the fields say anything of work.
+#[cfg(feature = "enable")]
+pub(crate) fn tool_payload(fields: &[Field<'_>]) -> Option<[u8; 24]> {
+    let mut payload = [0; 24];
+    let mut is_work = false;
+    for field in fields {
+        let (place, bytes) = match (field.name, field.value) {
+            (FLOPS, value) => (0, number(value)?.to_ne_bytes()),
+            (BYTES, value) => (8, number(value)?.to_ne_bytes()),
+            (DTYPE, FieldValue::Str(name)) => {
+                let mut text = [0; 8];
+                text.iter_mut().zip(name.bytes()).for_each(|(place, byte)| *place = byte);
+                (16, text)
+            }
+            _ => continue,
+        };
+        is_work |= place != 16;
+        payload[place..place + 8].copy_from_slice(&bytes);
+    }
+    is_work.then_some(payload)
+}
+
+#[cfg(feature = "enable")]
+fn number(value: FieldValue<'_>) -> Option<f64> {
+    match value {
+        // CAST: the nearest; exact below 2^53.
+        FieldValue::U64(value) => Some(value as f64),
+        FieldValue::I64(value) => Some(value as f64),
+        FieldValue::F64(value) => Some(value),
+        FieldValue::Bool(_) | FieldValue::Str(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_formulas_count_what_loops_count() {
+        let (m, n, k) = (3, 4, 5);
+        let mut flops = 0;
+        for _ in 0..m * n {
+            for _ in 0..k {
+                flops += 2;
+            }
+        }
+        let gemm = Work::gemm(m, n, k, Dtype::F16);
+        assert_eq!((gemm.flops(), gemm.bytes()), (Some(flops), Some(2 * (15 + 20 + 12))));
+        // 2 images of 4 channels, 6x6; 8 filters of 3x3 in 2 groups; 4x4 out.
+        let mut flops = 0;
+        for _ in 0..2 * 8 * 4 * 4 {
+            for _ in 0..2 * 3 * 3 {
+                flops += 2;
+            }
+        }
+        let conv = Work::convolution(2, [4, 6, 6], [8, 4, 4], [3, 3], 2, Dtype::F32);
+        let numbers = 2 * 4 * 36 + 8 * 2 * 9 + 2 * 8 * 16;
+        assert_eq!((conv.flops(), conv.bytes()), (Some(flops), Some(4 * numbers)));
+        // A convolution of 1x1 is the matrix product of all pixels.
+        let one = Work::convolution(2, [4, 6, 6], [8, 6, 6], [1, 1], 1, Dtype::F32);
+        assert_eq!(one, Work::gemm(2 * 36, 8, 4, Dtype::F32));
+        let attention = Work::attention(2, 3, 16, 32, 8, Dtype::Bf16);
+        let two = Work::gemm(16, 32, 8, Dtype::Bf16)
+            .flops()
+            .zip(Work::gemm(16, 8, 32, Dtype::Bf16).flops());
+        assert_eq!(attention.flops(), two.map(|(one, other)| 6 * (one + other)));
+        assert_eq!(attention.bytes(), Some(2 * 2 * 3 * 8 * (16 + 32 + 32 + 16)));
+        let causal = Work::causal_attention(2, 3, 16, 32, 8, Dtype::Bf16);
+        assert_eq!(causal.flops(), attention.flops().map(|flops| flops / 2));
+        let axpy = Work::elementwise(1000, 2, 1, 2, Dtype::F32);
+        assert_eq!((axpy.flops(), axpy.bytes()), (Some(2000), Some(12_000)));
+        let sum = Work::reduction(1000, Dtype::F32);
+        assert_eq!((sum.flops(), sum.bytes()), (Some(999), Some(4004)));
+        // Half a byte each.
+        assert_eq!(Work::reduction(2, Dtype::F4).bytes(), Some(2));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_the_greatest_number() {
+        let most = Work::gemm(u64::MAX, u64::MAX, u64::MAX, Dtype::F64);
+        assert_eq!((most.flops(), most.bytes()), (Some(u64::MAX), Some(u64::MAX)));
+        assert_eq!(most.times(3).flops(), Some(u64::MAX));
+        assert_eq!((most + Work::new(1, 1)).bytes(), Some(u64::MAX));
+        let none = Work::convolution(1, [1; 3], [1; 3], [1; 2], 0, Dtype::F64);
+        assert_eq!(none.flops(), Some(2));
+    }
+
+    #[test]
+    fn sums_keep_what_both_say() {
+        let one = Work::gemm(2, 2, 2, Dtype::F16);
+        let sum = one + Work::elementwise(4, 1, 1, 1, Dtype::F16);
+        assert_eq!((sum.flops(), sum.dtype(), sum.pipe()), (Some(20), Some(Dtype::F16), None));
+        assert_eq!((one + Work::of_flops(4)).bytes(), one.bytes());
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for dtype in Dtype::ALL {
+            assert_eq!(Dtype::named(dtype.name()), Some(dtype));
+            assert!(dtype.name().len() <= 8);
+        }
+        assert_eq!(Dtype::named("FP8"), Some(Dtype::F8));
+        assert_eq!(Pipe::named("Tensor"), Some(Pipe::Tensor));
+    }
+
+    #[cfg(feature = "enable")]
+    #[test]
+    fn a_tool_gets_operations_bytes_and_type() {
+        let fields: Vec<_> = Work::gemm(2, 2, 2, Dtype::Bf16).fields().collect();
+        let payload = tool_payload(&fields).unwrap();
+        assert_eq!(payload[..8], 16f64.to_ne_bytes());
+        assert_eq!(payload[8..16], 24f64.to_ne_bytes());
+        assert_eq!(&payload[16..], b"bf16\0\0\0\0");
+        assert_eq!(tool_payload(&fields[2..]), None);
+        assert_eq!(tool_payload(&[]), None);
+        assert_eq!(tool_payload(&[Field::new("flops", "many", "")]), None);
+    }
+}

@@ -1,0 +1,60 @@
+//! What GPU profiling this machine allows: as a page for people, or as one object of JSON.
+
+use cupti::{Counters, Holder, Support};
+use serde_json::{Map, Value, json};
+
+/// One object. Texts are for people and may change; names, numbers and the words of `holder` and `counters` stay.
+pub(crate) fn json(support: &Support) -> Value {
+    let driver = match &support.driver {
+        Ok(driver) => json!({
+            "release": driver.release,
+            "cuda_version": driver.cuda_version,
+            "devices": driver.devices.iter().map(|device| json!({
+                "id": device.id,
+                "name": device.name,
+                "compute_capability": device.compute_capability,
+                "multiprocessors": device.multiprocessors,
+                "memory_bytes": device.memory_bytes,
+            })).collect::<Vec<_>>(),
+        }),
+        Err(error) => json!({ "error": error.to_string() }),
+    };
+    let cupti = match &support.cupti {
+        Ok(cupti) => {
+            let features = cupti.features.list();
+            let features: Map<String, Value> =
+                features.iter().map(|(name, has)| ((*name).to_owned(), (*has).into())).collect();
+            json!({
+                "path": cupti.path.display().to_string(),
+                "version": cupti.version.0,
+                "features": features,
+                "warnings": cupti.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            })
+        }
+        Err(error) => json!({ "error": error.to_string() }),
+    };
+    let (holder, holder_name) = match &support.holder {
+        Holder::Nobody => ("nobody", None),
+        Holder::ThisCrate => ("this program", None),
+        Holder::Other(name) => ("other", name.as_deref()),
+        // It may be of a newer library.
+        _ => ("unknown", None),
+    };
+    let counters = match support.counters {
+        Counters::Allowed => "allowed",
+        Counters::AdministratorsOnly => "administrators only",
+        _ => "unknown",
+    };
+    json!({
+        "cupti_rs": cupti::version(),
+        "ready": support.is_ready(),
+        "driver": driver,
+        "cupti": cupti,
+        "holder": holder,
+        "holder_name": holder_name,
+        "counters": counters,
+        "mapped": support.mapped.iter().map(|file| file.display().to_string()).collect::<Vec<_>>(),
+        "variables": support.variables,
+        "advice": support.advice(),
+    })
+}

@@ -1,0 +1,43 @@
+//! `gate`: recorded runs beside a baseline.
+
+use profiler_core::Gate;
+
+use crate::args::{GateArgs, GateFormat};
+use crate::failure::Failure;
+use crate::input;
+use crate::output::Output;
+use crate::tables::write_json;
+
+pub(crate) fn gate(args: GateArgs) -> Result<(), Failure> {
+    let mut inputs: Vec<_> = args.files.iter().map(|file| file.as_path()).collect();
+    inputs.push(&args.baseline);
+    let output = Output::new(args.output.output, &inputs)?;
+    let gate = Gate::new(&args.baseline)
+        .update(args.update)
+        .minimum_effect(args.minimum_effect / 100.0)
+        .error_rate(args.error_rate / 100.0)
+        .build(&args.build);
+    let gate = args.ignore_times.iter().fold(gate, |gate, name| gate.ignore_times(name));
+    let runs = args.files.iter().map(|file| input::profile(file));
+    let verdict = gate.judge(&runs.collect::<Result<Vec<_>, _>>()?)?;
+    output.write(|out| {
+        match args.format {
+            GateFormat::Text => writeln!(out, "{verdict}")?,
+            GateFormat::Json => write_json(out, &verdict)?,
+            GateFormat::Markdown => out.write_all(verdict.to_markdown().as_bytes())?,
+        }
+        Ok(())
+    })?;
+    match (verdict.is_pass(), verdict.is_undecided()) {
+        (true, _) => Ok(()),
+        (_, true) => Err(Failure::Gate(format!(
+            "{} cannot be decided on {} runs, which counts as a failure",
+            args.baseline.display(),
+            verdict.runs()
+        ))),
+        _ => Err(Failure::Gate(format!(
+            "{}: counts differ or times are slower than the baseline's",
+            args.baseline.display()
+        ))),
+    }
+}

@@ -1,0 +1,162 @@
+//! `roofline`: declared work under the roofs of a device.
+
+use nvtx::{Dtype, Pipe, Work};
+use profiler_core::{Declared, Peaks, Profile};
+
+use crate::args::{RooflineArgs, RooflineFormat};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::{input, note_losses};
+
+/// A roof of `--peak`, in operations a second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Peak {
+    dtype: Dtype,
+    pipe: Pipe,
+    per_second: f64,
+}
+
+/// A pattern and the work of one that matches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NamedWork {
+    pattern: String,
+    work: Work,
+}
+
+pub(crate) fn roofline(args: RooflineArgs) -> Result<(), Failure> {
+    let inputs = [Some(&*args.file), args.peaks.as_deref()];
+    let inputs: Vec<_> = inputs.into_iter().flatten().collect();
+    let output = Output::new(args.output.output.clone(), &inputs)?;
+    if args.format == RooflineFormat::Html {
+        output.refuse_terminal("a page of HTML")?;
+    }
+    let profile = input::profile(&args.file)?;
+    note_losses(&args.file, &profile);
+    let peaks = peaks(&args, &profile)?;
+    let declared = Declared::new();
+    let declared =
+        args.range.iter().fold(declared, |declared, said| declared.range(&said.pattern, said.work));
+    let declared = args
+        .kernel
+        .iter()
+        .fold(declared, |declared, said| declared.kernel(&said.pattern, said.work));
+    let roofline = profile.roofline_with(&peaks, &declared);
+    output.write(|out| {
+        match args.format {
+            RooflineFormat::Text => writeln!(out, "{roofline}")?,
+            RooflineFormat::Json => {
+                serde_json::to_writer_pretty(&mut *out, &roofline).map_err(std::io::Error::from)?;
+                writeln!(out)?;
+            }
+            RooflineFormat::Svg => out.write_all(roofline.to_svg().as_bytes())?,
+            RooflineFormat::Html => out.write_all(roofline.to_html().as_bytes())?,
+        }
+        Ok(())
+    })
+}
+
+fn peaks(args: &RooflineArgs, profile: &Profile) -> Result<Peaks, Failure> {
+    let known = match (&args.peaks, args.device) {
+        (Some(file), _) => {
+            let name = file.display();
+            let text = std::fs::read_to_string(file)
+                .map_err(|error| Failure::Error(format!("could not read {name}: {error}")))?;
+            let peaks = Peaks::from_json(&text);
+            Some(peaks.map_err(|error| Failure::Error(format!("{name}: {error}")))?)
+        }
+        (None, device) => profile.peaks(device),
+    };
+    let known = match (known, args.device) {
+        (None, Some(device)) => {
+            let all: Vec<_> = profile
+                .recording_info()
+                .devices
+                .iter()
+                .map(|device| device.id.to_string())
+                .collect();
+            return Err(Failure::Error(format!(
+                "{} has no device {device} for --device; it has: {}",
+                args.file.display(),
+                if all.is_empty() { "none".to_owned() } else { all.join(", ") },
+            )));
+        }
+        (known, _) => known.unwrap_or_else(|| Peaks::new("unknown device")),
+    };
+    let known = match args.bandwidth {
+        Some(gigabytes) => known.with_bandwidth(gigabytes * 1e9),
+        None => known,
+    };
+    let give = |peaks: Peaks, peak: &Peak| peaks.with_flops(peak.dtype, peak.pipe, peak.per_second);
+    Ok(args.peak.iter().fold(known, give))
+}
+
+/// `f32=67`, `f64/tensor=67`.
+pub(crate) fn peak(text: &str) -> Result<Peak, String> {
+    let (of, teraflops) =
+        text.split_once('=').ok_or("DTYPE[/PIPE]=TFLOPS is asked for, as f32=67")?;
+    let (name, units) = match of.split_once('/') {
+        Some((name, units)) => (name, Some(units)),
+        None => (of, None),
+    };
+    let dtype = dtype(name)?;
+    let pipe = match units {
+        Some(units) => pipe(units)?,
+        None if matches!(dtype, Dtype::F32 | Dtype::F64) => Pipe::Vector,
+        None => Pipe::Tensor,
+    };
+    match teraflops.parse() {
+        Ok(number) if f64::is_finite(number) && number > 0.0 => {
+            Ok(Peak { dtype, pipe, per_second: number * 1e12 })
+        }
+        _ => Err(format!("{teraflops:?} is no number of TFLOP/s above 0")),
+    }
+}
+
+/// `step/gemm:flops=2.1e9,bytes=8e6,dtype=bf16`. The work holds no colon, a path may.
+pub(crate) fn named_work(text: &str) -> Result<NamedWork, String> {
+    let (pattern, said) = text
+        .rsplit_once(':')
+        .filter(|(pattern, _)| !pattern.is_empty())
+        .ok_or("a name, a colon and work are asked for, as step/gemm:flops=2e9,dtype=f32")?;
+    let mut work = Work::default();
+    for part in said.split(',') {
+        let (key, value) = part.split_once('=').unwrap_or((part, ""));
+        work = match key {
+            "flops" => work.with_flops(amount(key, value)?),
+            "bytes" => work.with_bytes(amount(key, value)?),
+            "dtype" => work.with_dtype(dtype(value)?),
+            "pipe" => work.with_pipe(pipe(value)?),
+            _ => {
+                return Err(format!(
+                    "there is no {key:?} of work; there are: flops, bytes, dtype, pipe"
+                ));
+            }
+        };
+    }
+    if work.flops().is_none() && work.bytes().is_none() {
+        return Err(format!("{said:?} says neither flops nor bytes"));
+    }
+    Ok(NamedWork { pattern: pattern.to_owned(), work })
+}
+
+fn amount(key: &str, value: &str) -> Result<u64, String> {
+    if let Ok(number) = value.parse() {
+        return Ok(number);
+    }
+    match value.parse::<f64>() {
+        // CAST: what is too large becomes the greatest number.
+        Ok(number) if number.is_finite() && number >= 0.0 => Ok(number.round() as u64),
+        _ => Err(format!("{value:?} is no number of {key}")),
+    }
+}
+
+fn dtype(name: &str) -> Result<Dtype, String> {
+    let known = || Dtype::ALL.map(Dtype::name).join(", ");
+    Dtype::named(name)
+        .ok_or_else(|| format!("there is no number type {name:?}; there are: {}", known()))
+}
+
+fn pipe(name: &str) -> Result<Pipe, String> {
+    Pipe::named(name)
+        .ok_or_else(|| format!("there are no units {name:?}; there are: vector, tensor"))
+}

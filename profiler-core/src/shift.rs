@@ -1,0 +1,215 @@
+//! By what factor times changed, with bounds that assume nothing of how they are distributed.
+//!
+//! The estimate is that of Hodges and Lehmann (Annals of Mathematical Statistics 34, 1963): the median of all ratios of a
+//! later time to an earlier one. Its bounds are those of the ratios whose ranks the exact distribution of the statistic
+//! of Mann and Whitney gives (Annals of Mathematical Statistics 18, 1947), so that they hold at the confidence that is
+//! asked for or a greater one, ties or not, where the times of both sides are independent and differ by a factor alone.
+
+use std::collections::HashMap;
+
+/// More times of a side than this are summed up in blocks first.
+pub(crate) const MOST: usize = 64;
+
+/// All ratios of a later to an earlier time, the least first.
+#[derive(Debug)]
+pub(crate) struct Ratios {
+    before: usize,
+    after: usize,
+    ratios: Vec<f64>,
+}
+
+impl Ratios {
+    /// Of times in nanoseconds; one below a nanosecond counts as one. Costs their product: see [`blocks`].
+    pub(crate) fn of(before: &[f64], after: &[f64]) -> Self {
+        let pairs = after
+            .iter()
+            .flat_map(|after| before.iter().map(move |before| after.max(1.0) / before.max(1.0)));
+        let mut ratios: Vec<f64> = pairs.collect();
+        ratios.sort_unstable_by(f64::total_cmp);
+        Self { before: before.len(), after: after.len(), ratios }
+    }
+
+    /// The median; of none there is none.
+    pub(crate) fn estimate(&self) -> Option<f64> {
+        median(&self.ratios)
+    }
+
+    /// Below what no more than this part of all such samples has the true factor, and above what; 0 and infinity where the
+    /// times are too few to say.
+    pub(crate) fn bounds(&self, ranks: &mut Ranks, tail: f64) -> (f64, f64) {
+        match ranks.rank(self.before, self.after, tail) {
+            Some(rank) => (self.ratios[rank - 1], self.ratios[self.ratios.len() - rank]),
+            None => (0.0, f64::INFINITY),
+        }
+    }
+}
+
+/// Of values in order.
+pub(crate) fn median(sorted: &[f64]) -> Option<f64> {
+    let last = sorted.len().checked_sub(1)?;
+    Some(f64::midpoint(sorted[last / 2], sorted[sorted.len() / 2]))
+}
+
+/// The mean of the middle half: as little moved by a few that are far off as the median, and finer where a clock ticks
+/// coarsely. 0 of none.
+pub(crate) fn midmean(times: &mut [u64]) -> f64 {
+    times.sort_unstable();
+    let cut = times.len() / 4;
+    let middle = &times[cut..times.len() - cut];
+    if middle.is_empty() {
+        return 0.0;
+    }
+    middle.iter().map(|&ns| ns as f64).sum::<f64>() / middle.len() as f64
+}
+
+/// Times in the order they were measured as at most [`MOST`] values, each the midmean of as many that follow each other.
+/// What follows each other is alike, and would count for more than it says.
+pub(crate) fn blocks(times: &[u64], most: usize) -> Vec<f64> {
+    let count = times.len().min(most.max(1));
+    let block = |at: usize| {
+        let (start, end) = (at * times.len() / count, (at + 1) * times.len() / count);
+        midmean(&mut times[start..end].to_vec())
+    };
+    (0..count).map(block).collect()
+}
+
+/// Ranks that were asked for, which cost some microseconds each.
+#[derive(Debug, Default)]
+pub(crate) struct Ranks(HashMap<(usize, usize, u64), Option<usize>>);
+
+impl Ranks {
+    /// The greatest rank `k` so that the true factor is below the `k`th ratio with a probability of `tail` at most. `None`
+    /// if not even the first is.
+    pub(crate) fn rank(&mut self, before: usize, after: usize, tail: f64) -> Option<usize> {
+        let key = (before.min(after), before.max(after), tail.to_bits());
+        *self.0.entry(key).or_insert_with(|| rank(key.0, key.1, tail))
+    }
+}
+
+fn rank(m: usize, n: usize, tail: f64) -> Option<usize> {
+    if m == 0 {
+        return None;
+    }
+    let ways = ways(m, n);
+    let all: f64 = ways.iter().sum();
+    let mut below = 0.0;
+    // The ratios at and below the rank `k` are too high by chance if the statistic is below `k`.
+    let rank = ways.iter().take_while(|&&here| {
+        below += here / all;
+        below <= tail
+    });
+    match rank.count() {
+        0 => None,
+        // No bound beyond the middle.
+        rank => Some(rank.min((m * n).div_ceil(2))),
+    }
+}
+
+/// In how many orders of `m` and `n` values the statistic is 0, 1, ... `m * n`: the coefficients of Gauss's binomial.
+fn ways(m: usize, n: usize) -> Vec<f64> {
+    // The lower half, in which rounding does not show; the upper one is its mirror.
+    let mut ways = vec![0.0; m * n / 2 + 1];
+    ways[0] = 1.0;
+    for i in 1..=m {
+        // Times 1 - q^(n + i), then by 1 - q^i.
+        for at in (n + i..ways.len()).rev() {
+            ways[at] -= ways[at - n - i];
+        }
+        for at in i..ways.len() {
+            ways[at] += ways[at - i];
+        }
+    }
+    ways.extend_from_within(..m * n - m * n / 2);
+    ways[m * n / 2 + 1..].reverse();
+    ways
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_distribution_is_that_of_all_orders() {
+        // Every choice of 4 places out of 9 for the later values.
+        let (m, n) = (4, 5);
+        let mut counted = vec![0.0; m * n + 1];
+        for set in 0_u32..1 << (m + n) {
+            if set.count_ones() as usize != m {
+                continue;
+            }
+            let mut statistic = 0;
+            for high in 0..m + n {
+                let lower = (0..high).filter(|low| set >> low & 1 == 0).count();
+                statistic += if set >> high & 1 == 1 { lower } else { 0 };
+            }
+            counted[statistic] += 1.0;
+        }
+        assert_eq!(ways(m, n), counted);
+        // 64 of each have more orders than 2^53, but no count goes below 0.
+        let large = ways(MOST, MOST);
+        let all: f64 = large.iter().sum();
+        assert!(large.iter().all(|&ways| ways >= 0.0), "rounding must not show");
+        assert!((all.log2() - 124.17).abs() < 0.01, "128 over 64 is 2.4e37: {}", all.log2());
+    }
+
+    #[test]
+    fn ranks_are_those_of_the_tables() {
+        let mut ranks = Ranks::default();
+        // Critical values of Mann and Whitney's U for a tail of 0.025, each one less than the rank of the bound.
+        for (m, n, critical) in [(4, 4, 0), (5, 8, 6), (10, 10, 23), (8, 15, 29), (20, 20, 127)] {
+            assert_eq!(ranks.rank(m, n, 0.025), Some(critical + 1), "{m} {n}");
+            assert_eq!(ranks.rank(n, m, 0.025), Some(critical + 1), "{n} {m}");
+        }
+        assert_eq!(ranks.rank(3, 3, 0.025), None, "one of 20 orders is more");
+        assert_eq!((ranks.rank(0, 9, 0.5), ranks.rank(1, 1, 0.9)), (None, Some(1)));
+    }
+
+    #[test]
+    fn the_factor_is_found_and_lies_within_its_bounds() {
+        let before: Vec<f64> = (0..20).map(|at| 1000.0 + f64::from(at)).collect();
+        let after: Vec<f64> = before.iter().map(|ns| 1.1 * ns).collect();
+        let ratios = Ratios::of(&before, &after);
+        let estimate = ratios.estimate().unwrap();
+        assert!((estimate - 1.1).abs() < 1e-9, "{estimate}");
+        let mut ranks = Ranks::default();
+        let (low, high) = ratios.bounds(&mut ranks, 0.005);
+        assert!(low < 1.1 && 1.1 < high && high - low < 0.015, "{low} {high}");
+        let (lower, higher) = ratios.bounds(&mut ranks, 0.0005);
+        assert!(lower < low && high < higher);
+        assert_eq!(Ratios::of(&[1.0], &[2.0]).bounds(&mut ranks, 0.1), (0.0, f64::INFINITY));
+        assert_eq!(Ratios::of(&[], &[2.0]).estimate(), None);
+        assert_eq!(Ratios::of(&[0.0], &[0.0]).estimate(), Some(1.0));
+    }
+
+    /// The bounds miss the true factor as often as they may, and not much less.
+    #[test]
+    fn bounds_hold_as_often_as_they_say() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut ranks = Ranks::default();
+        let mut sample = |factor: f64| -> Vec<f64> {
+            let one = |_| factor * (1000.0 - 30.0 * (1.0 - random.f64()).ln());
+            (0..12).map(one).collect()
+        };
+        let (mut below, mut above) = (0, 0);
+        for _ in 0..4000 {
+            let (low, high) = Ratios::of(&sample(1.0), &sample(1.05)).bounds(&mut ranks, 0.05);
+            below += i32::from(1.05 < low);
+            above += i32::from(high < 1.05);
+        }
+        for missed in [below, above] {
+            assert!((100..=230).contains(&missed), "{missed} of 4000 are not 5 % at most");
+        }
+    }
+
+    #[test]
+    fn many_times_become_few_in_their_order() {
+        assert_eq!(midmean(&mut [9, 1, 2, 1000]), 5.5);
+        assert_eq!((midmean(&mut []), midmean(&mut [7])), (0.0, 7.0));
+        let times: Vec<u64> = (0..1000).collect();
+        let blocks = blocks(&times, 10);
+        assert_eq!(blocks.len(), 10);
+        assert!((blocks[0], blocks[9]) == (49.5, 949.5), "{blocks:?}");
+        assert_eq!(super::blocks(&[3, 4], 10), [3.0, 4.0]);
+        assert!(super::blocks(&[], 10).is_empty());
+    }
+}
