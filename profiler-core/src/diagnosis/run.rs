@@ -21,7 +21,12 @@ const LEAST_BUSY: f64 = 0.5;
 impl Run<'_> {
     /// Outermost ranges whose first instances take longer.
     pub(super) fn first_iterations(&self) -> Vec<Finding> {
-        let roots = self.profile.roots().filter(|root| root.instances() >= LEAST_STEPS as u64);
+        // What takes less as a whole cannot cost more by its first steps.
+        let least = self.thresholds.get_finding_share() * self.clock.ns as f64;
+        let roots = self.profile.roots().filter(|root| {
+            let is_long = nanoseconds(root.host_time()) as f64 >= least;
+            root.instances() >= LEAST_STEPS as u64 && is_long
+        });
         let of = |path: String| {
             let steps = self.profile.steps(&path);
             let cold = steps.warm_up();
