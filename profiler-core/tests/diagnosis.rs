@@ -13,7 +13,7 @@ use profiler_core::diagnosis::{Bottleneck, FindingKind, Thresholds};
 
 /// What two runs of one program differ by; and the cured twin's copies, kernels and waits are not the ill one's to the last
 /// microsecond: a copy of what the host has just written takes longer.
-const NOISE: f64 = 1.02;
+const NOISE: f64 = 0.02;
 
 fn recording(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings/diseases").join(name)
