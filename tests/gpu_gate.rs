@@ -73,7 +73,7 @@ fn what_is_the_same_passes_and_what_is_slower_fails() {
     assert!(spin.outcome == Outcome::Slower && (spin.ratio - 1.06).abs() < 0.01, "{spin}");
     let more = judged(baseline.gate(false), step(200_000, 5));
     assert_eq!(more.counts().len(), 2, "{more}");
-    assert!(more.to_string().contains("empty <1, 1> in step/small: 4 -> 5"), "{more}");
+    assert!(more.to_string().contains("empty <1, 32> in step/small: 4 -> 5"), "{more}");
     gpu.destroy(stream);
 }
 

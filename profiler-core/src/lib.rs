@@ -125,8 +125,13 @@
 //! exceeds them and where; what a recording cannot tell is a failure too. [`gpu_test()`] and
 //! [`#[gpu_test]`](macro@gpu_test) measure: warmed up, repeated, one test at a time, skipped aloud where there is no GPU.
 //! [`Profile::reports`] and [`Profile::rules`] are the tables of `nsys stats`, `nsys analyze` and nvprof.
+//! [`GpuTest::baseline`] compares with a reviewed file, counts exactly and times by their noise: see [`Gate`].
 //! [`Profile::snapshot`] is names and counts as text. With the feature `criterion`, `GpuTime` and `BusyTime` are
 //! measurements for benches. [`from_env`] in `main` lets the environment variable `GPU_PROFILER` turn profiling on.
+//!
+//! # Before and after
+//! [`compare`] lays profiles beside each other, kernels by name and shape: what is new or gone, by what factor times changed and
+//! how sure that is, and what leads now; as text, JSON, CSV, Markdown for a pull request, or a page.
 //!
 //! # As a page
 //! [`Profile::write_html`] is one page for a browser: timeline, ranges, kernels and calls, with nothing to fetch.
@@ -138,7 +143,7 @@
 //!
 //! # From the command line
 //! The program `gpuprof`, with the feature `cli`, has all of this for files: reports, nsys's tables and rules, exports,
-//! differences of two files, and exit statuses for gates.
+//! differences of two files, runs judged by a baseline, and exit statuses for gates.
 //!
 //! # What it costs
 //! A range costs two clock reads and a few stores; a launch costs CUPTI's own work and a log entry. The figures, with

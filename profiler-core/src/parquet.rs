@@ -96,7 +96,8 @@ impl Profile {
     ///
     /// Tables and columns are those of Nsight Systems' SQLite export, with the same names, numbers and NULLs, and all of
     /// them are there, if need be without rows. 64 bits stand as a signed number. Times are nanoseconds since the session's
-    /// start, which is each process's own: `TARGET_INFO_SESSION_START_TIME` says when that was, to the second. It holds
+    /// start, which is each process's own: `TARGET_INFO_SESSION_START_TIME` says when that was: see
+    /// [`started_at`](Profile::started_at). It holds
     /// what the feature `nsys` writes too, and beyond it: the table `RANGES` (`id`, `parentId`, `path` as
     /// [`json_lines`](Profile::json_lines) has it, `domain`,
     /// `instance` among those of its path from 0, `globalTid`, `start`, and `end`, NULL if it was open), a column `rangeId`

@@ -312,7 +312,7 @@ fn ten_million_rows_are_read_and_reported() {
              INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME SELECT i * 2000 + 100, i * 2000 + 1000, 0, {tid}, i + 1, 100, 0 FROM n;
              INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL SELECT i * 2000 + 1500, i * 2000 + 3000, 0, 1, 7, i + 1, {tid} - 9,
              i % 50, i % 50, i % 50, 32, 100, 1, 1, 256, 1, 1, 0, 0, 0 FROM n;
-             INSERT INTO NVTX_EVENTS (start, end, eventType, text, globalTid) SELECT i * 2000, i * 2000 + 8999, 59, 'step',
+             INSERT INTO NVTX_EVENTS (start, end, eventType, text, globalTid) SELECT i * 2000, i * 2000 + 9999, 59, 'step',
              {tid} FROM n WHERE i % 5 = 0;
              INSERT INTO NVTX_EVENTS (start, end, eventType, text, globalTid) SELECT i * 2000, NULL, 34, 'mark', {tid} FROM n
              WHERE i % 45 = 0; COMMIT; DROP TABLE n"

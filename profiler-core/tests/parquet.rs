@@ -116,7 +116,7 @@ fn operations_and_their_ranges_are_those_of_the_profile() {
             assert_eq!(strings[&number(row, "mangledName").unwrap()], kernel.name(), "{name}");
             assert_eq!(number(row, "gridX"), Some(kernel.grid()[0].into()), "{name}");
             assert_eq!(number(row, "streamId"), Some(kernel.stream().into()), "{name}");
-            assert_eq!(number(row, "cacheConfig"), None, "what is not known is NULL");
+            assert_eq!(number(row, "greenContextId"), None, "what is not known is NULL");
             assert_eq!(place_of(row, "rangeId"), place(kernel.range()), "{name}");
             assert_eq!(place_of(row, "capturedRangeId"), place(kernel.captured_in()), "{name}");
             with_range += u32::from(kernel.range().is_some());

@@ -104,12 +104,12 @@ impl Comparison {
         let clear = |is_wanted: fn(&Change) -> bool| {
             let times = self.changes.iter().filter(|row| row.status == Presence::Both);
             times
-                .filter(|row| row.times.is_some_and(|times| times.is_clear()) && is_wanted(row))
+                .filter(|row| row.times.is_some_and(|times| times.is_clear) && is_wanted(row))
                 .count()
         };
         let is_slower = |row: &Change| row.times.is_some_and(|times| times.ratio > 1.0);
         format!(
-            "{}, {} times are slower, {} faster{}",
+            "{}; times slower: {}, faster: {}{}",
             if self.counts_differ { "counts differ" } else { "every count is the same" },
             clear(is_slower),
             clear(|row| row.times.is_some_and(|times| times.ratio < 1.0)),
@@ -140,8 +140,8 @@ impl Comparison {
                 cells.push(row.single());
             }
             let tone = match row.times {
-                Some(times) if times.is_clear() && times.ratio > 1.0 => Tone::Worse,
-                Some(times) if times.is_clear() => Tone::Better,
+                Some(times) if times.is_clear && times.ratio > 1.0 => Tone::Worse,
+                Some(times) if times.is_clear => Tone::Better,
                 _ => Tone::Plain,
             };
             (tone, cells)

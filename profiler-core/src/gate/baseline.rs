@@ -272,7 +272,13 @@ impl File {
 
     /// What was measured on such a machine with such a build.
     pub(crate) fn entry(&self, key: &Key) -> Option<&Entry> {
-        self.entries.iter().find(|entry| entry.key.fits(key))
+        self.place(key).map(|place| &self.entries[place])
+    }
+
+    /// The very one, or else the first that fits.
+    fn place(&self, key: &Key) -> Option<usize> {
+        let keys = || self.entries.iter().map(|entry| &entry.key);
+        keys().position(|of| of == key).or_else(|| keys().position(|of| of.fits(key)))
     }
 
     /// The machines and builds there are.
@@ -280,11 +286,13 @@ impl File {
         self.entries.iter().map(|entry| &entry.key)
     }
 
-    /// Puts an entry in the place of the one that it fits.
+    /// Puts an entry in the place of the one that it would be compared with.
     pub(crate) fn put(&mut self, entry: Entry) {
         self.format = FORMAT.to_owned();
-        self.entries.retain(|old| !old.key.fits(&entry.key));
-        self.entries.push(entry);
+        match self.place(&entry.key) {
+            Some(place) => self.entries[place] = entry,
+            None => self.entries.push(entry),
+        }
         self.entries.sort_by(|a, b| a.key.cmp(&b.key));
     }
 

@@ -60,7 +60,12 @@ const VARIABLE: &str = "GPU_BASELINES";
 /// - how often nothing is slower and something is *undecided* depends on noise and budget alone, and has no bound.
 ///
 /// Runs are taken for independent, and the process of the baseline for one like any other. Where times differ between
-/// processes, as by where memory lies, the minimum effect has to be greater than that.
+/// processes, as by where memory lies, both hold for what is slower by that much more, or less, than the minimum effect.
+///
+/// Replayed on what an H200 measured in 20 processes, which differ by up to 0.6 %: of 1,000 gates on what did not change
+/// none failed within 8 runs, and each of 600 on a kernel with 5 % more work did. Of the kernels of 3 us to 530 us the
+/// noisiest differs from run to run by 0.7 % (the median absolute deviation); for its sake 7 % of the gates that ask for 2 %
+/// cannot decide within 8 runs, and none within 24; of those that ask for 1 %, 72 % and 42 %.
 ///
 /// # Machines
 /// A file has an entry for each GPU, driver, clock limit (where NVML says it) and build; a gate compares with its own, and

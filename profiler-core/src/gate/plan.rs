@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::baseline::{Count, Entry, KernelEntry, RangeEntry, Times};
 use super::verdict::{CountChange, Outcome, TimeChange};
 use crate::names::Pattern;
-use crate::shift::{Ranks, Ratios, median};
+use crate::shift::{MOST, Ranks, Ratios, median};
 
 /// What a gate was told.
 #[derive(Debug, Clone, PartialEq)]
@@ -128,7 +128,9 @@ impl Plan {
         (pass, fail): (f64, f64),
         ranks: &mut Ranks,
     ) -> TimeChange {
-        let ratios = Ratios::of(&before.0, &after.0);
+        // A file may hold any number of them.
+        let first = |times: &[f64]| times[..times.len().min(MOST)].to_vec();
+        let ratios = Ratios::of(&first(&before.0), &first(&after.0));
         let before_ns = before.median();
         let effect = self.effect.max(self.least_ns / before_ns.max(1.0));
         let (surely_above, _) = ratios.bounds(ranks, fail);

@@ -78,7 +78,7 @@ pub struct TimeChange {
     pub after_ns: f64,
     /// By what factor it changed, as Hodges and Lehmann estimate it.
     pub ratio: f64,
-    /// Not below this, at the confidence of the look.
+    /// Not below this, at the confidence of the look; 0 if there were too few runs to say.
     pub low: f64,
     /// Not above this; `None` if there were too few runs to say.
     pub high: Option<f64>,
@@ -101,16 +101,13 @@ impl fmt::Display for TimeChange {
             None if self.range == OUTSIDE => write!(f, "all kernels outside any range")?,
             None => write!(f, "all kernels in {range}")?,
         }
-        let high = self.high.map_or("no bound".to_owned(), percent);
-        write!(
-            f,
-            ": {} -> {}, {} ({} to {high}; limit {})",
-            time(self.before_ns),
-            time(self.after_ns),
-            percent(self.ratio),
-            percent(self.low),
-            percent(self.limit),
-        )
+        let (before, after) = (time(self.before_ns), time(self.after_ns));
+        write!(f, ": {before} -> {after}, {} (", percent(self.ratio))?;
+        match self.high {
+            Some(high) => write!(f, "{} to {}", percent(self.low), percent(high))?,
+            None => f.write_str("too few runs for bounds")?,
+        }
+        write!(f, "; limit {})", percent(self.limit))
     }
 }
 
@@ -210,9 +207,9 @@ impl Verdict {
     }
 
     fn headline(&self) -> String {
-        let runs = self.runs;
+        let runs = if self.runs == 1 { "1 run".to_owned() } else { format!("{} runs", self.runs) };
         if self.is_written {
-            return format!("baseline written from {runs} runs");
+            return format!("baseline written from {runs}");
         }
         let of = |outcome| self.times.iter().filter(|time| time.outcome == outcome).count();
         let (slower, undecided) = (of(Outcome::Slower), of(Outcome::Undecided));
@@ -222,7 +219,7 @@ impl Verdict {
             _ => "failed",
         };
         format!(
-            "{verdict} after {runs} runs: {} counts differ, {slower} of {} times are slower, {undecided} undecided",
+            "{verdict} after {runs}: {} counts differ, {slower} of {} times are slower, {undecided} undecided",
             self.counts.len(),
             self.times.len(),
         )

@@ -60,7 +60,8 @@ impl Profile {
     /// is there when it is whole; a file that is there already is replaced, and of a link the file that it leads to.
     /// `progress` is told every 50,000 rows and at the end.
     ///
-    /// It holds no environment, user, host name or path. Calls of the driver API are in it as such: nsys's sums and traces
+    /// It holds no environment, user, host name or path. Where the profile has its [`recording`](Self::recording), kernels
+    /// have their grid id, launch type and total of local memory. Calls of the driver API are in it as such: nsys's sums and traces
     /// show them, and its rules, which look for names of the runtime API alone, do not. Of a call of the runtime API and the
     /// driver call that it makes it holds the former, as nsys's own do. nsys has no place for the stays of
     /// [`process_ranges`](Self::process_ranges), for where graph nodes were made, for ranges that were handed to other

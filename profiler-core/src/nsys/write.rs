@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use cupti::record::KernelDetails;
+use cupti::record::{KernelDetails, LaunchType};
 use cupti::{CopyKind, Kernel, MemoryKind, Record, SynchronizationKind};
 use nvtx::Payload;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -350,12 +350,12 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
                     let more = launched.get_mut(&key).and_then(Vec::pop);
                     kernels.set(more.map(|more| more.local_bytes.cast_signed()))?;
                     kernels.set(more.map(|more| more.grid_id))?;
-                    kernels.set(more.map(|more| u32::from(more.launch.0)))?;
-                    kernels.set(more.map(|more| u32::from(more.cache_executed.0)))?;
+                    kernels.set(more.map(|more| launch_type(more.launch)))?;
+                    kernels.set(more.map(|more| u32::from(more.cache_executed.0) + 1))?;
                     let executed = work.shared_memory.executed_bytes;
                     let executed = (executed != 0).then_some(executed);
                     kernels.set(more.map(|more| more.shared_executed_bytes).or(executed))?;
-                    kernels.set(more.map(|more| u32::from(more.shared_limit.0)))?;
+                    kernels.set(more.map(|more| more.shared_limit.0))?;
                     kernels.ranges(range, captured)?.row()?;
                 }
                 What::Copy(copy) => {
@@ -677,6 +677,16 @@ const LAST_SECOND: u64 = 253_402_300_799;
 
 /// `ENUM_NSYS_EVENT_CLASS`.
 const GRAPH_NODE_CREATION: i64 = 77;
+
+/// `ENUM_CUDA_KERNEL_LAUNCH_TYPE` counts CUPTI's from 1 on, and so does nsys those of caches.
+fn launch_type(launch: LaunchType) -> u32 {
+    match launch {
+        LaunchType::REGULAR => 1,
+        LaunchType::COOPERATIVE_SINGLE_DEVICE => 2,
+        LaunchType::COOPERATIVE_MULTI_DEVICE => 3,
+        _ => 0,
+    }
+}
 
 fn memory_kind(kind: MemoryKind) -> u32 {
     match kind {

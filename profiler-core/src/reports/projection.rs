@@ -199,6 +199,9 @@ fn merge(into: &mut Option<Projected>, other: Projected) {
     }
 }
 
+/// A kernel in a range of a thread: the range's place among all, the kernel's time, and the range.
+type Placed = (usize, u64, RangeId);
+
 /// A span with work, and how many such are directly within it.
 struct ProjectedSpan {
     id: u32,
@@ -342,9 +345,8 @@ impl Reports<'_> {
         let names: Vec<u32> = spans.names.iter().map(|name| texts.intern(name)).collect();
         let mut kernels = OperationTexts::new(Self { with_range: false, ..self });
         let mut sums: FxHashMap<Key, Sum> = FxHashMap::default();
-        // In ranges of threads: the range's place among all and the time, and a range of each place.
-        let mut placed: FxHashMap<(ThreadId, u32), Vec<(usize, u64, RangeId)>> =
-            FxHashMap::default();
+        // In ranges of threads, by thread and name.
+        let mut placed: FxHashMap<(ThreadId, u32), Vec<Placed>> = FxHashMap::default();
         let mut left_out = 0;
         for (row, operation) in (0..).zip(&store.operations) {
             if kernel_details(store, operation).is_none() {

@@ -31,7 +31,7 @@ pub(crate) fn gate(args: GateArgs) -> Result<(), Failure> {
     match (verdict.is_pass(), verdict.is_undecided()) {
         (true, _) => Ok(()),
         (_, true) => Err(Failure::Gate(format!(
-            "{} cannot be decided on {} runs, which counts as a failure",
+            "{} cannot be decided on so few runs, which counts as a failure; files: {}",
             args.baseline.display(),
             verdict.runs()
         ))),

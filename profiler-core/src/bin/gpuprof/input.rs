@@ -19,7 +19,17 @@ const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 const GIVE: &str =
     "give a recording (.gpuprof) or what `nsys export --type sqlite` made of a capture";
 
+/// Without the logs of a recording, which take more memory than what is asked of them.
 pub(crate) fn profile(path: &Path) -> Result<Profile, Failure> {
+    read(path, Profile::without_recording)
+}
+
+/// With them.
+pub(crate) fn recorded(path: &Path) -> Result<Profile, Failure> {
+    read(path, |profile| profile)
+}
+
+fn read(path: &Path, keep: impl FnOnce(Profile) -> Profile) -> Result<Profile, Failure> {
     let mut file = File::open(path).map_err(|error| unreadable(path, &error))?;
     let about = file.metadata().map_err(|error| unreadable(path, &error))?;
     if about.is_dir() {
@@ -53,10 +63,10 @@ pub(crate) fn profile(path: &Path) -> Result<Profile, Failure> {
         read.map_err(|error| unreadable(path, &error))?;
         let spinner = progress::spinner("joining calls and records", is_large);
         let recording = Recording::from_bytes(&bytes);
-        // The logs take more memory than what is asked of them, and the file as much again.
+        // The file takes as much again.
         drop(bytes);
         let profile = recording
-            .map(|recording| Profile::from_recording(recording).without_recording())
+            .map(|recording| keep(Profile::from_recording(recording)))
             .map_err(|error| Failure::Error(format!("{}: {error}", path.display())));
         spinner.finish_and_clear();
         return profile;

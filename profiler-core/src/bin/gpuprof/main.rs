@@ -65,7 +65,11 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Export { file, format, rank, world_size, output } => {
             let output = Output::new(output.output, &[&file])?;
             output.check(format)?;
-            let profile = input::profile(&file)?;
+            let profile = match format {
+                // It has columns that the records alone know.
+                ExportFormat::Nsys => input::recorded(&file)?,
+                _ => input::profile(&file)?,
+            };
             note_losses(&file, &profile);
             export(&profile, format, rank.zip(world_size), &output)
         }
