@@ -39,7 +39,7 @@ fn every_disease_is_named() {
     let mut wrong = Vec::new();
     for disease in Disease::ALL {
         let [ill, cured] = [false, true].map(|cured| record(disease, cured));
-        match diseases::judge(disease.name(), &ill, &cured, 1.15) {
+        match diseases::judge(disease.name(), &ill, &cured, 0.04) {
             Ok(outcome) => println!(
                 "{disease:<20} cured {:6.2}x, at most {:6.2}x was said",
                 outcome.gain, outcome.bound

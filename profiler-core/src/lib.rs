@@ -68,6 +68,15 @@
 //! # }
 //! ```
 //!
+//! # What it is bound by
+//! [`Profile::diagnose`] says what a run, its ranges and its steps are bound by (launches, waits, copies, the host, data,
+//! communication, or the GPU itself), what was found besides, what helps, and how much that can bring at most. Each
+//! statement has its numbers, their thresholds, and the operations and calls it rests on: see [`diagnosis`].
+//!
+//! # What kernels are
+//! [`kernels`] sorts kernels by what they are for, says which use tensor cores and which operations could, and how well each
+//! launch fits its device: occupancy, waves, tails. None of it needs counters.
+//!
 //! # Rooflines
 //! A range may say how much work it is: operations, bytes, number type. [`Profile::roofline`] holds that against the GPU time and
 //! against what the device can do at most, which it knows from its attributes: how near the roof each path is, and whether
@@ -92,10 +101,6 @@
 //! # Ok(())
 //! # }
 //! ```
-//!
-//! # What kernels are
-//! [`kernels`] sorts kernels by what they are for, says which use tensor cores and which operations could, and how well each
-//! launch fits its device: occupancy, waves, tails. None of it needs counters.
 //!
 //! # Spans
 //! With the feature `tracing`, `ProfilerLayer` makes ranges of spans, and an event of what each came to on the GPU:

@@ -13,6 +13,8 @@ use crate::units::{NAME_WIDTH, bytes, finish, shortened, table, time};
 
 /// Kernels in the table; the others are summed in its last row.
 const KERNELS: usize = 12;
+/// Findings that are shown where they are asked for.
+const FINDINGS: usize = 3;
 
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -38,6 +40,9 @@ impl fmt::Display for Profile {
         writeln!(f)?;
         writeln!(f, "{}", kernels(self.kernels()))?;
         writeln!(f)?;
+        if f.alternate() {
+            writeln!(f, "{}\n", self.diagnose().brief(FINDINGS))?;
+        }
         write!(f, "health: {}", self.health())
     }
 }

@@ -13,7 +13,7 @@ use profiler_core::diagnosis::{Bottleneck, FindingKind, Thresholds};
 
 /// What two runs of one program differ by; and the cured twin's copies, kernels and waits are not the ill one's to the last
 /// microsecond: a copy of what the host has just written takes longer.
-const NOISE: f64 = 1.02;
+const NOISE: f64 = 0.02;
 
 fn recording(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings/diseases").join(name)
@@ -118,6 +118,43 @@ fn evidence_leads_to_the_operations_and_calls() {
         "{waits} of {:?}",
         evidence.calls(&ill).map(|call| call.name()).collect::<Vec<_>>()
     );
+}
+
+#[test]
+fn the_report_shows_a_diagnosis_where_it_is_asked_for() {
+    let [ill, _] = pair("slow-loader");
+    let (plain, more) = (ill.to_string(), format!("{ill:#}"));
+    let said: Vec<&str> = more.lines().filter(|line| !plain.lines().any(|l| l == *line)).collect();
+    assert_eq!(said.len(), 2, "{more}");
+    assert!(said[0].starts_with("diagnosis: the run is data-starved: "), "{}", said[0]);
+    let first = "  1. GPU idle 30 times while the host loads data, in step/data loading: ";
+    assert!(said[1].starts_with(first), "{}", said[1]);
+}
+
+/// `cargo test --release -p profiler-core --test diagnosis -- --ignored --nocapture`
+#[test]
+#[ignore = "a measurement"]
+fn what_a_diagnosis_takes() {
+    for launches in [10_000, 100_000] {
+        let fake = cupti::fake::Fake::new();
+        let profiler = profiler_core::Profiler::builder().library(fake.library().unwrap());
+        let program = || {
+            for n in 0..launches {
+                let _step = nvtx::range("step");
+                let _part = nvtx::range(if n % 2 == 0 { "even" } else { "odd" });
+                fake.launch(cupti::fake::Work::kernel(c"kernel").taking_ns(500));
+            }
+        };
+        let profile = profiler.build().unwrap().record(program).unwrap().1;
+        let start = std::time::Instant::now();
+        let diagnosis = profile.diagnose();
+        let took = start.elapsed();
+        println!("{launches} launches in {} ranges: {took:?}", 2 * launches);
+        assert_eq!(diagnosis.verdict().operations, launches);
+        let start = std::time::Instant::now();
+        let steps = profile.diagnosis(Thresholds::new()).steps("step");
+        println!("{} steps: {:?}", steps.len(), start.elapsed());
+    }
 }
 
 #[cfg(feature = "nsys")]

@@ -505,6 +505,39 @@ fn findings_can_be_a_gate() {
     assert_eq!(rule("cuda_memset_sync").status, 0);
 }
 
+#[test]
+fn a_diagnosis_is_text_or_json_and_can_be_a_gate() {
+    let text = result_of(args([&"diagnose", &recording()]));
+    assert!(text.text().starts_with("the run is copy bound\n"), "{}", text.text());
+    assert!(text.text().contains("40 asynchronous copies of pageable memory"), "{}", text.text());
+    let json = result_of(args([&"diagnose", &"--format=json", &recording()])).json();
+    assert_eq!(json["verdict"]["bottleneck"], "copy");
+    assert_eq!(json["findings"][0]["kind"], "pageable_copies");
+    let range =
+        result_of(args([&"diagnose", &"--format=json", &"--range=forward", &recording()])).json();
+    assert_eq!((&range["bottleneck"], &range["instances"]), (&"gpu_compute".into(), &20.into()));
+    let steps = result_of(args([&"diagnose", &"--format=json", &"--steps=batch", &recording()]));
+    assert_eq!(steps.json().as_array().unwrap().len(), 20);
+    let file = recording();
+    let strict = args([&"diagnose", &"--format=json", &"--verdict-share=0.4", &file]);
+    assert_ne!(result_of(strict).json()["verdict"]["bottleneck"], "copy");
+    let file = capture();
+    let loading = result_of(args([&"diagnose", &"--loading=batch*", &"--range=Batch 5", &file]));
+    assert!(loading.text().contains("idle for data"), "{}", loading.text());
+
+    let gate = |factor: &str| {
+        ran(gpuprof().args(args([&"diagnose", &"--fail-above", &factor, &recording()])))
+    };
+    let failed = gate("1.2");
+    assert_eq!(failed.status, 3);
+    assert!(failed.error.contains("one thing mended could make"), "{}", failed.error);
+    assert!(!failed.out.is_empty());
+    assert_eq!(gate("3").status, 0);
+    let missing = failure_of(args([&"diagnose", &"--range=nothing", &recording()]), 2);
+    assert!(missing.contains("has no range nothing"), "{missing}");
+    failure_of(args([&"diagnose", &"missing.gpuprof"]), 1);
+}
+
 // --- hostile files ---
 
 #[test]

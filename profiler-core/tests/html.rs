@@ -147,10 +147,13 @@ fn tables_and_summary_are_those_of_the_report() {
         .iter()
         .map(|finding| finding["title"].as_str().unwrap())
         .collect();
-    assert_eq!(titles[0], "The run is copy bound: 1.069 ms (32.0 %), at most 1.47x without it");
+    assert_eq!(
+        titles[0],
+        "The run is copy bound: 1.069 ms (32.0 %, 39.9 % with the idle time around it), at most 1.66x without it"
+    );
     let copies =
         "40 asynchronous copies of pageable memory, 12.50 MiB in all, in batch/copy to device";
-    assert_eq!(titles[1], copies);
+    assert!(titles[1].starts_with(copies), "{}", titles[1]);
     assert!(data["findings"][1]["at_ns"][1].as_u64().unwrap() > 0);
     assert!(titles.contains(&"GPU 0 was busy for 38.4 % of the session"));
 }

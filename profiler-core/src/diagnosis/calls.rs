@@ -1,5 +1,6 @@
 //! Calls that could be left out, or made once.
 
+use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
 
 use cupti::CallClass;
@@ -9,6 +10,7 @@ use super::clock::{Part, Piece};
 use super::finding::{Draft, Finding, FindingKind};
 use super::sign::{Sign, SignUnit};
 use super::{Run, nanoseconds};
+use crate::profile::{GpuOperation, OperationKind};
 use crate::query::WaitTarget;
 use crate::statistics::Statistics;
 use crate::store::{CallId, OperationId};
@@ -186,13 +188,17 @@ impl Run<'_> {
         ns as f64 / self.clock.ns.max(1) as f64
     }
 
-    /// The kernels of each stream by start.
-    pub(super) fn kernels_by_stream(&self) -> FxHashMap<(u32, u32, u32), Vec<OperationId>> {
-        let mut streams: FxHashMap<(u32, u32, u32), Vec<OperationId>> = FxHashMap::default();
-        for kernel in self.profile.kernels() {
-            let stream = (kernel.process_id(), kernel.context(), kernel.stream());
-            streams.entry(stream).or_default().push(OperationId(kernel.number() as u32));
-        }
-        streams
+    /// The kernels of each stream by start; the streams by process, context and number.
+    pub(super) fn kernels_by_stream(&self) -> &BTreeMap<(u32, u32, u32), Vec<OperationId>> {
+        self.known.streams.get_or_init(|| {
+            let mut streams: BTreeMap<(u32, u32, u32), Vec<OperationId>> = BTreeMap::new();
+            let is_kernel =
+                |operation: &GpuOperation<'_>| operation.kind() == OperationKind::Kernel;
+            for kernel in self.profile.operations().filter(is_kernel) {
+                let stream = (kernel.process_id(), kernel.context(), kernel.stream());
+                streams.entry(stream).or_default().push(OperationId(kernel.number() as u32));
+            }
+            streams
+        })
     }
 }

@@ -220,7 +220,7 @@ impl<'p> Idle<'p> {
             let was_asked = call.time.end_ns <= time.start_ns;
             let part = match was_asked {
                 // What a small copy costs is that it has to start.
-                true if next.is_some_and(|id| self.is_small_copy(id)) => Part::Waiting,
+                _ if next.is_some_and(|id| self.is_small_copy(id)) => Part::Waiting,
                 true => Part::Scheduling,
                 false => after(Part::Launching),
             };

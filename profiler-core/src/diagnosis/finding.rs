@@ -11,11 +11,11 @@ use super::amdahl::amdahl;
 use super::clock::{Piece, gaps, reach};
 use super::evidence::{Evidence, Moment};
 use super::sign::Sign;
-use super::verdict::{Factor, finite};
+use super::verdict::{Cost, Factor, finite};
 use crate::profile::RangeNode;
 use crate::statistics::as_ns;
 use crate::tree::NodeId;
-use crate::units::{PATH_WIDTH, shortened, time};
+use crate::units::{PATH_WIDTH, shortened};
 
 /// What can be found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -166,8 +166,10 @@ pub struct Finding {
     pub cost: Duration,
     /// That as a part of the clock, from 0 to 1.
     pub share: f64,
-    /// How much faster the run is at most without it: Amdahl's bound, by its cost and the rest of the idle times that are
-    /// half its or more. Infinite if it is the whole.
+    /// The part of the clock that goes at most with it: its share, and the rest of the idle times that are half its or more,
+    /// which may be hidden once the host comes in time.
+    pub reach: f64,
+    /// How much faster the run is at most without it: Amdahl's bound, by its reach. Infinite if it is the whole.
     #[serde(serialize_with = "finite")]
     pub bound: f64,
     /// The numbers that speak for it.
@@ -185,23 +187,28 @@ impl Finding {
         self.places.first()?.path.as_deref()
     }
 
+    /// What, where, and what it costs.
+    pub(crate) fn line(&self) -> String {
+        let mut line = self.title.clone();
+        if let Some(path) = self.path() {
+            line.push_str(&format!(", in {}", shortened(path, PATH_WIDTH)));
+        }
+        if self.cost != Duration::ZERO {
+            line.push_str(&format!(": {}", self.cost_text()));
+        }
+        line
+    }
+
     /// What it costs and can bring, in words.
     pub(crate) fn cost_text(&self) -> String {
-        let (cost, percent) = (time(self.cost), 100.0 * self.share);
-        format!("{cost} ({percent:.1} %), at most {}x without it", Factor(self.bound))
+        let cost = Cost { time: self.cost, share: self.share, reach: self.reach };
+        format!("{cost}, at most {}x without it", Factor(self.bound))
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.title)?;
-        if let Some(path) = self.path() {
-            write!(f, ", in {}", shortened(path, PATH_WIDTH))?;
-        }
-        if self.cost != Duration::ZERO {
-            write!(f, ": {}", self.cost_text())?;
-        }
-        write!(f, "\n     {}", self.remedy)
+        write!(f, "{}\n     {}", self.line(), self.remedy)
     }
 }
 
@@ -245,7 +252,7 @@ impl Run<'_> {
         let reach = reach(pieces, &gaps(&self.clock.pieces)) / self.clock.ns.max(1) as f64;
         let bound = amdahl(reach, f64::INFINITY);
         let found = self.costing(draft.kind, draft.title, cost);
-        let found = Finding { places, evidence, bound, ..found };
+        let found = Finding { places, evidence, reach, bound, ..found };
         (found.share >= self.thresholds.get_finding_share())
             .then_some(Finding { signs: draft.signs, ..found })
     }
@@ -260,6 +267,7 @@ impl Run<'_> {
             places: Vec::new(),
             cost: duration(cost_ns),
             share,
+            reach: share,
             bound: amdahl(share, f64::INFINITY),
             signs: Vec::new(),
             evidence: Evidence::default(),

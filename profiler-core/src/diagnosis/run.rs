@@ -21,7 +21,12 @@ const LEAST_BUSY: f64 = 0.5;
 impl Run<'_> {
     /// Outermost ranges whose first instances take longer.
     pub(super) fn first_iterations(&self) -> Vec<Finding> {
-        let roots = self.profile.roots().filter(|root| root.instances() >= LEAST_STEPS as u64);
+        // What takes less as a whole cannot cost more by its first steps.
+        let least = self.thresholds.get_finding_share() * self.clock.ns as f64;
+        let roots = self.profile.roots().filter(|root| {
+            let is_long = nanoseconds(root.host_time()) as f64 >= least;
+            root.instances() >= LEAST_STEPS as u64 && is_long
+        });
         let of = |path: String| {
             let steps = self.profile.steps(&path);
             let cold = steps.warm_up();
@@ -32,11 +37,12 @@ impl Run<'_> {
             let longer = |step: &Step<'_>| step.host_time().saturating_sub(usual);
             let first = &steps.as_slice()[..cold];
             let cost: f64 = first.iter().map(|step| nanoseconds(longer(step)) as f64).sum();
-            let title = format!(
-                "the first {cold} of {} steps take longer than {}",
-                steps.len(),
-                time(usual)
-            );
+            let which = match cold {
+                1 => "the first of".to_owned(),
+                more => format!("the first {more} of"),
+            };
+            let longer_than = if cold == 1 { "takes longer than" } else { "take longer than" };
+            let title = format!("{which} {} steps {longer_than} {}", steps.len(), time(usual));
             let found = self.costing(FindingKind::FirstIterations, title, cost);
             let moments = first.iter().map(|step| {
                 let time = step.range().row().time;
@@ -76,10 +82,9 @@ impl Run<'_> {
             let count = pieces.len();
             let share = pieces.iter().map(|(piece, _)| piece.time.ns() as f64).sum::<f64>()
                 / self.clock.ns.max(1) as f64;
-            let title = match node {
-                Some(_) => format!("GPU idle {count} times while the host {what}"),
-                None => format!("GPU idle {count} times while the host {what}, outside any range"),
-            };
+            let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
+            let place = if node.is_none() { ", outside any range" } else { "" };
+            let title = format!("GPU idle {times} while the host {what}{place}");
             let least = self.thresholds.get_finding_share();
             let signs =
                 vec![Sign::at_least("GPU idle for it", share, SignUnit::Share, least).deciding()];
@@ -113,7 +118,7 @@ impl Run<'_> {
         }
         let (there, used) = (self.profile.recording_info().devices.len(), devices.len());
         (there > used).then(|| {
-            let title = format!("{used} of {there} GPUs are used");
+            let title = format!("{used} of {there} GPUs used");
             self.costing(FindingKind::UnderusedGpu, title, 0.0)
         })
     }

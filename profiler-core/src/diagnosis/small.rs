@@ -60,19 +60,19 @@ impl Run<'_> {
                 let Some(shape) = self.known.shapes.of(self.profile, same[0]) else { continue };
                 let ns: u64 = same.iter().map(|id| store.operations[id.at()].ns()).sum();
                 let is_small = gemms || ns / same.len() as u64 <= small_ns;
-                if shape.fill() >= self.thresholds.get_least_fill() || !is_small {
+                if shape.fill >= self.thresholds.get_least_fill() || !is_small {
                     continue;
                 }
                 count += same.len() as u64;
-                fills += shape.fill() * same.len() as f64;
+                fills += shape.fill * same.len() as f64;
                 for (n, id) in same.into_iter().enumerate() {
-                    part_left.insert(id, (shape.fill(), n == 0));
+                    part_left.insert(id, (shape.fill, n == 0));
                 }
             }
         };
-        for stream in self.kernels_by_stream().into_values() {
+        for stream in self.kernels_by_stream().values() {
             let mut row: Vec<OperationId> = Vec::new();
-            for id in stream {
+            for &id in stream {
                 // A graph launches its kernels as one already.
                 let in_graph = self.profile.operation(id).graph_node().is_some();
                 let range = |id: OperationId| store.range_of(store.operations[id.at()].call);
@@ -122,10 +122,10 @@ impl Run<'_> {
         for kernel in self.profile.kernels() {
             let id = OperationId(kernel.number() as u32);
             let Some(shape) = self.known.shapes.of(self.profile, id) else { continue };
-            if shape.tail() >= LEAST_TAIL {
+            if shape.tail >= LEAST_TAIL {
                 count += 1;
-                worst = worst.max(shape.tail());
-                works.insert(self.profile.store.operations[id.at()].work, shape.tail());
+                worst = worst.max(shape.tail);
+                works.insert(self.profile.store.operations[id.at()].work, shape.tail);
             }
         }
         let part = |piece: &Piece| {

@@ -1,6 +1,8 @@
 //! Streams: whether they overlap, and whether the default one is among them.
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashSet;
 
 use super::Run;
 use super::clock::{Part, Piece};
@@ -19,22 +21,20 @@ const DEFAULT_STREAM: (u32, u32) = (1, 7);
 impl Run<'_> {
     /// Kernels of several streams of one device that do not overlap though they would fit.
     pub(super) fn serial_streams(&self) -> Vec<Finding> {
-        let mut devices: FxHashMap<u32, Vec<Vec<OperationId>>> = FxHashMap::default();
-        for stream in self.kernels_by_stream().into_values() {
+        let mut devices: BTreeMap<u32, Vec<&[OperationId]>> = BTreeMap::new();
+        for stream in self.kernels_by_stream().values() {
             devices.entry(self.profile.operation(stream[0]).device()).or_default().push(stream);
         }
-        let mut devices: Vec<_> = devices.into_iter().collect();
-        devices.sort_unstable_by_key(|(device, _)| *device);
         devices
             .into_iter()
             .filter_map(|(device, streams)| self.serial_streams_of(device, streams))
             .collect()
     }
 
-    fn serial_streams_of(&self, device: u32, streams: Vec<Vec<OperationId>>) -> Option<Finding> {
+    fn serial_streams_of(&self, device: u32, streams: Vec<&[OperationId]>) -> Option<Finding> {
         let store = &self.profile.store;
         let ns = |id: &OperationId| store.operations[id.at()].ns();
-        let sum = |stream: &Vec<OperationId>| stream.iter().map(ns).sum::<u64>();
+        let sum = |stream: &&[OperationId]| stream.iter().map(ns).sum::<u64>();
         let all: u64 = streams.iter().map(sum).sum();
         let least = LEAST_SHARE * all as f64;
         let busy: Vec<_> =
@@ -43,7 +43,7 @@ impl Run<'_> {
             return None;
         }
         let longest = busy.iter().map(sum).max()? as f64;
-        let mut ids: Vec<OperationId> = busy.iter().flatten().copied().collect();
+        let mut ids: Vec<OperationId> = busy.iter().copied().flatten().copied().collect();
         ids.sort_unstable();
         let mut sweep: Option<Sweep> = None;
         for time in ids.iter().filter_map(|id| store.operations[id.at()].time()) {
@@ -62,8 +62,7 @@ impl Run<'_> {
         }
         // At best they take what the longest takes, or what fills the GPU.
         let full = |id: &OperationId| {
-            ns(id) as f64
-                * self.known.shapes.of(self.profile, *id).map_or(1.0, |shape| shape.fill())
+            ns(id) as f64 * self.known.shapes.of(self.profile, *id).map_or(1.0, |shape| shape.fill)
         };
         let ideal = ids.iter().map(full).sum::<f64>().max(longest);
         let part = (1.0 - ideal / union.max(1.0)).max(0.0);

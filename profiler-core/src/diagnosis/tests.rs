@@ -518,7 +518,7 @@ fn the_default_stream_and_idle_gpus_are_noted() {
     assert_eq!(note.title, "20 kernels on the default stream, beside those of 1 more");
     assert_eq!((note.cost, note.bound), (Duration::ZERO, 1.0));
     let unused = diagnosis.finding(FindingKind::UnderusedGpu).unwrap();
-    assert_eq!(unused.title, "1 of 2 GPUs are used");
+    assert_eq!(unused.title, "1 of 2 GPUs used");
     let uneven = steps(|p| {
         p.launch(8, Job::Kernel("work", 4_000), 90 * US);
         p.launch(100, Job::Kernel("work", 4_000), 30 * US);

@@ -30,8 +30,10 @@ pub struct Cause {
     pub cost: Duration,
     /// That as a part of the clock, from 0 to 1.
     pub share: f64,
-    /// How much faster the whole is at most without it: Amdahl's bound, by its cost and the rest of the idle times that are
-    /// half its or more. Infinite if it is the whole.
+    /// The part of the clock that goes at most with it: its share, and the rest of the idle times that are half its or
+    /// more, which may be hidden once the host comes in time.
+    pub reach: f64,
+    /// How much faster the whole is at most without it: Amdahl's bound, by its reach. Infinite if it is the whole.
     #[serde(serialize_with = "finite")]
     pub bound: f64,
     /// The numbers that speak for it or against it.
@@ -292,14 +294,13 @@ impl Run<'_> {
         }
         let cause = |bottleneck: Bottleneck| {
             let ns = bottleneck.ns(&sums);
+            let reach = self.reach(bottleneck, &scope) / clock_ns.max(1) as f64;
             Cause {
                 bottleneck,
                 cost: Duration::from_nanos(ns),
                 share: ratio(ns, clock_ns),
-                bound: amdahl(
-                    self.reach(bottleneck, &scope) / clock_ns.max(1) as f64,
-                    f64::INFINITY,
-                ),
+                reach,
+                bound: amdahl(reach, f64::INFINITY),
                 signs: self.signs(bottleneck, &scope, &sums, &numbers),
                 evidence: self.evidence_of(
                     scope.pieces.iter().filter(|piece| bottleneck.parts().contains(&piece.part)),
@@ -452,7 +453,8 @@ impl Run<'_> {
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} ({:.1} %), ", self.bottleneck, time(self.cost), 100.0 * self.share)?;
+        let cost = Cost { time: self.cost, share: self.share, reach: self.reach };
+        write!(f, "{}: {cost}, ", self.bottleneck)?;
         match self.bottleneck {
             // That the work goes away is no way to do it.
             Bottleneck::GpuCompute => {
@@ -460,6 +462,23 @@ impl fmt::Display for Cause {
             }
             _ => write!(f, "at most {}x without it", Factor(self.bound)),
         }
+    }
+}
+
+/// What something takes, as people read it.
+pub(super) struct Cost {
+    pub(super) time: Duration,
+    pub(super) share: f64,
+    pub(super) reach: f64,
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({:.1} %", time(self.time), 100.0 * self.share)?;
+        if self.reach - self.share >= 0.01 {
+            write!(f, ", {:.1} % with the idle time around it", 100.0 * self.reach)?;
+        }
+        f.write_str(")")
     }
 }
 

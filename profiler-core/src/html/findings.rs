@@ -9,7 +9,7 @@ use super::data::pauses;
 use super::statistics::Busy;
 use crate::diagnosis::{Bottleneck, Evidence};
 use crate::profile::{Attribution, GpuOperation, Profile};
-use crate::units::{PATH_WIDTH, shortened, time};
+use crate::units::time;
 
 /// How much a finding matters; the page shows them in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -114,14 +114,8 @@ fn diagnosed(profile: &Profile, findings: &mut Vec<Finding>) {
     findings.push(finding);
     for found in diagnosis.findings() {
         let level = if found.kind.is_note() { Level::Fact } else { Level::Warning };
-        let place = found.path().map(|path| format!(", in {}", shortened(path, PATH_WIDTH)));
-        let title = format!("{}{}", found.title, place.unwrap_or_default());
-        let bound = match found.cost {
-            Duration::ZERO => String::new(),
-            _ => format!("{}. ", found.cost_text()),
-        };
         let mut finding =
-            Finding::new(level, title, format!("{bound}What helps: {}.", found.remedy));
+            Finding::new(level, found.line(), format!("What helps: {}.", found.remedy));
         finding.at_ns = at_ns(&found.evidence);
         findings.push(finding);
     }

@@ -33,7 +33,7 @@ impl Profile {
     ///
     /// The page fetches nothing, and its policy forbids it to. Names are data in it, never markup. It holds what the
     /// profile holds: names of ranges, kernels and threads, the GPUs and versions, but no host name, user, path or
-    /// environment. About 50 bytes for a launch with its call and range, and a microsecond.
+    /// environment. About 50 bytes for a launch with its call and range, and two microseconds, one of them for the diagnosis.
     ///
     /// # Errors
     /// `out` took less than the whole page.

@@ -24,7 +24,7 @@ pub use range::{Range, RangeNode, RangeSummary};
 
 /// What a session saw, joined: every GPU operation with the call that caused it and the range that call was in.
 ///
-/// Times are nanoseconds of `CLOCK_MONOTONIC` since the session's start, or durations. `{}` prints a report for people.
+/// Times are nanoseconds of `CLOCK_MONOTONIC` since the session's start, or durations. `{}` prints a report for people, `{:#}` one with a diagnosis.
 #[derive(Debug)]
 pub struct Profile {
     /// `None` if it was made of something else, or was let go.
