@@ -17,7 +17,7 @@ use nvtx::{Dtype, Pipe};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
-use crate::profile::{GpuOperation, OperationKind, Profile, Range};
+use crate::profile::{GpuOperation, OperationKind, Profile};
 use crate::store::Interval;
 use crate::units::{NAME_WIDTH, finish, number, per_second, shortened, si, table, time};
 pub use declared::Declared;
@@ -122,7 +122,8 @@ impl Profile {
     /// these names) under these roofs. One point for all instances of a path whose work is of one number type.
     ///
     /// The time of a point is the busy time of the kernels launched in its instances and within: time in which at least one of
-    /// them ran, on several devices the sum of theirs. Work declared where a CUDA graph was captured counts for every launch
+    /// them ran, on several devices the sum of theirs. Of a range of the process, such as an annotated future, they are those of
+    /// its stays. Work declared where a CUDA graph was captured counts for every launch
     /// of the graph. Kernels of others that run beside them slow them down and are not taken off.
     ///
     /// Costs some 20 ns a range, and some 50 ns a kernel of those that declared.
@@ -143,11 +144,23 @@ impl Profile {
                 continue;
             }
             for range in node.ranges() {
-                let own = Said::of(&range, &mut trust);
+                let own = Said::of(range.fields(), &mut trust);
                 let Some(said) = own.or_else(|| of_path.clone()) else { continue };
                 let name = || (node.path(), node.domain().map(str::to_owned));
-                add_range(&mut sums, &mut trust, &range, &said, name);
+                let (launched, replayed) = (range.operations(), range.replayed_operations());
+                add_range(&mut sums, &mut trust, launched, replayed, &said, name);
             }
+        }
+        for range in self.process_ranges() {
+            let Some(said) = Said::of(range.fields(), &mut trust) else { continue };
+            let name = || {
+                let around =
+                    range.parent().map_or(String::new(), |around| around.node().path() + "/");
+                (around + range.name(), range.domain().map(str::to_owned))
+            };
+            let launched = range.stays().flat_map(|stay| stay.operations());
+            let replayed = range.stays().flat_map(|stay| stay.replayed_operations());
+            add_range(&mut sums, &mut trust, launched, replayed, &said, name);
         }
         if declared.has_kernels() {
             for kernel in self.kernels() {
@@ -167,16 +180,17 @@ impl Profile {
     }
 }
 
-fn add_range(
+fn add_range<'p>(
     sums: &mut FxHashMap<Key, Sum>,
     trust: &mut RooflineTrust,
-    range: &Range<'_>,
+    launched: impl Iterator<Item = GpuOperation<'p>>,
+    replayed: impl Iterator<Item = GpuOperation<'p>>,
     said: &Said,
     name: impl FnOnce() -> (String, Option<String>),
 ) {
     let is_kernel = |one: &GpuOperation<'_>| one.kind() == OperationKind::Kernel;
-    let mut launched = range.operations().filter(is_kernel).peekable();
-    let mut replayed = range.replayed_operations().filter(is_kernel).peekable();
+    let mut launched = launched.filter(is_kernel).peekable();
+    let mut replayed = replayed.filter(is_kernel).peekable();
     let is_run = launched.peek().is_some();
     if !is_run && replayed.peek().is_none() {
         trust.without_kernels += 1;
