@@ -126,7 +126,7 @@ impl Profile {
     /// its stays. Work declared where a CUDA graph was captured counts for every launch
     /// of the graph. Kernels of others that run beside them slow them down and are not taken off.
     ///
-    /// Costs some 20 ns a range, and some 50 ns a kernel of those that declared.
+    /// Costs a look at the fields of every range, and a pass over the kernels of those that declared.
     #[must_use]
     pub fn roofline(&self, peaks: &Peaks) -> Roofline {
         self.roofline_with(peaks, &Declared::new())
