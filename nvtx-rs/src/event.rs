@@ -112,6 +112,9 @@ impl<'a> Event<'a> {
 
     /// How many operations it does: a field `flops`, from which a roofline is made. A multiply-add is two.
     ///
+    /// A tool that knows schemas gets operations, bytes and type as a payload, unless the event has a
+    /// [`record`](Event::record).
+    ///
     /// Sizes multiply fast: compute it in `u64` or `f64`.
     #[inline]
     pub fn flops(self, flops: impl Into<FieldValue<'a>>) -> Event<'a> {

@@ -44,6 +44,7 @@ impl Dtype {
     ];
 
     /// Its name: `f64`, `f32`, `tf32`, `f16`, `bf16`, `f8`, `f4`, `i8`.
+    #[inline]
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -84,6 +85,7 @@ impl Dtype {
     }
 
     /// The bits that one takes in memory.
+    #[inline]
     #[must_use]
     pub const fn bits(self) -> u32 {
         match self {
@@ -120,6 +122,7 @@ pub enum Pipe {
 
 impl Pipe {
     /// Its name: `vector`, `tensor`.
+    #[inline]
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -173,16 +176,19 @@ pub struct Work {
 
 impl Work {
     /// This many operations. A multiply-add is two.
+    #[inline]
     pub const fn of_flops(flops: u64) -> Work {
         Work { flops: Some(flops), bytes: None, dtype: None, pipe: None }
     }
 
     /// This many bytes from and to the device's memory.
+    #[inline]
     pub const fn of_bytes(bytes: u64) -> Work {
         Work { flops: None, bytes: Some(bytes), dtype: None, pipe: None }
     }
 
     /// Operations and bytes.
+    #[inline]
     pub const fn new(flops: u64, bytes: u64) -> Work {
         Work { bytes: Some(bytes), ..Work::of_flops(flops) }
     }
@@ -191,10 +197,12 @@ impl Work {
     /// `m n` numbers are read too.
     ///
     /// Source: NVIDIA, *Matrix Multiplication Background User's Guide*, section 2.
+    #[inline]
     pub const fn gemm(m: u64, n: u64, k: u64, dtype: Dtype) -> Work {
-        let (m, n, k) = (m as u128, n as u128, k as u128);
-        let flops = product(&[2, m, n, k]);
-        let numbers = sum(&[product(&[m, k]), product(&[k, n]), product(&[m, n])]);
+        let flops = product([2, m, n, k]);
+        let numbers = product([1, 1, m, k])
+            .saturating_add(product([1, 1, k, n]))
+            .saturating_add(product([1, 1, m, n]));
         Work::counted(flops, numbers, dtype)
     }
 
@@ -206,6 +214,7 @@ impl Work {
     ///
     /// Source: NVIDIA, *Convolutional Layers User's Guide*, section 2, where a convolution is the matrix product of
     /// `N P Q`, `K` and `C R S`.
+    #[inline]
     pub const fn convolution(
         batch: u64,
         input: [u64; 3],
@@ -214,15 +223,15 @@ impl Work {
         groups: u64,
         dtype: Dtype,
     ) -> Work {
-        let groups = if groups == 0 { 1 } else { groups as u128 };
-        let batch = batch as u128;
-        let [channels, height, width] = [input[0] as u128, input[1] as u128, input[2] as u128];
-        let outputs = product(&[output[0] as u128, output[1] as u128, output[2] as u128]);
-        let window = product(&[channels / groups, filter[0] as u128, filter[1] as u128]);
-        let flops = product(&[2, batch, outputs, window]);
-        let inputs = product(&[batch, channels, height, width]);
-        let filters = product(&[output[0] as u128, window]);
-        Work::counted(flops, sum(&[inputs, filters, product(&[batch, outputs])]), dtype)
+        let groups = if groups == 0 { 1 } else { groups };
+        let [channels, height, width] = input;
+        let [filters, rows, columns] = output;
+        let window = product([1, channels / groups, filter[0], filter[1]]);
+        let outputs = product([batch, filters, rows, columns]);
+        let numbers = product([batch, channels, height, width])
+            .saturating_add(filters.saturating_mul(window))
+            .saturating_add(outputs);
+        Work::counted(product([2, 1, outputs, window]), numbers, dtype)
     }
 
     /// The forward pass of attention: `4 batch heads queries keys head_dim` operations, those of its two matrix products,
@@ -232,6 +241,7 @@ impl Work {
     /// [`of_flops`](Work::of_flops).
     ///
     /// Source: T. Dao, *FlashAttention-2*, section 4.1.
+    #[inline]
     pub const fn attention(
         batch: u64,
         heads: u64,
@@ -240,13 +250,14 @@ impl Work {
         head_dim: u64,
         dtype: Dtype,
     ) -> Work {
-        let all = product(&[batch as u128, heads as u128, head_dim as u128]);
-        let (queries, keys) = (queries as u128, keys as u128);
-        let flops = product(&[4, all, queries, keys]);
-        Work::counted(flops, product(&[2, all, queries.saturating_add(keys)]), dtype)
+        let all = product([1, batch, heads, head_dim]);
+        let flops = product([4, all, queries, keys]);
+        let numbers = product([2, 1, all, queries.saturating_add(keys)]);
+        Work::counted(flops, numbers, dtype)
     }
 
     /// The same where each query sees the keys before it alone: half the operations, as *FlashAttention-2* counts them.
+    #[inline]
     pub const fn causal_attention(
         batch: u64,
         heads: u64,
@@ -266,6 +277,7 @@ impl Work {
     /// operations each. An axpy `y = a x + y` is `elementwise(n, 2, 1, 2, ..)`. No tensor core does it.
     ///
     /// Source: by definition; NVIDIA, *Memory-Limited Layers User's Guide*, has the same count.
+    #[inline]
     pub const fn elementwise(
         elements: u64,
         inputs: u64,
@@ -273,10 +285,8 @@ impl Work {
         flops: u64,
         dtype: Dtype,
     ) -> Work {
-        let elements = elements as u128;
-        let arrays = (inputs as u128).saturating_add(outputs as u128);
-        let work =
-            Work::counted(product(&[elements, flops as u128]), product(&[elements, arrays]), dtype);
+        let numbers = elements.saturating_mul(inputs.saturating_add(outputs));
+        let work = Work::counted(elements.saturating_mul(flops), numbers, dtype);
         work.with_pipe(Pipe::Vector)
     }
 
@@ -284,42 +294,51 @@ impl Work {
     /// written.
     ///
     /// Source: by definition.
+    #[inline]
     pub const fn reduction(elements: u64, dtype: Dtype) -> Work {
-        let numbers = (elements as u128).saturating_add(1);
-        let work = Work::counted(elements.saturating_sub(1) as u128, numbers, dtype);
+        let work = Work::counted(elements.saturating_sub(1), elements.saturating_add(1), dtype);
         work.with_pipe(Pipe::Vector)
     }
 
-    const fn counted(flops: u128, numbers: u128, dtype: Dtype) -> Work {
-        let bytes = product(&[numbers, dtype.bits() as u128]).div_ceil(8);
-        Work::new(low(flops), low(bytes)).with_dtype(dtype)
+    #[inline]
+    const fn counted(flops: u64, numbers: u64, dtype: Dtype) -> Work {
+        let bytes = match dtype.bits() {
+            4 => numbers.div_ceil(2),
+            bits => numbers.saturating_mul(bits as u64 / 8),
+        };
+        Work::new(flops, bytes).with_dtype(dtype)
     }
 
     /// With these operations.
+    #[inline]
     pub const fn with_flops(mut self, flops: u64) -> Work {
         self.flops = Some(flops);
         self
     }
 
     /// With these bytes.
+    #[inline]
     pub const fn with_bytes(mut self, bytes: u64) -> Work {
         self.bytes = Some(bytes);
         self
     }
 
     /// On numbers of this type.
+    #[inline]
     pub const fn with_dtype(mut self, dtype: Dtype) -> Work {
         self.dtype = Some(dtype);
         self
     }
 
     /// Done by these units. Where it is not said, it is held against the fastest that the device has for the type.
+    #[inline]
     pub const fn with_pipe(mut self, pipe: Pipe) -> Work {
         self.pipe = Some(pipe);
         self
     }
 
     /// This many times: for batches, layers, steps.
+    #[inline]
     pub const fn times(mut self, times: u64) -> Work {
         if let Some(flops) = self.flops {
             self.flops = Some(flops.saturating_mul(times));
@@ -331,30 +350,35 @@ impl Work {
     }
 
     /// Its operations.
+    #[inline]
     #[must_use]
     pub const fn flops(&self) -> Option<u64> {
         self.flops
     }
 
     /// Its bytes.
+    #[inline]
     #[must_use]
     pub const fn bytes(&self) -> Option<u64> {
         self.bytes
     }
 
     /// The type of its numbers.
+    #[inline]
     #[must_use]
     pub const fn dtype(&self) -> Option<Dtype> {
         self.dtype
     }
 
     /// The units that do it.
+    #[inline]
     #[must_use]
     pub const fn pipe(&self) -> Option<Pipe> {
         self.pipe
     }
 
     /// The fields that say it.
+    #[inline]
     pub(crate) fn fields(self) -> impl Iterator<Item = Field<'static>> {
         let flops = self.flops.map(|flops| Field::new(FLOPS, flops, FLOP));
         let bytes = self.bytes.map(|bytes| Field::new(BYTES, bytes, BYTE));
@@ -391,27 +415,10 @@ pub(crate) const PIPE: &str = "pipe";
 pub(crate) const FLOP: &str = "flop";
 pub(crate) const BYTE: &str = "B";
 
-const fn product(factors: &[u128]) -> u128 {
-    let (mut product, mut at) = (1u128, 0);
-    while at < factors.len() {
-        product = product.saturating_mul(factors[at]);
-        at += 1;
-    }
-    product
-}
-
-const fn sum(terms: &[u128]) -> u128 {
-    let (mut sum, mut at) = (0u128, 0);
-    while at < terms.len() {
-        sum = sum.saturating_add(terms[at]);
-        at += 1;
-    }
-    sum
-}
-
-/// The number, or the greatest that fits.
-const fn low(number: u128) -> u64 {
-    if number > u64::MAX as u128 { u64::MAX } else { number as u64 }
+/// The product, or the greatest number.
+#[inline]
+const fn product([a, b, c, d]: [u64; 4]) -> u64 {
+    a.saturating_mul(b).saturating_mul(c).saturating_mul(d)
 }
 
 /// What a tool gets of declared work; see [`tool_payload`].

@@ -1,10 +1,10 @@
 //! What is said of work: by ranges in their fields, and afterwards by path or by kernel.
 
-use nvtx::{Dtype, FieldValue, Pipe, Work};
+use nvtx::{Dtype, Field, FieldValue, Pipe, Work};
 
 use super::RooflineTrust;
 use crate::names::Pattern;
-use crate::profile::{Kernel, Range, RangeNode};
+use crate::profile::{Kernel, RangeNode};
 
 /// Work as it was said, once.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,12 +16,15 @@ pub(super) struct Said {
 }
 
 impl Said {
-    /// What a range says of itself; of a field given twice, the last. None of something is as if it were not said.
-    pub(super) fn of(range: &Range<'_>, trust: &mut RooflineTrust) -> Option<Self> {
+    /// What the fields of a range say; of a field given twice, the last. None of something is as if it were not said.
+    pub(super) fn of<'f>(
+        fields: impl Iterator<Item = Field<'f>>,
+        trust: &mut RooflineTrust,
+    ) -> Option<Self> {
         let mut said = Self { flops: None, bytes: None, dtype: None, pipe: None };
         // A `dtype` may be anything of a range that says no work.
         let mut unreadable_names = 0;
-        for field in range.fields() {
+        for field in fields {
             let unit = |units: &[&str]| {
                 let is_one = |unit: &&str| unit.eq_ignore_ascii_case(field.unit);
                 field.unit.is_empty() || units.iter().any(is_one)

@@ -310,6 +310,9 @@ fn title(point: &RooflinePoint) -> String {
     if let Some(share) = point.of_roof() {
         let _ = write!(title, "\n{} of the roof", percent(share));
     }
+    if let Some(distance) = point.distance() {
+        let _ = write!(title, ", {} x from it", number(distance));
+    }
     if let Some(bound) = point.bound() {
         let _ = write!(title, ", bound by {bound}");
     }

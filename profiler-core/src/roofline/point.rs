@@ -100,13 +100,13 @@ impl RooflinePoint {
     }
 
     /// The share of the roof that it reached: 1 is at it. Above 1 where the declared bytes came from a cache, or more was
-    /// declared than done. The distance to the roof is 1 over it. Where one roof is not known it is that of the other.
+    /// declared than done. Where one roof is not known it is that of the other.
     #[must_use]
     pub fn of_roof(&self) -> Option<f64> {
         ratio(self.ideal_time(Roof::value)?, self.gpu_time.as_secs_f64())
     }
 
-    /// The same of what probes measured; `None` unless every roof that matters was.
+    /// The share of what probes measured that it reached; `None` unless every roof that matters was.
     #[must_use]
     pub fn of_measured(&self) -> Option<f64> {
         let known = |declared: Option<f64>, roof: Option<Roof>| {
@@ -115,6 +115,12 @@ impl RooflinePoint {
         let all = known(self.flops, self.compute) && known(self.bytes, Some(self.memory));
         let ideal = self.ideal_time(|roof| roof.measured).filter(|_| all)?;
         ratio(ideal, self.gpu_time.as_secs_f64())
+    }
+
+    /// The distance to the roof: how many times as fast it would be there.
+    #[must_use]
+    pub fn distance(&self) -> Option<f64> {
+        ratio(1.0, self.of_roof()?)
     }
 
     /// Which roof it is under. `None` where one of both, or what was declared for it, is not known: it may be the lower one.
@@ -170,7 +176,7 @@ fn ratio(above: f64, below: f64) -> Option<f64> {
 
 impl Serialize for RooflinePoint {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut point = serializer.serialize_struct("RooflinePoint", 21)?;
+        let mut point = serializer.serialize_struct("RooflinePoint", 22)?;
         point.serialize_field("name", &self.name)?;
         point.serialize_field("domain", &self.domain)?;
         point.serialize_field("is_kernel", &self.is_kernel)?;
@@ -192,6 +198,7 @@ impl Serialize for RooflinePoint {
         let ideal = self.ideal_time(Roof::value).map(|seconds| seconds * 1e9);
         point.serialize_field("ideal_time_ns", &ideal)?;
         point.serialize_field("of_roof", &self.of_roof())?;
+        point.serialize_field("distance", &self.distance())?;
         point.serialize_field("of_measured", &self.of_measured())?;
         point.serialize_field("bound", &self.bound())?;
         point.serialize_field("compute_roof", &self.compute)?;
