@@ -152,7 +152,7 @@ fn work_that_differs_from_run_to_run_is_an_error() {
 fn misuse_is_named_and_leaves_nothing_behind() {
     let fake = Fake::new();
     let profiler = profiler(&fake, &["fake__0.sum"]);
-    let text = |work: &mut dyn FnMut(&cupti::counters::Ranges<'_>)| {
+    let text = |work: &mut dyn FnMut(&cupti::counters::Ranges)| {
         let error = profiler.measure(work).unwrap_err();
         assert!(!fake.counts(), "{error}");
         error.to_string()
@@ -166,6 +166,16 @@ fn misuse_is_named_and_leaves_nothing_behind() {
         drop(second);
     });
     assert!(crossed.contains("reverse order"), "{crossed}");
+    // A handle that outlives its run opens nothing.
+    let mut kept = None;
+    profiler
+        .measure(|ranges| {
+            ranges.within("x", || ());
+            kept = Some(ranges.clone());
+        })
+        .unwrap();
+    kept.unwrap().within("too late", || fake.count(1));
+    assert!(!fake.counts());
     // It is still good.
     profiler.measure(|ranges| ranges.within("x", || ())).unwrap();
 
