@@ -6,7 +6,7 @@ use std::time::Duration;
 use cupti::counters::{Measured, PmSampler, RangeProfiler, Set};
 use cupti::fake::{Fake, When};
 use cupti::sys::abi::CuptiResult;
-use cupti::{Error, clock};
+use cupti::{Collector, Config, Error, clock};
 
 fn profiler(fake: &Fake, metrics: &[&str]) -> RangeProfiler {
     let library = fake.library().unwrap();
@@ -270,6 +270,26 @@ fn refusals_say_what_to_do() {
         assert!(!fake.counts(), "{function}: the counters are free again");
         profiler.measure(|ranges| ranges.within("x", || fake.count(1))).unwrap();
     }
+}
+
+#[test]
+fn added_code_and_a_collector_exclude_each_other() {
+    let fake = Fake::new();
+    let library = fake.library().unwrap();
+    let (added, hardware) =
+        (profiler(&fake, &["fake__sass_0.sum"]), profiler(&fake, &["fake__0.sum"]));
+    let work = |ranges: &cupti::counters::Ranges| ranges.within("x", || fake.count(1));
+    let collector = Collector::start(&library, &Config::new()).unwrap();
+    assert!(added.measure(work).unwrap_err().is_busy());
+    assert!(added.measure_kernels(|| ()).unwrap_err().is_busy());
+    hardware.measure(work).unwrap();
+    collector.stop().unwrap();
+    let measured = added.measure(|ranges| {
+        assert!(Collector::start(&library, &Config::new()).unwrap_err().is_busy());
+        work(ranges);
+    });
+    assert_eq!(value(&measured.unwrap(), "x", "fake__sass_0.sum"), Some(1.0));
+    Collector::start(&library, &Config::new()).unwrap();
 }
 
 /// How far CUPTI's clock is ahead of ours with [`Fake::builder`].

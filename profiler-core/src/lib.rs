@@ -117,6 +117,7 @@
 mod collection;
 mod context;
 mod correlate;
+mod counters;
 mod described;
 mod distribution;
 mod environment;
@@ -151,12 +152,14 @@ mod source;
 mod statistics;
 mod store;
 mod summary;
+mod tap;
 mod totals;
 mod tree;
 mod turn;
 mod units;
 
 pub use context::{Attached, Context, InContext};
+pub use counters::count_ranges;
 pub use cupti::CopyKind;
 pub use distribution::Distribution;
 pub use environment::{Guard, from_env, from_env_with};

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 
 /// The modules in import order: a module uses only those before it. One with submodules counts as one. `lib.rs` stands
 /// above all and is not checked.
-const ORDER: [&str; 37] = [
+const ORDER: [&str; 39] = [
     "error",
     "units",
     "recent",
+    "tap",
     "recording",
     "context",
     "lane",
@@ -23,6 +24,7 @@ const ORDER: [&str; 37] = [
     "distribution",
     "follow",
     "collection",
+    "counters",
     "source",
     "correlate",
     "tree",

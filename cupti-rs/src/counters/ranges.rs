@@ -11,6 +11,7 @@ use super::host::{Host, Method};
 use super::measured::{Counted, Measured};
 use super::plan::Plan;
 use super::sets::Set;
+use crate::collector::Turn;
 use crate::error::{Error, Kind};
 use crate::library::Library;
 use crate::sys::counters::RangeApi;
@@ -184,10 +185,12 @@ impl RangeProfiler {
     ///
     /// # Errors
     /// The ranges differ from run to run, none was opened, or one was left open. The context is not current on this
-    /// thread. [`is_permission`](Error::is_permission), [`is_busy`](Error::is_busy),
+    /// thread. A collector runs, and one of the metrics is counted by code that CUPTI adds to kernels (`_sass_`): it would
+    /// come to 0. [`is_permission`](Error::is_permission), [`is_busy`](Error::is_busy),
     /// [`is_unsupported`](Error::is_unsupported): CUPTI refuses; the text says what to do.
     pub fn measure(&self, mut work: impl FnMut(&Ranges)) -> Result<Measured, Error> {
         let _turn = turn()?;
+        let _collector = self.exclude_collectors()?;
         let mut object = self.take(USER_RANGES, self.levels)?;
         let mut first: Option<Run> = None;
         let most = self.runs();
@@ -255,6 +258,7 @@ impl RangeProfiler {
     /// As [`measure`](Self::measure), but for what concerns ranges.
     pub fn measure_kernels<R>(&self, work: impl FnOnce() -> R) -> Result<(R, Measured), Error> {
         let _turn = turn()?;
+        let _collector = self.exclude_collectors()?;
         let mut object = self.take(EACH_KERNEL, 1)?;
         object.start()?;
         let result = work();
@@ -270,6 +274,12 @@ impl RangeProfiler {
         }
         let measured = Measured::new(&self.plan, ranges, 1, dropped, 0);
         Ok((result, measured))
+    }
+
+    /// While kernels are recorded, CUPTI's added code counts nothing (13.0.1 on an H200), and does not say so.
+    fn exclude_collectors(&self) -> Result<Option<Turn>, Error> {
+        let is_added = |metric: &String| metric.contains("_sass_");
+        self.plan.metrics().iter().any(is_added).then(Turn::take).transpose()
     }
 
     fn take(&self, mode: Mode, levels: u16) -> Result<RangeObject, Error> {
