@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         ("dram_bytes_are_those_of_arithmetic", dram_bytes),
         ("a_bf16_gemm_counts_its_operations_in_one_pass", gemm),
         ("a_range_counts_its_parts_and_its_own", nested),
+        ("ranges_of_the_program_are_counted", ranges_of_the_program),
         ("a_graph_launch_counts_whole", graph),
         ("more_passes_run_the_work_again", two_passes),
         ("ranges_that_differ_from_run_to_run_are_an_error", differing),
@@ -272,6 +273,27 @@ fn nested() {
     assert_eq!(measured.range("second").unwrap().parent().unwrap().name(), "outer");
     assert_eq!((measured.too_deep(), measured.dropped()), (1, 0));
     assert_eq!((measured.runs(), ran), (profiler.runs(), profiler.runs()));
+}
+
+fn ranges_of_the_program() {
+    let bench = Bench::new(1024);
+    let profiler = RangeProfiler::builder(&bench.library).set(Set::Dram).levels(2).build().unwrap();
+    let measured = profiler_core::count_ranges(&profiler, || {
+        let _step = nvtx::range("step");
+        {
+            let _copy = nvtx::range("copy");
+            bench.kernels.copy(DEFAULT, bench.blocks, bench.x, bench.y);
+        }
+        let _axpy = nvtx::range("axpy");
+        bench.axpy();
+    })
+    .unwrap();
+    save("ranges.txt", &measured.to_string());
+    let gib = f64::from(1 << 30);
+    for (range, expected) in [("step", 3.0), ("copy", 1.0), ("axpy", 2.0)] {
+        near(&format!("{range}, read"), value(&measured, range, READ), expected * gib, 5.0);
+    }
+    assert_eq!(measured.runs(), 2);
 }
 
 fn graph() {
