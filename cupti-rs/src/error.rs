@@ -346,7 +346,8 @@ fn counters_advice(code: CuptiResult) -> Option<&'static str> {
             "this device or way of running does not allow it: it needs a GPU of Turing or later, and no MPS"
         }
         CuptiResult::NOT_INITIALIZED => {
-            "is this CUPTI newer than the driver? A matching or older one works"
+            "does libnvperf_host.so lie beside libcupti, as in the toolkit and the Python package, and is the driver no \
+             older than CUPTI?"
         }
         CuptiResult::INVALID_OPERATION => {
             "is something else counting in this process, or was a range left open or closed twice?"
