@@ -15,7 +15,8 @@ pub enum Set {
     /// Time and DRAM bytes: the roofline's lower half, in one pass.
     Dram,
     /// Floating-point operations outside tensor cores, by type. Counted by instructions that CUPTI adds to kernels, which
-    /// takes a pass of its own and slows them down.
+    /// takes a pass of its own and slows them down. A CUDA graph that was made before the measurement counts 0, since its
+    /// kernels are without them (seen on an H200 with CUPTI 13.0.1), and CUPTI does not say so.
     ScalarFlops,
     /// Operations of the tensor cores by type of their sources, and how busy these cores were.
     Tensor,
@@ -190,7 +191,8 @@ impl fmt::Display for Set {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub struct Flops {
-    /// Half precision, outside tensor cores.
+    /// Half precision, outside tensor cores. An estimate: a packed instruction is counted as one though it does two, and
+    /// compilers load constants with such instructions (one for each thread of a reduction in single precision).
     pub half: Option<f64>,
     /// Single precision, outside tensor cores.
     pub single: Option<f64>,
