@@ -46,8 +46,8 @@ impl SamplerBuilder {
         self
     }
 
-    /// The time between two samples; 100 us by default. With five metrics a decoder keeps up at 60 us and mostly not at
-    /// 12 us; what it loses is told in [`Samples::overflows`].
+    /// The time between two samples; 100 us by default. On an H200 NVIDIA's own sample program kept up with five metrics at
+    /// 60 us, and not at 12 us. What is lost is told in [`Samples::overflows`] and [`Samples::gaps`].
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
         self
