@@ -236,8 +236,8 @@ impl fmt::Display for Error {
             }
             Kind::AlreadyCollecting => write!(
                 f,
-                "this process already collects GPU records, or counts by code added to its kernels; CUPTI does one of these \
-                 at a time: stop the first one"
+                "this process already collects GPU records, or counts over ranges; CUPTI does one of these at a time: stop the \
+                 first one"
             ),
             Kind::AlreadyMeasuring => write!(
                 f,

@@ -185,12 +185,12 @@ impl RangeProfiler {
     ///
     /// # Errors
     /// The ranges differ from run to run, none was opened, or one was left open. The context is not current on this
-    /// thread. A collector runs, and one of the metrics is counted by code that CUPTI adds to kernels (`_sass_`): it would
-    /// come to 0. [`is_permission`](Error::is_permission), [`is_busy`](Error::is_busy),
+    /// thread. A [`Collector`](crate::Collector) runs: beside it the counts would be wrong. [`is_permission`](Error::is_permission), [`is_busy`](Error::is_busy),
     /// [`is_unsupported`](Error::is_unsupported): CUPTI refuses; the text says what to do.
     pub fn measure(&self, mut work: impl FnMut(&Ranges)) -> Result<Measured, Error> {
         let _turn = turn()?;
-        let _collector = self.exclude_collectors()?;
+        // While kernels are recorded, added code counts nothing and the hardware too much (13.0.1 on an H200).
+        let _collector = Turn::take()?;
         let mut object = self.take(USER_RANGES, self.levels)?;
         let mut first: Option<Run> = None;
         let most = self.runs();
@@ -258,7 +258,7 @@ impl RangeProfiler {
     /// As [`measure`](Self::measure), but for what concerns ranges.
     pub fn measure_kernels<R>(&self, work: impl FnOnce() -> R) -> Result<(R, Measured), Error> {
         let _turn = turn()?;
-        let _collector = self.exclude_collectors()?;
+        let _collector = Turn::take()?;
         let mut object = self.take(EACH_KERNEL, 1)?;
         object.start()?;
         let result = work();
@@ -274,12 +274,6 @@ impl RangeProfiler {
         }
         let measured = Measured::new(&self.plan, ranges, 1, dropped, 0);
         Ok((result, measured))
-    }
-
-    /// While kernels are recorded, CUPTI's added code counts nothing (13.0.1 on an H200), and does not say so.
-    fn exclude_collectors(&self) -> Result<Option<Turn>, Error> {
-        let is_added = |metric: &String| metric.contains("_sass_");
-        self.plan.metrics().iter().any(is_added).then(Turn::take).transpose()
     }
 
     fn take(&self, mode: Mode, levels: u16) -> Result<RangeObject, Error> {

@@ -15,8 +15,8 @@ pub enum Set {
     /// Time and DRAM bytes: the roofline's lower half, in one pass.
     Dram,
     /// Floating-point operations outside tensor cores, by type. Counted by instructions that CUPTI adds to kernels, which
-    /// takes a pass of its own and slows them down. A CUDA graph that was made before the measurement counts 0, since its
-    /// kernels are without them (seen on an H200 with CUPTI 13.0.1), and CUPTI does not say so.
+    /// takes a pass of its own and slows them down. Kernels that a CUDA graph launches count 0, whenever it was made, and
+    /// CUPTI does not say so (13.0.1 on an H200); what the hardware counts has them whole.
     ScalarFlops,
     /// Operations of the tensor cores by type of their sources, and how busy these cores were.
     Tensor,
