@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use cupti::counters::{
     Flops, Measured, MetricKind, PmSampler, RangeProfiler, SamplerBuilder, Set, nvprof,
 };
-use cupti::{ActivityKind, Collector, Config, Library, Record, clock};
+use cupti::{Collector, Config, Library, Record, clock};
 use gpu_profiler_tests::counted::{BLOCK, Counted, Gemm};
 use gpu_profiler_tests::cuda::{DEFAULT, Gpu};
 use gpu_profiler_tests::harness;
@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         ("dram_bytes_are_those_of_arithmetic", dram_bytes),
         ("a_bf16_gemm_counts_its_operations_in_one_pass", gemm),
         ("a_range_counts_its_parts_and_its_own", nested),
+        ("ranges_of_the_program_are_counted", ranges_of_the_program),
         ("a_graph_launch_counts_whole", graph),
         ("more_passes_run_the_work_again", two_passes),
         ("ranges_that_differ_from_run_to_run_are_an_error", differing),
@@ -44,7 +45,7 @@ fn main() -> ExitCode {
         ("ranges_beyond_the_room_are_told", too_many),
         ("every_set_can_be_counted", sets),
         ("every_metric_that_nvprof_had_has_a_value_or_a_reason", nvprof_rows),
-        ("counting_beside_a_collector_works_or_says_why_not", collector_beside),
+        ("counting_and_a_collector_exclude_each_other", collector_beside),
         ("samples_add_up_to_the_bytes_that_were_copied", samples_of_copies),
         ("samples_are_bounded_and_none_is_lost_between_takings", samples_are_bounded),
         ("samples_and_kernels_are_on_one_clock", samples_beside_a_collector),
@@ -274,6 +275,27 @@ fn nested() {
     assert_eq!((measured.runs(), ran), (profiler.runs(), profiler.runs()));
 }
 
+fn ranges_of_the_program() {
+    let bench = Bench::new(1024);
+    let profiler = RangeProfiler::builder(&bench.library).set(Set::Dram).levels(2).build().unwrap();
+    let measured = profiler_core::count_ranges(&profiler, || {
+        let _step = nvtx::range("step");
+        {
+            let _copy = nvtx::range("copy");
+            bench.kernels.copy(DEFAULT, bench.blocks, bench.x, bench.y);
+        }
+        let _axpy = nvtx::range("axpy");
+        bench.axpy();
+    })
+    .unwrap();
+    save("ranges.txt", &measured.to_string());
+    let gib = f64::from(1 << 30);
+    for (range, expected) in [("step", 3.0), ("copy", 1.0), ("axpy", 2.0)] {
+        near(&format!("{range}, read"), value(&measured, range, READ), expected * gib, 5.0);
+    }
+    assert_eq!(measured.runs(), 2);
+}
+
 fn graph() {
     let bench = Bench::new(16);
     let stream = bench.gpu.stream();
@@ -295,7 +317,7 @@ fn graph() {
         assert_eq!(graph, 10.0 * alone, "{metric}");
     }
 
-    // What CUPTI adds to kernels is not in graphs that were made before.
+    // What CUPTI adds to kernels is not in graphs.
     let mut made_within = None;
     let ((), measured) = bench
         .profiler(&[FFMA])
@@ -310,8 +332,8 @@ fn graph() {
     save("graph-sass.txt", &measured.to_string());
     let [before, alone, within] = ["made before", "alone", "made within"]
         .map(|range| value(&measured, range, FFMA) / bench.threads());
-    eprintln!("ten axpys, FFMA: made before {before}, made within {within}; one alone {alone}");
-    assert_eq!(alone, 1.0);
+    // As of 13.0.1; where it is otherwise, the documentation of `Set::ScalarFlops` is to say so.
+    assert_eq!([before, alone, within], [0.0, 1.0, 0.0]);
     bench.gpu.destroy_graph(graph);
     bench.gpu.destroy_graph(made_within.unwrap());
     bench.gpu.destroy(stream);
@@ -516,49 +538,20 @@ fn collector_beside() {
     assert!(output.status.success(), "{}", output.status);
 }
 
-/// Counts in a collection of each sort, and around one that begins in a range.
+/// Beside a collection of kernels CUPTI counts wrongly and does not say so; so they exclude each other.
 fn beside_a_collector() {
     let bench = Bench::new(16);
-    let asked = [("hardware", INSTRUCTIONS), ("added code", FFMA)];
-    let profilers = asked.map(|(what, metric)| (what, metric, bench.profiler(&[metric])));
-    let counted = |when: &str| {
-        for (what, metric, profiler) in &profilers {
-            match profiler.measure(|ranges| ranges.within("axpy", || bench.axpy())) {
-                Ok(measured) => {
-                    let count = value(&measured, "axpy", metric) / bench.threads();
-                    eprintln!("{when}: {what}: {count}");
-                }
-                Err(error) => eprintln!("{when}: {what}: {error}"),
-            }
-        }
-    };
-    counted("before a collection");
-    let copies = [ActivityKind::MEMCPY, ActivityKind::MEMSET];
-    let collections = [
-        ("of kernels", Config::new()),
-        ("of copies", Config::new().kinds(copies)),
-        ("of calls alone", Config::new().kinds([])),
-    ];
-    for (what, config) in collections {
-        match Collector::start(&bench.library, &config) {
-            Ok(collector) => {
-                counted(&format!("in a collection {what}"));
-                bench.axpy();
-                match collector.stop() {
-                    Ok(collected) => {
-                        let kernels = collected.records.iter();
-                        let kernels = kernels.filter(|r| matches!(r, Record::Kernel(_))).count();
-                        let calls: usize =
-                            collected.calls.iter().map(|thread| thread.calls.len()).sum();
-                        eprintln!("the collection {what}: {kernels} kernels, {calls} calls");
-                    }
-                    Err(error) => eprintln!("the collection {what} does not stop: {error}"),
-                }
-            }
-            Err(error) => eprintln!("a collection {what}: {error}"),
-        }
-        counted(&format!("after a collection {what}"));
-    }
+    let profiler = bench.profiler(&[FFMA]);
+    let counted = || profiler.measure(|ranges| ranges.within("axpy", || bench.axpy()));
+    let right = || assert_eq!(value(&counted().unwrap(), "axpy", FFMA), bench.threads());
+    right();
+    let collector = Collector::start(&bench.library, &Config::new()).unwrap();
+    assert!(counted().unwrap_err().is_busy());
+    bench.axpy();
+    let collected = collector.stop().unwrap();
+    let kernels = collected.records.iter().filter(|r| matches!(r, Record::Kernel(_))).count();
+    assert_eq!(kernels, 1);
+    right();
 }
 
 fn sampler(bench: &Bench, interval: Duration) -> SamplerBuilder {
@@ -647,16 +640,20 @@ fn samples_of_copies() {
 fn samples_are_bounded() {
     let bench = Bench::new(256);
     let mut sampler =
-        sampler(&bench, Duration::from_micros(100)).max_samples(1000).start().unwrap();
+        sampler(&bench, Duration::from_micros(100)).max_samples(5000).start().unwrap();
     copies(&bench, Duration::from_secs(1));
     let first = sampler.drain().unwrap();
-    assert!((1000..=1250).contains(&first.len()) && first.dropped() > 5000, "{first}");
+    assert!((5000..=6250).contains(&first.len()) && first.dropped() > 1000, "{first}");
     // What is taken out in time is all there.
     let (mut last_end, mut count) = (first.iter().last().unwrap().end_ns(), 0);
     for _ in 0..20 {
         copies(&bench, Duration::from_millis(50));
         let samples = sampler.drain().unwrap();
         assert_eq!((samples.dropped(), samples.gaps().0), (0, 0), "{samples}");
+        // A decoding may take longer than that.
+        if samples.is_empty() {
+            continue;
+        }
         let begin = samples.iter().next().unwrap().start_ns();
         assert!(begin.abs_diff(last_end) < 20_000, "{begin} after {last_end}");
         last_end = samples.iter().last().unwrap().end_ns();
@@ -750,14 +747,11 @@ fn sampling_misuse() {
     let error = start(&["sm__no_such.sum"]).unwrap_err();
     assert!(error.is_unsupported(), "{error}");
     let first = start(&[READ]).unwrap();
-    match start(&[READ]) {
-        Ok(_) => eprintln!("two samplers of one device are allowed"),
-        Err(error) => eprintln!("a second sampler: {error}"),
-    }
-    match bench.profiler(&[INSTRUCTIONS]).measure(|ranges| ranges.within("x", || bench.axpy())) {
-        Ok(measured) => eprintln!("ranges beside a sampler: {measured}"),
-        Err(error) => eprintln!("ranges beside a sampler: {error}"),
-    }
+    let error = start(&[READ]).unwrap_err();
+    assert!(error.is_busy(), "{error}");
+    let ranges = RangeProfiler::builder(&bench.library).metric(INSTRUCTIONS).build();
+    let error = ranges.unwrap_err();
+    assert!(error.is_busy() && error.code() == Some(26), "{error}");
     drop(first);
     let again = start(&[READ]).unwrap();
     drop(again);

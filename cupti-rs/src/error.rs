@@ -236,7 +236,8 @@ impl fmt::Display for Error {
             }
             Kind::AlreadyCollecting => write!(
                 f,
-                "this process already collects GPU records; CUPTI serves one collector at a time: stop the first one"
+                "this process already collects GPU records, or counts over ranges; CUPTI does one of these at a time: stop the \
+                 first one"
             ),
             Kind::AlreadyMeasuring => write!(
                 f,
@@ -345,7 +346,8 @@ fn counters_advice(code: CuptiResult) -> Option<&'static str> {
             "this device or way of running does not allow it: it needs a GPU of Turing or later, and no MPS"
         }
         CuptiResult::NOT_INITIALIZED => {
-            "is this CUPTI newer than the driver? A matching or older one works"
+            "does libnvperf_host.so lie beside libcupti, as in the toolkit and the Python package, and is the driver no \
+             older than CUPTI?"
         }
         CuptiResult::INVALID_OPERATION => {
             "is something else counting in this process, or was a range left open or closed twice?"

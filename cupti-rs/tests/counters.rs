@@ -6,7 +6,7 @@ use std::time::Duration;
 use cupti::counters::{Measured, PmSampler, RangeProfiler, Set};
 use cupti::fake::{Fake, When};
 use cupti::sys::abi::CuptiResult;
-use cupti::{Error, clock};
+use cupti::{Collector, Config, Error, clock};
 
 fn profiler(fake: &Fake, metrics: &[&str]) -> RangeProfiler {
     let library = fake.library().unwrap();
@@ -152,7 +152,7 @@ fn work_that_differs_from_run_to_run_is_an_error() {
 fn misuse_is_named_and_leaves_nothing_behind() {
     let fake = Fake::new();
     let profiler = profiler(&fake, &["fake__0.sum"]);
-    let text = |work: &mut dyn FnMut(&cupti::counters::Ranges<'_>)| {
+    let text = |work: &mut dyn FnMut(&cupti::counters::Ranges)| {
         let error = profiler.measure(work).unwrap_err();
         assert!(!fake.counts(), "{error}");
         error.to_string()
@@ -166,6 +166,16 @@ fn misuse_is_named_and_leaves_nothing_behind() {
         drop(second);
     });
     assert!(crossed.contains("reverse order"), "{crossed}");
+    // A handle that outlives its run opens nothing.
+    let mut kept = None;
+    profiler
+        .measure(|ranges| {
+            ranges.within("x", || ());
+            kept = Some(ranges.clone());
+        })
+        .unwrap();
+    kept.unwrap().within("too late", || fake.count(1));
+    assert!(!fake.counts());
     // It is still good.
     profiler.measure(|ranges| ranges.within("x", || ())).unwrap();
 
@@ -262,6 +272,23 @@ fn refusals_say_what_to_do() {
     }
 }
 
+#[test]
+fn counters_and_a_collector_exclude_each_other() {
+    let fake = Fake::new();
+    let library = fake.library().unwrap();
+    let profiler = profiler(&fake, &["fake__0.sum"]);
+    let collector = Collector::start(&library, &Config::new()).unwrap();
+    assert!(profiler.measure(|ranges| ranges.within("x", || ())).unwrap_err().is_busy());
+    assert!(profiler.measure_kernels(|| ()).unwrap_err().is_busy());
+    collector.stop().unwrap();
+    let measured = profiler.measure(|ranges| {
+        assert!(Collector::start(&library, &Config::new()).unwrap_err().is_busy());
+        ranges.within("x", || fake.count(1));
+    });
+    assert_eq!(value(&measured.unwrap(), "x", "fake__0.sum"), Some(1.0));
+    Collector::start(&library, &Config::new()).unwrap();
+}
+
 /// How far CUPTI's clock is ahead of ours with [`Fake::builder`].
 const AHEAD: u64 = 1_700_000_000_000_000_000;
 
@@ -281,21 +308,27 @@ fn samples_come_in_the_programs_time_and_their_gaps_are_told() {
     let sampler = sampler(&fake, 100).unwrap();
     assert!(fake.counts());
     // The first began with the sampling of the device, not with ours.
-    for (start, end, events) in [(0, 50, 99), (50, 60, 1), (60, 70, 2), (75, 85, 4), (85, 95, 8)] {
-        fake.sample(AHEAD + now + start, AHEAD + now + end, events);
+    // Two that follow each other within some nanoseconds leave no gap.
+    let times = [(0, 50, 99), (50, 60, 1), (60, 70, 2), (76, 86, 4), (86, 96, 8)];
+    for (start, end, events) in times {
+        fake.sample(AHEAD + now + 1000 * start + 300, AHEAD + now + 1000 * end, events);
     }
     let samples = sampler.stop().unwrap();
     assert!(!fake.counts());
     let metric = "fake__0.sum";
     let values: Vec<_> = samples.iter().filter_map(|sample| sample.value(metric)).collect();
     assert_eq!(values, [1.0, 2.0, 4.0, 8.0]);
-    assert_eq!((samples.gaps(), samples.overflows(), samples.dropped()), ((1, 5), 0, 0));
+    assert_eq!((samples.gaps(), samples.overflows(), samples.dropped()), ((1, 6300), 0, 0));
     let first = samples.iter().next().unwrap();
-    assert!(first.start_ns().abs_diff(now + 50) < 100_000, "{} {now}", first.start_ns());
-    assert_eq!(first.end_ns() - first.start_ns(), 10);
+    assert!(first.start_ns().abs_diff(now + 50_300) < 100_000, "{} {now}", first.start_ns());
+    assert_eq!(first.end_ns() - first.start_ns(), 9700);
     assert_eq!(samples.sum(metric, 0, u64::MAX), Some(15.0));
     assert_eq!(samples.sum("fake__1.sum", 0, u64::MAX), None);
-    assert_eq!(samples.sum(metric, first.start_ns(), first.end_ns() + 12), Some(3.0), "whole ones");
+    assert_eq!(
+        samples.sum(metric, first.start_ns(), first.end_ns() + 12_000),
+        Some(3.0),
+        "whole ones"
+    );
     assert_eq!(samples.mean(metric, 0, u64::MAX), Some((15.0 / 4.0, 4)));
     assert_eq!(samples.mean(metric, 0, 1), None);
     let text = samples.to_string();

@@ -27,12 +27,13 @@ const FILE: &str = "CUPTI_REFEREE_FILE";
 type Check = fn(&Path) -> Result<(), Failed>;
 
 /// Each check, and whether it can only be made where there is no driver.
-const CHECKS: [(&str, Check, bool); 7] = [
+const CHECKS: [(&str, Check, bool); 8] = [
     ("its_version_is_that_of_its_release", version, false),
     ("its_iterator_steps_by_our_strides", records, false),
     ("its_passes_are_those_that_were_counted", passes, false),
     ("its_metrics_are_told_with_their_units", metrics, false),
     ("our_sets_are_there_and_their_passes_known", sets, false),
+    ("without_the_libraries_beside_it_it_says_so", alone, true),
     ("subscribing_without_a_driver_is_an_error", subscription, true),
     ("opening_without_a_driver_is_unavailable", unavailable, true),
 ];
@@ -465,6 +466,20 @@ fn sets(file: &Path) -> Result<(), Failed> {
         })?;
     }
     Ok(())
+}
+
+/// CUPTI finds libnvperf_host.so beside itself, with our help; alone it plans nothing, and the text says why.
+fn alone(file: &Path) -> Result<(), Failed> {
+    let folder = env::temp_dir().join(format!("cupti-alone-{}", std::process::id()));
+    fs::create_dir_all(&folder)?;
+    let copy = folder.join(file.file_name().unwrap_or_default());
+    fs::copy(file, &copy)?;
+    let planned = HostLibrary::open_path(&copy).and_then(|library| library.host(CHIP));
+    fs::remove_dir_all(&folder)?;
+    let Err(error) = planned else { return Err("it planned alone".into()) };
+    let text = error.to_string();
+    let is_too_old = error.is_unsupported() && text.contains("12.6");
+    ensure(is_too_old || text.contains("does libnvperf_host.so lie beside"), || text.clone())
 }
 
 /// nvprof's metrics that people ask for by name.

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cupti::{Collector, Config, Library};
@@ -139,10 +140,44 @@ impl Drop for Observing {
     }
 }
 
+/// Ranges are counted and none are recorded; no session can begin until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Counting {
+    switch: nvtx::observer::Switch,
+}
+
+/// Whether there is one; changed and looked at with the collection locked.
+static COUNTING: AtomicBool = AtomicBool::new(false);
+
+impl Counting {
+    pub(crate) fn begin() -> Result<Self, Error> {
+        let collection = COLLECTION.lock();
+        if collection.is_some() || COUNTING.load(Ordering::Relaxed) {
+            return Err(Error::new(Kind::Excluded));
+        }
+        let switch = nvtx::observer::install(&RECORDER)
+            .map_err(|error| Error::new(Kind::Observer(error.to_string())))?;
+        COUNTING.store(true, Ordering::Relaxed);
+        switch.on();
+        Ok(Self { switch })
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        let _collection = COLLECTION.lock();
+        self.switch.off();
+        COUNTING.store(false, Ordering::Relaxed);
+    }
+}
+
 impl Session {
     /// Begins a session, and with the first one the collection.
     pub(crate) fn start(wish: &Wish<'_>) -> Result<Self, Error> {
         let mut collection = COLLECTION.lock();
+        if COUNTING.load(Ordering::Relaxed) {
+            return Err(Error::new(Kind::Excluded));
+        }
         let running = match &mut *collection {
             Some(running) => {
                 running.join(wish)?;

@@ -21,6 +21,8 @@ pub(crate) enum Kind {
     NotRunning,
     /// `start` of a profiler that runs.
     Running,
+    /// A session was to begin while ranges are counted, or the other way round.
+    Excluded,
     /// What the sessions that are on collect is not what another one asks for.
     Differs(String),
     /// A file could not be read or written.
@@ -68,7 +70,7 @@ impl Error {
     pub fn is_busy(&self) -> bool {
         match &*self.0 {
             Kind::Cupti(error) => error.is_busy(),
-            Kind::Observer(_) | Kind::Running | Kind::Differs(_) => true,
+            Kind::Observer(_) | Kind::Running | Kind::Excluded | Kind::Differs(_) => true,
             _ => false,
         }
     }
@@ -105,6 +107,9 @@ impl fmt::Display for Error {
             Kind::NotRunning => f.write_str("the profiler is not running: call start first"),
             Kind::Running => f.write_str(
                 "this profiler runs already: stop it before its next start, or build another one for a session beside it",
+            ),
+            Kind::Excluded => f.write_str(
+                "this process either records or counts hardware events over its ranges, and does one of them: end that first",
             ),
             Kind::Differs(what) => write!(
                 f,

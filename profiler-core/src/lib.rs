@@ -157,6 +157,7 @@ mod collection;
 mod compare;
 mod context;
 mod correlate;
+mod counters;
 mod described;
 pub mod diagnosis;
 mod distribution;
@@ -196,6 +197,7 @@ mod source;
 mod statistics;
 mod store;
 mod summary;
+mod tap;
 mod totals;
 mod tree;
 mod turn;
@@ -206,6 +208,7 @@ pub use compare::{
     Shape, SingleTimes, TimeShift, compare,
 };
 pub use context::{Attached, Context, InContext};
+pub use counters::count_ranges;
 pub use cupti::CopyKind;
 pub use distribution::Distribution;
 pub use environment::{Guard, from_env, from_env_with};

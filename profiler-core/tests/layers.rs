@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 
 /// The modules in import order: a module uses only those before it. One with submodules counts as one. `lib.rs` stands
 /// above all and is not checked.
-const ORDER: [&str; 43] = [
+const ORDER: [&str; 45] = [
     "error",
     "units",
     "recent",
+    "tap",
     "recording",
     "context",
     "lane",
@@ -24,6 +25,7 @@ const ORDER: [&str; 43] = [
     "distribution",
     "follow",
     "collection",
+    "counters",
     "source",
     "correlate",
     "tree",

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::ffi::CString;
 use std::fmt;
+use std::rc::Rc;
 
 use parking_lot::Mutex;
 
@@ -10,6 +11,7 @@ use super::host::{Host, Method};
 use super::measured::{Counted, Measured};
 use super::plan::Plan;
 use super::sets::Set;
+use crate::collector::Turn;
 use crate::error::{Error, Kind};
 use crate::library::Library;
 use crate::sys::counters::RangeApi;
@@ -183,21 +185,27 @@ impl RangeProfiler {
     ///
     /// # Errors
     /// The ranges differ from run to run, none was opened, or one was left open. The context is not current on this
-    /// thread. [`is_permission`](Error::is_permission), [`is_busy`](Error::is_busy),
+    /// thread. A [`Collector`](crate::Collector) runs: beside it the counts would be wrong. [`is_permission`](Error::is_permission), [`is_busy`](Error::is_busy),
     /// [`is_unsupported`](Error::is_unsupported): CUPTI refuses; the text says what to do.
-    pub fn measure(&self, mut work: impl FnMut(&Ranges<'_>)) -> Result<Measured, Error> {
+    pub fn measure(&self, mut work: impl FnMut(&Ranges)) -> Result<Measured, Error> {
         let _turn = turn()?;
+        // While kernels are recorded, added code counts nothing and the hardware too much (13.0.1 on an H200).
+        let _collector = Turn::take()?;
         let mut object = self.take(USER_RANGES, self.levels)?;
         let mut first: Option<Run> = None;
         let most = self.runs();
         let mut runs = 0;
         loop {
             object.start()?;
-            let ranges = Ranges::new(self, &mut object);
+            let ranges = Ranges::new(self, object);
             work(&ranges);
-            let run = ranges.end();
+            let (given_back, run) = ranges.end();
+            let Some(given_back) = given_back else {
+                return Err(Error::new(Kind::Ranges { why: "the run ended twice".into() }));
+            };
+            object = given_back;
             let stopped = object.stop();
-            // What the run met comes first: a stop with a range open is refused for that.
+            // What the run met comes first: CUPTI may refuse the stop for that.
             let run = run?;
             let stopped = stopped?;
             runs += 1;
@@ -226,10 +234,7 @@ impl RangeProfiler {
     ///
     /// # Errors
     /// More than one run is needed, and nothing was run. Else as [`measure`](Self::measure).
-    pub fn measure_once<R>(
-        &self,
-        work: impl FnOnce(&Ranges<'_>) -> R,
-    ) -> Result<(R, Measured), Error> {
+    pub fn measure_once<R>(&self, work: impl FnOnce(&Ranges) -> R) -> Result<(R, Measured), Error> {
         if self.runs() > 1 {
             return Err(Error::new(Kind::Passes { needed: self.runs(), allowed: 1 }));
         }
@@ -253,6 +258,7 @@ impl RangeProfiler {
     /// As [`measure`](Self::measure), but for what concerns ranges.
     pub fn measure_kernels<R>(&self, work: impl FnOnce() -> R) -> Result<(R, Measured), Error> {
         let _turn = turn()?;
+        let _collector = Turn::take()?;
         let mut object = self.take(EACH_KERNEL, 1)?;
         object.start()?;
         let result = work();
@@ -320,14 +326,22 @@ impl RangeProfiler {
     }
 }
 
-/// Opens ranges in a measurement, on the thread that measures.
-pub struct Ranges<'a> {
-    profiler: &'a RangeProfiler,
-    state: RefCell<State<'a>>,
+/// Opens ranges in a measurement, on the thread that measures. Cheap to clone; when the run has ended it opens nothing more.
+#[derive(Clone)]
+pub struct Ranges {
+    shared: Rc<Shared>,
 }
 
-struct State<'a> {
-    object: &'a mut RangeObject,
+struct Shared {
+    contexts: Contexts,
+    levels: usize,
+    max_ranges: usize,
+    state: RefCell<State>,
+}
+
+struct State {
+    /// `None` when the run has ended.
+    object: Option<RangeObject>,
     run: Run,
     /// The open ranges, the innermost last; `None` for those that are not counted.
     open: Vec<Option<usize>>,
@@ -374,45 +388,37 @@ impl Run {
     }
 }
 
-impl<'a> Ranges<'a> {
-    fn new(profiler: &'a RangeProfiler, object: &'a mut RangeObject) -> Self {
-        let state = State { object, run: Run::default(), open: Vec::new(), error: None };
-        Self { profiler, state: RefCell::new(state) }
+impl Ranges {
+    fn new(profiler: &RangeProfiler, object: RangeObject) -> Self {
+        let state =
+            State { object: Some(object), run: Run::default(), open: Vec::new(), error: None };
+        Self {
+            shared: Rc::new(Shared {
+                contexts: profiler.contexts,
+                levels: profiler.levels.into(),
+                max_ranges: profiler.max_ranges,
+                state: RefCell::new(state),
+            }),
+        }
     }
 
     /// Opens a range, which ends when the guard is dropped. What goes wrong is told by the measurement.
     #[must_use = "the range ends when this is dropped"]
-    pub fn enter(&self, name: impl Into<String>) -> OpenRange<'_, 'a> {
-        let state = &mut *self.state.borrow_mut();
-        let parent = state.open.iter().rev().find_map(|open| *open);
-        let level = state.open.len();
-        let id = if level >= usize::from(self.profiler.levels) {
+    pub fn enter(&self, name: impl Into<String>) -> OpenRange {
+        let shared = &*self.shared;
+        let state = &mut *shared.state.borrow_mut();
+        let depth = state.open.len();
+        let id = if depth >= shared.levels {
             state.run.too_deep += 1;
             None
-        } else if state.run.opened.len() >= self.profiler.max_ranges {
+        } else if state.run.opened.len() >= shared.max_ranges {
             state.run.dropped += 1;
             None
-        } else if state.error.is_some() {
-            None
         } else {
-            let id = state.run.opened.len();
-            // CUPTI counts ranges of one name as one; by its number each is itself.
-            let number = CString::new(id.to_string()).unwrap_or_default();
-            let begun =
-                self.profiler.contexts.synchronize().and_then(|()| state.object.push(&number));
-            match begun {
-                Ok(()) => {
-                    state.run.opened.push(Opened { name: name.into(), parent, level });
-                    Some(id)
-                }
-                Err(error) => {
-                    state.error = Some(error);
-                    None
-                }
-            }
+            state.begin(name.into(), shared)
         };
         state.open.push(id);
-        OpenRange { ranges: self, depth: level }
+        OpenRange { shared: self.shared.clone(), depth }
     }
 
     /// Does the work in a range.
@@ -421,61 +427,93 @@ impl<'a> Ranges<'a> {
         work()
     }
 
-    fn leave(&self, depth: usize) {
-        let state = &mut *self.state.borrow_mut();
-        if state.open.len() != depth + 1 {
-            state.error.get_or_insert_with(|| {
-                let why = "ranges have to end in the reverse order of their begin".to_owned();
-                Error::new(Kind::Ranges { why })
-            });
+    /// Ends the run: gives the object back, and what was opened.
+    fn end(self) -> (Option<RangeObject>, Result<Run, Error>) {
+        let state = &mut *self.shared.state.borrow_mut();
+        let left = state.open.len();
+        state.leave(0, &self.shared);
+        let object = state.object.take();
+        let run = std::mem::take(&mut state.run);
+        let misuse = |why: String| Some(Error::new(Kind::Ranges { why }));
+        let error = match state.error.take() {
+            None if left > 0 => misuse(format!(
+                "{left} ranges were left open at the end of the work; drop their guards"
+            )),
+            None if run.opened.is_empty() => misuse(
+                "the work opened no range, so nothing was counted: put it into Ranges::within"
+                    .into(),
+            ),
+            error => error,
+        };
+        (object, error.map_or(Ok(run), Err))
+    }
+}
+
+impl State {
+    /// Its number among those that were opened; `None` if it cannot be.
+    fn begin(&mut self, name: String, shared: &Shared) -> Option<usize> {
+        let object = self.object.as_mut()?;
+        if self.error.is_some() {
+            return None;
         }
-        // Whatever is open within it ends with it, so that CUPTI's stack stays right.
-        while state.open.len() > depth {
-            if let Some(Some(_)) = state.open.pop() {
-                let ended = self.profiler.contexts.synchronize().and_then(|()| state.object.pop());
-                if let Err(error) = ended {
-                    state.error.get_or_insert(error);
-                }
+        let id = self.run.opened.len();
+        // CUPTI counts ranges of one name as one; by its number each is itself.
+        let number = CString::new(id.to_string()).unwrap_or_default();
+        match shared.contexts.synchronize().and_then(|()| object.push(&number)) {
+            Ok(()) => {
+                let parent = self.open.iter().rev().find_map(|open| *open);
+                let level = self.open.len();
+                self.run.opened.push(Opened { name, parent, level });
+                Some(id)
+            }
+            Err(error) => {
+                self.error = Some(error);
+                None
             }
         }
     }
 
-    fn end(self) -> Result<Run, Error> {
-        let left = self.state.borrow().open.len();
-        if left > 0 {
-            self.leave(0);
-            let why =
-                format!("{left} ranges were left open at the end of the work; drop their guards");
-            return Err(Error::new(Kind::Ranges { why }));
-        }
-        let State { run, error, .. } = self.state.into_inner();
-        match error {
-            Some(error) => Err(error),
-            None if run.opened.is_empty() => Err(Error::new(Kind::Ranges {
-                why: "the work opened no range, so nothing was counted: put it into Ranges::within"
-                    .into(),
-            })),
-            None => Ok(run),
+    /// Ends all ranges down to this depth, so that CUPTI's stack stays right.
+    fn leave(&mut self, depth: usize, shared: &Shared) {
+        while self.open.len() > depth {
+            let is_counted = self.open.pop().flatten().is_some();
+            let Some(object) = self.object.as_mut().filter(|_| is_counted) else { continue };
+            let ended = shared.contexts.synchronize().and_then(|()| object.pop());
+            if let Err(error) = ended {
+                self.error.get_or_insert(error);
+            }
         }
     }
 }
 
-impl fmt::Debug for Ranges<'_> {
+impl fmt::Debug for Ranges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ranges").finish_non_exhaustive()
     }
 }
 
 /// An open range; it ends when this is dropped.
-#[derive(Debug)]
 #[must_use = "the range ends when this is dropped"]
-pub struct OpenRange<'r, 'a> {
-    ranges: &'r Ranges<'a>,
+pub struct OpenRange {
+    shared: Rc<Shared>,
     depth: usize,
 }
 
-impl Drop for OpenRange<'_, '_> {
+impl fmt::Debug for OpenRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenRange").finish_non_exhaustive()
+    }
+}
+
+impl Drop for OpenRange {
     fn drop(&mut self) {
-        self.ranges.leave(self.depth);
+        let state = &mut *self.shared.state.borrow_mut();
+        if state.object.is_some() && state.open.len() != self.depth + 1 {
+            state.error.get_or_insert_with(|| {
+                let why = "ranges have to end in the reverse order of their begin".to_owned();
+                Error::new(Kind::Ranges { why })
+            });
+        }
+        state.leave(self.depth, &self.shared);
     }
 }

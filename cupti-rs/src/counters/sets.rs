@@ -15,7 +15,8 @@ pub enum Set {
     /// Time and DRAM bytes: the roofline's lower half, in one pass.
     Dram,
     /// Floating-point operations outside tensor cores, by type. Counted by instructions that CUPTI adds to kernels, which
-    /// takes a pass of its own and slows them down.
+    /// takes a pass of its own and slows them down. Kernels that a CUDA graph launches count 0, whenever it was made, and
+    /// CUPTI does not say so (13.0.1 on an H200); what the hardware counts has them whole.
     ScalarFlops,
     /// Operations of the tensor cores by type of their sources, and how busy these cores were.
     Tensor,
@@ -190,7 +191,8 @@ impl fmt::Display for Set {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub struct Flops {
-    /// Half precision, outside tensor cores.
+    /// Half precision, outside tensor cores. An estimate: a packed instruction is counted as one though it does two, and
+    /// compilers load constants with such instructions (one for each thread of a reduction in single precision).
     pub half: Option<f64>,
     /// Single precision, outside tensor cores.
     pub single: Option<f64>,

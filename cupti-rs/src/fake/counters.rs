@@ -159,9 +159,10 @@ pub(super) const HOST: HostApi = HostApi {
     evaluate,
 };
 
-/// The number in `fake__NUMBER.sum`.
+/// The number in `fake__NUMBER.sum`, or in `fake__sass_NUMBER.sum`.
 fn number(name: &CStr) -> Option<u64> {
-    name.to_str().ok()?.strip_prefix("fake__")?.strip_suffix(".sum")?.parse().ok()
+    let name = name.to_str().ok()?.strip_prefix("fake__")?.strip_suffix(".sum")?;
+    name.strip_prefix("sass_").unwrap_or(name).parse().ok()
 }
 
 /// What a host object of the stand-in is: the numbers of the metrics that were added.

@@ -97,8 +97,8 @@ impl Fake {
         self.call(work.function(), 0, std::slice::from_ref(&work))
     }
 
-    /// As if the GPU had done so much of what its counters count. A metric of the stand-in is `fake__NUMBER.sum`: those of
-    /// one number fit into one pass.
+    /// As if the GPU had done so much of what its counters count. A metric of the stand-in is `fake__NUMBER.sum`, or
+    /// `fake__sass_NUMBER.sum`: those of one number fit into one pass.
     pub fn count(&self, events: u64) {
         counters::count(events);
     }

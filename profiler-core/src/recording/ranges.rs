@@ -20,6 +20,8 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
+use crate::tap;
+
 /// A range's identity while it is recorded: which recording, which thread's log, which entry. Never 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct RangeWord(pub(crate) u64);
@@ -757,7 +759,8 @@ impl Recorder {
 impl Observer for Recorder {
     fn range_start(&self, range: &RangeStart<'_>) -> Token {
         let word = self.with_thread(|thread| thread.start(range));
-        Token::new(word.map_or(0, |word| word.0))
+        // Without a recording they may be counted. No word of a recording is as small.
+        Token::new(word.map_or_else(|| tap::begin(range.name).unwrap_or(0), |word| word.0))
     }
 
     fn range_end(&self, token: Token) {
@@ -770,6 +773,8 @@ impl Observer for Recorder {
                 && let Some(thread) = thread.as_mut().filter(|thread| thread.epoch == word.epoch())
             {
                 thread.end(word);
+            } else if word.epoch() == 0 {
+                tap::end(word.0);
             }
         });
     }
