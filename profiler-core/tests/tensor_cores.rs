@@ -83,6 +83,24 @@ fn names_say_whether_a_kernel_uses_tensor_cores() {
     assert!(TensorCoreUse::of("k", &plain).is_plain_product);
 }
 
+/// What cuBLAS ran on an H200: `tests/gpu_tensor_cores.rs` wrote it, and saw that what is said there agrees with the rates.
+#[test]
+fn names_of_cublas_on_hopper_are_known() {
+    let classifier = Classifier::new();
+    let rows: Vec<_> = include_str!("products-h200.csv").lines().skip(1).collect();
+    assert!(rows.len() > 50);
+    for row in rows {
+        let (cells, name) = row.split_once('"').unwrap();
+        let (dtype, is_using) =
+            (cells.split(',').next().unwrap(), cells.split(',').nth(4).unwrap());
+        let of = TensorCoreUse::of(name.trim_end_matches('"'), &classifier);
+        assert_eq!(of.tensor_cores.to_string(), is_using, "{row}");
+        if name.starts_with("nvjet") || name.starts_with("sm90_xmma") {
+            assert_eq!(of.data_type.map(DataType::name), Some(dtype), "{row}");
+        }
+    }
+}
+
 /// Ranges that say what they multiply, and some that do not.
 fn model(fake: &Fake) {
     let step = nvtx::range("step");
