@@ -6,8 +6,11 @@
 // handed out, and how long the last flush took at most.
 //
 //   nvcc -O2 -std=c++17 long_run.cpp -I<cuda>/extras/CUPTI/include -L<cuda>/extras/CUPTI/lib64 -lcupti -lcuda -lpthread -o long_run
-//   long_run SECONDS FLUSH_MS KINDS CALLBACKS THREADS
-//     FLUSH_MS 0: never; KINDS: k kernels, s synchronisation, m copies and memsets, o overhead; CALLBACKS: 0 or 1
+//   long_run SECONDS FLUSH_MS KINDS CALLBACKS THREADS GRAPH CYCLE
+//     FLUSH_MS 0: never; KINDS: k kernels, s synchronisation, m copies and memsets, o overhead; CALLBACKS: 0 none, 1 of
+//     launches, 2 of graph nodes that are made and copied, 3 both; GRAPH 1: a graph of 100 nodes is captured and
+//     instantiated before and never launched, 2: and destroyed at once; CYCLE 1: every 3 s all kinds are turned off and on,
+//     2: and the subscription is ended and begun anew
 
 #include <cuda.h>
 #include <cupti.h>
@@ -84,8 +87,8 @@ int main(int count, char **arguments) {
     auto argument = [&](int place, const char *otherwise) { return count > place ? arguments[place] : otherwise; };
     const int seconds = std::atoi(argument(1, "20")), flush_ms = std::atoi(argument(2, "50"));
     const char *kinds = argument(3, "kmso");
-    const bool callbacks = std::atoi(argument(4, "1")) != 0;
-    const int threads = std::atoi(argument(5, "4"));
+    const int callbacks = std::atoi(argument(4, "1"));
+    const int threads = std::atoi(argument(5, "4")), with_graph = std::atoi(argument(6, "0")), cycle = std::atoi(argument(7, "0"));
 
     check(cuInit(0), "cuInit");
     CUdevice device;
@@ -98,23 +101,44 @@ int main(int count, char **arguments) {
     CUfunction nothing;
     check(cuModuleGetFunction(&nothing, module, "nothing"), "cuModuleGetFunction");
 
-    CUpti_SubscriberHandle subscriber;
-    check(cuptiSubscribe(&subscriber, callback, nullptr), "cuptiSubscribe");
-    check(cuptiActivityRegisterCallbacks(requested, completed), "cuptiActivityRegisterCallbacks");
-    if (callbacks) {
-        check(cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel), "cuptiEnableCallback");
-        check(cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize), "cuptiEnableCallback");
-    }
-    auto enable = [&](char letter, CUpti_ActivityKind kind) {
-        if (std::strchr(kinds, letter) != nullptr) {
-            check(cuptiActivityEnable(kind), "cuptiActivityEnable");
+    CUpti_SubscriberHandle subscriber = nullptr;
+    const auto turn_on = [&] {
+        if (subscriber == nullptr) {
+            check(cuptiSubscribe(&subscriber, callback, nullptr), "cuptiSubscribe");
+        }
+        check(cuptiActivityRegisterCallbacks(requested, completed), "cuptiActivityRegisterCallbacks");
+        if ((callbacks & 1) != 0) {
+            check(cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel), "cuptiEnableCallback");
+            check(cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize), "cuptiEnableCallback");
+        }
+        if ((callbacks & 2) != 0) {
+            for (CUpti_CallbackIdResource id : {CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED,
+                                                CUPTI_CBID_RESOURCE_GRAPHNODE_DESTROY_STARTING, CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED}) {
+                check(cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, id), "cuptiEnableCallback");
+            }
+        }
+        auto enable = [&](char letter, CUpti_ActivityKind kind) {
+            if (std::strchr(kinds, letter) != nullptr) {
+                check(cuptiActivityEnable(kind), "cuptiActivityEnable");
+            }
+        };
+        enable('k', CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+        enable('m', CUPTI_ACTIVITY_KIND_MEMCPY);
+        enable('m', CUPTI_ACTIVITY_KIND_MEMSET);
+        enable('s', CUPTI_ACTIVITY_KIND_SYNCHRONIZATION);
+        enable('o', CUPTI_ACTIVITY_KIND_OVERHEAD);
+    };
+    const auto turn_off = [&] {
+        for (CUpti_ActivityKind kind : {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET,
+                                        CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, CUPTI_ACTIVITY_KIND_OVERHEAD}) {
+            cuptiActivityDisable(kind);
+        }
+        if (cycle == 2) {
+            check(cuptiUnsubscribe(subscriber), "cuptiUnsubscribe");
+            subscriber = nullptr;
         }
     };
-    enable('k', CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
-    enable('m', CUPTI_ACTIVITY_KIND_MEMCPY);
-    enable('m', CUPTI_ACTIVITY_KIND_MEMSET);
-    enable('s', CUPTI_ACTIVITY_KIND_SYNCHRONIZATION);
-    enable('o', CUPTI_ACTIVITY_KIND_OVERHEAD);
+    turn_on();
 
     std::vector<std::thread> workers;
     for (int i = 0; i < threads; ++i) {
@@ -122,6 +146,20 @@ int main(int count, char **arguments) {
             check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
             CUstream stream;
             check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+            if (with_graph != 0) {
+                CUgraph graph;
+                CUgraphExec executable;
+                check(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cuStreamBeginCapture");
+                for (int j = 0; j < 100; ++j) {
+                    check(cuLaunchKernel(nothing, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr), "cuLaunchKernel");
+                }
+                check(cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");
+                check(cuGraphInstantiateWithFlags(&executable, graph, 0), "cuGraphInstantiateWithFlags");
+                check(cuGraphDestroy(graph), "cuGraphDestroy");
+                if (with_graph == 2) {
+                    check(cuGraphExecDestroy(executable), "cuGraphExecDestroy");
+                }
+            }
             while (!over) {
                 for (int j = 0; j < 200; ++j) {
                     check(cuLaunchKernel(nothing, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr), "cuLaunchKernel");
@@ -133,12 +171,17 @@ int main(int count, char **arguments) {
     }
     const auto start = std::chrono::steady_clock::now();
     auto since = [&](auto from) { return std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count(); };
-    double next = 0, slowest = 0;
+    double next = 0, next_cycle = 3, slowest = 0;
     while (since(start) < seconds) {
         if (flush_ms > 0) {
             const auto flush = std::chrono::steady_clock::now();
             check(cuptiActivityFlushAll(0), "cuptiActivityFlushAll");
             slowest = std::max(slowest, since(flush) * 1e3);
+        }
+        if (cycle != 0 && since(start) >= next_cycle) {
+            turn_off();
+            turn_on();
+            next_cycle += 3;
         }
         if (since(start) >= next) {
             std::printf("%5.1f s, %lu launches, %lu records, %zu MiB resident, %zu MiB handed out, %lu buffers, flush at most %.1f ms\n",

@@ -4,8 +4,8 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::health::{Account, Health, Owed};
-use crate::store::{Api, Call, CallId, Operation, RangesBy, Store, What};
+use crate::health::{Health, Owed};
+use crate::store::{Api, Call, CallId, Operation, RangesBy, Store, What, Work};
 
 /// Records found for a call, by kind.
 #[derive(Debug, Clone, Copy, Default)]
@@ -25,9 +25,11 @@ const NO_CALL: u32 = u32::MAX;
 impl Calls {
     /// Of calls with the same id the last one. `rows` gives them with their id, and `count` says how many there are at most.
     fn of(count: usize, rows: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
-        let ids = || rows.clone().map(|(_, id)| id);
-        let (first, last) = (ids().min().unwrap_or(0), ids().max().unwrap_or(0));
-        let span = (last - first) as usize + 1;
+        let (mut first, mut last) = (u32::MAX, 0);
+        for (_, id) in rows.clone() {
+            (first, last) = (first.min(id), last.max(id));
+        }
+        let span = last.checked_sub(first).map_or(0, |span| span as usize + 1);
         if span <= 4 * count + 1024 {
             let mut table = vec![NO_CALL; span];
             for (row, id) in rows {
@@ -99,7 +101,8 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
 
     let (calls, works) = (&store.calls, &store.works);
     store.operations.retain_mut(|operation| {
-        let process = || works.row(operation.work.at()).process;
+        let work = works.row(operation.work.at());
+        let process = || work.process;
         let call = by_id.get(process, operation.correlation_id);
         operation.call = call.into();
         let Some(row) = call else {
@@ -109,10 +112,19 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
             }
             // Work that was asked for while the stop went on.
             let is_cut = store.session.ranges_by == RangesBy::Calls;
-            return !is_cut || operation.time().is_none_or(|time| time.start_ns < stop_ns);
+            let counts = !is_cut || operation.time().is_none_or(|time| time.start_ns < stop_ns);
+            if counts {
+                count(health, work, operation, None);
+            }
+            return counts;
         };
         found[row.at()].operations += 1;
-        within(&calls[row.at()])
+        let call = &calls[row.at()];
+        let counts = within(call);
+        if counts {
+            count(health, work, operation, Some(call));
+        }
+        counts
     });
     store.synchronizations.retain_mut(|synchronization| {
         let record = &synchronization.record;
@@ -132,25 +144,11 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
     });
     store.mark_repeats();
 
-    for operation in &store.operations {
-        if store.work(operation).is_migration() {
-            health.migrations += 1;
-            continue;
-        }
-        let account = account(health, store, operation);
-        account.records += 1;
-        let call = operation.call.get();
-        account.matched_records += u64::from(call.is_some());
-        if let (Some(call), Some(time)) = (call, operation.time()) {
-            let early = store.calls[call.at()].time.start_ns.saturating_sub(time.start_ns);
-            health.before_their_call += u64::from(early != 0);
-            health.clock_error_ns = health.clock_error_ns.max(early);
-        }
-    }
     for synchronization in &store.synchronizations {
         health.synchronizations.records += 1;
         health.synchronizations.matched_records += u64::from(synchronization.call.is_some());
     }
+    let mut are_outside = 0;
     for (call, found) in store.calls.iter().zip(&found) {
         if within(call) {
             let kind = store.call_kind(call);
@@ -171,10 +169,11 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
             let pending_from_ns = store.session.pending_from_ns;
             health.settle(&owed, operations, synchronizations, pending_from_ns);
         } else {
-            health.calls_outside += 1;
+            are_outside += 1;
         }
     }
-    remove_calls_outside(store, within);
+    health.calls_outside += are_outside;
+    remove_calls_outside(store, are_outside, within);
     store.session.windows_ns = windows;
 }
 
@@ -194,18 +193,31 @@ fn set_outer_calls_apart(store: &mut Store) {
     (store.outer_calls, store.calls) = (outer, calls);
 }
 
-fn account<'a>(health: &'a mut Health, store: &Store, operation: &Operation) -> &'a mut Account {
-    match store.work(operation).what {
+/// Puts an operation to the account of its kind, with its call if that is known.
+#[inline]
+fn count(health: &mut Health, work: &Work, operation: &Operation, call: Option<&Call>) {
+    if work.is_migration() {
+        health.migrations += 1;
+        return;
+    }
+    let account = match work.what {
         What::Kernel { .. } => &mut health.kernels,
         What::Copy(_) => &mut health.copies,
         What::Memset(_) => &mut health.memsets,
+    };
+    account.records += 1;
+    account.matched_records += u64::from(call.is_some());
+    if let (Some(call), Some(time)) = (call, operation.time()) {
+        let early = call.time.start_ns.saturating_sub(time.start_ns);
+        health.before_their_call += u64::from(early != 0);
+        health.clock_error_ns = health.clock_error_ns.max(early);
     }
 }
 
 /// Takes the calls outside the window out of the table; nothing refers to them any more.
-fn remove_calls_outside(store: &mut Store, within: impl Fn(&Call) -> bool) {
+fn remove_calls_outside(store: &mut Store, are_outside: u64, within: impl Fn(&Call) -> bool) {
     store.outer_calls.retain(&within);
-    if store.calls.iter().all(&within) {
+    if are_outside == 0 {
         return;
     }
     let mut kept = 0;

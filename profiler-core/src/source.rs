@@ -182,10 +182,17 @@ fn read_ranges<'a>(
         for (row, entry) in log.entries.iter().enumerate() {
             // Only an earlier range can be around this one; anything else is a damaged file.
             let parent = entry.parent().filter(|&parent| parent < log.slots.slot(row));
+            let parent = parent.and_then(|parent| thread_rows.range(parent));
+            let is_early = |parent: &RangeId| {
+                let of = store.ranges.get(parent.at());
+                of.is_some_and(|parent| parent.time.start_ns <= entry.start_ns())
+            };
+            let around = parent.filter(is_early);
+            health.unknown_records += u64::from(around != parent);
             store.ranges.push(Range {
                 label: thread_rows.label(entry.label()),
                 thread,
-                parent: parent.and_then(|parent| thread_rows.range(parent)).into(),
+                parent: around.into(),
                 time: Interval {
                     start_ns: entry.start_ns(),
                     end_ns: entry.end_ns().unwrap_or(recording.window_ns.1),
@@ -200,14 +207,6 @@ fn read_ranges<'a>(
     let places = (!in_order).then(places);
     let mut rows = Rows { threads: rows, places };
     read_events(recording, store, &mut rows, health);
-    // What follows relies on this order; only a damaged file breaks it.
-    for row in (0..store.ranges.len() as u32).map(RangeId) {
-        let parent = store.ranges[row.at()].parent.get();
-        if parent.is_some_and(|parent| store.order(parent) >= store.order(row)) {
-            store.ranges[row.at()].parent = Maybe::NONE;
-            health.unknown_records += 1;
-        }
-    }
     rows
 }
 
@@ -329,7 +328,11 @@ fn hand(store: &mut Store, subject: Subject, parent: Option<RangeId>, health: &m
         return;
     };
     match subject {
-        Subject::Range(range) => store.ranges[range.at()].parent = Some(parent).into(),
+        Subject::Range(range) if store.order(parent) < store.order(range) => {
+            store.ranges[range.at()].parent = Some(parent).into();
+        }
+        // What follows relies on this order; only a damaged file breaks it.
+        Subject::Range(_) => health.unknown_records += 1,
         Subject::ProcessRange(range) => store.process_ranges[range.at()].parent = Some(parent),
         Subject::Mark(mark) => store.marks[mark.at()].parent = Some(parent),
     }

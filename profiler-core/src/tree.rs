@@ -106,6 +106,9 @@ impl Places {
     }
 }
 
+/// What a row belongs to that belongs nowhere.
+const NOWHERE: u32 = u32::MAX;
+
 /// Rows by what they belong to, in their order.
 #[derive(Debug, Default)]
 struct Index {
@@ -115,20 +118,23 @@ struct Index {
 }
 
 impl Index {
-    /// `of` gives for each row what it belongs to, a number below `count`.
-    fn new(count: usize, of: impl Iterator<Item = Option<usize>> + Clone) -> Self {
+    /// `of` gives for each row what it belongs to, a number below `count`, or [`NOWHERE`].
+    fn new(count: usize, of: Vec<u32>) -> Self {
         let mut first = vec![0; count + 1];
-        for owner in of.clone().flatten() {
-            first[owner + 1] += 1;
+        for owner in &of {
+            // What belongs nowhere has no place there.
+            if let Some(next) = first.get_mut((*owner as usize).wrapping_add(1)) {
+                *next += 1;
+            }
         }
         for owner in 0..count {
             first[owner + 1] += first[owner];
         }
         let mut rows = vec![0; first[count] as usize];
         for (row, owner) in (0..).zip(of) {
-            if let Some(owner) = owner {
-                rows[first[owner] as usize] = row;
-                first[owner] += 1;
+            if owner != NOWHERE {
+                rows[first[owner as usize] as usize] = row;
+                first[owner as usize] += 1;
             }
         }
         // Each is now where the next one's rows begin.
@@ -161,14 +167,17 @@ impl Tree {
 
     fn add_index(&mut self, store: &Store) {
         let (places, count) = (&self.places, store.ranges.len());
-        let place = |range: RangeId| places.of[range.at()] as usize;
+        let place = |range: Option<RangeId>| range.map_or(NOWHERE, |range| places.of[range.at()]);
+        let of_calls: Vec<u32> = store.calls.iter().map(|row| place(row.range.get())).collect();
+        let of_call = |call: Option<CallId>| call.map_or(NOWHERE, |call| of_calls[call.at()]);
         let operations = store.operations.iter();
-        let by_range = operations.clone().map(|row| store.range_of(row.call).map(place));
-        self.operations = Index::new(count, by_range);
-        self.calls = Index::new(count, store.calls.iter().map(|row| row.range.get().map(place)));
+        let of_operations = operations.clone().map(|row| of_call(row.call.get())).collect();
+        self.operations = Index::new(count, of_operations);
+        let of_captures = |row: &Operation| place(row.captured.get());
         if operations.clone().any(|row| row.captured.get().is_some()) {
-            self.replays = Index::new(count, operations.map(|row| row.captured.get().map(place)));
+            self.replays = Index::new(count, operations.map(of_captures).collect());
         }
+        self.calls = Index::new(count, of_calls);
     }
 
     fn add_stays(&mut self, store: &Store) {
@@ -280,8 +289,7 @@ impl Tree {
     /// The instances of a node, by thread and in the order they began.
     pub(crate) fn instances(&self, node: NodeId) -> impl Iterator<Item = RangeId> + Clone {
         let instances = self.instances.get_or_init(|| {
-            let by_node = self.of_range.iter().map(|node| Some(node.at()));
-            Index::new(self.nodes.len(), by_node)
+            Index::new(self.nodes.len(), self.of_range.iter().map(|node| node.0).collect())
         });
         instances.of(node.at()..node.at() + 1).iter().copied().map(RangeId)
     }
