@@ -3,7 +3,7 @@
 //! `GPU_ENDURANCE_SECONDS` says how long (3 if it is not set). Each round is a session of a known number of launches, so that
 //! the records of every round can be counted to the unit; what was collected is thrown away after it. Then a run of as long
 //! in one collection, of which one session keeps the last part and another sums up all of it, in memory that is not to
-//! grow. `GPU_ENDURANCE_GRAPHS=0` leaves graphs out.
+//! grow but by what CUPTI itself keeps of launches once a graph was captured. `GPU_ENDURANCE_GRAPHS=0` leaves graphs out.
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // a test that says what it measured
 
 use std::process::ExitCode;
@@ -133,6 +133,8 @@ fn eight_threads_lose_nothing() {
     assert!(device < 2 << 30, "{} MiB of device memory", mib(device));
 }
 
+/// The most that CUPTI keeps of a launch in a process that has captured a graph.
+const CUPTI_BYTES_A_LAUNCH: u64 = 40;
 /// Operations that the session of the last part keeps.
 const KEPT: u64 = 100_000;
 
@@ -152,7 +154,8 @@ fn a_long_run_is_summed_up_in_flat_memory() {
     let run = || {
         gpu.make_current();
         let stream = gpu.stream();
-        let graph = gpu.capture(stream, || (0..100).for_each(|_| gpu.launch_empty(stream)));
+        let capture = || gpu.capture(stream, || (0..100).for_each(|_| gpu.launch_empty(stream)));
+        let graph = graphs.then(capture);
         let _thread = nvtx::range("thread");
         while Instant::now() < end {
             let _step = nvtx::range("step");
@@ -160,7 +163,7 @@ fn a_long_run_is_summed_up_in_flat_memory() {
                 let _part = nvtx::event(part).payload(1_u64).range();
                 (0..100).for_each(|_| gpu.launch_empty(stream));
             }
-            if graphs {
+            if let Some(graph) = graph {
                 let _graph = nvtx::range("graph");
                 gpu.launch_graph(graph, stream);
             }
@@ -169,7 +172,7 @@ fn a_long_run_is_summed_up_in_flat_memory() {
             launched.fetch_add(200 + in_graph, Ordering::Relaxed);
             steps.fetch_add(1, Ordering::Relaxed);
         }
-        gpu.destroy_graph(graph);
+        graph.into_iter().for_each(|graph| gpu.destroy_graph(graph));
         gpu.destroy(stream);
     };
     let (mut early, mut late, mut most) = (0, 0, 0);
@@ -220,6 +223,8 @@ fn a_long_run_is_summed_up_in_flat_memory() {
     let whole =
         from.filter(|range| !range.start().is_zero()).map(|range| range.inclusive().kernels);
     assert!(whole.clone().all(|kernels| kernels == 100) && whole.count() as u64 >= KEPT / 400);
+    // CUPTI 13.0 itself keeps some 31 bytes a launch once a graph was captured, launched or not: benches/long_run.cpp.
+    let of_cupti = if graphs { steps * 200 * CUPTI_BYTES_A_LAUNCH } else { 0 };
     let grown = most.saturating_sub(early);
-    assert!(grown < 64 << 20, "{} MiB more", mib(grown));
+    assert!(grown < (64 << 20) + of_cupti, "{} MiB more", mib(grown));
 }

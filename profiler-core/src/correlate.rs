@@ -7,12 +7,9 @@ use rustc_hash::FxHashMap;
 use crate::health::{Health, Owed};
 use crate::store::{Api, Call, CallId, Operation, RangesBy, Store, What, Work};
 
-/// Records found for a call, by kind.
-#[derive(Debug, Clone, Copy, Default)]
-struct Found {
-    operations: u32,
-    synchronizations: u32,
-}
+/// What was found for a call, a bit a kind.
+const OPERATIONS: u8 = 1;
+const SYNCHRONIZATIONS: u8 = 2;
 
 /// Calls by their correlation id. CUPTI counts these up, so that a table by id is short; a damaged file need not.
 enum Calls {
@@ -97,7 +94,7 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
     let (stop_ns, before_id) = (store.session.window_ns.1, store.session.before_id);
     let is_before = |id: u32| before_id != 0 && id <= before_id;
     let by_id = ByProcess::of(store, |_| false);
-    let mut found = vec![Found::default(); store.calls.len()];
+    let mut found = vec![0u8; store.calls.len()];
 
     let (calls, works) = (&store.calls, &store.works);
     store.operations.retain_mut(|operation| {
@@ -118,7 +115,7 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
             }
             return counts;
         };
-        found[row.at()].operations += 1;
+        found[row.at()] |= OPERATIONS;
         let call = &calls[row.at()];
         let counts = within(call);
         if counts {
@@ -134,7 +131,7 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
             health.records_before += u64::from(is_before);
             return !is_before;
         };
-        found[row.at()].synchronizations += 1;
+        found[row.at()] |= SYNCHRONIZATIONS;
         within(&calls[row.at()])
     });
     store.memory.retain_mut(|event| {
@@ -159,7 +156,8 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
                 captured: kind.captured,
                 empty: kind.empty,
             };
-            let (operations, synchronizations) = (found.operations > 0, found.synchronizations > 0);
+            let (operations, synchronizations) =
+                (found & OPERATIONS != 0, found & SYNCHRONIZATIONS != 0);
             // Such a source does not say which calls were captured into a graph, or had nothing to do.
             let by_time = store.session.ranges_by == RangesBy::Containment;
             if by_time && owed.owes_one() && !operations && !synchronizations {
