@@ -5,13 +5,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use cudarc::cublas::sys::cublasOperation_t::CUBLAS_OP_N;
-use cudarc::cublas::{CudaBlas, Gemm, GemmConfig};
-use cudarc::driver::{
-    CudaSlice, CudaStream, CudaView, CudaViewMut, DeviceRepr, LaunchConfig, PushKernelArg,
-    ValidAsZeroBits,
+use cudarc::cublas::sys::{
+    cublasComputeType_t, cublasGemmAlgo_t, cublasOperation_t, cudaDataType_t,
 };
-use half::bf16;
+use cudarc::cublas::{CudaBlas, result};
+use cudarc::driver::{
+    CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceRepr,
+    LaunchConfig, PushKernelArg, ValidAsZeroBits,
+};
 use nvtx::{Dtype, Pipe, Work};
 
 use crate::diseases::{BLOCK, Gpu, Program, Result, Step, loader, small_gemms};
@@ -82,7 +83,7 @@ impl CaseStudy {
         let gpu = Gpu::new(device)?;
         Ok(Program::of(match self {
             CaseStudy::Loader => loader(gpu, if after { 8 } else { 1 })?,
-            CaseStudy::Bf16 if after => products(&gpu, bf16::from_f32, Dtype::Bf16, Pipe::Tensor)?,
+            CaseStudy::Bf16 if after => products(&gpu, bf16, Dtype::Bf16, Pipe::Tensor)?,
             CaseStudy::Bf16 => products(&gpu, |x| x, Dtype::F32, Pipe::Vector)?,
             CaseStudy::Batched => small_gemms(gpu, 96, 128, after)?,
             CaseStudy::Optimizer => optimizer(&gpu, after)?,
@@ -96,11 +97,15 @@ impl fmt::Display for CaseStudy {
     }
 }
 
-/// Four products of 4096 x 4096 matrices, each in a range that declares its work.
+/// The bits of a number as bf16: the upper half of those of f32.
+fn bf16(x: f32) -> u16 {
+    (x.to_bits() >> 16) as u16
+}
+
+/// Four products of 4096 x 4096 matrices, each in a range that declares its work. Sums are of f32 either way.
 fn products<T>(gpu: &Gpu, number: fn(f32) -> T, dtype: Dtype, pipe: Pipe) -> Result<Step>
 where
     T: DeviceRepr + ValidAsZeroBits + Clone + 'static,
-    CudaBlas: Gemm<T>,
 {
     const PRODUCTS: usize = 4;
     const SIDE: usize = 4096;
@@ -112,18 +117,46 @@ where
     let a = stream.clone_htod(&values)?;
     let b = stream.clone_htod(&values)?;
     let mut c: CudaSlice<T> = stream.alloc_zeros(SIDE * SIDE)?;
-    let n = i32::try_from(SIDE)?;
-    let (transa, transb) = (CUBLAS_OP_N, CUBLAS_OP_N);
-    let (m, k, lda, ldb, ldc) = (n, n, n, n, n);
-    let side = SIDE as u64;
+    stream.synchronize()?;
+    let (n, side) = (i32::try_from(SIDE)?, SIDE as u64);
+    let kind = match dtype {
+        Dtype::Bf16 => cudaDataType_t::CUDA_R_16BF,
+        _ => cudaDataType_t::CUDA_R_32F,
+    };
+    let (one, zero) = (1.0f32, 0.0f32);
     Ok(Box::new(move || {
         for _ in 0..PRODUCTS {
             let work = Work::gemm(side, side, side, dtype).with_pipe(pipe);
             let _range = nvtx::event("matmul").work(work).range();
-            let (alpha, beta) = (number(1.0), number(0.0));
-            let config = GemmConfig { transa, transb, m, n, k, alpha, lda, ldb, beta, ldc };
-            // SAFETY: the three buffers hold full matrices of the sizes told.
-            unsafe { blas.gemm(config, &a, &b, &mut c) }?;
+            let none = cublasOperation_t::CUBLAS_OP_N;
+            let (a, _a) = a.device_ptr(&stream);
+            let (b, _b) = b.device_ptr(&stream);
+            let (c, _c) = c.device_ptr_mut(&stream);
+            // SAFETY: the three buffers hold full matrices of the size told, of numbers of the kind told; the factors are
+            // f32, as the compute type wants them.
+            unsafe {
+                result::gemm_ex(
+                    *blas.handle(),
+                    none,
+                    none,
+                    n,
+                    n,
+                    n,
+                    (&raw const one).cast(),
+                    a as *const _,
+                    kind,
+                    n,
+                    b as *const _,
+                    kind,
+                    n,
+                    (&raw const zero).cast(),
+                    c as *mut _,
+                    kind,
+                    n,
+                    cublasComputeType_t::CUBLAS_COMPUTE_32F,
+                    cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
+                )
+            }?;
         }
         Ok(stream.synchronize()?)
     }))
