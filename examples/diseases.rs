@@ -12,11 +12,9 @@
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
-use gpu_profiler_examples::diseases::{Disease, Program};
+use gpu_profiler_examples::diseases::{Disease, Measured, Program};
 use gpu_profiler_examples::mlp;
-use profiler_core::Profiler;
 
 const USAGE: &str = "Usage: diseases FOLDER [NAME...]";
 
@@ -56,22 +54,8 @@ fn state(cured: bool) -> &'static str {
 /// Runs one of them without the profiler and with it, and writes the recording.
 fn record(folder: &Path, disease: Disease, cured: bool) -> Result<(), Box<dyn Error>> {
     let steps = disease.steps();
-    let mut program = Program::new(disease, cured, 0)?;
-    program.run(2)?;
-    let mut alone = Duration::MAX;
-    for _ in 0..5 {
-        let start = Instant::now();
-        program.run(steps)?;
-        alone = alone.min(start.elapsed());
-    }
-
-    let profiler = Profiler::builder().build()?;
-    profiler.start()?;
-    let start = Instant::now();
-    program.run(steps)?;
-    let profiled = start.elapsed();
-    let profile = profiler.stop()?;
-    profile.health().assert_complete();
+    let Measured { alone, profiled, profile, .. } =
+        Program::new(disease, cured, 0)?.measure(steps)?;
     let file = folder.join(format!("{disease}-{}.gpuprof", state(cured)));
     profile.save(&file)?;
     println!(

@@ -9,21 +9,22 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cudarc::cublas::sys::cublasOperation_t::CUBLAS_OP_N;
 use cudarc::cublas::{CudaBlas, Gemm, GemmConfig, StridedBatchedConfig};
 use cudarc::driver::sys::{CUdevice_attribute, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{
-    CudaContext, CudaFunction, CudaGraph, CudaSlice, CudaStream, DevicePtrMut, LaunchConfig,
-    PushKernelArg, result,
+    CudaContext, CudaFunction, CudaGraph, CudaModule, CudaSlice, CudaStream, DevicePtrMut,
+    LaunchConfig, PushKernelArg, result,
 };
 use cudarc::nvrtc::{CompileOptions, compile_ptx_with_opts};
+use profiler_core::{Profile, Profiler};
 
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Threads in a block of an elementwise kernel.
-const BLOCK: u32 = 256;
+pub(crate) const BLOCK: u32 = 256;
 /// Threads in a block of `spin`.
 const SPIN_BLOCK: u32 = 128;
 
@@ -125,13 +126,17 @@ impl Program {
             Disease::SyncEveryKernel => sync_every_kernel(gpu, cured),
             Disease::PageableCopies => pageable_copies(gpu, cured)?,
             Disease::HostPreprocessing => host_preprocessing(gpu, cured)?,
-            Disease::SlowLoader => slow_loader(gpu, cured)?,
+            Disease::SlowLoader => loader(gpu, if cured { 4 } else { 0 })?,
             Disease::TinyCopies => tiny_copies(gpu, cured)?,
-            Disease::SmallGemms => small_gemms(gpu, cured)?,
+            Disease::SmallGemms => small_gemms(gpu, 50, 256, cured)?,
             Disease::TailEffect => tail_effect(gpu, cured)?,
             Disease::SerialStreams => serial_streams(gpu, cured)?,
         };
         Ok(Program { step })
+    }
+
+    pub(crate) fn of(step: Step) -> Program {
+        Program { step }
     }
 
     /// Does one step, in the range `step`, and waits for it.
@@ -152,6 +157,45 @@ impl Program {
     pub fn run(&mut self, steps: usize) -> Result<()> {
         (0..steps).try_for_each(|_| self.step())
     }
+
+    /// Does so many steps without the profiler, the best of five, and with it.
+    ///
+    /// # Errors
+    ///
+    /// As [`step`](Program::step), and if the profiler does not start.
+    ///
+    /// # Panics
+    ///
+    /// If records were lost.
+    pub fn measure(&mut self, steps: usize) -> Result<Measured> {
+        self.run(2)?;
+        let mut alone = Duration::MAX;
+        for _ in 0..5 {
+            let start = Instant::now();
+            self.run(steps)?;
+            alone = alone.min(start.elapsed());
+        }
+        let profiler = Profiler::builder().build()?;
+        profiler.start()?;
+        let start = Instant::now();
+        self.run(steps)?;
+        let profiled = start.elapsed();
+        let profile = profiler.stop()?;
+        profile.health().assert_complete();
+        Ok(Measured { alone, profiled, profile })
+    }
+}
+
+/// What steps took, and their profile. Made by [`Program::measure`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Measured {
+    /// Without the profiler.
+    pub alone: Duration,
+    /// With it.
+    pub profiled: Duration,
+    /// What it recorded.
+    pub profile: Profile,
 }
 
 impl fmt::Debug for Program {
@@ -160,34 +204,43 @@ impl fmt::Debug for Program {
     }
 }
 
-type Step = Box<dyn FnMut() -> Result<()>>;
+pub(crate) type Step = Box<dyn FnMut() -> Result<()>>;
 
 /// The GPU, a stream and the kernels.
-struct Gpu {
+pub(crate) struct Gpu {
     context: Arc<CudaContext>,
-    stream: Arc<CudaStream>,
+    module: Arc<CudaModule>,
+    pub(crate) stream: Arc<CudaStream>,
     spin: CudaFunction,
     settle: CudaFunction,
     log_square: CudaFunction,
 }
 
 impl Gpu {
-    fn new(device: usize) -> Result<Gpu> {
+    pub(crate) fn new(device: usize) -> Result<Gpu> {
         let context = CudaContext::new(device)?;
         // SAFETY: every program orders the uses of its buffers itself, with one stream or with events.
         unsafe { context.disable_event_tracking() };
         let (major, minor) = context.compute_capability()?;
         let options = vec![format!("--gpu-architecture=compute_{major}{minor}")];
         let options = CompileOptions { options, ..CompileOptions::default() };
-        let ptx = compile_ptx_with_opts(include_str!("diseases.cu"), options)?;
+        let ptx = compile_ptx_with_opts(
+            concat!(include_str!("diseases.cu"), include_str!("case_studies.cu")),
+            options,
+        )?;
         let module = context.load_module(ptx)?;
         Ok(Gpu {
             stream: context.new_stream()?,
             spin: module.load_function("spin")?,
             settle: module.load_function("settle")?,
             log_square: module.load_function("log_square")?,
+            module,
             context,
         })
+    }
+
+    pub(crate) fn kernel(&self, name: &str) -> Result<CudaFunction> {
+        Ok(self.module.load_function(name)?)
     }
 
     /// Keeps `blocks` blocks busy for so long each.
@@ -376,8 +429,9 @@ fn host_preprocessing(gpu: Gpu, cured: bool) -> Result<Step> {
     }))
 }
 
-/// Loading takes 3 ms, the kernel 1 ms.
-fn slow_loader(gpu: Gpu, cured: bool) -> Result<Step> {
+/// Loading takes 3 ms, the kernel 1 ms. Without workers each step loads its data itself; each of them holds two batches ready
+/// at most.
+pub(crate) fn loader(gpu: Gpu, workers: usize) -> Result<Step> {
     const LEN: usize = 16 << 10;
     const LOADING: Duration = Duration::from_millis(3);
     let stream = gpu.stream.clone();
@@ -386,9 +440,9 @@ fn slow_loader(gpu: Gpu, cured: bool) -> Result<Step> {
         thread::sleep(LOADING); // stands for a disk
         vec![1.0f32; LEN]
     };
-    let ahead: Option<Receiver<Vec<f32>>> = cured.then(|| {
-        let (sender, receiver) = sync_channel(8);
-        for _ in 0..4 {
+    let ahead: Option<Receiver<Vec<f32>>> = (workers != 0).then(|| {
+        let (sender, receiver) = sync_channel(2 * workers);
+        for _ in 0..workers {
             let sender = sender.clone();
             // Ends when nobody takes its data any more.
             thread::spawn(move || while sender.send(load()).is_ok() {});
@@ -430,30 +484,28 @@ fn tiny_copies(gpu: Gpu, cured: bool) -> Result<Step> {
     }))
 }
 
-/// 50 products of 256 x 256 matrices.
-fn small_gemms(gpu: Gpu, cured: bool) -> Result<Step> {
-    const GEMMS: usize = 50;
-    const N: usize = 256;
+/// Products of square matrices, one by one or as one batch.
+pub(crate) fn small_gemms(gpu: Gpu, count: usize, side: usize, batched: bool) -> Result<Step> {
     let stream = gpu.stream.clone();
     let blas = CudaBlas::new(stream.clone())?;
-    let a: CudaSlice<f32> = stream.alloc_zeros(GEMMS * N * N)?;
-    let b: CudaSlice<f32> = stream.alloc_zeros(GEMMS * N * N)?;
-    let mut c: CudaSlice<f32> = stream.alloc_zeros(GEMMS * N * N)?;
-    let n = i32::try_from(N)?;
+    let a: CudaSlice<f32> = stream.alloc_zeros(count * side * side)?;
+    let b: CudaSlice<f32> = stream.alloc_zeros(count * side * side)?;
+    let mut c: CudaSlice<f32> = stream.alloc_zeros(count * side * side)?;
+    let n = i32::try_from(side)?;
     let (transa, transb) = (CUBLAS_OP_N, CUBLAS_OP_N);
     let (m, k, lda, ldb, ldc) = (n, n, n, n, n);
     let gemm = GemmConfig { transa, transb, m, n, k, alpha: 1.0, lda, ldb, beta: 0.0, ldc };
     let stride = i64::from(n * n);
-    let batch_size = i32::try_from(GEMMS)?;
+    let batch_size = i32::try_from(count)?;
     Ok(Box::new(move || {
-        if cured {
+        if batched {
             let (stride_a, stride_b, stride_c) = (stride, stride, stride);
             let config = StridedBatchedConfig { gemm, batch_size, stride_a, stride_b, stride_c };
             // SAFETY: the three buffers hold `batch_size` full matrices, one after the other.
             unsafe { blas.gemm_strided_batched(config, &a, &b, &mut c) }?;
         } else {
-            for matrix in 0..GEMMS {
-                let part = matrix * N * N..(matrix + 1) * N * N;
+            for matrix in 0..count {
+                let part = matrix * side * side..(matrix + 1) * side * side;
                 let mut c = c.slice_mut(part.clone());
                 // SAFETY: the three parts are full matrices of the sizes told.
                 unsafe { blas.gemm(gemm, &a.slice(part.clone()), &b.slice(part), &mut c) }?;

@@ -1,0 +1,244 @@
+//! Four programs before and after a change that is known to help: what the profiler says before, and what the change brings.
+//!
+//! Every step opens the NVTX range `step` and ends with a wait, as those of [`diseases`](crate::diseases) do.
+
+use std::fmt;
+use std::sync::Arc;
+
+use cudarc::cublas::sys::{
+    cublasComputeType_t, cublasGemmAlgo_t, cublasOperation_t, cudaDataType_t,
+};
+use cudarc::cublas::{CudaBlas, result};
+use cudarc::driver::{
+    CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceRepr,
+    LaunchConfig, PushKernelArg, ValidAsZeroBits,
+};
+use nvtx::{Dtype, Pipe, Work};
+
+use crate::diseases::{BLOCK, Gpu, Program, Result, Step, loader, small_gemms};
+
+/// A program and a change of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum CaseStudy {
+    /// Batches of 3 ms of loading and 1 ms of work: one worker loads ahead, then eight.
+    Loader,
+    /// Products of matrices in f32, then in bf16, which tensor cores multiply.
+    Bf16,
+    /// Ninety-six products of small matrices, as attention over heads makes, then one batched product.
+    Batched,
+    /// Momentum on 32 tensors with three kernels each, then one kernel over all of them.
+    Optimizer,
+}
+
+impl CaseStudy {
+    /// All of them.
+    pub const ALL: [CaseStudy; 4] =
+        [CaseStudy::Loader, CaseStudy::Bf16, CaseStudy::Batched, CaseStudy::Optimizer];
+
+    /// A word for file names, such as `loader`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            CaseStudy::Loader => "loader",
+            CaseStudy::Bf16 => "bf16",
+            CaseStudy::Batched => "batched",
+            CaseStudy::Optimizer => "optimizer",
+        }
+    }
+
+    /// What is changed.
+    #[must_use]
+    pub fn change(self) -> &'static str {
+        match self {
+            CaseStudy::Loader => "eight loader threads for one",
+            CaseStudy::Bf16 => "bf16 for f32",
+            CaseStudy::Batched => "one batched product for 96",
+            CaseStudy::Optimizer => "one fused kernel for 96",
+        }
+    }
+
+    /// Steps of a run; a recording of them stays small.
+    #[must_use]
+    pub fn steps(self) -> usize {
+        match self {
+            CaseStudy::Loader => 30,
+            CaseStudy::Bf16 => 10,
+            CaseStudy::Batched | CaseStudy::Optimizer => 5,
+        }
+    }
+
+    /// Prepares the program as it was, or as it is after the change, on GPU number `device`.
+    ///
+    /// Call [`unavailable`](crate::mlp::unavailable) first.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such GPU, a CUDA library refuses a call, or the optimizer's kernels do not do what the host does.
+    ///
+    /// # Panics
+    ///
+    /// Inside cudarc, if a CUDA library is missing.
+    pub fn program(self, after: bool, device: usize) -> Result<Program> {
+        let gpu = Gpu::new(device)?;
+        Ok(Program::of(match self {
+            CaseStudy::Loader => loader(gpu, if after { 8 } else { 1 })?,
+            CaseStudy::Bf16 if after => products(&gpu, bf16, Dtype::Bf16, Pipe::Tensor)?,
+            CaseStudy::Bf16 => products(&gpu, |x| x, Dtype::F32, Pipe::Vector)?,
+            CaseStudy::Batched => small_gemms(gpu, 96, 128, after)?,
+            CaseStudy::Optimizer => optimizer(&gpu, after)?,
+        }))
+    }
+}
+
+impl fmt::Display for CaseStudy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The bits of a number as bf16: the upper half of those of f32.
+fn bf16(x: f32) -> u16 {
+    (x.to_bits() >> 16) as u16
+}
+
+/// Four products of 4096 x 4096 matrices, each in a range that declares its work. Sums are of f32 either way.
+fn products<T>(gpu: &Gpu, number: fn(f32) -> T, dtype: Dtype, pipe: Pipe) -> Result<Step>
+where
+    T: DeviceRepr + ValidAsZeroBits + Clone + 'static,
+{
+    const PRODUCTS: usize = 4;
+    const SIDE: usize = 4096;
+    let stream = gpu.stream.clone();
+    let blas = CudaBlas::new(stream.clone())?;
+    // Not zeros, which a GPU multiplies at a higher clock.
+    let values: Vec<T> =
+        (0..SIDE * SIDE).map(|i| number((i * 7919 % 1021) as f32 / 1021.0 - 0.5)).collect();
+    let a = stream.clone_htod(&values)?;
+    let b = stream.clone_htod(&values)?;
+    let mut c: CudaSlice<T> = stream.alloc_zeros(SIDE * SIDE)?;
+    stream.synchronize()?;
+    let (n, side) = (i32::try_from(SIDE)?, SIDE as u64);
+    let kind = match dtype {
+        Dtype::Bf16 => cudaDataType_t::CUDA_R_16BF,
+        _ => cudaDataType_t::CUDA_R_32F,
+    };
+    let (one, zero) = (1.0f32, 0.0f32);
+    Ok(Box::new(move || {
+        for _ in 0..PRODUCTS {
+            let work = Work::gemm(side, side, side, dtype).with_pipe(pipe);
+            let _range = nvtx::event("matmul").work(work).range();
+            let none = cublasOperation_t::CUBLAS_OP_N;
+            let (a, _a) = a.device_ptr(&stream);
+            let (b, _b) = b.device_ptr(&stream);
+            let (c, _c) = c.device_ptr_mut(&stream);
+            // SAFETY: the three buffers hold full matrices of the size told, of numbers of the kind told; the factors are
+            // f32, as the compute type wants them.
+            unsafe {
+                result::gemm_ex(
+                    *blas.handle(),
+                    none,
+                    none,
+                    n,
+                    n,
+                    n,
+                    (&raw const one).cast(),
+                    a as *const _,
+                    kind,
+                    n,
+                    b as *const _,
+                    kind,
+                    n,
+                    (&raw const zero).cast(),
+                    c as *mut _,
+                    kind,
+                    n,
+                    cublasComputeType_t::CUBLAS_COMPUTE_32F,
+                    cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
+                )
+            }?;
+        }
+        Ok(stream.synchronize()?)
+    }))
+}
+
+const TENSORS: usize = 32;
+/// Numbers of a tensor.
+const TENSOR: usize = 16 << 10;
+const MOMENTUM: f32 = 0.9;
+const RATE: f32 = 0.01;
+const GRADIENT: f32 = 0.25;
+
+/// Stochastic gradient descent with momentum, tensor by tensor as `add_(..)` and `mul_(..)` do it, or all of it at once.
+fn optimizer(gpu: &Gpu, fused: bool) -> Result<Step> {
+    let stream = gpu.stream.clone();
+    let mut weights: CudaSlice<f32> = stream.alloc_zeros(TENSORS * TENSOR)?;
+    let mut velocity: CudaSlice<f32> = stream.alloc_zeros(TENSORS * TENSOR)?;
+    let gradient = stream.clone_htod(&vec![GRADIENT; TENSORS * TENSOR])?;
+    let (decay, add_scaled, momentum_step) =
+        (gpu.kernel("decay")?, gpu.kernel("add_scaled")?, gpu.kernel("momentum_step")?);
+    let elements = |len: usize| -> Result<(u32, LaunchConfig)> {
+        let len = u32::try_from(len)?;
+        let grid_dim = (len.div_ceil(BLOCK), 1, 1);
+        Ok((len, LaunchConfig { grid_dim, block_dim: (BLOCK, 1, 1), shared_mem_bytes: 0 }))
+    };
+    let queue = stream.clone();
+    let add = move |y: &mut CudaViewMut<'_, f32>, x: &CudaView<'_, f32>, a: f32| -> Result<()> {
+        let (len, config) = elements(x.len())?;
+        let mut launch = queue.launch_builder(&add_scaled);
+        launch.arg(y).arg(x).arg(&a).arg(&len);
+        // SAFETY: the arguments match the kernel's parameters; both parts have `len` numbers.
+        unsafe { launch.launch(config) }?;
+        Ok(())
+    };
+    let queue = stream.clone();
+    let mut step = move |weights: &mut CudaSlice<f32>, velocity: &mut CudaSlice<f32>| {
+        if fused {
+            let (len, config) = elements(TENSORS * TENSOR)?;
+            let mut launch = queue.launch_builder(&momentum_step);
+            launch.arg(weights).arg(velocity).arg(&gradient).arg(&MOMENTUM).arg(&RATE).arg(&len);
+            // SAFETY: the arguments match the kernel's parameters; the three buffers have `len` numbers.
+            unsafe { launch.launch(config) }?;
+            return Ok(());
+        }
+        for tensor in 0..TENSORS {
+            let part = tensor * TENSOR..(tensor + 1) * TENSOR;
+            let mut v = velocity.slice_mut(part.clone());
+            let (len, config) = elements(TENSOR)?;
+            let mut launch = queue.launch_builder(&decay);
+            launch.arg(&mut v).arg(&MOMENTUM).arg(&len);
+            // SAFETY: the arguments match the kernel's parameters; the part has `len` numbers.
+            unsafe { launch.launch(config) }?;
+            add(&mut v, &gradient.slice(part.clone()), 1.0)?;
+            add(&mut weights.slice_mut(part.clone()), &velocity.slice(part), -RATE)?;
+        }
+        Ok(())
+    };
+    check_optimizer(&stream, &mut weights, &mut velocity, &mut step)?;
+    Ok(Box::new(move || {
+        let _range = nvtx::range("optimizer");
+        step(&mut weights, &mut velocity)?;
+        Ok(stream.synchronize()?)
+    }))
+}
+
+/// Three steps on the GPU are three steps on the host, whichever way they are made.
+fn check_optimizer(
+    stream: &Arc<CudaStream>,
+    weights: &mut CudaSlice<f32>,
+    velocity: &mut CudaSlice<f32>,
+    step: &mut impl FnMut(&mut CudaSlice<f32>, &mut CudaSlice<f32>) -> Result<()>,
+) -> Result<()> {
+    let (mut w, mut v) = (0.0f32, 0.0f32);
+    for _ in 0..3 {
+        step(weights, velocity)?;
+        v = v * MOMENTUM + GRADIENT;
+        w -= RATE * v;
+    }
+    let on_gpu = stream.clone_dtoh(weights)?;
+    stream.synchronize()?;
+    match on_gpu.iter().find(|on_gpu| (**on_gpu - w).abs() > 1e-6) {
+        None => Ok(()),
+        Some(on_gpu) => Err(format!("the optimizer: {on_gpu} on the GPU, {w} on the host").into()),
+    }
+}
