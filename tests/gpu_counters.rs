@@ -48,6 +48,7 @@ fn main() -> ExitCode {
         ("counting_and_a_collector_exclude_each_other", collector_beside),
         ("samples_add_up_to_the_bytes_that_were_copied", samples_of_copies),
         ("samples_are_bounded_and_none_is_lost_between_takings", samples_are_bounded),
+        ("sampling_goes_on_without_gaps_or_growth", sampling_for_long),
         ("samples_and_kernels_are_on_one_clock", samples_beside_a_collector),
         ("sampling_costs_are_stated", sampling_costs),
         ("misuse_of_a_sampler_is_named", sampling_misuse),
@@ -662,6 +663,57 @@ fn samples_are_bounded() {
     eprintln!("{count} samples in 20 takings");
     assert!(count > 9000, "{count}");
     sampler.stop().unwrap();
+}
+
+/// `SAMPLING_SECONDS` says how long (3 if it is not set).
+fn sampling_for_long() {
+    let seconds = std::env::var("SAMPLING_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(3);
+    let resident = || {
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+        pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+    };
+    let bench = Bench::new(256);
+    let mut sampler = sampler(&bench, Duration::from_micros(60)).start().unwrap();
+    let begun = Instant::now();
+    let (mut copied, mut count, mut last_end) = (0, 0, None::<u64>);
+    let (mut widest, mut lost) = (0, (0, 0, 0));
+    let (mut read, mut early, mut most) = (0.0, 0, 0);
+    let mut take = |sampler: &mut PmSampler| {
+        let samples = sampler.drain().unwrap();
+        for sample in samples.iter() {
+            let from = last_end.replace(sample.end_ns()).unwrap_or(sample.start_ns());
+            widest = widest.max(sample.start_ns().abs_diff(from));
+        }
+        count += samples.len();
+        lost.0 += samples.gaps().0;
+        lost.1 += samples.overflows();
+        lost.2 += samples.dropped();
+        read += samples.sum(READ, 0, u64::MAX).unwrap_or(0.0);
+    };
+    while begun.elapsed() < Duration::from_secs(seconds) {
+        copied += copies(&bench, Duration::from_millis(200)).0;
+        take(&mut sampler);
+        // The first third is for the allocator to find its size.
+        if begun.elapsed() < Duration::from_secs(seconds) / 3 {
+            early = resident();
+        }
+        most = resident();
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    take(&mut sampler);
+    let bytes = copied as f64 * f64::from(1 << 28);
+    eprintln!(
+        "{seconds} s: {count} samples; gaps, overflows, dropped {lost:?}; the widest step between two {widest} ns; read {:.4} of \
+         {bytes:e} bytes; resident {} MiB after a third, {} MiB at the end",
+        read / bytes,
+        early >> 20,
+        most >> 20,
+    );
+    sampler.stop().unwrap();
+    assert_eq!(lost, (0, 0, 0));
+    assert!(widest < 20_000, "{widest}");
+    near("read", read, bytes, 2.0);
+    assert!(most.saturating_sub(early) < 16 << 20, "{early} {most}");
 }
 
 fn samples_beside_a_collector() {

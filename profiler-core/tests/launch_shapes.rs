@@ -230,7 +230,10 @@ mod nsys {
         let shapes = train().launch_shapes();
         // 202 registers are 208 x 32 a warp: 2 to a partition. 8 warps a block: one block.
         let large = row(&shapes, "_256x128_8x4", [64, 2, 1]);
-        assert_eq!((large.shape.occupancy.blocks, large.shape.occupancy.limiters().collect()), (1, vec![Limiter::Registers]));
+        assert_eq!(
+            (large.shape.occupancy.blocks, large.shape.occupancy.limiters().collect::<Vec<_>>()),
+            (1, vec![Limiter::Registers])
+        );
         // The driver set 64 KiB, in which one block of 48 + 1 fits.
         let configured = large.shape.configured.unwrap();
         assert_eq!((configured.shared_config_bytes, configured.blocks), (65_536, 1));
