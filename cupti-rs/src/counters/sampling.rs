@@ -97,6 +97,7 @@ impl SamplerBuilder {
             .ok_or_else(|| library.lacks("sampling of counters".into(), "12.8"))?;
         let host_api = library.host_api()?;
         let turn = DeviceTurn::take(device)?;
+        api.prepare()?;
         let chip = api.chip_of(device)?;
         let availability = api.availability_of(device)?;
         let host =

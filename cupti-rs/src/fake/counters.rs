@@ -20,6 +20,7 @@ static STATE: Mutex<State> = Mutex::new(State::new());
 
 #[derive(Debug)]
 struct State {
+    initialized: bool,
     events: u64,
     waits: u64,
     has_context: bool,
@@ -67,7 +68,15 @@ impl State {
             decoded: Vec::new(),
             overflow: false,
         };
-        Self { events: 0, waits: 0, has_context: true, enabled: false, session: None, sampling }
+        Self {
+            initialized: false,
+            events: 0,
+            waits: 0,
+            has_context: true,
+            enabled: false,
+            session: None,
+            sampling,
+        }
     }
 }
 
@@ -329,6 +338,7 @@ pub(super) const RANGE: RangeApi = RangeApi {
 
 unsafe extern "C" fn initialize(_params: *mut ProfilerInitialize) -> CuptiResult {
     faulty!("cuptiProfilerInitialize");
+    STATE.lock().initialized = true;
     CuptiResult::SUCCESS
 }
 
@@ -340,6 +350,9 @@ unsafe extern "C" fn chip_name(params: *mut DeviceGetChipName) -> CuptiResult {
 
 unsafe extern "C" fn availability(params: *mut ProfilerGetCounterAvailability) -> CuptiResult {
     faulty!("cuptiProfilerGetCounterAvailability");
+    if !STATE.lock().initialized {
+        return CuptiResult::NOT_INITIALIZED;
+    }
     let params = block!(params);
     params.counter_availability_image_size = 1;
     CuptiResult::SUCCESS
@@ -490,6 +503,7 @@ unsafe extern "C" fn range_info(params: *mut RangeCounterDataGetRangeInfo) -> Cu
 // --- samples -------------------------------------------------------------------------------------------------------------
 
 pub(super) const SAMPLING: SamplingApi = SamplingApi {
+    initialize,
     chip_name,
     availability: sampling_availability,
     enable: sampling_enable,
@@ -508,6 +522,10 @@ unsafe extern "C" fn sampling_availability(
     params: *mut SamplingGetCounterAvailability,
 ) -> CuptiResult {
     faulty!("cuptiPmSamplingGetCounterAvailability");
+    // The library crashes.
+    if !STATE.lock().initialized {
+        return CuptiResult::NOT_INITIALIZED;
+    }
     block!(params).counter_availability_image_size = 1;
     CuptiResult::SUCCESS
 }

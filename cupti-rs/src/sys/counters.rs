@@ -71,6 +71,7 @@ group! {
 group! {
     /// Counters at intervals (12.8+; 12.6 has some of it).
     SamplingApi {
+        initialize = "cuptiProfilerInitialize": ProfilerInitialize;
         chip_name = "cuptiDeviceGetChipName": DeviceGetChipName;
         availability = "cuptiPmSamplingGetCounterAvailability": SamplingGetCounterAvailability;
         enable = "cuptiPmSamplingEnable": SamplingEnable;

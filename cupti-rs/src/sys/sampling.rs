@@ -38,6 +38,13 @@ pub(crate) struct SamplingObject {
 unsafe impl Send for SamplingObject {}
 
 impl SamplingApi {
+    /// Has CUPTI ready to count; any number of times. Without it CUPTI 13.0 crashes in the process's first sampling.
+    pub(crate) fn prepare(&self) -> Result<(), Error> {
+        let mut params = ProfilerInitialize::new();
+        // SAFETY: the block has the size it tells.
+        check("cuptiProfilerInitialize", unsafe { (self.initialize)(&mut params) })
+    }
+
     /// The chip's name, such as GH100.
     pub(crate) fn chip_of(&self, device: u32) -> Result<String, Error> {
         let mut params = DeviceGetChipName::new();
