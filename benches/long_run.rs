@@ -129,6 +129,18 @@ fn memory() -> (u64, u64) {
     (pages * 4096, (allocator.uordblks + allocator.hblkhd) as u64)
 }
 
+/// Seconds of a processor that the profiler's own threads have had.
+fn profiler_seconds() -> f64 {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let of = |path: std::path::PathBuf| {
+        let stat = std::fs::read_to_string(path.join("stat")).ok()?;
+        let (name, rest) = stat.rsplit_once(") ")?;
+        let field = |at: usize| rest.split(' ').nth(at)?.parse::<f64>().ok();
+        name.ends_with("(gpu-profiler").then_some((field(11)? + field(12)?) / 100.0)
+    };
+    tasks.filter_map(|task| of(task.path())).sum()
+}
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let text = |name: &str| {
@@ -158,6 +170,7 @@ fn main() {
         (0..threads).for_each(|_| _ = scope.spawn(|| on.work(&ranges, &over, &launched)));
         let start = Instant::now();
         let (mut next, mut taken, mut sum, mut most) = (0, 0, Duration::ZERO, Duration::ZERO);
+        let (mut launches_before, mut seconds_before) = (0, 0.0);
         while start.elapsed() < Duration::from_secs(seconds) {
             std::thread::sleep(PERIOD);
             let from = Instant::now();
@@ -166,15 +179,18 @@ fn main() {
             (taken, sum, most) = (taken + 1, sum + took, most.max(took));
             if start.elapsed().as_secs() >= next {
                 let (resident, handed_out) = memory();
+                let (launches, seconds) = (launched.load(Ordering::Relaxed), profiler_seconds());
                 println!(
-                    "{:5.1} s, {} launches, {} MiB resident, {} MiB handed out, taking {:.1} ms, at most {:.1} ms",
+                    "{:5.1} s, {launches} launches, {} MiB resident, {} MiB handed out, taking {:.1} ms, at most {:.1} ms; \
+                     {:.0} ns of the profiler's threads a launch",
                     start.elapsed().as_secs_f64(),
-                    launched.load(Ordering::Relaxed),
                     resident >> 20,
                     handed_out >> 20,
                     sum.as_secs_f64() * 1e3 / f64::from(taken),
                     most.as_secs_f64() * 1e3,
+                    (seconds - seconds_before) * 1e9 / (launches - launches_before).max(1) as f64,
                 );
+                (launches_before, seconds_before) = (launches, seconds);
                 next += 5;
                 (taken, sum, most) = (0, Duration::ZERO, Duration::ZERO);
             }
