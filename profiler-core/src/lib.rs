@@ -192,6 +192,7 @@ mod report;
 pub mod reports;
 mod roofline;
 mod schedule;
+pub mod scorecard;
 mod shift;
 mod source;
 mod statistics;

@@ -538,6 +538,54 @@ fn a_diagnosis_is_text_or_json_and_can_be_a_gate() {
     failure_of(args([&"diagnose", &"missing.gpuprof"]), 1);
 }
 
+#[test]
+fn a_scorecard_is_text_json_or_markdown_and_can_be_a_gate() {
+    let text = result_of(args([&"scorecard", &recording()]));
+    assert!(text.text().starts_with("scorecard: 6 bad, 3 look, "), "{}", text.text());
+    assert!(text.text().lines().count() <= 20);
+    let json = result_of(args([&"scorecard", &"--format=json", &recording()])).json();
+    assert_eq!(json["bottleneck"], "copy");
+    assert_eq!(json["scores"].as_array().unwrap().len(), 14);
+    let markdown = result_of(args([&"scorecard", &"--format=markdown", &recording()]));
+    assert!(markdown.text().contains("| **bad** | GPU busy |"), "{}", markdown.text());
+    let capture = result_of(args([&"scorecard", &"--format=json", &capture()])).json();
+    assert_eq!(capture["bottleneck"], "cpu");
+
+    let gate = |more: &[&str]| {
+        ran(gpuprof().args(["scorecard", "--fail-on=bad"]).args(more).arg(recording()))
+    };
+    let failed = gate(&[]);
+    assert_eq!(failed.status, 3);
+    assert!(failed.error.contains("GPU busy is 44.9 % (bad, >= 90 % is good)"), "{}", failed.error);
+    assert!(!failed.out.is_empty());
+    let low = [
+        "--target=gpu_busy=0.9,0.1",
+        "--target=bound=1.05,9",
+        "--target=copy=0.05,0.9",
+        "--target=overlap=0.1,-1",
+        "--target=small_kernels=1,1",
+        "--target=tensor_cores=0,0",
+    ];
+    let passed = gate(&low);
+    assert_eq!((passed.status, passed.error.as_str()), (0, ""));
+    let look = ran(gpuprof().args(["scorecard", "--fail-on=look"]).args(low).arg(recording()));
+    assert_eq!(look.status, 3);
+
+    let folder = Folder::new();
+    let fake = Fake::new();
+    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
+    let empty = folder.0.join("empty.gpuprof");
+    profiler.record(|| ()).unwrap().1.save(&empty).unwrap();
+    let undecided = ran(gpuprof().args(args([&"scorecard", &"--fail-on=bad", &empty])));
+    assert_eq!(undecided.status, 3);
+    assert!(undecided.error.contains("cannot be judged: no GPU operation"), "{}", undecided.error);
+    for wrong in ["gpu=1,0", "gpu_busy=1", "gpu_busy=0.5,0.9", "launch=0.5,0.1", "copy=x,1"] {
+        let refused = ran(gpuprof().args(args([&"scorecard", &"--target", &wrong, &recording()])));
+        assert_eq!(refused.status, 2, "{wrong}");
+    }
+    failure_of(args([&"scorecard", &"missing.gpuprof"]), 1);
+}
+
 // --- hostile files ---
 
 #[test]

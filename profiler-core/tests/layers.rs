@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules in import order: a module uses only those before it. One with submodules counts as one. `lib.rs` stands
 /// above all and is not checked.
-const ORDER: [&str; 45] = [
+const ORDER: [&str; 46] = [
     "error",
     "units",
     "recent",
@@ -45,6 +45,7 @@ const ORDER: [&str; 45] = [
     "summary",
     "profiler",
     "roofline",
+    "scorecard",
     "schedule",
     "layer",
     "expect",

@@ -73,6 +73,7 @@ pub use sign::{Sign, SignSide, SignUnit};
 pub use thresholds::Thresholds;
 use verdict::Scope;
 pub use verdict::{Cause, Inconclusive, PartTime, Verdict};
+pub(crate) use verdict::{Factor, finite};
 
 /// What a run is bound by, and its ranges, and what was found. `{}` is a page of text, and it serializes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -315,7 +316,7 @@ impl<'a> Diagnoser<'a> {
         self.findings_of(&self.verdict())
     }
 
-    fn findings_of(&self, verdict: &Verdict) -> Vec<Finding> {
+    pub(crate) fn findings_of(&self, verdict: &Verdict) -> Vec<Finding> {
         if verdict.inconclusive.is_some_and(Inconclusive::says_nothing) {
             return Vec::new();
         }

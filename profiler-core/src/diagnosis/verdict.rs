@@ -45,7 +45,7 @@ pub struct Cause {
 }
 
 /// JSON knows no infinity.
-pub(super) fn finite<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn finite<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     value.is_finite().then_some(*value).serialize(serializer)
 }
 
@@ -89,7 +89,7 @@ pub enum Inconclusive {
 
 impl Inconclusive {
     /// True if the evidence is too thin to say anything.
-    pub(super) fn says_nothing(self) -> bool {
+    pub(crate) fn says_nothing(self) -> bool {
         !matches!(self, Self::NoSingleCause { .. })
     }
 }
@@ -483,7 +483,7 @@ impl fmt::Display for Cost {
 }
 
 /// A bound as people read it.
-pub(super) struct Factor(pub(super) f64);
+pub(crate) struct Factor(pub(crate) f64);
 
 impl fmt::Display for Factor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -45,6 +45,8 @@ pub struct TcOp {
     pub tc_kernels: u64,
     /// Their times, summed.
     pub tc_ns: u64,
+    /// Those of its products: kernels that use tensor cores, and products, convolutions and attention that do not.
+    pub product_ns: u64,
     /// What to do.
     pub remedies: Vec<TcRemedy>,
 }
@@ -474,7 +476,7 @@ impl<'a> Account<'a> {
         launched: &Launched,
     ) -> TcOp {
         let mut of_class: Vec<(KernelClass, u64)> = Vec::new();
-        let (mut all, mut tc) = (Ran::default(), Ran::default());
+        let (mut all, mut tc, mut products) = (Ran::default(), Ran::default(), Ran::default());
         let (mut has_unknown, mut has_other, mut data_type) = (false, false, None);
         // Products whose names say that they do without.
         let mut plain: Vec<Option<DataType>> = Vec::new();
@@ -491,6 +493,7 @@ impl<'a> Account<'a> {
                 None => of_class.push((known.class, ran.ns)),
             }
             if known.class.is_matrix_math() || known.use_.tensor_cores == TcUse::Using {
+                products.add(*ran);
                 data_type = data_type.or(known.use_.data_type);
             }
             match known.use_.tensor_cores {
@@ -533,6 +536,7 @@ impl<'a> Account<'a> {
             kernels: all.count,
             tc_kernels: tc.count,
             tc_ns: tc.ns,
+            product_ns: products.ns,
             remedies,
         }
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 use profiler_core::Profile;
 use profiler_core::kernels::KernelClass;
+use profiler_core::scorecard::{ScoreKind, Target};
 
 use crate::failure::Failure;
 
@@ -46,6 +47,8 @@ pub(crate) enum Command {
     Kernels(KernelsArgs),
     /// Which operations use tensor cores, which could, and what to do: the tables of DLProf
     TensorCores(TensorCoresArgs),
+    /// The run on one page: a dozen values, each with its target and a flag
+    Scorecard(ScorecardArgs),
     /// What the run and its ranges are bound by, what slows them down, what helps, and what that can bring at most
     Diagnose(DiagnoseArgs),
     /// Writes a profile for other tools
@@ -237,6 +240,52 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) output: OutputArgs,
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit status: 0 whatever the flags are, unless --fail-on asks for 3; 1 if the file cannot be read."
+)]
+pub(crate) struct ScorecardArgs {
+    /// For people, as one object of JSON for programs, or for a comment on a pull request
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: ScorecardFormat,
+    /// Fail (status 3) if any value has this flag or a worse one, or if the recording is too thin to tell
+    #[arg(long, value_enum, value_name = "FLAG")]
+    pub(crate) fail_on: Option<FailOn>,
+    /// Another target for a value, as gpu_busy=0.95,0.7: from where on it is good, and from where on bad. Shares count from
+    /// 0 to 1; JSON has the names
+    #[arg(long, value_name = "NAME=GOOD,BAD", value_parser = crate::scorecard::target)]
+    pub(crate) target: Vec<(ScoreKind, Target)>,
+    /// Names of ranges in which data is loaded, besides those that are known by their words; `*` for any text
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) loading: Vec<String>,
+    /// Take the roofs from this file, as Peaks::to_json writes them
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) peaks: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum ScorecardFormat {
+    /// For people
+    #[default]
+    Text,
+    /// For programs
+    Json,
+    /// For a comment on a pull request
+    Markdown,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FailOn {
+    /// Values far from their target
+    Bad,
+    /// Those that are worth a look, too
+    Look,
 }
 
 #[derive(Debug, clap::Args)]

@@ -18,6 +18,7 @@ mod kernels;
 mod output;
 mod progress;
 mod roofline;
+mod scorecard;
 mod tables;
 #[allow(dead_code)] // shared with the library, which uses the rest
 #[path = "../../units.rs"]
@@ -61,6 +62,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Analyze(analyze) => tables::analyze(analyze),
         Command::Kernels(args) => kernels::kernels(args),
         Command::TensorCores(args) => kernels::tensor_cores(args),
+        Command::Scorecard(args) => scorecard::scorecard(args),
         Command::Diagnose(args) => diagnose::diagnose(args),
         Command::Export { file, format, rank, world_size, output } => {
             let output = Output::new(output.output, &[&file])?;

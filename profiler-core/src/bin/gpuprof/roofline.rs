@@ -1,5 +1,7 @@
 //! `roofline`: declared work under the roofs of a device.
 
+use std::path::Path;
+
 use nvtx::{Dtype, Pipe, Work};
 use profiler_core::{Declared, Peaks, Profile};
 
@@ -57,13 +59,7 @@ pub(crate) fn roofline(args: RooflineArgs) -> Result<(), Failure> {
 
 fn peaks(args: &RooflineArgs, profile: &Profile) -> Result<Peaks, Failure> {
     let known = match (&args.peaks, args.device) {
-        (Some(file), _) => {
-            let name = file.display();
-            let text = std::fs::read_to_string(file)
-                .map_err(|error| Failure::Error(format!("could not read {name}: {error}")))?;
-            let peaks = Peaks::from_json(&text);
-            Some(peaks.map_err(|error| Failure::Error(format!("{name}: {error}")))?)
-        }
+        (Some(file), _) => Some(read_peaks(file)?),
         (None, device) => profile.peaks(device),
     };
     let known = match (known, args.device) {
@@ -88,6 +84,14 @@ fn peaks(args: &RooflineArgs, profile: &Profile) -> Result<Peaks, Failure> {
     };
     let give = |peaks: Peaks, peak: &Peak| peaks.with_flops(peak.dtype, peak.pipe, peak.per_second);
     Ok(args.peak.iter().fold(known, give))
+}
+
+/// Roofs as `Peaks::to_json` wrote them.
+pub(crate) fn read_peaks(file: &Path) -> Result<Peaks, Failure> {
+    let name = file.display();
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Failure::Error(format!("could not read {name}: {error}")))?;
+    Peaks::from_json(&text).map_err(|error| Failure::Error(format!("{name}: {error}")))
 }
 
 /// `f32=67`, `f64/tensor=67`.

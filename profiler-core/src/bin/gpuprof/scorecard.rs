@@ -1,0 +1,96 @@
+//! `gpuprof scorecard`: a run on one page.
+
+use profiler_core::diagnosis::Thresholds;
+use profiler_core::scorecard::{Flag, Score, ScoreKind, Scorecard, Target, Targets};
+
+use crate::args::{FailOn, ScorecardArgs, ScorecardFormat};
+use crate::failure::Failure;
+use crate::input;
+use crate::output::Output;
+use crate::roofline::read_peaks;
+
+pub(crate) fn scorecard(args: ScorecardArgs) -> Result<(), Failure> {
+    let inputs = [Some(&*args.file), args.peaks.as_deref()];
+    let inputs: Vec<_> = inputs.into_iter().flatten().collect();
+    let output = Output::new(args.output.output.clone(), &inputs)?;
+    let profile = input::profile(&args.file)?;
+    let loading = args
+        .loading
+        .iter()
+        .fold(Thresholds::new(), |thresholds, pattern| thresholds.loading(pattern));
+    let mut targets = Targets::new().thresholds(loading);
+    for (kind, target) in &args.target {
+        targets = targets.with(*kind, *target);
+    }
+    if let Some(file) = &args.peaks {
+        targets = targets.peaks(read_peaks(file)?);
+    }
+    let card = profile.scorecard_with(&targets);
+    output.write(|out| {
+        match args.format {
+            ScorecardFormat::Text => writeln!(out, "{card}")?,
+            ScorecardFormat::Json => {
+                serde_json::to_writer_pretty(&mut *out, &card).map_err(std::io::Error::from)?;
+                writeln!(out)?;
+            }
+            ScorecardFormat::Markdown => out.write_all(card.to_markdown().as_bytes())?,
+        }
+        Ok(())
+    })?;
+    match args.fail_on {
+        Some(worst) => gate(&card, worst, &args.file.display().to_string()),
+        None => Ok(()),
+    }
+}
+
+fn gate(card: &Scorecard, fail_on: FailOn, file: &str) -> Result<(), Failure> {
+    let (word, least) = match fail_on {
+        FailOn::Bad => ("bad", Flag::Bad),
+        FailOn::Look => ("look", Flag::Look),
+    };
+    let failed = card.scores().iter().filter(|score| score.flag >= least);
+    let failed: Vec<String> = failed
+        .map(|score| {
+            let (value, target) = (score.value_text(), score.target_text());
+            format!("{} is {value} ({}, {target} is good)", score.kind, score.flag)
+        })
+        .collect();
+    if !failed.is_empty() {
+        return Err(Failure::Gate(format!("--fail-on {word}: {file}: {}", failed.join("; "))));
+    }
+    // Where the clock says nothing, no flag is no good news.
+    let undecided = |score: &&Score| score.flag == Flag::Unknown;
+    match card.score(ScoreKind::GpuBusy).filter(undecided) {
+        Some(score) => {
+            Err(Failure::Gate(format!("--fail-on {word}: {file} cannot be judged: {}", score.note)))
+        }
+        None => Ok(()),
+    }
+}
+
+/// `gpu_busy=0.95,0.7`.
+pub(crate) fn target(text: &str) -> Result<(ScoreKind, Target), String> {
+    let asked = || "NAME=GOOD,BAD is asked for, as gpu_busy=0.95,0.7".to_owned();
+    let (name, values) = text.split_once('=').ok_or_else(asked)?;
+    let kind = ScoreKind::named(name).ok_or_else(|| {
+        let known = ScoreKind::ALL.map(ScoreKind::name).join(", ");
+        format!("there is no value {name:?}; there are: {known}")
+    })?;
+    let (good, bad) = values.split_once(',').ok_or_else(asked)?;
+    let number = |text: &str| match text.trim().parse() {
+        Ok(number) if f64::is_finite(number) => Ok(number),
+        _ => Err(format!("{text:?} is no number")),
+    };
+    let target = Target::new(number(good)?, number(bad)?);
+    let is_beyond = match kind.more_is_better() {
+        true => target.bad > target.good,
+        false => target.bad < target.good,
+    };
+    match is_beyond {
+        true => Err(format!(
+            "of {name} {} is better, so that what is bad cannot be beyond what is good",
+            if kind.more_is_better() { "more" } else { "less" }
+        )),
+        false => Ok((kind, target)),
+    }
+}
