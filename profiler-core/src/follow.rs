@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::distribution::Distribution;
 use crate::health::{Health, Owed, is_failure};
 use crate::recent::Recent;
+use crate::recording::Recording;
 use crate::recording::parts::{OpenRanges, Part, ThreadRangesPart};
 use crate::recording::ranges::{Detail, Event, RangeEntry, RangeWord, Subject};
 use crate::store::{NameId, Names};
@@ -151,7 +152,7 @@ struct Early {
 
 #[derive(Debug, Clone, Copy)]
 enum Work {
-    Operation { what: What, ns: u64, captured: Option<Node> },
+    Operation { what: What, ns: u64, is_node: bool, captured: Option<Node> },
     Synchronization,
 }
 
@@ -631,10 +632,8 @@ impl Follow {
             };
             self.health.zero_timestamps += u64::from(!span.is_known());
             let captured = node.and_then(|node| self.captures.get(&node.node).copied());
-            self.health.graph_operations += u64::from(node.is_some());
-            self.health.graph_operations_captured += u64::from(captured.is_some());
             let ns = if span.is_known() { span.end_ns.saturating_sub(span.start_ns) } else { 0 };
-            let work = Work::Operation { what, ns, captured };
+            let work = Work::Operation { what, ns, is_node: node.is_some(), captured };
             self.add_work(id, work, part.until_ns, part.until_ns);
         }
     }
@@ -663,11 +662,12 @@ impl Follow {
     }
 
     fn count_work(&mut self, what: Work, node: Option<Node>, waiting: Option<u64>) {
-        let Work::Operation { what, ns, captured, .. } = what else {
+        let Work::Operation { what, ns, is_node, captured } = what else {
             self.health.synchronizations.records += 1;
             self.health.synchronizations.matched_records += 1;
             return;
         };
+        self.count_node(is_node, captured);
         self.count_operation(what, ns, node);
         let account = match what {
             What::Kernel(_) => &mut self.health.kernels,
@@ -682,6 +682,11 @@ impl Follow {
         if let Some(node) = captured {
             what.add_to(&mut self.nodes[node as usize].replayed, ns);
         }
+    }
+
+    fn count_node(&mut self, is_node: bool, captured: Option<Node>) {
+        self.health.graph_operations += u64::from(is_node);
+        self.health.graph_operations_captured += u64::from(captured.is_some());
     }
 
     fn count_operation(&mut self, what: What, ns: u64, node: Option<Node>) {
@@ -702,7 +707,8 @@ impl Follow {
     fn add_homeless(&mut self, what: Work) {
         match what {
             Work::Synchronization => self.health.synchronizations.records += 1,
-            Work::Operation { what, ns, .. } => {
+            Work::Operation { what, ns, is_node, captured } => {
+                self.count_node(is_node, captured);
                 self.count_operation(what, ns, None);
                 match what {
                     What::Kernel(_) => self.health.kernels.records += 1,
@@ -831,8 +837,16 @@ impl Follow {
         self.remembered.insert(word, node);
     }
 
-    /// Ends what is followed: whatever waits for records waits in vain.
-    pub(crate) fn end(&mut self, open_calls: u64) {
+    /// Ends what is followed: whatever waits for records waits in vain. Calls that had not returned are in no part, but in
+    /// what was recorded.
+    pub(crate) fn end(&mut self, recording: Option<&Recording>) {
+        if let Some(recording) = recording {
+            for call in recording.open_calls() {
+                let counts = cupti::clock::is_within(&recording.windows_ns, call.start_ns);
+                self.add_call(call, counts);
+            }
+            self.retry_early(recording.window_ns.1);
+        }
         self.end_process_ranges(u64::MAX);
         let ids: Vec<u32> = self.calls.iter().map(|(id, _)| id).collect();
         for id in ids {
@@ -844,7 +858,6 @@ impl Follow {
             self.add_homeless(early.what);
         }
         self.health.pending_calls = 0;
-        self.health.open_calls = open_calls;
         self.health.open_ranges =
             self.live.values().filter(|live| live.host_ns.is_none()).count() as u64;
     }

@@ -23,8 +23,8 @@ use outcome::*;
 use profiler_core::{
     Account, PathSummary, Profile, Profiler, Range, RangeNode, Recording, Summary, Totals,
 };
-use program::Kind;
-use truth::{Generator, NS_APART};
+use program::{Control, Kind, Program};
+use truth::{Generator, NS_APART, Outcomes, features};
 
 /// What a profile says, in the generator's words.
 struct Seen<'a> {
@@ -173,6 +173,7 @@ impl<'a> Seen<'a> {
                 graph_operations: health.graph_operations,
                 graph_operations_captured: health.graph_operations_captured,
                 open_ranges: health.open_ranges,
+                open_calls: health.open_calls,
                 is_complete: health.is_complete(),
             },
         }
@@ -286,54 +287,66 @@ fn compare(seen: &Outcome, truth: &Outcome, what: &str) {
 fn check(
     fake: &'static Fake,
     [profiler, within]: &[Profiler; 2],
-    seed: u64,
-    met: &mut BTreeMap<&str, u64>,
+    (program, mut truths): (Program, Vec<Option<Outcomes>>),
+    met: &mut BTreeMap<String, u64>,
 ) {
-    let (program, mut truths) = Generator::program(seed);
-    for truth in truths.iter_mut().flatten() {
+    for truth in truths.iter_mut().flatten().flatten() {
         truth.operations.values_mut().for_each(|rows| sort(rows));
         for (what, count) in truth.kinds() {
-            *met.entry(what).or_default() += count;
+            *met.entry(what.to_owned()).or_default() += count;
         }
+    }
+    for (what, has) in features(&program, &truths) {
+        *met.entry(format!("programs with {what}")).or_default() += u64::from(has);
     }
     let program = Arc::new(program);
     let mut recordings = Vec::new();
-    program::run(fake, &program, |part, ids, run| {
-        if program.parts[part].is_recorded {
-            profiler.start().unwrap();
-            within.start().unwrap();
-            let sums = profiler.summarize().unwrap();
-            run();
-            let (summary, within) = (sums.stop().unwrap(), within.stop_recording().unwrap());
-            recordings.push((profiler.stop_recording().unwrap(), within, summary, ids.to_vec()));
-        } else {
-            run();
+    program::run(fake, &program, |part, run| {
+        if !program.parts[part].is_recorded {
+            run(&mut |_| {});
+            return;
         }
+        profiler.start().unwrap();
+        within.start().unwrap();
+        let sums = profiler.summarize().unwrap();
+        let ids = run(&mut |Control { session, is_pause }| {
+            match (session, is_pause) {
+                (0, true) => profiler.pause(),
+                (0, false) => profiler.resume(),
+                (1, true) => within.pause(),
+                (1, false) => within.resume(),
+                (_, true) => sums.pause(),
+                (_, false) => sums.resume(),
+            }
+            .unwrap();
+        });
+        let (summary, within) = (sums.stop().unwrap(), within.stop_recording().unwrap());
+        recordings.push((profiler.stop_recording().unwrap(), within, summary, ids));
     });
-    for ((recording, within, summary, ids), truth) in
+    for ((recording, within, summary, ids), [truth, of_within, of_sums]) in
         recordings.into_iter().zip(truths.into_iter().flatten())
     {
         let replayed = Recording::from_bytes(&recording.to_bytes()).unwrap();
         assert_eq!(replayed, recording);
         let within_replayed = Recording::from_bytes(&within.to_bytes()).unwrap();
         assert_eq!(within_replayed, within);
-        compare_maps(&paths(&summary), &truth.nodes, "paths of the summary");
-        assert_eq!(
-            (sums(summary.totals()), sums(summary.outside_ranges())),
-            (truth.totals, truth.outside),
-            "sums of the summary"
-        );
-        for (recording, what) in [
-            (recording, "the live profile"),
-            (replayed, "the replay"),
-            (within, "the session within"),
+        for (recording, truth, what) in [
+            (recording, &truth, "the live profile"),
+            (replayed, &truth, "the replay"),
+            (within, &of_within, "the session within"),
         ] {
             let profile = Profile::from_recording(recording);
             let seen = Seen::new(&profile, &ids).outcome(truth.summaries.keys().cloned());
-            compare(&seen, &truth, what);
+            compare(&seen, truth, what);
             let health = profile.health();
             assert_eq!((health.lost_ranges, health.calls_in_unknown_ranges), (0, 0), "{health}");
         }
+        compare_maps(&paths(&summary), &of_sums.nodes, "paths of the summary");
+        assert_eq!(
+            (sums(summary.totals()), sums(summary.outside_ranges())),
+            (of_sums.totals, of_sums.outside),
+            "sums of the summary"
+        );
     }
 }
 
@@ -362,14 +375,20 @@ fn random_programs_come_back_as_they_were_made() {
         let builder = Profiler::builder().library(fake.library().unwrap());
         builder.period(Duration::from_millis(1)).build().unwrap()
     };
-    let profilers = [profiler(), profiler()];
+    let mut of_version = None;
     let (first, count) = (setting("RANDOM_PROGRAMS_SEED", 0), setting("RANDOM_PROGRAMS", 500));
     let mut met = BTreeMap::new();
     for seed in first..first + count {
         let _named = Named(seed);
-        check(fake, &profilers, seed, &mut met);
+        let (program, truths) = Generator::program(seed);
+        if of_version.as_ref().is_none_or(|(version, _)| *version != program.version) {
+            fake.replace(program.version);
+            of_version = Some((program.version, [profiler(), profiler()]));
+        }
+        let (_, profilers) = of_version.as_ref().unwrap();
+        check(fake, profilers, (program, truths), &mut met);
     }
-    eprintln!("{count} programs from seed {first}: {met:?}");
+    eprintln!("{count} programs from seed {first}: {met:#?}");
     // A generator that no longer makes something proves nothing of it.
     assert!(count < 200 || met.values().all(|count| *count > 0), "{met:?}");
 }
