@@ -213,7 +213,7 @@ pub(crate) struct Follow {
     /// Of those that were done and that nobody has asked for: how many there was no place for.
     #[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "a layer asks for it"))]
     pub(crate) done_let_go: u64,
-    /// Ranges of the process, if those that are done are kept.
+    /// Ranges of the process that are open, or have stays that are not done.
     process_ranges: FxHashMap<u64, LiveProcessRange>,
     /// What a range is a stay in: said before it begins, perhaps in an earlier part.
     within: FxHashMap<u64, u64>,
@@ -241,7 +241,7 @@ impl Follow {
 
     /// Ranges that are open, and ranges whose work is not done.
     pub(crate) fn live(&self) -> usize {
-        self.live.len()
+        self.live.len() + self.process_ranges.len()
     }
 
     /// Adds a part. `open` is what was open at its end.
@@ -272,9 +272,7 @@ impl Follow {
             self.labels.clear();
         }
         let mut new: Vec<New> = Vec::new();
-        if self.most_done != 0 {
-            self.begin_process_ranges(part, open);
-        }
+        self.begin_process_ranges(part, open);
         for thread in part.ranges().chain(open.iter()) {
             for (_, words) in thread.events {
                 if let Event::Detail { of: Subject::Range(slot), detail: Detail::Handed(from) } =
@@ -428,6 +426,9 @@ impl Follow {
     }
 
     fn add_done(&mut self, done: Done) {
+        if self.most_done == 0 {
+            return;
+        }
         if done.totals.launches == 0 && done.totals.gpu_operations() == 0 {
             return;
         }
@@ -790,7 +791,7 @@ impl Follow {
             self.remember(word, live.node);
             match live.within {
                 Some(within) => self.finish_stay(within, &live, host_ns),
-                None if self.most_done != 0 => {
+                None => {
                     let Live { node, thread_id, start_ns, totals, payload, .. } = live;
                     let (busy_ns, stays) = (host_ns, 1);
                     let done = Done {
@@ -805,7 +806,6 @@ impl Follow {
                     };
                     self.add_done(done);
                 }
-                None => {}
             }
             let Some(parent) = live.parent else { return };
             let Some(around) = self.live.get_mut(&parent) else { return };
@@ -858,8 +858,9 @@ impl Follow {
             self.add_homeless(early.what);
         }
         self.health.pending_calls = 0;
-        self.health.open_ranges =
-            self.live.values().filter(|live| live.host_ns.is_none()).count() as u64;
+        let ranges = self.live.values().filter(|live| live.host_ns.is_none());
+        let process_ranges = self.process_ranges.values().filter(|live| live.host_ns.is_none());
+        self.health.open_ranges = (ranges.count() + process_ranges.count()) as u64;
     }
 }
 

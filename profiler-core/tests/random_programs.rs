@@ -21,7 +21,7 @@ use cupti::fake::Fake;
 use nvtx::Payload;
 use outcome::*;
 use profiler_core::{
-    Account, PathSummary, Profile, Profiler, Range, RangeNode, Recording, Summary, Totals,
+    Account, Health, PathSummary, Profile, Profiler, Range, RangeNode, Recording, Summary, Totals,
 };
 use program::{Control, Kind, Program};
 use truth::{Generator, NS_APART, Outcomes, features};
@@ -62,6 +62,24 @@ fn payload(payload: Option<Payload>) -> Option<u64> {
         Payload::U64(value) => value,
         other => unreachable!("{other:?}"),
     })
+}
+
+fn accounts(health: &Health) -> [[u64; 4]; 4] {
+    let account = |of: Account| [of.records, of.matched_records, of.calls, of.matched_calls];
+    [health.kernels, health.copies, health.memsets, health.synchronizations].map(account)
+}
+
+fn facts(health: &Health) -> Facts {
+    Facts {
+        failed_calls: health.failed_calls,
+        captured_calls: health.captured_calls,
+        silent_graph_launches: health.silent_graph_launches,
+        graph_operations: health.graph_operations,
+        graph_operations_captured: health.graph_operations_captured,
+        open_ranges: health.open_ranges,
+        open_calls: health.open_calls,
+        is_complete: health.is_complete(),
+    }
 }
 
 /// Numbers what each thread began, in order.
@@ -153,7 +171,6 @@ impl<'a> Seen<'a> {
             Some((question, row))
         };
         let health = profile.health();
-        let account = |of: Account| [of.records, of.matched_records, of.calls, of.matched_calls];
         Outcome {
             ranges: self.by_worker(ranges),
             processes: self.by_worker(processes),
@@ -164,18 +181,8 @@ impl<'a> Seen<'a> {
             summaries: questions.filter_map(summary).collect(),
             outside: sums(profile.outside_ranges()),
             totals: sums(profile.totals()),
-            accounts: [health.kernels, health.copies, health.memsets, health.synchronizations]
-                .map(account),
-            facts: Facts {
-                failed_calls: health.failed_calls,
-                captured_calls: health.captured_calls,
-                silent_graph_launches: health.silent_graph_launches,
-                graph_operations: health.graph_operations,
-                graph_operations_captured: health.graph_operations_captured,
-                open_ranges: health.open_ranges,
-                open_calls: health.open_calls,
-                is_complete: health.is_complete(),
-            },
+            accounts: accounts(health),
+            facts: facts(health),
         }
     }
 
@@ -347,6 +354,8 @@ fn check(
             (of_sums.totals, of_sums.outside),
             "sums of the summary"
         );
+        assert_eq!(accounts(summary.health()), of_sums.accounts, "accounts of the summary");
+        assert_eq!(facts(summary.health()), of_sums.facts, "facts of the summary");
     }
 }
 
