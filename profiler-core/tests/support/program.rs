@@ -54,7 +54,7 @@ pub(crate) struct Control {
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) worker: usize,
-    /// It returns first from calls in which it has been since a part before.
+    /// It returns first from calls in which it has been since a turn before.
     pub(crate) returns: bool,
     pub(crate) steps: Vec<Step>,
     pub(crate) end: End,

@@ -128,6 +128,8 @@ pub(crate) struct Generator {
     /// How many calls each thread is within.
     within_calls: Vec<usize>,
     life: Vec<Life>,
+    /// The calls of this part that each thread stays in, and whose return is seen.
+    stays: Vec<Vec<usize>>,
     contexts: BTreeMap<usize, Made<Option<usize>>>,
     held: BTreeMap<usize, Option<usize>>,
     futures: BTreeMap<usize, FutureTruth>,
@@ -172,6 +174,7 @@ impl Generator {
             guards: vec![Vec::new(); workers],
             within_calls: vec![0; workers],
             life: vec![Life::Free; workers],
+            stays: vec![Vec::new(); workers],
             contexts: BTreeMap::new(),
             held: BTreeMap::new(),
             futures: BTreeMap::new(),
@@ -192,10 +195,17 @@ impl Generator {
         self.books = Books::default();
         self.open = vec![Vec::new(); self.life.len()];
         self.begun = vec![(0, 0); self.life.len()];
+        self.stays.iter_mut().for_each(Vec::clear);
         let mut returned = self.workers(Life::Stays);
         returned.retain(|_| self.rng.bool());
         returned.iter().for_each(|worker| self.free(*worker));
-        let mut turns: Vec<_> = (0..self.rng.usize(1..6)).map(|_| self.add_turn(most)).collect();
+        let mut turns = Vec::new();
+        for _ in 0..self.rng.usize(1..6) {
+            if self.chance(10) {
+                turns.extend(self.stay_all(most));
+            }
+            turns.push(self.add_turn(most));
+        }
         if self.rng.bool() {
             turns.extend(self.end_all().into_iter().flatten());
         }
@@ -212,6 +222,9 @@ impl Generator {
 
     fn free(&mut self, worker: usize) {
         (self.life[worker], self.within_calls[worker]) = (Life::Free, 0);
+        for call in std::mem::take(&mut self.stays[worker]) {
+            self.books.calls[call].is_open = !self.is_collected();
+        }
     }
 
     /// Ends what is open, guards in any order.
@@ -264,6 +277,7 @@ impl Generator {
         let function = op.map_or(function_of(ALL[self.rng.usize(..5)]), |op| function_of(op.kind));
         let call = self.call(worker, function);
         self.books.calls[call].is_open = true;
+        self.stays[worker].push(call);
         if let Some(op) = op {
             self.execute(op, Some(call), None, false);
         }
@@ -299,6 +313,10 @@ impl Generator {
             // Now and then what it is already.
             let is_pause = self.on[session] != self.chance(8);
             self.on[session] = !is_pause;
+            if !self.is_collected() {
+                // Whoever hears nothing for a while does not hear of the return.
+                self.stays.iter_mut().for_each(Vec::clear);
+            }
             Control { session, is_pause }
         };
         sessions.into_iter().map(say).collect()
@@ -325,6 +343,7 @@ impl Generator {
             self.life[worker] = Life::Ended;
             self.life.push(Life::Free);
             self.within_calls.push(0);
+            self.stays.push(Vec::new());
             self.guards.push(Vec::new());
             self.open.push(Vec::new());
             self.begun.push((0, 0));
@@ -756,6 +775,17 @@ impl Generator {
     }
 }
 
+/// Whether a thread stays where it is.
+fn has_stay(steps: &[Step]) -> bool {
+    steps.iter().any(|step| match step {
+        Step::Stay => true,
+        Step::Launch { how: How::Around(steps), .. } | Step::CallAround { steps, .. } => {
+            has_stay(steps)
+        }
+        _ => false,
+    })
+}
+
 /// What a program has, of what few have.
 pub(crate) fn features(program: &Program, truths: &[Option<Outcomes>]) -> Vec<(String, bool)> {
     let recorded = || program.parts.iter().filter(|part| part.is_recorded);
@@ -769,6 +799,12 @@ pub(crate) fn features(program: &Program, truths: &[Option<Outcomes>]) -> Vec<(S
     };
     let is_within =
         |part: &Part| part.turns.iter().any(|turn| turn.jobs.iter().any(|job| job.returns));
+    let pauses_within = |part: &Part| {
+        let has_stay = |turn: &Turn| turn.jobs.iter().any(|job| has_stay(&job.steps));
+        let stays = part.turns.iter().position(has_stay);
+        let later = |turn: usize| &part.turns[turn + 1..];
+        stays.is_some_and(|turn| later(turn).iter().any(|turn| pauses(turn) != 0))
+    };
     let differs = |truth: &Outcomes| truth.iter().any(|other| other.totals != truth[0].totals);
     let mut features: Vec<_> = VERSIONS
         .map(|version| (format!("version {version} of CUPTI"), program.version == version))
@@ -779,9 +815,10 @@ pub(crate) fn features(program: &Program, truths: &[Option<Outcomes>]) -> Vec<(S
             ("a thread that ends within open ranges", jobs().any(|job| job.end == End::LeftOpen)),
             ("ranges open at the stop", facts().any(|facts| facts.open_ranges != 0)),
             ("calls open at the stop", facts().any(|facts| facts.open_calls != 0)),
-            ("a call that returns in a later session", recorded().any(is_within)),
+            ("a call that returns in a later turn", recorded().any(is_within)),
             ("a pause", turns().any(|turn| pauses(turn) != 0)),
             ("a pause of all sessions", turns().any(|turn| pauses(turn) == SESSIONS)),
+            ("a pause within a call", recorded().any(pauses_within)),
             ("work that not all sessions count", truths.iter().flatten().any(differs)),
         ]
         .map(|(what, has)| (what.to_owned(), has)),
