@@ -128,7 +128,7 @@ pub(crate) struct Generator {
     /// How many calls each thread is within.
     within_calls: Vec<usize>,
     life: Vec<Life>,
-    /// The calls of this part that each thread stays in, and whose return is seen.
+    /// The calls of this part that each thread stays in.
     stays: Vec<Vec<usize>>,
     contexts: BTreeMap<usize, Made<Option<usize>>>,
     held: BTreeMap<usize, Option<usize>>,
@@ -223,6 +223,7 @@ impl Generator {
     fn free(&mut self, worker: usize) {
         (self.life[worker], self.within_calls[worker]) = (Life::Free, 0);
         for call in std::mem::take(&mut self.stays[worker]) {
+            // Nobody sees a return in a pause.
             self.books.calls[call].is_open = !self.is_collected();
         }
     }
@@ -313,10 +314,6 @@ impl Generator {
             // Now and then what it is already.
             let is_pause = self.on[session] != self.chance(8);
             self.on[session] = !is_pause;
-            if !self.is_collected() {
-                // Whoever hears nothing for a while does not hear of the return.
-                self.stays.iter_mut().for_each(Vec::clear);
-            }
             Control { session, is_pause }
         };
         sessions.into_iter().map(say).collect()
