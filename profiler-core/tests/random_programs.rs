@@ -21,7 +21,8 @@ use cupti::fake::Fake;
 use nvtx::Payload;
 use outcome::*;
 use profiler_core::{
-    Account, Health, PathSummary, Profile, Profiler, Range, RangeNode, Recording, Summary, Totals,
+    Account, Health, PathSummary, ProcessRangeSummary, Profile, Profiler, Range, RangeNode,
+    Recording, Summary, Totals,
 };
 use program::{Control, Kind, Program};
 use truth::{Generator, NS_APART, Outcomes, features};
@@ -253,6 +254,38 @@ fn paths(summary: &Summary) -> BTreeMap<Vec<Key>, NodeRow> {
     summary.paths().map(row).collect()
 }
 
+/// What a summary says of ranges of the process: how many, those that have ended, stays, sums.
+type Wholes = BTreeMap<Key, (u64, u64, u64, Sums)>;
+
+fn wholes(summary: &Summary) -> Wholes {
+    let row = |range: ProcessRangeSummary<'_>| {
+        let ended = range.host_time().count();
+        let row = (range.instances(), ended, range.stays(), sums(range.inclusive()));
+        (owned(range.domain(), range.name()), row)
+    };
+    summary.process_ranges().map(row).collect()
+}
+
+fn true_wholes(truth: &Outcome) -> Wholes {
+    let mut wholes = Wholes::new();
+    for row in truth.processes.iter().flatten() {
+        let (begun, ended, stays, inclusive) = wholes.entry(row.key.clone()).or_default();
+        *begun += 1;
+        *ended += u64::from(row.end.is_some());
+        *stays += row.stays.len() as u64;
+        add(inclusive, &row.inclusive);
+    }
+    wholes
+}
+
+fn true_marks(truth: &Outcome) -> BTreeMap<Key, u64> {
+    let mut marks = BTreeMap::new();
+    for (key, _) in truth.marks.iter().flatten() {
+        *marks.entry(key.clone()).or_default() += 1;
+    }
+    marks
+}
+
 /// Row by row, so that a failure shows what differs.
 fn compare_lists<T: PartialEq + Debug>(seen: &[Vec<T>], truth: &[Vec<T>], what: &str) {
     for (worker, (seen, truth)) in seen.iter().zip(truth).enumerate() {
@@ -354,6 +387,9 @@ fn check(
             (of_sums.totals, of_sums.outside),
             "sums of the summary"
         );
+        compare_maps(&wholes(&summary), &true_wholes(&of_sums), "lives of the summary");
+        let marks = summary.marks().map(|(domain, name, count)| (owned(domain, name), count));
+        compare_maps(&marks.collect(), &true_marks(&of_sums), "marks of the summary");
         assert_eq!(accounts(summary.health()), of_sums.accounts, "accounts of the summary");
         assert_eq!(facts(summary.health()), of_sums.facts, "facts of the summary");
     }
