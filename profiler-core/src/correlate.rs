@@ -140,6 +140,13 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
         call.is_none_or(|row| within(&calls[row.at()]))
     });
     store.mark_repeats();
+    for (id, [nodes, captured]) in std::mem::take(&mut store.graph_operations) {
+        let call = by_id.get(|| 0, id);
+        if call.map_or(!is_before(id), |row| within(&store.calls[row.at()])) {
+            health.graph_operations += nodes;
+            health.graph_operations_captured += captured;
+        }
+    }
 
     for synchronization in &store.synchronizations {
         health.synchronizations.records += 1;

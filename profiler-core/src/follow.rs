@@ -2,6 +2,7 @@
 //! forgotten. What is kept grows with the number of different ranges and kernels, not with time.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use cupti::{CallClass, CopyKind, GraphEvent, GraphEventKind, Record};
 use nvtx::Payload;
@@ -10,6 +11,7 @@ use rustc_hash::FxHashMap;
 use crate::distribution::Distribution;
 use crate::health::{Health, Owed, is_failure};
 use crate::recent::Recent;
+use crate::recording::Recording;
 use crate::recording::parts::{OpenRanges, Part, ThreadRangesPart};
 use crate::recording::ranges::{Detail, Event, RangeEntry, RangeWord, Subject};
 use crate::store::{NameId, Names};
@@ -54,6 +56,43 @@ pub(crate) struct OwnSums {
     pub(crate) copies: FxHashMap<CopyKind, (Distribution, u64)>,
 }
 
+/// All ranges of the process of one name.
+#[derive(Debug, Clone)]
+pub(crate) struct ProcessSums {
+    pub(crate) name: NameId,
+    /// `None` is the default one.
+    pub(crate) domain: Option<NameId>,
+    /// Instances that have begun.
+    pub(crate) begun: u64,
+    /// Ranges of threads that are stays in them, and have begun.
+    pub(crate) stays: u64,
+    /// Of each instance that has ended.
+    pub(crate) host: Distribution,
+    /// The GPU time of each instance that has ended and whose work is done.
+    pub(crate) gpu: Distribution,
+    /// What was asked for in their stays.
+    pub(crate) totals: Totals,
+}
+
+/// All marks of one name.
+#[derive(Debug, Clone)]
+pub(crate) struct MarkSums {
+    pub(crate) name: NameId,
+    /// `None` is the default one.
+    pub(crate) domain: Option<NameId>,
+    pub(crate) count: u64,
+}
+
+/// A range of the process that a range of a thread is a stay in, or lies in a stay in: its word, and the row of its sums.
+#[derive(Debug, Clone, Copy)]
+struct Whole {
+    process_range: u64,
+    sums: u32,
+}
+
+/// All of them, each once; most ranges have none.
+type Wholes = Option<Arc<Vec<Whole>>>;
+
 /// A range that has ended and asked for work of the GPU, all of which is done. Stays in a range of the process are one of
 /// these together, where its start was seen.
 #[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "a layer asks for it"))]
@@ -87,6 +126,7 @@ struct Live {
     waits_for: u32,
     host_ns: Option<u64>,
     within: Option<Within>,
+    wholes: Wholes,
     payload: Option<Payload>,
 }
 
@@ -112,6 +152,8 @@ struct Within {
 /// A range of the process that is open, or has stays that are not done.
 #[derive(Debug)]
 struct LiveProcessRange {
+    /// Row of [`Follow::process_sums`].
+    sums: u32,
     /// The path of the first stay.
     node: Option<Node>,
     thread_id: u32,
@@ -132,6 +174,7 @@ struct Pending {
     /// The range that waits for it.
     waiting: Option<u64>,
     node: Option<Node>,
+    wholes: Wholes,
     /// False in a pause and before the start: its records are left out.
     counts: bool,
     found: bool,
@@ -151,7 +194,7 @@ struct Early {
 
 #[derive(Debug, Clone, Copy)]
 enum Work {
-    Operation { what: What, ns: u64, captured: Option<Node> },
+    Operation { what: What, ns: u64, is_node: bool, captured: Option<Node> },
     Synchronization,
 }
 
@@ -180,12 +223,16 @@ pub(crate) struct Follow {
     /// One comes after the one around it.
     pub(crate) nodes: Vec<PathSums>,
     pub(crate) outside: OwnSums,
+    pub(crate) process_sums: Vec<ProcessSums>,
+    pub(crate) marks: Vec<MarkSums>,
     pub(crate) health: Health,
     by_path: FxHashMap<(Option<Node>, Option<NameId>, NameId), Node>,
+    process_sums_by_name: FxHashMap<(Option<NameId>, NameId), u32>,
+    marks_by_name: FxHashMap<(Option<NameId>, NameId), u32>,
     live: FxHashMap<u64, Live>,
     /// The range of another thread that a range lies in: said before it begins, perhaps in an earlier part.
     handed: FxHashMap<u64, u64>,
-    remembered: FxHashMap<u64, Node>,
+    remembered: FxHashMap<u64, (Node, Wholes)>,
     oldest: VecDeque<u64>,
     calls: Recent<Pending>,
     /// When the calls were looked through last for those that get no more records.
@@ -212,7 +259,7 @@ pub(crate) struct Follow {
     /// Of those that were done and that nobody has asked for: how many there was no place for.
     #[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "a layer asks for it"))]
     pub(crate) done_let_go: u64,
-    /// Ranges of the process, if those that are done are kept.
+    /// Ranges of the process that are open, or have stays that are not done.
     process_ranges: FxHashMap<u64, LiveProcessRange>,
     /// What a range is a stay in: said before it begins, perhaps in an earlier part.
     within: FxHashMap<u64, u64>,
@@ -240,7 +287,7 @@ impl Follow {
 
     /// Ranges that are open, and ranges whose work is not done.
     pub(crate) fn live(&self) -> usize {
-        self.live.len()
+        self.live.len() + self.process_ranges.len()
     }
 
     /// Adds a part. `open` is what was open at its end.
@@ -271,9 +318,7 @@ impl Follow {
             self.labels.clear();
         }
         let mut new: Vec<New> = Vec::new();
-        if self.most_done != 0 {
-            self.begin_process_ranges(part, open);
-        }
+        self.begin_process_ranges(part, open);
         for thread in part.ranges().chain(open.iter()) {
             for (_, words) in thread.events {
                 if let Event::Detail { of: Subject::Range(slot), detail: Detail::Handed(from) } =
@@ -300,12 +345,15 @@ impl Follow {
         new.sort_unstable_by_key(|new| (new.start_ns, new.of));
         for New { start_ns, of, parent, thread_id, name, domain } in new {
             let parent = parent.or(self.handed.remove(&of));
-            let parent_node = parent.and_then(|parent| self.node_of(parent));
+            let (parent_node, mut wholes) = match parent.and_then(|parent| self.place_of(parent)) {
+                Some((node, wholes)) => (Some(node), wholes),
+                None => (None, None),
+            };
             let node = self.node(parent_node, name, domain);
             self.nodes[node as usize].begun += 1;
             let waiting = parent.and_then(|parent| self.live.get_mut(&parent));
             let parent = waiting.map(|live| live.waits_for += 1).and(parent);
-            let within = self.within.remove(&of).and_then(|within| self.stay(within, parent, node));
+            let within = self.within.remove(&of).and_then(|of| self.stay(of, node, &mut wholes));
             let (totals, waits_for, host_ns) = (Totals::default(), 0, None);
             let payload = self.payloads.remove(&Subject::Range(of));
             self.live.insert(
@@ -319,6 +367,7 @@ impl Follow {
                     waits_for,
                     host_ns,
                     within,
+                    wholes,
                     payload,
                 },
             );
@@ -331,8 +380,9 @@ impl Follow {
             for (slot, words) in thread.events {
                 let of_event = word(self.epoch, &thread, *slot);
                 match Event::from_words(*words) {
-                    Event::ProcessStart { at_ns, .. } => {
+                    Event::ProcessStart { label, at_ns, .. } => {
                         let begun = LiveProcessRange {
+                            sums: self.begin_process_range(&thread, label),
                             node: None,
                             thread_id: thread.thread_id(),
                             start_ns: at_ns,
@@ -346,7 +396,10 @@ impl Follow {
                         self.process_ranges.insert(of_event, begun);
                     }
                     Event::ProcessEnd { of, at_ns } => self.process_ends.push((of.0, at_ns)),
-                    Event::Mark { .. } => _ = self.payloads.remove(&Subject::Event(of_event)),
+                    Event::Mark { label, .. } => {
+                        self.payloads.remove(&Subject::Event(of_event));
+                        self.count_mark(&thread, label);
+                    }
                     Event::Detail {
                         of: Subject::Event(slot),
                         detail: Detail::Payload(payload),
@@ -377,16 +430,45 @@ impl Follow {
         }
     }
 
-    /// A stay begins, in a range of the process whose start was seen.
-    fn stay(&mut self, of: u64, parent: Option<u64>, node: Node) -> Option<Within> {
+    fn begin_process_range(&mut self, thread: &ThreadRangesPart<'_>, label: u32) -> u32 {
+        let (name, domain) = self.label(thread, label.into());
+        let row = *self.process_sums_by_name.entry((domain, name)).or_insert_with(|| {
+            self.process_sums.push(ProcessSums {
+                name,
+                domain,
+                begun: 0,
+                stays: 0,
+                host: Distribution::default(),
+                gpu: Distribution::default(),
+                totals: Totals::default(),
+            });
+            self.process_sums.len() as u32 - 1
+        });
+        self.process_sums[row as usize].begun += 1;
+        row
+    }
+
+    fn count_mark(&mut self, thread: &ThreadRangesPart<'_>, label: u32) {
+        let (name, domain) = self.label(thread, label.into());
+        let row = *self.marks_by_name.entry((domain, name)).or_insert_with(|| {
+            self.marks.push(MarkSums { name, domain, count: 0 });
+            self.marks.len() as u32 - 1
+        });
+        self.marks[row as usize].count += 1;
+    }
+
+    /// A stay begins, in a range of the process whose start was seen. `wholes` are those that the range around it has.
+    fn stay(&mut self, of: u64, node: Node, wholes: &mut Wholes) -> Option<Within> {
         let process_range = self.process_ranges.get_mut(&of)?;
         process_range.waits_for += 1;
         process_range.node.get_or_insert(node);
-        let mut around = parent;
-        let mut is_inner = false;
-        while !is_inner && let Some(live) = around.and_then(|word| self.live.get(&word)) {
-            is_inner = live.within.is_some_and(|within| within.process_range == of);
-            around = live.parent;
+        let sums = process_range.sums;
+        self.process_sums[sums as usize].stays += 1;
+        let around = wholes.as_ref().map_or(&[][..], |wholes| wholes);
+        let is_inner = around.iter().any(|whole| whole.process_range == of);
+        if !is_inner {
+            let more = [Whole { process_range: of, sums }];
+            *wholes = Some(Arc::new([around, &more].concat()));
         }
         Some(Within { process_range: of, is_inner })
     }
@@ -397,7 +479,9 @@ impl Follow {
             if at_ns >= until_ns {
                 self.process_ends.push((of, at_ns));
             } else if let Some(process_range) = self.process_ranges.get_mut(&of) {
-                process_range.host_ns = Some(at_ns.saturating_sub(process_range.start_ns));
+                let host_ns = at_ns.saturating_sub(process_range.start_ns);
+                process_range.host_ns = Some(host_ns);
+                self.process_sums[process_range.sums as usize].host.add(host_ns);
                 self.finish_process_range(of);
             }
         }
@@ -409,8 +493,10 @@ impl Follow {
             && live.waits_for == 0
             && let Some(host_ns) = live.host_ns
             && let Some(live) = self.process_ranges.remove(&of)
-            && let Some(node) = live.node
         {
+            let gpu_ns = live.totals.gpu_time().as_nanos() as u64;
+            self.process_sums[live.sums as usize].gpu.add(gpu_ns);
+            let Some(node) = live.node else { return };
             let LiveProcessRange { thread_id, start_ns, busy_ns, stays, payload, totals, .. } =
                 live;
             self.add_done(Done {
@@ -427,6 +513,9 @@ impl Follow {
     }
 
     fn add_done(&mut self, done: Done) {
+        if self.most_done == 0 {
+            return;
+        }
         if done.totals.launches == 0 && done.totals.gpu_operations() == 0 {
             return;
         }
@@ -471,7 +560,19 @@ impl Follow {
 
     fn node_of(&self, word: u64) -> Option<Node> {
         let live = self.live.get(&word).map(|live| live.node);
-        live.or_else(|| self.remembered.get(&word).copied())
+        live.or_else(|| self.remembered.get(&word).map(|(node, _)| *node))
+    }
+
+    /// The path of a range, and the ranges of the process that its work counts for.
+    fn place_of(&self, word: u64) -> Option<(Node, Wholes)> {
+        let live = self.live.get(&word).map(|live| (live.node, live.wholes.clone()));
+        live.or_else(|| self.remembered.get(&word).cloned())
+    }
+
+    fn add_to_wholes(&mut self, wholes: &Wholes, add: impl Fn(&mut Totals)) {
+        for whole in wholes.iter().flat_map(|wholes| wholes.iter()) {
+            add(&mut self.process_sums[whole.sums as usize].totals);
+        }
     }
 
     fn own(&mut self, node: Option<Node>) -> &mut OwnSums {
@@ -509,17 +610,21 @@ impl Follow {
             captured: call.captured,
             empty: call.empty,
         };
-        let mut node = None;
+        let (mut node, mut wholes) = (None, None);
         let word = call.word;
         if counts {
-            node = self.node_of(word);
+            if let Some(place) = self.place_of(word) {
+                (node, wholes) = (Some(place.0), place.1);
+            }
             if word != 0 && node.is_none() && RangeWord(word).epoch() == self.epoch {
                 self.health.calls_in_unknown_ranges += 1;
             }
             let ns = call.end_ns.map_or(0, |end| end.saturating_sub(call.start_ns));
-            self.own(node).totals.add_call(class, owed.is_failure, owed.captured, ns);
+            let add = |to: &mut Totals| to.add_call(class, owed.is_failure, owed.captured, ns);
+            add(&mut self.own(node).totals);
+            self.add_to_wholes(&wholes, add);
             if let Some(live) = self.live.get_mut(&word) {
-                live.totals.add_call(class, owed.is_failure, owed.captured, ns);
+                add(&mut live.totals);
             }
         } else {
             self.health.calls_outside += 1;
@@ -536,7 +641,8 @@ impl Follow {
             word
         });
         let last_ns = owed.end_ns.unwrap_or(call.start_ns);
-        let pending = Pending { owed, waiting, node, counts, found: false, has_many, last_ns };
+        let found = false;
+        let pending = Pending { owed, waiting, node, wholes, counts, found, has_many, last_ns };
         if let Some(earlier) = self.calls.insert(call.correlation_id, pending) {
             self.finish_call(&earlier);
         }
@@ -631,10 +737,8 @@ impl Follow {
             };
             self.health.zero_timestamps += u64::from(!span.is_known());
             let captured = node.and_then(|node| self.captures.get(&node.node).copied());
-            self.health.graph_operations += u64::from(node.is_some());
-            self.health.graph_operations_captured += u64::from(captured.is_some());
             let ns = if span.is_known() { span.end_ns.saturating_sub(span.start_ns) } else { 0 };
-            let work = Work::Operation { what, ns, captured };
+            let work = Work::Operation { what, ns, is_node: node.is_some(), captured };
             self.add_work(id, work, part.until_ns, part.until_ns);
         }
     }
@@ -653,22 +757,31 @@ impl Follow {
         pending.found = true;
         pending.last_ns = pending.last_ns.max(now_ns);
         let (node, waiting, counts) = (pending.node, pending.waiting, pending.counts);
+        let wholes = pending.wholes.clone();
         let is_done = !pending.has_many;
         if counts {
-            self.count_work(what, node, waiting);
+            self.count_work(what, node, &wholes, waiting);
         }
         if is_done && let Some(pending) = self.calls.remove(id) {
             self.finish_call(&pending);
         }
     }
 
-    fn count_work(&mut self, what: Work, node: Option<Node>, waiting: Option<u64>) {
-        let Work::Operation { what, ns, captured, .. } = what else {
+    fn count_work(
+        &mut self,
+        what: Work,
+        node: Option<Node>,
+        wholes: &Wholes,
+        waiting: Option<u64>,
+    ) {
+        let Work::Operation { what, ns, is_node, captured } = what else {
             self.health.synchronizations.records += 1;
             self.health.synchronizations.matched_records += 1;
             return;
         };
+        self.count_node(is_node, captured);
         self.count_operation(what, ns, node);
+        self.add_to_wholes(wholes, |totals| what.add_to(totals, ns));
         let account = match what {
             What::Kernel(_) => &mut self.health.kernels,
             What::Copy(..) => &mut self.health.copies,
@@ -682,6 +795,11 @@ impl Follow {
         if let Some(node) = captured {
             what.add_to(&mut self.nodes[node as usize].replayed, ns);
         }
+    }
+
+    fn count_node(&mut self, is_node: bool, captured: Option<Node>) {
+        self.health.graph_operations += u64::from(is_node);
+        self.health.graph_operations_captured += u64::from(captured.is_some());
     }
 
     fn count_operation(&mut self, what: What, ns: u64, node: Option<Node>) {
@@ -702,7 +820,8 @@ impl Follow {
     fn add_homeless(&mut self, what: Work) {
         match what {
             Work::Synchronization => self.health.synchronizations.records += 1,
-            Work::Operation { what, ns, .. } => {
+            Work::Operation { what, ns, is_node, captured } => {
+                self.count_node(is_node, captured);
                 self.count_operation(what, ns, None);
                 match what {
                     What::Kernel(_) => self.health.kernels.records += 1,
@@ -781,10 +900,10 @@ impl Follow {
             && let Some(live) = self.live.remove(&word)
         {
             self.nodes[live.node as usize].gpu.add(live.totals.gpu_time().as_nanos() as u64);
-            self.remember(word, live.node);
+            self.remember(word, live.node, live.wholes.clone());
             match live.within {
                 Some(within) => self.finish_stay(within, &live, host_ns),
-                None if self.most_done != 0 => {
+                None => {
                     let Live { node, thread_id, start_ns, totals, payload, .. } = live;
                     let (busy_ns, stays) = (host_ns, 1);
                     let done = Done {
@@ -799,7 +918,6 @@ impl Follow {
                     };
                     self.add_done(done);
                 }
-                None => {}
             }
             let Some(parent) = live.parent else { return };
             let Some(around) = self.live.get_mut(&parent) else { return };
@@ -821,18 +939,26 @@ impl Follow {
         }
     }
 
-    fn remember(&mut self, word: u64, node: Node) {
+    fn remember(&mut self, word: u64, node: Node, wholes: Wholes) {
         if self.oldest.len() == REMEMBERED
             && let Some(oldest) = self.oldest.pop_front()
         {
             self.remembered.remove(&oldest);
         }
         self.oldest.push_back(word);
-        self.remembered.insert(word, node);
+        self.remembered.insert(word, (node, wholes));
     }
 
-    /// Ends what is followed: whatever waits for records waits in vain.
-    pub(crate) fn end(&mut self, open_calls: u64) {
+    /// Ends what is followed: whatever waits for records waits in vain. Calls that had not returned are in no part, but in
+    /// what was recorded.
+    pub(crate) fn end(&mut self, recording: Option<&Recording>) {
+        if let Some(recording) = recording {
+            for call in recording.open_calls() {
+                let counts = cupti::clock::is_within(&recording.windows_ns, call.start_ns);
+                self.add_call(call, counts);
+            }
+            self.retry_early(recording.window_ns.1);
+        }
         self.end_process_ranges(u64::MAX);
         let ids: Vec<u32> = self.calls.iter().map(|(id, _)| id).collect();
         for id in ids {
@@ -844,9 +970,9 @@ impl Follow {
             self.add_homeless(early.what);
         }
         self.health.pending_calls = 0;
-        self.health.open_calls = open_calls;
-        self.health.open_ranges =
-            self.live.values().filter(|live| live.host_ns.is_none()).count() as u64;
+        let ranges = self.live.values().filter(|live| live.host_ns.is_none());
+        let process_ranges = self.process_ranges.values().filter(|live| live.host_ns.is_none());
+        self.health.open_ranges = (ranges.count() + process_ranges.count()) as u64;
     }
 }
 

@@ -286,8 +286,7 @@ impl LayerGuard {
     pub fn finish(mut self) -> Result<Profile, Error> {
         let session = self.session.take().ok_or_else(|| Error::new(Kind::NotRunning))?;
         let recording = session.stop();
-        let open_calls = recording.as_ref().map_or(0, |recording| recording.open_calls());
-        self.results.follow.lock().end(open_calls);
+        self.results.follow.lock().end(recording.as_ref().ok());
         self.results.emit(true);
         recording.map(Profile::from_recording)
     }

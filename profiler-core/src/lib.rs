@@ -252,7 +252,7 @@ pub use roofline::{
 pub use schedule::{Schedule, Scheduled, StepAction};
 pub use statistics::{Statistic, Statistics};
 pub use store::Api;
-pub use summary::{PathSummary, Summary};
+pub use summary::{PathSummary, ProcessRangeSummary, Summary};
 pub use totals::Totals;
 pub use turn::Turn;
 

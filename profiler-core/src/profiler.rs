@@ -342,7 +342,7 @@ impl Summarizing {
     pub fn stop(self) -> Result<Summary, Error> {
         let recording = self.session.stop()?;
         let mut follow = self.follow.lock();
-        follow.end(recording.open_calls());
+        follow.end(Some(&recording));
         Ok(Summary::of(&follow, recording.info().clone(), recording.duration()))
     }
 }

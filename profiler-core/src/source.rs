@@ -442,7 +442,8 @@ fn read_records(
 ) {
     let clock = &recording.clocks;
     health.clock_step_ns = clock.step_ns();
-    let add =
+    let mut graph_operations: FxHashMap<u32, [u64; 2]> = FxHashMap::default();
+    let mut add =
         |work, span: cupti::Span, correlation_id, node: Option<GraphNode>, health: &mut Health| {
             // The start moves to our clock; the duration stays what CUPTI measured.
             let time = span.is_known().then(|| {
@@ -452,8 +453,11 @@ fn read_records(
             });
             health.zero_timestamps += u64::from(time.is_none());
             let captured = node.and_then(|node| captures.range(node.node));
-            health.graph_operations += u64::from(node.is_some());
-            health.graph_operations_captured += u64::from(captured.is_some());
+            if node.is_some() {
+                let counts = graph_operations.entry(correlation_id).or_insert([0; 2]);
+                counts[0] += 1;
+                counts[1] += u64::from(captured.is_some());
+            }
             let mut operation = Operation::new(work, time, correlation_id);
             operation.captured = captured.into();
             operation
@@ -574,6 +578,7 @@ fn read_records(
         let work = store.intern_work(Work::new(what, place));
         store.operations.push(add(work, span, correlation_id, node, health));
     }
+    store.graph_operations = graph_operations;
     store.operations.sort_by_key(Operation::start_ns);
     store.memory.sort_by_key(|event| event.at_ns);
     store.managed.sort_by_key(|event| event.time.start_ns);

@@ -610,6 +610,9 @@ pub(crate) struct Store {
     pub(crate) works: Interned<Work, WorkId>,
     /// By start; those without timestamps first.
     pub(crate) operations: Vec<Operation>,
+    /// Of a recording, until it is joined: how many operations with a correlation id were nodes of graphs, and of how many
+    /// it is known in which range the node was made.
+    pub(crate) graph_operations: FxHashMap<u32, [u64; 2]>,
     pub(crate) synchronizations: Vec<Synchronization>,
     /// By time.
     pub(crate) memory: Vec<MemoryEvent>,

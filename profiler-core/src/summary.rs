@@ -8,7 +8,7 @@ use serde::ser::{SerializeSeq, SerializeStruct};
 use serde::{Serialize, Serializer};
 
 use crate::distribution::Distribution;
-use crate::follow::{Follow, OwnSums, PathSums};
+use crate::follow::{Follow, MarkSums, OwnSums, PathSums, ProcessSums};
 use crate::health::Health;
 use crate::names::{Pattern, demangled};
 use crate::recording::RecordingInfo;
@@ -21,7 +21,7 @@ use crate::units::{finish, shortened, table, time};
 /// `{}` prints tables for people, and its JSON has a line for every path. Counts and sums are exact, and so is which
 /// range work belongs to: it is found as in a [`Profile`](crate::Profile). A context that is attached after 262,144 other
 /// ranges have ended since its own counts as in no range, and in [`Health::calls_in_unknown_ranges`]. Marks and ranges of
-/// the process are not summed up; stays in these are, as the ranges they are.
+/// the process are summed up by name.
 #[derive(Debug, Clone)]
 pub struct Summary {
     info: RecordingInfo,
@@ -31,6 +31,8 @@ pub struct Summary {
     inclusive: Vec<Totals>,
     replayed: Vec<Totals>,
     outside: OwnSums,
+    process_ranges: Vec<ProcessSums>,
+    marks: Vec<MarkSums>,
     health: Health,
 }
 
@@ -50,7 +52,19 @@ impl Summary {
         let (names, outside) = (follow.names.clone(), follow.outside.clone());
         let mut health = follow.health.clone();
         health.pending_ranges = follow.live() as u64;
-        Self { info, duration, names, paths, inclusive, replayed, outside, health }
+        let (process_ranges, marks) = (follow.process_sums.clone(), follow.marks.clone());
+        Self {
+            info,
+            duration,
+            names,
+            paths,
+            inclusive,
+            replayed,
+            outside,
+            process_ranges,
+            marks,
+            health,
+        }
     }
 
     /// Where and when it was recorded.
@@ -102,6 +116,17 @@ impl Summary {
             let around = path.ancestors().map(|path| path.name());
             pattern.matches_path(std::iter::once(path.name()).chain(around))
         })
+    }
+
+    /// The ranges of the process by name, in the order they first began.
+    pub fn process_ranges(&self) -> impl Iterator<Item = ProcessRangeSummary<'_>> {
+        self.process_ranges.iter().map(|sums| ProcessRangeSummary { names: &self.names, sums })
+    }
+
+    /// The marks by name, in the order they first came: domain (`None` is the default one), name, and how many.
+    pub fn marks(&self) -> impl Iterator<Item = (Option<&str>, &str, u64)> {
+        let name = |name| self.names.get(name);
+        self.marks.iter().map(move |mark| (mark.domain.map(name), name(mark.name), mark.count))
     }
 
     /// Every kernel with its times, in all ranges and outside, by time.
@@ -218,6 +243,71 @@ impl<'a> PathSummary<'a> {
     }
 }
 
+/// All ranges of the process of one name, such as the lives of the futures of one `async fn`.
+#[derive(Debug, Clone, Copy)]
+pub struct ProcessRangeSummary<'a> {
+    names: &'a Names,
+    sums: &'a ProcessSums,
+}
+
+impl<'a> ProcessRangeSummary<'a> {
+    /// Their name.
+    #[must_use]
+    pub fn name(&self) -> &'a str {
+        self.names.get(self.sums.name)
+    }
+
+    /// Their domain's name; `None` is the default one.
+    #[must_use]
+    pub fn domain(&self) -> Option<&'a str> {
+        self.sums.domain.map(|domain| self.names.get(domain))
+    }
+
+    /// How many have begun.
+    #[must_use]
+    pub fn instances(&self) -> u64 {
+        self.sums.begun
+    }
+
+    /// How many ranges of threads were stays in them, such as the polls of a future.
+    #[must_use]
+    pub fn stays(&self) -> u64 {
+        self.sums.stays
+    }
+
+    /// From start to end, of each instance that has ended. Its stays together may be much shorter.
+    #[must_use]
+    pub fn host_time(&self) -> &'a Distribution {
+        &self.sums.host
+    }
+
+    /// The GPU time, summed over operations, of each instance that has ended and whose work is done.
+    #[must_use]
+    pub fn gpu_time(&self) -> &'a Distribution {
+        &self.sums.gpu
+    }
+
+    /// What was asked for in their stays and in ranges within these. It is in the sums of the stays' paths, too.
+    #[must_use]
+    pub fn inclusive(&self) -> Totals {
+        self.sums.totals
+    }
+}
+
+impl Serialize for ProcessRangeSummary<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("ProcessRangeSummary", 7)?;
+        fields.serialize_field("name", self.name())?;
+        fields.serialize_field("domain", &self.domain())?;
+        fields.serialize_field("instances", &self.instances())?;
+        fields.serialize_field("stays", &self.stays())?;
+        fields.serialize_field("host", self.host_time())?;
+        fields.serialize_field("gpu", self.gpu_time())?;
+        fields.serialize_field("inclusive", &self.inclusive())?;
+        fields.end()
+    }
+}
+
 impl Serialize for Summary {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         struct Paths<'a>(&'a Summary);
@@ -228,11 +318,21 @@ impl Serialize for Summary {
                 paths.end()
             }
         }
-        let mut fields = serializer.serialize_struct("Summary", 6)?;
+        #[derive(Serialize)]
+        struct Marks<'a> {
+            name: &'a str,
+            domain: Option<&'a str>,
+            count: u64,
+        }
+        let marks = self.marks().map(|(domain, name, count)| Marks { name, domain, count });
+        let mut fields = serializer.serialize_struct("Summary", 8)?;
         fields.serialize_field("duration_ns", &(self.duration.as_nanos() as u64))?;
         fields.serialize_field("totals", &self.totals())?;
         fields.serialize_field("outside", &self.outside.totals)?;
         fields.serialize_field("paths", &Paths(self))?;
+        let process_ranges: Vec<_> = self.process_ranges().collect();
+        fields.serialize_field("process_ranges", &process_ranges)?;
+        fields.serialize_field("marks", &marks.collect::<Vec<_>>())?;
         fields.serialize_field("complete", &self.health.is_complete())?;
         fields.serialize_field("health", &self.health)?;
         fields.end()
@@ -300,6 +400,38 @@ impl fmt::Display for Summary {
             ranges.add_row(row);
         }
         writeln!(f, "\n{}\n", finish(&ranges))?;
+        if !self.process_ranges.is_empty() {
+            let header = [
+                "range of the process",
+                "times",
+                "stays",
+                "host mean",
+                "host p99",
+                "GPU mean",
+                "GPU p99",
+                "GPU time",
+                "kernels",
+            ];
+            let mut ranges = table(&header, 1);
+            for range in self.process_ranges() {
+                let mut row = vec![shortened(range.name(), NAME_WIDTH)];
+                row.extend([range.instances().to_string(), range.stays().to_string()]);
+                for times in [range.host_time(), range.gpu_time()] {
+                    row.extend([time(times.mean()), time(times.percentile(99.0))]);
+                }
+                let totals = range.inclusive();
+                row.extend([time(totals.gpu_time()), totals.kernels.to_string()]);
+                ranges.add_row(row);
+            }
+            writeln!(f, "{}\n", finish(&ranges))?;
+        }
+        if !self.marks.is_empty() {
+            let mut marks = table(&["mark", "times"], 1);
+            for (_, name, count) in self.marks() {
+                marks.add_row([shortened(name, NAME_WIDTH), count.to_string()]);
+            }
+            writeln!(f, "{}\n", finish(&marks))?;
+        }
         let mut kernels = table(&["kernel", "count", "GPU time", "mean"], 1);
         for (name, sum) in self.kernels().into_iter().take(KERNELS) {
             let mean = sum.kernel_time() / u32::try_from(sum.kernels.max(1)).unwrap_or(u32::MAX);

@@ -21,10 +21,11 @@ use cupti::fake::Fake;
 use nvtx::Payload;
 use outcome::*;
 use profiler_core::{
-    Account, PathSummary, Profile, Profiler, Range, RangeNode, Recording, Summary, Totals,
+    Account, Health, PathSummary, ProcessRangeSummary, Profile, Profiler, Range, RangeNode,
+    Recording, Summary, Totals,
 };
-use program::Kind;
-use truth::{Generator, NS_APART};
+use program::{Control, Kind, Program};
+use truth::{Generator, NS_APART, Outcomes, features};
 
 /// What a profile says, in the generator's words.
 struct Seen<'a> {
@@ -62,6 +63,24 @@ fn payload(payload: Option<Payload>) -> Option<u64> {
         Payload::U64(value) => value,
         other => unreachable!("{other:?}"),
     })
+}
+
+fn accounts(health: &Health) -> [[u64; 4]; 4] {
+    let account = |of: Account| [of.records, of.matched_records, of.calls, of.matched_calls];
+    [health.kernels, health.copies, health.memsets, health.synchronizations].map(account)
+}
+
+fn facts(health: &Health) -> Facts {
+    Facts {
+        failed_calls: health.failed_calls,
+        captured_calls: health.captured_calls,
+        silent_graph_launches: health.silent_graph_launches,
+        graph_operations: health.graph_operations,
+        graph_operations_captured: health.graph_operations_captured,
+        open_ranges: health.open_ranges,
+        open_calls: health.open_calls,
+        is_complete: health.is_complete(),
+    }
 }
 
 /// Numbers what each thread began, in order.
@@ -153,7 +172,6 @@ impl<'a> Seen<'a> {
             Some((question, row))
         };
         let health = profile.health();
-        let account = |of: Account| [of.records, of.matched_records, of.calls, of.matched_calls];
         Outcome {
             ranges: self.by_worker(ranges),
             processes: self.by_worker(processes),
@@ -164,17 +182,8 @@ impl<'a> Seen<'a> {
             summaries: questions.filter_map(summary).collect(),
             outside: sums(profile.outside_ranges()),
             totals: sums(profile.totals()),
-            accounts: [health.kernels, health.copies, health.memsets, health.synchronizations]
-                .map(account),
-            facts: Facts {
-                failed_calls: health.failed_calls,
-                captured_calls: health.captured_calls,
-                silent_graph_launches: health.silent_graph_launches,
-                graph_operations: health.graph_operations,
-                graph_operations_captured: health.graph_operations_captured,
-                open_ranges: health.open_ranges,
-                is_complete: health.is_complete(),
-            },
+            accounts: accounts(health),
+            facts: facts(health),
         }
     }
 
@@ -245,6 +254,38 @@ fn paths(summary: &Summary) -> BTreeMap<Vec<Key>, NodeRow> {
     summary.paths().map(row).collect()
 }
 
+/// What a summary says of ranges of the process: how many, those that have ended, stays, sums.
+type Wholes = BTreeMap<Key, (u64, u64, u64, Sums)>;
+
+fn wholes(summary: &Summary) -> Wholes {
+    let row = |range: ProcessRangeSummary<'_>| {
+        let ended = range.host_time().count();
+        let row = (range.instances(), ended, range.stays(), sums(range.inclusive()));
+        (owned(range.domain(), range.name()), row)
+    };
+    summary.process_ranges().map(row).collect()
+}
+
+fn true_wholes(truth: &Outcome) -> Wholes {
+    let mut wholes = Wholes::new();
+    for row in truth.processes.iter().flatten() {
+        let (begun, ended, stays, inclusive) = wholes.entry(row.key.clone()).or_default();
+        *begun += 1;
+        *ended += u64::from(row.end.is_some());
+        *stays += row.stays.len() as u64;
+        add(inclusive, &row.inclusive);
+    }
+    wholes
+}
+
+fn true_marks(truth: &Outcome) -> BTreeMap<Key, u64> {
+    let mut marks = BTreeMap::new();
+    for (key, _) in truth.marks.iter().flatten() {
+        *marks.entry(key.clone()).or_default() += 1;
+    }
+    marks
+}
+
 /// Row by row, so that a failure shows what differs.
 fn compare_lists<T: PartialEq + Debug>(seen: &[Vec<T>], truth: &[Vec<T>], what: &str) {
     for (worker, (seen, truth)) in seen.iter().zip(truth).enumerate() {
@@ -286,54 +327,71 @@ fn compare(seen: &Outcome, truth: &Outcome, what: &str) {
 fn check(
     fake: &'static Fake,
     [profiler, within]: &[Profiler; 2],
-    seed: u64,
-    met: &mut BTreeMap<&str, u64>,
+    (program, mut truths): (Program, Vec<Option<Outcomes>>),
+    met: &mut BTreeMap<String, u64>,
 ) {
-    let (program, mut truths) = Generator::program(seed);
-    for truth in truths.iter_mut().flatten() {
+    for truth in truths.iter_mut().flatten().flatten() {
         truth.operations.values_mut().for_each(|rows| sort(rows));
         for (what, count) in truth.kinds() {
-            *met.entry(what).or_default() += count;
+            *met.entry(what.to_owned()).or_default() += count;
         }
+    }
+    for (what, has) in features(&program, &truths) {
+        *met.entry(format!("programs with {what}")).or_default() += u64::from(has);
     }
     let program = Arc::new(program);
     let mut recordings = Vec::new();
-    program::run(fake, &program, |part, ids, run| {
-        if program.parts[part].is_recorded {
-            profiler.start().unwrap();
-            within.start().unwrap();
-            let sums = profiler.summarize().unwrap();
-            run();
-            let (summary, within) = (sums.stop().unwrap(), within.stop_recording().unwrap());
-            recordings.push((profiler.stop_recording().unwrap(), within, summary, ids.to_vec()));
-        } else {
-            run();
+    program::run(fake, &program, |part, run| {
+        if !program.parts[part].is_recorded {
+            run(&mut |_| {});
+            return;
         }
+        profiler.start().unwrap();
+        within.start().unwrap();
+        let sums = profiler.summarize().unwrap();
+        let ids = run(&mut |Control { session, is_pause }| {
+            match (session, is_pause) {
+                (0, true) => profiler.pause(),
+                (0, false) => profiler.resume(),
+                (1, true) => within.pause(),
+                (1, false) => within.resume(),
+                (_, true) => sums.pause(),
+                (_, false) => sums.resume(),
+            }
+            .unwrap();
+        });
+        let (summary, within) = (sums.stop().unwrap(), within.stop_recording().unwrap());
+        recordings.push((profiler.stop_recording().unwrap(), within, summary, ids));
     });
-    for ((recording, within, summary, ids), truth) in
+    for ((recording, within, summary, ids), [truth, of_within, of_sums]) in
         recordings.into_iter().zip(truths.into_iter().flatten())
     {
         let replayed = Recording::from_bytes(&recording.to_bytes()).unwrap();
         assert_eq!(replayed, recording);
         let within_replayed = Recording::from_bytes(&within.to_bytes()).unwrap();
         assert_eq!(within_replayed, within);
-        compare_maps(&paths(&summary), &truth.nodes, "paths of the summary");
-        assert_eq!(
-            (sums(summary.totals()), sums(summary.outside_ranges())),
-            (truth.totals, truth.outside),
-            "sums of the summary"
-        );
-        for (recording, what) in [
-            (recording, "the live profile"),
-            (replayed, "the replay"),
-            (within, "the session within"),
+        for (recording, truth, what) in [
+            (recording, &truth, "the live profile"),
+            (replayed, &truth, "the replay"),
+            (within, &of_within, "the session within"),
         ] {
             let profile = Profile::from_recording(recording);
             let seen = Seen::new(&profile, &ids).outcome(truth.summaries.keys().cloned());
-            compare(&seen, &truth, what);
+            compare(&seen, truth, what);
             let health = profile.health();
             assert_eq!((health.lost_ranges, health.calls_in_unknown_ranges), (0, 0), "{health}");
         }
+        compare_maps(&paths(&summary), &of_sums.nodes, "paths of the summary");
+        assert_eq!(
+            (sums(summary.totals()), sums(summary.outside_ranges())),
+            (of_sums.totals, of_sums.outside),
+            "sums of the summary"
+        );
+        compare_maps(&wholes(&summary), &true_wholes(&of_sums), "lives of the summary");
+        let marks = summary.marks().map(|(domain, name, count)| (owned(domain, name), count));
+        compare_maps(&marks.collect(), &true_marks(&of_sums), "marks of the summary");
+        assert_eq!(accounts(summary.health()), of_sums.accounts, "accounts of the summary");
+        assert_eq!(facts(summary.health()), of_sums.facts, "facts of the summary");
     }
 }
 
@@ -362,14 +420,20 @@ fn random_programs_come_back_as_they_were_made() {
         let builder = Profiler::builder().library(fake.library().unwrap());
         builder.period(Duration::from_millis(1)).build().unwrap()
     };
-    let profilers = [profiler(), profiler()];
+    let mut of_version = None;
     let (first, count) = (setting("RANDOM_PROGRAMS_SEED", 0), setting("RANDOM_PROGRAMS", 500));
     let mut met = BTreeMap::new();
     for seed in first..first + count {
         let _named = Named(seed);
-        check(fake, &profilers, seed, &mut met);
+        let (program, truths) = Generator::program(seed);
+        if of_version.as_ref().is_none_or(|(version, _)| *version != program.version) {
+            fake.replace(program.version);
+            of_version = Some((program.version, [profiler(), profiler()]));
+        }
+        let (_, profilers) = of_version.as_ref().unwrap();
+        check(fake, profilers, (program, truths), &mut met);
     }
-    eprintln!("{count} programs from seed {first}: {met:?}");
+    eprintln!("{count} programs from seed {first}: {met:#?}");
     // A generator that no longer makes something proves nothing of it.
     assert!(count < 200 || met.values().all(|count| *count > 0), "{met:?}");
 }

@@ -185,6 +185,13 @@ impl Fake {
         outer.correlation
     }
 
+    /// Is a CUPTI of this version from now on, one that nobody used yet. Not while somebody collects; what
+    /// [`library`](Self::library) gave before is of the old one.
+    pub fn replace(&self, version: u32) {
+        let offset = STATE.lock().clock_offset;
+        table::reset(version, table::fresh(None, offset, Version(version)));
+    }
+
     /// A graph launch whose nodes are `nodes`; all share the correlation id that is given back.
     pub fn launch_graph(&self, nodes: &[Work]) -> u32 {
         self.call("cuGraphLaunch", 0, nodes)
@@ -193,6 +200,15 @@ impl Fake {
     /// A call of this name that gives no record: an allocation, a query, or one with this `CUresult`.
     pub fn call_only(&self, function: &str, result: u32) -> u32 {
         self.call(function, result, &[])
+    }
+
+    /// A call of this name that gives no record; `within` runs before it returns.
+    pub fn call_around(&self, function: &str, within: impl FnOnce()) -> u32 {
+        let mut frame = driver_frame(function);
+        frame.enter();
+        within();
+        frame.exit(0);
+        frame.correlation
     }
 
     /// A call while its stream is captured: it makes a graph node, of which nothing is known, and does no work.

@@ -163,9 +163,9 @@ impl Recording {
     }
 
     /// Calls that had not returned at the end.
-    pub(crate) fn open_calls(&self) -> u64 {
+    pub(crate) fn open_calls(&self) -> impl Iterator<Item = &cupti::Call> {
         let calls = self.calls.iter().flat_map(|thread| &thread.calls);
-        calls.filter(|call| call.end_ns.is_none()).count() as u64
+        calls.filter(|call| call.end_ns.is_none())
     }
 
     /// True if it is a snapshot of a session that went on.

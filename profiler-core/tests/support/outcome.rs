@@ -96,6 +96,7 @@ pub(crate) struct Facts {
     pub(crate) graph_operations: u64,
     pub(crate) graph_operations_captured: u64,
     pub(crate) open_ranges: u64,
+    pub(crate) open_calls: u64,
     pub(crate) is_complete: bool,
 }
 

@@ -7,6 +7,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock, Mutex, mpsc};
 use std::task::{Poll, Waker};
+use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use cupti::fake::{Arrival, Fake, FakeExec, FakeGraph, Work};
@@ -18,6 +19,9 @@ pub(crate) static DOMAINS: [Domain; 2] = [Domain::new("x"), Domain::new("y")];
 /// A program: parts with and without a session, one after the other, on the same threads and with the same objects.
 #[derive(Debug, Default)]
 pub(crate) struct Program {
+    /// CUPTI's.
+    pub(crate) version: u32,
+    /// Threads at the beginning. Where one ends, one more begins.
     pub(crate) workers: usize,
     pub(crate) first_correlation: Option<u32>,
     pub(crate) futures: Vec<Script>,
@@ -27,14 +31,43 @@ pub(crate) struct Program {
 #[derive(Debug, Default)]
 pub(crate) struct Part {
     pub(crate) is_recorded: bool,
-    /// The jobs of a turn run at the same time, each on a thread of its own; a turn begins when the last one has ended.
-    pub(crate) turns: Vec<Vec<Job>>,
+    /// Threads that return, before it begins, from calls in which they have been since a part before.
+    pub(crate) returned: Vec<usize>,
+    pub(crate) turns: Vec<Turn>,
+}
+
+/// A turn begins when the last one has ended.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    /// What is said to sessions before the jobs.
+    pub(crate) controls: Vec<Control>,
+    /// They run at the same time, each on a thread of its own.
+    pub(crate) jobs: Vec<Job>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Control {
+    pub(crate) session: usize,
+    pub(crate) is_pause: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) worker: usize,
+    /// It returns first from calls in which it has been since a turn before.
+    pub(crate) returns: bool,
     pub(crate) steps: Vec<Step>,
+    pub(crate) end: End,
+}
+
+/// Whether a thread ends with a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    No,
+    /// Its guards are dropped.
+    Closed,
+    /// What is open stays open for ever.
+    LeftOpen,
 }
 
 /// What a future does in each of its polls.
@@ -87,28 +120,91 @@ pub(crate) enum How {
 /// Objects are known by number; a guard is of its thread.
 #[derive(Debug)]
 pub(crate) enum Step {
-    Open { guard: usize, label: Label, payload: Option<u64>, within: Option<usize> },
-    Attach { guard: usize, context: usize },
-    Close { guard: usize },
-    Capture { context: usize },
-    Mark { label: Label },
-    Begin { process: usize, label: Label, payload: Option<u64> },
-    End { process: usize },
-    Make { future: usize },
-    Poll { future: usize },
-    Drop { future: usize },
-    Launch { op: Op, how: How },
-    LaunchNodes { ops: Vec<Op> },
-    CallOnly { function: &'static str, result: u32 },
-    CaptureOne { op: Op },
-    Unseen { op: Op },
-    Graph { graph: usize },
-    CaptureInto { graph: usize, op: Op },
-    AddNode { graph: usize, op: Op },
-    Clone { from: usize, to: usize },
-    Instantiate { graph: usize, exec: usize },
-    LaunchExec { exec: usize },
-    Destroy { exec: usize },
+    Open {
+        guard: usize,
+        label: Label,
+        payload: Option<u64>,
+        within: Option<usize>,
+    },
+    Attach {
+        guard: usize,
+        context: usize,
+    },
+    Close {
+        guard: usize,
+    },
+    Capture {
+        context: usize,
+    },
+    Mark {
+        label: Label,
+    },
+    Begin {
+        process: usize,
+        label: Label,
+        payload: Option<u64>,
+    },
+    End {
+        process: usize,
+    },
+    Make {
+        future: usize,
+    },
+    Poll {
+        future: usize,
+    },
+    Drop {
+        future: usize,
+    },
+    Launch {
+        op: Op,
+        how: How,
+    },
+    LaunchNodes {
+        ops: Vec<Op>,
+    },
+    CallOnly {
+        function: &'static str,
+        result: u32,
+    },
+    /// The steps run before the call returns.
+    CallAround {
+        function: &'static str,
+        steps: Vec<Step>,
+    },
+    /// The thread stays where it is until a later part. The last step, but for calls that return.
+    Stay,
+    CaptureOne {
+        op: Op,
+    },
+    Unseen {
+        op: Op,
+    },
+    Graph {
+        graph: usize,
+    },
+    CaptureInto {
+        graph: usize,
+        op: Op,
+    },
+    AddNode {
+        graph: usize,
+        op: Op,
+    },
+    Clone {
+        from: usize,
+        to: usize,
+    },
+    Instantiate {
+        graph: usize,
+        exec: usize,
+    },
+    LaunchExec {
+        exec: usize,
+    },
+    Destroy {
+        exec: usize,
+    },
 }
 
 /// As many different pieces of work as a program may have.
@@ -151,7 +247,11 @@ enum Guard {
     Attached { _attached: Attached },
 }
 
-thread_local!(static GUARDS: RefCell<HashMap<usize, Guard>> = RefCell::default());
+thread_local! {
+    static GUARDS: RefCell<HashMap<usize, Guard>> = RefCell::default();
+    /// Says that the job is done as far as it goes now, and hears when the thread is to go on.
+    static STAY: RefCell<Option<(mpsc::Sender<()>, mpsc::Receiver<()>)>> = RefCell::default();
+}
 
 fn keep(guard: usize, value: Guard) {
     GUARDS.with_borrow_mut(|guards| guards.insert(guard, value));
@@ -276,6 +376,15 @@ impl World {
                 fake.launch_graph(&nodes);
             }
             Step::CallOnly { function, result } => drop(fake.call_only(function, *result)),
+            Step::CallAround { function, steps } => {
+                fake.call_around(function, || self.run(steps));
+            }
+            Step::Stay => STAY.with_borrow(|stay| {
+                let (ended, go_on) = stay.as_ref().unwrap();
+                ended.send(()).unwrap();
+                // Nobody says so if the test failed.
+                let _ = go_on.recv();
+            }),
             Step::CaptureOne { op } => drop(fake.capture(&op.work())),
             Step::Unseen { op } => {
                 fake.unseen(&op.work());
@@ -311,11 +420,58 @@ impl World {
     }
 }
 
-/// Runs it. `around` is called for every part, with what runs that part and the kernel's ids of the threads.
+/// A thread of a running program.
+struct Worker<'scope> {
+    id: u32,
+    jobs: mpsc::Sender<(usize, usize, usize)>,
+    go_on: mpsc::Sender<()>,
+    ended: mpsc::Receiver<()>,
+    thread: Option<ScopedJoinHandle<'scope, ()>>,
+}
+
+impl<'scope> Worker<'scope> {
+    fn start(world: &Arc<World>, scope: &'scope Scope<'scope, '_>) -> Self {
+        let (jobs, receive) = mpsc::channel::<(usize, usize, usize)>();
+        let (say_ended, ended) = mpsc::channel();
+        let (go_on, hear) = mpsc::channel();
+        let (say_id, id) = mpsc::channel();
+        let world = world.clone();
+        let thread = scope.spawn(move || {
+            say_id.send(cupti::calls::thread_id()).unwrap();
+            STAY.set(Some((say_ended.clone(), hear)));
+            for (part, turn, job) in receive {
+                let job = &world.program.parts[part].turns[turn].jobs[job];
+                world.run(&job.steps);
+                match job.end {
+                    End::No => {}
+                    End::Closed => drop(GUARDS.take()),
+                    End::LeftOpen => std::mem::forget(GUARDS.take()),
+                }
+                // Nobody hears it if the test failed.
+                let _ = say_ended.send(());
+            }
+            drop(GUARDS.take());
+        });
+        Self { id: id.recv().unwrap(), jobs, go_on, ended, thread: Some(thread) }
+    }
+
+    fn wait(&self) {
+        // A thread that panicked says nothing.
+        self.ended.recv_timeout(Duration::from_secs(60)).unwrap();
+    }
+
+    fn go_on(&self) {
+        self.go_on.send(()).unwrap();
+        self.wait();
+    }
+}
+
+/// Runs it. `around` is called for every part with what runs that part, which says what is said to sessions meanwhile and
+/// gives the kernel's ids of the threads there were so far.
 pub(crate) fn run(
     fake: &'static Fake,
     program: &Arc<Program>,
-    mut around: impl FnMut(usize, &[u32], &mut dyn FnMut()),
+    mut around: impl FnMut(usize, &mut dyn FnMut(&mut dyn FnMut(Control)) -> Vec<u32>),
 ) {
     if let Some(id) = program.first_correlation {
         fake.next_correlation_id(id);
@@ -330,36 +486,32 @@ pub(crate) fn run(
         execs: Table::default(),
     });
     std::thread::scope(|scope| {
-        let (ended, end) = mpsc::channel();
-        let workers: Vec<_> = (0..program.workers)
-            .map(|_| {
-                let (send, receive) = mpsc::channel::<(usize, usize, usize)>();
-                let (world, ended) = (world.clone(), ended.clone());
-                scope.spawn(move || {
-                    ended.send(cupti::calls::thread_id()).unwrap();
-                    for (part, turn, job) in receive {
-                        world.run(&world.program.parts[part].turns[turn][job].steps);
-                        ended.send(0).unwrap();
-                    }
-                    drop(GUARDS.take());
-                });
-                (send, end.recv().unwrap())
-            })
-            .collect();
-        let ids: Vec<_> = workers.iter().map(|(_, id)| *id).collect();
+        let start = |_| Worker::start(&world, scope);
+        let mut workers: Vec<_> = (0..program.workers).map(start).collect();
         for (number, part) in program.parts.iter().enumerate() {
-            around(number, &ids, &mut || {
-                for (turn, jobs) in part.turns.iter().enumerate() {
-                    for (job, Job { worker, .. }) in jobs.iter().enumerate() {
-                        workers[*worker].0.send((number, turn, job)).unwrap();
+            part.returned.iter().for_each(|worker| workers[*worker].go_on());
+            around(number, &mut |control| {
+                for (turn, Turn { controls, jobs }) in part.turns.iter().enumerate() {
+                    controls.iter().for_each(|said| control(*said));
+                    for (place, job) in jobs.iter().enumerate() {
+                        let worker = &workers[job.worker];
+                        if job.returns {
+                            worker.go_on();
+                        }
+                        worker.jobs.send((number, turn, place)).unwrap();
                     }
-                    for _ in jobs {
-                        // A thread that panicked says nothing.
-                        end.recv_timeout(Duration::from_secs(60)).unwrap();
+                    jobs.iter().for_each(|job| workers[job.worker].wait());
+                    for job in jobs.iter().filter(|job| job.end != End::No) {
+                        let worker = &mut workers[job.worker];
+                        worker.jobs = mpsc::channel().0;
+                        worker.thread.take().unwrap().join().unwrap();
+                        workers.push(Worker::start(&world, scope));
                     }
                 }
+                workers.iter().map(|worker| worker.id).collect()
             });
         }
+        // Those that stayed go on now: nobody can say anything to them any more.
     });
     // They hold the world.
     drop(std::mem::take(&mut *world.futures.lock().unwrap()));

@@ -30,22 +30,33 @@ struct Process {
 }
 
 struct CallTruth {
+    /// The sessions that count it.
+    counts: [bool; SESSIONS],
     worker: usize,
     function: &'static str,
     range: Option<usize>,
     is_failure: bool,
     is_captured: bool,
     is_empty: bool,
+    /// It had not returned at the stop.
+    is_open: bool,
     records: u64,
 }
 
 struct OpTruth {
     op: Op,
+    counts: [bool; SESSIONS],
     /// Index of its call.
     call: Option<usize>,
     captured: Option<usize>,
     is_node: bool,
 }
+
+/// Sessions that go on at the same time.
+pub(crate) const SESSIONS: usize = 3;
+
+/// What each session is to say of a part.
+pub(crate) type Outcomes = [Outcome; SESSIONS];
 
 /// What was logged in the present part.
 #[derive(Default)]
@@ -82,6 +93,18 @@ enum Object {
 /// The time of a piece of work says which it is, by how many of these it has.
 pub(crate) const NS_APART: u64 = 8;
 
+/// What a thread can do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Life {
+    Free,
+    /// It is in a call, since this part or one before.
+    Stays,
+    Ended,
+}
+
+/// One of each layout that records or callbacks have had.
+const VERSIONS: [u32; 10] = [18, 20, 22, 23, 26, 28, 130_001, 130_100, 130_200, 130_300];
+
 /// Makes a program and knows its truth.
 pub(crate) struct Generator {
     rng: Rng,
@@ -89,6 +112,8 @@ pub(crate) struct Generator {
     part: usize,
     turn: usize,
     is_recorded: bool,
+    /// Sessions that are not paused.
+    on: [bool; SESSIONS],
     next_op: u64,
     next_number: usize,
     instances: Vec<Instance>,
@@ -102,6 +127,9 @@ pub(crate) struct Generator {
     guards: Vec<Vec<usize>>,
     /// How many calls each thread is within.
     within_calls: Vec<usize>,
+    life: Vec<Life>,
+    /// The calls of this part that each thread stays in.
+    stays: Vec<Vec<usize>>,
     contexts: BTreeMap<usize, Made<Option<usize>>>,
     held: BTreeMap<usize, Option<usize>>,
     futures: BTreeMap<usize, FutureTruth>,
@@ -113,23 +141,29 @@ pub(crate) struct Generator {
     users: HashMap<Object, usize>,
 }
 
+const ALL: [Kind; 5] = [Kind::Kernel, Kind::CopyIn, Kind::CopyOut, Kind::Memset, Kind::Synchronize];
+/// As many threads as a program may have had.
+const MOST_WORKERS: usize = 12;
 const NAMES: [&str; 5] = ["a", "b", "c", "step", "forward pass"];
 
 impl Generator {
     /// The program of this seed, and what comes out of each part that is recorded.
-    pub(crate) fn program(seed: u64) -> (Program, Vec<Option<Outcome>>) {
+    pub(crate) fn program(seed: u64) -> (Program, Vec<Option<Outcomes>>) {
         let mut rng = Rng::with_seed(seed);
         let workers = rng.usize(1..=4);
         let parts = rng.usize(1..=4);
         // Small ones are more frequent: they fail for fewer reasons.
         let most = [6, 15, 40][rng.usize(..3)];
+        // Runs of the same version: a change of it costs more than a program.
+        let version = VERSIONS[(seed / 10) as usize % VERSIONS.len()];
         let first_correlation = (rng.u8(..8) == 0).then(|| u32::MAX - rng.u32(..8));
         let mut generator = Self {
             rng,
-            program: Program { workers, first_correlation, ..Program::default() },
+            program: Program { version, workers, first_correlation, ..Program::default() },
             part: 0,
             turn: 0,
             is_recorded: false,
+            on: [false; SESSIONS],
             next_op: 0,
             next_number: 0,
             instances: Vec::new(),
@@ -139,6 +173,8 @@ impl Generator {
             begun: Vec::new(),
             guards: vec![Vec::new(); workers],
             within_calls: vec![0; workers],
+            life: vec![Life::Free; workers],
+            stays: vec![Vec::new(); workers],
             contexts: BTreeMap::new(),
             held: BTreeMap::new(),
             futures: BTreeMap::new(),
@@ -151,24 +187,51 @@ impl Generator {
         (generator.program, outcomes)
     }
 
-    fn add_part(&mut self, part: usize, parts: usize, most: usize) -> Option<Outcome> {
+    fn add_part(&mut self, part: usize, parts: usize, most: usize) -> Option<Outcomes> {
         self.part = part;
         // At least one is.
         self.is_recorded = part + 1 == parts || self.rng.u8(..3) != 0;
+        self.on = [self.is_recorded; SESSIONS];
         self.books = Books::default();
-        self.open = vec![Vec::new(); self.program.workers];
-        self.begun = vec![(0, 0); self.program.workers];
-        let mut turns: Vec<_> = (0..self.rng.usize(1..6)).map(|_| self.add_turn(most)).collect();
-        if self.rng.bool() {
-            turns.extend(self.end_all());
+        self.open = vec![Vec::new(); self.life.len()];
+        self.begun = vec![(0, 0); self.life.len()];
+        self.stays.iter_mut().for_each(Vec::clear);
+        let mut returned = self.workers(Life::Stays);
+        returned.retain(|_| self.rng.bool());
+        returned.iter().for_each(|worker| self.free(*worker));
+        let mut turns = Vec::new();
+        for _ in 0..self.rng.usize(1..6) {
+            if self.chance(10) {
+                turns.extend(self.stay_all(most));
+            }
+            turns.push(self.add_turn(most));
         }
-        self.program.parts.push(Part { is_recorded: self.is_recorded, turns });
-        self.is_recorded.then(|| self.outcome())
+        if self.rng.bool() {
+            turns.extend(self.end_all().into_iter().flatten());
+        }
+        if self.chance(3) {
+            turns.extend(self.stay_all(most));
+        }
+        self.program.parts.push(Part { is_recorded: self.is_recorded, returned, turns });
+        self.is_recorded.then(|| std::array::from_fn(|session| self.outcome(session)))
+    }
+
+    fn workers(&self, life: Life) -> Vec<usize> {
+        (0..self.life.len()).filter(|worker| self.life[*worker] == life).collect()
+    }
+
+    fn free(&mut self, worker: usize) {
+        (self.life[worker], self.within_calls[worker]) = (Life::Free, 0);
+        for call in std::mem::take(&mut self.stays[worker]) {
+            // Nobody sees a return in a pause.
+            self.books.calls[call].is_open = !self.is_collected();
+        }
     }
 
     /// Ends what is open, guards in any order.
-    fn end_all(&mut self) -> [Vec<Job>; 2] {
-        let workers = self.program.workers;
+    fn end_all(&mut self) -> Option<[Turn; 2]> {
+        let workers = self.workers(Life::Free);
+        let worker = self.pick(workers.clone())?;
         let close = |worker: usize| {
             let mut guards: Vec<usize> = std::mem::take(&mut self.guards[worker]);
             self.rng.shuffle(&mut guards);
@@ -176,10 +239,10 @@ impl Generator {
                 self.end(worker, guard);
                 Step::Close { guard }
             };
-            Job { worker, steps: guards.into_iter().map(close).collect() }
+            let steps = guards.into_iter().map(close).collect();
+            Job { worker, returns: false, steps, end: End::No }
         };
-        let guards = (0..workers).map(close).collect();
-        let worker = self.rng.usize(..workers);
+        let guards = workers.into_iter().map(close).collect();
         let mut steps = Vec::new();
         for (process, truth) in std::mem::take(&mut self.held) {
             self.end_process(worker, truth);
@@ -189,20 +252,100 @@ impl Generator {
             self.end_process(worker, truth.life);
             steps.push(Step::Drop { future });
         }
-        [guards, vec![Job { worker, steps }]]
+        let last = vec![Job { worker, returns: false, steps, end: End::No }];
+        Some([guards, last].map(|jobs| Turn { controls: Vec::new(), jobs }))
     }
 
-    fn add_turn(&mut self, most: usize) -> Vec<Job> {
+    /// Some threads go into calls that do not return in this part.
+    fn stay_all(&mut self, most: usize) -> Option<Turn> {
         self.turn += 1;
         self.users.clear();
-        let mut workers: Vec<_> = (0..self.program.workers).collect();
+        let mut workers = self.workers(Life::Free);
+        workers.retain(|_| self.rng.bool());
+        self.is_alone = workers.len() == 1;
+        let stay = |worker| {
+            let mut steps = self.steps(worker, most, 1);
+            steps.extend(self.stay(worker, most, 1));
+            self.life[worker] = Life::Stays;
+            Job { worker, returns: false, steps, end: End::No }
+        };
+        let jobs: Vec<_> = workers.into_iter().map(stay).collect();
+        (!jobs.is_empty()).then(|| Turn { controls: Vec::new(), jobs })
+    }
+
+    fn stay(&mut self, worker: usize, most: usize, depth: usize) -> Option<Step> {
+        let op = if self.chance(3) { None } else { self.op(&ALL) };
+        let function = op.map_or(function_of(ALL[self.rng.usize(..5)]), |op| function_of(op.kind));
+        let call = self.call(worker, function);
+        self.books.calls[call].is_open = true;
+        self.stays[worker].push(call);
+        if let Some(op) = op {
+            self.execute(op, Some(call), None, false);
+        }
+        self.within_calls[worker] += 1;
+        let mut steps = self.steps(worker, most, depth + 1);
+        let deeper =
+            if depth < 3 && self.chance(3) { self.stay(worker, most, depth + 1) } else { None };
+        steps.push(deeper.unwrap_or(Step::Stay));
+        Some(match op {
+            Some(op) => Step::Launch { op, how: How::Around(steps) },
+            None => Step::CallAround { function, steps },
+        })
+    }
+
+    fn add_turn(&mut self, most: usize) -> Turn {
+        self.turn += 1;
+        self.users.clear();
+        let controls =
+            if self.is_recorded && self.chance(4) { self.controls() } else { Vec::new() };
+        let mut workers: Vec<_> = [self.workers(Life::Free), self.workers(Life::Stays)].concat();
         self.rng.shuffle(&mut workers);
         // Mostly one at a time, for then it may use whatever there is.
         let at_once = if self.rng.u8(..3) == 0 { self.rng.usize(1..=workers.len()) } else { 1 };
         workers.truncate(at_once);
         self.is_alone = at_once == 1;
-        let job = |worker| Job { worker, steps: self.steps(worker, most, 0) };
-        workers.into_iter().map(job).collect()
+        let jobs = workers.into_iter().map(|worker| self.job(worker, most)).collect();
+        Turn { controls, jobs }
+    }
+
+    fn controls(&mut self) -> Vec<Control> {
+        let sessions = (0..SESSIONS).filter(|_| self.rng.bool()).collect::<Vec<_>>();
+        let say = |session: usize| {
+            // Now and then what it is already.
+            let is_pause = self.on[session] != self.chance(8);
+            self.on[session] = !is_pause;
+            Control { session, is_pause }
+        };
+        sessions.into_iter().map(say).collect()
+    }
+
+    fn job(&mut self, worker: usize, most: usize) -> Job {
+        let returns = self.life[worker] == Life::Stays;
+        if returns {
+            self.free(worker);
+        }
+        let steps = self.steps(worker, most, 0);
+        let end = match self.rng.u32(..24) {
+            _ if self.life.len() >= MOST_WORKERS => End::No,
+            0 => End::Closed,
+            1 => End::LeftOpen,
+            _ => End::No,
+        };
+        if end != End::No {
+            for guard in std::mem::take(&mut self.guards[worker]) {
+                if end == End::Closed {
+                    self.end(worker, guard);
+                }
+            }
+            self.life[worker] = Life::Ended;
+            self.life.push(Life::Free);
+            self.within_calls.push(0);
+            self.stays.push(Vec::new());
+            self.guards.push(Vec::new());
+            self.open.push(Vec::new());
+            self.begun.push((0, 0));
+        }
+        Job { worker, returns, steps, end }
     }
 
     fn steps(&mut self, worker: usize, most: usize, depth: usize) -> Vec<Step> {
@@ -336,28 +479,38 @@ impl Generator {
 
     fn call(&mut self, worker: usize, function: &'static str) -> usize {
         self.books.calls.push(CallTruth {
+            counts: self.on,
             worker,
             function,
             range: self.current(worker),
             is_failure: false,
             is_captured: false,
             is_empty: false,
+            is_open: false,
             records: 0,
         });
         self.books.calls.len() - 1
     }
 
+    /// Whether anybody sees what is done.
+    fn is_collected(&self) -> bool {
+        self.on.contains(&true)
+    }
+
     fn execute(&mut self, op: Op, call: Option<usize>, captured: Option<usize>, is_node: bool) {
-        if let Some(call) = call {
-            self.books.calls[call].records += 1;
-        }
+        let counts = match call {
+            Some(call) => {
+                self.books.calls[call].records += 1;
+                self.books.calls[call].counts
+            }
+            // Nobody knows when it was asked for.
+            None => [self.is_collected(); SESSIONS],
+        };
         let captured = captured.filter(|range| self.instances[*range].part == self.part);
-        self.books.ops.push(OpTruth { op, call, captured, is_node });
+        self.books.ops.push(OpTruth { op, counts, call, captured, is_node });
     }
 
     fn step(&mut self, worker: usize, most: usize, depth: usize) -> Option<Step> {
-        const ALL: [Kind; 5] =
-            [Kind::Kernel, Kind::CopyIn, Kind::CopyOut, Kind::Memset, Kind::Synchronize];
         let on_gpu = &ALL[..4];
         match self.rng.u32(..100) {
             0..18 => {
@@ -578,13 +731,13 @@ impl Generator {
             }
             8..9 if !is_within => {
                 let (from, to) = (self.take(graphs, Object::Graph, worker)?, self.number());
-                self.graphs.insert(to, self.graphs[&from].clone());
+                self.graphs.insert(to, self.copy(from));
                 self.users.insert(Object::Graph(to), worker);
                 Some(Step::Clone { from, to })
             }
             9..11 if !is_within => {
                 let (graph, exec) = (self.take(graphs, Object::Graph, worker)?, self.number());
-                let value = self.graphs[&graph].clone();
+                let value = self.copy(graph);
                 self.execs.insert(exec, Made { value, turn: self.turn, worker });
                 Some(Step::Instantiate { graph, exec })
             }
@@ -605,12 +758,69 @@ impl Generator {
         }
     }
 
+    /// The nodes of a graph's copy: where they were first made is known if somebody saw it being copied.
+    fn copy(&self, graph: usize) -> Nodes {
+        let is_seen = self.is_collected();
+        self.graphs[&graph].iter().map(|(op, range)| (*op, range.filter(|_| is_seen))).collect()
+    }
+
     fn add_node(&mut self, worker: usize, graph: usize, op: Op) {
-        let range = self.current(worker).filter(|_| self.is_recorded);
+        let range = self.current(worker).filter(|_| self.is_collected());
         if let Some(nodes) = self.graphs.get_mut(&graph) {
             nodes.push((op, range));
         }
     }
+}
+
+/// Whether a thread stays where it is.
+fn has_stay(steps: &[Step]) -> bool {
+    steps.iter().any(|step| match step {
+        Step::Stay => true,
+        Step::Launch { how: How::Around(steps), .. } | Step::CallAround { steps, .. } => {
+            has_stay(steps)
+        }
+        _ => false,
+    })
+}
+
+/// What a program has, of what few have.
+pub(crate) fn features(program: &Program, truths: &[Option<Outcomes>]) -> Vec<(String, bool)> {
+    let recorded = || program.parts.iter().filter(|part| part.is_recorded);
+    let turns = || recorded().flat_map(|part| &part.turns);
+    let jobs = || turns().flat_map(|turn| &turn.jobs);
+    let pauses = |turn: &Turn| turn.controls.iter().filter(|said| said.is_pause).count();
+    let facts = || truths.iter().flatten().map(|truth| &truth[0].facts);
+    let ends_early = |part: &Part| {
+        let before_last = part.turns.split_last().map_or(&[][..], |(_, turns)| turns);
+        before_last.iter().flat_map(|turn| &turn.jobs).any(|job| job.end != End::No)
+    };
+    let is_within =
+        |part: &Part| part.turns.iter().any(|turn| turn.jobs.iter().any(|job| job.returns));
+    let pauses_within = |part: &Part| {
+        let has_stay = |turn: &Turn| turn.jobs.iter().any(|job| has_stay(&job.steps));
+        let stays = part.turns.iter().position(has_stay);
+        let later = |turn: usize| &part.turns[turn + 1..];
+        stays.is_some_and(|turn| later(turn).iter().any(|turn| pauses(turn) != 0))
+    };
+    let differs = |truth: &Outcomes| truth.iter().any(|other| other.totals != truth[0].totals);
+    let mut features: Vec<_> = VERSIONS
+        .map(|version| (format!("version {version} of CUPTI"), program.version == version))
+        .into();
+    features.extend(
+        [
+            ("a thread that ends while others go on", recorded().any(ends_early)),
+            ("a thread that ends within open ranges", jobs().any(|job| job.end == End::LeftOpen)),
+            ("ranges open at the stop", facts().any(|facts| facts.open_ranges != 0)),
+            ("calls open at the stop", facts().any(|facts| facts.open_calls != 0)),
+            ("a call that returns in a later turn", recorded().any(is_within)),
+            ("a pause", turns().any(|turn| pauses(turn) != 0)),
+            ("a pause of all sessions", turns().any(|turn| pauses(turn) == SESSIONS)),
+            ("a pause within a call", recorded().any(pauses_within)),
+            ("work that not all sessions count", truths.iter().flatten().any(differs)),
+        ]
+        .map(|(what, has)| (what.to_owned(), has)),
+    );
+    features
 }
 
 fn function_of(kind: Kind) -> &'static str {
@@ -652,9 +862,9 @@ impl Generator {
     }
 
     /// What each piece of work comes to, with its range and the range its node was made in.
-    fn work(&self) -> Vec<(Option<usize>, Option<usize>, Sums)> {
+    fn work(&self, session: usize) -> Vec<(Option<usize>, Option<usize>, Sums)> {
         let mut work = Vec::new();
-        for OpTruth { op, call, captured, .. } in &self.books.ops {
+        for OpTruth { op, call, captured, .. } in self.ops(session) {
             let mut sums = Sums::default();
             match op.kind {
                 Kind::Kernel => sums[1..3].copy_from_slice(&[1, op.ns]),
@@ -666,7 +876,7 @@ impl Generator {
             }
             work.push((call.and_then(|call| self.books.calls[call].range), *captured, sums));
         }
-        for call in &self.books.calls {
+        for call in self.calls(session) {
             let mut sums = Sums::default();
             match call.function {
                 _ if call.is_failure => sums[12] = 1,
@@ -681,8 +891,16 @@ impl Generator {
         work
     }
 
-    fn outcome(&self) -> Outcome {
-        let workers = self.program.workers;
+    fn ops(&self, session: usize) -> impl Iterator<Item = &OpTruth> {
+        self.books.ops.iter().filter(move |op| op.counts[session])
+    }
+
+    fn calls(&self, session: usize) -> impl Iterator<Item = &CallTruth> {
+        self.books.calls.iter().filter(move |call| call.counts[session])
+    }
+
+    fn outcome(&self, session: usize) -> Outcome {
+        let workers = self.life.len();
         let mut outcome = Outcome::default();
         let here = self.instances.iter().filter(|range| range.part == self.part);
         for worker in 0..workers {
@@ -716,7 +934,7 @@ impl Generator {
             outcome.processes.push(of.map(row).collect());
             let marks = self.books.marks.iter().filter(|mark| mark.0 == worker);
             outcome.marks.push(marks.map(|mark| (key(mark.1), self.spot(mark.2))).collect());
-            let calls = self.books.calls.iter().filter(|call| call.worker == worker);
+            let calls = self.calls(session).filter(|call| call.worker == worker);
             let row = |call: &CallTruth| CallRow {
                 function: call.function.to_owned(),
                 range: self.spot(call.range),
@@ -725,14 +943,14 @@ impl Generator {
             };
             outcome.calls.push(calls.map(row).collect());
         }
-        self.list_operations(&mut outcome);
-        self.sum_up(&mut outcome);
-        self.balance(&mut outcome);
+        self.list_operations(session, &mut outcome);
+        self.sum_up(session, &mut outcome);
+        self.balance(session, &mut outcome);
         outcome
     }
 
-    fn list_operations(&self, outcome: &mut Outcome) {
-        for OpTruth { op, call, captured, .. } in &self.books.ops {
+    fn list_operations(&self, session: usize, outcome: &mut Outcome) {
+        for OpTruth { op, call, captured, .. } in self.ops(session) {
             if op.kind == Kind::Synchronize {
                 continue;
             }
@@ -755,7 +973,7 @@ impl Generator {
         }
     }
 
-    fn sum_up(&self, outcome: &mut Outcome) {
+    fn sum_up(&self, session: usize, outcome: &mut Outcome) {
         let here = |range: &usize| self.instances[*range].part == self.part;
         let ranges: Vec<_> = (0..self.instances.len()).filter(here).collect();
         let paths: HashMap<_, _> = ranges.iter().map(|range| (*range, self.path(*range))).collect();
@@ -771,7 +989,7 @@ impl Generator {
                 outcome.summaries.entry(question.join("/")).or_default().instances += 1;
             }
         }
-        for (range, captured, sums) in self.work() {
+        for (range, captured, sums) in self.work(session) {
             add(&mut outcome.totals, &sums);
             match range {
                 None => add(&mut outcome.outside, &sums),
@@ -820,7 +1038,7 @@ impl Generator {
         }
     }
 
-    fn balance(&self, outcome: &mut Outcome) {
+    fn balance(&self, session: usize, outcome: &mut Outcome) {
         let account = |kind| match kind {
             Kind::Kernel => 0,
             Kind::CopyIn | Kind::CopyOut => 1,
@@ -828,14 +1046,14 @@ impl Generator {
             Kind::Synchronize => 3,
         };
         let Outcome { accounts, facts, .. } = outcome;
-        for OpTruth { op, call, captured, is_node } in &self.books.ops {
+        for OpTruth { op, call, captured, is_node, .. } in self.ops(session) {
             let [records, matched, ..] = &mut accounts[account(op.kind)];
             *records += 1;
             *matched += u64::from(call.is_some());
             facts.graph_operations += u64::from(*is_node);
             facts.graph_operations_captured += u64::from(captured.is_some());
         }
-        for call in &self.books.calls {
+        for call in self.calls(session) {
             let owes = match call.function {
                 "cuLaunchKernel" => 0,
                 "cuMemcpyHtoDAsync_v2" | "cuMemcpyDtoHAsync_v2" => 1,
@@ -843,7 +1061,9 @@ impl Generator {
                 "cuStreamSynchronize" => 3,
                 _ => 4,
             };
-            if call.is_failure {
+            if call.is_open {
+                facts.open_calls += 1;
+            } else if call.is_failure {
                 facts.failed_calls += 1;
             } else if call.is_captured {
                 facts.captured_calls += 1;
@@ -861,6 +1081,7 @@ impl Generator {
         let is_balanced = |[records, matched, calls, answered]: &[u64; 4]| {
             records == matched && calls == answered
         };
-        facts.is_complete = facts.open_ranges == 0 && accounts.iter().all(is_balanced);
+        facts.is_complete =
+            facts.open_ranges + facts.open_calls == 0 && accounts.iter().all(is_balanced);
     }
 }
