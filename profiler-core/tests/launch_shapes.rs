@@ -6,7 +6,7 @@ use std::ffi::CStr;
 use cupti::fake::{Fake, Written};
 use cupti::sys::generated::{device, kernel};
 use cupti::{ActivityKind, Config, Version};
-use profiler_core::kernels::{FindingKind, KernelShape, LaunchShapes, Limiter, SmLimits};
+use profiler_core::kernels::{FindingKind, KernelShape, LaunchShapes, SmLimits};
 use profiler_core::{Profile, Profiler};
 
 fn quickstart() -> Profile {
@@ -211,6 +211,8 @@ fn text_and_files_say_the_same() {
 
 #[cfg(feature = "nsys")]
 mod nsys {
+    use profiler_core::kernels::Limiter;
+
     use super::*;
 
     fn train() -> Profile {
