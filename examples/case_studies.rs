@@ -5,7 +5,7 @@
 //! ```
 //!
 //! For each it prints the diagnosis of the program before, the comparison of both, and the diagnosis after; and at the end
-//! the gain, without the profiler (the best of five runs) and with it (the median step), beside the bounds. With `--save`
+//! the gain, without the profiler (the best of five runs) and with it, beside the bounds. With `--save`
 //! it writes `NAME-before.gpuprof` and `NAME-after.gpuprof` into the folder.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program, not a library
@@ -98,14 +98,17 @@ fn study(case: CaseStudy, folder: Option<&Path>) -> Result<Outcome, Box<dyn Erro
     println!("before: {}\n", said[0]);
     println!("{}\n", compare(&before.profile, &after.profile));
     println!("after: {}\n", said[1]);
+    for (state, measured) in [("before", &before), ("after", &after)] {
+        println!("{state}: {}\n", measured.profile.scorecard());
+    }
     Ok(Outcome::of(case, &before, &after, &said))
 }
 
 /// What a change brought, and what was said before.
 struct Outcome {
     case: CaseStudy,
-    /// Without the profiler, and with it.
-    gains: [f64; 2],
+    /// Without the profiler, by the median step with it, and on the clock of the recording, on which the bounds are.
+    gains: [f64; 3],
     before: Option<Bottleneck>,
     after: Option<Bottleneck>,
     /// What was said, and how much faster it is at most.
@@ -118,6 +121,7 @@ impl Outcome {
             let steps = measured.profile.steps("step");
             steps.statistics(Step::host_time).median().as_secs_f64()
         };
+        let clock = |said: &Diagnosis| said.verdict().clock.as_secs_f64();
         let mut bounds = Vec::new();
         // That the work of the GPU goes away is no way to do it.
         let cause = said[0].verdict().cause();
@@ -135,6 +139,7 @@ impl Outcome {
             gains: [
                 before.alone.as_secs_f64() / after.alone.as_secs_f64(),
                 step(before) / step(after),
+                clock(&said[0]) / clock(&said[1]),
             ],
             before: said[0].verdict().bottleneck,
             after: said[1].verdict().bottleneck,
@@ -160,9 +165,12 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named =
             |bottleneck: Option<Bottleneck>| bottleneck.map_or("no verdict", Bottleneck::text);
-        let [alone, profiled] = self.gains;
+        let [alone, step, clock] = self.gains;
         writeln!(f, "{}: {}", self.case, self.case.change())?;
-        writeln!(f, "  {alone:.2}x as fast, {profiled:.2}x by the median step with the profiler")?;
+        writeln!(
+            f,
+            "  {alone:.2}x as fast; with the profiler {step:.2}x by the median step, {clock:.2}x as a whole"
+        )?;
         write!(f, "  {} before, {} after", named(self.before), named(self.after))?;
         for (what, bound) in &self.bounds {
             write!(f, "\n  at most {bound:.2}x: {what}")?;

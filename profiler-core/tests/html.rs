@@ -156,6 +156,15 @@ fn tables_and_summary_are_those_of_the_report() {
     assert!(titles[1].starts_with(copies), "{}", titles[1]);
     assert!(data["findings"][1]["at_ns"][1].as_u64().unwrap() > 0);
     assert!(titles.contains(&"GPU 0 was busy for 38.4 % of the session"));
+    let card = profile.scorecard();
+    assert_eq!(data["scorecard"]["verdict"], card.verdict);
+    for (score, shown) in card.scores().iter().zip(data["scorecard"]["scores"].as_array().unwrap())
+    {
+        assert_eq!(shown["name"], score.kind.text());
+        assert_eq!(shown["flag"], score.flag.text());
+        assert_eq!(shown["value"], score.value_text());
+        assert_eq!(shown["note"], score.note);
+    }
 }
 
 #[test]

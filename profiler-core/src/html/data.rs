@@ -12,6 +12,7 @@ use super::statistics::{Busy, ByName, Row};
 use crate::health::Health;
 use crate::profile::{ApiCall, GpuOperation, Profile, Range, RangeNode};
 use crate::recording::{DeviceInfo, RecordingInfo};
+use crate::scorecard::{Score, Scorecard};
 use crate::totals::Totals;
 
 /// Time in a column where there is none: no timestamp, or not returned.
@@ -30,6 +31,7 @@ pub(super) struct Data<'a> {
     totals: Totals,
     outside: Totals,
     health: HealthPart<'a>,
+    scorecard: ScorecardPart<'a>,
     findings: &'a [Finding],
     names: Vec<String>,
     devices: Vec<Device<'a>>,
@@ -47,6 +49,41 @@ pub(super) struct Data<'a> {
     operations: Operations,
     process_ranges: ProcessRanges,
     marks: Marks,
+}
+
+#[derive(Serialize)]
+struct ScorecardPart<'a> {
+    verdict: &'a str,
+    /// What to mend first, and what helps.
+    first: Option<(&'a str, &'static str)>,
+    scores: Vec<ScorePart>,
+}
+
+/// A value as it is read.
+#[derive(Serialize)]
+struct ScorePart {
+    flag: &'static str,
+    name: &'static str,
+    value: String,
+    target: String,
+    note: String,
+}
+
+impl<'a> ScorecardPart<'a> {
+    fn of(card: &'a Scorecard) -> Self {
+        let score = |score: &Score| ScorePart {
+            flag: score.flag.text(),
+            name: score.kind.text(),
+            value: score.value_text(),
+            target: score.target_text(),
+            note: score.note.clone(),
+        };
+        Self {
+            verdict: &card.verdict,
+            first: card.first.as_ref().map(|first| (first.what.as_str(), first.remedy)),
+            scores: card.scores().iter().map(score).collect(),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -157,7 +194,7 @@ struct Marks {
 }
 
 impl<'a> Data<'a> {
-    pub(super) fn of(profile: &'a Profile, findings: &'a [Finding]) -> Self {
+    pub(super) fn of(profile: &'a Profile, findings: &'a [Finding], card: &'a Scorecard) -> Self {
         let mut builder = Builder::default();
         let nodes = builder.nodes(profile);
         let ranges = builder.ranges(profile);
@@ -189,6 +226,7 @@ impl<'a> Data<'a> {
                     .collect(),
                 counts: health,
             },
+            scorecard: ScorecardPart::of(card),
             findings,
             devices: devices(profile),
             nodes,

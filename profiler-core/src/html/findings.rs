@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::data::pauses;
 use super::statistics::Busy;
-use crate::diagnosis::{Bottleneck, Evidence};
+use crate::diagnosis::{Bottleneck, Evidence, Finding as Found, Verdict};
 use crate::profile::{Attribution, GpuOperation, Profile};
 use crate::units::time;
 
@@ -42,7 +42,7 @@ impl Finding {
 }
 
 /// What health and sums tell by themselves.
-pub(super) fn plain(profile: &Profile) -> Vec<Finding> {
+pub(super) fn plain(profile: &Profile, verdict: &Verdict, found: &[Found]) -> Vec<Finding> {
     let mut findings = Vec::new();
     losses(profile, &mut findings);
     failures(profile, &mut findings);
@@ -84,19 +84,17 @@ pub(super) fn plain(profile: &Profile) -> Vec<Finding> {
         finding.at_ns = pauses.first().map(|(from, to)| (*from, to - from));
         findings.push(finding);
     }
-    diagnosed(profile, &mut findings);
+    diagnosed(verdict, found, &mut findings);
     work(profile, &mut findings);
     findings.sort_by_key(|finding| finding.level);
     findings
 }
 
 /// The verdict on the run, and what was found in it.
-fn diagnosed(profile: &Profile, findings: &mut Vec<Finding>) {
-    if profile.totals().gpu_operations() == 0 {
+fn diagnosed(verdict: &Verdict, found: &[Found], findings: &mut Vec<Finding>) {
+    if verdict.operations == 0 {
         return;
     }
-    let diagnosis = profile.diagnose();
-    let verdict = diagnosis.verdict();
     let mut finding = match (verdict.cause(), verdict.inconclusive) {
         (Some(cause), _) => {
             let level = match cause.bottleneck {
@@ -112,7 +110,7 @@ fn diagnosed(profile: &Profile, findings: &mut Vec<Finding>) {
     };
     finding.at_ns = verdict.cause().and_then(|cause| at_ns(&cause.evidence));
     findings.push(finding);
-    for found in diagnosis.findings() {
+    for found in found {
         let level = if found.kind.is_note() { Level::Fact } else { Level::Warning };
         let mut finding =
             Finding::new(level, found.line(), format!("What helps: {}.", found.remedy));

@@ -1,4 +1,4 @@
-//! A profile as one page of HTML: summary, findings, timeline and tables, with nothing to fetch.
+//! A profile as one page of HTML: scorecard, summary, findings, timeline and tables, with nothing to fetch.
 
 mod data;
 mod findings;
@@ -7,16 +7,17 @@ mod statistics;
 
 use std::io::{self, Write};
 
+use crate::diagnosis::Thresholds;
 use crate::error::{Error, Kind};
 use crate::profile::Profile;
-use findings::Finding;
+use crate::scorecard::{Scorecard, Targets};
 
 const TEMPLATE: &str = include_str!("template.html");
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 /// SHA-256 of the two as the page's policy names them: what else stands in the page never runs. A test holds them.
 const STYLE_HASH: &str = "sha256-9I9r0++LQojPx8nZnwO6WqdZ2ehzJj7F4sM6A1E23zk=";
-const SCRIPT_HASH: &str = "sha256-Np48fqmJm922Xo2nllN8PJrm9pXYF1CS7s6qf4ccnJk=";
+const SCRIPT_HASH: &str = "sha256-jBAb+pTBJx4bMO92+SmHGU7HB5MnL+NEwQoOgmSntWs=";
 
 impl Profile {
     /// One page of HTML that shows this profile: [`write_html`](Self::write_html) as text.
@@ -24,27 +25,32 @@ impl Profile {
     pub fn to_html(&self) -> String {
         let mut page = Vec::new();
         // A vector takes everything, and serde_json has no way to fail at numbers and strings.
-        let _: io::Result<()> = write(self, &findings::plain(self), &mut page);
+        let _: io::Result<()> = write(self, &mut page);
         String::from_utf8(page).unwrap_or_default()
     }
 
-    /// Writes one page of HTML that shows this profile in a browser, from disk, without a network: summary and health,
-    /// a timeline, and ranges, kernels, memory operations and API calls as tables.
+    /// Writes one page of HTML that shows this profile in a browser, from disk, without a network: scorecard, summary and
+    /// health, a timeline, and ranges, kernels, memory operations and API calls as tables.
     ///
     /// The page fetches nothing, and its policy forbids it to. Names are data in it, never markup. It holds what the
     /// profile holds: names of ranges, kernels and threads, the GPUs and versions, but no host name, user, path or
-    /// environment. About 50 bytes for a launch with its call and range, and two microseconds, one of them for the diagnosis.
+    /// environment. About 50 bytes for a launch with its call and range, and three microseconds, two of them for diagnosis and scorecard.
     ///
     /// # Errors
     /// `out` took less than the whole page.
     pub fn write_html(&self, out: impl Write) -> Result<(), Error> {
-        write(self, &findings::plain(self), io::BufWriter::new(out))
+        write(self, io::BufWriter::new(out))
             .map_err(|source| Error::new(Kind::Export { format: "HTML", source: source.into() }))
     }
 }
 
-fn write(profile: &Profile, findings: &[Finding], mut out: impl Write) -> io::Result<()> {
-    let data = data::Data::of(profile, findings);
+fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
+    let diagnoser = profile.diagnosis(Thresholds::new());
+    let verdict = diagnoser.verdict();
+    let found = diagnoser.findings_of(&verdict);
+    let findings = findings::plain(profile, &verdict, &found);
+    let card = Scorecard::of(profile, &Targets::new(), &verdict, &found);
+    let data = data::Data::of(profile, &findings, &card);
     let mut rest = TEMPLATE;
     // Each place stands in the template once, in this order.
     let places = [

@@ -1448,6 +1448,20 @@
     fill();
   };
 
+  // --- scorecard ----------------------------------------------------------------------------------------------------
+
+  const scorecard = () => {
+    const { verdict, first, scores } = data.scorecard;
+    const looks = { bad: "bad", look: "warn", good: "good", unknown: "plain" };
+    const row = (tag, ...values) => element("tr", {}, ...values.map((value, at) => element(tag, { scope: tag === "th" ? "col" : undefined, class: at === 1 || at === 4 ? "text" : undefined }, value)));
+    byId("scorecard").append(element("div", {},
+      element("p", {}, shown(verdict)),
+      element("div", { class: "sheet" }, element("table", {}, element("caption", {}, "Scorecard"),
+        element("thead", {}, row("th", "Flag", "Value", "Is", "Target", "Rests on")),
+        element("tbody", {}, ...scores.map((score) => row("td", element("span", { class: `badge ${looks[score.flag] ?? "plain"}` }, score.flag), score.name, score.value, score.target, shown(score.note)))))),
+      first === null ? undefined : element("p", { class: "muted" }, `Mend first: ${shown(first[0])}: ${first[1]}.`)));
+  };
+
   // --- summary ------------------------------------------------------------------------------------------------------
 
   const summary = () => {
@@ -1586,6 +1600,7 @@
       context.font = SMALL;
       glyph = context.measureText("mmmmmmmmmm").width / 10;
     }
+    scorecard();
     summary();
     findings();
     rangeTable();

@@ -23,10 +23,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::diagnosis::{Bottleneck, Finding, Inconclusive, Part, Verdict, finite};
+use crate::diagnosis::{Bottleneck, Finding, Inconclusive, Verdict, finite};
 use crate::kernels::{TcRemedy, TcStatus};
 use crate::profile::Profile;
-use crate::units::{NAME_WIDTH, shortened, time};
+use crate::units::{NAME_WIDTH, PATH_WIDTH, shortened, time};
 pub use kind::{Flag, ScoreKind};
 pub use targets::{Target, Targets};
 
@@ -82,6 +82,16 @@ pub struct Scorecard {
 }
 
 impl Scorecard {
+    /// From a diagnosis that has been made.
+    pub(crate) fn of(
+        profile: &Profile,
+        targets: &Targets,
+        verdict: &Verdict,
+        findings: &[Finding],
+    ) -> Self {
+        Card { profile, targets, verdict, findings }.fill()
+    }
+
     /// The values, in the order of [`ScoreKind::ALL`].
     #[must_use]
     pub fn scores(&self) -> &[Score] {
@@ -120,7 +130,7 @@ impl Profile {
         let diagnoser = self.diagnosis(targets.thresholds.clone());
         let verdict = diagnoser.verdict();
         let findings = diagnoser.findings_of(&verdict);
-        Card { profile: self, targets, verdict: &verdict, findings: &findings }.fill()
+        Scorecard::of(self, targets, &verdict, &findings)
     }
 }
 
@@ -182,16 +192,12 @@ impl Card<'_> {
         match kind {
             ScoreKind::Health => self.health(),
             ScoreKind::GpuBusy => self.busy(),
-            ScoreKind::Launch => self.part(&[Part::Launching], Some(Bottleneck::Launch)),
-            ScoreKind::Synchronization => {
-                self.part(&[Part::Waiting], Some(Bottleneck::Synchronization))
-            }
-            ScoreKind::Host => self.part(&[Part::Host], Some(Bottleneck::Cpu)),
-            ScoreKind::Loading => self.part(&[Part::Loading], Some(Bottleneck::Data)),
-            ScoreKind::Copy => self.part(&[Part::Copies], Some(Bottleneck::Copy)),
-            ScoreKind::Communication => {
-                self.part(&[Part::Communication], Some(Bottleneck::Communication))
-            }
+            ScoreKind::Launch => self.part(Bottleneck::Launch),
+            ScoreKind::Synchronization => self.part(Bottleneck::Synchronization),
+            ScoreKind::Host => self.part(Bottleneck::Cpu),
+            ScoreKind::Loading => self.part(Bottleneck::Data),
+            ScoreKind::Copy => self.part(Bottleneck::Copy),
+            ScoreKind::Communication => self.part(Bottleneck::Communication),
             ScoreKind::Overlap => self.overlap(),
             ScoreKind::SmallKernels => self.small_kernels(),
             ScoreKind::Occupancy => self.occupancy(),
@@ -253,16 +259,13 @@ impl Card<'_> {
         }
     }
 
-    fn part(&self, parts: &[Part], bottleneck: Option<Bottleneck>) -> Known {
-        let spent = parts
-            .iter()
-            .map(|part| self.verdict.time_of(*part))
-            .fold(Duration::ZERO, Duration::saturating_add);
+    fn part(&self, bottleneck: Bottleneck) -> Known {
+        let parts = bottleneck.parts().iter().map(|part| self.verdict.time_of(*part));
+        let spent = parts.fold(Duration::ZERO, Duration::saturating_add);
         let Some(share) = self.share_of_clock(spent) else {
             return Not("no time passed".to_owned());
         };
-        let cause = bottleneck.and_then(|bottleneck| self.verdict.cause_of(bottleneck));
-        let note = match cause {
+        let note = match self.verdict.cause_of(bottleneck) {
             Some(cause) => {
                 format!("{}, at most {}x without it", time(spent), factor(cause.bound))
             }
@@ -434,7 +437,7 @@ impl Card<'_> {
         let findings = self.findings.iter().filter(|found| !found.kind.is_note());
         findings.map(|found| Mending {
             what: match found.path() {
-                Some(path) => format!("{}, in {path}", found.title),
+                Some(path) => format!("{}, in {}", found.title, shortened(path, PATH_WIDTH)),
                 None => found.title.clone(),
             },
             bound: found.bound,

@@ -91,9 +91,10 @@ const checks = {
     const { page, wrong } = await opened();
     const { ranges, calls, operations } = await page.evaluate(() => profile.rows);
     assert.deepEqual([ranges, calls, operations], [100, 460, 440]);
-    for (const [section, rows] of [["ranges", 5], ["kernels", 11], ["memory", 3], ["api", 6]]) {
+    for (const [section, rows] of [["scorecard", 14], ["ranges", 5], ["kernels", 11], ["memory", 3], ["api", 6]]) {
       assert.equal(await page.locator(`#${section} tbody tr`).count(), rows, section);
     }
+    assert.match(await page.locator("#scorecard tbody").innerText(), /bad\s+GPU busy\s+44.9 %\s+>= 90 %\s+1.499 ms of 3.336 ms/);
     assert.match(await page.locator("#health").innerText(), /Complete.*Nothing was lost: 464 records/);
     assert.match(await page.locator("#what").innerText(), /NVIDIA H200/);
     assert.match(await page.title(), /NVIDIA H200/);
@@ -323,7 +324,7 @@ const checks = {
     await page.keyboard.press("Escape");
     assert.match(await panel(page), /Nothing selected/);
 
-    await page.getByRole("button", { name: "Show" }).first().click();
+    await page.locator("#findings li", { hasText: "was busy for" }).getByRole("button", { name: "Show" }).click();
     await settled(page);
     assert.equal((await page.evaluate(() => profile.selected())).type, "gap");
     assert.match(await panel(page), /Gap on the GPU[\s\S]*Duration\n97.82 µs[\s\S]*After [\s\S]*Before [\s\S]*The host was/);
