@@ -19,6 +19,12 @@ use crate::recording::parts::{OpenRanges, Part, Pieces, Remains, Rest, Settings,
 use crate::recording::ranges::{self, RECORDER};
 use crate::recording::{Recording, RecordingInfo, parts};
 
+/// A session that keeps the last operations keeps no more calls, ranges and marks than so many for each of them, where
+/// these are more than [`ENTRIES`].
+const ENTRIES_AN_OPERATION: u64 = 16;
+/// Some 50 MB.
+const ENTRIES: u64 = 1 << 20;
+
 /// What a session keeps of the raw logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Keep {
@@ -490,7 +496,11 @@ impl Collection {
                     }
                     // Some of what the next one has was asked for before its beginning, and is left out then.
                     Keep::LastOperations(count) => {
-                        later().skip(1).map(|part| part.operations).sum::<u64>() >= count
+                        let most = count.saturating_mul(ENTRIES_AN_OPERATION).max(ENTRIES);
+                        let kept = later().skip(1).fold((0, 0), |(operations, entries), part| {
+                            (operations + part.operations, entries + part.entries)
+                        });
+                        kept.0 >= count || kept.1 >= most
                     }
                 };
                 if !goes {

@@ -84,6 +84,10 @@ impl ProfilerBuilder {
 
     /// Keeps at least the last so many GPU operations, and what was asked for since; lets go of what was before, as
     /// [`keep_last`](Self::keep_last) does.
+    ///
+    /// Where few operations come, or none, what is kept is bounded by calls, ranges and marks: once the last 1,048,576 of
+    /// them, or 16 for each of these operations if that is more, are without as many operations, what was before them goes
+    /// all the same.
     pub fn keep_last_operations(mut self, count: u64) -> Self {
         self.keep = Keep::LastOperations(count);
         self

@@ -172,6 +172,28 @@ fn the_last_operations_are_kept_with_their_ranges() {
 }
 
 #[test]
+fn where_no_operation_comes_the_last_ranges_are_kept() {
+    const BATCH: usize = 1 << 18;
+    let (_turn, fake) = (turn(), Fake::new());
+    let profiler = builder(&fake).keep_last_operations(10).build().unwrap();
+    profiler.start().unwrap();
+    kernel(&fake);
+    let batch = || {
+        (0..BATCH).for_each(|_| drop(range("idle")));
+        // Takes the logs out.
+        profiler.snapshot_recording().unwrap()
+    };
+    // As long as there is room, all is there.
+    let early = Profile::from_recording(batch());
+    assert_eq!((early.ranges().count(), early.totals().kernels), (BATCH, 1));
+    (0..6).for_each(|_| drop(batch()));
+    let profile = profiler.stop().unwrap();
+    profile.health().assert_complete();
+    let (ranges, kernels) = (profile.ranges().count(), profile.totals().kernels);
+    assert!((4 * BATCH..7 * BATCH).contains(&ranges) && kernels == 0, "{ranges} {kernels}");
+}
+
+#[test]
 fn the_last_time_is_kept() {
     let (_turn, fake) = (turn(), Fake::new());
     let last = Duration::from_millis(300);

@@ -41,6 +41,8 @@ pub(crate) struct Part {
     pub(crate) last_id: u32,
     /// GPU operations in it, if they were [counted](Self::count_operations).
     pub(crate) operations: u64,
+    /// Calls, ranges, and what was said of them and in between.
+    pub(crate) entries: u64,
 }
 
 impl Part {
@@ -55,7 +57,11 @@ impl Part {
 
     fn new(collected: Collected, ranges: Vec<ThreadPart>) -> Self {
         let ids = |calls: &ThreadCalls| calls.calls.iter().map(|call| call.correlation_id).max();
+        let calls = collected.calls.iter().map(|thread| thread.calls.len());
+        let runtime_calls = collected.runtime_calls.iter().map(|thread| thread.calls.len());
+        let said = ranges.iter().map(|thread| thread.entries.len() + thread.events.len());
         Self {
+            entries: calls.chain(runtime_calls).chain(said).sum::<usize>() as u64,
             until_ns: collected.window_ns.1,
             settled_ns: collected.pending_from_ns.unwrap_or(collected.window_ns.1),
             last_id: collected.calls.iter().filter_map(ids).max().unwrap_or(0),
