@@ -97,13 +97,17 @@ impl Classifier {
     }
 }
 
-/// A name as reports show it, and as it is: in lower case.
+/// What is looked at of a name: those of templates take thousands of bytes, and patterns with stars take their time.
+const LONGEST: usize = 16 << 10;
+
+/// A name as reports show it, and as it is: in lower case, the first 16 KiB.
 pub(super) fn texts(name: &str) -> (String, String) {
     let shown = match name.starts_with("_Z") {
         true => names::demangled(name),
         false => names::without_parameters(name),
     };
-    (shown.to_ascii_lowercase(), name.to_ascii_lowercase())
+    let text = |of: &str| of[..of.floor_char_boundary(LONGEST)].to_ascii_lowercase();
+    (text(&shown), text(name))
 }
 
 fn rule(pattern: &str, class: KernelClass, family: &'static str) -> Rule {
