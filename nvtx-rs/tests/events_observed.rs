@@ -255,15 +255,25 @@ fn macros_give_all_parts() {
     );
 }
 
-#[nvtx::annotate(flops = 2 * m * n * k, bytes = 4.0 * (m * n) as f64, dtype = Dtype::F32)]
-fn annotated(m: usize, n: usize, k: usize) {}
+#[cfg(feature = "macros")]
+#[test]
+fn annotated_work_is_fields_too() {
+    #[nvtx::annotate(flops = 2 * m * n * k, bytes = 4.0 * (m * n) as f64, dtype = Dtype::F32)]
+    fn annotated(m: usize, n: usize, k: usize) {}
+
+    let turn = Turn::new();
+    annotated(2, 3, 4);
+    assert_eq!(
+        turn.lines(),
+        ["start 1 annotated flops=U64(48)[flop] bytes=F64(24.0)[B] dtype=Str(\"f32\")[]", "end 1",]
+    );
+}
 
 #[test]
 fn declared_work_is_four_fields() {
     let turn = Turn::new();
     let work = Work::elementwise(8, 2, 1, 2, Dtype::F16);
     drop(nvtx::event("event").field("x", 1u8, "").work(work).range());
-    annotated(2, 3, 4);
     // Fields do not take the place of what is said before them.
     drop(nvtx::range!(flops: 5u64, fields: { "x" = 1u8 }, pipe: Pipe::Tensor, "macro"));
     nvtx::event("only bytes").work(Work::of_bytes(7)).mark();
@@ -273,10 +283,8 @@ fn declared_work_is_four_fields() {
             "start 1 event x=U64(1)[] flops=U64(16)[flop] bytes=U64(48)[B] dtype=Str(\"f16\")[] \
              pipe=Str(\"vector\")[]",
             "end 1",
-            "start 2 annotated flops=U64(48)[flop] bytes=F64(24.0)[B] dtype=Str(\"f32\")[]",
+            "start 2 macro x=U64(1)[] flops=U64(5)[flop] pipe=Str(\"tensor\")[]",
             "end 2",
-            "start 3 macro x=U64(1)[] flops=U64(5)[flop] pipe=Str(\"tensor\")[]",
-            "end 3",
             "mark only bytes bytes=U64(7)[B]",
         ]
     );
