@@ -1,10 +1,10 @@
 //! What grows when a program is profiled for long, layer by layer.
 //!
 //! ```text
-//! cargo bench -p gpu-profiler-benches --bench long_run -- --bench [--seconds 20] [--threads 4] [--ranges tsPw] [--fake] MODE
+//! cargo bench -p gpu-profiler-benches --bench long_run -- --bench [--seconds 20] [--period 50] [--threads 4] [--ranges tsPw] [--fake] MODE
 //! ```
 //!
-//! Threads launch an empty kernel all the time, 200 times in a step of nested ranges, and wait; every 50 ms a mode takes the logs out:
+//! Threads launch an empty kernel all the time, 200 times in a step of nested ranges, and wait; every 50 ms, or so many as are said, a mode takes the logs out:
 //! `flush` throws no log away (records are kept and grow), `drain` takes and drops what a `Collector` has, `last` is a
 //! session that keeps the last 100,000 operations, `sums` one that sums up, `both` the two together. A line every 5 s
 //! gives the launches, the process's memory, what the allocator has handed out, and how long taking took on average and
@@ -18,8 +18,6 @@ use cupti::fake::{Fake, Work};
 use cupti::{Collector, Config, Library};
 use gpu_profiler_tests::cuda::Gpu;
 use profiler_core::Profiler;
-
-const PERIOD: Duration = Duration::from_millis(50);
 
 enum On {
     Gpu(Gpu),
@@ -84,7 +82,7 @@ fn steps(
     }
 }
 
-/// What is done every 50 ms; dropped at the end.
+/// What is done every period; dropped at the end.
 enum Mode {
     Flush(Collector),
     Drain(Collector),
@@ -92,9 +90,9 @@ enum Mode {
 }
 
 impl Mode {
-    fn start(name: &str, library: &Library) -> Option<Self> {
+    fn start(name: &str, library: &Library, period: Duration) -> Option<Self> {
         let collector = || Collector::start(library, &Config::new()).unwrap();
-        let builder = || Profiler::builder().library(library.clone()).period(PERIOD);
+        let builder = || Profiler::builder().library(library.clone()).period(period);
         let last = || {
             let last = builder().keep_last_operations(100_000).build().unwrap();
             last.start().unwrap();
@@ -151,6 +149,7 @@ fn main() {
         |name: &str, otherwise| text(name).and_then(|n| n.parse().ok()).unwrap_or(otherwise);
     let ranges = text("--ranges").unwrap_or_else(|| "tsPw".to_owned());
     let (seconds, threads) = (number("--seconds", 20), number("--threads", 4));
+    let period = Duration::from_millis(number("--period", 50));
     let on = if arguments.iter().any(|argument| argument == "--fake") {
         On::Fake(Fake::new())
     } else if gpu_profiler_tests::cuda::unavailable().is_some() {
@@ -160,7 +159,7 @@ fn main() {
         On::Gpu(Gpu::get())
     };
     let library = on.library();
-    let Some(mode) = arguments.iter().find_map(|name| Mode::start(name, &library)) else {
+    let Some(mode) = arguments.iter().find_map(|name| Mode::start(name, &library, period)) else {
         println!("long_run: name a mode: flush, drain, last, sums or both");
         return;
     };
@@ -172,7 +171,7 @@ fn main() {
         let (mut next, mut taken, mut sum, mut most) = (0, 0, Duration::ZERO, Duration::ZERO);
         let (mut launches_before, mut seconds_before) = (0, 0.0);
         while start.elapsed() < Duration::from_secs(seconds) {
-            std::thread::sleep(PERIOD);
+            std::thread::sleep(period);
             let from = Instant::now();
             mode.take();
             let took = from.elapsed();
@@ -198,10 +197,11 @@ fn main() {
         over.store(true, Ordering::Relaxed);
     });
     // What was behind is done by then.
-    (0..100).for_each(|_| {
+    let behind = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < behind {
         mode.take();
-        std::thread::sleep(PERIOD);
-    });
+        std::thread::sleep(period);
+    }
     let (resident, handed_out) = memory();
     println!("5 s later, {} MiB resident, {} MiB handed out", resident >> 20, handed_out >> 20);
     drop(mode);

@@ -430,10 +430,10 @@ pub(crate) enum Part {
 
 fn read(logs: &[Logs], until_ns: u64, part: Part) -> Read {
     let mut read = Read { panics: PANICS.load(Ordering::Relaxed), ..Read::default() };
-    let has_events = matches!(part, Part::Finished | Part::Rest);
+    let gives_most = matches!(part, Part::Finished | Part::Rest);
     for Logs { thread_id, calls: reader, graphs, .. } in logs {
         let mut reader = reader.lock();
-        let mut calls = Vec::with_capacity(if part == Part::Rest { reader.len() } else { 0 });
+        let mut calls = Vec::with_capacity(if gives_most { reader.len() } else { 0 });
         let mut runtime_calls = Vec::new();
         let visit = |_, mut words: [u64; WORDS]| {
             if words[START] >= until_ns {
@@ -462,7 +462,7 @@ fn read(logs: &[Logs], until_ns: u64, part: Part) -> Read {
         if !runtime_calls.is_empty() {
             read.runtime_calls.push(ThreadCalls { thread_id: *thread_id, calls: runtime_calls });
         }
-        if let Some(graphs) = graphs.as_ref().filter(|_| has_events) {
+        if let Some(graphs) = graphs.as_ref().filter(|_| gives_most) {
             let take = part == Part::Finished;
             let graphs = ThreadGraphs::read(*thread_id, &mut graphs.lock(), until_ns, take);
             if !graphs.events.is_empty() {

@@ -184,6 +184,43 @@ struct Pending {
     last_ns: u64,
 }
 
+/// The calls of a part that were not added yet, by thread, each in the order of their ids but for those that were long
+/// under way.
+struct Calls<'a> {
+    threads: Vec<&'a [cupti::Call]>,
+    /// The highest id that was asked for.
+    until: Option<u32>,
+}
+
+impl<'a> Calls<'a> {
+    fn of(part: &'a Part) -> Self {
+        let threads = part.calls.iter().map(|thread| thread.calls.as_slice()).collect();
+        Self { threads, until: None }
+    }
+
+    /// Gives those up to an id. Ids may wrap.
+    #[inline]
+    fn until(&mut self, id: u32, mut visit: impl FnMut(&cupti::Call)) {
+        let is_up_to = |other: u32, id: u32| id.wrapping_sub(other) <= i32::MAX as u32;
+        if self.until.is_some_and(|until| is_up_to(id, until)) {
+            return;
+        }
+        self.until = Some(id);
+        for calls in &mut self.threads {
+            while let Some((call, rest)) = calls.split_first()
+                && is_up_to(call.correlation_id, id)
+            {
+                visit(call);
+                *calls = rest;
+            }
+        }
+    }
+
+    fn rest(self) -> impl Iterator<Item = &'a cupti::Call> {
+        self.threads.into_iter().flatten()
+    }
+}
+
 /// A record whose call is not known yet.
 #[derive(Debug)]
 struct Early {
@@ -295,13 +332,12 @@ impl Follow {
         self.health.add_losses(&part.losses);
         self.begin_ranges(part, open);
         self.add_graphs(part);
-        for thread in &part.calls {
-            for call in &thread.calls {
-                self.add_call(call, cupti::clock::is_within(windows_ns, call.start_ns));
-            }
+        let mut calls = Calls::of(part);
+        self.add_records(part, &mut calls, windows_ns);
+        for call in calls.rest() {
+            self.add_call(call, cupti::clock::is_within(windows_ns, call.start_ns));
         }
         self.retry_early(part.until_ns);
-        self.add_records(part);
         self.settle(part.settled_ns, part.until_ns);
         for thread in part.ranges() {
             for (slot, entry) in thread.entries() {
@@ -695,7 +731,8 @@ impl Follow {
         }
     }
 
-    fn add_records(&mut self, part: &Part) {
+    /// Calls come as records need them: those that are not done stay few, however long a part is.
+    fn add_records(&mut self, part: &Part, calls: &mut Calls<'_>, windows_ns: &[(u64, u64)]) {
         self.health.clock_step_ns = self.health.clock_step_ns.max(part.clock.step_ns());
         for record in &part.records {
             self.health.records += 1;
@@ -713,6 +750,9 @@ impl Follow {
                 }
                 Record::Synchronization(record) => {
                     let (id, now_ns) = (record.correlation_id, part.until_ns);
+                    calls.until(id, |call| {
+                        self.add_call(call, cupti::clock::is_within(windows_ns, call.start_ns));
+                    });
                     self.add_work(id, Work::Synchronization, now_ns, now_ns);
                     continue;
                 }
@@ -735,6 +775,9 @@ impl Follow {
                     continue;
                 }
             };
+            calls.until(id, |call| {
+                self.add_call(call, cupti::clock::is_within(windows_ns, call.start_ns));
+            });
             self.health.zero_timestamps += u64::from(!span.is_known());
             let captured = node.and_then(|node| self.captures.get(&node.node).copied());
             let ns = if span.is_known() { span.end_ns.saturating_sub(span.start_ns) } else { 0 };
@@ -979,4 +1022,33 @@ impl Follow {
 /// The word of a range of a thread.
 fn word(epoch: u32, thread: &ThreadRangesPart<'_>, slot: u64) -> u64 {
     RangeWord::new(epoch, thread.number.into(), slot).map_or(0, |word| word.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_come_up_to_the_id_that_a_record_has() {
+        let call = |id| {
+            let mut call = cupti::Call::from_words([0; 5]);
+            call.correlation_id = id;
+            call
+        };
+        let last = u32::MAX;
+        // The ids wrap; the first call of the second thread was long under way.
+        let threads: [Vec<cupti::Call>; 2] =
+            [[last - 3, last, 2].map(call).to_vec(), [last - 9, last - 1, 1, 5].map(call).to_vec()];
+        let mut calls = Calls { threads: threads.iter().map(Vec::as_slice).collect(), until: None };
+        let mut until = |id| {
+            let mut ids = Vec::new();
+            calls.until(id, |call| ids.push(call.correlation_id));
+            ids
+        };
+        assert_eq!(until(last - 1), [last - 3, last - 9, last - 1]);
+        assert!(until(last - 2).is_empty());
+        assert_eq!(until(1), [last, 1]);
+        let rest: Vec<u32> = calls.rest().map(|call| call.correlation_id).collect();
+        assert_eq!(rest, [2, 5]);
+    }
 }

@@ -300,7 +300,7 @@ impl Shared {
     /// Details come before what they are about, and texts before what refers to them: read after it, they are there.
     fn read(self: &Arc<Self>, until_ns: u64, take: bool) -> ThreadPart {
         let readers = &mut *self.readers.lock();
-        let mut entries = Vec::with_capacity(if take { 0 } else { readers.ranges.len() });
+        let mut entries = Vec::with_capacity(readers.ranges.len());
         let mut slots = Slots::default();
         let visit = |slot, words| {
             let entry = RangeEntry::from_words(words);
