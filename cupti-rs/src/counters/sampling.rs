@@ -125,7 +125,7 @@ impl SamplerBuilder {
             .name("cupti-pm-sampling".into())
             .spawn(move || decoder.run(pause))
             .map_err(|error| Error::new(Kind::Thread { reason: error.to_string() }))?;
-        Ok(PmSampler { library, shared, thread: Some(thread), last: begun })
+        Ok(PmSampler { library, shared, thread: Some(thread) })
     }
 }
 
@@ -160,7 +160,6 @@ pub struct PmSampler {
     library: Library,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<Result<(), Error>>>,
-    last: Reading,
 }
 
 #[derive(Debug)]
@@ -192,7 +191,6 @@ impl PmSampler {
         let mut samples = std::mem::replace(&mut *kept, next);
         drop(kept);
         samples.clock.stop = now;
-        self.last = now;
         Ok(samples)
     }
 

@@ -522,7 +522,7 @@ unsafe extern "C" fn sampling_availability(
     params: *mut SamplingGetCounterAvailability,
 ) -> CuptiResult {
     faulty!("cuptiPmSamplingGetCounterAvailability");
-    // The library crashes.
+    // A process in which nothing else had initialised CUPTI's counters crashed here or soon after.
     if !STATE.lock().initialized {
         return CuptiResult::NOT_INITIALIZED;
     }

@@ -38,7 +38,7 @@ pub(crate) struct SamplingObject {
 unsafe impl Send for SamplingObject {}
 
 impl SamplingApi {
-    /// Has CUPTI ready to count; any number of times. Without it CUPTI 13.0 crashes in the process's first sampling.
+    /// Has CUPTI ready to count; any number of times. A process that sampled first without it crashed (13.0.1).
     pub(crate) fn prepare(&self) -> Result<(), Error> {
         let mut params = ProfilerInitialize::new();
         // SAFETY: the block has the size it tells.

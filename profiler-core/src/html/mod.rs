@@ -34,7 +34,7 @@ impl Profile {
     ///
     /// The page fetches nothing, and its policy forbids it to. Names are data in it, never markup. It holds what the
     /// profile holds: names of ranges, kernels and threads, the GPUs and versions, but no host name, user, path or
-    /// environment. About 50 bytes for a launch with its call and range, and three microseconds, two of them for diagnosis and scorecard.
+    /// environment. About 50 bytes for a launch with its call and range. A diagnosis and a scorecard are made for it.
     ///
     /// # Errors
     /// `out` took less than the whole page.
