@@ -19,6 +19,7 @@ use crate::session::{Epoch, State};
 use crate::sys::callback_ids::RUNTIME_CALLS;
 use crate::sys::generated::{DRIVER_CALLS, DriverCall};
 use crate::sys::os;
+use crate::tables;
 use crate::thread_log::{Reader, ThreadLog, Writer};
 
 /// What a call does.
@@ -433,7 +434,7 @@ fn read(logs: &[Logs], until_ns: u64, part: Part) -> Read {
     let gives_most = matches!(part, Part::Finished | Part::Rest);
     for Logs { thread_id, calls: reader, graphs, .. } in logs {
         let mut reader = reader.lock();
-        let mut calls = Vec::with_capacity(if gives_most { reader.len() } else { 0 });
+        let mut calls = tables::with_capacity(if gives_most { reader.len() } else { 0 });
         let mut runtime_calls = Vec::new();
         let visit = |_, mut words: [u64; WORDS]| {
             if words[START] >= until_ns {

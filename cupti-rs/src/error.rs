@@ -57,6 +57,10 @@ pub(crate) enum Kind {
     Passes { needed: usize, allowed: usize },
     /// What the program did with ranges cannot be counted.
     Ranges { why: String },
+    /// Bytes that are no counter data, or not those that were asked about.
+    CounterData { why: String },
+    /// A file could not be read or written.
+    File { path: PathBuf, reason: String },
     /// The thread that decodes samples could not be had, or failed.
     Thread { reason: String },
     /// The library does not have what was asked for.
@@ -99,6 +103,8 @@ impl Error {
             | Kind::Context { .. }
             | Kind::Passes { .. }
             | Kind::Ranges { .. }
+            | Kind::CounterData { .. }
+            | Kind::File { .. }
             | Kind::Thread { .. }
             | Kind::Lacks { .. } => false,
         }
@@ -293,7 +299,8 @@ impl fmt::Display for Error {
             Kind::Thread { reason } => {
                 write!(f, "the thread that decodes samples: {reason}; nothing more is sampled")
             }
-            Kind::Ranges { why } => write!(f, "{why}"),
+            Kind::Ranges { why } | Kind::CounterData { why } => write!(f, "{why}"),
+            Kind::File { path, reason } => write!(f, "{}: {reason}", path.display()),
             Kind::Call { function, code } => {
                 write!(f, "{function} failed: {code}")?;
                 match *code {

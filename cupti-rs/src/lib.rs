@@ -55,13 +55,15 @@ pub mod record;
 mod session;
 mod support;
 pub mod sys;
+#[doc(hidden)]
+pub mod tables;
 pub mod thread_log;
 
 pub use attribute::{Attribute, AttributeSetting};
 pub use callbacks::{Callback, Callbacks};
 pub use calls::{Call, CallClass, DriverFunction, Function, RuntimeFunction, ThreadCalls};
 pub use clock::{Clock, Reading};
-pub use collector::{Collected, Collector, Losses, UnfinishedCalls};
+pub use collector::{Collected, Collector, Flusher, Losses, UnfinishedCalls};
 pub use config::{ApiFilter, Config};
 pub use error::Error;
 pub use external_id::ExternalId;
@@ -73,4 +75,4 @@ pub use record::{
     Overhead, OverheadKind, Place, Record, RecordBytes, Records, Span, Synchronization,
     SynchronizationKind,
 };
-pub use support::{Counters, Cupti, Features, Holder, Support, support, version};
+pub use support::{CounterWay, Counters, Cupti, Features, Holder, Support, support, version};

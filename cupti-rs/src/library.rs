@@ -54,6 +54,9 @@ pub struct Device {
     pub memory_bandwidth: Option<u64>,
     /// Bytes of the L2 cache (`CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE`), where the driver tells it.
     pub l2_bytes: Option<u64>,
+    /// Where it is on the bus, as 0000:1b:00.0 (`CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID`, `_BUS_ID`, `_DEVICE_ID`), where the
+    /// driver tells it: other tools know it by that, whatever devices this process may see.
+    pub pci_bus_id: Option<String>,
 }
 
 impl Device {
@@ -75,6 +78,7 @@ impl Device {
             core_clock_khz: None,
             memory_bandwidth: None,
             l2_bytes: None,
+            pci_bus_id: None,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::collector::Turn;
+use crate::counters::HostLibrary;
 use crate::error::Error;
 use crate::library::{Driver, Library, Version, Warning};
 use crate::sys::{driver, loader};
@@ -21,6 +22,10 @@ pub struct Support {
     pub holder: Holder,
     /// Whether hardware counters may be read. Records need no permission.
     pub counters: Counters,
+    /// Which CUPTI can be asked about metrics and passes, or why none: for that no GPU is needed.
+    pub metrics: Result<Version, Error>,
+    /// Whether the Multi-Process Service seems to run here; with it counters are refused.
+    pub has_mps: bool,
     /// libcupti files that this process has mapped.
     pub mapped: Vec<PathBuf>,
     /// Variables of the environment that are set and that attach tools, or choose GPUs or a libcupti. Names alone.
@@ -118,12 +123,30 @@ pub enum Counters {
     Unknown,
 }
 
+/// A way to use hardware counters, and what stands in its way here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CounterWay {
+    /// What it is for.
+    pub name: &'static str,
+    /// Why it cannot be had, the first reason; `None` if nothing is known against it. CUPTI may still refuse where a GPU is
+    /// partitioned (MIG), virtual or in confidential mode, which only an attempt shows.
+    pub hindrance: Option<String>,
+}
+
+const METRICS: &str = "metrics and passes";
+
+/// Where the control daemon of the Multi-Process Service listens, unless `CUDA_MPS_PIPE_DIRECTORY` says otherwise.
+const MPS_PIPES: &str = "/tmp/nvidia-mps";
+const MPS_VARIABLE: &str = "CUDA_MPS_PIPE_DIRECTORY";
+
 /// The variables that matter, by name.
-const VARIABLES: [&str; 5] = [
+const VARIABLES: [&str; 6] = [
     "CUDA_INJECTION64_PATH",
     "NVTX_INJECTION64_PATH",
     "NSYS_PROFILING_SESSION_ID",
     "CUDA_VISIBLE_DEVICES",
+    MPS_VARIABLE,
     loader::PATH_VARIABLE,
 ];
 
@@ -145,6 +168,8 @@ pub fn support() -> Support {
             cupti: Err(error),
             holder: Holder::Unknown("there is no CUPTI to ask".into()),
             counters: counters(),
+            metrics: HostLibrary::open().map(|library| library.version()),
+            has_mps: has_mps(),
             mapped: loader::mapped_files(),
             variables: variables(),
         },
@@ -165,6 +190,8 @@ impl Library {
             }),
             holder: self.holder(),
             counters: counters(),
+            metrics: self.host_api().map(|_| self.version()),
+            has_mps: has_mps(),
             mapped: loader::mapped_files(),
             variables: variables(),
         }
@@ -233,13 +260,81 @@ impl Support {
         }
         if self.counters == Counters::AdministratorsOnly {
             advice.push(
-                "For hardware counters load the kernel module with NVreg_RestrictProfilingToAdminUsers=0, or give the \
-                 process CAP_SYS_ADMIN; records do not need it."
+                "For hardware counters ask an administrator to load the kernel module with \
+                 NVreg_RestrictProfilingToAdminUsers=0 (a line \"options nvidia NVreg_RestrictProfilingToAdminUsers=0\" in \
+                 /etc/modprobe.d, then a reboot), or to give the process CAP_SYS_ADMIN (of a container: \
+                 --cap-add=SYS_ADMIN); records do not need it."
+                    .into(),
+            );
+        }
+        if self.has_mps {
+            advice.push(
+                "For hardware counters ask for a GPU without the Multi-Process Service, or for it to be ended (echo quit | \
+                 nvidia-cuda-mps-control); records do not need it."
                     .into(),
             );
         }
         advice
     }
+
+    /// Which hardware counters are to be had here: what metrics there are, counters of ranges and kernels, and counters at
+    /// intervals.
+    #[must_use]
+    pub fn counter_ways(&self) -> [CounterWay; 3] {
+        let lacks = |has: fn(&Features) -> bool, since| match &self.cupti {
+            Ok(cupti) if !has(&cupti.features) => {
+                Some(format!("CUPTI {} is too old: {since} and later have them", cupti.version))
+            }
+            _ => None,
+        };
+        let metrics = match &self.metrics {
+            Ok(_) => None,
+            Err(error) => Some(error.to_string()),
+        };
+        [
+            CounterWay { name: METRICS, hindrance: metrics },
+            CounterWay {
+                name: "of ranges and kernels",
+                hindrance: self
+                    .against_counting((7, 5), "Turing")
+                    .or_else(|| lacks(|has| has.range_counters, "12.6 update 2")),
+            },
+            CounterWay {
+                name: "at intervals",
+                hindrance: self
+                    .against_counting((8, 6), "GA10x")
+                    .or_else(|| lacks(|has| has.sampled_counters, "12.8")),
+            },
+        ]
+    }
+
+    /// What is known against counting on a device of this architecture or later.
+    fn against_counting(&self, oldest: (u32, u32), name: &str) -> Option<String> {
+        let driver = match (&self.driver, &self.cupti) {
+            (Err(_), _) => return Some("there is no GPU to be had".into()),
+            (_, Err(_)) => return Some("there is no CUPTI to be had".into()),
+            (Ok(driver), Ok(_)) => driver,
+        };
+        if driver.devices.iter().all(|device| device.compute_capability < oldest) {
+            return Some(format!("no GPU here is of {name} or later"));
+        }
+        if self.counters == Counters::AdministratorsOnly {
+            return Some("they are for administrators, of whom this process is none".into());
+        }
+        if self.has_mps {
+            return Some("the Multi-Process Service runs".into());
+        }
+        match &self.holder {
+            Holder::Other(Some(name)) => Some(format!("{name} holds CUPTI")),
+            Holder::Other(None) => Some("another tool holds CUPTI".into()),
+            _ => None,
+        }
+    }
+}
+
+fn has_mps() -> bool {
+    let pipes = std::env::var_os(MPS_VARIABLE).map_or_else(|| MPS_PIPES.into(), PathBuf::from);
+    pipes.join("control").exists()
 }
 
 fn sentence(text: impl fmt::Display) -> String {
@@ -327,6 +422,14 @@ impl fmt::Display for Support {
             Counters::Unknown => "unknown: the kernel module does not say",
         };
         writeln!(f, "counters   {counters}")?;
+        for way in self.counter_ways() {
+            let hindrance = way.hindrance.map_or("yes".to_owned(), |why| format!("no: {why}"));
+            let of = match (&self.metrics, way.name) {
+                (Ok(version), METRICS) => format!(", of CUPTI {version}"),
+                _ => String::new(),
+            };
+            writeln!(f, "  {:<22} {hindrance}{of}", way.name)?;
+        }
         let mapped: Vec<_> = self.mapped.iter().map(|file| file.display().to_string()).collect();
         let none = |list: String| if list.is_empty() { "none".to_owned() } else { list };
         writeln!(f, "mapped     {}", none(mapped.join(", ")))?;
@@ -343,6 +446,8 @@ impl fmt::Display for Support {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Kind;
+    use crate::library::Device;
 
     #[test]
     fn counters_are_for_administrators_where_the_module_says_so() {
@@ -352,5 +457,78 @@ mod tests {
         assert_eq!(counters_in(closed, admin), Counters::Allowed);
         assert_eq!(counters_in(closed, user), Counters::AdministratorsOnly);
         assert_eq!(counters_in("", admin), Counters::Unknown);
+    }
+
+    fn support() -> Support {
+        let device = Device {
+            id: 0,
+            name: "Some GPU".into(),
+            compute_capability: (9, 0),
+            multiprocessors: 1,
+            memory_bytes: 1,
+            core_clock_khz: None,
+            memory_bandwidth: None,
+            l2_bytes: None,
+            pci_bus_id: None,
+        };
+        let features =
+            Features { range_counters: true, sampled_counters: true, ..Features::default() };
+        let version = Version(130_001);
+        Support {
+            driver: Ok(Driver { cuda_version: 13000, release: None, devices: vec![device] }),
+            cupti: Ok(Cupti { path: PathBuf::new(), version, features, warnings: Vec::new() }),
+            holder: Holder::Nobody,
+            counters: Counters::Allowed,
+            metrics: Ok(version),
+            has_mps: false,
+            mapped: Vec::new(),
+            variables: Vec::new(),
+        }
+    }
+
+    /// What stands in the way of each.
+    fn against(support: &Support) -> [Option<String>; 3] {
+        support.counter_ways().map(|way| way.hindrance)
+    }
+
+    #[test]
+    fn what_stands_in_the_way_of_counters_is_named() {
+        assert_eq!(against(&support()), [None, None, None]);
+        let changed = |change: &dyn Fn(&mut Support)| {
+            let mut changed = support();
+            change(&mut changed);
+            let text = changed.to_string();
+            let [metrics, ranges, intervals] = against(&changed);
+            assert!(text.contains(&format!("no: {}", intervals.clone().unwrap())), "{text}");
+            (metrics, ranges.unwrap_or_default(), intervals.unwrap_or_default(), text)
+        };
+        let capable = |capability| {
+            changed(&move |support: &mut Support| {
+                if let Ok(driver) = &mut support.driver {
+                    driver.devices[0].compute_capability = capability;
+                }
+            })
+        };
+        let (_, ranges, intervals, _) = capable((7, 5));
+        assert!(ranges.is_empty() && intervals.contains("GA10x"), "{ranges} {intervals}");
+        assert!(capable((7, 0)).1.contains("Turing"));
+        let (_, ranges, _, text) =
+            changed(&|support| support.counters = Counters::AdministratorsOnly);
+        assert!(ranges.contains("administrators") && text.contains("modprobe.d"), "{text}");
+        let (_, ranges, _, text) = changed(&|support| support.has_mps = true);
+        assert!(ranges.contains("Multi-Process") && text.contains("echo quit"), "{text}");
+        let (_, ranges, ..) =
+            changed(&|support| support.holder = Holder::Other(Some("nsys".into())));
+        assert_eq!(ranges, "nsys holds CUPTI");
+        let (_, ranges, intervals, _) = changed(&|support| {
+            if let Ok(cupti) = &mut support.cupti {
+                cupti.features.sampled_counters = false;
+            }
+        });
+        assert!(ranges.is_empty() && intervals.contains("12.8"), "{intervals}");
+        // Without a GPU metrics can be asked about all the same.
+        let (metrics, ranges, ..) =
+            changed(&|support| support.driver = Err(Error::new(Kind::NoDevice)));
+        assert_eq!((metrics, &*ranges), (None, "there is no GPU to be had"));
     }
 }

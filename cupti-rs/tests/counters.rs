@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use cupti::counters::{Measured, PmSampler, RangeProfiler, Set};
+use cupti::counters::{CounterData, Measured, PmSampler, RangeProfiler, Samples, Set, utilization};
 use cupti::fake::{Fake, When};
 use cupti::sys::abi::CuptiResult;
 use cupti::{Collector, Config, Error, clock};
@@ -336,6 +336,15 @@ fn samples_come_in_the_programs_time_and_their_gaps_are_told() {
     assert_eq!(samples.mean(metric, 0, 1), None);
     let text = samples.to_string();
     assert!(text.contains("4 samples of 10 us") && text.contains("1 gaps"), "{text}");
+    // Machines get the same in the program's time.
+    let json = serde_json::to_string(&samples).unwrap();
+    let read: Samples = serde_json::from_str(&json).unwrap();
+    assert_eq!(read.to_string(), text);
+    let times = |samples: &Samples| -> Vec<_> {
+        samples.iter().map(|sample| (sample.start_ns(), sample.end_ns())).collect()
+    };
+    assert_eq!(times(&read), times(&samples));
+    assert_eq!(serde_json::to_string(&read).unwrap(), json);
 }
 
 #[test]
@@ -369,6 +378,28 @@ fn samples_are_bounded_and_what_goes_is_told() {
     send(10, 7);
     let rest = sampler.stop().unwrap();
     assert_eq!((rest.len(), rest.sum("fake__0.sum", 0, u64::MAX)), (10, Some(70.0)));
+}
+
+#[test]
+fn of_the_utilization_what_fits_is_sampled_and_the_rest_is_told() {
+    let fake = Fake::new();
+    let library = fake.library().unwrap();
+    let sampler = PmSampler::builder(&library).utilization().start().unwrap();
+    assert_eq!(sampler.missing(), ["nvlrx__bytes.sum", "nvltx__bytes.sum"]);
+    let labels: Vec<_> = sampler.metrics().iter().filter_map(|m| utilization::label(m)).collect();
+    let all = utilization::ROWS.iter().map(|row| row.label);
+    assert_eq!(labels, all.filter(|label| !label.starts_with("NVLink")).collect::<Vec<_>>());
+    drop(sampler);
+    // What was asked for by name comes first: it fills the pass.
+    let builder = || PmSampler::builder(&library).utilization();
+    let sampler = builder().metrics(["fake__3.sum"]).start().unwrap();
+    assert_eq!(
+        (&sampler.metrics()[..], sampler.missing().len()),
+        (&["fake__3.sum".into()][..], 10)
+    );
+    drop(sampler);
+    let error = builder().metrics(["real__3.sum"]).start().unwrap_err();
+    assert!(error.is_unsupported() && error.to_string().contains("no real__3.sum"), "{error}");
 }
 
 #[test]
@@ -414,4 +445,157 @@ fn a_sampler_that_cannot_be_had_says_why() {
     let error = sampler(&fake, 1).unwrap().stop().unwrap_err();
     assert!(error.to_string().contains("cuptiPmSamplingDecodeData"), "{error}");
     assert!(!fake.counts());
+}
+
+/// Two ranges in each other, on three metrics, one of which the stand-in did not count.
+fn counted_twice(fake: &Fake) -> (RangeProfiler, CounterData) {
+    let library = fake.library().unwrap();
+    let profiler = RangeProfiler::builder(&library)
+        .metrics(["fake__0.sum", "fake__1.sum"])
+        .levels(2)
+        .max_ranges(3)
+        .build()
+        .unwrap();
+    let data = profiler
+        .collect(|ranges| {
+            ranges.within("outer", || {
+                fake.count(1);
+                ranges.within("inner", || fake.count(2));
+            });
+            ranges.within("last", || fake.count(5));
+            ranges.within("no room", || fake.count(7));
+        })
+        .unwrap();
+    (profiler, data)
+}
+
+#[test]
+fn counts_that_are_kept_come_to_the_same_values() {
+    let fake = Fake::new();
+    let (profiler, data) = counted_twice(&fake);
+    assert!(!fake.counts());
+    assert_eq!((data.chip(), data.ranges(), data.metrics().len()), ("FK100", 3, 2));
+    let file = std::env::temp_dir().join(format!("counter-data-{}", std::process::id()));
+    data.save(&file).unwrap();
+    let loaded = CounterData::load(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(loaded, data);
+    // Something else is counted since.
+    profiler.measure(|ranges| ranges.within("x", || fake.count(99))).unwrap();
+    let measured = profiler.host().evaluate(&loaded).unwrap();
+    let ranges: Vec<_> = measured
+        .ranges()
+        .map(|range| (range.name(), range.level(), range.value("fake__1.sum").unwrap()))
+        .collect();
+    assert_eq!(ranges, [("outer", 0, 3.0), ("inner", 1, 2.0), ("last", 0, 5.0)]);
+    assert_eq!((measured.runs(), measured.passes(), measured.dropped()), (4, 2, 1));
+    let missing = CounterData::load(&file).unwrap_err().to_string();
+    assert!(missing.contains(file.to_str().unwrap()), "{missing}");
+}
+
+#[test]
+fn damaged_counter_data_is_an_error() {
+    let fake = Fake::new();
+    let (profiler, data) = counted_twice(&fake);
+    let bytes = data.to_bytes();
+    for at in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1 << (at % 8);
+        let error = CounterData::from_bytes(&damaged).unwrap_err().to_string();
+        let said = ["damaged", "no counter data", "newer format"];
+        assert!(said.iter().any(|said| error.contains(said)), "{at}: {error}");
+        assert!(CounterData::from_bytes(&bytes[..at]).is_err(), "{at}");
+    }
+    // With the right checksum the fields are looked at all the same.
+    let resealed = |content: &[u8]| {
+        let mut bytes = bytes[..8].to_vec();
+        bytes.extend(hmac_sha256::Hash::hash(content));
+        bytes.extend_from_slice(content);
+        CounterData::from_bytes(&bytes)
+    };
+    assert_eq!(resealed(&bytes[40..]).unwrap(), data);
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut read = 0;
+    for _ in 0..20_000 {
+        let mut content = bytes[40..].to_vec();
+        for _ in 0..random.usize(1..4) {
+            let at = random.usize(..content.len());
+            content[at] = random.u8(..);
+        }
+        content.truncate(random.usize(content.len() / 2..=2 * content.len()));
+        if let Ok(data) = resealed(&content) {
+            read += 1;
+            // It may be of another chip, or ask for what there is not; nothing worse.
+            let _ = profiler.host().evaluate(&data);
+        }
+    }
+    assert!((100..20_000).contains(&read), "{read}");
+}
+
+#[test]
+fn counts_of_another_chip_are_refused() {
+    let fake = Fake::new();
+    let (profiler, data) = counted_twice(&fake);
+    let mut bytes = data.to_bytes()[40..].to_vec();
+    let at = bytes.windows(5).position(|window| window == b"FK100").unwrap();
+    bytes[at..at + 5].copy_from_slice(b"GH100");
+    let mut sealed = b"CUPTICD\x01".to_vec();
+    sealed.extend(hmac_sha256::Hash::hash(&bytes));
+    sealed.extend(bytes);
+    let error = profiler.host().evaluate(&CounterData::from_bytes(&sealed).unwrap()).unwrap_err();
+    assert!(error.to_string().contains("host of GH100"), "{error}");
+}
+
+#[test]
+fn machines_read_what_was_counted() {
+    let fake = Fake::new();
+    let (_, data) = counted_twice(&fake);
+    let library = fake.library().unwrap();
+    let profiler = RangeProfiler::builder(&library).metric("fake__0.sum").build().unwrap();
+    let mut measured = profiler.host().evaluate(&data).unwrap();
+    let text = serde_json::to_string(&measured).unwrap();
+    assert_eq!(serde_json::from_str::<Measured>(&text).unwrap(), measured);
+    let range = serde_json::to_value(measured.range("inner").unwrap()).unwrap();
+    let expected = serde_json::json!({
+        "name": "inner", "parent": "outer", "level": 1,
+        "values": {"fake__0.sum": 2.0, "fake__1.sum": 2.0},
+    });
+    assert_eq!(range, expected);
+    // What CUPTI could not tell is null, and not known again.
+    let text = text.replacen("2.0", "null", 1);
+    measured = serde_json::from_str(&text).unwrap();
+    assert_eq!(measured.range("inner").unwrap().value("fake__0.sum"), None);
+    assert!(measured.to_string().contains("not known"), "{measured}");
+    assert!(serde_json::to_string(&measured).unwrap().contains("null"));
+    // What does not fit together is refused.
+    for (from, to) in [("[3.0,3.0]", "[3.0]"), ("\"parent\":0", "\"parent\":1")] {
+        assert!(text.contains(from), "{text}");
+        assert!(serde_json::from_str::<Measured>(&text.replacen(from, to, 1)).is_err(), "{to}");
+    }
+}
+
+/// What a card counted is read where there is no library of NVIDIA's; `real_library` evaluates it.
+#[test]
+fn counts_of_a_card_are_read() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/recordings/counters");
+    let mut read = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let file = entry.unwrap().path();
+        if file.extension().is_none_or(|extension| extension != "counts") {
+            continue;
+        }
+        read += 1;
+        let data = CounterData::load(&file).unwrap();
+        let text = std::fs::read_to_string(file.with_extension("json")).unwrap();
+        let truth: Measured = serde_json::from_str(&text).unwrap();
+        assert_eq!((data.chip(), data.metrics()), (truth.chip(), truth.metrics()));
+        assert_eq!(data.ranges(), truth.ranges().count());
+        assert_eq!(data.to_bytes(), std::fs::read(&file).unwrap());
+        assert!(data.image().len() > 1000 && data.version().cuda_release() >= (12, 8), "{data}");
+        let fake = Fake::new();
+        let library = fake.library().unwrap().metrics().unwrap();
+        let error = library.host("FK100").unwrap().evaluate(&data).unwrap_err().to_string();
+        assert!(error.contains("counted on GH100"), "{error}");
+    }
+    assert!(read > 0);
 }

@@ -223,6 +223,26 @@ fn it_says_from_when_on_records_may_be_to_come() {
 }
 
 #[test]
+fn what_is_in_a_buffer_that_is_not_full_may_be_left_there() {
+    let fake = Fake::new();
+    let collector = start(&fake, &Config::new().buffer_bytes(32 << 10));
+    let launched: Vec<u32> = (0..500).map(|_| fake.launch(Work::kernel(c"k"))).collect();
+    let delivered = collector.drain_delivered().unwrap();
+    assert_eq!(fake.flushes(), 0);
+    let kernels_so_far = kernels(&delivered);
+    assert!((100..500).contains(&kernels_so_far.len()), "full buffers: {}", kernels_so_far.len());
+    assert_eq!(ids(&delivered.calls), launched, "the calls are there, and all of them");
+    let begun = delivered.window_ns.0;
+    assert_eq!(delivered.pending_from_ns, Some(begun), "nothing is settled");
+    let rest = collector.drain().unwrap();
+    assert_eq!([kernels_so_far, kernels(&rest)].concat(), launched);
+    assert!(rest.pending_from_ns.unwrap() > begun);
+    let later = collector.drain_delivered().unwrap();
+    assert_eq!(later.pending_from_ns, rest.pending_from_ns, "what came stays settled");
+    assert!(fake.flushes() > 0);
+}
+
+#[test]
 fn a_drain_in_a_pause_ends_at_the_pause() {
     let fake = Fake::new();
     let mut collector = start(&fake, &Config::new());

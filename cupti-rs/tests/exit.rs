@@ -9,6 +9,7 @@ use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use cupti::counters::PmSampler;
 use cupti::fake::{Fake, Work};
 use cupti::{Callbacks, Collector, Config};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -26,7 +27,7 @@ enum End {
 
 type Scene = fn() -> ExitCode;
 
-const SCENES: [(&str, Scene, End); 8] = [
+const SCENES: [(&str, Scene, End); 9] = [
     ("main_returns", main_returns, End::Code(0)),
     ("main_returns_with_threads_that_launch", main_returns_with_threads, End::Code(0)),
     ("the_program_exits", the_program_exits, End::Code(3)),
@@ -35,6 +36,7 @@ const SCENES: [(&str, Scene, End); 8] = [
     ("the_program_aborts", the_program_aborts, End::Signal(libc::SIGABRT)),
     ("a_child_is_left_out_and_the_parent_goes_on", a_child_is_left_out, End::Code(0)),
     ("a_child_drops_and_ends", a_child_drops_and_ends, End::Code(0)),
+    ("a_child_does_not_wait_for_a_sampler", a_child_of_a_sampler, End::Code(0)),
 ];
 
 fn main() -> ExitCode {
@@ -199,6 +201,22 @@ fn a_child_is_left_out() -> ExitCode {
     let (calls, records) = (collected.calls[0].calls.len(), collected.records.iter().count());
     let parent = (calls, records, collected.windows_ns.len()) == (2, 2, 1);
     ExitCode::from(u8::from(!content) | u8::from(!parent) << 1)
+}
+
+fn a_child_of_a_sampler() -> ExitCode {
+    let library = fake().library().unwrap();
+    let mut sampler = Some(PmSampler::builder(&library).metrics(["fake__0.sum"]).start().unwrap());
+    // A child has no thread that could end.
+    let drops = fork(|| {
+        drop(sampler.take());
+        true
+    });
+    let stops = fork(|| {
+        let stopped = sampler.take().unwrap().stop();
+        stopped.is_err_and(|error| error.to_string().contains("forked"))
+    });
+    let parent = sampler.unwrap().stop().is_ok();
+    ExitCode::from(u8::from(!drops) | u8::from(!stops) << 1 | u8::from(!parent) << 2)
 }
 
 fn a_child_drops_and_ends() -> ExitCode {

@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use cupti::counters::{HostLibrary, Method, MetricKind, Set, nvprof};
+use cupti::counters::{CounterData, HostLibrary, Method, MetricKind, Set, nvprof, utilization};
 use cupti::fake::Fake;
 use cupti::sys::abi::{CallbackFunc, CuptiResult, SubscriberHandle};
 use cupti::sys::field;
@@ -24,15 +24,23 @@ use libtest_mimic::{Arguments, Failed, Trial};
 const CHECK: &str = "CUPTI_REFEREE_CHECK";
 const FILE: &str = "CUPTI_REFEREE_FILE";
 
+/// How many images are mangled and evaluated, to see what CUPTI does with them; none by default.
+const IMAGES: &str = "CUPTI_MANGLED_IMAGES";
+/// Tells this program to mangle and evaluate them, from a seed up to another.
+const MANGLE: &str = "mangle";
+const SEEDS_OF: &str = "CUPTI_MANGLED_SEEDS";
+
 type Check = fn(&Path) -> Result<(), Failed>;
 
 /// Each check, and whether it can only be made where there is no driver.
-const CHECKS: [(&str, Check, bool); 8] = [
+const CHECKS: [(&str, Check, bool); 10] = [
     ("its_version_is_that_of_its_release", version, false),
     ("its_iterator_steps_by_our_strides", records, false),
     ("its_passes_are_those_that_were_counted", passes, false),
     ("its_metrics_are_told_with_their_units", metrics, false),
     ("our_sets_are_there_and_their_passes_known", sets, false),
+    ("counts_of_a_card_come_to_the_same_here", replay, false),
+    ("counts_of_a_card_that_were_damaged_never_reach_it", damage, false),
     ("without_the_libraries_beside_it_it_says_so", alone, true),
     ("subscribing_without_a_driver_is_an_error", subscription, true),
     ("opening_without_a_driver_is_unavailable", unavailable, true),
@@ -74,12 +82,19 @@ fn main() -> ExitCode {
             trials.push(trial.with_ignored_flag(ignored));
         }
     }
+    if let Some(images) = env::var(IMAGES).ok().and_then(|images| images.parse().ok()) {
+        for file in files {
+            let name = format!("{}: what_it_does_with_mangled_images", title(&file));
+            trials.push(Trial::test(name, move || mangled_images(&file, images)));
+        }
+    }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
 fn run_check(check: &str, file: &Path) -> ExitCode {
     let found = CHECKS.iter().find(|(name, ..)| *name == check);
     let outcome = match found {
+        None if check == MANGLE => mangle(file),
         Some((_, run, _)) => run(file),
         None => Err(format!("no check is called {check}").into()),
     };
@@ -443,6 +458,20 @@ fn sets(file: &Path) -> Result<(), Failed> {
         ensure(nvprof::row(name).is_some(), || format!("nvprof's {name} has no row"))?;
     }
 
+    // How busy GH100 is goes together in one pass: bytes of DRAM from 12.9 on, before that shares of its peak.
+    let sampling = host.with_method(Method::Sampling)?;
+    let has = |name: &str| sampling.plan([name]).is_ok();
+    let names: Vec<&str> = utilization::ROWS
+        .iter()
+        .filter_map(|row| row.names.iter().copied().find(|name| has(name)))
+        .collect();
+    let plan = sampling.plan(names.iter().copied())?;
+    ensure(names.len() == utilization::ROWS.len() && plan.passes() == 1, || plan.to_string())?;
+    ensure(
+        names.contains(&"dram__bytes_read.sum") == (library.version().cuda_release() >= (12, 9)),
+        || format!("{names:?}"),
+    )?;
+
     // Others have other names for the same, and lack some.
     let fp4 = "sm__ops_path_tensor_src_fp4_dst_fp32.sum";
     for (chip, expected) in [
@@ -464,6 +493,143 @@ fn sets(file: &Path) -> Result<(), Failed> {
         ensure(missing.contains(&fp4) || chip.starts_with("GB"), || {
             format!("{chip}: {missing:?}")
         })?;
+    }
+    Ok(())
+}
+
+/// What was counted on an H200, with CUPTI 13.0.1 or 12.8, and what it came to there; another folder of such in `CUPTI_COUNTED`.
+const COUNTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/recordings/counters");
+
+/// A measurement that was kept.
+struct Kept {
+    name: String,
+    bytes: Vec<u8>,
+    /// What it came to on the card, as JSON.
+    truth: String,
+}
+
+fn counted() -> Result<Vec<Kept>, Failed> {
+    let mut all = Vec::new();
+    let folder = env::var_os("CUPTI_COUNTED").unwrap_or_else(|| COUNTED.into());
+    for entry in fs::read_dir(&folder)? {
+        let file = entry?.path();
+        if file.extension().is_some_and(|extension| extension == "counts") {
+            all.push(Kept {
+                name: file.display().to_string(),
+                bytes: fs::read(&file)?,
+                truth: fs::read_to_string(file.with_extension("json"))?,
+            });
+        }
+    }
+    ensure(!all.is_empty(), || format!("{} has no measurement", folder.display()))?;
+    Ok(all)
+}
+
+/// Raw counts of a card come to the numbers that they came to there: as text that tells every bit of them.
+fn replay(file: &Path) -> Result<(), Failed> {
+    let Some(library) = host_library(file)? else { return Ok(()) };
+    for Kept { name, bytes, truth } in counted()? {
+        let data = CounterData::from_bytes(&bytes)?;
+        let measured = library.host(data.chip())?.evaluate(&data)?;
+        ensure(measured.ranges().count() > 0, || format!("{name} has no range"))?;
+        let text = serde_json::to_string_pretty(&measured)?;
+        let differ = text.lines().zip(truth.lines()).find(|(here, there)| here != there);
+        ensure(text == truth, || match differ {
+            Some((here, there)) => format!("{name}: here {here}, on the card {there}"),
+            None => format!("{name}: {text}"),
+        })?;
+    }
+    Ok(())
+}
+
+/// Counts that were damaged are refused before CUPTI sees them; of another chip as well.
+fn damage(file: &Path) -> Result<(), Failed> {
+    let Some(library) = host_library(file)? else { return Ok(()) };
+    for Kept { name, bytes, .. } in counted()? {
+        let data = CounterData::from_bytes(&bytes)?;
+        let Err(error) = library.host("GA100")?.evaluate(&data) else {
+            return Err(format!("{name} came to something on GA100").into());
+        };
+        ensure(error.to_string().contains("host of GH100"), || error.to_string())?;
+        for at in (0..bytes.len()).step_by(1 + bytes.len() / 50) {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x10;
+            ensure(CounterData::from_bytes(&damaged).is_err(), || format!("{name}: byte {at}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Says how CUPTI takes images that were mangled below our checksum: with an error, with numbers, or by the end of its process: a crash, or 5 seconds
+/// in which it did not come back.
+fn mangled_images(file: &Path, images: u64) -> Result<(), Failed> {
+    let (mut next, mut crashes, mut refused, mut told) = (0, Vec::new(), 0u64, 0u64);
+    while next < images {
+        let mut command = Command::new(env::current_exe()?);
+        command.env(CHECK, MANGLE).env(FILE, file).env(SEEDS_OF, format!("{next} {images}"));
+        let output = command.output()?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        let mut last = None;
+        for line in said.lines() {
+            let Some((seed, outcome)) = line.split_once(' ') else { continue };
+            last = seed.parse::<u64>().ok();
+            match outcome {
+                "refused" => refused += 1,
+                "told" => told += 1,
+                _ => {}
+            }
+        }
+        if output.status.success() {
+            break;
+        }
+        let Some(last) = last else {
+            return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
+        };
+        crashes.push(format!("{last} ({})", output.status));
+        next = last + 1;
+    }
+    eprintln!(
+        "{}: of {images} mangled images {refused} were refused, {told} came to numbers, {} ended the process: {}",
+        title(file),
+        crashes.len(),
+        crashes.iter().take(8).cloned().collect::<Vec<_>>().join(", ")
+    );
+    Ok(())
+}
+
+#[allow(clippy::print_stdout)] // to the process that started this one
+fn mangle(file: &Path) -> Result<(), Failed> {
+    let Some(library) = host_library(file)? else { return Ok(()) };
+    let seeds = env::var(SEEDS_OF)?;
+    let (from, until) = seeds.split_once(' ').ok_or("two seeds are asked for")?;
+    let mut all = Vec::new();
+    for Kept { bytes, .. } in counted()? {
+        let data = CounterData::from_bytes(&bytes)?;
+        // The image stands at the end.
+        let at = bytes.len() - data.image().len();
+        all.push((bytes, at, library.host(data.chip())?));
+    }
+    for seed in from.parse::<u64>()?..until.parse()? {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (bytes, image, host) = &all[random.usize(..all.len())];
+        let mut content = bytes[40..].to_vec();
+        let image = image - 40;
+        // Half of the mangling at the head, where sizes and places are.
+        for _ in 0..random.usize(1..=16) {
+            let length = content.len() - image;
+            let length = if random.bool() { length.min(4096) } else { length };
+            let at = image + random.usize(..length);
+            content[at] =
+                if random.bool() { random.u8(..) } else { content[at] ^ 1 << random.u8(..8) };
+        }
+        let mut sealed = bytes[..8].to_vec();
+        sealed.extend(hmac_sha256::Hash::hash(&content));
+        sealed.extend(content);
+        println!("{seed} tried");
+        // SAFETY: it ends this process if the library does not come back.
+        unsafe { libc::alarm(5) };
+        let outcome = host.evaluate(&CounterData::from_bytes(&sealed)?);
+        println!("{seed} {}", if outcome.is_ok() { "told" } else { "refused" });
     }
     Ok(())
 }

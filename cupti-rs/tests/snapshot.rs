@@ -94,7 +94,7 @@ fn it_says_from_when_on_records_may_be_to_come() {
     fake.launch(Work::kernel(c"running"));
     let snapshot = collector.snapshot().unwrap();
     assert_eq!((kernels(&snapshot).len(), calls(&snapshot).len()), (1, 2));
-    assert_eq!(snapshot.pending_from_ns, Some(snapshot.window_ns.0));
+    assert_eq!(snapshot.pending_from_ns, Some(pending), "what came stays settled");
     assert_eq!(snapshot.losses.unfinished_buffers, 0, "nobody has given up waiting");
 
     fake.hold_buffers(false);

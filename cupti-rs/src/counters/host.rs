@@ -4,6 +4,8 @@ use std::ffi::CString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::data::CounterData;
+use super::measured::Measured;
 use super::plan::Plan;
 use super::sets::Set;
 use crate::error::{Error, Kind};
@@ -170,7 +172,7 @@ impl HostLibrary {
 }
 
 impl Library {
-    pub(super) fn host_api(&self) -> Result<HostApi, Error> {
+    pub(crate) fn host_api(&self) -> Result<HostApi, Error> {
         loader::map_companions(self.path());
         self.api.host.ok_or_else(|| self.lacks("metrics of chips".into(), "12.6"))
     }
@@ -345,6 +347,39 @@ impl Host {
             }
             Err(error) => Err(self.why_not(error, names)),
         }
+    }
+
+    /// The same without saying why not, which takes as many plans as there are metrics.
+    pub(super) fn plan_if_possible<'m>(
+        &self,
+        names: impl Iterator<Item = &'m str>,
+    ) -> Option<Plan> {
+        let names: Vec<String> = names.map(str::to_owned).collect();
+        let texts = names.iter().map(|name| c_string(name)).collect::<Result<Vec<_>, _>>().ok()?;
+        let (object, mut image) = self.try_plan(&texts).ok()?;
+        let passes = self.api.passes_of(&mut image).ok()?;
+        Some(Plan::new(names, texts, object, image, passes, self.chip.clone()))
+    }
+
+    /// What counts come to that were kept ([`RangeProfiler::collect`](super::RangeProfiler::collect)): the same values as on
+    /// the machine that counted, bit for bit, in a library of the same release; others may define a metric anew, as 13.0 did with
+    /// throughputs. Needs no GPU.
+    ///
+    /// # Errors
+    /// The counts are of another chip. [`is_unsupported`](Error::is_unsupported): this library lacks one of the metrics.
+    /// CUPTI refuses.
+    pub fn evaluate(&self, data: &CounterData) -> Result<Measured, Error> {
+        if data.chip() != self.chip {
+            return Err(Error::new(Kind::CounterData {
+                why: format!(
+                    "what was counted on {} cannot be evaluated with the metrics of {}: ask for the host of {}",
+                    data.chip(),
+                    self.chip,
+                    data.chip()
+                ),
+            }));
+        }
+        self.plan(data.metrics())?.measured(data)
     }
 
     /// The metrics of a set that this chip has, and those that it lacks.

@@ -2,18 +2,21 @@
 
 use std::fmt;
 
-use super::plan::Plan;
+use super::data::{CounterData, Opened};
 
 /// What a measurement counted. Its `Display` is a table, a line for each range and metric.
+///
+/// With the feature `serde` it is written and read, what is not a number as null. serde_json reads numbers to their last bit
+/// with its feature `float_roundtrip` alone; counts below 2^53 it always does.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
-    chip: String,
-    metrics: Vec<String>,
-    ranges: Vec<Counted>,
-    passes: usize,
-    runs: usize,
-    dropped: usize,
-    too_deep: usize,
+    pub(super) chip: String,
+    pub(super) metrics: Vec<String>,
+    pub(super) ranges: Vec<Counted>,
+    pub(super) passes: usize,
+    pub(super) runs: usize,
+    pub(super) dropped: usize,
+    pub(super) too_deep: usize,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -25,6 +28,13 @@ pub(super) struct Counted {
     pub values: Option<Vec<f64>>,
 }
 
+impl Counted {
+    pub(super) fn without_values(opened: &Opened) -> Self {
+        let Opened { name, parent, level } = opened;
+        Self { name: name.clone(), parent: *parent, level: *level, values: None }
+    }
+}
+
 /// One range that was counted.
 #[derive(Debug, Clone, Copy)]
 pub struct RangeValues<'a> {
@@ -33,21 +43,15 @@ pub struct RangeValues<'a> {
 }
 
 impl Measured {
-    pub(super) fn new(
-        plan: &Plan,
-        ranges: Vec<Counted>,
-        runs: usize,
-        dropped: usize,
-        too_deep: usize,
-    ) -> Self {
+    pub(super) fn new(data: &CounterData, ranges: Vec<Counted>) -> Self {
         Self {
-            chip: plan.chip().to_owned(),
-            metrics: plan.metrics().to_vec(),
+            chip: data.chip.clone(),
+            metrics: data.metrics.clone(),
             ranges,
-            passes: plan.passes(),
-            runs,
-            dropped,
-            too_deep,
+            passes: data.passes,
+            runs: data.runs,
+            dropped: data.dropped,
+            too_deep: data.too_deep,
         }
     }
 

@@ -3,6 +3,8 @@
 use std::ffi::CString;
 use std::fmt;
 
+use super::data::CounterData;
+use super::measured::{Counted, Measured};
 use crate::error::Error;
 use crate::sys::host::HostObject;
 
@@ -54,6 +56,18 @@ impl Plan {
 
     pub(super) fn image(&self) -> &[u8] {
         &self.image
+    }
+
+    /// What the counts come to, range by range.
+    pub(super) fn measured(&self, data: &CounterData) -> Result<Measured, Error> {
+        let mut ranges: Vec<Counted> = data.ranges.iter().map(Counted::without_values).collect();
+        for (index, place) in data.places.iter().enumerate() {
+            let values = self.evaluate(&data.image, index)?;
+            if let Some(range) = ranges.get_mut(*place) {
+                range.values = Some(values);
+            }
+        }
+        Ok(Measured::new(data, ranges))
     }
 
     /// The metrics' values for one range or sample of an image, in their order.

@@ -7,8 +7,9 @@ use std::rc::Rc;
 
 use parking_lot::Mutex;
 
+use super::data::{CounterData, Opened};
 use super::host::{Host, Method};
-use super::measured::{Counted, Measured};
+use super::measured::Measured;
 use super::plan::Plan;
 use super::sets::Set;
 use crate::collector::Turn;
@@ -187,7 +188,16 @@ impl RangeProfiler {
     /// The ranges differ from run to run, none was opened, or one was left open. The context is not current on this
     /// thread. A [`Collector`](crate::Collector) runs: beside it the counts would be wrong. [`is_permission`](Error::is_permission), [`is_busy`](Error::is_busy),
     /// [`is_unsupported`](Error::is_unsupported): CUPTI refuses; the text says what to do.
-    pub fn measure(&self, mut work: impl FnMut(&Ranges)) -> Result<Measured, Error> {
+    pub fn measure(&self, work: impl FnMut(&Ranges)) -> Result<Measured, Error> {
+        self.plan.measured(&self.collect(work)?)
+    }
+
+    /// The same, and gives what the hardware counted as it is: to keep, and to ask [`Host::evaluate`] about where there is
+    /// no GPU.
+    ///
+    /// # Errors
+    /// As [`measure`](Self::measure).
+    pub fn collect(&self, mut work: impl FnMut(&Ranges)) -> Result<CounterData, Error> {
         let _turn = turn()?;
         // While kernels are recorded, added code counts nothing and the hardware too much (13.0.1 on an H200).
         let _collector = Turn::take()?;
@@ -227,7 +237,7 @@ impl RangeProfiler {
             }
         }
         let run = first.unwrap_or_default();
-        self.read(&mut object, run, runs)
+        self.read(object, run, runs)
     }
 
     /// Runs the work once, gives what it gives, and counts over the ranges that it opens.
@@ -255,8 +265,18 @@ impl RangeProfiler {
     /// the order of the kernels, from 0.
     ///
     /// # Errors
-    /// As [`measure`](Self::measure), but for what concerns ranges.
+    /// As [`measure`](Self::measure), but for what concerns ranges. CUPTI older than 13.0 counted nothing: that of 12.8 gives no
+    /// kernel back.
     pub fn measure_kernels<R>(&self, work: impl FnOnce() -> R) -> Result<(R, Measured), Error> {
+        let (result, data) = self.collect_kernels(work)?;
+        Ok((result, self.plan.measured(&data)?))
+    }
+
+    /// The same, and gives what the hardware counted as it is.
+    ///
+    /// # Errors
+    /// As [`measure_kernels`](Self::measure_kernels).
+    pub fn collect_kernels<R>(&self, work: impl FnOnce() -> R) -> Result<(R, CounterData), Error> {
         let _turn = turn()?;
         let _collector = Turn::take()?;
         let mut object = self.take(EACH_KERNEL, 1)?;
@@ -266,14 +286,23 @@ impl RangeProfiler {
         object.stop()?;
         let (dropped, data) = object.decode()?;
         let count = self.api.count(data)?;
+        // The image of 12.8 had room and no range (on an H200).
+        if count == 0 && dropped == 0 && self.host.version().cuda_release() < (13, 0) {
+            return Err(Error::new(Kind::Ranges {
+                why: format!(
+                    "CUPTI {} counted no kernel; if the work launched some, use 13.0 or later, or count over ranges",
+                    self.host.version()
+                ),
+            }));
+        }
         let mut ranges = Vec::with_capacity(count);
         for index in 0..count {
             let name = self.api.name(data, index)?;
-            let values = self.plan.evaluate(data, index)?;
-            ranges.push(Counted { name, parent: None, level: 0, values: Some(values) });
+            ranges.push(Opened { name, parent: None, level: 0 });
         }
-        let measured = Measured::new(&self.plan, ranges, 1, dropped, 0);
-        Ok((result, measured))
+        let places = (0..count).collect();
+        let run = Run { opened: ranges, dropped, too_deep: 0 };
+        Ok((result, self.data(object, run, places, 1)))
     }
 
     fn take(&self, mode: Mode, levels: u16) -> Result<RangeObject, Error> {
@@ -295,34 +324,45 @@ impl RangeProfiler {
     }
 
     /// What was counted, each range of CUPTI's found again among those that were opened.
-    fn read(&self, object: &mut RangeObject, run: Run, runs: usize) -> Result<Measured, Error> {
+    fn read(
+        &self,
+        mut object: RangeObject,
+        mut run: Run,
+        runs: usize,
+    ) -> Result<CounterData, Error> {
         let (lost, data) = object.decode()?;
         let count = self.api.count(data)?;
-        let mut ranges: Vec<Counted> = run
-            .opened
-            .into_iter()
-            .map(|opened| Counted {
-                name: opened.name,
-                parent: opened.parent,
-                level: opened.level,
-                values: None,
-            })
-            .collect();
+        let mut places = Vec::with_capacity(count);
         for index in 0..count {
             let path = self.api.name(data, index)?;
             let own = path.rsplit('/').next().and_then(|number| number.parse::<usize>().ok());
-            let Some(range) = own.and_then(|own| ranges.get_mut(own)) else {
+            let Some(own) = own.filter(|own| *own < run.opened.len()) else {
                 return Err(Error::new(Kind::Ranges {
                     why: format!(
                         "CUPTI counted a range {path:?} that was not opened; this is a defect"
                     ),
                 }));
             };
-            range.values = Some(self.plan.evaluate(data, index)?);
+            places.push(own);
         }
-        let missing = ranges.iter().filter(|range| range.values.is_none()).count();
-        let dropped = run.dropped + missing.max(lost);
-        Ok(Measured::new(&self.plan, ranges, runs, dropped, run.too_deep))
+        let missing = (0..run.opened.len()).filter(|own| !places.contains(own)).count();
+        run.dropped += missing.max(lost);
+        Ok(self.data(object, run, places, runs))
+    }
+
+    fn data(&self, object: RangeObject, run: Run, places: Vec<usize>, runs: usize) -> CounterData {
+        CounterData {
+            chip: self.plan.chip().to_owned(),
+            version: self.host.version(),
+            metrics: self.plan.metrics().to_vec(),
+            ranges: run.opened,
+            places,
+            image: object.into_data(),
+            passes: self.plan.passes(),
+            runs,
+            dropped: run.dropped,
+            too_deep: run.too_deep,
+        }
     }
 }
 
@@ -355,13 +395,6 @@ struct Run {
     opened: Vec<Opened>,
     dropped: usize,
     too_deep: usize,
-}
-
-#[derive(PartialEq, Eq)]
-struct Opened {
-    name: String,
-    parent: Option<usize>,
-    level: usize,
 }
 
 impl Run {

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::host::{Host, Method};
 use super::plan::Plan;
+use super::utilization;
 use crate::clock::{self, Clock, Reading};
 use crate::error::{Error, Kind};
 use crate::library::Library;
@@ -52,6 +53,7 @@ pub struct SamplerBuilder {
     library: Library,
     device: u32,
     metrics: Vec<String>,
+    utilization: bool,
     interval: Duration,
     most: usize,
 }
@@ -66,6 +68,13 @@ impl SamplerBuilder {
     /// Samples these metrics too: names with their roll-ups, all of which have to fit in one pass.
     pub fn metrics<M: Into<String>>(mut self, names: impl IntoIterator<Item = M>) -> Self {
         self.metrics.extend(names.into_iter().map(Into::into));
+        self
+    }
+
+    /// Samples beside these how busy the parts of the device are: what of [`utilization::ROWS`](super::utilization::ROWS) the chip
+    /// has and still fits in the pass. What is left out is told by [`PmSampler::missing`].
+    pub fn utilization(mut self) -> Self {
+        self.utilization = true;
         self
     }
 
@@ -91,7 +100,7 @@ impl SamplerBuilder {
     /// all of the metrics. The metrics need more than one pass. [`is_permission`](Error::is_permission),
     /// [`is_busy`](Error::is_busy): the text says what to do.
     pub fn start(self) -> Result<PmSampler, Error> {
-        let Self { library, device, metrics, interval, most } = self;
+        let Self { library, device, metrics, utilization, interval, most } = self;
         let api = library
             .sampling_api()
             .ok_or_else(|| library.lacks("sampling of counters".into(), "12.8"))?;
@@ -102,7 +111,8 @@ impl SamplerBuilder {
         let availability = api.availability_of(device)?;
         let host =
             Host::new(host_api, library.version(), &chip, Method::Sampling, Some(availability))?;
-        let plan = host.plan(metrics)?;
+        let (plan, missing) =
+            if utilization { fitting(&host, metrics)? } else { (host.plan(metrics)?, Vec::new()) };
         if plan.passes() > 1 {
             return Err(Error::new(Kind::Passes { needed: plan.passes(), allowed: 1 }));
         }
@@ -125,8 +135,58 @@ impl SamplerBuilder {
             .name("cupti-pm-sampling".into())
             .spawn(move || decoder.run(pause))
             .map_err(|error| Error::new(Kind::Thread { reason: error.to_string() }))?;
-        Ok(PmSampler { library, shared, thread: Some(thread) })
+        let process_id = std::process::id();
+        Ok(PmSampler { library, shared, missing, thread: Some(thread), process_id })
     }
+}
+
+/// What was asked for with as much of the device's utilization as fits in one pass, and what of that is left out.
+fn fitting(host: &Host, asked: Vec<String>) -> Result<(Plan, Vec<String>), Error> {
+    let with = |so_far: &[String], more: &[&str]| {
+        let names = so_far.iter().map(String::as_str).chain(more.iter().copied());
+        host.plan_if_possible(names).filter(|plan| plan.passes() == 1)
+    };
+    let rows = &utilization::ROWS;
+    // Mostly all of it fits, by its first names; or all but what the device has not, such as links that lead nowhere.
+    if let Some(plan) = with(&asked, &rows.each_ref().map(|row| row.names[0])) {
+        return Ok((plan, Vec::new()));
+    }
+    let alone = |row: &utilization::Row| {
+        row.names.iter().copied().find(|name| with(&[], &[name]).is_some())
+    };
+    let found: Vec<(&utilization::Row, Option<&str>)> =
+        rows.iter().map(|row| (row, alone(row))).collect();
+    let there: Vec<&str> = found.iter().filter_map(|(_, name)| *name).collect();
+    let named = |row: &utilization::Row| row.names[0].to_owned();
+    if !there.is_empty()
+        && let Some(plan) = with(&asked, &there)
+    {
+        let missing = found.iter().filter(|(_, name)| name.is_none());
+        return Ok((plan, missing.map(|(row, _)| named(row)).collect()));
+    }
+    let (mut plan, mut metrics, mut missing) = (None, asked, Vec::new());
+    for (row, name) in found {
+        match name.and_then(|name| Some((name, with(&metrics, &[name])?))) {
+            Some((name, fits)) => {
+                metrics.push(name.to_owned());
+                plan = Some(fits);
+            }
+            None => missing.push(named(row)),
+        }
+    }
+    match plan {
+        Some(plan) => Ok((plan, missing)),
+        // None of it fits: what was asked for besides says why, or is all there is.
+        None if metrics.is_empty() => Err(host.plan(missing).err().unwrap_or_else(no_utilization)),
+        None => Ok((host.plan(metrics)?, missing)),
+    }
+}
+
+#[cold]
+fn no_utilization() -> Error {
+    Error::new(Kind::Ranges {
+        why: "no metric of utilization fits in one pass on this chip".into(),
+    })
 }
 
 impl Library {
@@ -159,7 +219,9 @@ impl Library {
 pub struct PmSampler {
     library: Library,
     shared: Arc<Shared>,
+    missing: Vec<String>,
     thread: Option<JoinHandle<Result<(), Error>>>,
+    process_id: u32,
 }
 
 #[derive(Debug)]
@@ -175,9 +237,23 @@ impl PmSampler {
             library: library.clone(),
             device: 0,
             metrics: Vec::new(),
+            utilization: false,
             interval: Duration::from_micros(100),
             most: 1_000_000,
         }
+    }
+
+    /// The metrics of [utilization](SamplerBuilder::utilization) that the chip lacks or that did not fit in the pass beside the
+    /// others, by the first of their names.
+    #[must_use]
+    pub fn missing(&self) -> &[String] {
+        &self.missing
+    }
+
+    /// The metrics that are sampled.
+    #[must_use]
+    pub fn metrics(&self) -> Vec<String> {
+        self.shared.kept.lock().metrics.clone()
     }
 
     /// Takes out what was sampled so far; the last milliseconds come with the next.
@@ -210,6 +286,11 @@ impl PmSampler {
     }
 
     fn end(&mut self) -> Result<(), Error> {
+        // A forked child does not have the thread.
+        if std::process::id() != self.process_id {
+            std::mem::forget(self.thread.take());
+            return Err(Error::new(Kind::Forked));
+        }
         self.shared.ends.store(true, Ordering::Release);
         let Some(thread) = self.thread.take() else { return Ok(()) };
         thread.thread().unpark();
@@ -281,17 +362,17 @@ impl Decoder {
 /// What was sampled, in the order of time. Its `Display` is a line for each metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Samples {
-    metrics: Vec<String>,
-    interval_ns: u64,
-    clock: Clock,
-    times: Vec<(u64, u64)>,
+    pub(super) metrics: Vec<String>,
+    pub(super) interval_ns: u64,
+    pub(super) clock: Clock,
+    pub(super) times: Vec<(u64, u64)>,
     /// A row for each sample, a column for each metric.
-    values: Vec<f64>,
-    dropped: u64,
-    overflows: u64,
-    gaps: u64,
-    gap_ns: u64,
-    failure: Option<String>,
+    pub(super) values: Vec<f64>,
+    pub(super) dropped: u64,
+    pub(super) overflows: u64,
+    pub(super) gaps: u64,
+    pub(super) gap_ns: u64,
+    pub(super) failure: Option<String>,
 }
 
 /// One sample.
@@ -420,7 +501,7 @@ impl Samples {
 }
 
 impl<'a> Sample<'a> {
-    fn row(&self) -> &'a [f64] {
+    pub(super) fn row(&self) -> &'a [f64] {
         let columns = self.samples.metrics.len();
         &self.samples.values[self.index * columns..(self.index + 1) * columns]
     }

@@ -9,8 +9,8 @@ use super::measured::RangeValues;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Set {
-    /// What a roofline is drawn from: time, bytes at DRAM, L2 and L1, and operations by type, scalar and of tensor cores.
-    /// [`Flops::of`] adds them up. 7 passes on GH100.
+    /// What a roofline is drawn from: time, bytes at DRAM, L2 and L1, what these can move at most, and operations by type,
+    /// scalar and of tensor cores. [`Flops::of`] and [`MemoryLevel::bytes`] add them up. 7 passes on GH100.
     Roofline,
     /// Time and DRAM bytes: the roofline's lower half, in one pass.
     Dram,
@@ -74,6 +74,9 @@ const DRAM: [&[&[&str]]; 2] = [
     &[&["dram__bytes_write.sum"], &["dram__bytes_op_write.sum"]],
 ];
 
+const L2: &str = "lts__t_bytes.sum";
+const L1: &str = "l1tex__t_bytes.sum";
+
 /// Metrics of one meaning, under the names of several chips: the first row that a chip has.
 type Alternatives = Vec<Vec<&'static str>>;
 
@@ -85,6 +88,7 @@ fn several(rows: &[&[&'static str]]) -> Alternatives {
     rows.iter().map(|row| row.to_vec()).collect()
 }
 
+const TENSOR_INSTRUCTIONS: &str = "sm__inst_executed_pipe_tensor.sum";
 const TENSOR_ACTIVE: &str = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active";
 
 impl Set {
@@ -149,7 +153,8 @@ impl Set {
             Self::Roofline => {
                 let mut parts = vec![one(TIME)];
                 parts.extend(dram());
-                parts.extend(["lts__t_bytes.sum", "l1tex__t_bytes.sum"].map(one));
+                parts.extend([L2, L1].map(one));
+                parts.extend(MemoryLevel::ALL.iter().flat_map(|level| level.ceiling().map(one)));
                 parts.extend(SCALAR.map(one));
                 parts.extend(tensor());
                 parts
@@ -157,7 +162,7 @@ impl Set {
             Self::Dram => [one(TIME)].into_iter().chain(dram()).collect(),
             Self::ScalarFlops => ones(&SCALAR),
             Self::Tensor => {
-                let busy = [TIME, TENSOR_ACTIVE, "sm__inst_executed_pipe_tensor.sum"];
+                let busy = [TIME, TENSOR_ACTIVE, TENSOR_INSTRUCTIONS];
                 busy.map(one).into_iter().chain(tensor()).collect()
             }
             Self::SpeedOfLight => ones(&[
@@ -184,6 +189,104 @@ impl fmt::Display for Set {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
+}
+
+/// A level of the memory of a device, from the metrics of [`Set::Roofline`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum MemoryLevel {
+    /// The device's memory.
+    Dram,
+    /// The L2 cache. On GH100 it has two halves, and what goes from one to the other counts too: a stream that is read counts
+    /// more than once.
+    L2,
+    /// The L1 caches, with what global, local, texture and surface memory move through them. Bulk copies to shared memory (TMA)
+    /// pass by: a matrix product of cuBLAS on GH100 counts none.
+    L1,
+}
+
+impl MemoryLevel {
+    /// Every level, from the outermost.
+    pub const ALL: [Self; 3] = [Self::Dram, Self::L2, Self::L1];
+
+    /// Its name, such as `L2`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Dram => "DRAM",
+            Self::L2 => "L2",
+            Self::L1 => "L1",
+        }
+    }
+
+    /// The level of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|level| level.name() == name)
+    }
+
+    /// Bytes that a range moved at this level. `None` where they were not counted.
+    #[must_use]
+    pub fn bytes(self, range: &RangeValues<'_>) -> Option<f64> {
+        match self {
+            Self::Dram => DRAM.iter().map(|rows| counted(rows, range)).sum(),
+            Self::L2 => range.value(L2),
+            Self::L1 => range.value(L1),
+        }
+    }
+
+    /// Bytes a second that the level can move at most, at the clock that it had in the range: the counter's
+    /// `peak_sustained`, which is by cycle, times cycles a second. What Nsight Compute draws as its roofs. `None` where they
+    /// were not counted.
+    #[must_use]
+    pub fn peak(self, range: &RangeValues<'_>) -> Option<f64> {
+        let [by_cycle, cycles] = self.ceiling().map(|metric| range.value(metric));
+        Some(by_cycle? * cycles?).filter(|peak| *peak > 0.0)
+    }
+
+    fn ceiling(self) -> [&'static str; 2] {
+        match self {
+            Self::Dram => ["dram__bytes.sum.peak_sustained", "dram__cycles_elapsed.avg.per_second"],
+            Self::L2 => ["lts__t_bytes.sum.peak_sustained", "lts__cycles_elapsed.avg.per_second"],
+            Self::L1 => {
+                ["l1tex__t_bytes.sum.peak_sustained", "l1tex__cycles_elapsed.avg.per_second"]
+            }
+        }
+    }
+}
+
+impl fmt::Display for MemoryLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The sum of the first row that was counted.
+fn counted(rows: &[&[&'static str]], range: &RangeValues<'_>) -> Option<f64> {
+    let sum = |row: &&[&'static str]| row.iter().map(|metric| range.value(metric)).sum();
+    rows.iter().find_map(sum)
+}
+
+/// The time of a range or kernel in nanoseconds (`gpu__time_duration.sum`): from its first to its last work. `None` where it
+/// was not counted.
+#[must_use]
+pub fn time_ns(range: &RangeValues<'_>) -> Option<f64> {
+    range.value(TIME)
+}
+
+/// How busy the pipes of the tensor cores were in a range (`sm__pipe_tensor_cycles_active`), in percent of the cycles in
+/// which the multiprocessors were at work, from the metrics of [`Set::Tensor`]. `None` where it was not counted.
+#[must_use]
+pub fn tensor_pipe_percent(range: &RangeValues<'_>) -> Option<f64> {
+    range.value(TENSOR_ACTIVE)
+}
+
+/// Instructions that warps gave to the pipes of the tensor cores (`sm__inst_executed_pipe_tensor`), from the metrics of
+/// [`Set::Tensor`]. Kernels in single precision have some on an H200, and no operation of tensor cores: [`Flops`] says which
+/// did any. `None` where they were not counted.
+#[must_use]
+pub fn tensor_instructions(range: &RangeValues<'_>) -> Option<f64> {
+    range.value(TENSOR_INSTRUCTIONS)
 }
 
 /// Operations of a range, by type, from the metrics of [`Set::Roofline`]. An addition or a multiplication is one, a fused
@@ -222,10 +325,7 @@ impl Flops {
             let [add, mul, fma] = [first, first + 1, first + 2].map(|at| range.value(SCALAR[at]));
             Some(add? + mul? + 2.0 * fma?)
         };
-        let tensor = |at: usize| {
-            let rows = TENSOR[at].iter();
-            rows.filter_map(|row| row.iter().map(|metric| range.value(metric)).sum()).next()
-        };
+        let tensor = |at: usize| counted(TENSOR[at], range);
         Self {
             half: scalar(0),
             single: scalar(3),

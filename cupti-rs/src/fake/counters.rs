@@ -7,6 +7,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use parking_lot::Mutex;
 
 use super::table::fault;
+use crate::counters::utilization;
 use crate::error::Error;
 use crate::sys::abi::CuptiResult;
 use crate::sys::counters::{HostApi, RangeApi, SamplingApi};
@@ -54,6 +55,7 @@ struct Session {
     counted: BTreeMap<String, BTreeMap<u64, u64>>,
     order: Vec<String>,
     image: usize,
+    image_size: usize,
     /// The name that was told last.
     name: Option<CString>,
     started: bool,
@@ -168,14 +170,34 @@ pub(super) const HOST: HostApi = HostApi {
     evaluate,
 };
 
-/// The number in `fake__NUMBER.sum`, or in `fake__sass_NUMBER.sum`.
+/// The number of what counts how busy the device is, of which the chip has all but NVLink.
+const UTILIZATION: u64 = u64::MAX;
+
+/// The number in `fake__NUMBER.sum`, or in `fake__sass_NUMBER.sum`; another roll-up takes no other pass.
 fn number(name: &CStr) -> Option<u64> {
-    let name = name.to_str().ok()?.strip_prefix("fake__")?.strip_suffix(".sum")?;
+    let name = name.to_str().ok()?;
+    let name = name.strip_prefix("fake__")?;
+    let name =
+        name.strip_suffix(".sum").or(name.strip_suffix(".avg.pct_of_peak_sustained_elapsed"))?;
     name.strip_prefix("sass_").unwrap_or(name).parse().ok()
 }
 
-/// What a host object of the stand-in is: the numbers of the metrics that were added.
-type Added = BTreeSet<u64>;
+/// What a host object of the stand-in is: how it counts, and the numbers of the metrics that were added.
+#[derive(Default)]
+struct Added {
+    samples: bool,
+    numbers: BTreeSet<u64>,
+}
+
+impl Added {
+    fn number(&self, name: &CStr) -> Option<u64> {
+        let label = name.to_str().ok().and_then(utilization::label).filter(|_| self.samples);
+        match label {
+            Some(label) => (!label.starts_with("NVLink")).then_some(UTILIZATION),
+            None => number(name),
+        }
+    }
+}
 
 /// # Safety
 /// What `host_initialize` gave, and not yet given back.
@@ -200,7 +222,8 @@ unsafe extern "C" fn host_initialize(params: *mut HostInitialize) -> CuptiResult
     if unsafe { CStr::from_ptr(params.chip_name) } != CHIP {
         return CuptiResult::INVALID_PARAMETER;
     }
-    params.host_object = Box::into_raw(Box::<Added>::default()).cast();
+    let added = Added { samples: params.profiler_type == 1, ..Added::default() };
+    params.host_object = Box::into_raw(Box::new(added)).cast();
     CuptiResult::SUCCESS
 }
 
@@ -231,8 +254,10 @@ unsafe extern "C" fn sub_metrics(_params: *mut HostGetSubMetrics) -> CuptiResult
 
 unsafe extern "C" fn properties(params: *mut HostGetMetricProperties) -> CuptiResult {
     let params = block!(params);
+    // SAFETY: the caller passes a live object.
+    let added = unsafe { added(params.host_object) };
     // SAFETY: the name ends in a NUL.
-    if number(unsafe { CStr::from_ptr(params.metric_name) }).is_none() {
+    if added.number(unsafe { CStr::from_ptr(params.metric_name) }).is_none() {
         return CuptiResult::INVALID_METRIC_NAME;
     }
     params.description = c"what the stand-in was told to count".as_ptr();
@@ -249,8 +274,8 @@ unsafe extern "C" fn add_metrics(params: *mut HostConfigAddMetrics) -> CuptiResu
     // SAFETY: the caller passes as many names as told.
     let names = unsafe { names(params.metric_names, params.num_metrics) };
     for name in names {
-        match number(name) {
-            Some(number) => added.insert(number),
+        match added.number(name) {
+            Some(number) => added.numbers.insert(number),
             None => return CuptiResult::INVALID_METRIC_NAME,
         };
     }
@@ -260,7 +285,7 @@ unsafe extern "C" fn add_metrics(params: *mut HostConfigAddMetrics) -> CuptiResu
 unsafe extern "C" fn image_size(params: *mut HostGetConfigImageSize) -> CuptiResult {
     let params = block!(params);
     // SAFETY: the caller passes a live object.
-    params.config_image_size = 8 * unsafe { added(params.host_object) }.len();
+    params.config_image_size = 8 * unsafe { added(params.host_object) }.numbers.len();
     CuptiResult::SUCCESS
 }
 
@@ -271,7 +296,7 @@ unsafe extern "C" fn image(params: *mut HostGetConfigImage) -> CuptiResult {
     let size = params.config_image_size;
     // SAFETY: the caller passes as much room as told.
     let room = unsafe { std::slice::from_raw_parts_mut(params.config_image, size) };
-    for (number, place) in added.iter().zip(room.chunks_exact_mut(8)) {
+    for (number, place) in added.numbers.iter().zip(room.chunks_exact_mut(8)) {
         place.copy_from_slice(&number.to_le_bytes());
     }
     CuptiResult::SUCCESS
@@ -307,13 +332,42 @@ unsafe extern "C" fn evaluate(params: *mut HostEvaluateToGpuValues) -> CuptiResu
         values.fill(*events as f64);
         return CuptiResult::SUCCESS;
     }
-    let Some(session) = &state.session else { return CuptiResult::INVALID_PARAMETER };
-    let Some(path) = session.order.get(index) else { return CuptiResult::INVALID_PARAMETER };
+    drop(state);
+    let (image, size) = (params.counter_data_image, params.counter_data_image_size);
+    // SAFETY: the caller passes an image of the size told.
+    let image = unsafe { std::slice::from_raw_parts(image, size) };
+    let Some(counted) = counted_in(image, index) else { return CuptiResult::INVALID_PARAMETER };
     for (name, value) in names.into_iter().zip(values) {
-        let count = number(name).and_then(|number| session.counted.get(path)?.get(&number));
+        let count = number(name).and_then(|number| counted.get(&number));
         *value = count.map_or(f64::NAN, |count| *count as f64);
     }
     CuptiResult::SUCCESS
+}
+
+/// The image of a session: how many ranges there are, and for each how many counts, and these as number and events.
+fn image_of(session: &Session) -> Vec<u8> {
+    let mut words = vec![session.order.len() as u64];
+    for path in &session.order {
+        let counted = session.counted.get(path).into_iter().flatten();
+        let counts: Vec<u64> = counted.flat_map(|(number, events)| [*number, *events]).collect();
+        words.push(counts.len() as u64 / 2);
+        words.extend(counts);
+    }
+    words.into_iter().flat_map(u64::to_le_bytes).collect()
+}
+
+/// What an image has of one range.
+fn counted_in(image: &[u8], index: usize) -> Option<BTreeMap<u64, u64>> {
+    let mut words = image.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+    if index as u64 >= words.next()? {
+        return None;
+    }
+    for _ in 0..index {
+        let counts = words.next()?;
+        (0..counts.checked_mul(2)?).try_for_each(|_| words.next().map(drop))?;
+    }
+    let counts = words.next()?;
+    (0..counts).map(|_| Some((words.next()?, words.next()?))).collect()
 }
 
 // --- ranges --------------------------------------------------------------------------------------------------------------
@@ -379,7 +433,7 @@ unsafe extern "C" fn disable(_params: *mut RangeDisable) -> CuptiResult {
 unsafe extern "C" fn data_size(params: *mut RangeGetCounterDataSize) -> CuptiResult {
     faulty!("cuptiRangeProfilerGetCounterDataSize");
     let params = block!(params);
-    params.counter_data_size = 8 * params.max_num_of_ranges;
+    params.counter_data_size = 8 * (1 + params.max_num_of_ranges * (1 + 2 * params.num_metrics));
     CuptiResult::SUCCESS
 }
 
@@ -398,6 +452,7 @@ unsafe extern "C" fn set_config(params: *mut RangeSetConfig) -> CuptiResult {
         levels: params.num_nesting_levels.into(),
         ranges: params.max_ranges_per_pass,
         image: params.counter_data_image.expose_provenance(),
+        image_size: params.counter_data_image_size,
         ..Session::default()
     });
     CuptiResult::SUCCESS
@@ -471,6 +526,13 @@ unsafe extern "C" fn decode(params: *mut RangeDecodeData) -> CuptiResult {
     let Some(session) = &mut state.session else { return CuptiResult::INVALID_OPERATION };
     let dropped = session.order.len().saturating_sub(session.ranges);
     session.order.truncate(session.ranges);
+    let image = image_of(session);
+    if image.len() > session.image_size {
+        return CuptiResult::OUT_OF_MEMORY;
+    }
+    let place = std::ptr::with_exposed_provenance_mut::<u8>(session.image);
+    // SAFETY: the caller keeps the image that it configured, of the size that it told, until it gives the device back.
+    unsafe { place.copy_from_nonoverlapping(image.as_ptr(), image.len()) };
     let params = block!(params);
     params.num_of_range_dropped = dropped;
     CuptiResult::SUCCESS

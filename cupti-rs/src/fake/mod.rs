@@ -388,6 +388,17 @@ impl Fake {
         STATE.lock().busy_until = Some(Instant::now() + time);
     }
 
+    /// From now on a flush takes this long.
+    pub fn flush_takes(&self, time: Duration) {
+        STATE.lock().flush_takes = time;
+    }
+
+    /// How often CUPTI was asked to hand records over.
+    #[must_use]
+    pub fn flushes(&self) -> u64 {
+        STATE.lock().flushes
+    }
+
     /// CUPTI says that it dropped this many records.
     pub fn drop_records(&self, count: usize) {
         STATE.lock().dropped = count;

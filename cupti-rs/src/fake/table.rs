@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -68,6 +68,8 @@ pub(super) struct State {
     /// Bytes that the next buffer says to have fewer than were written.
     pub(super) cut: usize,
     pub(super) busy_until: Option<Instant>,
+    pub(super) flush_takes: Duration,
+    pub(super) flushes: u64,
     pub(super) dropped: usize,
     pub(super) timestamps_lost: bool,
     /// A library that cannot take no buffer got none.
@@ -109,6 +111,8 @@ impl State {
             holds: false,
             cut: 0,
             busy_until: None,
+            flush_takes: Duration::ZERO,
+            flushes: 0,
             dropped: 0,
             timestamps_lost: false,
             crashed: false,
@@ -685,10 +689,15 @@ unsafe extern "C" fn get_graph_node_id(node: *mut c_void, id: *mut u64) -> Cupti
 
 unsafe extern "C" fn flush_all(flags: u32) -> CuptiResult {
     faulty!("cuptiActivityFlushAll");
-    let (busy, holds) = {
-        let state = STATE.lock();
-        (state.busy_until.is_some_and(|until| Instant::now() < until), state.holds)
+    let (busy, holds, takes) = {
+        let mut state = STATE.lock();
+        state.flushes += 1;
+        let busy = state.busy_until.is_some_and(|until| Instant::now() < until);
+        (busy, state.holds, state.flush_takes)
     };
+    if !takes.is_zero() {
+        std::thread::sleep(takes);
+    }
     if !(busy || holds) || flags & FLAG_FLUSH_FORCED != 0 {
         let _writing = BUFFER.lock();
         complete();

@@ -20,9 +20,12 @@ type CtxSynchronize = unsafe extern "C" fn() -> c_int;
 
 const ATTRIBUTE_CLOCK_RATE: c_int = 13;
 const ATTRIBUTE_MULTIPROCESSOR_COUNT: c_int = 16;
+const ATTRIBUTE_PCI_BUS_ID: c_int = 33;
+const ATTRIBUTE_PCI_DEVICE_ID: c_int = 34;
 const ATTRIBUTE_MEMORY_CLOCK_RATE: c_int = 36;
 const ATTRIBUTE_MEMORY_BUS_WIDTH: c_int = 37;
 const ATTRIBUTE_L2_CACHE_SIZE: c_int = 38;
+const ATTRIBUTE_PCI_DOMAIN_ID: c_int = 50;
 const ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: c_int = 75;
 const ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: c_int = 76;
 
@@ -147,6 +150,11 @@ fn read(library: &libloading::Library) -> Result<Driver, Error> {
         let told = |which: c_int| attribute(which).ok().filter(|value| *value != 0);
         let memory_clock = told(ATTRIBUTE_MEMORY_CLOCK_RATE).map(u64::from);
         let bus_bits = told(ATTRIBUTE_MEMORY_BUS_WIDTH).map(u64::from);
+        let pci = [ATTRIBUTE_PCI_DOMAIN_ID, ATTRIBUTE_PCI_BUS_ID, ATTRIBUTE_PCI_DEVICE_ID];
+        let pci_bus_id = match pci.map(&attribute) {
+            [Ok(domain), Ok(bus), Ok(slot)] => Some(format!("{domain:04x}:{bus:02x}:{slot:02x}.0")),
+            _ => None,
+        };
         let length = name.iter().position(|&b| b == 0).unwrap_or(name.len());
         devices.push(Device {
             id: ordinal as u32,
@@ -162,6 +170,7 @@ fn read(library: &libloading::Library) -> Result<Driver, Error> {
                 .zip(bus_bits)
                 .map(|(khz, bits)| khz.saturating_mul(2 * 1000).saturating_mul(bits) / 8),
             l2_bytes: told(ATTRIBUTE_L2_CACHE_SIZE).map(u64::from),
+            pci_bus_id,
         });
     }
     Ok(Driver { cuda_version: version as u32, release: release(), devices })

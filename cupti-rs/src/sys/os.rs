@@ -1,5 +1,7 @@
 //! The few calls to the operating system that have no safe wrapper in std.
 
+use std::mem::MaybeUninit;
+
 /// Nanoseconds of `CLOCK_MONOTONIC`, the clock under [`std::time::Instant`] on Linux.
 #[inline]
 pub(crate) fn monotonic_ns() -> u64 {
@@ -14,6 +16,22 @@ pub(crate) fn thread_id() -> u32 {
     // SAFETY: gettid takes no argument and cannot fail.
     let id = unsafe { libc::gettid() };
     id as u32
+}
+
+/// Bytes of a huge page of x86-64, and of aarch64 with pages of 4 KiB.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Asks the kernel to have what has not been touched of this memory in huge pages, where they are given to those who
+/// ask (`transparent_hugepage/enabled` is `madvise`). Does nothing where no whole one lies in it.
+pub(crate) fn advise_huge_pages<T>(memory: &mut [MaybeUninit<T>]) {
+    let start = memory.as_mut_ptr().cast::<u8>();
+    let skipped = start.addr().next_multiple_of(HUGE_PAGE) - start.addr();
+    let bytes = size_of_val(memory).saturating_sub(skipped) / HUGE_PAGE * HUGE_PAGE;
+    if bytes != 0 {
+        let first = start.wrapping_add(skipped).cast();
+        // SAFETY: whole pages within `memory`; the advice changes how they come and nothing that they hold.
+        let _ = unsafe { libc::madvise(first, bytes, libc::MADV_HUGEPAGE) };
+    }
 }
 
 /// Has `child` run in every child that is forked off from now on, before anything else of this crate does. It may do

@@ -202,6 +202,13 @@ impl RangeObject {
         check("cuptiRangeProfilerDecodeData", unsafe { (self.api.decode)(&mut params) })?;
         Ok((params.num_of_range_dropped, &self.data))
     }
+
+    /// Gives the device back; the image stays where it is until then.
+    pub(crate) fn into_data(mut self) -> Vec<u8> {
+        let data = std::mem::take(&mut self.data);
+        drop(self);
+        data
+    }
 }
 
 impl Drop for RangeObject {

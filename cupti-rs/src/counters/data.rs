@@ -1,0 +1,266 @@
+//! What the hardware counted, before it is made into values: kept in a file, and evaluated where there is no GPU.
+
+use std::fmt;
+use std::path::Path;
+
+use hmac_sha256::Hash;
+
+use crate::error::{Error, Kind};
+use crate::library::Version;
+
+/// The last byte is the format. A SHA-256 of all that follows stands behind it, then numbers of 8 bytes, little-endian, and
+/// texts and bytes, each after its length.
+const MAGIC: &[u8; 8] = b"CUPTICD\x01";
+const HEAD: usize = MAGIC.len() + 32;
+
+/// What the hardware counted over ranges or kernels, as CUPTI's library left it (its counter data image), with what is needed
+/// to make values of it: [`Host::evaluate`](super::Host::evaluate).
+///
+/// ```no_run
+/// use cupti::counters::{CounterData, Host};
+///
+/// # fn main() -> Result<(), cupti::Error> {
+/// let data = CounterData::load("step.counts")?; // what RangeProfiler::collect gave on a GPU, saved
+/// println!("{}", Host::for_chip(data.chip())?.evaluate(&data)?); // no GPU needed
+/// # Ok(())
+/// # }
+/// ```
+///
+/// CUPTI's library believes what an image says of itself: one that is not as it was written makes it crash or never come
+/// back. A file has a checksum, so that one that was damaged is an error and nothing of it reaches the library; one that
+/// was made to do harm is not kept out. Evaluate files that you trust.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CounterData {
+    pub(super) chip: String,
+    pub(super) version: Version,
+    pub(super) metrics: Vec<String>,
+    pub(super) ranges: Vec<Opened>,
+    /// For each range of the image, which of the ranges it is.
+    pub(super) places: Vec<usize>,
+    pub(super) image: Vec<u8>,
+    pub(super) passes: usize,
+    pub(super) runs: usize,
+    pub(super) dropped: usize,
+    pub(super) too_deep: usize,
+}
+
+/// A range that was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Opened {
+    pub name: String,
+    pub parent: Option<usize>,
+    pub level: usize,
+}
+
+impl CounterData {
+    /// The chip that counted.
+    #[must_use]
+    pub fn chip(&self) -> &str {
+        &self.chip
+    }
+
+    /// The version of the CUPTI that counted.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The metrics that were asked for.
+    #[must_use]
+    pub fn metrics(&self) -> &[String] {
+        &self.metrics
+    }
+
+    /// How many ranges or kernels were counted.
+    #[must_use]
+    pub fn ranges(&self) -> usize {
+        self.places.len()
+    }
+
+    /// The bytes of CUPTI's image.
+    #[must_use]
+    pub fn image(&self) -> &[u8] {
+        &self.image
+    }
+
+    /// As [`from_bytes`](Self::from_bytes) reads it.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut content = Vec::with_capacity(self.image.len() + 4096);
+        number(&mut content, self.version.0 as usize);
+        text(&mut content, self.chip.as_bytes());
+        [self.passes, self.runs, self.dropped, self.too_deep]
+            .into_iter()
+            .for_each(|value| number(&mut content, value));
+        number(&mut content, self.metrics.len());
+        self.metrics.iter().for_each(|metric| text(&mut content, metric.as_bytes()));
+        number(&mut content, self.ranges.len());
+        for range in &self.ranges {
+            text(&mut content, range.name.as_bytes());
+            // 0 is none.
+            number(&mut content, range.parent.map_or(0, |parent| parent + 1));
+            number(&mut content, range.level);
+        }
+        number(&mut content, self.places.len());
+        self.places.iter().for_each(|place| number(&mut content, *place));
+        text(&mut content, &self.image);
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&Hash::hash(&content));
+        bytes.extend_from_slice(&content);
+        bytes
+    }
+
+    /// What [`to_bytes`](Self::to_bytes) gave.
+    ///
+    /// # Errors
+    /// The bytes are something else, of a newer format, or not as they were written.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        let damaged = || broken("the counter data is damaged: save it again, or get the file anew");
+        let Some((head, content)) = bytes.split_at_checked(HEAD) else {
+            return Err(broken("this is no counter data: it is too short"));
+        };
+        let (magic, sum) = head.split_at(MAGIC.len());
+        if magic[..7] != MAGIC[..7] {
+            return Err(broken(
+                "this is no counter data: it does not begin as CounterData::save writes",
+            ));
+        }
+        if magic[7] != MAGIC[7] {
+            return Err(broken(
+                "the counter data is of a newer format: read it with a newer version",
+            ));
+        }
+        if Hash::hash(content) != *sum {
+            return Err(damaged());
+        }
+        let mut reader = Reader(content);
+        reader.data().filter(|_| reader.0.is_empty()).ok_or_else(damaged)
+    }
+
+    /// Writes it to a file.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let path = path.as_ref();
+        std::fs::write(path, self.to_bytes()).map_err(|error| of_file(path, &error))
+    }
+
+    /// Reads a file that [`save`](Self::save) wrote.
+    ///
+    /// # Errors
+    /// The file cannot be read, or as [`from_bytes`](Self::from_bytes); the text names it.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let bytes = std::fs::read(path).map_err(|error| of_file(path, &error))?;
+        Self::from_bytes(&bytes).map_err(|error| of_file(path, &error))
+    }
+}
+
+impl fmt::Debug for CounterData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CounterData")
+            .field("chip", &self.chip)
+            .field("version", &self.version)
+            .field("metrics", &self.metrics)
+            .field("ranges", &self.ranges)
+            .field("image_bytes", &self.image.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for CounterData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} metrics of {} ranges on {} by CUPTI {}, {} bytes",
+            self.metrics.len(),
+            self.places.len(),
+            self.chip,
+            self.version,
+            self.image.len()
+        )
+    }
+}
+
+#[cold]
+fn broken(why: &str) -> Error {
+    Error::new(Kind::CounterData { why: why.to_owned() })
+}
+
+#[cold]
+fn of_file(path: &Path, error: &dyn fmt::Display) -> Error {
+    Error::new(Kind::File { path: path.to_owned(), reason: error.to_string() })
+}
+
+fn number(out: &mut Vec<u8>, value: usize) {
+    out.extend_from_slice(&(value as u64).to_le_bytes());
+}
+
+fn text(out: &mut Vec<u8>, bytes: &[u8]) {
+    number(out, bytes.len());
+    out.extend_from_slice(bytes);
+}
+
+/// What is left to read.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn number(&mut self) -> Option<usize> {
+        let (number, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        usize::try_from(u64::from_le_bytes(*number)).ok()
+    }
+
+    fn bytes(&mut self) -> Option<&'a [u8]> {
+        let length = self.number()?;
+        let (bytes, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    fn text(&mut self) -> Option<String> {
+        String::from_utf8(self.bytes()?.to_vec()).ok()
+    }
+
+    /// As many as are told, each at least a number long, so that a wrong count ends.
+    fn list<T>(&mut self, mut one: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let count = self.number()?;
+        let mut list = Vec::with_capacity(count.min(self.0.len() / 8));
+        for _ in 0..count {
+            list.push(one(self)?);
+        }
+        Some(list)
+    }
+
+    fn data(&mut self) -> Option<CounterData> {
+        let version = Version(u32::try_from(self.number()?).ok()?);
+        let chip = self.text()?;
+        let [passes, runs, dropped, too_deep] =
+            [self.number()?, self.number()?, self.number()?, self.number()?];
+        let metrics = self.list(Self::text)?;
+        let mut before = 0;
+        let ranges = self.list(|reader| {
+            let name = reader.text()?;
+            let (parent, level) = (reader.number()?.checked_sub(1), reader.number()?);
+            // A range begins after the one around it.
+            let is_sound = parent.is_none_or(|parent| parent < before);
+            before += 1;
+            is_sound.then_some(Opened { name, parent, level })
+        })?;
+        let places = self.list(|reader| reader.number().filter(|place| *place < ranges.len()))?;
+        let image = self.bytes()?.to_vec();
+        Some(CounterData {
+            chip,
+            version,
+            metrics,
+            ranges,
+            places,
+            image,
+            passes,
+            runs,
+            dropped,
+            too_deep,
+        })
+    }
+}
