@@ -13,11 +13,13 @@ use std::time::Duration;
 use cupti::{Collector, Config, Library};
 use parking_lot::{Condvar, Mutex};
 
+use crate::asking::{Asker, Asking};
 use crate::error::{Error, Kind};
 use crate::follow::Follow;
 use crate::recording::parts::{OpenRanges, Part, Pieces, Remains, Rest, Settings, StoppedRanges};
 use crate::recording::ranges::{self, RECORDER};
 use crate::recording::{Recording, RecordingInfo, parts};
+use crate::sampling::{Samplers, Sampling};
 
 /// A session that keeps the last operations keeps no more calls, ranges and marks than so many for each of them, where
 /// these are more than [`ENTRIES`].
@@ -45,6 +47,7 @@ pub(crate) struct Wish<'a> {
     pub(crate) config: &'a Config,
     pub(crate) keep: Keep,
     pub(crate) follow: Option<Arc<Mutex<Follow>>>,
+    pub(crate) samplings: &'a [Sampling],
     /// How often the logs are taken out, if they are.
     pub(crate) period: Duration,
     /// What the thread that does it calls each time, with no lock held.
@@ -59,6 +62,9 @@ pub(crate) struct Session {
     id: u64,
     /// Tells the thread that takes the logs out to end.
     ticker: Option<Arc<Ticker>>,
+    /// They begin before it and end after it.
+    samplers: Mutex<Samplers>,
+    process_id: u32,
     ended: bool,
 }
 
@@ -80,6 +86,8 @@ static COLLECTION: Mutex<Option<Collection>> = Mutex::new(None);
 /// Fields are dropped in this order.
 #[derive(Debug)]
 struct Collection {
+    /// Ends before what it asks.
+    asker: Option<Asker>,
     collector: Collector,
     observing: Observing,
     library: Library,
@@ -95,6 +103,8 @@ struct Collection {
     parts_until_ns: u64,
     /// What parts up to a number said of ranges that had not ended.
     remains: (u64, Remains),
+    /// Bytes of records in the part that came last.
+    came: u64,
     /// The highest correlation id so far.
     last_id: u32,
     next_id: u64,
@@ -180,6 +190,7 @@ impl Drop for Counting {
 impl Session {
     /// Begins a session, and with the first one the collection.
     pub(crate) fn start(wish: &Wish<'_>) -> Result<Self, Error> {
+        let samplers = Mutex::new(Samplers::start(wish.library, wish.samplings));
         let mut collection = COLLECTION.lock();
         if COUNTING.load(Ordering::Relaxed) {
             return Err(Error::new(Kind::Excluded));
@@ -195,13 +206,23 @@ impl Session {
         drop(collection);
         let is_bounded = wish.keep != Keep::All || wish.follow.is_some();
         let ticker = if is_bounded { Some(tick(wish.period, wish.then.clone())) } else { None };
-        Ok(Self { id, ticker, ended: false })
+        Ok(Self { id, ticker, samplers, process_id: std::process::id(), ended: false })
     }
 
     fn with<R>(&self, with: impl FnOnce(&mut Collection) -> Result<R, Error>) -> Result<R, Error> {
         let mut collection = COLLECTION.lock();
         let running = collection.as_mut().ok_or_else(|| Error::new(Kind::NotRunning))?;
         with(running)
+    }
+
+    /// Has CUPTI hand over what is complete. Nobody who takes records out meanwhile waits for it.
+    fn flush(&self) -> Result<(), Error> {
+        let mut flusher = None;
+        self.with(|running| {
+            flusher = Some(running.collector.flusher());
+            Ok(())
+        })?;
+        Ok(flusher.map_or(Ok(()), |flusher| flusher.flush())?)
     }
 
     pub(crate) fn pause(&self) -> Result<(), Error> {
@@ -219,23 +240,30 @@ impl Session {
 
     /// Forgets what it saw up to now.
     pub(crate) fn restart(&self) -> Result<(), Error> {
+        self.flush()?;
         self.with(|running| {
             running.take()?;
             running.restart(self.id)
-        })
+        })?;
+        self.samplers.lock().restart();
+        Ok(())
     }
 
     /// What it has seen so far.
     pub(crate) fn snapshot(&self) -> Result<Recording, Error> {
-        self.with(|running| {
+        self.flush()?;
+        let mut recording = self.with(|running| {
             running.take()?;
             let pending = running.parts.back().map(|part| part.settled_ns);
             running.recording(self.id, pending)
-        })
+        })?;
+        recording.series = self.samplers.lock().so_far(recording.window_ns);
+        Ok(recording)
     }
 
     /// Has what it follows brought up to date. The GPU is not waited for.
     pub(crate) fn catch_up(&self) -> Result<SoFar, Error> {
+        self.flush()?;
         self.with(|running| {
             running.take()?;
             let info = running.info.clone();
@@ -259,6 +287,13 @@ impl Session {
     pub(crate) fn stop(mut self) -> Result<Recording, Error> {
         self.ended = true;
         self.end_ticker();
+        let samplers = std::mem::take(&mut *self.samplers.lock());
+        let mut recording = self.stop_collecting()?;
+        recording.series = samplers.stop(recording.window_ns);
+        Ok(recording)
+    }
+
+    fn stop_collecting(&self) -> Result<Recording, Error> {
         let mut collection = COLLECTION.lock();
         let running = collection.as_mut().ok_or_else(|| Error::new(Kind::NotRunning))?;
         if running.views.len() > 1 {
@@ -283,6 +318,10 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        // A forked child may have locks of threads that it does not have.
+        if std::process::id() != self.process_id {
+            return;
+        }
         self.end_ticker();
         if self.ended {
             return;
@@ -307,12 +346,13 @@ fn tick(period: Duration, then: Option<Then>) -> Arc<Ticker> {
         while !*ended {
             if told.changed.wait_for(&mut ended, period).timed_out() {
                 drop(ended);
-                if let Some(running) = &mut *COLLECTION.lock()
-                    && running.is_due(period)
-                {
-                    // What CUPTI refuses now comes with the next part, or with the error of the stop.
-                    let _ = running.take();
+                let due = |running: &&mut Collection| running.is_due(period);
+                let asking = COLLECTION.lock().as_mut().filter(due).and_then(Collection::ask);
+                if let Some(asking) = asking {
+                    asking.wait(period);
                 }
+                // What CUPTI refuses now comes with the next part, or with the error of the stop.
+                let _ = COLLECTION.lock().as_mut().filter(due).map(Collection::take);
                 if let Some(then) = &then {
                     then();
                 }
@@ -331,6 +371,7 @@ impl Collection {
         // The collector first: it fails more often, and a range needs no call to be seen.
         let collector = Collector::start(wish.library, wish.config)?;
         Ok(Self {
+            asker: None,
             collector,
             observing: Observing::begin()?,
             library: wish.library.clone(),
@@ -342,6 +383,7 @@ impl Collection {
             windows_ns: Vec::new(),
             parts_until_ns: 0,
             remains: (0, Remains::default()),
+            came: 0,
             last_id: 0,
             next_id: 0,
         })
@@ -459,9 +501,20 @@ impl Collection {
         since_ns >= period.as_nanos() as u64 / 2
     }
 
-    /// Takes what has finished out of the logs.
+    /// Has the thread that asks CUPTI do it, if it is time to.
+    fn ask(&mut self) -> Option<Arc<Asking>> {
+        if self.asker.is_none() {
+            let flusher = self.collector.flusher();
+            // What it refuses has to be asked for again.
+            self.asker = Asker::start(move || _ = flusher.flush());
+        }
+        self.asker.as_ref()?.ask(self.came)
+    }
+
+    /// Takes what CUPTI has handed over, and the calls, out of the logs.
     fn take(&mut self) -> Result<(), Error> {
         let (mut part, windows_ns) = Part::take(&self.collector)?;
+        self.came = part.records.buffers().map(|bytes| bytes.len() as u64).sum();
         self.windows_ns = windows_ns;
         self.parts_until_ns = part.until_ns;
         self.last_id = self.last_id.max(part.last_id);
@@ -558,11 +611,20 @@ impl Collection {
         Ok(parts::recording(pieces, panics.saturating_sub(view.panics_before)))
     }
 
+    /// Waits for the GPU, or in a pause for what it has finished. Gives the buffers that are not.
+    fn wait_idle(&self, is_on: bool) -> Result<u64, Error> {
+        if is_on {
+            return Ok(self.collector.wait_idle()?);
+        }
+        self.collector.flush()?;
+        Ok(0)
+    }
+
     /// Ends a session while others go on.
     fn stop_view(&mut self, id: u64) -> Result<Recording, Error> {
         let is_on = self.view(id)?.on_since_ns.is_some();
         // Buffers that the GPU kept are unfinished for this session, and come to the others later.
-        let unfinished = if is_on { self.collector.wait_idle()? } else { 0 };
+        let unfinished = self.wait_idle(is_on)?;
         self.take()?;
         let mut recording = self.recording(id, None)?;
         recording.losses.unfinished_buffers += unfinished;
@@ -571,13 +633,12 @@ impl Collection {
 
     /// Ends the last session, and with it the collection.
     fn stop(mut self, id: u64) -> Result<Recording, Error> {
+        drop(self.asker.take());
         let place = self.views.iter().position(|view| view.id == id);
         let mut view = self.views.swap_remove(place.ok_or_else(|| Error::new(Kind::NotRunning))?);
         if let Some(follow) = &view.follow {
             // What it follows is to hear of all that is done by now.
-            if view.on_since_ns.is_some() {
-                self.collector.wait_idle()?;
-            }
+            self.wait_idle(view.on_since_ns.is_some())?;
             let (part, windows_ns) = Part::take(&self.collector)?;
             self.windows_ns = windows_ns;
             let windows_ns = view.windows_until(part.until_ns);

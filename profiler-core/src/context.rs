@@ -13,7 +13,8 @@ use pin_project_lite::pin_project;
 
 use crate::recording::ranges::{self, RangeWord};
 
-/// The range in which some code runs, to be handed on to whatever thread goes on with it.
+/// The range in which some code runs, to be handed on to whatever thread goes on with it; or several, if they were
+/// [joined](Self::join).
 ///
 /// ```
 /// use profiler_core::Context;
@@ -38,11 +39,46 @@ pub struct Context {
 }
 
 impl Context {
-    /// The present range of this thread, or the one that was attached to it.
+    /// The present range of this thread, or what was attached to it.
     #[inline]
     #[must_use]
     pub fn capture() -> Self {
         Self { word: cupti::calls::word() }
+    }
+
+    /// The context of several ranges, for work that more than one of them asked for: a kernel into which operations of
+    /// theirs were fused.
+    ///
+    /// What is launched under it counts once, for the range of the first context, as if that one alone was attached: no
+    /// sum or budget changes by the others. Those are said of it all the same: [`GpuOperation::ranges`](crate::GpuOperation::ranges) has
+    /// all of them, and each other range, with those around it, has it in [`Range::shared`](crate::Range::shared), apart
+    /// from its own sums. Ranges that are opened under it lie in the first one, and share their work with the others.
+    ///
+    /// Empty contexts and those of earlier sessions are left out, and of the same range all but the first; a context that was
+    /// joined itself is all of its ranges. Of one range it is that range's context, and of none an
+    /// [empty one](Self::is_empty). Any thread may join contexts of any threads, and attach the result on others. It costs
+    /// an allocation or two, and in this thread's log an entry of 24 bytes for two ranges, and one more for each further
+    /// one; to attach it costs what any context does. It does not fail: where the entry cannot be written, as on a thread that
+    /// is ending, the first context is left and [`Health::lost_ranges`](crate::Health::lost_ranges) counts it.
+    ///
+    /// Marks and ranges of the process made under it, and nodes of graphs that are captured, are of the first range alone.
+    ///
+    /// ```
+    /// use profiler_core::Context;
+    ///
+    /// let add = nvtx::range("add");
+    /// let first = Context::capture();
+    /// drop(add);
+    /// let _relu = nvtx::range("relu");
+    /// let fused = Context::join([first, Context::capture()]);
+    /// fused.run(|| {
+    ///     // What is launched here counts for "add", and is shared with "relu".
+    /// });
+    /// ```
+    #[must_use]
+    pub fn join(contexts: impl IntoIterator<Item = Self>) -> Self {
+        let words = contexts.into_iter().map(|context| RangeWord(context.word));
+        Self { word: ranges::join(words).map_or(0, |word| word.0) }
     }
 
     /// True if no session was on, or no range open.
@@ -55,7 +91,7 @@ impl Context {
         self.word
     }
 
-    /// Until the returned guard is dropped, this thread is in that range.
+    /// Until the returned guard is dropped, this thread is in that range, or in those that were joined.
     ///
     /// Guards nest as ranges do. What is on this thread already is put aside, not ended.
     #[must_use = "the context is detached when this guard is dropped: keep it in a variable, `let _attached = ...`"]

@@ -2,6 +2,7 @@
 //!
 //! No time is compared to find a call: CUPTI's correlation id says it. A call then says its range.
 
+use cupti::tables;
 use rustc_hash::FxHashMap;
 
 use crate::health::{Health, Owed};
@@ -28,7 +29,7 @@ impl Calls {
         }
         let span = last.checked_sub(first).map_or(0, |span| span as usize + 1);
         if span <= 4 * count + 1024 {
-            let mut table = vec![NO_CALL; span];
+            let mut table = tables::filled(NO_CALL, span);
             for (row, id) in rows {
                 table[(id - first) as usize] = row;
             }

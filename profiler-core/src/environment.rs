@@ -9,9 +9,10 @@ use std::path::PathBuf;
 use crate::error::Error;
 use crate::profile::Profile;
 use crate::profiler::Profiler;
+use crate::sampling::Sampling;
 
 const VARIABLE: &str = "GPU_PROFILER";
-const HELP: &str = "write report, report=PATH, snapshot=PATH, json=PATH or save=PATH, or several with commas between";
+const HELP: &str = "write report, report=PATH, snapshot=PATH, json=PATH or save=PATH, sample, or several with commas between";
 
 /// Profiles the program if the environment variable `GPU_PROFILER` asks for it; until the guard is dropped, which is
 /// when it writes. To be put first in `main`, and kept:
@@ -32,6 +33,8 @@ const HELP: &str = "write report, report=PATH, snapshot=PATH, json=PATH or save=
 /// - `snapshot=PATH`: [`Profile::snapshot`].
 /// - `json=PATH`: [`Profile::json_lines`].
 /// - `save=PATH`: the recording, for [`Profile::load`].
+/// - `sample`: how busy device 0 was, by hardware counters ([`Sampling::utilization`]), and with the feature `nvml` its clocks and
+///   power ([`Sampling::nvml`]); beside one of the others, which show or keep it.
 ///
 /// `%p` in a path is the process's id, so that processes of one program do not write over each other's files; a path
 /// holds no comma. What is there already is replaced.
@@ -44,17 +47,38 @@ const HELP: &str = "write report, report=PATH, snapshot=PATH, json=PATH or save=
 /// `std::process::exit`, `abort` or a signal: drop it first. This is the one part of this crate that prints, since
 /// that is what it is asked for.
 pub fn from_env() -> Guard {
-    from_env_with(|| Profiler::builder().build())
+    guard(|samples| {
+        let builder = match samples {
+            true => Profiler::builder().sample(Sampling::utilization()),
+            false => Profiler::builder(),
+        };
+        let builder = if samples && cfg!(feature = "nvml") {
+            builder.sample(Sampling::nvml())
+        } else {
+            builder
+        };
+        Ok(builder.build())
+    })
 }
 
-/// The same with a profiler of one's own making, which is made only if the variable asks for it.
+/// The same with a profiler of one's own making, which is made only if the variable asks for it. It samples what it was made
+/// to: the word `sample` is an error.
 pub fn from_env_with(profiler: impl FnOnce() -> Result<Profiler, Error>) -> Guard {
+    guard(|samples| match samples {
+        true => Err("`sample` is not for this program, which makes its own profiler: leave it out"
+            .to_owned()),
+        false => Ok(profiler()),
+    })
+}
+
+fn guard(profiler: impl FnOnce(bool) -> Result<Result<Profiler, Error>, String>) -> Guard {
     let value = env::var_os(VARIABLE).filter(|value| !value.is_empty());
     let Some(value) = value else {
         return Guard { running: None };
     };
     let running = Outputs::parse(value).and_then(|outputs| {
-        let started = profiler().and_then(|profiler| profiler.start().map(|()| profiler));
+        let started =
+            profiler(outputs.sample)?.and_then(|profiler| profiler.start().map(|()| profiler));
         let profiler = started.map_err(|error| format!("nothing is recorded: {error}"))?;
         Ok(Running { profiler, outputs })
     });
@@ -97,7 +121,10 @@ impl Drop for Guard {
 
 /// What is to be written.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Outputs(Vec<Output>);
+struct Outputs {
+    outputs: Vec<Output>,
+    sample: bool,
+}
 
 #[derive(Debug, PartialEq, Eq)]
 enum Output {
@@ -114,7 +141,10 @@ impl Outputs {
         let value = value
             .into_string()
             .map_err(|value| format!("{} is not text in UTF-8: {HELP}", value.display()))?;
-        let outputs = value.split(',').map(|part| {
+        let is_sample = |part: &&str| part.trim() == "sample";
+        let sample = value.split(',').any(|part| is_sample(&part));
+        let parts = value.split(',').filter(|part| !is_sample(part));
+        let outputs = parts.map(|part| {
             let (word, path) = match part.split_once('=') {
                 Some((word, path)) => (word.trim(), Some(path)),
                 None => (part.trim(), None),
@@ -135,11 +165,15 @@ impl Outputs {
                 _ => Err(format!("`{word}` is not understood: {HELP}")),
             }
         });
-        outputs.collect::<Result<_, _>>().map(Self)
+        let outputs: Vec<Output> = outputs.collect::<Result<_, _>>()?;
+        if outputs.is_empty() {
+            return Err(format!("`sample` alone shows nothing: add report or save=PATH; {HELP}"));
+        }
+        Ok(Self { outputs, sample })
     }
 
     fn write(&self, profile: &Profile) {
-        for output in &self.0 {
+        for output in &self.outputs {
             let (path, written) = match output {
                 Output::Report(None) => {
                     let _ = writeln!(std::io::stderr(), "{profile}");
@@ -173,7 +207,7 @@ mod tests {
     use super::*;
 
     fn parse(value: &str) -> Result<Vec<Output>, String> {
-        Outputs::parse(value.into()).map(|outputs| outputs.0)
+        Outputs::parse(value.into()).map(|outputs| outputs.outputs)
     }
 
     #[test]
@@ -188,6 +222,9 @@ mod tests {
             Output::Report(None),
         ];
         assert_eq!(parse(all), Ok(expected));
+        let sampled = Outputs::parse("report, sample".into()).unwrap();
+        assert_eq!((sampled.outputs, sampled.sample), (vec![Output::Report(None)], true));
+        assert!(!Outputs::parse("report".into()).unwrap().sample);
         let id = std::process::id();
         assert_eq!(parse("json=%p/%p"), Ok(vec![Output::Json(format!("{id}/{id}").into())]));
     }
@@ -203,6 +240,8 @@ mod tests {
             ("report=", "`report=` names no file"),
             ("report,,save=a", "nothing between two commas"),
             (",", "nothing between two commas"),
+            ("sample", "`sample` alone shows nothing"),
+            ("sample=x,report", "`sample` is not understood"),
         ] {
             let mistake = parse(value).unwrap_err();
             assert!(mistake.contains(part), "{value}: {mistake}");

@@ -38,10 +38,14 @@ pub(crate) enum Kind {
     Capture { what: String },
     /// A baseline that is not there, or runs that cannot be compared with it.
     Baseline(String),
+    /// A row that cannot be one of a series of samples.
+    Series { why: String },
     /// A profile without raw logs was to be saved.
     NoRecording,
     /// Text that is not peaks of a device.
     Peaks { why: String },
+    /// Counts that do not go with a profile.
+    Counts(String),
     /// A ceiling could not be measured.
     Ceiling { what: &'static str, why: String },
     /// A name that is none of those there are.
@@ -126,10 +130,14 @@ impl fmt::Display for Error {
             Kind::Format { what } => write!(f, "not a readable recording: {what}"),
             #[cfg(feature = "nsys")]
             Kind::Capture { what } => f.write_str(what),
-            Kind::Baseline(what) => f.write_str(what),
+            Kind::Baseline(what) | Kind::Counts(what) => f.write_str(what),
             Kind::NoRecording => f.write_str(
                 "this profile has no raw logs to save: they were let go, or it was made of something else than a \
                  recording; save the recording itself, or export the profile",
+            ),
+            Kind::Series { why } => write!(
+                f,
+                "not a sample of this series: {why}; give rows in the order of time, with a value for each metric"
             ),
             Kind::Peaks { why } => write!(
                 f,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cupti::{CallClass, CopyKind, GraphEvent, GraphEventKind, Record};
 use nvtx::Payload;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::distribution::Distribution;
 use crate::health::{Health, Owed, is_failure};
@@ -46,6 +46,8 @@ pub(crate) struct PathSums {
     pub(crate) own: OwnSums,
     /// What graph launches made of the nodes that were made in them.
     pub(crate) replayed: Totals,
+    /// What was asked for in them and within together with others, and counts for these.
+    pub(crate) shared: Totals,
 }
 
 /// What was asked for in ranges directly.
@@ -93,6 +95,29 @@ struct Whole {
 /// All of them, each once; most ranges have none.
 type Wholes = Option<Arc<Vec<Whole>>>;
 
+/// The paths of other ranges that work belongs to than the one that it counts for; most has none.
+type Shares = Option<Arc<Vec<Node>>>;
+
+/// Where a word says that work belongs.
+#[derive(Debug, Clone)]
+struct Place {
+    /// The word of the range that it counts for.
+    word: u64,
+    node: Node,
+    wholes: Wholes,
+    shares: Shares,
+    /// True if there were others, which are not known.
+    is_cut: bool,
+}
+
+/// A context of several ranges.
+#[derive(Debug)]
+struct Joined {
+    members: Vec<u64>,
+    /// As it was found when it was asked for first.
+    place: Option<Place>,
+}
+
 /// A range that has ended and asked for work of the GPU, all of which is done. Stays in a range of the process are one of
 /// these together, where its start was seen.
 #[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "a layer asks for it"))]
@@ -127,6 +152,7 @@ struct Live {
     host_ns: Option<u64>,
     within: Option<Within>,
     wholes: Wholes,
+    shares: Shares,
     payload: Option<Payload>,
 }
 
@@ -175,6 +201,7 @@ struct Pending {
     waiting: Option<u64>,
     node: Option<Node>,
     wholes: Wholes,
+    shares: Shares,
     /// False in a pause and before the start: its records are left out.
     counts: bool,
     found: bool,
@@ -269,8 +296,15 @@ pub(crate) struct Follow {
     live: FxHashMap<u64, Live>,
     /// The range of another thread that a range lies in: said before it begins, perhaps in an earlier part.
     handed: FxHashMap<u64, u64>,
-    remembered: FxHashMap<u64, (Node, Wholes)>,
+    remembered: FxHashMap<u64, (Node, Wholes, Shares)>,
     oldest: VecDeque<u64>,
+    /// Contexts of several ranges, as many as ranges are remembered, by word.
+    joined: FxHashMap<u64, Joined>,
+    oldest_joined: VecDeque<u64>,
+    /// What is known of a context of several ranges that comes in a later part: what is more than two.
+    members: FxHashMap<u64, Vec<u64>>,
+    /// For each path, the round in which it was marked last; and the present round.
+    rounds: (Vec<u64>, u64),
     calls: Recent<Pending>,
     /// When the calls were looked through last for those that get no more records.
     settled_at_ns: u64,
@@ -381,10 +415,13 @@ impl Follow {
         new.sort_unstable_by_key(|new| (new.start_ns, new.of));
         for New { start_ns, of, parent, thread_id, name, domain } in new {
             let parent = parent.or(self.handed.remove(&of));
-            let (parent_node, mut wholes) = match parent.and_then(|parent| self.place_of(parent)) {
-                Some((node, wholes)) => (Some(node), wholes),
-                None => (None, None),
-            };
+            let (parent, parent_node, mut wholes, shares) =
+                match parent.and_then(|parent| self.place_of(parent)) {
+                    Some(Place { word, node, wholes, shares, .. }) => {
+                        (Some(word), Some(node), wholes, shares)
+                    }
+                    None => (parent, None, None, None),
+                };
             let node = self.node(parent_node, name, domain);
             self.nodes[node as usize].begun += 1;
             let waiting = parent.and_then(|parent| self.live.get_mut(&parent));
@@ -404,6 +441,7 @@ impl Follow {
                     host_ns,
                     within,
                     wholes,
+                    shares,
                     payload,
                 },
             );
@@ -442,6 +480,18 @@ impl Follow {
                     } => {
                         let of = Subject::Event(word(self.epoch, &thread, slot));
                         self.payloads.insert(of, payload);
+                    }
+                    Event::Detail { of: Subject::Event(slot), detail: Detail::Member(member) } => {
+                        let of = word(self.epoch, &thread, slot);
+                        self.members.entry(of).or_default().push(member.0);
+                    }
+                    Event::Joined { first, second } => {
+                        let mut members = vec![first.0, second.0];
+                        members.extend(self.members.remove(&of_event).unwrap_or_default());
+                        let number = thread.number.into();
+                        if let Some(word) = RangeWord::joined(self.epoch, number, *slot) {
+                            self.add_joined(word.0, members);
+                        }
                     }
                     _ => {}
                 }
@@ -589,20 +639,94 @@ impl Follow {
                 gpu: Distribution::default(),
                 own: OwnSums::default(),
                 replayed: Totals::default(),
+                shared: Totals::default(),
             });
             self.nodes.len() as Node - 1
         })
     }
 
-    fn node_of(&self, word: u64) -> Option<Node> {
-        let live = self.live.get(&word).map(|live| live.node);
-        live.or_else(|| self.remembered.get(&word).map(|(node, _)| *node))
+    /// The path of a range or of the first of several, and what else its work belongs to.
+    #[inline]
+    fn place_of(&mut self, word: u64) -> Option<Place> {
+        let place = self.place_of_range(word);
+        if place.is_none() && RangeWord(word).is_joined() {
+            self.place_of_joined(word)
+        } else {
+            place
+        }
     }
 
-    /// The path of a range, and the ranges of the process that its work counts for.
-    fn place_of(&self, word: u64) -> Option<(Node, Wholes)> {
-        let live = self.live.get(&word).map(|live| (live.node, live.wholes.clone()));
-        live.or_else(|| self.remembered.get(&word).cloned())
+    fn place_of_range(&self, word: u64) -> Option<Place> {
+        let is_cut = false;
+        if let Some(Live { node, wholes, shares, .. }) = self.live.get(&word) {
+            let (wholes, shares) = (wholes.clone(), shares.clone());
+            return Some(Place { word, node: *node, wholes, shares, is_cut });
+        }
+        let (node, wholes, shares) = self.remembered.get(&word)?.clone();
+        Some(Place { word, node, wholes, shares, is_cut })
+    }
+
+    /// Work counts for the first range of a context that is known.
+    #[cold]
+    fn place_of_joined(&mut self, word: u64) -> Option<Place> {
+        if let Some(place) = &self.joined.get(&word)?.place {
+            return Some(place.clone());
+        }
+        let (mut left, mut place) = (vec![word], None::<Place>);
+        let (mut shares, mut is_cut) = (Vec::new(), false);
+        let (mut seen, mut known) = (FxHashSet::default(), FxHashSet::default());
+        while let Some(word) = left.pop() {
+            if !seen.insert(word) {
+                continue;
+            }
+            if let Some(joined) = self.joined.get(&word) {
+                left.extend(joined.members.iter().rev());
+            } else if let Some(of_range) = self.place_of_range(word) {
+                let others = of_range.shares.iter().flat_map(|shares| shares.iter().copied());
+                let node = place.is_some().then_some(of_range.node);
+                shares.extend(node.into_iter().chain(others).filter(|node| known.insert(*node)));
+                place.get_or_insert(of_range);
+            } else {
+                is_cut = true;
+            }
+        }
+        let mut place = place?;
+        place.is_cut = is_cut;
+        place.shares = (!shares.is_empty()).then(|| Arc::new(shares));
+        self.joined.get_mut(&word)?.place = Some(place.clone());
+        Some(place)
+    }
+
+    fn add_joined(&mut self, word: u64, members: Vec<u64>) {
+        if self.oldest_joined.len() == REMEMBERED
+            && let Some(oldest) = self.oldest_joined.pop_front()
+        {
+            self.joined.remove(&oldest);
+        }
+        self.oldest_joined.push_back(word);
+        self.joined.insert(word, Joined { members, place: None });
+    }
+
+    /// Adds to the paths around other ranges that are not around the one that it counts for, to each once.
+    fn add_to_shares(&mut self, node: Option<Node>, shares: &Shares, add: impl Fn(&mut Totals)) {
+        let Some(shares) = shares else { return };
+        let (rounds, round) = &mut self.rounds;
+        rounds.resize(self.nodes.len(), 0);
+        *round += 1;
+        let mut mark = |node: Node| std::mem::replace(&mut rounds[node as usize], *round) != *round;
+        let mut next = node;
+        while let Some(node) = next {
+            mark(node);
+            next = self.nodes[node as usize].parent;
+        }
+        for node in shares.iter() {
+            let mut next = Some(*node);
+            while let Some(node) = next.filter(|node| mark(*node)) {
+                let path = &mut self.nodes[node as usize];
+                add(&mut path.shared);
+                next = path.parent;
+            }
+        }
     }
 
     fn add_to_wholes(&mut self, wholes: &Wholes, add: impl Fn(&mut Totals)) {
@@ -624,7 +748,7 @@ impl Follow {
         events.sort_by_key(|event| event.at_ns);
         for event in events {
             let range = match event.kind {
-                GraphEventKind::NodeCreated => self.node_of(event.word),
+                GraphEventKind::NodeCreated => self.place_of(event.word).map(|place| place.node),
                 // It was created, too, which says where the copy was made: what counts is where its original was.
                 GraphEventKind::NodeCloned => self.captures.get(&event.original_node).copied(),
                 GraphEventKind::NodeDestroyed => None,
@@ -646,19 +770,20 @@ impl Follow {
             captured: call.captured,
             empty: call.empty,
         };
-        let (mut node, mut wholes) = (None, None);
-        let word = call.word;
+        let (mut node, mut wholes, mut shares) = (None, None, None);
+        let mut word = call.word;
         if counts {
+            let mut is_known = word == 0 || RangeWord(word).epoch() != self.epoch;
             if let Some(place) = self.place_of(word) {
-                (node, wholes) = (Some(place.0), place.1);
+                (word, node, is_known) = (place.word, Some(place.node), !place.is_cut);
+                (wholes, shares) = (place.wholes, place.shares);
             }
-            if word != 0 && node.is_none() && RangeWord(word).epoch() == self.epoch {
-                self.health.calls_in_unknown_ranges += 1;
-            }
+            self.health.calls_in_unknown_ranges += u64::from(!is_known);
             let ns = call.end_ns.map_or(0, |end| end.saturating_sub(call.start_ns));
             let add = |to: &mut Totals| to.add_call(class, owed.is_failure, owed.captured, ns);
             add(&mut self.own(node).totals);
             self.add_to_wholes(&wholes, add);
+            self.add_to_shares(node, &shares, add);
             if let Some(live) = self.live.get_mut(&word) {
                 add(&mut live.totals);
             }
@@ -678,7 +803,8 @@ impl Follow {
         });
         let last_ns = owed.end_ns.unwrap_or(call.start_ns);
         let found = false;
-        let pending = Pending { owed, waiting, node, wholes, counts, found, has_many, last_ns };
+        let pending =
+            Pending { owed, waiting, node, wholes, shares, counts, found, has_many, last_ns };
         if let Some(earlier) = self.calls.insert(call.correlation_id, pending) {
             self.finish_call(&earlier);
         }
@@ -800,10 +926,10 @@ impl Follow {
         pending.found = true;
         pending.last_ns = pending.last_ns.max(now_ns);
         let (node, waiting, counts) = (pending.node, pending.waiting, pending.counts);
-        let wholes = pending.wholes.clone();
+        let (wholes, shares) = (pending.wholes.clone(), pending.shares.clone());
         let is_done = !pending.has_many;
         if counts {
-            self.count_work(what, node, &wholes, waiting);
+            self.count_work(what, node, (&wholes, &shares), waiting);
         }
         if is_done && let Some(pending) = self.calls.remove(id) {
             self.finish_call(&pending);
@@ -814,7 +940,7 @@ impl Follow {
         &mut self,
         what: Work,
         node: Option<Node>,
-        wholes: &Wholes,
+        (wholes, shares): (&Wholes, &Shares),
         waiting: Option<u64>,
     ) {
         let Work::Operation { what, ns, is_node, captured } = what else {
@@ -825,6 +951,7 @@ impl Follow {
         self.count_node(is_node, captured);
         self.count_operation(what, ns, node);
         self.add_to_wholes(wholes, |totals| what.add_to(totals, ns));
+        self.add_to_shares(node, shares, |totals| what.add_to(totals, ns));
         let account = match what {
             What::Kernel(_) => &mut self.health.kernels,
             What::Copy(..) => &mut self.health.copies,
@@ -943,7 +1070,7 @@ impl Follow {
             && let Some(live) = self.live.remove(&word)
         {
             self.nodes[live.node as usize].gpu.add(live.totals.gpu_time().as_nanos() as u64);
-            self.remember(word, live.node, live.wholes.clone());
+            self.remember(word, (live.node, live.wholes.clone(), live.shares.clone()));
             match live.within {
                 Some(within) => self.finish_stay(within, &live, host_ns),
                 None => {
@@ -982,14 +1109,14 @@ impl Follow {
         }
     }
 
-    fn remember(&mut self, word: u64, node: Node, wholes: Wholes) {
+    fn remember(&mut self, word: u64, of: (Node, Wholes, Shares)) {
         if self.oldest.len() == REMEMBERED
             && let Some(oldest) = self.oldest.pop_front()
         {
             self.remembered.remove(&oldest);
         }
         self.oldest.push_back(word);
-        self.remembered.insert(word, (node, wholes));
+        self.remembered.insert(word, of);
     }
 
     /// Ends what is followed: whatever waits for records waits in vain. Calls that had not returned are in no part, but in
@@ -1027,6 +1154,16 @@ fn word(epoch: u32, thread: &ThreadRangesPart<'_>, slot: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn contexts_of_several_ranges_are_forgotten_as_ranges_are() {
+        let mut follow = Follow::default();
+        for word in 1..=REMEMBERED as u64 + 10 {
+            follow.add_joined(word, vec![word, word + 1]);
+        }
+        assert_eq!((follow.joined.len(), follow.oldest_joined.len()), (REMEMBERED, REMEMBERED));
+        assert!(!follow.joined.contains_key(&10) && follow.joined.contains_key(&11));
+    }
 
     #[test]
     fn calls_come_up_to_the_id_that_a_record_has() {

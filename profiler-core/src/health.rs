@@ -6,6 +6,7 @@ use cupti::CallClass;
 use serde::Serialize;
 
 use crate::recording::Losses;
+use crate::series::Series;
 
 /// One kind of work in the account: calls that should have given records, and records that should have had a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -77,9 +78,9 @@ pub struct Health {
     pub open_calls: u64,
     /// Ranges that had not ended at the stop; they count until then.
     pub open_ranges: u64,
-    /// Ranges that could not be recorded.
+    /// Ranges that could not be recorded, and contexts of several ranges that could not be joined.
     pub lost_ranges: u64,
-    /// Calls whose range is not in the recording.
+    /// Calls whose range is not in the recording, or one of several that they belong to.
     pub calls_in_unknown_ranges: u64,
     /// Graph launches that gave no record; right for a graph without kernels, copies and memsets.
     pub silent_graph_launches: u64,
@@ -132,6 +133,15 @@ pub struct Health {
     pub capture_warnings: u64,
     /// In a capture of another tool: those of its diagnostics that say that events were lost.
     pub capture_losses: u64,
+    /// Samplers that were asked for and did not begin, or ended early: [`Series::failure`](crate::Series::failure) says why.
+    /// As all that follows it tells of samples, and is no loss of work.
+    pub failed_samplers: u64,
+    /// Samples that went for newer ones.
+    pub dropped_samples: u64,
+    /// Stretches of a device between two samples of which nothing is known.
+    pub sample_gaps: u64,
+    /// How often a device had no room for more samples.
+    pub sample_overflows: u64,
 }
 
 /// A call, as far as it says which records it owes.
@@ -257,6 +267,19 @@ impl Health {
         self.pool_misses += losses.pool_misses;
     }
 
+    /// What samplers lost.
+    pub(crate) fn add_series(&mut self, series: &Series) {
+        self.failed_samplers += u64::from(series.failure().is_some());
+        // A damaged file may hold any number.
+        for (sum, count) in [
+            (&mut self.dropped_samples, series.dropped()),
+            (&mut self.sample_gaps, series.gaps().0),
+            (&mut self.sample_overflows, series.overflows()),
+        ] {
+            *sum = sum.saturating_add(count);
+        }
+    }
+
     /// The losses, by name.
     pub(crate) fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
@@ -348,6 +371,10 @@ impl fmt::Display for Health {
             ("calls without a record", self.calls_without_record),
             ("graph launches traced as a whole", self.whole_graphs),
             ("warnings of the capture", self.capture_warnings),
+            ("samplers failed", self.failed_samplers),
+            ("samples dropped", self.dropped_samples),
+            ("gaps between samples", self.sample_gaps),
+            ("times no room for samples", self.sample_overflows),
         ] {
             if count != 0 {
                 write!(f, "; {count} {name}")?;

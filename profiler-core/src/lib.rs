@@ -68,6 +68,11 @@
 //! # }
 //! ```
 //!
+//! # How busy the device was
+//! [`ProfilerBuilder::sample`] has hardware counters sampled while a session is on (SMs, tensor cores, DRAM, PCIe, NVLink), and what
+//! NVML says of clocks and power. [`Profile::tracks`] are what came of it; [`Range::mean`], [`Step::mean`] and [`Track::mean`] say what
+//! of it falls to a range, a step or any time, and how many samples that rests on: see [`Sampling`].
+//!
 //! # What it is bound by
 //! [`Profile::diagnose`] says what a run, its ranges and its steps are bound by (launches, waits, copies, the host, data,
 //! communication, or the GPU itself), what was found besides, what helps, and how much that can bring at most. Each
@@ -153,11 +158,14 @@
 //! Building a [`Profiler`] gives an error for which [`is_unavailable`](Error::is_unavailable) is true. A [`Recording`]
 //! from another machine can be read anywhere.
 
+mod asking;
 mod collection;
 mod compare;
 mod context;
 mod correlate;
+mod counted;
 mod counters;
+mod curve;
 mod described;
 pub mod diagnosis;
 mod distribution;
@@ -170,6 +178,7 @@ mod gate;
 mod gpu_test;
 mod health;
 mod html;
+mod joined;
 pub mod kernels;
 mod lane;
 #[cfg(feature = "tracing")]
@@ -180,6 +189,7 @@ mod measurement;
 mod names;
 #[cfg(any(feature = "nsys", feature = "parquet"))]
 mod nsys;
+mod nvml;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod process_range;
@@ -191,8 +201,10 @@ mod recording;
 mod report;
 pub mod reports;
 mod roofline;
+mod sampling;
 mod schedule;
 pub mod scorecard;
+pub mod series;
 mod shift;
 mod source;
 mod statistics;
@@ -205,12 +217,16 @@ mod turn;
 mod units;
 
 pub use compare::{
-    Bottleneck, Change, ChangeKind, Compare, Compared, Comparison, Leader, Presence, Quantity,
-    Shape, SingleTimes, TimeShift, compare,
+    Bottleneck, Change, ChangeKind, ClockWarning, Compare, Compared, Comparison, Leader, Presence,
+    Quantity, Shape, Side, SingleTimes, TimeShift, compare,
 };
 pub use context::{Attached, Context, InContext};
+pub use counted::{
+    CountedKernel, CountedKernels, PipeDisagreement, TensorPipe, TensorPipes, count_kernels,
+};
 pub use counters::count_ranges;
 pub use cupti::CopyKind;
+pub use cupti::counters::MemoryLevel;
 pub use distribution::Distribution;
 pub use environment::{Guard, from_env, from_env_with};
 pub use error::Error;
@@ -234,8 +250,8 @@ pub use nsys::Progress as NsysProgress;
 pub use parquet::ParquetOptions;
 pub use process_range::ProcessRange;
 pub use profile::{
-    ApiCall, Attribution, Copy, GpuOperation, Kernel, Memset, OperationKind, Profile, Range,
-    RangeNode, RangeSummary,
+    ApiCall, Attribution, Copy, DeviceClocks, GpuOperation, Kernel, Memset, OperationKind, Profile,
+    Range, RangeNode, RangeSummary, Sampled, Slowed, Track, TrackSample,
 };
 pub use profiler::{Profiler, ProfilerBuilder, Summarizing};
 pub use profiler_macros::gpu_test;
@@ -247,9 +263,12 @@ pub use query::{
 };
 pub use recording::{DeviceInfo, Recording, RecordingInfo};
 pub use roofline::{
-    Bound, ComputeRoof, Declared, Origin, Peaks, Roof, Roofline, RooflinePoint, RooflineTrust,
+    Bound, ComputeRoof, CountedBytes, CountedFlops, CountedPoint, CountedRoofline, Declared,
+    DeclaredWork, Disagreement, Limit, Origin, Peaks, Roof, Roofline, RooflinePoint, RooflineTrust,
 };
+pub use sampling::Sampling;
 pub use schedule::{Schedule, Scheduled, StepAction};
+pub use series::Series;
 pub use statistics::{Statistic, Statistics};
 pub use store::Api;
 pub use summary::{PathSummary, ProcessRangeSummary, Summary};

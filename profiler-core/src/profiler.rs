@@ -11,6 +11,7 @@ use crate::error::{Error, Kind};
 use crate::follow::Follow;
 use crate::profile::Profile;
 use crate::recording::Recording;
+use crate::sampling::Sampling;
 use crate::summary::Summary;
 
 /// Records what this process does on its GPUs, and in which ranges.
@@ -46,6 +47,7 @@ pub struct Profiler {
     config: Config,
     keep: Keep,
     period: Option<Duration>,
+    samplings: Vec<Sampling>,
     session: Mutex<Option<Session>>,
 }
 
@@ -57,6 +59,7 @@ pub struct ProfilerBuilder {
     config: Config,
     keep: Keep,
     period: Option<Duration>,
+    samplings: Vec<Sampling>,
 }
 
 impl ProfilerBuilder {
@@ -93,8 +96,26 @@ impl ProfilerBuilder {
         self
     }
 
+    /// Samples hardware counters, or what NVML says, as long as a session is on: [`Profile::series`] and
+    /// [`Profile::tracks`]. Any number of times, for several samplers. They go on while the session is paused.
+    ///
+    /// On an H200 a sampler of counters takes 0.2 to 0.5 s to start and 0.1 s to stop, and NVML 30 ms to start: the start and the
+    /// stop of the session take as much longer.
+    ///
+    /// A sampler that cannot be had (no permission, another has the counters, an old CUPTI, no NVML) does not keep the session
+    /// from its work: its series has no samples and [says why](crate::Series::failure), and
+    /// [`Health::failed_samplers`](crate::Health::failed_samplers) counts it. Sessions of this process share the
+    /// sampler of a device if they sample the same; else the first has it. A session that [sums up](Profiler::summarize) samples nothing, and its health counts that too.
+    pub fn sample(mut self, sampling: Sampling) -> Self {
+        self.samplings.push(sampling);
+        self
+    }
+
     /// How often the logs are taken out by a session that keeps a part of them, or sums. The default is every 100 ms, or a
     /// tenth of the time to keep if that is longer, but not more than a second.
+    ///
+    /// CUPTI is asked for records of buffers that are not full for a tenth of the time at most, and every 10 s where it
+    /// hands over full ones: under load the last few thousand operations may come that much later.
     pub fn period(mut self, period: Duration) -> Self {
         self.period = Some(period);
         self
@@ -112,7 +133,13 @@ impl ProfilerBuilder {
         // Costs nothing but where graphs are made, and there it is what tells whose they are.
         let config = self.config.graph_events(true);
         let (keep, period, session) = (self.keep, self.period, Mutex::new(None));
-        Ok(Profiler { library, config, keep, period, session })
+        let samplings = match keep {
+            Keep::LastTime(time) => {
+                self.samplings.into_iter().map(|sampling| sampling.bounded(time)).collect()
+            }
+            _ => self.samplings,
+        };
+        Ok(Profiler { library, config, keep, period, samplings, session })
     }
 }
 
@@ -142,7 +169,8 @@ impl Profiler {
     pub(crate) fn another(&self) -> Self {
         let (library, config) = (self.library.clone(), self.config.clone());
         let (keep, period, session) = (self.keep, self.period, Mutex::new(None));
-        Self { library, config, keep, period, session }
+        let samplings = self.samplings.clone();
+        Self { library, config, keep, period, samplings, session }
     }
 
     fn wish(&self, keep: Keep, follow: Option<Arc<Mutex<Follow>>>) -> Wish<'_> {
@@ -152,7 +180,9 @@ impl Profiler {
         };
         let period = self.period.unwrap_or(usual);
         let (library, config) = (&self.library, &self.config);
-        Wish { library, config, keep, follow, period, then: None }
+        // What keeps no operation has no profile that samples could be in.
+        let samplings = if keep == Keep::Nothing { &[] } else { &self.samplings[..] };
+        Wish { library, config, keep, follow, samplings, period, then: None }
     }
 
     /// Starts a session that keeps no operation and no instance of a range, only what they came to, in
@@ -163,6 +193,8 @@ impl Profiler {
     /// As [`start`](Self::start).
     pub fn summarize(&self) -> Result<Summarizing, Error> {
         let follow = Arc::new(Mutex::new(Follow::new(0)));
+        let samplers = self.samplings.iter().map(Sampling::series).sum::<usize>();
+        follow.lock().health.failed_samplers = samplers as u64;
         let session = Session::start(&self.wish(Keep::Nothing, Some(follow.clone())))?;
         Ok(Summarizing { session, follow })
     }

@@ -1,6 +1,6 @@
 //! The report for people: ranges as a tree, the kernels that took the time, and how far to trust it.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use comfy_table::Table;
@@ -8,8 +8,9 @@ use rustc_hash::FxHashMap;
 
 use crate::names::demangled;
 use crate::profile::{Kernel, Profile, RangeNode};
+use crate::series::{Series, Unit};
 use crate::totals::Totals;
-use crate::units::{NAME_WIDTH, bytes, finish, shortened, table, time};
+use crate::units::{NAME_WIDTH, bytes, finish, shortened, si, table, time};
 
 /// Kernels in the table; the others are summed in its last row.
 const KERNELS: usize = 12;
@@ -43,7 +44,41 @@ impl fmt::Display for Profile {
         if f.alternate() {
             writeln!(f, "{}\n", self.diagnose().brief(FINDINGS))?;
         }
+        for series in self.series() {
+            writeln!(f, "{}", samples(self, series))?;
+        }
+        if self.series().len() > 0 {
+            writeln!(f)?;
+        }
         write!(f, "health: {}", self.health())
+    }
+}
+
+/// What a sampler saw in a line: the mean of each metric over the session, or why there is none.
+fn samples(profile: &Profile, series: &Series) -> String {
+    let mut line = format!("samples of GPU {} ({}): ", series.device(), series.source());
+    let interval = time(Duration::from_nanos(series.interval_ns()));
+    let _ = write!(line, "{} of {interval}", series.len());
+    let tracks = profile.tracks().filter(|track| std::ptr::eq(track.series(), series));
+    for track in tracks {
+        if let Some(mean) = track.mean(Duration::ZERO, profile.duration()) {
+            let _ = write!(line, ", {} {}", track.label(), in_unit(mean.value, track.rate_unit()));
+        }
+    }
+    if !series.missing().is_empty() {
+        let _ = write!(line, "; not to be had: {}", series.missing().join(", "));
+    }
+    if let Some(failure) = series.failure() {
+        let _ = write!(line, "; {failure}");
+    }
+    line
+}
+
+fn in_unit(value: f64, unit: Unit) -> String {
+    match unit {
+        Unit::Percent => format!("{value:.1} %"),
+        Unit::Celsius => format!("{value:.0} °C"),
+        unit => si(value, &unit.to_string()),
     }
 }
 
@@ -52,32 +87,34 @@ pub(crate) fn part<'a>(
     roots: impl Iterator<Item = RangeNode<'a>>,
     of: impl Iterator<Item = Kernel<'a>>,
 ) -> String {
-    let mut table = range_table();
-    roots.for_each(|root| add_range(&mut table, &root, &Lines::default(), 0));
+    let roots: Vec<_> = roots.collect();
+    let has_shared = roots.iter().any(|root| root.profile.has_shared_work());
+    let mut table = range_table(has_shared);
+    roots.iter().for_each(|root| add_range(&mut table, root, &Lines::default(), 0));
     format!("{}\n\n{}", finish(&table), kernels(of))
 }
 
-fn range_table() -> Table {
-    table(
-        &[
-            "range",
-            "times",
-            "host time",
-            "GPU time",
-            "own GPU",
-            "launches",
-            "kernels",
-            "copies",
-            "copied",
-            "memsets",
-            "syncs",
-        ],
-        1,
-    )
+fn range_table(has_shared: bool) -> Table {
+    let mut header = vec![
+        "range",
+        "times",
+        "host time",
+        "GPU time",
+        "own GPU",
+        "launches",
+        "kernels",
+        "copies",
+        "copied",
+        "memsets",
+        "syncs",
+    ];
+    // What counts for other ranges: most profiles have no such thing.
+    header.extend(has_shared.then_some("shared GPU"));
+    table(&header, 1)
 }
 
 fn ranges(profile: &Profile) -> String {
-    let mut table = range_table();
+    let mut table = range_table(profile.has_shared_work());
     for root in profile.roots() {
         add_range(&mut table, &root, &Lines::default(), 0);
     }
@@ -106,12 +143,14 @@ struct Lines {
 
 fn add_range(table: &mut Table, node: &RangeNode<'_>, lines: &Lines, level: usize) {
     let Lines { indent, lead, below } = lines;
+    let has_shared = node.profile.has_shared_work();
     let mut row = vec![
         format!("{indent}{lead}{}", shortened(node.name(), NAME_WIDTH)),
         node.instances().to_string(),
         time(node.host_time()),
     ];
     row.extend(columns(&node.inclusive(), &node.exclusive()));
+    row.extend(has_shared.then(|| time(node.shared().gpu_time())));
     table.add_row(row);
     let indent = format!("{indent}{below}");
     let mut children = node.children().peekable();

@@ -1,17 +1,18 @@
 //! From a recording to the store: decodes CUPTI's bytes, brings all times to one clock, names what has a name.
 
 use cupti::record::{MemoryOperationKind, UnifiedMemoryKind};
-use cupti::{CallClass, GraphEventKind, GraphNode, Record};
+use cupti::{CallClass, GraphEventKind, GraphNode, Record, tables};
 use rustc_hash::FxHashMap;
 
 use crate::health::Health;
+use crate::joined::{Joined, Place};
 use crate::recording::Recording;
 use crate::recording::parts::WORK;
 use crate::recording::ranges::{self, Detail, Event, RangeWord, Slots, Subject as EntryOf, Value};
 use crate::store::{
     Api, Call, CallKind, CallKindId, Field, FieldValue, Interval, KernelNames, Label, LabelId,
     Managed, ManagedMemory, Mark, MarkId, Maybe, MemoryEvent, Multiprocessor, NameId, Operation,
-    ProcessRange, ProcessRangeId, Range, RangeId, RangesBy, Session, Store, Subject,
+    ProcessRange, ProcessRangeId, Range, RangeId, RangesBy, Session, ShareId, Store, Subject,
     Synchronization, Thread, ThreadId, What, Work,
 };
 
@@ -27,10 +28,13 @@ pub(crate) fn read(recording: &Recording, health: &mut Health) -> Store {
         ranges_by: RangesBy::Calls,
     };
 
+    store.series = recording.series.clone();
+    store.series.iter().for_each(|series| health.add_series(series));
+
     let mut threads = FxHashMap::default();
-    let rows = read_ranges(recording, &mut store, &mut threads, health);
-    read_calls(recording, &mut store, &mut threads, &rows, health);
-    let captures = Captures::read(recording, &rows);
+    let (rows, mut joined) = read_ranges(recording, &mut store, &mut threads, health);
+    read_calls(recording, &mut store, &mut threads, (&rows, &mut joined), health);
+    let captures = Captures::read(recording, &rows, &joined);
     read_records(recording, &captures, &mut store, health);
     store
 }
@@ -51,7 +55,12 @@ struct Captures {
 const MOST_COPIES: usize = 1000;
 
 impl Captures {
-    fn read(recording: &Recording, rows: &Rows<'_>) -> Self {
+    fn read(recording: &Recording, rows: &Rows<'_>, joined: &Joined) -> Self {
+        let known = |word| range_of_word(recording, rows, word).flatten();
+        let range = |word: u64| match known(word) {
+            None if RangeWord(word).is_joined() => joined.first(RangeWord(word), |of| known(of.0)),
+            range => range,
+        };
         let mut captures = Self { originals: FxHashMap::default(), ranges: FxHashMap::default() };
         for event in recording.graphs.iter().flat_map(|thread| &thread.events) {
             match event.kind {
@@ -59,7 +68,7 @@ impl Captures {
                     captures.originals.insert(event.node, event.original_node);
                 }
                 GraphEventKind::NodeCreated => {
-                    if let Some(range) = range_of_word(recording, rows, event.word).flatten() {
+                    if let Some(range) = range(event.word) {
                         captures.ranges.insert(event.node, range);
                     }
                 }
@@ -82,8 +91,7 @@ fn range_of_word(recording: &Recording, rows: &Rows<'_>, word: u64) -> Option<Op
     if word == 0 || place.epoch() != recording.epoch {
         return None;
     }
-    let (log, slot) = place.place();
-    Some(rows.of_number(log).and_then(|rows| rows.range(slot as u64)))
+    Some(rows.range(place))
 }
 
 fn thread(
@@ -117,6 +125,13 @@ impl<'a> Rows<'a> {
             Some(places) => self.threads.get(*places.get(&number)?),
         }
     }
+
+    /// The range of a word of this recording.
+    #[inline]
+    fn range(&self, word: RangeWord) -> Option<RangeId> {
+        let (thread, slot) = word.place();
+        self.of_number(thread)?.range(slot as u64)
+    }
 }
 
 /// Where the entries of a thread's logs are in the store.
@@ -145,10 +160,10 @@ fn read_ranges<'a>(
     store: &mut Store,
     threads: &mut FxHashMap<u32, ThreadId>,
     health: &mut Health,
-) -> Rows<'a> {
+) -> (Rows<'a>, Joined) {
     let mut rows = Vec::with_capacity(recording.ranges.len());
     let mut labels = FxHashMap::default();
-    store.ranges.reserve_exact(recording.ranges.iter().map(|log| log.entries.len()).sum());
+    tables::reserve(&mut store.ranges, recording.ranges.iter().map(|log| log.entries.len()).sum());
     let unnamed = store.names.intern("(unknown name)");
     for log in &recording.ranges {
         let thread = thread(store, threads, log.thread_id, log.thread_name.as_deref());
@@ -206,8 +221,8 @@ fn read_ranges<'a>(
     let places = || recording.ranges.iter().map(|log| log.number as usize).zip(0..).collect();
     let places = (!in_order).then(places);
     let mut rows = Rows { threads: rows, places };
-    read_events(recording, store, &mut rows, health);
-    rows
+    let joined = read_events(recording, store, &mut rows, health);
+    (rows, joined)
 }
 
 impl ThreadRows<'_> {
@@ -217,8 +232,16 @@ impl ThreadRows<'_> {
     }
 }
 
-/// Marks, ranges of the process and details. Starts come first, for an end or a stay may be in the log of any thread.
-fn read_events(recording: &Recording, store: &mut Store, rows: &mut Rows<'_>, health: &mut Health) {
+/// Marks, ranges of the process, contexts of several ranges and details. Starts come first, for an end or a stay may be in
+/// the log of any thread.
+fn read_events(
+    recording: &Recording,
+    store: &mut Store,
+    rows: &mut Rows<'_>,
+    health: &mut Health,
+) -> Joined {
+    let mut joined = Joined::default();
+    let context = |number: u32, slot: u64| RangeWord::joined(recording.epoch, number.into(), slot);
     for (log, rows) in recording.ranges.iter().zip(&mut rows.threads) {
         for (row, words) in log.events.iter().enumerate() {
             let slot = log.event_slots.slot(row);
@@ -243,11 +266,19 @@ fn read_events(recording: &Recording, store: &mut Store, rows: &mut Rows<'_>, he
                         end_thread: None,
                     });
                 }
+                Event::Joined { first, second } => match context(log.number, slot) {
+                    Some(context) => {
+                        [first, second].into_iter().for_each(|member| joined.add(context, member));
+                    }
+                    None => health.unknown_records += 1,
+                },
                 Event::Unknown => health.unknown_records += 1,
                 _ => {}
             }
         }
     }
+    // What lies in several ranges lies in the first of them.
+    let mut in_several: Vec<(Subject, RangeWord)> = Vec::new();
     let process_range = |word: RangeWord| {
         let (thread, slot) = word.place();
         rows.of_number(thread)?.process_ranges.get(&(slot as u64)).copied()
@@ -264,6 +295,12 @@ fn read_events(recording: &Recording, store: &mut Store, rows: &mut Rows<'_>, he
                     }
                     None => health.unknown_records += 1,
                 },
+                Event::Detail { of: EntryOf::Event(slot), detail: Detail::Member(member) } => {
+                    match context(log.number, slot) {
+                        Some(context) => joined.add(context, member),
+                        None => health.unknown_records += 1,
+                    }
+                }
                 Event::Detail { of, detail } => {
                     let subject = match of {
                         EntryOf::Range(slot) => rows.range(slot).map(Subject::Range),
@@ -279,15 +316,16 @@ fn read_events(recording: &Recording, store: &mut Store, rows: &mut Rows<'_>, he
                         continue;
                     };
                     if let Detail::Handed(word) = detail {
-                        let (thread, slot) = word.place();
-                        let parent = all.of_number(thread).and_then(|rows| rows.range(slot as u64));
-                        hand(store, subject, parent, health);
+                        match all.range(word) {
+                            None if word.is_joined() => in_several.push((subject, word)),
+                            parent => hand(store, subject, parent, health),
+                        }
                         continue;
                     }
                     let details = store.details.entry(subject).or_default();
                     let text = |index: u32| rows.texts.get(index as usize).copied();
                     match detail {
-                        Detail::Handed(_) => {}
+                        Detail::Handed(_) | Detail::Member(_) => {}
                         Detail::Within(word) => details.within = process_range(word),
                         Detail::Payload(payload) => details.payload = Some(payload),
                         Detail::Field { name, unit, value } => {
@@ -311,6 +349,15 @@ fn read_events(recording: &Recording, store: &mut Store, rows: &mut Rows<'_>, he
             }
         }
     }
+    let mut opened = FxHashMap::default();
+    for (subject, word) in in_several {
+        let first = joined.first(word, |word| all.range(word));
+        hand(store, subject, first, health);
+        if let Subject::Range(range) = subject {
+            opened.insert(range, word);
+        }
+    }
+    joined.share(store, &opened, |word| all.range(word));
     let open_ranges = store.ranges.iter().filter(|range| range.is_open).count();
     let open = store.process_ranges.iter().filter(|range| range.end_thread.is_none());
     let open = (open_ranges + open.count()) as u64;
@@ -319,6 +366,7 @@ fn read_events(recording: &Recording, store: &mut Store, rows: &mut Rows<'_>, he
     } else {
         health.open_ranges = open;
     }
+    joined
 }
 
 /// A range or mark lies in a range of another thread.
@@ -342,13 +390,13 @@ fn read_calls(
     recording: &Recording,
     store: &mut Store,
     threads: &mut FxHashMap<u32, ThreadId>,
-    rows: &Rows<'_>,
+    (rows, joined): (&Rows<'_>, &mut Joined),
     health: &mut Health,
 ) {
     let driver = recording.calls.iter().map(|log| log.calls.len()).sum::<usize>();
     let runtime = recording.runtime_calls.iter().map(|log| log.calls.len()).sum::<usize>();
-    store.calls.reserve_exact(driver + runtime);
-    let mut reader = CallReader { recording, rows, last: None };
+    tables::reserve(&mut store.calls, driver + runtime);
+    let mut reader = CallReader { recording, rows, joined, last: None };
     for log in &recording.calls {
         let thread = thread(store, threads, log.thread_id, None);
         for call in &log.calls {
@@ -382,12 +430,13 @@ impl Named for cupti::RuntimeFunction {
     }
 }
 
-/// What tells the kind of a call: API, function, result, captured, empty, returned.
-type KindKey = (Api, u32, u32, bool, bool, bool);
+/// What tells the kind of a call: API, function, result, captured, empty, returned, with what it is shared.
+type KindKey = (Api, u32, u32, bool, bool, bool, Option<ShareId>);
 
 struct CallReader<'a> {
     recording: &'a Recording,
     rows: &'a Rows<'a>,
+    joined: &'a mut Joined,
     /// The kind of the call before, which is mostly that of the next.
     last: Option<(KindKey, CallKindId)>,
 }
@@ -402,11 +451,25 @@ impl CallReader<'_> {
         call: &cupti::Call<F>,
         health: &mut Health,
     ) -> Call {
-        let range = range_of_word(self.recording, self.rows, call.word);
-        health.calls_in_unknown_ranges += u64::from(range == Some(None));
+        let Place { range, share, is_cut } =
+            match range_of_word(self.recording, self.rows, call.word) {
+                None => Place::default(),
+                Some(Some(range)) => {
+                    Place { range: Some(range), share: self.joined.share_of(range), is_cut: false }
+                }
+                Some(None) => {
+                    let range_of = |word: RangeWord| {
+                        range_of_word(self.recording, self.rows, word.0).flatten()
+                    };
+                    self.joined.place(store, RangeWord(call.word), range_of)
+                }
+            };
+        // Of a call that is left out the range may be left out too.
+        let counts = || cupti::clock::is_within(&self.recording.windows_ns, call.start_ns);
+        health.calls_in_unknown_ranges += u64::from(is_cut && counts());
         let end_ns = call.end_ns;
         let id = call.function.id();
-        let key = (api, id, call.result, call.captured, call.empty, end_ns.is_some());
+        let key = (api, id, call.result, call.captured, call.empty, end_ns.is_some(), share);
         let kind = match self.last {
             Some((last, kind)) if last == key => kind,
             _ => {
@@ -420,6 +483,7 @@ impl CallReader<'_> {
                     captured: call.captured,
                     empty: call.empty,
                     has_returned: end_ns.is_some(),
+                    share,
                 })
             }
         };
@@ -429,7 +493,7 @@ impl CallReader<'_> {
             correlation_id: call.correlation_id,
             kind,
             thread,
-            range: range.flatten().into(),
+            range: range.into(),
         }
     }
 }
@@ -466,7 +530,7 @@ fn read_records(
     let bytes: usize = recording.records.buffers().map(<[u8]>::len).sum();
     let strides = recording.records.strides().filter(|(kind, _)| WORK.contains(kind));
     let shortest = strides.map(|(_, stride)| stride as usize).filter(|stride| *stride > 0).min();
-    store.operations.reserve(shortest.map_or(0, |shortest| bytes / shortest));
+    tables::reserve(&mut store.operations, shortest.map_or(0, |shortest| bytes / shortest));
     for record in &recording.records {
         health.records += 1;
         let (what, place, span, correlation_id) = match record {

@@ -4,6 +4,7 @@
 
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use cupti::CallClass;
 use cupti::record::SharedMemorySetting;
@@ -11,6 +12,7 @@ use nvtx::Payload;
 use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::health::is_failure;
+use crate::series::Series;
 
 /// Index of an interned name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -83,6 +85,10 @@ index!(
 index!(
     /// Row of [`Store::call_kinds`].
     CallKindId
+);
+index!(
+    /// Row of [`Store::shares`].
+    ShareId
 );
 index!(
     /// Row of [`Store::operations`].
@@ -252,6 +258,8 @@ pub(crate) struct CallKind {
     pub(crate) empty: bool,
     /// False if it had not returned.
     pub(crate) has_returned: bool,
+    /// The ranges that it belongs to besides its own.
+    pub(crate) share: Option<ShareId>,
 }
 
 impl CallKind {
@@ -602,6 +610,9 @@ pub(crate) struct Store {
     pub(crate) marks: Vec<Mark>,
     pub(crate) details: FxHashMap<Subject, Details>,
     pub(crate) call_kinds: Interned<CallKind, CallKindId>,
+    /// Ranges whose work, and that of others, was asked for by the same calls, which count for one of these others. None is
+    /// there twice, and few have any.
+    pub(crate) shares: Vec<Box<[RangeId]>>,
     /// By thread, and within a thread in the order they were made. Of a call of the runtime API and the driver call that
     /// it makes, which share their correlation id, the driver call.
     pub(crate) calls: Vec<Call>,
@@ -632,6 +643,8 @@ pub(crate) struct Store {
     pub(crate) multiprocessors: Vec<Multiprocessor>,
     /// Empty where one process was recorded, by itself.
     pub(crate) processes: Vec<Process>,
+    /// What samplers saw of the devices.
+    pub(crate) series: Vec<Arc<Series>>,
     /// The source's number of each range and then of each process range, where it numbers them.
     pub(crate) range_numbers: Vec<u64>,
 }
@@ -718,6 +731,16 @@ impl Store {
     /// Allocations and frees, each once.
     pub(crate) fn memory_events(&self) -> impl Iterator<Item = &MemoryEvent> {
         self.memory.iter().filter(|event| !event.is_repeat)
+    }
+
+    /// The ranges that a call belongs to besides the one that it counts for.
+    #[inline]
+    pub(crate) fn shares_of(&self, call: &Call) -> &[RangeId] {
+        // Most sessions have none.
+        if self.shares.is_empty() {
+            return &[];
+        }
+        self.call_kind(call).share.map_or(&[], |share| &self.shares[share.at()])
     }
 
     /// The range whose call caused this work.

@@ -20,7 +20,8 @@ use crate::units::{finish, shortened, table, time};
 ///
 /// `{}` prints tables for people, and its JSON has a line for every path. Counts and sums are exact, and so is which
 /// range work belongs to: it is found as in a [`Profile`](crate::Profile). A context that is attached after 262,144 other
-/// ranges have ended since its own counts as in no range, and in [`Health::calls_in_unknown_ranges`]. Marks and ranges of
+/// ranges have ended since its own counts as in no range, and in [`Health::calls_in_unknown_ranges`]; so does one of several ranges
+/// after as many others were joined. Marks and ranges of
 /// the process are summed up by name.
 #[derive(Debug, Clone)]
 pub struct Summary {
@@ -231,6 +232,13 @@ impl<'a> PathSummary<'a> {
         self.summary.replayed[self.row]
     }
 
+    /// What was asked for in them and within together with others, and counts for these; see
+    /// [`RangeSummary::shared`](crate::RangeSummary::shared).
+    #[must_use]
+    pub fn shared(&self) -> Totals {
+        self.sums().shared
+    }
+
     /// The kernels launched in them directly, by name as the compiler made it, and their times on the GPU.
     pub fn kernels(&self) -> impl Iterator<Item = (&'a str, &'a Distribution)> + use<'a> {
         let names = &self.summary.names;
@@ -342,13 +350,18 @@ impl Serialize for Summary {
 impl Serialize for PathSummary<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let kernels: std::collections::BTreeMap<&str, &Distribution> = self.kernels().collect();
-        let mut fields = serializer.serialize_struct("PathSummary", 7)?;
+        let shared = Some(self.shared()).filter(|shared| *shared != Totals::default());
+        let mut fields =
+            serializer.serialize_struct("PathSummary", 7 + usize::from(shared.is_some()))?;
         fields.serialize_field("path", &self.path())?;
         fields.serialize_field("instances", &self.instances())?;
         fields.serialize_field("host", self.host_time())?;
         fields.serialize_field("gpu", self.gpu_time())?;
         fields.serialize_field("inclusive", &self.inclusive())?;
         fields.serialize_field("exclusive", &self.exclusive())?;
+        if let Some(shared) = shared {
+            fields.serialize_field("shared", &shared)?;
+        }
         fields.serialize_field("kernels", &kernels)?;
         fields.end()
     }
@@ -376,6 +389,10 @@ impl fmt::Display for Summary {
             "copies",
             "syncs",
         ];
+        // Only where there is any.
+        let has_shared = self.paths.iter().any(|path| path.shared != Totals::default());
+        let shared = has_shared.then_some("shared GPU");
+        let header: Vec<_> = header.into_iter().chain(shared).collect();
         let mut ranges = table(&header, 1);
         for path in self.paths() {
             let totals = path.inclusive();
@@ -387,6 +404,7 @@ impl fmt::Display for Summary {
             row.push(time(totals.gpu_time()));
             let counts = [totals.launches, totals.kernels, totals.copies, totals.synchronizations];
             row.extend(counts.map(|count| count.to_string()));
+            row.extend(shared.map(|_| time(path.shared().gpu_time())));
             ranges.add_row(row);
         }
         let outside = self.outside.totals;

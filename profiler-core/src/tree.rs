@@ -4,6 +4,7 @@
 use std::ops::Range as Span;
 use std::sync::OnceLock;
 
+use cupti::tables;
 use rustc_hash::FxHashMap;
 
 use crate::store::{
@@ -39,6 +40,8 @@ pub(crate) struct Node {
     pub(crate) inclusive: Totals,
     /// What graph launches made of the nodes that were made in them and in ranges within.
     pub(crate) replayed: Totals,
+    /// What was asked for in them and in ranges within together with others, and counts for these.
+    pub(crate) shared: Totals,
 }
 
 #[derive(Debug, Default)]
@@ -57,6 +60,11 @@ pub(crate) struct Tree {
     calls: Index,
     /// Operations by the range in which their graph node was made; empty if none was.
     replays: Index,
+    /// True if something belongs to a range without counting for it.
+    pub(crate) has_shared: bool,
+    /// Operations and calls by the ranges that they belong to without counting for them; empty if none does.
+    shared_operations: SharedIndex,
+    shared_calls: SharedIndex,
     /// The instances of each node, when they are asked for.
     instances: OnceLock<Index>,
 }
@@ -77,16 +85,19 @@ impl Places {
     fn new(store: &Store, order: &[RangeId]) -> Self {
         let count = order.len();
         let parent = |range: RangeId| store.ranges[range.at()].parent.get();
-        let mut size = vec![1; count];
+        let mut size = tables::filled(1, count);
         for &range in order.iter().rev() {
             if let Some(parent) = parent(range) {
                 size[parent.at()] += size[range.at()];
             }
         }
         // Where the next range within each is to be; the last is for those within none.
-        let mut next = vec![0; count + 1];
-        let mut places =
-            Self { of: vec![0; count], ranges: vec![RangeId(0); count], sizes: vec![0; count] };
+        let mut next = tables::filled(0, count + 1);
+        let mut places = Self {
+            of: tables::filled(0, count),
+            ranges: tables::filled(RangeId(0), count),
+            sizes: tables::filled(0, count),
+        };
         for &range in order {
             let next_in = parent(range).map_or(count, RangeId::at);
             let place = next[next_in];
@@ -120,7 +131,7 @@ struct Index {
 impl Index {
     /// `of` gives for each row what it belongs to, a number below `count`, or [`NOWHERE`].
     fn new(count: usize, of: Vec<u32>) -> Self {
-        let mut first = vec![0; count + 1];
+        let mut first = tables::filled(0, count + 1);
         for owner in &of {
             // What belongs nowhere has no place there.
             if let Some(next) = first.get_mut((*owner as usize).wrapping_add(1)) {
@@ -130,7 +141,7 @@ impl Index {
         for owner in 0..count {
             first[owner + 1] += first[owner];
         }
-        let mut rows = vec![0; first[count] as usize];
+        let mut rows = tables::filled(0, first[count] as usize);
         for (row, owner) in (0..).zip(of) {
             if owner != NOWHERE {
                 rows[first[owner as usize] as usize] = row;
@@ -152,10 +163,47 @@ impl Index {
     }
 }
 
+/// Rows by several that they belong to.
+#[derive(Debug, Default)]
+struct SharedIndex {
+    index: Index,
+    /// The row of each entry of the index, and of what it belongs to the one before, if there is one: this way each row is found
+    /// once in any span of the index.
+    entries: Vec<(u32, Option<u32>)>,
+}
+
+impl SharedIndex {
+    /// `rows` come in their order, each with all that it belongs to.
+    fn new(count: usize, rows: impl Iterator<Item = (u32, Vec<u32>)>) -> Self {
+        let (mut of, mut entries) = (Vec::new(), Vec::new());
+        for (row, mut owners) in rows {
+            owners.sort_unstable();
+            owners.dedup();
+            let before = std::iter::once(None).chain(owners.iter().copied().map(Some));
+            entries.extend(owners.iter().zip(before).map(|(_, before)| (row, before)));
+            of.extend(owners);
+        }
+        if entries.is_empty() {
+            return Self::default();
+        }
+        Self { index: Index::new(count, of), entries }
+    }
+
+    /// The rows of all of these, each once.
+    fn of(&self, owners: Span<usize>) -> impl Iterator<Item = u32> + Clone {
+        let entries =
+            self.index.of(owners.clone()).iter().map(|entry| self.entries[*entry as usize]);
+        let is_first = move |(_, before): &(u32, Option<u32>)| {
+            before.is_none_or(|before| (before as usize) < owners.start)
+        };
+        entries.filter(is_first).map(|(row, _)| row)
+    }
+}
+
 impl Tree {
     pub(crate) fn build(store: &Store) -> Self {
         let mut tree = Self::default();
-        let mut order: Vec<RangeId> = (0..store.ranges.len() as u32).map(RangeId).collect();
+        let mut order = tables::collected((0..store.ranges.len()).map(|row| RangeId(row as u32)));
         order.sort_by_key(|&range| store.order(range));
         tree.places = Places::new(store, &order);
         tree.add_nodes(store, &order);
@@ -168,16 +216,35 @@ impl Tree {
     fn add_index(&mut self, store: &Store) {
         let (places, count) = (&self.places, store.ranges.len());
         let place = |range: Option<RangeId>| range.map_or(NOWHERE, |range| places.of[range.at()]);
-        let of_calls: Vec<u32> = store.calls.iter().map(|row| place(row.range.get())).collect();
+        let of_calls = tables::collected(store.calls.iter().map(|row| place(row.range.get())));
         let of_call = |call: Option<CallId>| call.map_or(NOWHERE, |call| of_calls[call.at()]);
         let operations = store.operations.iter();
-        let of_operations = operations.clone().map(|row| of_call(row.call.get())).collect();
+        let of_operations =
+            tables::collected(operations.clone().map(|row| of_call(row.call.get())));
         self.operations = Index::new(count, of_operations);
         let of_captures = |row: &Operation| place(row.captured.get());
         if operations.clone().any(|row| row.captured.get().is_some()) {
             self.replays = Index::new(count, operations.map(of_captures).collect());
         }
         self.calls = Index::new(count, of_calls);
+        self.add_shared_index(store);
+    }
+
+    fn add_shared_index(&mut self, store: &Store) {
+        if store.shares.is_empty() {
+            return;
+        }
+        let (places, count) = (&self.places, store.ranges.len());
+        let owners = |call: &Call| -> Vec<u32> {
+            store.shares_of(call).iter().map(|range| places.of[range.at()]).collect()
+        };
+        let of_operation = |(row, operation): (u32, &Operation)| {
+            operation.call.get().map(|call| (row, owners(&store.calls[call.at()])))
+        };
+        let operations = (0..).zip(&store.operations).filter_map(of_operation);
+        self.shared_operations = SharedIndex::new(count, operations);
+        let calls = (0..).zip(&store.calls).map(|(row, call)| (row, owners(call)));
+        self.shared_calls = SharedIndex::new(count, calls);
     }
 
     fn add_stays(&mut self, store: &Store) {
@@ -201,7 +268,7 @@ impl Tree {
         let mut ids = FxHashMap::default();
         // Labels that differ in colour or category alone are of one node.
         let mut by_label: FxHashMap<(u32, LabelId), NodeId> = FxHashMap::default();
-        self.of_range = vec![NodeId(0); store.ranges.len()];
+        self.of_range = tables::filled(NodeId(0), store.ranges.len());
         for &range in order {
             let row = &store.ranges[range.at()];
             let parent = row.parent.get().map(|parent| self.of_range[parent.at()]);
@@ -241,6 +308,7 @@ impl Tree {
                 exclusive: Totals::default(),
                 inclusive: Totals::default(),
                 replayed: Totals::default(),
+                shared: Totals::default(),
             });
             match parent {
                 Some(parent) => self.nodes[parent.at()].children.push(id),
@@ -272,6 +340,71 @@ impl Tree {
                 self.nodes[parent.at()].replayed += replayed;
             }
         }
+        self.add_shared(store);
+    }
+
+    /// Each call and its work once at every path that is around one of its ranges, but not around the one it counts for.
+    fn add_shared(&mut self, store: &Store) {
+        if store.shares.is_empty() {
+            return;
+        }
+        let mut marks = Marks::new(self.nodes.len());
+        for operation in &store.operations {
+            let Some(call) = operation.call.get() else { continue };
+            for node in self.shared_nodes(store, &store.calls[call.at()], &mut marks) {
+                add_operation(&mut self.nodes[node.at()].shared, store, operation);
+            }
+        }
+        for call in &store.calls {
+            for node in self.shared_nodes(store, call, &mut marks) {
+                self.has_shared = true;
+                add_call(&mut self.nodes[node.at()].shared, store, call);
+            }
+        }
+    }
+
+    fn shared_nodes(&self, store: &Store, call: &Call, marks: &mut Marks) -> Vec<NodeId> {
+        let (shares, mut nodes) = (store.shares_of(call), Vec::new());
+        if shares.is_empty() {
+            return nodes;
+        }
+        let around = |range: &RangeId| {
+            let node = self.of_range[range.at()];
+            std::iter::successors(Some(node), |node| self.nodes[node.at()].parent)
+        };
+        marks.clear();
+        call.range.get().iter().flat_map(around).for_each(|node| _ = marks.mark(node));
+        for range in shares {
+            // What is around one that is marked is marked.
+            nodes.extend(around(range).take_while(|node| marks.mark(*node)));
+        }
+        nodes
+    }
+
+    /// What ranges of some paths share with others, each call and operation once: of nodes for which `is_of` is true.
+    pub(crate) fn shared_of(&self, store: &Store, is_of: impl Fn(NodeId) -> bool) -> Totals {
+        let mut totals = Totals::default();
+        if store.shares.is_empty() {
+            return totals;
+        }
+        let mut of: Vec<bool> = tables::with_capacity(self.nodes.len());
+        for (row, node) in (0..).zip(&self.nodes) {
+            let is_within = node.parent.is_some_and(|parent| of[parent.at()]);
+            of.push(is_within || is_of(NodeId(row)));
+        }
+        let is_in = |range: RangeId| of[self.of_range[range.at()].at()];
+        let counts = |call: &Call| {
+            let is_counted = call.range.get().is_some_and(is_in);
+            !is_counted && store.shares_of(call).iter().copied().any(is_in)
+        };
+        for operation in &store.operations {
+            if operation.call.get().is_some_and(|call| counts(&store.calls[call.at()])) {
+                add_operation(&mut totals, store, operation);
+            }
+        }
+        let calls = store.calls.iter().filter(|call| counts(call));
+        calls.for_each(|call| add_call(&mut totals, store, call));
+        totals
     }
 
     #[inline]
@@ -328,6 +461,35 @@ impl Tree {
         self.replays.of(self.places.within(range)).iter().copied().map(OperationId)
     }
 
+    /// The operations that belong to a range and those within it, and count for none of them: each once.
+    pub(crate) fn shared_operations(
+        &self,
+        store: &Store,
+        range: RangeId,
+    ) -> impl Iterator<Item = OperationId> + Clone {
+        let within = self.places.within(range);
+        let operations = self.shared_operations.of(within.clone()).map(OperationId);
+        operations.filter(move |row| {
+            let counts_for = store.range_of(store.operations[row.at()].call);
+            !self.is_at(counts_for, &within)
+        })
+    }
+
+    /// The calls that belong to a range and those within it, and count for none of them: each once.
+    pub(crate) fn shared_calls(
+        &self,
+        store: &Store,
+        range: RangeId,
+    ) -> impl Iterator<Item = CallId> + Clone {
+        let within = self.places.within(range);
+        let calls = self.shared_calls.of(within.clone()).map(CallId);
+        calls.filter(move |row| !self.is_at(store.calls[row.at()].range.get(), &within))
+    }
+
+    fn is_at(&self, range: Option<RangeId>, places: &Span<usize>) -> bool {
+        range.is_some_and(|range| places.contains(&(self.places.of[range.at()] as usize)))
+    }
+
     /// The calls made in a range and within: range by range, and in each in the order they were made.
     pub(crate) fn calls(&self, range: RangeId) -> impl Iterator<Item = CallId> + Clone {
         self.calls.of(self.places.within(range)).iter().copied().map(CallId)
@@ -353,6 +515,10 @@ impl Tree {
         totals(store, self.replays(range), std::iter::empty())
     }
 
+    pub(crate) fn shared(&self, store: &Store, range: RangeId) -> Totals {
+        totals(store, self.shared_operations(store, range), self.shared_calls(store, range))
+    }
+
     /// What the stays of a range of the process came to.
     pub(crate) fn of_process_range(&self, store: &Store, whole: ProcessRangeId) -> Totals {
         let within = |range: RangeId| store.details.get(&Subject::Range(range))?.within;
@@ -368,6 +534,29 @@ impl Tree {
             }
         }
         totals
+    }
+}
+
+/// Nodes that are marked, of which all are forgotten at once.
+struct Marks {
+    /// The round in which each was marked last.
+    rounds: Vec<u64>,
+    round: u64,
+}
+
+impl Marks {
+    fn new(nodes: usize) -> Self {
+        Self { rounds: tables::filled(0, nodes), round: 0 }
+    }
+
+    fn clear(&mut self) {
+        self.round += 1;
+    }
+
+    /// Marks a node; false if it was marked.
+    fn mark(&mut self, node: NodeId) -> bool {
+        let round = &mut self.rounds[node.at()];
+        std::mem::replace(round, self.round) != self.round
     }
 }
 

@@ -119,6 +119,9 @@ fn a_word_that_is_not_understood_is_named_and_nothing_is_recorded() {
         said.contains("GPU_PROFILER: `sav` is not understood: write report, report=PATH"),
         "{said}"
     );
+    // What a program's own profiler samples is not for the variable to say.
+    let said = stderr(&run("program", "report,sample", false, &folder));
+    assert!(said.contains("GPU_PROFILER: `sample` is not for this program"), "{said}");
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
 }
 

@@ -1,6 +1,10 @@
 //! The program `gpuprof` as its users call it: what it prints, where, and with which exit status.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
+#[path = "support/sampled.rs"]
+#[allow(dead_code, reason = "the rest is of other tests")]
+mod support;
+
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -944,11 +948,44 @@ fn a_roofline_takes_roofs_and_work_from_its_arguments() {
         );
     }
 
+    // What was counted, at every level of the memory and beside what was declared.
+    let counts = serde_json::json!({
+        "chip": "GH100", "passes": 1, "runs": 1, "dropped": 0, "too_deep": 0,
+        "metrics": ["gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum", "lts__t_bytes.sum",
+            "sm__ops_path_tensor_src_tf32_dst_fp32.sum"],
+        "ranges": [
+            {"name": "batch", "parent": null, "level": 0, "values": [90000, 1, 1, 1, null]},
+            {"name": "forward", "parent": 0, "level": 1, "values": [15000, 2e6, 1e6, 6e6, 3.4e8]},
+        ],
+    });
+    let counts = folder.file("counts.json", counts.to_string().as_bytes());
+    for (format, part) in [
+        ("text", "batch/forward: 170 MFLOP declared, 340 MFLOP counted (2 x)"),
+        ("text", "batch/forward: f32 declared, most operations were tf32"),
+        ("json", "\"limit\": \"tf32 tensor\""),
+        ("svg", ">DRAM 4.8"),
+        ("html", "<h2>Declared and counted</h2>"),
+    ] {
+        let words = args([
+            &"roofline",
+            &"--format",
+            &format,
+            &"--counted",
+            &counts,
+            &"--range",
+            &work,
+            &recording,
+        ]);
+        let text = result_of(words);
+        assert!(text.text().contains(part), "{part}: {}", text.text());
+    }
+
     let nothing = result_of(args([&"roofline", &recording]));
     assert!(nothing.text().contains("no range declared work"));
     for (words, status, part) in [
         (["--device", "7"], 1, "no device 7"),
         (["--peaks", "/dev/null"], 1, "not the peaks of a device"),
+        (["--counted", "/dev/null"], 1, "no counts of ranges"),
     ] {
         let error = failure_of(args([&"roofline", &words[0], &words[1], &recording]), status);
         assert!(error.contains(part), "{error}");
@@ -967,4 +1004,82 @@ fn a_roofline_takes_roofs_and_work_from_its_arguments() {
         assert_eq!((ran.status, ran.out.len()), (2, 0), "{words:?}");
         assert!(ran.error.contains(part), "{words:?}: {}", ran.error);
     }
+}
+
+fn sampled(folder: &Folder) -> PathBuf {
+    let file = folder.0.join("sampled.gpuprof");
+    support::recorded().save(&file).unwrap();
+    file
+}
+
+#[test]
+fn tracks_are_what_the_library_says() {
+    let folder = Folder::new();
+    let file = sampled(&folder);
+    let profile = Profile::load(&file).unwrap();
+    let table = result_of(args([&"tracks", &file]));
+    let lines: Vec<&str> = table.text().lines().collect();
+    let of = |name: &str| lines.iter().find(|line| line.ends_with(name)).unwrap();
+    let cells = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(
+        cells(of("dram__bytes_read.sum")),
+        "0 DRAM read 49.50 GB/s 49 GB/s 94 GB/s 0 B/s 99 GB/s 99.0 % 4.721 MiB 100 100.0 us 1 7.000 us dram__bytes_read.sum"
+    );
+    assert_eq!(
+        cells(of("nvml__clock_event_reasons")),
+        "0 Clock event reasons 0x4 0x4 0x0 0x4 60.0 % 10 100.0 us 0 0 ns nvml__clock_event_reasons"
+    );
+    let last = "GPU 2, hardware counters: counters are for administrators: ask yours";
+    assert_eq!(lines.last(), Some(&last));
+    let csv = result_of_notes(args([&"tracks", &"--format", &"csv", &file]));
+    assert_eq!(csv.text(), profile.track_sums().csv());
+    let row = csv.text().lines().find(|row| row.ends_with("nvml__clock_sm")).unwrap();
+    assert!(
+        row.starts_with("0,SM clock,1512000000,1200000000,1980000000,1200000000,1980000000,Hz,"),
+        "{row}"
+    );
+    let both =
+        result_of_notes(args([&"tracks", &"--by-range", &"--format", &"json", &file])).json();
+    assert_eq!(both["tracks"].as_array().unwrap().len(), 8);
+    let rows = both["range_tracks"].as_array().unwrap();
+    assert_eq!(rows.len(), profile.range_track_sums().rows().len());
+    assert!(rows.iter().any(|row| row["Range"] == "step" && row["Metric"] == "DRAM read"));
+
+    let error = failed_gate(args([&"tracks", &"--fail-if-incomplete", &file]));
+    assert!(error.contains("1 gaps, 7.000 us in all") && error.contains(last), "{error}");
+    let none = result_of(args([&"tracks", &recording()]));
+    assert_eq!(none.text(), "tracks: no sampler ran, or none saw anything\n");
+}
+
+#[test]
+fn an_export_has_as_many_samples_as_are_asked_for() {
+    let folder = Folder::new();
+    let file = sampled(&folder);
+    let counters = |samples: &str| {
+        let words = args([&"export", &"--format", &"chrome", &"--samples", &samples, &file]);
+        let trace = result_of(words).json();
+        let events = trace["traceEvents"].as_array().unwrap();
+        events.iter().filter(|event| event["ph"] == "C" && event["name"] == "DRAM read").count()
+    };
+    // Two devices, each with a gap and an end.
+    assert_eq!((counters("0"), counters("1000"), counters("1")), (2 * 102, 2 * 102, 2 * 2));
+    let words = args([&"export", &"--format", &"folded", &"--samples", &"1", &file]);
+    assert!(failure_of(words, 2).contains("--samples is for --format perfetto, kineto and chrome"));
+}
+
+/// With success, whatever is said on standard error.
+#[track_caller]
+fn result_of_notes<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Ran {
+    let ran = ran(gpuprof().args(args));
+    assert_eq!(ran.status, 0, "{}", ran.error);
+    assert!(ran.error.contains("counters are for administrators"), "{}", ran.error);
+    ran
+}
+
+/// What a gate says that failed after the result was written.
+#[track_caller]
+fn failed_gate<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> String {
+    let ran = ran(gpuprof().args(args));
+    assert_eq!(ran.status, 3, "{}", ran.error);
+    ran.error
 }

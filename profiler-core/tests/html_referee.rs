@@ -4,6 +4,10 @@
 //! `HTML_PICTURES` names a folder for pictures of what the checks see.
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // a test; its figures are for people
 
+#[path = "support/sampled.rs"]
+#[allow(dead_code, reason = "the rest is of other tests")]
+mod support;
+
 use std::env;
 use std::ffi::CString;
 use std::fs::File;
@@ -13,7 +17,9 @@ use std::thread;
 
 use cupti::fake::{Fake, Work};
 use libtest_mimic::{Arguments, Failed, Trial};
+use profiler_core::series::{Kind, Metric, Series, Source, Unit};
 use profiler_core::{Profile, Profiler};
+use support::sampled;
 
 const RECORDING: &[u8] = include_bytes!("../../examples/recordings/quickstart-h200.gpuprof");
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/html_referee/check.mjs");
@@ -34,7 +40,11 @@ const CHECKS: &[(&str, Page)] = &[
     ("shows_hostile_names", hostile),
     ("says_what_was_lost", lossy),
     ("shows_an_empty_session", empty),
+    ("draws_what_was_sampled", sampled),
+    ("is_accessible_with_samples", sampled),
+    ("fits_a_narrow_window_with_samples", sampled),
     ("is_fast_with_100000_operations", large),
+    ("is_fast_with_8000000_samples", long_sampled),
 ];
 
 fn main() -> ExitCode {
@@ -121,6 +131,28 @@ fn lossy() -> Profile {
 
 fn empty() -> Profile {
     record(|_| {})
+}
+
+/// 100 s of 8 metrics, 100 us a sample, beside a run that is as long as that.
+fn long_sampled() -> Profile {
+    const SAMPLES: u64 = 1_000_000;
+    let fake = Fake::builder().clock_offset(0).build();
+    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
+    profiler.start().unwrap();
+    fake.launch(Work::kernel(c"long").taking_ns(SAMPLES * 100_000));
+    let recording = profiler.stop_recording().unwrap();
+    let metric = |i: usize| {
+        Metric::new(format!("metric_{i}"), format!("Metric {i}"), Unit::Percent, Kind::Mean)
+    };
+    let mut series = Series::new(0, Source::Counters, 100_000, (0..8).map(metric).collect());
+    let start = recording.windows_ns()[0].0;
+    for i in 0..SAMPLES {
+        let at = start + i * 100_000;
+        let values: [f64; 8] =
+            std::array::from_fn(|metric| ((i * 37 + i / 1000) % 101) as f64 / (metric + 1) as f64);
+        series.push(at, at + 100_000, &values).unwrap();
+    }
+    Profile::from_recording(recording.with_series(series))
 }
 
 /// 3 threads, 3 streams, ranges 3 deep.

@@ -8,12 +8,15 @@ use std::path::{Path, PathBuf};
 
 /// The modules in import order: a module uses only those before it. One with submodules counts as one. `lib.rs` stands
 /// above all and is not checked.
-const ORDER: [&str; 46] = [
+const ORDER: [&str; 53] = [
     "error",
     "units",
     "recent",
     "tap",
+    "series",
     "recording",
+    "nvml",
+    "sampling",
     "context",
     "lane",
     "totals",
@@ -24,8 +27,10 @@ const ORDER: [&str; 46] = [
     "store",
     "distribution",
     "follow",
+    "asking",
     "collection",
     "counters",
+    "joined",
     "source",
     "correlate",
     "tree",
@@ -33,6 +38,7 @@ const ORDER: [&str; 46] = [
     "profile",
     "process_range",
     "mark",
+    "curve",
     "query",
     "reports",
     "kernels",
@@ -43,6 +49,7 @@ const ORDER: [&str; 46] = [
     "parquet",
     "summary",
     "profiler",
+    "counted",
     "roofline",
     "scorecard",
     "html",
@@ -60,7 +67,7 @@ const ORDER: [&str; 46] = [
 /// What CUPTI collects and how: names of `cupti` for the modules in [`COLLECTS`] alone. All others see records.
 const RAW: [&str; 8] =
     ["Callbacks", "Collected", "Collector", "Config", "Library", "RecordBytes", "fake", "sys"];
-const COLLECTS: [&str; 3] = ["recording", "collection", "profiler"];
+const COLLECTS: [&str; 4] = ["recording", "sampling", "collection", "profiler"];
 
 /// The crates that programs use.
 const LIBRARIES: [&str; 4] = ["nvtx-rs", "cupti-rs", "profiler-core", "profiler-macros"];
@@ -130,8 +137,8 @@ fn a_planted_way_around_the_order_is_named() {
     assert_eq!(
         layer_violations("profiler-core/src/store.rs", text),
         [
-            "profiler-core/src/store.rs:1: `store` uses `cupti::Collected`, which is for recording and collection and profiler",
-            "profiler-core/src/store.rs:2: `store` uses `cupti::Library`, which is for recording and collection and profiler",
+            "profiler-core/src/store.rs:1: `store` uses `cupti::Collected`, which is for recording and sampling and collection and profiler",
+            "profiler-core/src/store.rs:2: `store` uses `cupti::Library`, which is for recording and sampling and collection and profiler",
         ]
     );
     assert!(layer_violations("profiler-core/src/profiler.rs", text).is_empty());

@@ -7,6 +7,9 @@ mod everything;
 mod folder;
 #[path = "support/graphs.rs"]
 mod graphs;
+#[path = "support/sampled.rs"]
+#[allow(dead_code, reason = "the rest is of other tests")]
+mod support;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -136,6 +139,43 @@ fn operations_and_their_ranges_are_those_of_the_profile() {
         }
     }
     assert!(with_range > 100 && captured > 0, "{with_range} in ranges, {captured} captured");
+}
+
+#[test]
+fn samples_are_those_of_the_profile() {
+    let profile = support::sampled();
+    let folder = Folder::new();
+    profile.write_parquet(&folder.0, &whole()).unwrap();
+    let rows = table(&folder, "SAMPLES");
+    let mut of_tracks = rows.iter();
+    for track in profile.tracks() {
+        for sample in track.samples() {
+            let row = of_tracks.next().unwrap();
+            let place = (number(row, "device"), text(row, "metric"), text(row, "label"));
+            let device = i64::from(track.device());
+            assert_eq!(place, (Some(device), Some(track.name()), Some(track.label())));
+            assert_eq!(text(row, "source"), Some(&*track.source().to_string()));
+            assert_eq!(text(row, "unit"), Some(&*track.unit().to_string()));
+            let times = (number(row, "start").unwrap(), number(row, "end").unwrap());
+            assert_eq!(times, (ns(Some(sample.start)), ns(Some(sample.end))));
+            match &row["value"] {
+                Field::Null => assert!(sample.value.is_nan()),
+                Field::Double(value) => assert_eq!(*value, sample.value),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!((of_tracks.next(), rows.len()), (None, 440));
+    assert_eq!(rows.iter().filter(|row| row["value"] == Field::Null).count(), 2);
+    assert_eq!(text(&rows[0], "kind"), Some("mean"));
+    let samplers = table(&folder, "SAMPLERS");
+    let of = |column| samplers.iter().map(|row| number(row, column).unwrap()).collect::<Vec<_>>();
+    assert_eq!(of("device"), [0, 0, 1, 2]);
+    assert_eq!(of("intervalNs"), [1_000, 10_000, 1_000, 1_000]);
+    assert_eq!(of("samples"), [100, 10, 100, 0]);
+    assert_eq!(of("gapNs"), [7_000, 0, 7_000, 0]);
+    assert!(text(&samplers[3], "failure").unwrap().starts_with("counters are for"));
+    assert_eq!(text(&samplers[0], "failure"), None);
 }
 
 /// Every table of the SQLite file, with every column, row and cell.

@@ -10,6 +10,9 @@ mod everything;
 mod folder;
 #[path = "support/graphs.rs"]
 mod graphs;
+#[path = "support/sampled.rs"]
+#[allow(dead_code, reason = "the rest is of other tests")]
+mod support;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -33,9 +36,10 @@ fn main() {
     let arguments = Arguments::from_args();
     let python = env::var_os("TRACE_REFEREES").map(|folder| PathBuf::from(folder).join("duckdb"));
     let python = python.filter(|folder| folder.join("complete").exists());
-    let tests: [(&str, Test); 4] = [
+    let tests: [(&str, Test); 5] = [
         ("duckdb_sums_up_as_we_do", sums_up),
         ("duckdb_finds_the_work_of_each_range", finds_ranges),
+        ("duckdb_sums_samples_up_as_we_do", sums_samples),
         ("duckdb_tells_hosts_and_ranks_apart", tells_parts_apart),
         ("duckdb_reads_all_tables", reads_all),
     ];
@@ -200,6 +204,22 @@ fn finds_ranges(python: &Path) -> Result<(), Failed> {
     // No copy is in a graph.
     assert!(found.iter().enumerate().all(|(at, found)| *found > 0 || at == 7), "{found:?}");
     Ok(())
+}
+
+/// Totals add up, all else weighs by time; of what is not known there is no row in it.
+fn sums_samples(python: &Path) -> Result<(), Failed> {
+    let profile = support::sampled();
+    let folder = Folder::new();
+    profile.write_parquet(&folder.0, &ParquetOptions::new())?;
+    let query = "SELECT device, metric, count(value), if(kind = 'total', sum(value), \
+        sum(value * (\"end\" - start)) / sum(if(value IS NULL, 0, \"end\" - start))) FROM SAMPLES GROUP BY device, metric, kind";
+    let answers = ask(python, &folder.0, &[query.to_owned()])?;
+    let ours = profile.track_sums().into_rows().into_iter().map(|sum| {
+        let flags = || profile.track(sum.device, &sum.name).map(|_| 0.6 * 4.0);
+        let value = sum.total.or(sum.mean).or_else(flags);
+        json!([sum.device, sum.name, sum.samples, value])
+    });
+    same("samples", &answers[0], ours)
 }
 
 fn tells_parts_apart(python: &Path) -> Result<(), Failed> {

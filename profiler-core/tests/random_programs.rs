@@ -11,7 +11,7 @@ mod program;
 #[path = "support/truth.rs"]
 mod truth;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,6 +112,19 @@ impl<'a> Seen<'a> {
         range.map(|range| self.spots[&(range.thread_id(), range.start())])
     }
 
+    /// The ranges that follow the first one, which is the range that it counts for.
+    fn others<'r>(
+        &self,
+        first: Option<Range<'_>>,
+        mut ranges: impl Iterator<Item = Range<'r>>,
+    ) -> BTreeSet<Spot> {
+        assert_eq!(self.spot(ranges.next()), self.spot(first));
+        let others: Vec<Spot> = ranges.filter_map(|range| self.spot(Some(range))).collect();
+        let once = others.iter().copied().collect::<BTreeSet<_>>();
+        assert_eq!(once.len(), others.len(), "a range is there twice");
+        once
+    }
+
     /// Sorts what has a thread into lists by thread.
     fn by_worker<T>(&self, rows: impl Iterator<Item = (u32, T)>) -> Vec<Vec<T>> {
         let mut lists: Vec<_> = self.workers.iter().map(|_| Vec::new()).collect();
@@ -131,7 +144,9 @@ impl<'a> Seen<'a> {
                 is_open: range.is_open(),
                 inclusive: sums(range.inclusive()),
                 replayed: sums(range.replayed()),
+                shared: sums(range.shared()),
             };
+            assert_eq!(range.shared_calls().filter(|call| !call.is_shared()).count(), 0);
             (range.thread_id(), row)
         });
         let processes = profile.process_ranges().map(|range| {
@@ -154,6 +169,7 @@ impl<'a> Seen<'a> {
             let row = CallRow {
                 function: call.name().to_owned(),
                 range: self.spot(call.range()),
+                others: self.others(call.range(), call.ranges()),
                 is_failure: call.is_failure(),
                 is_captured: call.is_captured(),
             };
@@ -168,6 +184,7 @@ impl<'a> Seen<'a> {
                 inclusive: sums(summary.inclusive()),
                 exclusive: sums(summary.exclusive()),
                 replayed: sums(summary.replayed()),
+                shared: sums(summary.shared()),
             };
             Some((question, row))
         };
@@ -206,6 +223,7 @@ impl<'a> Seen<'a> {
             let call = operation.call();
             operations.entry((kind, id)).or_default().push(OperationRow {
                 range: self.spot(operation.range()),
+                others: self.others(operation.range(), operation.ranges()),
                 captured: self.spot(operation.captured_in()),
                 call: call.map(|call| (self.workers[&call.thread_id()], call.name().to_owned())),
                 attribution: operation.attribution(),
@@ -221,7 +239,8 @@ impl<'a> Seen<'a> {
 
 /// What ran several times has no order of its own.
 fn sort(rows: &mut [OperationRow]) {
-    rows.sort_by(|a, b| (a.range, a.captured, &a.call).cmp(&(b.range, b.captured, &b.call)));
+    let key = |row: &OperationRow| (row.range, row.captured, row.others.clone(), row.call.clone());
+    rows.sort_by_key(key);
 }
 
 fn list_nodes(node: RangeNode<'_>, path: &mut Vec<Key>, nodes: &mut BTreeMap<Vec<Key>, NodeRow>) {
@@ -231,6 +250,7 @@ fn list_nodes(node: RangeNode<'_>, path: &mut Vec<Key>, nodes: &mut BTreeMap<Vec
         inclusive: sums(node.inclusive()),
         exclusive: sums(node.exclusive()),
         replayed: sums(node.replayed()),
+        shared: sums(node.shared()),
     };
     assert!(nodes.insert(path.clone(), row).is_none(), "{path:?} is there twice");
     node.children().for_each(|child| list_nodes(child, path, nodes));
@@ -248,6 +268,7 @@ fn paths(summary: &Summary) -> BTreeMap<Vec<Key>, NodeRow> {
             inclusive: sums(path.inclusive()),
             exclusive: sums(path.exclusive()),
             replayed: sums(path.replayed()),
+            shared: sums(path.shared()),
         };
         (key, row)
     };

@@ -1,11 +1,14 @@
 //! A recording is the raw logs and nothing else: it reads back the same, every byte counts, and damage is an error.
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
+use std::time::Duration;
+
 use cupti::Record;
 use cupti::fake::{Fake, Work, Written};
 use cupti::record::OverheadKind;
 use cupti::sys::generated::overhead;
 use cupti::{ActivityKind, Attribute, Config, GraphEventKind, Version};
+use profiler_core::series::{Kind, Metric, Series, Source, Unit};
 use profiler_core::{Profile, Profiler, Recording};
 
 fn recorded() -> Profile {
@@ -30,7 +33,14 @@ fn recorded() -> Profile {
             }
         })
         .unwrap();
-    profile
+    let recording = profile.recording().unwrap().clone();
+    let start_ns = recording.windows_ns()[0].0;
+    let metric = Metric::new("dram__bytes_read.sum", "DRAM read", Unit::Bytes, Kind::Total);
+    let mut series = Series::new(0, Source::Counters, 100, vec![metric]);
+    for row in 0..20 {
+        series.push(start_ns + 100 * row, start_ns + 100 * (row + 1), &[row as f64]).unwrap();
+    }
+    Profile::from_recording(recording.with_series(series))
 }
 
 #[test]
@@ -125,6 +135,11 @@ fn damage_anywhere_never_panics() {
         }
         if let Ok(profile) = Profile::from_bytes(&damaged) {
             let _ = profile.to_string();
+            for track in profile.tracks() {
+                let _ = (track.sum(Duration::ZERO, Duration::MAX), track.rates().count());
+                let _ = profile.ranges().filter_map(|range| range.mean(&track)).count();
+            }
+            let _ = profile.device_clocks();
         }
     }
 }

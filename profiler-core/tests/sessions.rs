@@ -220,6 +220,25 @@ fn the_last_time_is_kept() {
 }
 
 #[test]
+fn what_is_older_than_the_last_time_is_in_no_account() {
+    let (_turn, fake) = (turn(), Fake::new());
+    // Nothing is taken out before the stop: all of it is in one part.
+    let profiler = builder(&fake).keep_last(Duration::from_millis(50)).build().unwrap();
+    profiler.start().unwrap();
+    for name in ["long ago", "long ago, too", "at last"] {
+        {
+            let _range = range(name);
+            kernel(&fake);
+        }
+        std::thread::sleep(Duration::from_millis(if name == "at last" { 0 } else { 60 }));
+    }
+    let profile = profiler.stop().unwrap();
+    profile.health().assert_complete();
+    assert_eq!((profile.totals().kernels, kernels(&profile, "at last")), (1, 1));
+    assert_eq!(profile.health().calls_outside, 2);
+}
+
+#[test]
 fn a_restart_forgets_what_was_before() {
     let (_turn, fake) = (turn(), Fake::new());
     let profiler = builder(&fake).build().unwrap();
@@ -276,6 +295,80 @@ fn assert_same(summary: &Summary, profile: &Profile) {
     assert_eq!(seen, expected);
     assert_eq!(summary.outside_ranges(), profile.outside_ranges());
     assert_eq!(summary.totals(), profile.totals());
+}
+
+/// How often CUPTI is asked in so many periods of `work`, with two sessions that take the logs out. `work` gives the kernels
+/// that it launched.
+fn asked_while(fake: &Fake, period: Duration, periods: u32, work: impl Fn() -> u64) -> u64 {
+    let sums = builder(fake).period(period).build().unwrap();
+    let last = builder(fake).period(period).keep_last_operations(1000).build().unwrap();
+    last.start().unwrap();
+    let (summing, before) = (sums.summarize().unwrap(), fake.flushes());
+    let (begun, mut launched) = (std::time::Instant::now(), 0);
+    while begun.elapsed() < periods * period {
+        launched += work();
+    }
+    let asked = fake.flushes() - before;
+    let summary = summing.stop().unwrap();
+    summary.health().assert_complete();
+    assert_eq!(summary.totals().kernels, launched);
+    last.stop().unwrap().health().assert_complete();
+    asked
+}
+
+/// CUPTI 13.0 answers more and more slowly: a session that goes on for long must not spend its time in asking.
+#[test]
+fn a_slow_cupti_is_asked_less_often() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let work = || {
+        (0..100).for_each(|_| kernel(&fake));
+        std::thread::sleep(Duration::from_micros(200));
+        100
+    };
+    let asked = |answer| {
+        fake.flush_takes(answer);
+        asked_while(&fake, Duration::from_millis(1), 400, work)
+    };
+    let (quick, slow) = (asked(Duration::ZERO), asked(Duration::from_millis(10)));
+    // A tenth of 400 ms is four answers; one was under way at the beginning, and one at the end.
+    assert!((1..=6).contains(&slow) && quick > slow, "{quick} {slow}");
+}
+
+/// It does not answer before it has handed over what comes meanwhile: under load that is never.
+#[test]
+fn a_cupti_that_hands_over_by_itself_is_not_asked() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let period = Duration::from_millis(100);
+    let busy = asked_while(&fake, period, 10, || {
+        // Each part has several buffers of 1 MiB.
+        (0..1000).for_each(|_| kernel(&fake));
+        1000
+    });
+    let idle = asked_while(&fake, period, 10, || {
+        kernel(&fake);
+        std::thread::sleep(Duration::from_millis(2));
+        1
+    });
+    assert!(busy <= 4 && idle > busy, "{busy} {idle}");
+}
+
+#[test]
+fn records_are_taken_out_while_cupti_does_not_answer() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let period = Duration::from_millis(10);
+    let last = builder(&fake).period(period).keep_last_operations(1000).build().unwrap();
+    last.start().unwrap();
+    fake.flush_takes(Duration::from_secs(2));
+    let (begun, mut launched) = (std::time::Instant::now(), 0_u64);
+    while begun.elapsed() < Duration::from_secs(1) {
+        (0..1000).for_each(|_| kernel(&fake));
+        launched += 1000;
+    }
+    fake.flush_takes(Duration::ZERO);
+    let profile = last.stop().unwrap();
+    profile.health().assert_complete();
+    let kept = profile.totals().kernels;
+    assert!(kept >= 1000 && kept < launched / 2, "{kept} of {launched}");
 }
 
 #[test]

@@ -6,20 +6,26 @@
 
 #[path = "support/everything.rs"]
 mod everything;
+#[path = "support/sampled.rs"]
+#[allow(dead_code, reason = "the rest is of other tests")]
+mod support;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 use std::{env, process};
 
 use cupti::fake::Work;
 use everything::{everything, fake, record};
 use libtest_mimic::{Arguments, Failed, Trial};
-use profiler_core::{Export, Format, Profile};
+use profiler_core::series::Kind;
+use profiler_core::{Export, Format, Profile, Recording, Track};
 use serde_json::Value;
 
 const RECORDING: &[u8] = include_bytes!("../../examples/recordings/quickstart-h200.gpuprof");
+const SAMPLES: &[u8] = include_bytes!("recordings/samples-h200.gpuprof");
 const KINDS: &[u8] = include_bytes!("../../tests/recordings/kinds-130001.gpuprof");
 
 type Test = fn(&Path) -> Result<(), Failed>;
@@ -27,10 +33,11 @@ type Test = fn(&Path) -> Result<(), Failed>;
 fn main() {
     let arguments = Arguments::from_args();
     let referees = env::var_os("TRACE_REFEREES").map(PathBuf::from);
-    let tests: [(&str, &str, Test); 5] = [
+    let tests: [(&str, &str, Test); 6] = [
         ("perfetto", "perfetto_reads_its_protobuf_whole", perfetto_reads_protobuf),
         ("perfetto", "perfetto_reads_chrome_and_kineto_whole", perfetto_reads_json),
         ("perfetto", "perfetto_reads_hostile_traces", perfetto_reads_hostile),
+        ("perfetto", "perfetto_finds_what_was_sampled", perfetto_finds_samples),
         ("hta", "hta_comes_to_the_same_times", hta_agrees),
         ("proton", "proton_prints_the_tree", proton_prints),
     ];
@@ -288,8 +295,71 @@ fn perfetto_reads_hostile(perfetto: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
+/// What a trace processor is to find of a track: area, first and last time. `None` of what has no mean.
+fn shown(track: &Track<'_>) -> Option<(f64, u64, u64)> {
+    let all = track.mean(Duration::ZERO, Duration::MAX)?;
+    let ns = |time: Duration| time.as_nanos() as u64;
+    let known = || track.samples().filter(|sample| !sample.value.is_nan());
+    let (first, last) = (known().next()?, known().last()?);
+    Some((all.value * all.covered.as_secs_f64(), ns(first.start), ns(last.end)))
+}
+
+/// The area below each track is what the samples came to, in all three formats; gaps and ends are 0.
+fn perfetto_finds_samples(perfetto: &Path) -> Result<(), Failed> {
+    let folder = Folder::new("samples");
+    let formats = [
+        (Export::new(Format::Perfetto), "all.pftrace"),
+        (Export::new(Format::Chrome), "all.json"),
+        (Export::new(Format::Kineto), "all.pt.json"),
+        (Export::new(Format::Perfetto).samples(7), "few.pftrace"),
+        (Export::new(Format::Chrome).samples(7), "few.json"),
+    ];
+    // A counter has its value until the next one.
+    let query = "with steps as (select c.track_id, c.ts, c.value,
+                     lead(c.ts) over (partition by c.track_id order by c.ts) - c.ts as length from counter c)
+                 select t.id, t.name, count(*) as count, min(ts) as first, max(ts) as last,
+                     sum(value * length) / 1e9 as area, sum(iif(length is null, value, 0)) as at_the_end
+                 from steps join track t on steps.track_id = t.id group by t.id";
+    let recorded = Profile::from_bytes(SAMPLES)?;
+    for (profile, (export, name)) in
+        [support::sampled(), recorded].iter().flat_map(|profile| formats.map(|all| (profile, all)))
+    {
+        let trace = folder.export(profile, export, name);
+        let rows = ask(perfetto, &trace, &[query])?;
+        let is_few = name.starts_with("few");
+        for track in profile.tracks() {
+            // Of states that become one the one that held longest is left.
+            let Some(known) = shown(&track).filter(|_| track.kind() != Kind::State || !is_few)
+            else {
+                continue;
+            };
+            let (area, first, last) = known;
+            // Samples that nearly touch are drawn as if they did; what adds up stays as it is.
+            let tolerance = if track.kind() == Kind::Total { 1e-9 } else { 1e-3 };
+            let is = |row: &&Value| {
+                row["name"].as_str().unwrap().starts_with(track.label())
+                    && (row["area"].as_f64().unwrap() - area).abs() <= tolerance * area.abs()
+                    && row["first"] == first
+                    && (row["last"] == last || is_few)
+                    && row["at_the_end"] == 0.0
+            };
+            let found = rows[0].iter().filter(is).count();
+            // Those of two devices are alike.
+            let is_alike =
+                |other: &Track<'_>| other.label() == track.label() && shown(other) == Some(known);
+            let alike = profile.tracks().filter(is_alike).count();
+            let what = format!("{name}: {} of {known:?}", track.label());
+            check(found == alike, format!("{what}: {found} of {alike} in {:#?}", rows[0]))?;
+        }
+    }
+    Ok(())
+}
+
 fn hta_agrees(hta: &Path) -> Result<(), Failed> {
-    for (profile, kind) in [(recorded(), "plain"), (steps(), "steps")] {
+    // Counters beside the operations are nothing to it.
+    let recording = support::with_samples(Recording::from_bytes(RECORDING).unwrap());
+    let sampled = Profile::from_recording(recording);
+    for (profile, kind) in [(recorded(), "plain"), (sampled, "plain"), (steps(), "steps")] {
         let folder = Folder::new(kind);
         folder.export(&profile, Export::new(Format::Kineto).rank(0, 1), "rank0.json");
         let said = output(script(hta, "run_hta.py").arg(&folder.0).arg(kind))?;

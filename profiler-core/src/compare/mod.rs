@@ -1,6 +1,7 @@
 //! Two programs, or two days of one, beside each other: what they did, what their kernels took, and what leads now.
 
 mod bottleneck;
+mod clocks;
 mod page;
 mod text;
 mod tree;
@@ -15,6 +16,7 @@ use crate::profile::Profile;
 use crate::recording::RecordingInfo;
 use crate::shift::{MOST, Ranks, Ratios, blocks, median, midmean};
 pub use bottleneck::{Bottleneck, Leader};
+pub use clocks::{ClockWarning, Side};
 
 /// Runs of a side from which on a run is one value, as it should be.
 const RUNS: usize = 5;
@@ -105,6 +107,7 @@ impl Compare {
                 .any(|change| change.differs() && !change.quantity.is_time()),
             confidence: self.confidence,
             bottlenecks: bottleneck::of(sides),
+            clock_warnings: clocks::warnings(sides),
             changes,
         }
     }
@@ -151,6 +154,8 @@ pub struct Comparison {
     counts_differ: bool,
     confidence: f64,
     bottlenecks: Vec<Bottleneck>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    clock_warnings: Vec<ClockWarning>,
     #[serde(rename = "rows")]
     changes: Vec<Change>,
 }
@@ -166,6 +171,13 @@ impl Comparison {
     #[must_use]
     pub fn bottlenecks(&self) -> &[Bottleneck] {
         &self.bottlenecks
+    }
+
+    /// Why times differ for another reason than the program, where clocks [were sampled](crate::Sampling::nvml): throttled, or at
+    /// another speed. Empty if nothing says so, and if no side was sampled.
+    #[must_use]
+    pub fn clock_warnings(&self) -> &[ClockWarning] {
+        &self.clock_warnings
     }
 
     /// The runs that were.

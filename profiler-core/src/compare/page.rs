@@ -122,6 +122,7 @@ impl Comparison {
             format!("before: {}", side(&self.before)),
             format!("after: {}", side(&self.after)),
         ];
+        lines.extend(self.clock_warnings.iter().map(|warning| format!("warning: {warning}")));
         lines.extend(self.bottlenecks.iter().map(|of| format!("leads, {of}")));
         lines.push(self.caution());
         lines

@@ -283,6 +283,9 @@ impl Comparison {
         for (name, runs) in [("before", &self.before), ("after", &self.after)] {
             writeln!(out, "{name}: {}", side(runs))?;
         }
+        for warning in &self.clock_warnings {
+            writeln!(out, "warning: {warning}")?;
+        }
         writeln!(out, "\nWhat leads:")?;
         for bottleneck in &self.bottlenecks {
             writeln!(out, "  {bottleneck}")?;

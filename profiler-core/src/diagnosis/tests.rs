@@ -48,6 +48,7 @@ impl Program {
             core_clock_khz: None,
             memory_bandwidth: None,
             l2_bytes: None,
+            pci_bus_id: None,
         };
         let info = RecordingInfo {
             recorded_at_s: 0,
@@ -99,6 +100,7 @@ impl Program {
             captured: false,
             empty: false,
             has_returned: true,
+            share: None,
         };
         let kind = self.store.intern_call_kind(kind);
         let id = CallId(self.store.calls.len() as u32);

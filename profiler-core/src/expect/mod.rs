@@ -73,6 +73,10 @@ impl Profiles for Vec<Profile> {
 /// dropped, on times where CUPTI had none, on a range that is not there. Counts are exact and the same on every run of a
 /// program that does the same; times are not: give them room.
 ///
+/// Work of several ranges ([`Context::join`](crate::Context::join)) is in the budgets of the range that it counts for, the first,
+/// and of those around it. A budget of another one does not see it, but for
+/// [`shared_kernels`](Expect::shared_kernels); if it is not kept, its text says how much of such work there is.
+///
 /// Every budget walks the operations and calls of its range once. None of this is meant for hot code.
 pub fn expect<P: Profiles + ?Sized>(profiles: &P) -> Expect<'_> {
     let profiles = profiles.profiles();
@@ -187,6 +191,13 @@ impl<'a> Expect<'a> {
     /// the report shows it ([`Kernel::demangled_name`](crate::Kernel::demangled_name)).
     pub fn kernels_named(self, name: &str, budget: Budget<u64>) -> Self {
         self.judge(Quantity::KernelsNamed(Pattern::new(name)), budget)
+    }
+
+    /// Kernels that belong to the range and those within, and count for others: of work that several ranges asked for
+    /// together. With all instances together, each kernel once, and none that counts for one of them. None for the whole
+    /// profile, for which everything counts.
+    pub fn shared_kernels(self, budget: Budget<u64>) -> Self {
+        self.judge(Quantity::SharedKernels, budget)
     }
 
     /// No kernel has other names than these, patterns as for [`kernels_named`](Self::kernels_named).

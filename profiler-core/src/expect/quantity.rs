@@ -20,6 +20,7 @@ pub(super) enum Quantity {
     Kernels,
     KernelsNamed(Pattern),
     KernelsOtherThan(Vec<Pattern>),
+    SharedKernels,
     Launches,
     GraphLaunches,
     Synchronizations,
@@ -61,6 +62,7 @@ impl Quantity {
                 let names: Vec<_> = names.iter().map(|name| format!("`{}`", name.text())).collect();
                 format!("kernels other than {}", names.join(", "))
             }
+            Self::SharedKernels => "kernels that count for other ranges".into(),
             Self::Launches => "launches".into(),
             Self::GraphLaunches => "graph launches".into(),
             Self::Synchronizations => "synchronisations".into(),
@@ -121,7 +123,7 @@ impl Quantity {
             })
         };
         let counts = |operation: &GpuOperation<'a>| match self {
-            Self::Kernels => operation.as_kernel().is_some(),
+            Self::Kernels | Self::SharedKernels => operation.as_kernel().is_some(),
             Self::KernelsNamed(name) => is_named(operation, std::slice::from_ref(name), true),
             Self::KernelsOtherThan(names) => is_named(operation, names, false),
             Self::BlockingCopies => copy(operation, &|copy| blocks(copy) == Some(true)),
@@ -132,7 +134,11 @@ impl Quantity {
             Self::Memsets => operation.as_kernel().is_none() && operation.as_copy().is_none(),
             _ => matches!(self.source(), Source::Work | Source::Times),
         };
-        instance.operations.iter().copied().filter(counts).collect()
+        let of_instance = match self {
+            Self::SharedKernels => &instance.shared,
+            _ => &instance.operations,
+        };
+        of_instance.iter().copied().filter(counts).collect()
     }
 
     /// The calls that count.

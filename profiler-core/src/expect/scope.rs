@@ -37,6 +37,8 @@ pub(super) struct Instance<'a> {
     pub(super) range: Option<Range<'a>>,
     pub(super) operations: Vec<GpuOperation<'a>>,
     pub(super) calls: Vec<ApiCall<'a>>,
+    /// Operations that belong to it and count for others; with all instances of a run, each for one of them.
+    pub(super) shared: Vec<GpuOperation<'a>>,
     /// True if it lies within another of the pattern.
     pub(super) nested: bool,
 }
@@ -55,7 +57,7 @@ impl<'a> Scope<'a> {
     pub(super) fn range(profiles: &'a [Profile], pattern: Pattern, each: bool) -> Self {
         let mut groups = Vec::new();
         for (run, profile) in profiles.iter().enumerate() {
-            let instances = instances(profile, &pattern);
+            let instances = instances(profile, &pattern, each);
             if each {
                 groups.extend(instances.into_iter().enumerate().map(|(number, instance)| Group {
                     run,
@@ -125,8 +127,8 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// The ranges of the pattern in the order they began.
-fn instances<'a>(profile: &'a Profile, pattern: &Pattern) -> Vec<Instance<'a>> {
+/// The ranges of the pattern in the order they began; `each` if they are looked at one by one.
+fn instances<'a>(profile: &'a Profile, pattern: &Pattern, each: bool) -> Vec<Instance<'a>> {
     let of_pattern: Vec<bool> = profile.nodes().map(|node| node.matches(pattern)).collect();
     let mut instances: Vec<Instance<'a>> = Vec::new();
     // Of every range, the innermost instance that it is or lies in; and of every instance, the one around it.
@@ -148,18 +150,32 @@ fn instances<'a>(profile: &'a Profile, pattern: &Pattern) -> Vec<Instance<'a>> {
             outer
         };
     }
+    let all_around = |range: Range<'_>| {
+        std::iter::successors(innermost[range.id.at()], |instance| around[*instance])
+    };
     let mut all_of = |range: Option<Range<'a>>, add: &mut dyn FnMut(&mut Instance<'a>)| {
-        let mut at = range.and_then(|range| innermost[range.id.at()]);
-        while let Some(instance) = at {
-            add(&mut instances[instance]);
-            at = around[instance];
-        }
+        range.into_iter().flat_map(all_around).for_each(|instance| add(&mut instances[instance]));
     };
     for operation in profile.operations() {
         all_of(operation.range(), &mut |instance| instance.operations.push(operation));
     }
     for call in profile.calls() {
         all_of(call.range(), &mut |instance| instance.calls.push(call));
+    }
+    if profile.has_shared_work() {
+        for operation in profile.operations().filter(GpuOperation::is_shared) {
+            let counted: Vec<usize> = operation.range().into_iter().flat_map(all_around).collect();
+            let others = operation.ranges().skip(1).flat_map(all_around);
+            let mut others: Vec<usize> = others.filter(|other| !counted.contains(other)).collect();
+            others.sort_unstable();
+            others.dedup();
+            if !each {
+                // Together they have it once, and one that counts it has it.
+                others.retain(|other| counted.is_empty() && !instances[*other].nested);
+                others.truncate(1);
+            }
+            others.into_iter().for_each(|other| instances[other].shared.push(operation));
+        }
     }
     instances
 }

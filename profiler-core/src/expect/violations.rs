@@ -218,6 +218,13 @@ impl Section {
             ));
         }
         lines.extend(parts);
+        let shared = worst.iter().flat_map(|group| &group.instances);
+        let shared: usize = shared.map(|instance| instance.shared.len()).sum();
+        if shared != 0 && !matches!(quantity, Quantity::Instances | Quantity::SharedKernels) {
+            lines.push(format!(
+                "not in it: {shared} GPU operations that it shares with ranges for which they count"
+            ));
+        }
         let run = worst.first().map_or(0, |group| group.run);
         self.add(scope, run, &quantity, outcome, false, lines);
     }

@@ -7,6 +7,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use super::timeline::{CallRow, OperationRow, RangeRow, Timeline, Work, ns};
 use crate::mark::Mark;
 use crate::process_range::ProcessRange;
+use crate::profile::Range;
 
 #[derive(Debug, Clone)]
 pub(super) enum Value<'a> {
@@ -176,6 +177,7 @@ pub(super) fn of_operation<'a>(
     let mut args = Args::default();
     args.add_some("correlation", operation.correlation_id);
     args.add_some("path", operation.range.map(|range| timeline.path(range)));
+    args.add_some("shared with", shared_with(timeline, operation.operation.ranges()));
     args.add("context", operation.place.context);
     match &operation.work {
         Work::Kernel(kernel, _) => {
@@ -210,14 +212,42 @@ pub(super) fn of_operation<'a>(
     args
 }
 
+/// Ranges that are named.
+const SHARED: usize = 16;
+
+/// The paths of the ranges that something belongs to besides the one it counts for.
+fn shared_with<'a>(
+    timeline: &Timeline<'_>,
+    ranges: impl Iterator<Item = Range<'a>>,
+) -> Option<String> {
+    let mut others = ranges.skip(1);
+    let path = |range: Range<'a>| timeline.paths[range.node().id.at()].to_string();
+    let mut paths: Vec<String> = others.by_ref().take(SHARED).map(path).collect();
+    let more = others.count();
+    if more != 0 {
+        paths.push(format!("and {more} more"));
+    }
+    (!paths.is_empty()).then(|| paths.join(", "))
+}
+
 /// What holds for all of a trace: where it was recorded, and whether anything is missing in it.
-pub(super) fn of_recording<'a>(timeline: &Timeline<'_>) -> Args<'a> {
+pub(super) fn of_recording<'a>(timeline: &Timeline<'_>, most_samples: usize) -> Args<'a> {
     let mut args = Args::default();
     let profile = timeline.profile;
     args.add("recorded on", profile.recording_info().to_string());
     args.add("recorder", format!("profiler-core {}", profile.recording_info().recorder_version));
     args.add("complete", profile.health().is_complete());
     args.add("operations without timestamps, not shown", timeline.without_time);
+    if profile.series().any(|series| series.len() > most_samples) {
+        args.add("sampled tracks are thinned out to values", most_samples as u64);
+    }
+    for series in profile.series() {
+        let losses = series.losses();
+        if !losses.is_empty() {
+            let name = format!("not sampled of GPU {} ({})", series.device(), series.source());
+            args.add(name, losses.join("; "));
+        }
+    }
     args
 }
 

@@ -51,10 +51,14 @@ impl Dialect for Chrome<'_> {
     }
 }
 
-pub(super) fn write(timeline: &Timeline<'_>, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(
+    timeline: &Timeline<'_>,
+    most_samples: usize,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let head = [
         ("displayTimeUnit", "\"ns\"".to_owned()),
-        ("otherData", serde_json::to_string(&args::of_recording(timeline))?),
+        ("otherData", serde_json::to_string(&args::of_recording(timeline, most_samples))?),
     ];
     let mut events = Events::begin(out, &head)?;
     let (mut ids, chrome) = (TrackIds::new(), Chrome { timeline });
@@ -74,6 +78,7 @@ pub(super) fn write(timeline: &Timeline<'_>, out: &mut dyn Write) -> io::Result<
         let name = "device memory allocated since the start";
         counter(&mut events, name, "bytes", track, &samples)?;
     }
+    trace_events::sampled(&mut events, timeline, &mut ids, &chrome, most_samples)?;
     events.finish()
 }
 

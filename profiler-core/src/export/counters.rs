@@ -1,10 +1,14 @@
-//! What changes over time: how much a stream has to do, how much memory is taken, how fast copies are.
+//! What changes over time: how much a stream has to do, how much memory is taken, how fast copies are, and what samplers
+//! saw.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
 use super::timeline::{Place, Timeline, Work, allocations};
+use crate::curve;
+use crate::series::Unit;
 
 /// Values, each from a time on.
 pub(super) type Samples = Vec<(u64, i64)>;
@@ -56,6 +60,49 @@ pub(super) fn memory(timeline: &Timeline<'_>) -> BTreeMap<u32, Samples> {
         changes.entry(allocation.device).or_default().push((allocation.at, change));
     }
     changes.into_iter().map(|(device, changes)| (device, summed(changes))).collect()
+}
+
+/// What a sampler saw of a device, as a track to be drawn.
+pub(super) struct Sampled<'a> {
+    pub(super) device: u32,
+    /// The metric for people, with its own name where two of a device are called the same.
+    pub(super) name: Cow<'a, str>,
+    /// What its values are in: of totals, so much a second.
+    pub(super) unit: Unit,
+    /// Values, each from a time on; 0 where nothing is known.
+    pub(super) values: Vec<(u64, f64)>,
+}
+
+/// Every track that has samples, by device, of at most so many stretches. One at a time, for they may be long.
+pub(super) fn sampled<'a>(
+    timeline: &Timeline<'a>,
+    most: usize,
+) -> impl Iterator<Item = Sampled<'a>> {
+    let profile = timeline.profile;
+    let mut tracks: Vec<_> = profile.tracks().filter(|track| !track.is_empty()).collect();
+    tracks.sort_by_key(|track| track.device());
+    let mut names: FxHashMap<_, u32> = FxHashMap::default();
+    for track in &tracks {
+        *names.entry((track.device(), track.label())).or_default() += 1;
+    }
+    tracks.into_iter().map(move |track| {
+        let is_alone = names.get(&(track.device(), track.label())) == Some(&1);
+        let name = match is_alone {
+            true => track.label().into(),
+            false => format!("{} ({})", track.label(), track.name()).into(),
+        };
+        let mut values = Vec::new();
+        let mut until = None;
+        for stretch in curve::of(&track, most) {
+            if let Some(end) = until.filter(|end| *end < stretch.start) {
+                values.push((end, 0.0));
+            }
+            values.push((stretch.start, stretch.value));
+            until = Some(stretch.end);
+        }
+        values.extend(until.map(|end| (end, 0.0)));
+        Sampled { device: track.device(), name, unit: track.rate_unit(), values }
+    })
 }
 
 /// From changes to values, one for each time.

@@ -181,6 +181,7 @@ impl Dialect for Kineto<'_> {
 pub(super) fn write(
     timeline: &Timeline<'_>,
     rank: Option<Rank>,
+    most_samples: usize,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let info = timeline.profile.recording_info();
@@ -200,7 +201,7 @@ pub(super) fn write(
         ("deviceProperties", format!("[{}]", devices.join(","))),
         ("displayTimeUnit", "\"ms\"".to_owned()),
         ("baseTimeNanoseconds", timeline.profile.epoch_ns().to_string()),
-        ("otherData", serde_json::to_string(&args::of_recording(timeline))?),
+        ("otherData", serde_json::to_string(&args::of_recording(timeline, most_samples))?),
     ];
     if let Some(rank) = rank {
         head.push(("distributedInfo", serde_json::to_string(&rank)?));
@@ -210,5 +211,6 @@ pub(super) fn write(
     ids.keep_streams(timeline);
     let kineto = Kineto { timeline };
     trace_events::write(&mut events, timeline, &mut ids, &kineto)?;
+    trace_events::sampled(&mut events, timeline, &mut ids, &kineto, most_samples)?;
     events.finish()
 }

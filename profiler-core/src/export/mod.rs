@@ -21,7 +21,9 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::health::Health;
-use crate::profile::{Paths, Profile, Range, RangeNode};
+use crate::profile::{Paths, Profile, Range, RangeNode, Sampled, Track};
+use crate::reports::{NodeTimes, TrackSum};
+use crate::series::Head;
 use crate::totals::Totals;
 use crate::tree::NodeId;
 pub use format::{Export, Format};
@@ -36,7 +38,8 @@ impl Profile {
     /// Names and counts of every range, never times: the same text whenever the program does the same. To be compared
     /// with a file or by `insta`.
     ///
-    /// A line for every range with what was asked for in it directly, then its kernels, copies and calls by name, then
+    /// A line for every range with what was asked for in it directly, and what it and those within share without counting it
+    /// ([`RangeNode::shared`]), then its kernels, copies and calls by name, then
     /// the ranges within it, all by name, whichever thread came first. Names of kernels are those of the report, and
     /// differ between GPUs where a library chooses its kernels by them. The last line says whether anything was lost.
     #[must_use]
@@ -79,9 +82,15 @@ impl Profile {
     /// everything.
     ///
     /// The fields of a range: `path`, `parent` (the line of the range around it, the first is 0; absent of an outermost
-    /// one), `instances`, `host_ns`, and `inclusive` and `exclusive` with the fields of [`Totals`]. A path of more than 128
+    /// one), `instances`, `host_ns`, and `inclusive` and `exclusive` with the fields of [`Totals`]; where there is any, also
+    /// `shared`: what [counts for other ranges](crate::RangeSummary::shared). A path of more than 128
     /// names has the first and the last 64, and between them how many are not said: `…(7 more)…`. The last line has an empty path, in `exclusive` what was outside any range, and `complete` and
     /// `health` with the fields of [`Health`].
+    ///
+    /// Where something was [sampled](Self::tracks), a range has `sampled`: of each track with samples while work of it and
+    /// within it was on the device `device`, `name`, `mean` (of totals, so much a second), `samples` and `covered_ns`. The last line
+    /// has `tracks` with the fields of [`TrackSum`], and `samplers`: what each was to sample, what was lost, and why it saw
+    /// nothing.
     #[must_use]
     pub fn json_lines(&self) -> String {
         let mut text = String::new();
@@ -90,6 +99,8 @@ impl Profile {
             let _: Result<(), serde_json::Error> = line.map(|line| text.push_str(&(line + "\n")));
         };
         let paths = Paths::new(self);
+        let tracks: Vec<Track<'_>> = self.tracks().filter(|track| !track.is_empty()).collect();
+        let times = (!tracks.is_empty()).then(|| NodeTimes::of(self, &tracks));
         for node in self.nodes() {
             add(serde_json::to_string(&RangeLine {
                 path: paths.get(node),
@@ -98,6 +109,14 @@ impl Profile {
                 host_ns: node.host_time().as_nanos() as u64,
                 inclusive: node.inclusive(),
                 exclusive: node.exclusive(),
+                shared: shared(&node),
+                sampled: match &times {
+                    Some(times) => times
+                        .means(&node, &tracks)
+                        .map(|mean| SampledPart::of(&tracks, mean))
+                        .collect(),
+                    None => Vec::new(),
+                },
             }));
         }
         add(serde_json::to_string(&LastLine {
@@ -106,13 +125,15 @@ impl Profile {
             exclusive: self.outside_ranges(),
             complete: self.health().is_complete(),
             health: self.health(),
+            tracks: self.track_sums().into_rows(),
+            samplers: self.series().map(|series| &series.head).collect(),
         }));
         text
     }
 }
 
 #[derive(Serialize)]
-struct RangeLine {
+struct RangeLine<'a> {
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     parent: Option<u32>,
@@ -120,6 +141,38 @@ struct RangeLine {
     host_ns: u64,
     inclusive: Totals,
     exclusive: Totals,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shared: Option<Totals>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sampled: Vec<SampledPart<'a>>,
+}
+
+/// What was sampled while the work of a range was on the device.
+#[derive(Serialize)]
+struct SampledPart<'a> {
+    device: u32,
+    name: &'a str,
+    mean: f64,
+    samples: usize,
+    covered_ns: u64,
+}
+
+impl<'a> SampledPart<'a> {
+    fn of(tracks: &[Track<'a>], (row, mean): (usize, Sampled)) -> Self {
+        let track = &tracks[row];
+        Self {
+            device: track.device(),
+            name: track.name(),
+            mean: mean.value,
+            samples: mean.samples,
+            covered_ns: timeline::ns(mean.covered),
+        }
+    }
+}
+
+/// What it shares with others, if it does.
+fn shared(node: &RangeNode<'_>) -> Option<Totals> {
+    Some(node.shared()).filter(|shared| *shared != Totals::default())
 }
 
 #[derive(Serialize)]
@@ -129,6 +182,10 @@ struct LastLine<'a> {
     exclusive: Totals,
     complete: bool,
     health: &'a Health,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tracks: Vec<TrackSum>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    samplers: Vec<&'a Head>,
 }
 
 fn by_name_backwards<'a>(
@@ -144,7 +201,10 @@ fn add_node(text: &mut String, node: &RangeNode<'_>, depth: usize, names: &Names
     let indent = "  ".repeat(depth);
     let counts = counts(&node.exclusive());
     let domain = node.domain().map(|domain| format!(" (domain {domain})")).unwrap_or_default();
-    let _ = writeln!(text, "{indent}{} x {}{domain}: {counts}", node.instances(), node.name());
+    let shared = shared(node).map(|shared| format!("; shared: {}", self::counts(&shared)));
+    let (instances, name) = (node.instances(), node.name());
+    let shared = shared.unwrap_or_default();
+    let _ = writeln!(text, "{indent}{instances} x {name}{domain}: {counts}{shared}");
     add_names(text, depth, names.get(&Some(node.id)));
 }
 

@@ -11,6 +11,7 @@ use super::counters::{self, Samples};
 use super::lanes::{APART, Lanes, NESTED};
 use super::protobuf::Message;
 use super::timeline::{Span, Timeline, ns};
+use crate::series;
 
 /// `TrackEvent.Type`.
 const BEGIN: u64 = 1;
@@ -30,13 +31,23 @@ const UNIT_BYTES: u64 = 3;
 const CATEGORIES: [&str; 8] =
     ["range", "process range", "mark", "api", "kernel", "copy", "memset", "recording"];
 
-pub(super) fn write(timeline: &Timeline<'_>, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(
+    timeline: &Timeline<'_>,
+    most_samples: usize,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let mut trace = Trace::new(out, timeline.host);
     if let Some(epoch_ns) = timeline.profile.started_at_ns() {
         trace.clocks(epoch_ns)?;
     }
     let host = trace.track(None, Kind::Process("host"))?;
-    trace.instant(host, 0, "recording", "recording", &args::of_recording(timeline))?;
+    trace.instant(
+        host,
+        0,
+        "recording",
+        "recording",
+        &args::of_recording(timeline, most_samples),
+    )?;
     process_ranges(&mut trace, timeline, host)?;
     let mut flows = Flows::new(timeline);
     for (&id, thread) in &timeline.threads {
@@ -68,7 +79,7 @@ pub(super) fn write(timeline: &Timeline<'_>, out: &mut dyn Write) -> io::Result<
         }
         calls.finish(&mut trace)?;
     }
-    devices(&mut trace, timeline, &mut flows)
+    devices(&mut trace, timeline, &mut flows, most_samples)
 }
 
 fn process_ranges(trace: &mut Trace<'_>, timeline: &Timeline<'_>, host: u64) -> io::Result<()> {
@@ -85,7 +96,9 @@ fn devices(
     trace: &mut Trace<'_>,
     timeline: &Timeline<'_>,
     flows: &mut Flows<'_>,
+    most_samples: usize,
 ) -> io::Result<()> {
+    let mut sampled = counters::sampled(timeline, most_samples).peekable();
     let (queued, bandwidth) = (counters::queued(timeline), counters::copy_bandwidth(timeline));
     let memory = counters::memory(timeline);
     for (device, name) in timeline.devices() {
@@ -108,6 +121,16 @@ fn devices(
         if let Some(samples) = memory.get(&device) {
             let name = "device memory allocated since the start";
             trace.counter(gpu, name, Unit::Known(UNIT_BYTES), samples)?;
+        }
+        // By device, as these are.
+        while let Some(sampled) = sampled.next_if(|sampled| sampled.device == device) {
+            let unit = sampled.unit.to_string();
+            let unit = match sampled.unit {
+                series::Unit::Count => Unit::Known(UNIT_COUNT),
+                series::Unit::Bytes => Unit::Known(UNIT_BYTES),
+                _ => Unit::Named(&unit),
+            };
+            trace.counter_of_reals(gpu, &sampled.name, unit, &sampled.values)?;
         }
     }
     Ok(())
@@ -388,6 +411,22 @@ impl<'w> Trace<'w> {
         for &(at, value) in samples {
             self.begin_event(track, COUNTER);
             self.event.signed(30, value); // counter_value
+            self.finish_event(at)?;
+        }
+        Ok(())
+    }
+
+    fn counter_of_reals(
+        &mut self,
+        parent: u64,
+        name: &str,
+        unit: Unit<'_>,
+        values: &[(u64, f64)],
+    ) -> io::Result<()> {
+        let track = self.track(Some(parent), Kind::Counter(name, unit))?;
+        for &(at, value) in values {
+            self.begin_event(track, COUNTER);
+            self.event.double(44, value); // double_counter_value
             self.finish_event(at)?;
         }
         Ok(())

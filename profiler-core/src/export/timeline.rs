@@ -270,11 +270,13 @@ impl<'a> Timeline<'a> {
         &self.paths[self.ranges[range].range.node().id.at()]
     }
 
-    /// The devices on which something ran, by ordinal, with their names.
+    /// The devices on which something ran or was sampled, by ordinal, with their names.
     pub(super) fn devices(&self) -> BTreeMap<u32, Option<&'a str>> {
         let known = &self.profile.recording_info().devices;
         let name = |id| known.iter().find(|device| device.id == id).map(|device| &*device.name);
-        self.streams.keys().map(|place| (place.device, name(place.device))).collect()
+        let sampled = self.profile.tracks().filter(|track| !track.is_empty());
+        let devices = self.streams.keys().map(|place| place.device);
+        devices.chain(sampled.map(|track| track.device())).map(|id| (id, name(id))).collect()
     }
 
     /// What a stream is called; contexts number theirs apart, so that theirs is said where it has to be.

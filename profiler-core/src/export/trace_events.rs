@@ -6,6 +6,7 @@ use std::io;
 use rustc_hash::FxHashMap;
 
 use super::args::{self, Args};
+use super::counters;
 use super::json::{Event, Events, Named, Track, TrackIds};
 use super::lanes::{Lanes, NESTED};
 use super::timeline::{Place, Span, Timeline, ns};
@@ -58,6 +59,32 @@ pub(super) fn write(
         for (&place, rows) in timeline.streams.iter().filter(|(place, _)| place.device == device) {
             let ranges = projections.remove(&place).unwrap_or_default();
             stream(events, timeline, ids, dialect, place, (rows, &ranges), &calls)?;
+        }
+    }
+    Ok(())
+}
+
+/// What samplers saw of each device, of each track at most so many values.
+pub(super) fn sampled(
+    events: &mut Events<'_>,
+    timeline: &Timeline<'_>,
+    ids: &mut TrackIds,
+    dialect: &dyn Dialect,
+    most: usize,
+) -> io::Result<()> {
+    for sampled in counters::sampled(timeline, most) {
+        let pid = dialect.pid(sampled.device);
+        let tid = ids.get(Track::Counters(sampled.device), 0);
+        events.name(Named::Thread, (pid, tid), "counters", tid)?;
+        // Viewers show the name of the value behind that of the counter.
+        let unit = match sampled.unit.to_string() {
+            unit if unit.is_empty() => "value".to_owned(),
+            unit => unit,
+        };
+        for &(at, value) in &sampled.values {
+            let mut args = Args::default();
+            args.add(&*unit, value);
+            events.add(&Event::new("C", &sampled.name, (pid, tid), at).args(args))?;
         }
     }
     Ok(())

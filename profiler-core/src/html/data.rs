@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::findings::Finding;
 use super::names::{NameRow, Names};
 use super::statistics::{Busy, ByName, Row};
+use super::tracks::{Mean, SamplerPart, Times, TrackPart, Tracks};
 use crate::health::Health;
 use crate::profile::{ApiCall, GpuOperation, Profile, Range, RangeNode};
 use crate::recording::{DeviceInfo, RecordingInfo};
@@ -49,6 +50,9 @@ pub(super) struct Data<'a> {
     operations: Operations,
     process_ranges: ProcessRanges,
     marks: Marks,
+    samplers: Vec<SamplerPart>,
+    tracks: Vec<TrackPart<'a>>,
+    track_times: Vec<Times>,
 }
 
 #[derive(Serialize)]
@@ -122,6 +126,9 @@ struct Node {
     inclusive: Totals,
     exclusive: Totals,
     replayed: Totals,
+    /// What was sampled while its work was on the device: row of the track, mean, samples and their nanoseconds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sampled: Vec<Mean>,
 }
 
 #[derive(Serialize)]
@@ -196,7 +203,8 @@ struct Marks {
 impl<'a> Data<'a> {
     pub(super) fn of(profile: &'a Profile, findings: &'a [Finding], card: &'a Scorecard) -> Self {
         let mut builder = Builder::default();
-        let nodes = builder.nodes(profile);
+        let mut tracks = Tracks::of(profile);
+        let nodes = builder.nodes(profile, &mut tracks);
         let ranges = builder.ranges(profile);
         let process_ranges = builder.process_ranges(profile);
         let marks = builder.marks(profile);
@@ -242,6 +250,9 @@ impl<'a> Data<'a> {
             operations,
             process_ranges,
             marks,
+            samplers: tracks.samplers,
+            tracks: tracks.tracks,
+            track_times: tracks.times,
             names: builder.names.into_strings(),
         }
     }
@@ -359,12 +370,13 @@ impl Builder {
     }
 
     /// One around others before those within it, as [`Profile::roots`] has them.
-    fn nodes(&mut self, profile: &Profile) -> Vec<Node> {
+    fn nodes(&mut self, profile: &Profile, tracks: &mut Tracks<'_>) -> Vec<Node> {
         let mut nodes = Vec::new();
         let mut rows = FxHashMap::default();
         for node in profile.nodes() {
             rows.insert(node.id, nodes.len() as u32 + 1);
-            nodes.push(self.node(&node, &rows));
+            let sampled = tracks.means.remove(&node.id.at()).unwrap_or_default();
+            nodes.push(Node { sampled, ..self.node(&node, &rows) });
         }
         nodes
     }
@@ -380,6 +392,7 @@ impl Builder {
             inclusive: node.inclusive(),
             exclusive: node.exclusive(),
             replayed: node.replayed(),
+            sampled: Vec::new(),
         }
     }
 

@@ -4,6 +4,7 @@ mod data;
 mod findings;
 mod names;
 mod statistics;
+mod tracks;
 
 use std::io::{self, Write};
 
@@ -16,8 +17,8 @@ const TEMPLATE: &str = include_str!("template.html");
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 /// SHA-256 of the two as the page's policy names them: what else stands in the page never runs. A test holds them.
-const STYLE_HASH: &str = "sha256-9I9r0++LQojPx8nZnwO6WqdZ2ehzJj7F4sM6A1E23zk=";
-const SCRIPT_HASH: &str = "sha256-jBAb+pTBJx4bMO92+SmHGU7HB5MnL+NEwQoOgmSntWs=";
+const STYLE_HASH: &str = "sha256-8JwcgI5VETK5EyDuTjp8v3TtBNCauX/TbVqDkBf19F4=";
+const SCRIPT_HASH: &str = "sha256-5jdhb5IoIiMPNm6vrZe7XT/YgH+7dKGJbkVODi94cXo=";
 
 impl Profile {
     /// One page of HTML that shows this profile: [`write_html`](Self::write_html) as text.
@@ -35,6 +36,10 @@ impl Profile {
     /// The page fetches nothing, and its policy forbids it to. Names are data in it, never markup. It holds what the
     /// profile holds: names of ranges, kernels and threads, the GPUs and versions, but no host name, user, path or
     /// environment. About 50 bytes for a launch with its call and range. A diagnosis and a scorecard are made for it.
+    ///
+    /// [Tracks](Self::tracks) of samplers are drawn below their device: of each pixel the mean by time, and the most. One has
+    /// at most 20,000 stretches, and all of them together 200,000; of longer ones as many samples after each other become
+    /// one, with its mean, its least and its most. Means over the session and over ranges are those of all samples.
     ///
     /// # Errors
     /// `out` took less than the whole page.

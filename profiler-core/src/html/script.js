@@ -49,6 +49,21 @@
   const time = (ns) => timeParts(ns).join(" ");
   const bytes = (value) => byteParts(value).join(" ");
   const rate = (moved, ns) => (ns > 0 ? `${scaled(moved / ns * 1e9, [[1, "B/s"], [1e3, "kB/s"], [1e6, "MB/s"], [1e9, "GB/s"]]).join(" ")}` : "");
+  const DECIMAL = [["", 1], ["k", 1e3], ["M", 1e6], ["G", 1e9], ["T", 1e12]];
+  const decimal = (value, unit) => scaled(value, DECIMAL.map(([prefix, size]) => [size, `${prefix}${unit}`])).join(" ").trim();
+  // A value of a sampler, in what its unit is best read in.
+  const measured = (value, unit) => {
+    if (unit === "percent") return `${value.toFixed(1)} %`;
+    if (unit === "bytes") return bytes(value);
+    if (unit === "bytes_per_second") return decimal(value, "B/s");
+    if (unit === "hertz") return decimal(value, "Hz");
+    if (unit === "nanoseconds") return time(value);
+    if (unit === "joules") return decimal(value, "J");
+    if (unit === "watts") return `${value.toFixed(1)} W`;
+    if (unit === "celsius") return `${value.toFixed(0)} \u00b0C`;
+    if (unit === "flags") return `0x${Math.round(value).toString(16)}`;
+    return Math.abs(value) < 1000 ? String(+value.toPrecision(4)) : decimal(value, "");
+  };
   const percent = (part, whole) => {
     const share = whole > 0 ? 100 * part / whole : 0;
     return share > 0 && share < 0.05 ? "< 0.1 %" : `${share.toFixed(1)} %`;
@@ -122,6 +137,35 @@
   const M = tableOf(Float64Array.from(data.marks.at_ns), new Float64Array(data.marks.at_ns.length));
   M.nameOf = (i) => data.marks.name[i];
 
+  // Tracks of samplers: several may have the same times.
+  const stretches = data.track_times.map(({ start_delta, gaps, end, samples }) => {
+    const start = summed(start_delta);
+    const until = new Float64Array(start.length);
+    for (let i = 0; i < until.length; i++) until[i] = i + 1 < start.length ? start[i + 1] : end;
+    for (const [row, at] of gaps) until[row] = at;
+    return { start, end: until, samples: (row) => (samples === null ? 1 : samples[row]) };
+  });
+  // What lowers clocks, by NVML's bits; those of SLOWS are no matter of the program.
+  const REASONS = "nvml__clock_event_reasons";
+  const reasons = [[0x1, "idle"], [0x2, "clocks set by applications"], [0x4, "power limit"], [0x8, "hardware slowdown"], [0x10, "sync boost"],
+    [0x20, "heat"], [0x40, "heat (hardware)"], [0x80, "power brake"], [0x100, "display clocks"]];
+  const SLOWS = 0xec;
+  const trackText = (track, value) => {
+    const text = measured(value, track.unit);
+    if (track.name !== REASONS) return text;
+    const names = reasons.filter(([bit]) => Math.round(value) & bit).map(([, name]) => name);
+    return `${names.length ? names.join(", ") : "none"} (${text})`;
+  };
+  const isCalledAs = (track) => (other) => other !== track && other.device === track.device && other.label === track.label;
+  const tracks = data.tracks.map((track, index) => {
+    const { start, end, samples } = stretches[track.times];
+    const value = Float64Array.from(track.value);
+    const [least, most] = [track.least ?? track.value, track.most ?? track.value].map((column) => Float64Array.from(column));
+    const top = track.unit === "percent" ? 100 : most.reduce((top, value) => Math.max(top, value), 0);
+    const label = data.tracks.some(isCalledAs(track)) ? `${track.label} (${track.source})` : track.label;
+    return { ...track, index, label: shown(label), name: shown(track.name), start, end, samples, value, least, most, top };
+  });
+
   const pathOf = (node) => {
     const path = [];
     for (let row = node + 1; row; row = data.nodes[row - 1].parent) path.unshift(names[data.nodes[row - 1].name]);
@@ -131,6 +175,8 @@
     const { id, name, process } = data.threads[thread];
     return `${name === null ? `Thread ${id}` : `${names[name]} (${id})`}${process ? `, process ${process}` : ""}`;
   };
+  const areSeveral = new Set(tracks.map(({ device }) => device)).size > 1;
+  const trackLabel = ({ label, device }) => (areSeveral ? `${label}, GPU ${device}` : label);
   const deviceName = (id) => data.devices.find((device) => device.id === id)?.name;
   const streams = data.streams.map(([process, device, context, stream]) => ({ process, device, context, stream }));
   const differs = (device, part) => new Set(streams.filter((stream) => stream.device === device).map((stream) => stream[part])).size > 1;
@@ -139,7 +185,7 @@
 
   // Work may go on after the stop.
   const latest = (table) => table.end.reduce((last, end) => Math.max(last, end), 0);
-  const whole = Math.max(session, latest(R), latest(C), latest(O), latest(P));
+  const whole = Math.max(session, latest(R), latest(C), latest(O), latest(P), ...tracks.map(latest));
 
   // --- colours ------------------------------------------------------------------------------------------------------
 
@@ -201,6 +247,10 @@
     return color === undefined ? namedPaint(R.nameOf(i)) : cached(`r${color}`, () => paint(hex(color)));
   };
   const busyPaint = () => cached("busy", () => paint(isDark() ? [86, 104, 122] : [148, 165, 183]));
+  const trackColor = ({ index }, alpha) => {
+    const [r, g, b] = cached(`t${index % HUES.length}`, () => fromHsl(HUES[index % HUES.length], 0.55, isDark() ? 0.62 : 0.40));
+    return `rgb(${r} ${g} ${b} / ${alpha})`;
+  };
   const markPaint = () => cached("mark", () => paint(isDark() ? [234, 189, 102] : [138, 90, 0]));
 
   // --- timeline: rows -----------------------------------------------------------------------------------------------
@@ -264,6 +314,14 @@
     lanes.push(lane);
     group.lanes.push(lane);
   };
+  const addTrack = (group, track) => {
+    const lane = {
+      type: "track", track, base: 34, height: 34, label: track.label, length: track.start.length, y: 0, index: lanes.length,
+      rows: Int32Array.from(track.start.keys()), start: track.start, end: track.end, before: null, hits: null,
+    };
+    lanes.push(lane);
+    group.lanes.push(lane);
+  };
   const addGroup = (label, more) => {
     const group = { label, lanes: [], isFolded: false, y: 0, height: 0, ...more };
     groups.push(group);
@@ -295,7 +353,7 @@
   }
   const timed = (i) => O.ns[i] >= 0;
   {
-    const devices = [...new Set(streams.map(({ device }) => device))].sort((a, b) => a - b);
+    const devices = [...new Set([...streams, ...tracks].map(({ device }) => device))].sort((a, b) => a - b);
     const operations = split(O.length, (i) => O.stream[i], streams.length);
     for (const device of devices) {
       const rows = [...streams.keys()].filter((row) => streams[row].device === device);
@@ -322,6 +380,7 @@
       for (const row of rows) {
         addPacked(group, "operation", O, operations[row].filter(timed), 22, streamLabel(streams[row]), operationPaint, O.nameOf);
       }
+      for (const track of tracks) if (track.device === device && track.start.length) addTrack(group, track);
     }
   }
 
@@ -512,6 +571,71 @@
     context.globalAlpha = 1;
   };
 
+  // A sampler's values: of each pixel the mean by time, and behind it, lighter, the most. Nothing where nothing is known. A
+  // state is a line in steps.
+  const drawTrack = (context, { track, height, length }, y) => {
+    const { start, end, value, most } = track;
+    const isFlags = track.unit === "flags";
+    const scale = view.plot / (view.to - view.from);
+    const width = Math.ceil(view.plot) + 8;
+    const area = new Float64Array(width);
+    const covered = new Float64Array(width);
+    const peak = new Float64Array(width);
+    for (let i = firstAbove(end, view.from); i < length && start[i] <= view.to; i++) {
+      const from = Math.max(0, (start[i] - view.from) * scale);
+      const to = Math.min(width, (end[i] - view.from) * scale);
+      const last = Math.min(width - 1, Math.floor(to));
+      for (let x = Math.floor(from); x <= last; x++) {
+        const part = Math.min(to, x + 1) - Math.max(from, x);
+        if (part <= 0) continue;
+        area[x] += value[i] * part;
+        covered[x] += part;
+        if (isFlags) peak[x] |= value[i];
+        else if (most[i] > peak[x]) peak[x] = most[i];
+      }
+    }
+    const floor = y + height - 3;
+    // Flags are there or not; of reasons for lower clocks those are low that are nobody's trouble.
+    const flag = (value) => (value === 0 ? 0 : track.name !== REASONS || Math.round(value) & SLOWS ? 1 : 0.3);
+    const high = (share) => (height - 6) * (isFlags ? flag(share) : Math.min(1, Math.max(0, share / (track.top || 1))));
+    const fill = (heightOf, alpha) => {
+      context.fillStyle = trackColor(track, alpha);
+      context.beginPath();
+      for (let x = 0; x < width; ) {
+        if (covered[x] === 0) {
+          x++;
+          continue;
+        }
+        const h = heightOf(x);
+        let next = x + 1;
+        while (next < width && covered[next] > 0 && heightOf(next) === h) next++;
+        if (h > 0) context.rect(view.gutter + x, floor - h, next - x, h);
+        x = next;
+      }
+      context.fill();
+    };
+    const mean = (x) => Math.round(high(isFlags ? peak[x] : area[x] / covered[x]) * 2) / 2;
+    const isState = track.kind === "state" && !isFlags;
+    fill((x) => Math.round(high(peak[x]) * 2) / 2, isState ? 0.08 : 0.28);
+    if (!isState) fill(mean, isFlags ? 0.5 : 0.62);
+    // The line tells a value of 0 from none.
+    context.strokeStyle = trackColor(track, 1);
+    context.lineWidth = isState ? 1.5 : 1;
+    context.beginPath();
+    let isOpen = false;
+    for (let x = 0; x < width; x++) {
+      if (covered[x] === 0) isOpen = false;
+      else {
+        const h = floor - mean(x);
+        if (!isOpen) context.moveTo(view.gutter + x, h);
+        context.lineTo(view.gutter + x, h);
+        context.lineTo(view.gutter + x + 1, h);
+        isOpen = true;
+      }
+    }
+    context.stroke();
+  };
+
   const drawGaps = (context, group, top) => {
     const { start, end, length } = group.busy;
     const bottom = group.isFolded ? HEADING : group.height - 5;
@@ -595,7 +719,7 @@
       context.fillRect(0, y, view.width, HEADING - 2);
       context.fillStyle = colors.ink;
       context.font = `600 ${LABEL}`;
-      const note = group.busy ? ` \u2014 ${percent(data.devices.find((device) => device.id === group.device)?.busy.busy_ns ?? 0, session)} busy` : "";
+      const note = group.busy?.length ? ` \u2014 ${percent(data.devices.find((device) => device.id === group.device)?.busy.busy_ns ?? 0, session)} busy` : "";
       context.fillText(fitted(context, `${group.isFolded ? "\u25b8" : "\u25be"}  ${group.label}${note}`, view.width - 16), 8, y + HEADING / 2 - 1);
     }
     context.save();
@@ -608,7 +732,9 @@
       context.font = SMALL;
       if (group.isFolded) continue;
       for (const lane of group.lanes) {
-        if (lane.y + lane.height >= top && lane.y <= top + view.height) drawLane(context, lane, lane.y - top + 1);
+        if (lane.y + lane.height < top || lane.y > top + view.height) continue;
+        if (lane.type === "track") drawTrack(context, lane, lane.y - top + 1);
+        else drawLane(context, lane, lane.y - top + 1);
       }
     }
     drawSelection(context, top);
@@ -619,7 +745,13 @@
       if (group.isFolded || group.y + group.height < top || group.y > top + view.height) continue;
       context.fillStyle = colors.muted;
       for (const lane of group.lanes) {
-        if (lane.label) context.fillText(fitted(context, lane.label, view.gutter - 32), 24, lane.y - top + lane.height / 2);
+        const middle = lane.y - top + lane.height / 2;
+        if (lane.label) context.fillText(fitted(context, lane.label, view.gutter - 32), 24, lane.type === "track" ? middle - 7 : middle);
+        if (lane.type === "track" && lane.track.unit !== "flags") {
+          context.font = SMALL;
+          context.fillText(fitted(context, `0 \u2013 ${measured(lane.track.top, lane.track.unit)}`, view.gutter - 32), 24, middle + 8);
+          context.font = LABEL;
+        }
       }
     }
     drawRuler(found, step);
@@ -676,7 +808,8 @@
     const shown = groups.filter((group) => group.busy);
     const each = (OVERVIEW - 8) / Math.max(1, shown.length);
     const width = Math.floor(view.plot);
-    shown.forEach(({ lanes: [lane] }, row) => {
+    shown.forEach(({ lanes }, row) => {
+      const lane = lanes.find(({ type }) => type === "busy");
       const floor = 4 + each * (row + 1);
       const upTo = (t) => {
         const i = firstFrom(lane.end, t);
@@ -709,6 +842,7 @@
 
   const tables = { range: R, call: C, operation: O, process: P, mark: M };
   const laneOf = (item) => {
+    if (item.type === "track") return lanes[item.lane];
     const lane = tables[item.type]?.lane?.[item.row] ?? -1;
     return lane < 0 ? undefined : lanes[lane];
   };
@@ -758,7 +892,7 @@
     return extentOf = found;
   };
 
-  const spanOf = (item) => (item.type === "gap" ? [item.from, item.to] : [tables[item.type].start[item.row], tables[item.type].end[item.row]]);
+  const spanOf = (item) => (item.type === "gap" || item.type === "track" ? [item.from, item.to] : [tables[item.type].start[item.row], tables[item.type].end[item.row]]);
 
   const outline = (context, item, top, strong) => {
     const place = placeOf(item);
@@ -843,6 +977,7 @@
       if (away < distance) [best, distance] = [i, away];
       if (away === 0) break;
     }
+    if (lane.type === "track") return best >= 0 && distance === 0 ? sampleOf(lane, best) : null;
     if (lane.type === "busy") {
       if (best >= 0 && distance === 0) return null;
       const next = firstFrom(lane.start, t);
@@ -853,8 +988,9 @@
   };
   const gapAfter = (group, i) => ({ type: "gap", group, row: i, from: group.busy.end[i], to: group.busy.start[i + 1] });
 
-  const nameOf = (item) => (item.type === "gap" ? "Gap on the GPU" : names[tables[item.type].nameOf(item.row)]);
-  const same = (a, b) => a === b || (a !== null && b !== null && a.type === b.type && a.row === b.row && a.group === b.group);
+  const sampleOf = (lane, row) => ({ type: "track", lane: lane.index, row, from: lane.start[row], to: lane.end[row] });
+  const nameOf = (item) => (item.type === "gap" ? "Gap on the GPU" : item.type === "track" ? lanes[item.lane].track.label : names[tables[item.type].nameOf(item.row)]);
+  const same = (a, b) => a === b || (a !== null && b !== null && a.type === b.type && a.row === b.row && a.group === b.group && a.lane === b.lane);
 
   const select = (item, { reveal = false } = {}) => {
     selected = item;
@@ -889,15 +1025,16 @@
   };
 
   const jump = (item) => element("button", { type: "button", class: "link", onclick: () => select(item, { reveal: true }) }, shortened(nameOf(item), 300));
-  const facts = (pairs) => {
-    const list = element("dl");
+  const facts = (pairs, look) => {
+    const list = element("dl", { class: look });
     for (const [label, value, type] of pairs) {
       if (value === undefined || value === null || value === "") continue;
       list.append(element("dt", {}, label), element("dd", type ? { class: type } : {}, value));
     }
     return list;
   };
-  const KINDS = { range: "Range", call: "API call", process: "Range of the process", mark: "Mark", gap: "No work on the GPU" };
+  const KINDS = { range: "Range", call: "API call", process: "Range of the process", mark: "Mark", gap: "No work on the GPU", track: "Sampled" };
+  const sampleText = ({ track }, row) => `${trackText(track, track.value[row])}, ${plural(track.samples(row), "sample")}`;
 
   const describe = () => {
     const panel = byId("selection");
@@ -916,6 +1053,7 @@
     else if (type === "call") describeCall(box, row, when);
     else if (type === "operation") describeOperation(box, row, when);
     else if (type === "gap") describeGap(box, from, to, when);
+    else if (type === "track") describeSample(box, lanes[selected.lane].track, row, when);
     else if (type === "process") {
       const stays = data.process_ranges.stays[row];
       box.append(facts([...when, ["Duration", time(P.ns[row])], ["Began on", threadLabel(data.process_ranges.thread[row])],
@@ -941,6 +1079,10 @@
       ["Instances", count(node.instances)],
       ...all]));
     if (R.parent[row] >= 0) box.append(element("p", {}, "In ", jump({ type: "range", row: R.parent[row] })));
+    if (node.sampled !== undefined) {
+      box.append(element("p", { class: "muted" }, node.instances > 1 ? `Sampled while the work of its ${plural(node.instances, "instance")} was on the GPU:` : "Sampled while its work was on the GPU:"));
+      box.append(facts(node.sampled.map(([at, mean, samples]) => [trackLabel(tracks[at]), `${measured(mean, tracks[at].unit)} (${plural(samples, "sample")})`]), "halves"));
+    }
   };
   const describeCall = (box, row, when) => {
     const operations = operationsOf(row);
@@ -979,6 +1121,22 @@
     if (range >= 0) box.append(element("p", {}, "In ", jump({ type: "range", row: range })));
     if (O.captured.has(row)) box.append(element("p", {}, "Its graph node was made in ", jump({ type: "range", row: O.captured.get(row) })));
   };
+  const describeSample = (box, track, row, when) => {
+    const samples = track.samples(row);
+    box.append(facts([...when,
+      ["Duration", time(track.end[row] - track.start[row])],
+      [track.kind === "state" ? "State" : samples > 1 ? "Mean" : "Value", trackText(track, track.value[row])],
+      ["Least", samples > 1 ? measured(track.least[row], track.unit) : ""],
+      ["Most", samples > 1 ? measured(track.most[row], track.unit) : ""],
+      ["Samples", count(samples)],
+      ["Metric", track.name, "name"],
+      ["By", `${track.source}, every ${time(track.interval_ns)}`],
+      ["GPU", String(track.device)]]));
+    box.append(element("p", { class: "muted" }, "In the whole session:"), facts(trackFacts(track)));
+  };
+  const trackFacts = (track) => [
+    ["Mean", track.mean === null ? "not known" : measured(track.mean, track.unit)], ["Samples", count(track.count)],
+    ["Time", time(track.covered_ns)]];
   // What the host did in a gap: calls and their overlap with it, by name.
   const describeGap = (box, from, to, when) => {
     const { group, row } = selected;
@@ -1010,7 +1168,7 @@
       search = { found: 0, items: null, hit };
       for (const lane of lanes) {
         const hits = lane.hits = new Uint32Array(lane.length + 1);
-        if (lane.type === "busy") continue;
+        if (lane.type === "busy" || lane.type === "track") continue;
         for (let i = 0; i < lane.length; i++) hits[i + 1] = hits[i] + hit[lane.nameOf(lane.rows[i])];
         search.found += hits[lane.length];
       }
@@ -1115,7 +1273,7 @@
       tip.hidden = item === null;
       if (item === null) return;
       const [from, to] = spanOf(item);
-      tip.textContent = item.type === "mark" ? shortened(nameOf(item), 160) : `${shortened(nameOf(item), 160)}  \u00b7  ${time(to - from)}`;
+      tip.textContent = item.type === "track" ? `${nameOf(item)}  \u00b7  ${sampleText(lanes[item.lane], item.row)}  \u00b7  ${time(to - from)}` : item.type === "mark" ? shortened(nameOf(item), 160) : `${shortened(nameOf(item), 160)}  \u00b7  ${time(to - from)}`;
       const left = Math.min(x + 14, view.width - tip.offsetWidth - 8);
       tip.style.left = `${Math.max(4, left)}px`;
       tip.style.top = `${y + OVERVIEW + RULER + 20}px`;
@@ -1200,7 +1358,7 @@
   };
   const neighbour = (by) => {
     if (selected === null) {
-      const first = lanes.find((lane) => lane.type !== "busy" && lane.length);
+      const first = lanes.find((lane) => lane.type !== "busy" && lane.type !== "track" && lane.length);
       if (first) select({ type: first.type, row: first.rows[0] }, { reveal: true });
       return;
     }
@@ -1212,7 +1370,8 @@
     const lane = laneOf(selected);
     if (!lane) return;
     const at = lane.rows.indexOf(selected.row) + by;
-    if (at >= 0 && at < lane.length) select({ type: lane.type, row: lane.rows[at] }, { reveal: true });
+    if (lane.type === "track" && at >= 0 && at < lane.length) select(sampleOf(lane, at), { reveal: true });
+    else if (at >= 0 && at < lane.length) select({ type: lane.type, row: lane.rows[at] }, { reveal: true });
   };
 
   // --- tables -------------------------------------------------------------------------------------------------------
@@ -1482,6 +1641,7 @@
       tile("Synchronisations", [count(totals.synchronizations)], `${time(totals.synchronization_ns)} blocked`),
       tile("API calls", [count(data.calls.driver)], `${time(callTime)}${totals.failed_calls ? `, ${count(totals.failed_calls)} failed` : ""}`),
     );
+    sampled(tile);
     const box = byId("health");
     box.append(element("span", { class: `badge ${health.is_complete ? "good" : "bad"}` }, health.is_complete ? "Complete" : "Incomplete"), " ",
       health.is_complete ? (health.records ? `Nothing was lost: ${plural(health.records, "record")}, each with its call.` : "Nothing was lost, for there were no records.") : "Something was lost; counts and times may be too low.");
@@ -1505,6 +1665,29 @@
     add("CUPTI", `API version ${info.cupti_version}`);
     add("Recorded", `${new Date(info.recorded_at_s * 1000).toISOString().replace("T", " ").slice(0, 19)} UTC by profiler-core ${shown(info.recorder_version)}`);
     byId("machine").append(list);
+  };
+
+  // Means of what was sampled: the first in per cent as tiles, all as a table, and what a sampler lost.
+  const sampled = (tile) => {
+    const known = tracks.filter((track) => track.mean !== null);
+    for (const track of known.filter(({ unit }) => unit === "percent").slice(0, 6)) {
+      byId("tiles").append(tile(trackLabel(track), [measured(track.mean, track.unit)], `mean of ${plural(track.count, "sample")}`));
+    }
+    const losses = data.samplers.map((sampler) => element("li", {}, `GPU ${sampler.device}, ${sampler.source}: ${shown(sampler.losses.join("; "))}`));
+    if (tracks.length === 0 && losses.length === 0) return;
+    const place = byId("sampled");
+    place.append(element("h3", {}, "Sampled"));
+    if (losses.length) place.append(element("ul", {}, ...losses));
+    if (tracks.length === 0) return;
+    const row = (tag, ...values) => element("tr", {}, ...values.map((value) => element(tag, tag === "th" ? { scope: "col" } : {}, value)));
+    const extremes = (track) => [track.least.reduce((a, b) => Math.min(a, b), Infinity), track.most.reduce((a, b) => Math.max(a, b), -Infinity)];
+    const line = (track) => {
+      const [least, most] = extremes(track).map((value) => (Number.isFinite(value) ? measured(value, track.unit) : "\u2013"));
+      return row("td", track.label, String(track.device), track.mean === null ? "\u2013" : measured(track.mean, track.unit), least, most, count(track.count), time(track.covered_ns), track.name);
+    };
+    place.append(element("div", { class: "sheet" }, element("table", {}, element("caption", {}, "What was sampled"),
+      element("thead", {}, row("th", "Metric", "GPU", "Mean", "Least", "Most", "Samples", "Time", "Name")),
+      element("tbody", {}, ...tracks.map(line)))));
   };
 
   const findings = () => {
@@ -1540,6 +1723,7 @@
     byId("legend").replaceChildren(
       ...OPERATIONS.map(([text, light, dark], kind) => (kinds.has(kind) ? entry(isDark() ? dark : light, text) : "")),
       ...Object.entries(CALLS).map(([name, [text, light, dark]]) => (classes.has(name) ? entry(isDark() ? dark : light, text) : "")),
+      tracks.some((track) => track.kind !== "state") ? entry("var(--muted)", "Sampled: the mean of a pixel's time; behind it, lighter, the most") : "",
       groups.some((group) => group.busy?.length > 1) ? entry("var(--gap-line)", "Gap on the GPU") : "",
       data.pauses_ns.length ? entry("var(--raised)", "Session off") : "");
   };

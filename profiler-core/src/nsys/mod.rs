@@ -8,6 +8,8 @@
 mod file;
 mod format;
 #[cfg(feature = "nsys")]
+mod metrics;
+#[cfg(feature = "nsys")]
 mod nesting;
 #[cfg(feature = "nsys")]
 mod read;
@@ -46,7 +48,8 @@ impl Profile {
     /// Calls and ranges come together by thread and time, and GPU operations join their call by process and correlation
     /// id: see [`Attribution::Contained`](crate::Attribution::Contained). Times are nsys's own, in nanoseconds since its
     /// session's start. Several processes may be in it: [`ApiCall::process_id`](crate::ApiCall::process_id) and the like
-    /// tell them apart. What cannot be read is counted in [`health`](Self::health). There is no
+    /// tell them apart. What nsys sampled of the devices (`--gpu-metrics-devices`) are [tracks](Self::tracks), in whole percent as
+    /// nsys has them. What cannot be read is counted in [`health`](Self::health). There is no
     /// [`recording`](Self::recording). Costs some microsecond an operation.
     ///
     /// # Errors
@@ -65,7 +68,7 @@ impl Profile {
     /// show them, and its rules, which look for names of the runtime API alone, do not. Of a call of the runtime API and the
     /// driver call that it makes it holds the former, as nsys's own do. nsys has no place for the stays of
     /// [`process_ranges`](Self::process_ranges), for where graph nodes were made, for ranges that were handed to other
-    /// threads, and for the units of fields. Costs some 2 us an operation with its call.
+    /// threads, and for the units of fields. What was [sampled](Self::tracks) is not in it. Costs some 2 us an operation with its call.
     ///
     /// # Errors
     /// The file cannot be written, or what is there is no file: a directory, a device, a pipe, a link that leads nowhere.

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
 use cupti::record::Peers;
 use cupti::record::SharedMemorySetting;
@@ -11,6 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::file::{Cells, File};
 use super::format::{self, NO_STREAM, event, memory_kind, process_of, thread_of};
+use super::metrics;
 use super::nesting::Sweep;
 use crate::error::Error;
 use crate::health::Health;
@@ -49,6 +51,9 @@ pub(super) fn read(file: &File) -> Result<(Store, RecordingInfo, Health), Error>
     reader.read_managed_memory()?;
     reader.read_overheads()?;
     reader.read_diagnostics()?;
+    let (series, unreadable) = metrics::read(file)?;
+    reader.store.series = series.into_iter().map(Arc::new).collect();
+    reader.health.unknown_records += unreadable;
     let info = reader.read_info()?;
     reader.finish();
     Ok((reader.store, info, reader.health))
@@ -289,6 +294,7 @@ impl Reader<'_> {
             captured: false,
             empty: false,
             has_returned: true,
+            share: None,
         };
         (self.store.intern_call_kind(kind), is_asynchronous)
     }
@@ -1153,6 +1159,7 @@ impl Reader<'_> {
                         .filter(|khz| *khz != 0),
                     memory_bandwidth: row.number(14).filter(|bytes| *bytes != 0),
                     l2_bytes: row.number(15).filter(|bytes| *bytes != 0),
+                    pci_bus_id: None,
                 });
             }
         })?;

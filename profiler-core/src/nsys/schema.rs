@@ -115,6 +115,20 @@ CREATE TABLE RANGES (
 ";
 
 #[cfg(feature = "parquet")]
+/// Every sample of every track, and what is known of the samplers.
+pub(crate) const SAMPLES_TABLE: &str = "
+CREATE TABLE SAMPLES (
+    device INTEGER NOT NULL, source TEXT NOT NULL, metric TEXT NOT NULL, label TEXT NOT NULL, unit TEXT NOT NULL,
+    kind TEXT NOT NULL, start INTEGER NOT NULL, end INTEGER NOT NULL, value REAL
+);
+CREATE TABLE SAMPLERS (
+    device INTEGER NOT NULL, source TEXT NOT NULL, intervalNs INTEGER NOT NULL, samples INTEGER NOT NULL,
+    dropped INTEGER NOT NULL, overflows INTEGER NOT NULL, gaps INTEGER NOT NULL, gapNs INTEGER NOT NULL,
+    missing TEXT, failure TEXT
+);
+";
+
+#[cfg(feature = "parquet")]
 /// The column for a row's range, and the one for that in which its graph node was made, both of [`RANGES_TABLE`].
 pub(crate) const RANGE: &str = "rangeId";
 #[cfg(feature = "parquet")]

@@ -13,6 +13,7 @@ use super::schema;
 use super::tables::{Cell, Rows, Tables};
 use crate::names;
 use crate::profile::{Paths, Profile};
+use crate::series::Kind;
 use crate::store::{
     Api, Call, Details, FieldValue, Interval, KernelNames, LabelId, Managed, NameId, Operation,
     Process, Store, Subject, ThreadId, What,
@@ -142,6 +143,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
         writer.write_ranges()?;
         if T::HAS_RANGES {
             writer.write_tree()?;
+            writer.write_samples()?;
         }
         writer.write_places()?;
         writer.write_threads()?;
@@ -842,6 +844,49 @@ impl<T: Tables, P: FnMut(Progress)> Writer<'_, T, P> {
             insert.set(self.global_thread(range.thread))?;
             insert.set(start)?.set((!range.is_open).then_some(end))?.row()?;
             *instance += 1;
+        }
+        Ok(())
+    }
+
+    fn write_samples(&self) -> Result_<T> {
+        let columns =
+            ["device", "source", "metric", "label", "unit", "kind", "start", "end", "value"];
+        let mut insert = self.insert("SAMPLES", columns)?;
+        for track in self.profile.tracks() {
+            let (source, unit) = (track.source().to_string(), track.unit().to_string());
+            let kind = match track.kind() {
+                Kind::Total => "total",
+                Kind::Mean => "mean",
+                Kind::State => "state",
+            };
+            let at = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+            for sample in track.samples() {
+                insert.set(track.device())?.set(&*source)?.set(track.name())?.set(track.label())?;
+                insert.set(&*unit)?.set(kind)?.set(at(sample.start))?.set(at(sample.end))?;
+                insert.set((!sample.value.is_nan()).then_some(sample.value))?.row()?;
+            }
+        }
+        let columns = [
+            "device",
+            "source",
+            "intervalNs",
+            "samples",
+            "dropped",
+            "overflows",
+            "gaps",
+            "gapNs",
+            "missing",
+            "failure",
+        ];
+        let mut insert = self.insert("SAMPLERS", columns)?;
+        for series in self.profile.series() {
+            let (gaps, gap_ns) = series.gaps();
+            let missing = (!series.missing().is_empty()).then(|| series.missing().join(", "));
+            insert.set(series.device())?.set(&*series.source().to_string())?;
+            insert.bits(series.interval_ns())?.bits(series.len() as u64)?;
+            insert.bits(series.dropped())?.bits(series.overflows())?.bits(gaps)?.bits(gap_ns)?;
+            insert.set(missing.as_deref())?;
+            insert.set(series.failure().map(|failure| &*failure.message))?.row()?;
         }
         Ok(())
     }

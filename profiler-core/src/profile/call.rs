@@ -103,6 +103,20 @@ impl<'a> ApiCall<'a> {
         self.row.range.get().map(|id| Range { profile, id })
     }
 
+    /// All ranges that it belongs to, each once: first [`range`](Self::range), for which it counts, and then those that were
+    /// [joined](crate::Context::join) with it. Mostly one, and none outside of ranges.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<'a>> + Clone + use<'a> {
+        let profile = self.profile;
+        let others = profile.store.shares_of(self.row).iter();
+        self.range().into_iter().chain(others.map(move |&id| Range { profile, id }))
+    }
+
+    /// True if it belongs to several ranges.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        !self.profile.store.shares_of(self.row).is_empty()
+    }
+
     /// Where and when it was, in the store's terms.
     pub(crate) fn interval(&self) -> Interval {
         self.row.time

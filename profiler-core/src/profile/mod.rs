@@ -1,9 +1,11 @@
 //! A profile and the questions it answers.
 
 mod call;
+mod clocks;
 mod operation;
 mod paths;
 mod range;
+mod track;
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,10 +19,12 @@ use crate::totals::Totals;
 use crate::tree::{NodeId, Tree};
 use crate::{correlate, source};
 pub use call::ApiCall;
+pub use clocks::{DeviceClocks, Slowed};
 pub use operation::{Attribution, Copy, GpuOperation, Kernel, Memset, OperationKind};
 pub(crate) use paths::Paths;
 use range::Walk;
 pub use range::{Range, RangeNode, RangeSummary};
+pub use track::{Sampled, Track, TrackSample};
 
 /// What a session saw, joined: every GPU operation with the call that caused it and the range that call was in.
 ///
@@ -191,6 +195,8 @@ impl Profile {
                 summary.replayed += node.replayed();
             }
         }
+        let is_of = |id| RangeNode { profile: self, id }.matches(path);
+        summary.shared = self.tree.shared_of(&self.store, is_of);
         (summary.nodes != 0).then_some(summary)
     }
 
@@ -214,6 +220,12 @@ impl Profile {
     pub fn operations(&self) -> impl Iterator<Item = GpuOperation<'_>> + Clone {
         let rows = 0..self.store.operations.len() as u32;
         rows.map(|row| self.operation(OperationId(row)))
+    }
+
+    /// True if a range has [work that counts for another](RangeSummary::shared).
+    #[must_use]
+    pub fn has_shared_work(&self) -> bool {
+        self.tree.has_shared
     }
 
     /// Every kernel by start.

@@ -210,6 +210,25 @@ impl<'a> GpuOperation<'a> {
         range.map(|id| Range { profile, id })
     }
 
+    /// All ranges that it belongs to, each once: first [`range`](Self::range), for which it counts, and then those that were
+    /// [joined](crate::Context::join) with it. Mostly one, and none outside of ranges. Some of them may lie in others.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<'a>> + Clone + use<'a> {
+        let profile = self.profile;
+        let others = if self.window.get().is_some() { &[][..] } else { self.shares() };
+        self.range().into_iter().chain(others.iter().map(move |&id| Range { profile, id }))
+    }
+
+    /// True if it belongs to several ranges.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.ranges().nth(1).is_some()
+    }
+
+    fn shares(&self) -> &'a [RangeId] {
+        let store = &self.profile.store;
+        self.row().call.get().map_or(&[], |call| store.shares_of(&store.calls[call.at()]))
+    }
+
     /// The range in which the node of a CUDA graph that it was an execution of was made: by capture, or by hand. `None`
     /// where it was no such node, where the node was made outside any range, or before the session. The range of its
     /// launch is [`range`](Self::range).

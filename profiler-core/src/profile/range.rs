@@ -19,6 +19,12 @@ pub struct RangeSummary {
     pub(super) inclusive: Totals,
     pub(super) exclusive: Totals,
     pub(super) replayed: Totals,
+    #[serde(skip_serializing_if = "is_none")]
+    pub(super) shared: Totals,
+}
+
+fn is_none(totals: &Totals) -> bool {
+    *totals == Totals::default()
 }
 
 impl RangeSummary {
@@ -51,6 +57,14 @@ impl RangeSummary {
     #[must_use]
     pub fn replayed(&self) -> Totals {
         self.replayed
+    }
+
+    /// What was asked for in it and within together with other ranges ([`Context::join`](crate::Context::join)), and
+    /// counts for one of these: each launch and operation once, and none that is in [`inclusive`](Self::inclusive). Both
+    /// together are all that it asked for; sums over ranges that share work have it more than once.
+    #[must_use]
+    pub fn shared(&self) -> Totals {
+        self.shared
     }
 
     /// The time of the GPU operations asked for in it and within, summed.
@@ -158,6 +172,12 @@ impl<'a> RangeNode<'a> {
     #[must_use]
     pub fn replayed(&self) -> Totals {
         self.node().replayed
+    }
+
+    /// What was asked for in it and within together with others, and counts for these; see [`RangeSummary::shared`].
+    #[must_use]
+    pub fn shared(&self) -> Totals {
+        self.node().shared
     }
 
     /// Its instances, by thread and in the order they began.
@@ -297,6 +317,13 @@ impl<'a> Range<'a> {
         self.profile.tree.replayed(&self.profile.store, self.id)
     }
 
+    /// What was asked for in it and within together with others, and counts for these; see [`RangeSummary::shared`]. Sums it
+    /// up each time.
+    #[must_use]
+    pub fn shared(&self) -> Totals {
+        self.profile.tree.shared(&self.profile.store, self.id)
+    }
+
     /// The GPU operations asked for in it and within: range by range, and in each by start.
     pub fn operations(&self) -> impl Iterator<Item = GpuOperation<'a>> + Clone + use<'a> {
         let profile = self.profile;
@@ -313,6 +340,19 @@ impl<'a> Range<'a> {
     pub fn replayed_operations(&self) -> impl Iterator<Item = GpuOperation<'a>> + Clone + use<'a> {
         let profile = self.profile;
         profile.tree.replays(self.id).map(move |id| profile.operation(id))
+    }
+
+    /// The operations of [`shared`](Self::shared), each once: range by range of those that they are shared with, and in each by start.
+    pub fn shared_operations(&self) -> impl Iterator<Item = GpuOperation<'a>> + Clone + use<'a> {
+        let profile = self.profile;
+        let operations = profile.tree.shared_operations(&profile.store, self.id);
+        operations.map(move |id| profile.operation(id))
+    }
+
+    /// The calls of [`shared`](Self::shared), each once: range by range of those that they are shared with, and in each in order.
+    pub fn shared_calls(&self) -> impl Iterator<Item = ApiCall<'a>> + Clone + use<'a> {
+        let profile = self.profile;
+        profile.tree.shared_calls(&profile.store, self.id).map(move |id| profile.call(id))
     }
 
     /// The calls made in it and within: range by range, and in each in the order they were made.

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 
 use super::{DeviceTimes, Span, device_times, ns};
 use crate::names::Pattern;
-use crate::profile::{Profile, Range, RangeNode};
+use crate::profile::{Profile, Range, RangeNode, Sampled, Track};
 use crate::statistics::Statistics;
 use crate::store::{OperationId, RangeId};
 use crate::totals::Totals;
@@ -65,6 +65,18 @@ impl<'a> Step<'a> {
     #[must_use]
     pub fn devices(&self) -> &[DeviceTimes] {
         &self.devices
+    }
+
+    /// What a total came to in it: see [`Range::sum`].
+    #[must_use]
+    pub fn sum(&self, track: &Track<'_>) -> Option<Sampled> {
+        self.range.sum(track)
+    }
+
+    /// What was sampled in it: see [`Range::mean`].
+    #[must_use]
+    pub fn mean(&self, track: &Track<'_>) -> Option<Sampled> {
+        self.range.mean(track)
     }
 
     /// From the first start to the last end of its operations. `None` if there are none with timestamps.

@@ -122,6 +122,7 @@ impl Made {
                 captured: false,
                 empty: false,
                 has_returned: call.returned,
+                share: None,
             };
             let kind = store.intern_call_kind(kind);
             let (start, end) = call.time;

@@ -5,6 +5,7 @@
 //! a file of format 1 an entry's index is that of its name, and the session was on all the time.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use cupti::{
     ActivityKind, Attribute, AttributeSetting, Call, DataKey, GraphEvent, NameKey, Reading,
@@ -16,6 +17,7 @@ use super::parts::ThreadRanges;
 use super::ranges::{self, Label, RangeEntry, Slots, Texts};
 use super::{Clocks, Losses, Recording, RecordingInfo};
 use crate::error::Error;
+use crate::series::Series;
 
 /// The last byte is the format.
 const MAGIC: &[u8; 8] = b"GPUPROF\x02";
@@ -28,6 +30,8 @@ const GRAPHS: &[u8; 4] = b"GRPH";
 const RANGES: &[u8; 4] = b"RNGE";
 /// The second log of the thread whose ranges came last.
 const EVENTS: &[u8; 4] = b"EVNT";
+/// Since format 2, in files of newer versions: what samplers saw.
+const SERIES: &[u8; 4] = b"SERS";
 const END: &[u8; 4] = b"DONE";
 
 /// The strides of CUPTI's records by kind, and the texts and other bytes that they refer to, by key.
@@ -101,15 +105,20 @@ fn without_folder(name: &str) -> String {
     path.unwrap_or(name).to_owned()
 }
 
-/// A thread's frame: the length of the JSON head, the head, the entries' words.
+/// A thread's frame: a head, and the entries' words.
 fn thread_frame<const WORDS: usize>(
     head: &ThreadHead,
     entries: impl Iterator<Item = [u64; WORDS]>,
 ) -> Vec<u8> {
+    headed(head, entries.flatten())
+}
+
+/// The length of the JSON head, the head, words.
+fn headed(head: &impl Serialize, words: impl Iterator<Item = u64>) -> Vec<u8> {
     let head = json(head);
     let mut content = (head.len() as u64).to_le_bytes().to_vec();
     content.extend_from_slice(&head);
-    entries.flatten().for_each(|word| content.extend_from_slice(&word.to_le_bytes()));
+    words.for_each(|word| content.extend_from_slice(&word.to_le_bytes()));
     content
 }
 
@@ -157,6 +166,9 @@ pub(super) fn write(recording: &Recording) -> Vec<u8> {
             let head = ThreadHead { slots, ..ThreadHead::of(thread.thread_id) };
             frame(&mut out, EVENTS, &thread_frame(&head, thread.events.iter().copied()));
         }
+    }
+    for series in &recording.series {
+        frame(&mut out, SERIES, &headed(&series.head, series.words()));
     }
     let pair = |reading: Reading| (reading.at_ns, reading.offset_ns);
     let done = Done {
@@ -210,16 +222,37 @@ fn parse<T: for<'de> Deserialize<'de>>(bytes: &[u8], what: &str) -> Result<T, Er
         .map_err(|error| Error::format(format!("{what} is damaged: {error}")))
 }
 
-fn read_thread<const WORDS: usize>(
-    content: &[u8],
+/// What [`headed`] wrote, the words as bytes.
+fn read_headed<'a, T: for<'de> Deserialize<'de>>(
+    content: &'a [u8],
     what: &str,
-) -> Result<(ThreadHead, Vec<[u64; WORDS]>), Error> {
+) -> Result<(T, &'a [[u8; 8]]), Error> {
     let mut reader = Reader { rest: content, at: 0 };
     let length = usize::try_from(reader.u64(what)?).unwrap_or(usize::MAX);
     let head = parse(reader.take(length, what)?, what)?;
     let (words, rest) = reader.rest.as_chunks::<8>();
+    if !rest.is_empty() {
+        return Err(Error::format(format!("{what} is no whole number of entries")));
+    }
+    Ok((head, words))
+}
+
+fn read_series(content: &[u8]) -> Result<Series, Error> {
+    let what = "a series of samples";
+    let (head, words) = read_headed(content, what)?;
+    let words: Vec<u64> = words.iter().copied().map(u64::from_le_bytes).collect();
+    Series::from_words(head, &words).ok_or_else(|| {
+        Error::format(format!("{what} is damaged: its rows are not whole or not in order"))
+    })
+}
+
+fn read_thread<const WORDS: usize>(
+    content: &[u8],
+    what: &str,
+) -> Result<(ThreadHead, Vec<[u64; WORDS]>), Error> {
+    let (head, words) = read_headed(content, what)?;
     let (entries, odd) = words.as_chunks::<WORDS>();
-    if !rest.is_empty() || !odd.is_empty() {
+    if !odd.is_empty() {
         return Err(Error::format(format!("{what} is no whole number of entries")));
     }
     Ok((head, entries.iter().map(|entry| entry.map(u64::from_le_bytes)).collect()))
@@ -257,6 +290,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
     let (mut info, mut names, mut done) = (None, None, None);
     let (mut buffers, mut calls, mut threads) = (Vec::new(), Vec::new(), Vec::new());
     let (mut runtime_calls, mut graphs) = (Vec::new(), Vec::new());
+    let mut series = Vec::new();
     while done.is_none() {
         let tag = reader.take(4, "a frame's tag")?;
         let length = usize::try_from(reader.u64("a frame's length")?).unwrap_or(usize::MAX);
@@ -304,6 +338,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
             };
             thread.event_slots = slots(head.slots, events.len(), "a thread's log of events")?;
             thread.events = events;
+        } else if tag == SERIES {
+            series.push(Arc::new(read_series(content)?));
         } else if tag == END {
             done = Some(parse::<Done>(content, "the closing frame")?);
         }
@@ -338,5 +374,6 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
         attributes: done.attributes.iter().filter_map(setting).collect(),
         missing_kinds: done.missing_kinds.into_iter().map(ActivityKind).collect(),
         losses: done.losses,
+        series,
     })
 }

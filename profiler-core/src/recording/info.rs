@@ -54,6 +54,9 @@ pub struct DeviceInfo {
     /// Bytes of the L2 cache. `None` as above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub l2_bytes: Option<u64>,
+    /// Where it is on the bus, as 0000:1b:00.0. `None` as above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pci_bus_id: Option<String>,
 }
 
 impl RecordingInfo {
@@ -73,6 +76,7 @@ impl RecordingInfo {
             core_clock_khz: device.core_clock_khz,
             memory_bandwidth: device.memory_bandwidth,
             l2_bytes: device.l2_bytes,
+            pci_bus_id: device.pci_bus_id.clone(),
         };
         Self {
             recorded_at_s: since_epoch.as_secs(),

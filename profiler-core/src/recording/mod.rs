@@ -17,6 +17,7 @@ use cupti::{
 };
 
 use crate::error::{Error, Kind};
+use crate::series::Series;
 pub use info::{DeviceInfo, RecordingInfo};
 use parts::ThreadRanges;
 
@@ -44,6 +45,8 @@ pub struct Recording {
     /// Kinds that were asked for where known, and that the library did not have.
     pub(crate) missing_kinds: Vec<ActivityKind>,
     pub(crate) losses: Losses,
+    /// What samplers saw meanwhile.
+    pub(crate) series: Vec<Arc<Series>>,
 }
 
 /// How the records' timestamps relate to `CLOCK_MONOTONIC`: readings in order, at least two.
@@ -208,6 +211,20 @@ impl Recording {
     #[must_use]
     pub fn calls(&self) -> &[ThreadCalls] {
         &self.calls
+    }
+
+    /// What samplers saw of the devices meanwhile.
+    #[must_use]
+    pub fn series(&self) -> &[Arc<Series>] {
+        &self.series
+    }
+
+    /// The same with one more series: of another sampler, or made by a program. Its times are those of
+    /// [`windows_ns`](Self::windows_ns).
+    #[must_use]
+    pub fn with_series(mut self, series: Series) -> Self {
+        self.series.push(Arc::new(series));
+        self
     }
 
     /// Writes it to a file, replacing what is there.

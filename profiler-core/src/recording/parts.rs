@@ -46,9 +46,9 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Takes what has finished since the part before.
+    /// Takes what has finished since the part before, as far as CUPTI handed it over.
     pub(crate) fn take(collector: &Collector) -> Result<(Self, Vec<(u64, u64)>), cupti::Error> {
-        let collected = collector.drain()?;
+        let collected = collector.drain_delivered()?;
         // After the calls, which name the ranges they were made in.
         let ranges = ranges::take(collected.window_ns.1);
         let windows_ns = collected.windows_ns.clone();
@@ -121,13 +121,17 @@ impl Ended {
             .events
             .iter()
             .filter(|(slot, words)| {
-                matches!(Event::from_words(*words), Event::ProcessStart { .. })
-                    && !has(&self.process_ranges, *slot)
+                match Event::from_words(*words) {
+                    Event::ProcessStart { .. } => !has(&self.process_ranges, *slot),
+                    // It may be attached at any time.
+                    Event::Joined { .. } => true,
+                    _ => false,
+                }
             })
             .map(|(slot, _)| *slot)
             .collect();
         thread.events.retain(|(slot, words)| match Event::from_words(*words) {
-            Event::ProcessStart { .. } => open.contains(slot),
+            Event::ProcessStart { .. } | Event::Joined { .. } => open.contains(slot),
             Event::Detail { of: Subject::Range(of), .. } => !has(&self.ranges, of),
             Event::Detail { of: Subject::Event(of), .. } => open.contains(&of),
             _ => false,
@@ -188,7 +192,12 @@ impl OpenRanges {
     }
 }
 
-/// What is left of parts that were let go: what they said of ranges that had not ended.
+/// Contexts of several ranges that are left of parts that were let go. Which of them will be attached once more nobody can
+/// know, and what keeps the last seconds of a run is not to grow with it.
+const MOST_JOINED: usize = 1 << 16;
+
+/// What is left of parts that were let go: what they said of ranges that had not ended, and the contexts of several ranges
+/// that came last.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Remains {
     ranges: BTreeMap<u32, ThreadPart>,
@@ -211,6 +220,26 @@ impl Remains {
             ended.remove_from(thread);
             !thread.events.is_empty()
         });
+        self.forget_joined(MOST_JOINED);
+    }
+
+    /// Leaves so many contexts of several ranges; those of the threads that came first go first.
+    fn forget_joined(&mut self, most: usize) {
+        let is_joined =
+            |words: &[u64; EVENT_WORDS]| matches!(Event::from_words(*words), Event::Joined { .. });
+        let events = self.ranges.values().flat_map(|thread| &thread.events);
+        let mut more = events.filter(|(_, words)| is_joined(words)).count().saturating_sub(most);
+        for thread in self.ranges.values_mut() {
+            if more == 0 {
+                return;
+            }
+            // What is said of those that are gone goes with the next part.
+            thread.events.retain(|(_, words)| {
+                let goes = more != 0 && is_joined(words);
+                more -= usize::from(goes);
+                !goes
+            });
+        }
     }
 }
 
@@ -339,6 +368,7 @@ pub(crate) fn recording(pieces: Pieces<'_>, observer_panics: u64) -> Recording {
         attributes: settings.attributes,
         missing_kinds: settings.missing_kinds,
         losses,
+        series: Vec::new(),
     }
 }
 
@@ -456,10 +486,13 @@ fn cut_events(
         Event::Mark { at_ns, .. } => from_ns <= at_ns && at_ns < until_ns,
         Event::ProcessStart { at_ns, .. } | Event::ProcessEnd { at_ns, .. } => at_ns < until_ns,
         Event::Detail { of: Subject::Range(slot), .. } => slots.row(slot).is_some(),
-        Event::Detail { of: Subject::Event(_), .. } | Event::Unknown => true,
+        Event::Detail { of: Subject::Event(_), .. } | Event::Joined { .. } | Event::Unknown => true,
     });
     let is_subject = |words: &[u64; EVENT_WORDS]| {
-        matches!(Event::from_words(*words), Event::Mark { .. } | Event::ProcessStart { .. })
+        matches!(
+            Event::from_words(*words),
+            Event::Mark { .. } | Event::ProcessStart { .. } | Event::Joined { .. }
+        )
     };
     if events.iter().any(|(_, words)| {
         matches!(Event::from_words(*words), Event::Detail { of: Subject::Event(_), .. })
@@ -470,5 +503,39 @@ fn cut_events(
             Event::Detail { of: Subject::Event(slot), .. } => subjects.contains(&slot),
             _ => true,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_what_was_joined_the_last_is_left() {
+        let joins = 8 << 56;
+        let member = |of: u64| 9 << 56 | 1 << 55 | of;
+        let thread = |number, events: &[(u64, [u64; EVENT_WORDS])]| ThreadPart {
+            shared: Shared::of_thread(number),
+            entries: Vec::new(),
+            slots: Slots::default(),
+            events: events.to_vec(),
+        };
+        let mut remains = Remains::default();
+        let three = [(0, [member(1), 7, 0]), (1, [joins, 5, 6]), (2, [joins, 6, 7])];
+        remains.ranges.insert(3, thread(3, &three));
+        remains.ranges.insert(9, thread(9, &[(4, [joins, 5, 6])]));
+        let left = |remains: &mut Remains, most| -> Vec<(u32, u64)> {
+            remains.forget_joined(most);
+            // What is said of those that are gone goes with the next part.
+            remains.ranges.values_mut().for_each(|thread| Ended::default().remove_from(thread));
+            let of = |(number, thread): (&u32, &ThreadPart)| {
+                thread.events.iter().map(|(slot, _)| (*number, *slot)).collect::<Vec<_>>()
+            };
+            remains.ranges.iter().flat_map(of).collect()
+        };
+        assert_eq!(left(&mut remains, 3), [(3, 0), (3, 1), (3, 2), (9, 4)]);
+        assert_eq!(left(&mut remains, 2), [(3, 2), (9, 4)]);
+        assert_eq!(left(&mut remains, 1), [(9, 4)]);
+        assert_eq!(left(&mut remains, 0), []);
     }
 }

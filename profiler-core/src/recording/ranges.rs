@@ -5,7 +5,8 @@
 //! range in the word that driver calls carry (`cupti::calls::set_word`), which is how work finds its range.
 //!
 //! What only some ranges have (payload, fields, the process range that they are a stay in), marks and ranges of the
-//! process go to a second log of the thread, which begins with its first entry.
+//! process go to a second log of the thread, which begins with its first entry. So do contexts of several ranges, which
+//! have a word of their own.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -13,30 +14,46 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use cupti::calls::set_word;
 use cupti::clock::now_ns;
+use cupti::tables;
 use cupti::thread_log::{Reader, Writer};
 use nvtx::observer::{Mark, Observer, RangeStart, Token};
 use nvtx::{FieldValue, Payload};
 use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
 use crate::tap;
 
-/// A range's identity while it is recorded: which recording, which thread's log, which entry. Never 0.
+/// A range's identity while it is recorded: which recording, which thread's log, which entry. Never 0. Or that of a context
+/// of several ranges: which entry of a thread's second log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct RangeWord(pub(crate) u64);
 
 const SLOT_BITS: u32 = 30;
 const THREAD_BITS: u32 = 22;
 const EPOCH_BITS: u32 = 64 - SLOT_BITS - THREAD_BITS;
+/// Stands in the thread of a word of several ranges: no thread has such a number, so that whoever does not know of these finds
+/// none.
+const JOINED: u64 = 1 << (THREAD_BITS - 1);
 
 impl RangeWord {
     /// `None` where a number does not fit: the range is then counted as lost.
     pub(crate) fn new(epoch: u32, thread: u64, slot: u64) -> Option<Self> {
-        let fits = thread < 1 << THREAD_BITS && slot < 1 << SLOT_BITS;
+        let fits = thread < JOINED && slot < 1 << SLOT_BITS;
         fits.then_some(Self(
             u64::from(epoch) << (SLOT_BITS + THREAD_BITS) | thread << SLOT_BITS | slot,
         ))
+    }
+
+    /// The word of several ranges that this entry of a thread's second log joins.
+    pub(crate) fn joined(epoch: u32, thread: u64, slot: u64) -> Option<Self> {
+        Self::new(epoch, thread, slot).map(|word| Self(word.0 | JOINED << SLOT_BITS))
+    }
+
+    /// True for the word of several ranges; in recordings from before there were such, of a thread after 2 million others.
+    #[inline]
+    pub(crate) fn is_joined(self) -> bool {
+        self.0 >> SLOT_BITS & JOINED != 0
     }
 
     pub(crate) fn epoch(self) -> u32 {
@@ -132,6 +149,8 @@ const WITHIN: u64 = 4;
 const PAYLOAD: u64 = 5;
 const FIELD: u64 = 6;
 const HANDED: u64 = 7;
+const JOINS: u64 = 8;
+const MEMBER: u64 = 9;
 /// Details of an entry of this log rather than of a range.
 const OF_EVENT: u64 = 1 << 55;
 const SLOT_MASK: u64 = OF_EVENT - 1;
@@ -145,7 +164,9 @@ pub(crate) enum Event {
     ProcessStart { label: u32, at_ns: u64, parent: Option<u64> },
     /// The range of the process with this identity ends.
     ProcessEnd { of: RangeWord, at_ns: u64 },
-    /// Something more is known of a range, a mark or a range of the process.
+    /// A context of several ranges; its word has this entry's place. What is more than two are details of it.
+    Joined { first: RangeWord, second: RangeWord },
+    /// Something more is known of a range, a mark, a range of the process or a context of several ranges.
     Detail { of: Subject, detail: Detail },
     /// Of a kind that this version does not know.
     Unknown,
@@ -162,8 +183,10 @@ pub(crate) enum Subject {
 pub(crate) enum Detail {
     /// It is a stay in this range of the process.
     Within(RangeWord),
-    /// It began in this range of another thread, which was handed to its own.
+    /// It began in this range of another thread, which was handed to its own; or in several.
     Handed(RangeWord),
+    /// This one is joined, too.
+    Member(RangeWord),
     Payload(Payload),
     /// Name and unit are indices into the thread's texts.
     Field {
@@ -196,6 +219,8 @@ impl Event {
             PROCESS_END => return Self::ProcessEnd { of: RangeWord(third), at_ns: second },
             WITHIN => Detail::Within(RangeWord(second)),
             HANDED => Detail::Handed(RangeWord(second)),
+            JOINS => return Self::Joined { first: RangeWord(second), second: RangeWord(third) },
+            MEMBER => Detail::Member(RangeWord(second)),
             PAYLOAD => match payload_of(third, second) {
                 Some(payload) => Detail::Payload(payload),
                 None => return Self::Unknown,
@@ -297,10 +322,18 @@ pub(super) struct ThreadPart {
 }
 
 impl Shared {
+    #[cfg(test)]
+    pub(super) fn of_thread(number: u32) -> Arc<Self> {
+        let ranges = Writer::new().log().reader(Some(END));
+        let readers = Mutex::new(Readers { ranges, events: None });
+        let texts = Mutex::default();
+        Arc::new(Self { number, thread_id: 0, thread_name: None, texts, readers })
+    }
+
     /// Details come before what they are about, and texts before what refers to them: read after it, they are there.
     fn read(self: &Arc<Self>, until_ns: u64, take: bool) -> ThreadPart {
         let readers = &mut *self.readers.lock();
-        let mut entries = Vec::with_capacity(readers.ranges.len());
+        let mut entries = tables::with_capacity(readers.ranges.len());
         let mut slots = Slots::default();
         let visit = |slot, words| {
             let entry = RangeEntry::from_words(words);
@@ -505,6 +538,22 @@ pub(crate) fn detach(word: RangeWord, attached: u64) {
     });
 }
 
+/// The word under which work belongs to several ranges of the present recording, each of which is there once; of one that
+/// of this one, and `None` of none. If it cannot be written down, which is counted, the first one is left.
+pub(crate) fn join(words: impl IntoIterator<Item = RangeWord>) -> Option<RangeWord> {
+    let epoch = EPOCH.load(Ordering::Acquire);
+    let mut known = FxHashSet::default();
+    let is_of_this = |word: &RangeWord| word.0 != 0 && word.epoch() == epoch;
+    let words = words.into_iter().filter(|word| is_of_this(word) && known.insert(*word));
+    match words.collect::<Vec<_>>()[..] {
+        [first, second, ref more @ ..] => {
+            RECORDER.with_thread(|thread| thread.join(first, second, more)).or(Some(first))
+        }
+        [one] => Some(one),
+        [] => None,
+    }
+}
+
 thread_local!(static THREAD: RefCell<Option<Thread>> = const { RefCell::new(None) });
 
 impl Thread {
@@ -641,7 +690,23 @@ impl Thread {
         true
     }
 
-    /// The entry of the innermost open range plus 1; 0 if there is none, or it is one of another thread.
+    /// What is more than two comes first: whoever reads the entry then finds it.
+    fn join(
+        &mut self,
+        first: RangeWord,
+        second: RangeWord,
+        more: &[RangeWord],
+    ) -> Option<RangeWord> {
+        let slot = self.events.as_ref().map_or(0, Writer::len) + more.len() as u64;
+        let word = RangeWord::joined(self.epoch, self.number, slot)?;
+        for member in more {
+            self.event([MEMBER << KIND_SHIFT | OF_EVENT | slot, member.0, 0]);
+        }
+        self.event([JOINS << KIND_SHIFT, first.0, second.0]);
+        Some(word)
+    }
+
+    /// The entry of the innermost open range plus 1; 0 if there is none, or it is one of another thread, or of several.
     fn parent(&self) -> u64 {
         match self.open.last().map(|parent| parent.word.place()) {
             Some((thread, slot)) if thread as u64 == self.number => slot as u64 + 1,
@@ -649,7 +714,7 @@ impl Thread {
         }
     }
 
-    /// The innermost open range, if it is one of another thread.
+    /// The innermost open range, if it is one of another thread, or of several.
     #[inline]
     fn handed(&self) -> Option<RangeWord> {
         let innermost = self.open.last()?.word;
@@ -808,12 +873,15 @@ mod tests {
 
     #[test]
     fn a_word_holds_its_place() {
-        let word = RangeWord::new(4095, (1 << 22) - 1, (1 << 30) - 1).unwrap();
-        assert_eq!((word.epoch(), word.place()), (4095, ((1 << 22) - 1, (1 << 30) - 1)));
+        let word = RangeWord::new(4095, (1 << 21) - 1, (1 << 30) - 1).unwrap();
+        assert_eq!((word.epoch(), word.place()), (4095, ((1 << 21) - 1, (1 << 30) - 1)));
+        let joined = RangeWord::joined(4095, 5, 7).unwrap();
+        assert_eq!((joined.epoch(), joined.place()), (4095, ((1 << 21) + 5, 7)));
+        assert!(joined.is_joined() && !word.is_joined());
         let word = RangeWord::new(1, 0, 0).unwrap();
         assert_ne!(word.0, 0);
         assert_eq!((word.epoch(), word.place()), (1, (0, 0)));
-        assert!(RangeWord::new(1, 1 << 22, 0).is_none() && RangeWord::new(1, 0, 1 << 30).is_none());
+        assert!(RangeWord::new(1, 1 << 21, 0).is_none() && RangeWord::new(1, 0, 1 << 30).is_none());
     }
 
     #[test]

@@ -37,6 +37,7 @@ mod spans;
 mod sums;
 mod table;
 mod texts;
+mod tracks;
 mod unified;
 
 use std::fmt;
@@ -60,6 +61,8 @@ pub use spans::{NameTree, RangeStack};
 pub use sums::{SizeSummary, Summary};
 pub(crate) use table::{Cells, Columns, Row, Unit, column};
 pub use texts::KernelNaming;
+pub(crate) use tracks::NodeTimes;
+pub use tracks::{RangeTrackSum, TrackSum};
 pub use unified::{UmCpuPageFaultsSum, UmSum, UmTotalSum};
 
 /// The rows of one report.

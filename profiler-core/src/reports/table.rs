@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::spans::{NameTree, RangeStack};
 use super::sums::Summary;
-use crate::units;
+use crate::{series, units};
 
 /// What the numbers of a column are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +67,8 @@ pub(crate) enum Value<'a> {
     Tree(&'a NameTree),
     /// Blocks or threads in x, y, z.
     Size([u32; 3]),
+    /// What a sampler saw, with its unit.
+    Measured(f64, series::Unit),
 }
 
 impl From<u64> for Value<'_> {
@@ -232,7 +234,10 @@ pub(super) fn json<R: Row>(rows: &[R]) -> String {
             let at = text.len();
             let _ = write_value(&mut text, column.unit, value);
             let is_number = column.unit != Unit::Address
-                && matches!(value, Value::Integer(_) | Value::Signed(_) | Value::Real(_));
+                && matches!(
+                    value,
+                    Value::Integer(_) | Value::Signed(_) | Value::Real(_) | Value::Measured(..)
+                );
             if !is_number {
                 let quoted = serde_json::to_string(&text[at..]).unwrap_or_default();
                 text.truncate(at);
@@ -253,6 +258,7 @@ fn write_value(text: &mut String, unit: Unit, value: Value<'_>) -> fmt::Result {
         (_, Value::Tree(value)) => write!(text, "{value}"),
         (_, Value::Signed(value)) => write!(text, "{value}"),
         (_, Value::Size([x, y, z])) => write!(text, "{x:4} {y:4} {z:4}"),
+        (_, Value::Measured(value, _)) => write!(text, "{value}"),
         (Unit::Bytes | Unit::Throughput, Value::Integer(bytes)) => {
             write!(text, "{:.3}", bytes as f64 / 1e6)
         }
@@ -321,6 +327,7 @@ fn for_people(unit: Unit, value: Value<'_>) -> String {
         Value::Tree(tree) => return units::shortened(&tree.end(NAME_WIDTH), NAME_WIDTH),
         Value::Signed(value) => value as f64,
         Value::Size([x, y, z]) => return format!("{x} {y} {z}"),
+        Value::Measured(value, unit) => return measured(value, unit),
         Value::Integer(value) => value as f64,
         Value::Real(value) => value,
     };
@@ -339,6 +346,19 @@ fn for_people(unit: Unit, value: Value<'_>) -> String {
         (Unit::Bytes, _) => units::bytes(number.round() as u64),
         (Unit::Throughput, _) => format!("{}/s", units::bytes(number.round() as u64)),
         _ => format!("{:.1}", tenth(number)),
+    }
+}
+
+fn measured(value: f64, unit: series::Unit) -> String {
+    match unit {
+        series::Unit::Percent => format!("{value:.1} %"),
+        series::Unit::Bytes => units::bytes(value.round() as u64),
+        series::Unit::Nanoseconds => units::time(Duration::from_nanos(value.round() as u64)),
+        series::Unit::Flags => format!("{:#x}", value as u64),
+        series::Unit::Celsius => format!("{value:.0} {unit}"),
+        series::Unit::Watts => format!("{value:.1} {unit}"),
+        // Hz and B/s, and numbers without a unit.
+        _ => units::si(value, &unit.to_string()).trim_end().to_owned(),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Source: S. Williams, A. Waterman, D. Patterson, *Roofline: An Insightful Visual Performance Model for Multicore
 //! Architectures*, Communications of the ACM 52 (2009).
 
+mod counted;
 mod declared;
 mod measure;
 mod peaks;
@@ -20,6 +21,9 @@ use serde::Serialize;
 use crate::profile::{GpuOperation, OperationKind, Profile};
 use crate::store::Interval;
 use crate::units::{NAME_WIDTH, finish, number, per_second, shortened, si, table, time};
+pub use counted::{
+    CountedBytes, CountedFlops, CountedPoint, CountedRoofline, DeclaredWork, Disagreement, Limit,
+};
 pub use declared::Declared;
 use declared::Said;
 pub use peaks::{ComputeRoof, Origin, Peaks, Roof};

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use cupti::counters::{Measured, MemoryLevel};
 use nvtx::{Dtype, Pipe};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -20,6 +21,8 @@ pub enum Origin {
     Attributes,
     /// The board's data sheet, by the device's name: its clock under tensor cores, or what an old recording lacks.
     Datasheet,
+    /// Counters of the hardware: what they can count at most in a cycle, at the clock that they saw.
+    Counters,
     /// The program, or whoever asked.
     Given,
     /// Nobody says it: only measured.
@@ -31,6 +34,7 @@ impl fmt::Display for Origin {
         f.pad(match self {
             Self::Attributes => "attributes",
             Self::Datasheet => "data sheet",
+            Self::Counters => "counters",
             Self::Given => "given",
             Self::Unknown => "-",
         })
@@ -50,7 +54,7 @@ pub struct Roof {
 }
 
 impl Roof {
-    const UNKNOWN: Roof = Roof { peak: None, origin: Origin::Unknown, measured: None };
+    pub(super) const UNKNOWN: Roof = Roof { peak: None, origin: Origin::Unknown, measured: None };
 
     /// The peak; where there is none, what was measured.
     pub(super) fn value(&self) -> Option<f64> {
@@ -73,6 +77,14 @@ pub struct ComputeRoof {
     pub roof: Roof,
 }
 
+/// The roof of a cache.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct LevelRoof {
+    level: MemoryLevel,
+    #[serde(flatten)]
+    roof: Roof,
+}
+
 /// What a device can do at most: the roofs of a roofline.
 ///
 /// ```
@@ -89,6 +101,9 @@ pub struct Peaks {
     device: String,
     bandwidth: Roof,
     compute: Vec<ComputeRoof>,
+    /// The caches'.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    caches: Vec<LevelRoof>,
     /// Why some are not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     missing: Option<String>,
@@ -101,8 +116,9 @@ impl Peaks {
     /// Of a device of which nothing is known yet.
     #[must_use]
     pub fn new(device: impl Into<String>) -> Self {
-        let (device, compute) = (device.into(), Vec::new());
-        Self { device, bandwidth: Roof::UNKNOWN, compute, missing: None, source: None }
+        let (device, bandwidth) = (device.into(), Roof::UNKNOWN);
+        let (compute, caches) = (Vec::new(), Vec::new());
+        Self { device, bandwidth, compute, caches, missing: None, source: None }
     }
 
     /// Of a device as a recording describes it: multiprocessors x highest clock x operations a cycle of its architecture
@@ -182,6 +198,44 @@ impl Peaks {
         self
     }
 
+    /// With what a level of the memory moves at most, in bytes a second.
+    #[must_use]
+    pub fn with_level(self, level: MemoryLevel, bytes_per_second: f64) -> Self {
+        match level {
+            MemoryLevel::Dram => self.with_bandwidth(bytes_per_second),
+            _ => self.with_cache(level, given(bytes_per_second)),
+        }
+    }
+
+    /// With what counters say that the levels of the memory move at most (the metrics of
+    /// [`Set::Roofline`](cupti::counters::Set::Roofline)): the most of any range or kernel, since clocks differ. What is known
+    /// already stays; no table here has caches.
+    #[must_use]
+    pub fn with_counted(mut self, measured: &Measured) -> Self {
+        for level in MemoryLevel::ALL {
+            let peaks = measured.ranges().filter_map(|range| level.peak(&range));
+            let most = roof(peaks.fold(0.0, f64::max), Origin::Counters);
+            if most.peak.is_none() || self.level(level).peak.is_some() {
+                continue;
+            }
+            self = match level {
+                MemoryLevel::Dram => {
+                    self.bandwidth = Roof { measured: self.bandwidth.measured, ..most };
+                    self
+                }
+                _ => self.with_cache(level, most),
+            };
+        }
+        self
+    }
+
+    fn with_cache(mut self, level: MemoryLevel, roof: Roof) -> Self {
+        self.caches.retain(|known| known.level != level);
+        self.caches.push(LevelRoof { level, roof });
+        self.caches.sort_by_key(|known| known.level);
+        self
+    }
+
     fn roof_mut(&mut self, dtype: Dtype, pipe: Pipe) -> &mut Roof {
         let is_it = |known: &ComputeRoof| known.dtype == dtype && known.pipe == pipe;
         let at = self.compute.iter().position(is_it).unwrap_or_else(|| {
@@ -201,6 +255,16 @@ impl Peaks {
     #[must_use]
     pub fn bandwidth(&self) -> Roof {
         self.bandwidth
+    }
+
+    /// The roof of a level of the memory, in bytes a second; that of DRAM is [`bandwidth`](Self::bandwidth).
+    #[must_use]
+    pub fn level(&self, level: MemoryLevel) -> Roof {
+        let known = self.caches.iter().find(|known| known.level == level);
+        match level {
+            MemoryLevel::Dram => self.bandwidth,
+            _ => known.map_or(Roof::UNKNOWN, |known| known.roof),
+        }
     }
 
     /// The roofs of number types and units.
@@ -303,7 +367,9 @@ impl Peaks {
         let compute = |known: &ComputeRoof| {
             row(format!("{} {}", known.dtype, known.pipe), &known.roof, "FLOP")
         };
-        std::iter::once(memory).chain(self.compute.iter().map(compute)).collect()
+        let cache = |known: &LevelRoof| row(known.level.to_string(), &known.roof, "B");
+        let memory = std::iter::once(memory).chain(self.caches.iter().map(cache));
+        memory.chain(self.compute.iter().map(compute)).collect()
     }
 
     /// Where they are from, and what is not known.
@@ -338,7 +404,7 @@ fn sane(value: f64) -> Option<f64> {
 }
 
 // SIGNATURE: serde gives references.
-fn name_of_dtype<S: Serializer>(dtype: &Dtype, to: S) -> Result<S::Ok, S::Error> {
+pub(super) fn name_of_dtype<S: Serializer>(dtype: &Dtype, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(dtype.name())
 }
 
@@ -348,7 +414,7 @@ fn dtype_of_name<'de, D: Deserializer<'de>>(from: D) -> Result<Dtype, D::Error> 
     Dtype::named(&name).ok_or_else(unknown)
 }
 
-fn name_of_pipe<S: Serializer>(pipe: &Pipe, to: S) -> Result<S::Ok, S::Error> {
+pub(super) fn name_of_pipe<S: Serializer>(pipe: &Pipe, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(pipe.name())
 }
 

@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 
 use nvtx::Dtype;
 
-use super::{ComputeRoof, Peaks, Roofline, RooflinePoint, percent};
+use super::{ComputeRoof, Peaks, Roof, Roofline, RooflinePoint, percent};
 use crate::units::{NAME_WIDTH, number, per_second, shortened, si, time};
 
 const STYLE: &str = include_str!("style.css");
 /// SHA-256 of it as the page's policy names it. A test holds it.
-const STYLE_HASH: &str = "sha256-87idwFdnx73G0rqZhi55h0pp+hrBtaoVBJQQH3iuVn0=";
+const STYLE_HASH: &str = "sha256-7y8Wygp/wLKz8OsAFowBIWJDVtx3KTJ6tStNR7oARXw=";
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 560.0;
@@ -36,59 +36,129 @@ impl Roofline {
     /// A page with the plot, the points and the roofs as tables. It fetches nothing and holds no script.
     #[must_use]
     pub fn to_html(&self) -> String {
-        let device = escaped(self.peaks.device());
-        let mut page = format!(
-            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src '{STYLE_HASH}'; img-src data:; \
-             base-uri 'none'; form-action 'none'\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"referrer\" content=\"no-referrer\">\n\
-             <link rel=\"icon\" href=\"data:,\">\n<title>Roofline: {device}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
-             <h1>Roofline: {device}</h1>\n"
-        );
-        page += &self.svg(false);
         let left_out = self.points.iter().filter(|point| place(point).is_none()).count();
-        if left_out != 0 {
-            page += &paragraph(&format!(
-                "{left_out} points without both operations and bytes are in the table alone."
-            ));
-        }
-        page += "<h2>Ranges</h2>\n";
-        page += &html_table(&super::HEADER, &self.rows(usize::MAX));
-        page += "<h2>Roofs</h2>\n";
-        page += &html_table(&super::peaks::HEADER, &self.peaks.rows());
-        for note in self.notes() {
-            page += &paragraph(&note);
-        }
-        page += "</body>\n</html>\n";
-        page
+        let said = (left_out != 0).then(|| {
+            format!("{left_out} points without both operations and bytes are in the table alone.")
+        });
+        let tables = [
+            ("Ranges", html_table(&super::HEADER, &self.rows(usize::MAX))),
+            ("Roofs", html_table(&super::peaks::HEADER, &self.peaks.rows())),
+        ];
+        page(&self.peaks, &self.svg(false), said, &tables, &self.notes())
     }
 
     fn svg(&self, alone: bool) -> String {
         let roofs = self.roofs_in_use();
-        let axes = Axes::of(&self.peaks, &roofs, &self.points);
-        let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"Roofline: {}\">\n",
-            escaped(self.peaks.device())
-        );
-        if alone {
-            let _ = writeln!(svg, "<style>{STYLE}</style>");
-            let _ =
-                writeln!(svg, "<rect class=\"rl-page\" width=\"{WIDTH}\" height=\"{HEIGHT}\"/>");
-            svg += &text(
-                LEFT,
-                20.0,
-                "rl-name",
-                "start",
-                &format!("Roofline: {}", self.peaks.device()),
-            );
-        }
-        axes.draw(&mut svg);
-        let taken = draw_roofs(&mut svg, &axes, &self.peaks, &roofs);
-        draw_points(&mut svg, &axes, &self.points, taken);
-        svg += "</svg>\n";
-        svg
+        let slopes = [Slope { label: "memory", roof: self.peaks.bandwidth() }];
+        let spots: Vec<Spot> = self.points.iter().filter_map(spot).collect();
+        svg(&self.peaks, &slopes, &roofs, &spots, alone)
     }
+}
+
+/// A page with a plot and tables. It fetches nothing and holds no script.
+pub(super) fn page(
+    peaks: &Peaks,
+    svg: &str,
+    said: Option<String>,
+    tables: &[(&str, String)],
+    notes: &[String],
+) -> String {
+    let device = escaped(peaks.device());
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src '{STYLE_HASH}'; img-src data:; \
+         base-uri 'none'; form-action 'none'\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"referrer\" content=\"no-referrer\">\n\
+         <link rel=\"icon\" href=\"data:,\">\n<title>Roofline: {device}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
+         <h1>Roofline: {device}</h1>\n"
+    );
+    page += svg;
+    page.extend(said.iter().map(|said| paragraph(said)));
+    for (heading, table) in tables {
+        let _ = writeln!(page, "<h2>{}</h2>", escaped(heading));
+        page += table;
+    }
+    page.extend(notes.iter().map(|note| paragraph(note)));
+    page += "</body>\n</html>\n";
+    page
+}
+
+/// The plot, by itself or for a page.
+pub(super) fn svg(
+    peaks: &Peaks,
+    slopes: &[Slope],
+    roofs: &[ComputeRoof],
+    spots: &[Spot],
+    alone: bool,
+) -> String {
+    let axes = Axes::of(slopes, roofs, spots);
+    let device = escaped(peaks.device());
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"Roofline: {device}\">\n"
+    );
+    if alone {
+        let _ = writeln!(svg, "<style>{STYLE}</style>");
+        let _ = writeln!(svg, "<rect class=\"rl-page\" width=\"{WIDTH}\" height=\"{HEIGHT}\"/>");
+        svg += &text(LEFT, 20.0, "rl-name", "start", &format!("Roofline: {}", peaks.device()));
+    }
+    axes.draw(&mut svg);
+    let taken = draw_roofs(&mut svg, &axes, slopes, roofs);
+    draw_spots(&mut svg, &axes, spots, taken);
+    draw_key(&mut svg, spots);
+    svg += "</svg>\n";
+    svg
+}
+
+/// A roof that rises: bytes a second.
+#[derive(Debug)]
+pub(super) struct Slope {
+    pub(super) label: &'static str,
+    pub(super) roof: Roof,
+}
+
+/// What a spot is drawn as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    Circle,
+    Square,
+    Triangle,
+    /// Declared beside what was counted.
+    Ring,
+}
+
+/// Something in the plot.
+#[derive(Debug)]
+pub(super) struct Spot {
+    /// Operations a byte.
+    pub(super) intensity: f64,
+    /// Operations a second.
+    pub(super) achieved: f64,
+    /// What the dashed line leads to.
+    pub(super) attainable: Option<f64>,
+    pub(super) dtype: Option<Dtype>,
+    pub(super) shape: Shape,
+    pub(super) name: Option<String>,
+    pub(super) title: String,
+    /// What its shape means, if it is one of several.
+    pub(super) key: Option<&'static str>,
+    /// The intensity of the one that a line leads to: of the same work.
+    pub(super) beside: Option<f64>,
+}
+
+fn spot(point: &RooflinePoint) -> Option<Spot> {
+    let (intensity, achieved) = place(point)?;
+    Some(Spot {
+        intensity,
+        achieved,
+        attainable: point.attainable(),
+        dtype: point.dtype,
+        shape: Shape::Circle,
+        name: Some(point.label()),
+        title: title(point),
+        key: None,
+        beside: None,
+    })
 }
 
 /// Where a point lies; `None` where a logarithm has no place for it.
@@ -105,21 +175,20 @@ struct Axes {
 }
 
 impl Axes {
-    fn of(peaks: &Peaks, roofs: &[ComputeRoof], points: &[RooflinePoint]) -> Self {
+    fn of(slopes: &[Slope], roofs: &[ComputeRoof], spots: &[Spot]) -> Self {
         let (mut x, mut y) = (Vec::new(), Vec::new());
-        for (intensity, achieved) in points.iter().filter_map(place) {
-            x.push(intensity);
-            y.push(achieved);
+        for spot in spots {
+            x.push(spot.intensity);
+            y.push(spot.achieved);
         }
+        let known = || slopes.iter().filter_map(|slope| slope.roof.value());
         for roof in roofs {
             y.extend(roof.roof.value());
-            x.extend(peaks.ridge(roof.dtype, Some(roof.pipe)));
+            x.extend(known().filter_map(|slope| Some(roof.roof.value()? / slope)));
         }
-        if let Some(bandwidth) = peaks.bandwidth().value() {
-            // The memory's roof at the left edge.
-            let least = x.iter().copied().fold(f64::INFINITY, f64::min);
-            y.push(bandwidth * if least.is_finite() { least } else { 1.0 });
-        }
+        // The memory's roof at the left edge.
+        let least = x.iter().copied().fold(f64::INFINITY, f64::min);
+        y.extend(known().map(|slope| slope * if least.is_finite() { least } else { 1.0 }));
         Self { x: decades(&x, (-2, 3)), y: decades(&y, (9, 13)) }
     }
 
@@ -185,30 +254,38 @@ fn scale(value: f64, (least, most): (i32, i32), from: f64, to: f64) -> f64 {
 type Place = (f64, f64, f64);
 
 /// Says where no name should stand.
-fn draw_roofs(svg: &mut String, axes: &Axes, peaks: &Peaks, roofs: &[ComputeRoof]) -> Vec<Place> {
+fn draw_roofs(
+    svg: &mut String,
+    axes: &Axes,
+    slopes: &[Slope],
+    roofs: &[ComputeRoof],
+) -> Vec<Place> {
     let mut taken = Vec::new();
     let (least, most) = (10f64.powi(axes.x.0), 10f64.powi(axes.x.1));
     let top = 10f64.powi(axes.y.1);
-    let bandwidth = peaks.bandwidth();
     for (class, said, measured) in [("rl-roof", "rl-name", false), ("rl-measured", "rl-said", true)]
     {
-        let slope = if measured { bandwidth.measured } else { bandwidth.peak };
+        let bytes = |of: &Slope| if measured { of.roof.measured } else { of.roof.peak };
         let of = |roof: &ComputeRoof| if measured { roof.roof.measured } else { roof.roof.peak };
         let suffix = if measured { ", measured" } else { "" };
-        if let Some(slope) = slope {
+        let greatest = |values: &mut dyn Iterator<Item = f64>| {
+            values.fold(None, |most: Option<f64>, value| {
+                Some(most.map_or(value, |most| most.max(value)))
+            })
+        };
+        for slope in slopes {
+            let Some(rate) = bytes(slope) else { continue };
             // Up to the highest roof, or to the top where there is none.
-            let highest = roofs.iter().filter_map(of).fold(None, |most: Option<f64>, roof| {
-                Some(most.map_or(roof, |most| most.max(roof)))
-            });
+            let highest = greatest(&mut roofs.iter().filter_map(of));
             let floor = 10f64.powi(axes.y.0);
-            let from = least.max(floor / slope);
-            let until = most.min(highest.unwrap_or(top) / slope);
+            let from = least.max(floor / rate);
+            let until = most.min(highest.unwrap_or(top) / rate);
             if until > from {
-                let ends = [(from, from * slope), (until, until * slope)];
+                let ends = [(from, from * rate), (until, until * rate)];
                 let [start, end] = ends.map(|(x, y)| (axes.x(x), axes.y(y)));
                 svg.push_str(&line(class, start, end));
                 let angle = (end.1 - start.1).atan2(end.0 - start.0).to_degrees();
-                let label = format!("memory {}{suffix}", per_second(slope, "B"));
+                let label = format!("{} {}{suffix}", slope.label, per_second(rate, "B"));
                 // Above the line, or below for what lies under it.
                 let off = if measured { 15.0 } else { -6.0 };
                 let _ = writeln!(
@@ -220,9 +297,10 @@ fn draw_roofs(svg: &mut String, axes: &Axes, peaks: &Peaks, roofs: &[ComputeRoof
                 );
             }
         }
+        let steepest = greatest(&mut slopes.iter().filter_map(bytes));
         for roof in roofs {
             let Some(height) = of(roof) else { continue };
-            let from = slope.map_or(least, |slope| (height / slope).clamp(least, most));
+            let from = steepest.map_or(least, |slope| (height / slope).clamp(least, most));
             let y = axes.y(height);
             svg.push_str(&line(class, (axes.x(from), y), (RIGHT, y)));
             let label =
@@ -236,24 +314,22 @@ fn draw_roofs(svg: &mut String, axes: &Axes, peaks: &Peaks, roofs: &[ComputeRoof
     taken
 }
 
-fn draw_points(svg: &mut String, axes: &Axes, points: &[RooflinePoint], mut taken: Vec<Place>) {
+fn draw_spots(svg: &mut String, axes: &Axes, spots: &[Spot], mut taken: Vec<Place>) {
     let mut named = 0;
-    for point in points {
-        let Some((intensity, achieved)) = place(point) else { continue };
-        let (x, y) = (axes.x(intensity), axes.y(achieved));
+    for spot in spots {
+        let (x, y) = (axes.x(spot.intensity), axes.y(spot.achieved));
         svg.push_str("<g>\n");
-        let _ = writeln!(svg, "<title>{}</title>", escaped(&title(point)));
-        if let Some(attainable) = point.attainable() {
+        let _ = writeln!(svg, "<title>{}</title>", escaped(&spot.title));
+        if let Some(attainable) = spot.attainable {
             svg.push_str(&line("rl-gap", (x, y), (x, axes.y(attainable))));
         }
-        let class = point.dtype.map_or("none", Dtype::name);
-        let _ = writeln!(
-            svg,
-            "<circle class=\"rl-point rl-{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"5.5\"/>"
-        );
-        if named < NAMED {
+        if let Some(beside) = spot.beside {
+            svg.push_str(&line("rl-join", (x, y), (axes.x(beside), y)));
+        }
+        svg.push_str(&spot.shape.drawn(x, y, spot.dtype));
+        if let Some(label) = spot.name.as_ref().filter(|_| named < NAMED) {
             named += 1;
-            let name = shortened(&point.label(), 28);
+            let name = shortened(label, 28);
             let wide = name.chars().count() as f64 * LETTER;
             let (anchor, at) =
                 if x + 10.0 + wide > RIGHT { ("end", x - 10.0) } else { ("start", x + 10.0) };
@@ -276,6 +352,49 @@ fn draw_points(svg: &mut String, axes: &Axes, points: &[RooflinePoint], mut take
             svg.push_str(&text(at, height, "rl-name", anchor, &name));
         }
         svg.push_str("</g>\n");
+    }
+}
+
+impl Shape {
+    fn drawn(self, x: f64, y: f64, dtype: Option<Dtype>) -> String {
+        let class = format!("rl-point rl-{}", dtype.map_or("none", Dtype::name));
+        let mut shape = String::new();
+        let _ = match self {
+            Self::Circle => {
+                writeln!(shape, "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"5.5\"/>")
+            }
+            Self::Square => writeln!(
+                shape,
+                "<rect class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" width=\"10\" height=\"10\"/>",
+                x - 5.0,
+                y - 5.0
+            ),
+            Self::Triangle => {
+                writeln!(shape, "<path class=\"{class}\" d=\"M{x:.1} {:.1}l6 11h-12z\"/>", y - 7.0)
+            }
+            Self::Ring => {
+                writeln!(shape, "<circle class=\"rl-ring\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"7.5\"/>")
+            }
+        };
+        shape
+    }
+}
+
+/// What the shapes mean, where there are several.
+fn draw_key(svg: &mut String, spots: &[Spot]) {
+    let mut keys: Vec<(Shape, &str)> = Vec::new();
+    for (shape, key) in spots.iter().filter_map(|spot| Some((spot.shape, spot.key?))) {
+        if !keys.contains(&(shape, key)) {
+            keys.push((shape, key));
+        }
+    }
+    let wide = |key: &str| 34.0 + key.chars().count() as f64 * LETTER;
+    // At the right, where no title stands.
+    let mut x = RIGHT - keys.iter().map(|(_, key)| wide(key)).sum::<f64>();
+    for (shape, key) in keys {
+        svg.push_str(&shape.drawn(x, TOP - 24.0, None));
+        svg.push_str(&text(x + 12.0, TOP - 20.0, "rl-tick", "start", key));
+        x += wide(key);
     }
 }
 
@@ -336,7 +455,7 @@ fn paragraph(text: &str) -> String {
     format!("<p>{}</p>\n", escaped(text))
 }
 
-fn html_table<const N: usize>(header: &[&str; N], rows: &[[String; N]]) -> String {
+pub(super) fn html_table<const N: usize>(header: &[&str; N], rows: &[[String; N]]) -> String {
     let mut table = String::from("<div class=\"rl-scroll\"><table>\n<thead><tr>");
     header.iter().for_each(|name| {
         let _ = write!(table, "<th scope=\"col\">{}</th>", escaped(name));

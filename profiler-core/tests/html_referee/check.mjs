@@ -467,6 +467,143 @@ const checks = {
     return wrong;
   },
 
+  async draws_what_was_sampled() {
+    const { page, wrong } = await opened();
+    const lanes = () => page.evaluate(() => profile.lanes.filter(({ type }) => type === "track").map(({ track, length, index }) => ({ label: track.label, device: track.device, length, index })));
+    const found = await lanes();
+    assert.deepEqual(found.map(({ label, device, length }) => [label, device, length]), [
+      ["SM active (hardware counters)", 0, 99], ["DRAM read", 0, 100], ["SM clock", 0, 2], ["Clock event reasons", 0, 2], ["Power", 0, 10],
+      ["SM active (NVML)", 0, 10],
+      ["SM active", 1, 99], ["DRAM read", 1, 100],
+    ]);
+    assert.match(await page.locator("#tiles").innerText(), /SM active \(hardware counters\), GPU 0\s+42\.9 %\s+mean of 99 samples/);
+    const rows = await page.locator("#sampled tbody tr").allInnerTexts();
+    assert.equal(rows.length, 8);
+    assert.match(rows[1], /DRAM read\s+0\s+49.50 GB\/s\s+0 B\/s\s+99.00 GB\/s\s+100/);
+    assert.match(rows[2], /SM clock\s+0\s+1.512 GHz\s+1.200 GHz\s+1.980 GHz\s+10/);
+    assert.match(await page.locator("#sampled ul").innerText(), /GPU 0, hardware counters: 1 gaps, 7.000 us in all[\s\S]*GPU 2, hardware counters: counters are for administrators/);
+    await page.locator("#stage").scrollIntoViewIfNeeded();
+    await picture(page, "sampled");
+
+    // The height of every pixel of a track, from the values that the test knows.
+    const heights = async (index) => page.evaluate((index) => {
+      const canvas = document.getElementById("canvas");
+      const lane = profile.lanes[index];
+      const { gutter, plot, from, to } = profile.view;
+      const top = Math.round(lane.y - profile.scroller.scrollTop + 1);
+      const image = canvas.getContext("2d").getImageData(0, top, canvas.width, lane.height - 2);
+      const found = [];
+      for (let x = 2; x < Math.floor(plot); x++) {
+        const t = from + (x + 0.5) * (to - from) / plot;
+        let inked = 0;
+        for (let y = 0; y < image.height; y++) {
+          const at = 4 * (y * canvas.width + gutter + x);
+          const [r, g, b] = image.data.slice(at, at + 3);
+          inked += Math.max(r, g, b) - Math.min(r, g, b) > 40;
+        }
+        found.push([t, inked]);
+      }
+      return { found, height: lane.height };
+    }, index);
+    const place = found.findIndex(({ label, device }) => label === "SM active" && device === 1);
+    const laneIndex = found[place].index;
+    await page.evaluate((index) => {
+      profile.scroller.scrollTop = profile.lanes[index].y - 100;
+      profile.show(profile.lanes[index].start[0], profile.lanes[index].start[0] + 107000);
+    }, laneIndex);
+    const start = await page.evaluate((index) => profile.lanes[index].start[0], laneIndex);
+    await settled(page);
+    await settled(page);
+    const { found: seen, height } = await heights(laneIndex);
+    const expected = (t) => {
+      if (t >= 60000 && t < 67000) return null;
+      const i = Math.floor((t >= 67000 ? t - 7000 : t) / 1000);
+      return i === 10 || i >= 100 ? null : (i % 8) * 12.5;
+    };
+    let checked = 0;
+    for (const [t, inked] of seen) {
+      // Where one value meets the next a pixel has both.
+      const near = [-250, 0, 250].map((by) => expected(t - start + by));
+      if (near.some((value) => value !== near[1])) continue;
+      checked++;
+      const high = near[1] === null ? 0 : (height - 6) * near[1] / 100;
+      assert.ok(Math.abs(inked - high) <= (near[1] === null ? 0 : 2.5), `at ${t} ns ${inked} px of ${high}`);
+    }
+    assert.ok(checked > 400, `${checked} pixels`);
+
+    // What is under the cursor, and what it says when it is chosen.
+    const at = await page.evaluate((index) => {
+      const lane = profile.lanes[index];
+      const box = document.getElementById("canvas").getBoundingClientRect();
+      return [box.left + profile.xOf(lane.start[0] + 13500), box.top + lane.y - profile.scroller.scrollTop + lane.height / 2];
+    }, laneIndex);
+    await page.mouse.move(...at);
+    await settled(page);
+    assert.equal(await page.locator("#tip").innerText(), "SM active \u00b7 62.5 %, 1 sample \u00b7 1.000 \u00b5s");
+    await page.mouse.click(...at);
+    await settled(page);
+    assert.match(await panel(page), /SM active\s+Sampled[\s\S]*Value\s+62.5 %[\s\S]*sm__cycles_active[\s\S]*In the whole session:\s+Mean\s+42\.9 %\s+Samples\s+99/);
+    await page.locator("#scroller").focus();
+    await page.keyboard.press(".");
+    await settled(page);
+    assert.match(await panel(page), /Value\s+75.0 %/, "the next sample");
+    await picture(page, "sample");
+    const flags = found.find(({ label }) => label === "Clock event reasons").index;
+    const flagAt = await page.evaluate((index) => {
+      profile.scroller.scrollTop = profile.lanes[index].y - 100;
+      const box = document.getElementById("canvas").getBoundingClientRect();
+      return [box.left + profile.xOf(profile.lanes[index].start[1] + 5000), box.top + profile.lanes[index].y - profile.scroller.scrollTop + profile.lanes[index].height / 2];
+    }, flags);
+    await settled(page);
+    await page.mouse.move(...flagAt);
+    assert.equal(await page.locator("#tip").innerText(), "Clock event reasons \u00b7 power limit (0x4), 6 samples \u00b7 60.00 \u00b5s");
+    await page.evaluate((index) => {
+      profile.scroller.scrollTop = profile.lanes[index].y - 100;
+    }, laneIndex);
+    await settled(page);
+    // A gap has no sample.
+    const gap = await page.evaluate((t) => document.getElementById("canvas").getBoundingClientRect().left + profile.xOf(t), start + 63000);
+    await page.mouse.move(gap, at[1]);
+    assert.ok(await page.locator("#tip").isHidden());
+    await page.keyboard.press("0");
+    await page.getByLabel("Highlight by name").fill("step");
+    await page.waitForFunction(() => profile.found() === 2);
+    await page.getByLabel("Highlight by name").press("Enter");
+    await settled(page);
+    assert.match(await panel(page), /^step[\s\S]*Sampled while the work of its 2 instances was on the GPU:[\s\S]*SM active \(hardware counters\), GPU 0\s+[\d.]+ % \(\d+ samples?\)/);
+    await picture(page, "sampled-range");
+    return wrong;
+  },
+
+  is_accessible_with_samples: () => checks.is_accessible(),
+  fits_a_narrow_window_with_samples: () => checks.fits_a_narrow_window(),
+
+  async is_fast_with_8000000_samples() {
+    const { page, wrong } = await opened();
+    const figures = await page.evaluate(async () => {
+      const { frames, show, view, lanes } = profile;
+      const [from, to] = [view.from, view.to];
+      frames.count = frames.total = frames.longest = 0;
+      for (const share of [1, 0.1, 0.01]) {
+        const span = (to - from) * share;
+        for (let i = 0; i < 20; i++) {
+          show(from + (to - from - span) * i / 20, from + (to - from - span) * i / 20 + span);
+          await new Promise((done) => requestAnimationFrame(done));
+        }
+      }
+      const rows = lanes.filter(({ type }) => type === "track").map(({ length }) => length);
+      return { rows, "drawing, mean ms": +(frames.total / frames.count).toFixed(1), "ready ms": Math.round(profile.readyAfter) };
+    });
+    console.log(JSON.stringify(figures));
+    assert.equal(figures.rows.length, 8);
+    assert.ok(figures.rows.every((rows) => rows <= 20_000 && rows > 10_000), String(figures.rows));
+    assert.ok(figures["ready ms"] < 6000 && figures["drawing, mean ms"] < 50, JSON.stringify(figures));
+    const rows = await page.locator("#sampled tbody tr").allInnerTexts();
+    assert.match(rows[0], /1,000,000/, "all samples count");
+    await picture(page, "sampled-long");
+    return wrong;
+  },
+
   async is_fast_with_100000_operations() {
     const since = Date.now();
     const { page, wrong } = await opened();

@@ -29,6 +29,7 @@ pub(crate) struct RangeRow {
     pub(crate) is_open: bool,
     pub(crate) inclusive: Sums,
     pub(crate) replayed: Sums,
+    pub(crate) shared: Sums,
 }
 
 #[derive(Debug, Default, PartialEq)]
@@ -45,6 +46,8 @@ pub(crate) struct ProcessRow {
 pub(crate) struct CallRow {
     pub(crate) function: String,
     pub(crate) range: Option<Spot>,
+    /// Other ranges that it belongs to.
+    pub(crate) others: BTreeSet<Spot>,
     pub(crate) is_failure: bool,
     pub(crate) is_captured: bool,
 }
@@ -52,6 +55,7 @@ pub(crate) struct CallRow {
 #[derive(Debug, PartialEq)]
 pub(crate) struct OperationRow {
     pub(crate) range: Option<Spot>,
+    pub(crate) others: BTreeSet<Spot>,
     pub(crate) captured: Option<Spot>,
     /// The thread and the function of the call.
     pub(crate) call: Option<(usize, String)>,
@@ -67,6 +71,7 @@ pub(crate) struct NodeRow {
     pub(crate) inclusive: Sums,
     pub(crate) exclusive: Sums,
     pub(crate) replayed: Sums,
+    pub(crate) shared: Sums,
 }
 
 /// All that is said of a session, by the generator or by a profile. Lists are by thread.
@@ -102,7 +107,7 @@ pub(crate) struct Facts {
 
 impl Outcome {
     /// How often there is what is easily missed.
-    pub(crate) fn kinds(&self) -> [(&'static str, u64); 12] {
+    pub(crate) fn kinds(&self) -> [(&'static str, u64); 15] {
         let count = |of: usize| of as u64;
         let ranges = || self.ranges.iter().flatten();
         let processes = || self.processes.iter().flatten();
@@ -123,6 +128,14 @@ impl Outcome {
                 "captured in a range",
                 count(operations().filter(|row| row.captured.is_some()).count()),
             ),
+            ("shared", count(operations().filter(|row| !row.others.is_empty()).count())),
+            (
+                "shared by more than three",
+                count(operations().filter(|row| row.others.len() > 2).count()),
+            ),
+            ("paths that share with others", {
+                count(self.nodes.values().filter(|row| row.shared != Sums::default()).count())
+            }),
             ("run again", count(self.operations.values().filter(|rows| rows.len() > 1).count())),
             ("ranges in ranges of other threads", {
                 count(self.ranges.iter().enumerate().map(of_others).sum())

@@ -95,6 +95,10 @@ pub(crate) struct Trace {
     pub(crate) processes: Vec<u64>,
     /// By name of the track with its parent's.
     pub(crate) counters: BTreeMap<String, Vec<(u64, i64)>>,
+    /// Those that are no whole numbers.
+    pub(crate) reals: BTreeMap<String, Vec<(u64, f64)>>,
+    /// The units of counters that say one.
+    pub(crate) units: BTreeMap<String, String>,
 }
 
 type Texts = BTreeMap<u64, String>;
@@ -193,8 +197,17 @@ pub(crate) fn read(bytes: &[u8]) -> Trace {
                 let track = &trace.tracks[&event.track];
                 let parent = &trace.tracks[&track.parent.unwrap()];
                 let name = format!("{} / {}", parent.name, track.name);
-                let value = one(&event.fields, 30).unwrap().cast_signed();
-                trace.counters.entry(name).or_default().push((event.at, value));
+                match (one(&event.fields, 30), one(&event.fields, 44)) {
+                    (Some(value), None) => {
+                        let counter = trace.counters.entry(name).or_default();
+                        counter.push((event.at, value.cast_signed()));
+                    }
+                    (None, Some(bits)) => {
+                        let counter = trace.reals.entry(name).or_default();
+                        counter.push((event.at, f64::from_bits(bits)));
+                    }
+                    other => panic!("a counter with {other:?}"),
+                }
             }
             other => panic!("event of type {other}"),
         }
@@ -218,6 +231,14 @@ fn track(trace: &mut Trace, track: &[(u64, Field<'_>)]) {
         trace.processes.extend(one(&fields(process.bytes()), 1));
     }
     let (id, parent) = (one(track, 1).unwrap(), one(track, 5));
+    if let Some((_, counter)) = track.iter().find(|(number, _)| *number == 8) {
+        let parent = &trace.tracks[&parent.unwrap()];
+        let unit = match one(&fields(counter.bytes()), 3) {
+            Some(known) => format!("unit {known}"),
+            None => inner(*counter, 6),
+        };
+        trace.units.insert(format!("{} / {}", parent.name, name.as_ref().unwrap()), unit);
+    }
     let parents: BTreeSet<u64> = trace.tracks.keys().copied().collect();
     assert!(parent.is_none_or(|parent| parents.contains(&parent)));
     let new = trace.tracks.insert(id, Track { name: name.unwrap(), parent }).is_none();

@@ -136,6 +136,10 @@ pub(crate) enum Step {
     Capture {
         context: usize,
     },
+    Join {
+        context: usize,
+        of: Vec<usize>,
+    },
     Mark {
         label: Label,
     },
@@ -349,6 +353,11 @@ impl World {
             Step::Close { guard } => drop(GUARDS.with_borrow_mut(|guards| guards.remove(guard))),
             Step::Capture { context } => {
                 self.contexts.lock().unwrap().insert(*context, Context::capture());
+            }
+            Step::Join { context, of } => {
+                let mut contexts = self.contexts.lock().unwrap();
+                let joined = Context::join(of.iter().map(|context| contexts[context]));
+                contexts.insert(*context, joined);
             }
             Step::Mark { label } => Self::event(*label, |event| event.mark()),
             Step::Begin { process, label, payload } => {

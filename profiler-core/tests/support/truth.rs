@@ -20,6 +20,13 @@ struct Instance {
     is_open: bool,
 }
 
+/// Where a thread is: in the range that its work counts for, and in others that it belongs to.
+#[derive(Clone)]
+struct Place {
+    range: usize,
+    others: BTreeSet<usize>,
+}
+
 struct Process {
     part: usize,
     spot: Spot,
@@ -34,7 +41,7 @@ struct CallTruth {
     counts: [bool; SESSIONS],
     worker: usize,
     function: &'static str,
-    range: Option<usize>,
+    place: Option<Place>,
     is_failure: bool,
     is_captured: bool,
     is_empty: bool,
@@ -120,7 +127,7 @@ pub(crate) struct Generator {
     processes: Vec<Process>,
     books: Books,
     /// What is open on each thread: the guard and its range, the innermost last.
-    open: Vec<Vec<(usize, usize)>>,
+    open: Vec<Vec<(usize, Place)>>,
     /// Ranges and ranges of the process that each thread began in this part.
     begun: Vec<(usize, usize)>,
     /// Guards that each thread holds, of whatever part.
@@ -130,7 +137,7 @@ pub(crate) struct Generator {
     life: Vec<Life>,
     /// The calls of this part that each thread stays in.
     stays: Vec<Vec<usize>>,
-    contexts: BTreeMap<usize, Made<Option<usize>>>,
+    contexts: BTreeMap<usize, Made<Option<Place>>>,
     held: BTreeMap<usize, Option<usize>>,
     futures: BTreeMap<usize, FutureTruth>,
     graphs: BTreeMap<usize, Nodes>,
@@ -408,7 +415,25 @@ impl Generator {
     }
 
     fn current(&self, worker: usize) -> Option<usize> {
-        self.open[worker].last().map(|(_, range)| *range)
+        self.open[worker].last().map(|(_, place)| place.range)
+    }
+
+    fn place(&self, worker: usize) -> Option<Place> {
+        self.open[worker].last().map(|(_, place)| place.clone())
+    }
+
+    /// What a context is worth now: one of an earlier part is empty.
+    fn present(&self, context: usize) -> Option<Place> {
+        let place = self.contexts[&context].value.clone();
+        place.filter(|place| self.is_recorded && self.instances[place.range].part == self.part)
+    }
+
+    /// Where a thread is in the contexts of `of` at once.
+    fn join(&self, of: &[usize]) -> Option<Place> {
+        let places: Vec<_> = of.iter().filter_map(|context| self.present(*context)).collect();
+        let range = places.first()?.range;
+        let all = places.iter().flat_map(|place| place.others.iter().chain([&place.range]));
+        Some(Place { range, others: all.copied().filter(|other| *other != range).collect() })
     }
 
     /// A range begins; nothing of it is known without a session.
@@ -424,6 +449,7 @@ impl Generator {
             return;
         }
         let within = within.filter(|process| self.processes[*process].part == self.part);
+        let others = self.place(worker).map_or_else(BTreeSet::new, |place| place.others);
         self.instances.push(Instance {
             part: self.part,
             guard,
@@ -435,7 +461,8 @@ impl Generator {
             is_open: true,
         });
         self.begun[worker].0 += 1;
-        self.open[worker].push((guard, self.instances.len() - 1));
+        let place = Place { range: self.instances.len() - 1, others };
+        self.open[worker].push((guard, place));
     }
 
     /// A guard is dropped: of a range, which ends, or of a context.
@@ -443,7 +470,7 @@ impl Generator {
         let Some(place) = self.open[worker].iter().position(|(open, _)| *open == guard) else {
             return;
         };
-        let (_, range) = self.open[worker].remove(place);
+        let (_, Place { range, .. }) = self.open[worker].remove(place);
         self.instances[range].is_open &= self.instances[range].guard != guard;
     }
 
@@ -482,7 +509,7 @@ impl Generator {
             counts: self.on,
             worker,
             function,
-            range: self.current(worker),
+            place: self.place(worker),
             is_failure: false,
             is_captured: false,
             is_empty: false,
@@ -534,31 +561,49 @@ impl Generator {
                 Some(Step::Close { guard })
             }
             30..36 => {
-                let (context, value) = (self.number(), self.current(worker));
+                let (context, value) = (self.number(), self.place(worker));
                 let value = value.filter(|_| self.is_recorded);
                 self.contexts.insert(context, Made { value, turn: self.turn, worker });
                 Some(Step::Capture { context })
             }
-            36..42 => {
-                // Rather one that was captured by another thread.
+            36..41 => {
+                // Rather one that was captured by another thread, or of several ranges.
                 let mut context = self.pick_made(worker, |of| &of.contexts)?;
                 for _ in 0..3 {
-                    let range = self.contexts[&context].value;
-                    if range.is_some_and(|range| self.instances[range].spot.0 != worker) {
+                    let place = &self.contexts[&context].value;
+                    let is_here = |of: &Place| {
+                        self.instances[of.range].spot.0 == worker && of.others.is_empty()
+                    };
+                    if place.as_ref().is_some_and(|place| !is_here(place)) {
                         break;
                     }
                     context = self.pick_made(worker, |of| &of.contexts)?;
                 }
-                let range = self.contexts[&context].value;
-                let range = range.filter(|range| self.instances[*range].part == self.part);
                 let guard = self.number();
-                if let Some(range) = range.filter(|_| self.is_recorded) {
-                    self.open[worker].push((guard, range));
+                if let Some(place) = self.present(context) {
+                    self.open[worker].push((guard, place));
                 }
                 self.guards[worker].push(guard);
                 Some(Step::Attach { guard, context })
             }
-            42..44 => {
+            41..43 => {
+                let of = (0..self.rng.usize(..5)).filter_map(|_| {
+                    // Rather those that are worth something.
+                    let mut context = self.pick_made(worker, |of| &of.contexts)?;
+                    for _ in 0..3 {
+                        if self.present(context).is_some() {
+                            break;
+                        }
+                        context = self.pick_made(worker, |of| &of.contexts)?;
+                    }
+                    Some(context)
+                });
+                let of: Vec<usize> = of.collect();
+                let (context, value) = (self.number(), self.join(&of));
+                self.contexts.insert(context, Made { value, turn: self.turn, worker });
+                Some(Step::Join { context, of })
+            }
+            43 => {
                 let label = self.label();
                 self.books.marks.push((worker, label, self.current(worker)));
                 Some(Step::Mark { label })
@@ -845,6 +890,11 @@ fn questions(paths: &BTreeSet<Vec<Key>>) -> BTreeSet<Vec<&str>> {
     ends.map(|path| path.iter().map(|(_, name)| name.as_str()).collect()).collect()
 }
 
+fn ends_with(path: &[Key], end: &[&str]) -> bool {
+    path.iter().rev().zip(end.iter().rev()).all(|((_, name), part)| name == part)
+        && path.len() >= end.len()
+}
+
 /// The account of the books: which work counts for whom.
 impl Generator {
     /// A range and those around it, the innermost first.
@@ -861,8 +911,13 @@ impl Generator {
         range.map(|range| self.instances[range].spot)
     }
 
-    /// What each piece of work comes to, with its range and the range its node was made in.
-    fn work(&self, session: usize) -> Vec<(Option<usize>, Option<usize>, Sums)> {
+    fn others(&self, place: Option<&Place>) -> BTreeSet<Spot> {
+        let others = place.into_iter().flat_map(|place| &place.others);
+        others.map(|range| self.instances[*range].spot).collect()
+    }
+
+    /// What each piece of work comes to, with its place and the range its node was made in.
+    fn work(&self, session: usize) -> Vec<(Option<Place>, Option<usize>, Sums)> {
         let mut work = Vec::new();
         for OpTruth { op, call, captured, .. } in self.ops(session) {
             let mut sums = Sums::default();
@@ -874,7 +929,8 @@ impl Generator {
                 Kind::Memset => sums[6..9].copy_from_slice(&[1, op.ns, op.bytes()]),
                 Kind::Synchronize => continue,
             }
-            work.push((call.and_then(|call| self.books.calls[call].range), *captured, sums));
+            let place = call.and_then(|call| self.books.calls[call].place.clone());
+            work.push((place, *captured, sums));
         }
         for call in self.calls(session) {
             let mut sums = Sums::default();
@@ -886,7 +942,7 @@ impl Generator {
                 "cuMemFree_v2" => sums[11] = 1,
                 _ => {}
             }
-            work.push((call.range, None, sums));
+            work.push((call.place.clone(), None, sums));
         }
         work
     }
@@ -937,7 +993,8 @@ impl Generator {
             let calls = self.calls(session).filter(|call| call.worker == worker);
             let row = |call: &CallTruth| CallRow {
                 function: call.function.to_owned(),
-                range: self.spot(call.range),
+                range: self.spot(call.place.as_ref().map(|place| place.range)),
+                others: self.others(call.place.as_ref()),
                 is_failure: call.is_failure,
                 is_captured: call.is_captured,
             };
@@ -955,7 +1012,8 @@ impl Generator {
                 continue;
             }
             let call = call.map(|call| &self.books.calls[call]);
-            let range = self.spot(call.and_then(|call| call.range));
+            let place = call.and_then(|call| call.place.as_ref());
+            let range = self.spot(place.map(|place| place.range));
             let attribution = match (range, call) {
                 (Some((thread, _)), Some(call)) if thread == call.worker => Attribution::Launch,
                 (Some(_), _) => Attribution::Handed,
@@ -963,6 +1021,7 @@ impl Generator {
             };
             outcome.operations.entry((op.kind, op.id)).or_default().push(OperationRow {
                 range,
+                others: self.others(place),
                 captured: self.spot(*captured),
                 call: call.map(|call| (call.worker, call.function.to_owned())),
                 attribution,
@@ -979,18 +1038,18 @@ impl Generator {
         let paths: HashMap<_, _> = ranges.iter().map(|range| (*range, self.path(*range))).collect();
         let all: BTreeSet<_> = paths.values().cloned().collect();
         let questions = questions(&all);
-        let ends_with = |path: &[Key], end: &[&str]| {
-            path.iter().rev().zip(end.iter().rev()).all(|((_, name), part)| name == part)
-                && path.len() >= end.len()
-        };
         for range in &ranges {
             outcome.nodes.entry(paths[range].clone()).or_default().instances += 1;
             for question in questions.iter().filter(|end| ends_with(&paths[range], end)) {
                 outcome.summaries.entry(question.join("/")).or_default().instances += 1;
             }
         }
-        for (range, captured, sums) in self.work(session) {
+        for (place, captured, sums) in self.work(session) {
             add(&mut outcome.totals, &sums);
+            if let Some(place) = &place {
+                self.sum_up_shared(place, &sums, &paths, &questions, outcome);
+            }
+            let range = place.map(|place| place.range);
             match range {
                 None => add(&mut outcome.outside, &sums),
                 Some(range) => {
@@ -1034,6 +1093,39 @@ impl Generator {
                     let row = outcome.summaries.entry(question.join("/")).or_default();
                     add(&mut row.replayed, &sums);
                 }
+            }
+        }
+    }
+
+    /// All that is around others than the range it counts for, and not around that one, has it once.
+    fn sum_up_shared(
+        &self,
+        place: &Place,
+        sums: &Sums,
+        paths: &HashMap<usize, Vec<Key>>,
+        questions: &BTreeSet<Vec<&str>>,
+        outcome: &mut Outcome,
+    ) {
+        let counted = self.chain(place.range);
+        let others: Vec<_> = place.others.iter().flat_map(|other| self.chain(*other)).collect();
+        let more: BTreeSet<_> = others.iter().filter(|range| !counted.contains(range)).collect();
+        for range in more {
+            let (worker, place) = self.instances[*range].spot;
+            add(&mut outcome.ranges[worker][place].shared, sums);
+        }
+        let of = |ranges: &[usize]| -> BTreeSet<Vec<Key>> {
+            ranges.iter().map(|range| paths[range].clone()).collect()
+        };
+        let (counted, others) = (of(&counted), of(&others));
+        for path in others.difference(&counted) {
+            add(&mut outcome.nodes.entry(path.clone()).or_default().shared, sums);
+        }
+        for question in questions {
+            let matches =
+                |paths: &BTreeSet<Vec<Key>>| paths.iter().any(|path| ends_with(path, question));
+            if matches(&others) && !matches(&counted) {
+                let row = outcome.summaries.entry(question.join("/")).or_default();
+                add(&mut row.shared, sums);
             }
         }
     }

@@ -45,6 +45,8 @@ pub(crate) enum Command {
     Analyze(AnalyzeArgs),
     /// Kernels by what they are for, and by launch shape: occupancy, waves, and which are worth a look with counters
     Kernels(KernelsArgs),
+    /// What samplers saw of the devices: hardware counters and NVML, over the run and range by range
+    Tracks(TracksArgs),
     /// Which operations use tensor cores, which could, and what to do: the tables of DLProf
     TensorCores(TensorCoresArgs),
     /// The run on one page: a dozen values, each with its target and a flag
@@ -62,6 +64,10 @@ pub(crate) enum Command {
         /// How many processes there are; for kineto
         #[arg(long, requires = "rank")]
         world_size: Option<u32>,
+        /// Values of each sampled track at most, those after each other summed up to a mean; 0 is all; for perfetto, kineto
+        /// and chrome
+        #[arg(long, value_name = "COUNT")]
+        samples: Option<usize>,
         #[command(flatten)]
         output: OutputArgs,
         #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -183,6 +189,23 @@ pub(crate) struct KernelsArgs {
     /// What kernels of this name are for, as in my_mlp*=gemm; counts before what is known of libraries
     #[arg(long = "class", value_name = "NAME=CLASS", value_parser = class_rule)]
     pub(crate) classes: Vec<(String, KernelClass)>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TracksArgs {
+    /// How it is written; files have nanoseconds, and values without a prefix
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: TableFormat,
+    /// The means of each range by itself, too: while its work was on the device
+    #[arg(long)]
+    pub(crate) by_range: bool,
+    /// Fail (status 3) if a sampler saw nothing, ended early, or lost samples
+    #[arg(long)]
+    pub(crate) fail_if_incomplete: bool,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -316,6 +339,10 @@ pub(crate) struct RooflineArgs {
     /// The work of each launch of kernels of this name, `*` for any text
     #[arg(long, value_name = "NAME:WORK", value_parser = crate::roofline::named_work)]
     pub(crate) kernel: Vec<crate::roofline::NamedWork>,
+    /// What counters said of the same ranges, as serde writes Measured: drawn at each level of the memory, beside what was
+    /// declared
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) counted: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]

@@ -53,6 +53,9 @@ pub(crate) fn json(support: &Support) -> Value {
         "holder": holder,
         "holder_name": holder_name,
         "counters": counters,
+        "counter_ways": support.counter_ways().map(|way| json!({
+            "name": way.name, "to_be_had": way.hindrance.is_none(), "hindrance": way.hindrance,
+        })),
         "mapped": support.mapped.iter().map(|file| file.display().to_string()).collect::<Vec<_>>(),
         "variables": support.variables,
         "advice": support.advice(),

@@ -20,6 +20,7 @@ mod progress;
 mod roofline;
 mod scorecard;
 mod tables;
+mod tracks;
 #[allow(dead_code)] // shared with the library, which uses the rest
 #[path = "../../units.rs"]
 mod units;
@@ -61,10 +62,11 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Stats(stats) => tables::stats(stats),
         Command::Analyze(analyze) => tables::analyze(analyze),
         Command::Kernels(args) => kernels::kernels(args),
+        Command::Tracks(args) => tracks::tracks(args),
         Command::TensorCores(args) => kernels::tensor_cores(args),
         Command::Scorecard(args) => scorecard::scorecard(args),
         Command::Diagnose(args) => diagnose::diagnose(args),
-        Command::Export { file, format, rank, world_size, output } => {
+        Command::Export { file, format, rank, world_size, samples, output } => {
             let output = Output::new(output.output, &[&file])?;
             output.check(format)?;
             let profile = match format {
@@ -73,7 +75,7 @@ fn run(command: Command) -> Result<(), Failure> {
                 _ => input::profile(&file)?,
             };
             note_losses(&file, &profile);
-            export(&profile, format, rank.zip(world_size), &output)
+            export(&profile, format, rank.zip(world_size), samples, &output)
         }
         Command::Html { file, output } => {
             let output = Output::new(output.output, &[&file])?;
@@ -113,8 +115,17 @@ fn export(
     profile: &Profile,
     format: ExportFormat,
     rank: Option<(u32, u32)>,
+    samples: Option<usize>,
     output: &Output,
 ) -> Result<(), Failure> {
+    let is_timeline =
+        matches!(format, ExportFormat::Perfetto | ExportFormat::Kineto | ExportFormat::Chrome);
+    if samples.is_some() && !is_timeline {
+        return Err(Failure::Usage(
+            "--samples is for --format perfetto, kineto and chrome: no other has samples"
+                .to_owned(),
+        ));
+    }
     let format = match format {
         ExportFormat::Perfetto => Format::Perfetto,
         ExportFormat::Kineto => Format::Kineto,
@@ -130,6 +141,9 @@ fn export(
         }
     };
     let mut export = Export::new(format);
+    if let Some(samples) = samples {
+        export = export.samples(if samples == 0 { usize::MAX } else { samples });
+    }
     if let Some((rank, world_size)) = rank {
         if format != Format::Kineto {
             return Err(Failure::Usage(

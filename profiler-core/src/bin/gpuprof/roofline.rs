@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use cupti::counters::Measured;
 use nvtx::{Dtype, Pipe, Work};
 use profiler_core::{Declared, Peaks, Profile};
 
@@ -26,7 +27,7 @@ pub(crate) struct NamedWork {
 }
 
 pub(crate) fn roofline(args: RooflineArgs) -> Result<(), Failure> {
-    let inputs = [Some(&*args.file), args.peaks.as_deref()];
+    let inputs = [Some(&*args.file), args.peaks.as_deref(), args.counted.as_deref()];
     let inputs: Vec<_> = inputs.into_iter().flatten().collect();
     let output = Output::new(args.output.output.clone(), &inputs)?;
     if args.format == RooflineFormat::Html {
@@ -43,18 +44,42 @@ pub(crate) fn roofline(args: RooflineArgs) -> Result<(), Failure> {
         .iter()
         .fold(declared, |declared, said| declared.kernel(&said.pattern, said.work));
     let roofline = profile.roofline_with(&peaks, &declared);
+    let Some(counted) = &args.counted else {
+        let (svg, html) = (|| roofline.to_svg(), || roofline.to_html());
+        return write(&output, args.format, &roofline, svg, html);
+    };
+    let roofline = roofline.counted(&read_counted(counted)?);
+    write(&output, args.format, &roofline, || roofline.to_svg(), || roofline.to_html())
+}
+
+fn write(
+    output: &Output,
+    format: RooflineFormat,
+    roofline: &(impl std::fmt::Display + serde::Serialize),
+    svg: impl Fn() -> String,
+    html: impl Fn() -> String,
+) -> Result<(), Failure> {
     output.write(|out| {
-        match args.format {
+        match format {
             RooflineFormat::Text => writeln!(out, "{roofline}")?,
             RooflineFormat::Json => {
-                serde_json::to_writer_pretty(&mut *out, &roofline).map_err(std::io::Error::from)?;
+                serde_json::to_writer_pretty(&mut *out, roofline).map_err(std::io::Error::from)?;
                 writeln!(out)?;
             }
-            RooflineFormat::Svg => out.write_all(roofline.to_svg().as_bytes())?,
-            RooflineFormat::Html => out.write_all(roofline.to_html().as_bytes())?,
+            RooflineFormat::Svg => out.write_all(svg().as_bytes())?,
+            RooflineFormat::Html => out.write_all(html().as_bytes())?,
         }
         Ok(())
     })
+}
+
+/// Counts as serde writes them.
+fn read_counted(file: &Path) -> Result<Measured, Failure> {
+    let name = file.display();
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Failure::Error(format!("could not read {name}: {error}")))?;
+    serde_json::from_str(&text)
+        .map_err(|error| Failure::Error(format!("{name} has no counts of ranges: {error}")))
 }
 
 fn peaks(args: &RooflineArgs, profile: &Profile) -> Result<Peaks, Failure> {

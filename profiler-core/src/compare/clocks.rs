@@ -1,0 +1,153 @@
+//! Whether the clocks of both sides let their times be compared.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::profile::{DeviceClocks, Profile};
+
+/// From which share of the time on a device its times are not those of the program alone.
+const THROTTLED: f64 = 0.01;
+/// By what part the clocks of both sides may differ.
+const DIFFERS: f64 = 0.02;
+
+/// A side of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// What was.
+    Before,
+    /// What is.
+    After,
+}
+
+/// Why times of both sides differ for another reason than the program: [`Comparison::clock_warnings`](super::Comparison::clock_warnings).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+#[non_exhaustive]
+pub enum ClockWarning {
+    /// Something lowered the clocks of a side for a hundredth of the time that operations ran, or more.
+    Throttled {
+        /// The device's CUDA ordinal.
+        device: u32,
+        /// The side.
+        side: Side,
+        /// Heat, the power limit and so on.
+        by: &'static str,
+        /// For what share of the time that operations ran, 0 to 1; of several runs the mean.
+        share: f64,
+    },
+    /// A clock ran at other speeds while operations ran, by more than 2 %.
+    Differs {
+        /// The device's CUDA ordinal.
+        device: u32,
+        /// `SM` or `memory`.
+        clock: &'static str,
+        /// Its mean in Hz, before.
+        before_hz: f64,
+        /// Its mean in Hz, after.
+        after_hz: f64,
+    },
+    /// Clocks were sampled on one side alone, so that nothing is known of the other.
+    Unknown {
+        /// The side of which nothing is known.
+        side: Side,
+    },
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Before => "before",
+            Self::After => "after",
+        })
+    }
+}
+
+impl fmt::Display for ClockWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Throttled { device, side, by, share } => write!(
+                f,
+                "{side}, the clocks of GPU {device} were lowered by {by} in {:.1} % of the time it worked: its times are not \
+                 those of the program alone",
+                100.0 * share
+            ),
+            Self::Differs { device, clock, before_hz, after_hz } => write!(
+                f,
+                "the {clock} clock of GPU {device} ran at {:.0} MHz before and at {:.0} MHz after ({:+.1} %): times differ for \
+                 that too",
+                before_hz / 1e6,
+                after_hz / 1e6,
+                100.0 * (after_hz / before_hz - 1.0)
+            ),
+            Self::Unknown { side } => {
+                write!(f, "clocks were not sampled {side}: whether they were the same is not known")
+            }
+        }
+    }
+}
+
+/// Of one device in the runs of a side.
+#[derive(Debug, Default)]
+struct Clocks {
+    sm_hz: Vec<f64>,
+    memory_hz: Vec<f64>,
+    /// Shares by what lowered them, of the runs in which it did.
+    slowed_by: BTreeMap<&'static str, Vec<f64>>,
+    runs: usize,
+}
+
+impl Clocks {
+    fn add(&mut self, clocks: &DeviceClocks) {
+        self.runs += 1;
+        self.sm_hz.extend(clocks.sm_hz);
+        self.memory_hz.extend(clocks.memory_hz);
+        for slowed in &clocks.slowed_by {
+            self.slowed_by.entry(slowed.by).or_default().push(slowed.share);
+        }
+    }
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+pub(super) fn warnings(sides: [&[Profile]; 2]) -> Vec<ClockWarning> {
+    let [before, after] = sides.map(|runs| {
+        let mut devices: BTreeMap<u32, Clocks> = BTreeMap::new();
+        for clocks in runs.iter().flat_map(Profile::device_clocks) {
+            devices.entry(clocks.device).or_default().add(&clocks);
+        }
+        devices
+    });
+    let mut warnings = Vec::new();
+    match (before.is_empty(), after.is_empty()) {
+        (true, false) => warnings.push(ClockWarning::Unknown { side: Side::Before }),
+        (false, true) => warnings.push(ClockWarning::Unknown { side: Side::After }),
+        _ => {}
+    }
+    for (side, devices) in [(Side::Before, &before), (Side::After, &after)] {
+        for (&device, clocks) in devices {
+            for (&by, shares) in &clocks.slowed_by {
+                let share = shares.iter().sum::<f64>() / clocks.runs as f64;
+                if share >= THROTTLED {
+                    warnings.push(ClockWarning::Throttled { device, side, by, share });
+                }
+            }
+        }
+    }
+    for (&device, before) in &before {
+        let Some(after) = after.get(&device) else { continue };
+        let clocks =
+            [("SM", &before.sm_hz, &after.sm_hz), ("memory", &before.memory_hz, &after.memory_hz)];
+        for (clock, before, after) in clocks {
+            let (Some(before_hz), Some(after_hz)) = (mean(before), mean(after)) else { continue };
+            if (after_hz - before_hz).abs() > DIFFERS * before_hz.max(after_hz) {
+                warnings.push(ClockWarning::Differs { device, clock, before_hz, after_hz });
+            }
+        }
+    }
+    warnings
+}

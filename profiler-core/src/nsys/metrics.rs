@@ -1,0 +1,127 @@
+//! `GPU_METRICS` of a capture: what nsys sampled of the devices' hardware counters.
+//!
+//! A row is one value from its timestamp on: beside kernels of known times the samples of an H200 (nsys 2025.3, 10 kHz) follow
+//! the work of the 100 us after it, and not of those before (correlation 0.99 to 0.61). Values are whole numbers: percent, and hertz
+//! where the name says MHz.
+
+use rustc_hash::FxHashMap;
+
+use super::file::File;
+use crate::error::Error;
+use crate::series::{Kind, Metric, Series, Source, Unit};
+
+/// Metrics of a device that are read: a set of nsys's has some 30, and a damaged file may name any number.
+const MOST_METRICS: usize = 256;
+
+/// The series of each device, and the rows that could not be read.
+pub(super) fn read(file: &File) -> Result<(Vec<Series>, u64), Error> {
+    let mut unreadable = 0;
+    // By type: a sampled device, which its last byte numbers as nsys does.
+    let mut metrics: FxHashMap<i64, Vec<(i64, Metric)>> = FxHashMap::default();
+    file.rows("TARGET_INFO_GPU_METRICS", ["typeId", "metricId", "metricName"], |row| {
+        let (Some(of), Some(id), Some(name)) = (row.number(0), row.number(1), row.text(2)) else {
+            return unreadable += 1;
+        };
+        let metrics = metrics.entry(of).or_default();
+        if metrics.len() < MOST_METRICS && metrics.iter().all(|(known, _)| *known != id) {
+            metrics.push((id, metric(&name)));
+        }
+    })?;
+    let mut places: FxHashMap<(i64, i64), usize> = FxHashMap::default();
+    for (of, metrics) in &metrics {
+        places.extend(metrics.iter().enumerate().map(|(place, (id, _))| ((*of, *id), place)));
+    }
+    let mut ordinals: FxHashMap<i64, u32> = FxHashMap::default();
+    file.rows("TARGET_INFO_CUDA_DEVICE", ["gpuId", "cudaId"], |row| {
+        if let (Some(gpu), Some(ordinal)) = (row.number(0), row.number(1)) {
+            ordinals.entry(gpu).or_insert(ordinal);
+        }
+    })?;
+
+    let mut values: FxHashMap<i64, Vec<(u64, usize, f64)>> = FxHashMap::default();
+    file.rows("GPU_METRICS", ["timestamp", "typeId", "metricId", "value"], |row| {
+        let fields = (row.number::<i64>(0), row.number(1), row.number(2), row.real(3));
+        let (Some(at), Some(of), Some(id), Some(value)) = fields else {
+            return unreadable += 1;
+        };
+        let Some(&place) = places.get(&(of, id)) else { return unreadable += 1 };
+        // nsys samples from before the session's start on.
+        if let Ok(at) = u64::try_from(at) {
+            values.entry(of).or_default().push((at, place, value));
+        }
+    })?;
+
+    let mut all = Vec::new();
+    let mut values: Vec<_> = values.into_iter().collect();
+    values.sort_unstable_by_key(|(of, _)| *of);
+    for (of, mut values) in values {
+        let gpu = of & 0xff;
+        let device = ordinals.get(&gpu).copied().unwrap_or(u32::try_from(gpu).unwrap_or(0));
+        let metrics = metrics.remove(&of).unwrap_or_default();
+        let metrics = metrics.into_iter().map(|(_, metric)| metric).collect();
+        values.sort_by_key(|&(at, ..)| at);
+        all.push(series(device, metrics, &values));
+    }
+    all.sort_by_key(Series::device);
+    Ok((all, unreadable))
+}
+
+/// `SMs Active [Throughput %]`.
+fn metric(name: &str) -> Metric {
+    let known = [("[Throughput %]", Unit::Percent), ("[MHz]", Unit::Hertz)];
+    let found = known.into_iter().find_map(|(end, unit)| Some((name.strip_suffix(end)?, unit)));
+    let (label, unit) = found.unwrap_or((name, Unit::Other));
+    Metric::new(name, label.trim_end(), unit, Kind::Mean)
+}
+
+/// From values in the order of time. A sample ends where the next begins, or after the usual interval.
+fn series(device: u32, metrics: Vec<Metric>, values: &[(u64, usize, f64)]) -> Series {
+    let samples: Vec<_> = values.chunk_by(|a, b| a.0 == b.0).collect();
+    let starts: Vec<u64> = samples.iter().map(|sample| sample[0].0).collect();
+    let mut intervals: Vec<u64> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    intervals.sort_unstable();
+    let usual = intervals.get(intervals.len() / 2).copied().unwrap_or(0);
+    let columns = metrics.len();
+    let mut series = Series::new(device, Source::Counters, usual, metrics);
+    let (mut gaps, mut gap_ns) = (0, 0);
+    for (row, sample) in samples.iter().enumerate() {
+        let start = starts[row];
+        let usual_end = start.saturating_add(usual);
+        let end = match starts.get(row + 1) {
+            Some(&next) if next > usual_end.saturating_add(usual / 2) => {
+                gaps += 1;
+                gap_ns += next - usual_end;
+                usual_end
+            }
+            Some(&next) => next,
+            None => usual_end,
+        };
+        let mut of_row = vec![f64::NAN; columns];
+        for &(_, place, value) in *sample {
+            of_row[place] = value;
+        }
+        // Sorted, and a value for each: there is nothing to refuse.
+        let _: Result<(), Error> = series.push(start, end, &of_row);
+    }
+    series.with_losses(0, 0, gaps, gap_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_what_values_are_in() {
+        let of = |name| {
+            let metric = metric(name);
+            (metric.label, metric.unit)
+        };
+        assert_eq!(of("SMs Active [Throughput %]"), ("SMs Active".to_owned(), Unit::Percent));
+        assert_eq!(
+            of("GPC Clock Frequency [MHz]"),
+            ("GPC Clock Frequency".to_owned(), Unit::Hertz)
+        );
+        let warps = "Pixel Warps in Flight [Avg Warps per Cycle]";
+        assert_eq!(of(warps), (warps.to_owned(), Unit::Other));
+    }
+}

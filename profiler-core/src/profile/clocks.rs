@@ -1,0 +1,100 @@
+//! How fast a device's clocks ran while it worked, and what lowered them.
+
+use serde::Serialize;
+
+use super::track::united;
+use super::{Profile, Track};
+use crate::nvml::{MEMORY_CLOCK, REASONS, SLOWED_BY, SM_CLOCK};
+use crate::store::Interval;
+
+/// From which share of the time on a device counts as throttled.
+const THROTTLED: f64 = 0.01;
+
+/// What NVML said of a device's clocks while operations ran on it: [`Profile::device_clocks`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct DeviceClocks {
+    /// The device's CUDA ordinal.
+    pub device: u32,
+    /// The samples that say so.
+    pub samples: usize,
+    /// The mean clock of the SMs, in Hz.
+    pub sm_hz: Option<f64>,
+    /// The mean clock of the memory, in Hz.
+    pub memory_hz: Option<f64>,
+    /// What lowered the clocks, and in what share of the time (0 to 1); several may at once. By share.
+    pub slowed_by: Vec<Slowed>,
+}
+
+/// Something that lowered clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Slowed {
+    /// Heat, the power limit and so on.
+    pub by: &'static str,
+    /// In what share of the time that operations ran, 0 to 1.
+    pub share: f64,
+}
+
+impl DeviceClocks {
+    /// True if something lowered the clocks for a hundredth of the time or more: times are then not those of the program
+    /// alone.
+    #[must_use]
+    pub fn is_throttled(&self) -> bool {
+        self.slowed_by.iter().any(|slowed| slowed.share >= THROTTLED)
+    }
+}
+
+impl Profile {
+    /// The clocks of each device on which operations ran while [NVML was sampled](crate::Sampling::nvml), by ordinal. Time in
+    /// which a device had nothing to do, and lowers its clocks for that, does not count.
+    ///
+    /// A sample stands for the time since the one before it: what was between two is not seen.
+    #[must_use]
+    pub fn device_clocks(&self) -> Vec<DeviceClocks> {
+        let mut devices: Vec<u32> = self.series().map(|series| series.device()).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        devices.into_iter().filter_map(|device| self.clocks_of(device)).collect()
+    }
+
+    fn clocks_of(&self, device: u32) -> Option<DeviceClocks> {
+        let tracks = [SM_CLOCK, MEMORY_CLOCK, REASONS].map(|name| self.track(device, name));
+        if tracks.iter().all(Option::is_none) {
+            return None;
+        }
+        let [sm, memory, reasons] = tracks;
+        let busy = self.busy(device);
+        let mean =
+            |track: &Option<Track<'_>>| track.as_ref().and_then(|track| track.mean_of(&busy));
+        let (sm, memory) = (mean(&sm), mean(&memory));
+        let share = |bit: u64| {
+            // CAST: a sample is what NVML said, a whole number of 64 bits of which few are used.
+            let is_set = |value: f64| f64::from(u8::from(value as u64 & bit != 0));
+            reasons.as_ref()?.share_of(&busy, is_set)
+        };
+        let shares = SLOWED_BY.map(|(bit, by)| (by, share(bit)));
+        let counts = [sm, memory, shares[0].1].into_iter().flatten().map(|sampled| sampled.samples);
+        let slowed = |(by, share): (_, Option<super::Sampled>)| Slowed {
+            by,
+            share: share.map_or(0.0, |share| share.value),
+        };
+        let mut slowed_by: Vec<Slowed> = shares.into_iter().map(slowed).collect();
+        slowed_by.retain(|slowed| slowed.share > 0.0);
+        slowed_by.sort_by(|a, b| b.share.total_cmp(&a.share));
+        Some(DeviceClocks {
+            device,
+            samples: counts.max()?,
+            sm_hz: sm.map(|mean| mean.value),
+            memory_hz: memory.map(|mean| mean.value),
+            slowed_by,
+        })
+    }
+
+    /// When operations ran on a device.
+    fn busy(&self, device: u32) -> Vec<Interval> {
+        let on_device =
+            self.operations().filter(|operation| operation.work().place.device == device);
+        united(on_device.filter_map(|operation| operation.row().time()).collect())
+    }
+}

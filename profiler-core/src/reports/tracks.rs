@@ -1,0 +1,327 @@
+//! What samplers saw, summed up: over the session, and over the ranges of each path.
+
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use super::Report;
+use super::table::{Cells, Columns, Row, Unit, Value, column};
+use crate::profile::{Profile, RangeNode, Sampled, Track};
+use crate::series::{Kind, Source, Unit as TrackUnit};
+use crate::store::Interval;
+
+const NO_TRACKS: &str = "no sampler ran, or none saw anything";
+const NO_RANGES: &str = "no range had work on a device while that was sampled";
+
+/// A sampled track over the whole session.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct TrackSum {
+    /// The device's CUDA ordinal.
+    pub device: u32,
+    /// Who sampled.
+    pub source: Source,
+    /// The metric for people.
+    pub metric: String,
+    /// The metric as its source names it.
+    pub name: String,
+    /// What the values are in: of a total, its unit a second.
+    pub unit: TrackUnit,
+    /// The mean by time; absent of flags.
+    pub mean: Option<f64>,
+    /// The value that half of the time is not above.
+    pub median: f64,
+    /// The value that 95 % of the time is not above.
+    pub p95: f64,
+    /// The least.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
+    /// Percent of the time in which it was not 0.
+    pub nonzero_percent: f64,
+    /// What a total came to in all; absent of all others.
+    pub total: Option<f64>,
+    /// What the total is in.
+    pub total_unit: TrackUnit,
+    /// Samples whose value is known.
+    pub samples: u64,
+    /// Their time.
+    pub covered_ns: u64,
+    /// Stretches between them of which nothing is known, and their time, as the sampler counted them.
+    pub gaps: u64,
+    /// See [`gaps`](Self::gaps).
+    pub gap_ns: u64,
+}
+
+impl TrackSum {
+    fn of(track: &Track<'_>) -> Option<Self> {
+        let rates = || track.rates().filter(|sample| sample.value.is_finite());
+        let mut values: Vec<(f64, u64)> = rates()
+            .map(|sample| (sample.value, ns(sample.end.saturating_sub(sample.start))))
+            .collect();
+        values.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        let covered_ns: u64 = values.iter().map(|(_, ns)| ns).sum();
+        let (&(min, _), &(max, _)) = (values.first()?, values.last()?);
+        let nonzero_ns: u64 =
+            values.iter().filter(|(value, _)| *value != 0.0).map(|(_, ns)| ns).sum();
+        let (gaps, gap_ns) = track.series().gaps();
+        let all = (Duration::ZERO, Duration::MAX);
+        Some(Self {
+            device: track.device(),
+            source: track.source(),
+            metric: track.label().to_owned(),
+            name: track.name().to_owned(),
+            unit: track.rate_unit(),
+            mean: track.mean(all.0, all.1).map(|mean| mean.value),
+            median: percentile(&values, covered_ns, 0.5),
+            p95: percentile(&values, covered_ns, 0.95),
+            min,
+            max,
+            nonzero_percent: share(nonzero_ns, covered_ns),
+            total: track.sum(all.0, all.1).map(|sum| sum.value),
+            total_unit: track.unit(),
+            samples: values.len() as u64,
+            covered_ns,
+            gaps,
+            gap_ns,
+        })
+    }
+}
+
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
+}
+
+/// The first of sorted values up to which this share of the time lies.
+fn percentile(sorted: &[(f64, u64)], whole_ns: u64, share: f64) -> f64 {
+    let wanted = whole_ns as f64 * share;
+    let mut so_far = 0;
+    let reached = sorted.iter().find(|(_, ns)| {
+        so_far += ns;
+        so_far as f64 >= wanted
+    });
+    reached.or(sorted.last()).map_or(f64::NAN, |(value, _)| *value)
+}
+
+impl Row for TrackSum {
+    const NAME: &'static str = "tracks";
+    const COLUMNS: Columns = Columns(&[
+        column("GPU", Unit::Plain),
+        column("Metric", Unit::Plain),
+        column("Mean", Unit::Plain),
+        column("Med", Unit::Plain),
+        column("P95", Unit::Plain),
+        column("Min", Unit::Plain),
+        column("Max", Unit::Plain),
+        column("Unit", Unit::InFiles),
+        column("Not 0", Unit::Percent),
+        column("Total", Unit::Plain),
+        column("Samples", Unit::Plain),
+        column("Time", Unit::Duration),
+        column("Gaps", Unit::Plain),
+        column("Gap Time", Unit::Duration),
+        column("Source", Unit::InFiles),
+        column("Name", Unit::Plain),
+    ]);
+
+    fn cells(&self, cells: &mut Cells<'_>) {
+        let of = |value| Value::Measured(value, self.unit);
+        cells.add(self.device).add(&self.metric).add(self.mean.map(of)).add(of(self.median));
+        cells.add(of(self.p95)).add(of(self.min)).add(of(self.max)).add(&*self.unit.to_string());
+        cells.add(self.nonzero_percent);
+        let total = |value| Value::Measured(value, self.total_unit);
+        cells.add(self.total.map(total)).add(self.samples).add(self.covered_ns);
+        cells.add(self.gaps).add(self.gap_ns).add(&*self.source.to_string()).add(&self.name);
+    }
+}
+
+/// A sampled track while the work of the ranges of one path was on its device.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct RangeTrackSum {
+    /// The path.
+    pub path: String,
+    /// How often it was entered.
+    pub instances: u64,
+    /// The device's CUDA ordinal.
+    pub device: u32,
+    /// The metric for people.
+    pub metric: String,
+    /// The metric as its source names it.
+    pub name: String,
+    /// What the mean is in: of a total, its unit a second.
+    pub unit: TrackUnit,
+    /// The mean by time.
+    pub mean: f64,
+    /// What a total came to; absent of all others.
+    pub total: Option<f64>,
+    /// What the total is in.
+    pub total_unit: TrackUnit,
+    /// The samples that it is made of.
+    pub samples: u64,
+    /// Those that lie whole in the time. With none the value is that of a longer time around.
+    pub whole: u64,
+    /// How much of the time has samples.
+    pub covered_ns: u64,
+    /// From the first start to the last end of each instance's work on the device; what several have counts once.
+    pub asked_ns: u64,
+}
+
+impl Row for RangeTrackSum {
+    const NAME: &'static str = "range_tracks";
+    const COLUMNS: Columns = Columns(&[
+        column("Range", Unit::Plain),
+        column("Instances", Unit::Plain),
+        column("GPU", Unit::Plain),
+        column("Metric", Unit::Plain),
+        column("Mean", Unit::Plain),
+        column("Unit", Unit::InFiles),
+        column("Total", Unit::Plain),
+        column("Samples", Unit::Plain),
+        column("Whole", Unit::Plain),
+        column("Time", Unit::Duration),
+        column("Known", Unit::Percent),
+        column("Name", Unit::InFiles),
+    ]);
+
+    fn cells(&self, cells: &mut Cells<'_>) {
+        let total = |value| Value::Measured(value, self.total_unit);
+        cells.add(&self.path).add(self.instances).add(self.device).add(&self.metric);
+        cells.add(Value::Measured(self.mean, self.unit)).add(&*self.unit.to_string());
+        cells.add(self.total.map(total)).add(self.samples).add(self.whole).add(self.asked_ns);
+        cells.add(share(self.covered_ns, self.asked_ns)).add(&self.name);
+    }
+}
+
+impl Profile {
+    /// Every [track](Self::tracks) with samples, summed up over the session.
+    pub fn track_sums(&self) -> Report<TrackSum> {
+        Report::new(self.tracks().filter_map(|track| TrackSum::of(&track)).collect(), NO_TRACKS)
+    }
+
+    /// Every [track](Self::tracks) summed up over the ranges of each path, by path in the order of the report: while their
+    /// work and that of ranges within them was on the track's device, whatever else ran there meanwhile. Flags are left
+    /// out. Costs as much as a look at each sample for every range around it.
+    pub fn range_track_sums(&self) -> Report<RangeTrackSum> {
+        let tracks: Vec<Track<'_>> = self.tracks().collect();
+        let times = NodeTimes::of(self, &tracks);
+        let mut rows = Vec::new();
+        for (_, node) in self.walk() {
+            let path = node.path();
+            for (at, mean) in times.means(&node, &tracks) {
+                let track = &tracks[at];
+                let total = track.kind() == Kind::Total;
+                rows.push(RangeTrackSum {
+                    path: path.clone(),
+                    instances: node.instances(),
+                    device: track.device(),
+                    metric: track.label().to_owned(),
+                    name: track.name().to_owned(),
+                    unit: track.rate_unit(),
+                    mean: mean.value,
+                    total: total.then_some(mean.value * mean.covered.as_secs_f64()),
+                    total_unit: track.unit(),
+                    samples: mean.samples as u64,
+                    whole: mean.whole as u64,
+                    covered_ns: ns(mean.covered),
+                    asked_ns: ns(mean.asked),
+                });
+            }
+        }
+        Report::new(rows, NO_RANGES)
+    }
+}
+
+/// When the work of the ranges of each node was on each device.
+pub(crate) struct NodeTimes(FxHashMap<(usize, u32), Vec<Interval>>);
+
+impl NodeTimes {
+    /// Of the devices of these tracks.
+    pub(crate) fn of(profile: &Profile, tracks: &[Track<'_>]) -> Self {
+        let mut devices: Vec<u32> = tracks.iter().map(Track::device).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        let mut times = FxHashMap::default();
+        for device in devices {
+            let mut spans: Vec<Option<Interval>> = vec![None; profile.store.ranges.len()];
+            let add = |span: &mut Option<Interval>, time: Interval| {
+                let whole = span.get_or_insert(time);
+                whole.start_ns = whole.start_ns.min(time.start_ns);
+                whole.end_ns = whole.end_ns.max(time.end_ns);
+            };
+            for operation in profile.operations().filter(|operation| operation.device() == device) {
+                if let (Some(range), Some(time)) = (operation.range(), operation.row().time()) {
+                    add(&mut spans[range.id.at()], time);
+                }
+            }
+            // One around another stands before it by start; backwards every one is whole before it is added.
+            let ranges = &profile.store.ranges;
+            let mut order: Vec<usize> = (0..ranges.len()).collect();
+            order.sort_by_key(|&row| (ranges[row].time.start_ns, row));
+            for &row in order.iter().rev() {
+                if let (Some(parent), Some(span)) = (ranges[row].parent.get(), spans[row]) {
+                    add(&mut spans[parent.at()], span);
+                }
+            }
+            let mut of_nodes: FxHashMap<usize, Vec<Interval>> = FxHashMap::default();
+            for (node, span) in profile.tree.of_range.iter().zip(spans) {
+                of_nodes.entry(node.at()).or_default().extend(span);
+            }
+            let apart = of_nodes.into_iter().map(|(node, spans)| ((node, device), apart(spans)));
+            times.extend(apart);
+        }
+        Self(times)
+    }
+
+    /// The mean of each track that has samples then, with the track's place in the list.
+    pub(crate) fn means(
+        &self,
+        node: &RangeNode<'_>,
+        tracks: &[Track<'_>],
+    ) -> impl Iterator<Item = (usize, Sampled)> {
+        tracks.iter().enumerate().filter_map(|(at, track)| {
+            let times = self.0.get(&(node.id.at(), track.device()))?;
+            Some((at, track.mean_of(times)?))
+        })
+    }
+}
+
+/// Times that may overlap, as times that are in order and do not.
+fn apart(mut times: Vec<Interval>) -> Vec<Interval> {
+    times.sort_unstable_by_key(|time| time.start_ns);
+    times.dedup_by(|next, last| {
+        let overlap = next.start_ns <= last.end_ns;
+        if overlap {
+            last.end_ns = last.end_ns.max(next.end_ns);
+        }
+        overlap
+    });
+    times
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_by_time() {
+        let values = [(1.0, 10), (2.0, 80), (9.0, 10)];
+        let of = |share| percentile(&values, 100, share);
+        assert_eq!(
+            [of(0.0), of(0.1), of(0.11), of(0.5), of(0.9), of(0.95), of(1.0)],
+            [1.0, 1.0, 2.0, 2.0, 2.0, 9.0, 9.0]
+        );
+    }
+
+    #[test]
+    fn times_that_overlap_or_touch_are_one() {
+        let time = |(start_ns, end_ns)| Interval { start_ns, end_ns };
+        let all = [(20, 30), (0, 5), (25, 27), (5, 6), (31, 32)].map(time);
+        assert_eq!(apart(all.to_vec()), [(0, 6), (20, 30), (31, 32)].map(time));
+    }
+}

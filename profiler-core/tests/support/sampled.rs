@@ -1,0 +1,89 @@
+//! A program whose devices were sampled, with values that are known.
+
+use cupti::fake::{Fake, Work};
+use profiler_core::series::{Cause, Failure, Kind, Metric, Series, Source, Unit};
+use profiler_core::{Profile, Profiler, Recording};
+
+/// Nanoseconds of a sample.
+pub(crate) const LONG: u64 = 1_000;
+
+pub(crate) const ACTIVE: &str = "sm__cycles_active.avg.pct_of_peak_sustained_elapsed";
+pub(crate) const READ: &str = "dram__bytes_read.sum";
+
+/// Of sample `i` of the counters: from when on, how busy, and how many bytes. A gap lies after the first 60; of sample 10 it
+/// is not known how busy it was.
+pub(crate) fn counted(i: u64) -> (u64, f64, f64) {
+    let gap = if i < 60 { 0 } else { 7_000 };
+    let active = if i == 10 { f64::NAN } else { (i % 8) as f64 * 12.5 };
+    (i * LONG + gap, active, (i * 1_000) as f64)
+}
+
+/// How many there are.
+pub(crate) const COUNTED: u64 = 100;
+
+fn counters(device: u32, start_ns: u64) -> Series {
+    let metrics = vec![
+        Metric::new(ACTIVE, "SM active", Unit::Percent, Kind::Mean),
+        Metric::new(READ, "DRAM read", Unit::Bytes, Kind::Total),
+    ];
+    let mut series = Series::new(device, Source::Counters, LONG, metrics);
+    for i in 0..COUNTED {
+        let (at, active, read) = counted(i);
+        let at = start_ns + at;
+        series.push(at, at + LONG, &[active, read]).unwrap();
+    }
+    series.with_losses(0, 0, 1, 7_000)
+}
+
+/// The clock in MHz and the reasons of sample `i`.
+pub(crate) fn state(i: u64) -> (f64, f64) {
+    (if i < 4 { 1_980e6 } else { 1_200e6 }, if i < 4 { 0.0 } else { 4.0 })
+}
+
+fn nvml(start_ns: u64) -> Series {
+    let metrics = vec![
+        Metric::new("nvml__clock_sm", "SM clock", Unit::Hertz, Kind::State),
+        Metric::new("nvml__clock_event_reasons", "Clock event reasons", Unit::Flags, Kind::State),
+        Metric::new("nvml__power", "Power", Unit::Watts, Kind::Mean),
+        // Called as one of the counters.
+        Metric::new("nvml__utilization_gpu", "SM active", Unit::Percent, Kind::Mean),
+    ];
+    let mut series = Series::new(0, Source::Nvml, 10 * LONG, metrics);
+    for i in 0..10 {
+        let at = start_ns + i * 10 * LONG;
+        let (clock, reasons) = state(i);
+        series.push(at, at + 10 * LONG, &[clock, reasons, 400.5, i as f64]).unwrap();
+    }
+    series
+}
+
+pub(crate) fn recorded() -> Recording {
+    let fake = Fake::builder().clock_offset(0).build();
+    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
+    profiler.start().unwrap();
+    for _ in 0..2 {
+        let _step = nvtx::range("step");
+        fake.launch(Work::kernel(c"kernel").taking_ns(5_000));
+        let _inner = nvtx::range("inner");
+        fake.launch(Work::kernel(c"kernel").taking_ns(5_000));
+    }
+    with_samples(profiler.stop_recording().unwrap())
+}
+
+/// From 10 us before the first kernel on, which a session needs longer than that to come to.
+pub(crate) fn with_samples(recording: Recording) -> Recording {
+    let first = Profile::from_recording(recording.clone()).kernels().next().unwrap().start();
+    let start_ns = recording.windows_ns()[0].0 + first.unwrap().as_nanos() as u64 - 10 * LONG;
+    let failure = Failure::new(Cause::Permission, "counters are for administrators: ask yours");
+    recording
+        .with_series(counters(0, start_ns))
+        .with_series(nvml(start_ns))
+        .with_series(counters(1, start_ns))
+        .with_series(Series::new(2, Source::Counters, LONG, vec![]).with_failure(failure))
+}
+
+/// Device 0 runs two kernels in each of two steps and was sampled by counters and NVML, device 1 was sampled alone, and device
+/// 2 could not be.
+pub(crate) fn sampled() -> Profile {
+    Profile::from_recording(recorded())
+}
