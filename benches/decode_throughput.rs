@@ -49,32 +49,49 @@ fn records(count: u64, works: &[Work]) -> RecordBytes {
 
 fn join(c: &mut Criterion) {
     let launches: u64 = if is_measuring() { 1_000_000 } else { 2_000 };
-    let recording = recording(launches);
-    let profile = Profile::from_recording(recording.clone());
-    profile.health().assert_complete();
-    assert_eq!(profile.kernels().count() as u64, launches);
-    drop(profile);
-
     let mut group = c.benchmark_group("join");
     group.sample_size(20);
     group.throughput(Throughput::Elements(launches));
-    group.bench_function("launches in ranges", |b| {
-        b.iter_batched(|| recording.clone(), Profile::from_recording, BatchSize::PerIteration);
-    });
-    group.bench_function("launches in ranges, and then every range's sums", |b| {
-        let run = |recording| {
-            let profile = Profile::from_recording(recording);
-            profile.ranges().for_each(|range| _ = black_box(range.inclusive()));
-            profile
-        };
-        b.iter_batched(|| recording.clone(), run, BatchSize::PerIteration);
-    });
+    let makes = [
+        ("launches in ranges", training as fn(u64) -> Recording),
+        ("each launch in a range of its own", one_by_one),
+    ];
+    for (name, make) in makes {
+        let recording = make(launches);
+        let profile = Profile::from_recording(recording.clone());
+        profile.health().assert_complete();
+        assert_eq!(profile.kernels().count() as u64, launches);
+        drop(profile);
+        group.bench_function(name, |b| {
+            b.iter_batched(|| recording.clone(), Profile::from_recording, BatchSize::PerIteration);
+        });
+        group.bench_function(format!("{name}, and then every range's sums"), |b| {
+            let run = |recording| {
+                let profile = Profile::from_recording(recording);
+                profile.ranges().for_each(|range| _ = black_box(range.inclusive()));
+                profile
+            };
+            b.iter_batched(|| recording.clone(), run, BatchSize::PerIteration);
+        });
+    }
     group.finish();
+}
+
+/// What a session sees of this.
+fn recording(work: impl FnOnce(&Fake)) -> Recording {
+    let fake = Fake::new();
+    let profiler = Profiler::builder()
+        .library(fake.library().expect("the stand-in opens"))
+        .build()
+        .expect("the stand-in serves");
+    profiler.start().expect("no other session runs");
+    work(&fake);
+    profiler.stop_recording().expect("the session runs")
 }
 
 /// Launches of eight kernels on two streams, 50 in each `batch`, half of these in its `forward` and half in its
 /// `backward`, with a wait at its end.
-fn recording(launches: u64) -> Recording {
+fn training(launches: u64) -> Recording {
     const NAMES: [&std::ffi::CStr; 8] = [
         c"gemm_nt",
         c"bias_relu",
@@ -85,24 +102,32 @@ fn recording(launches: u64) -> Recording {
         c"col_sum",
         c"sgd_update",
     ];
-    let fake = Fake::new();
-    let profiler = Profiler::builder()
-        .library(fake.library().expect("the stand-in opens"))
-        .build()
-        .expect("the stand-in serves");
-    profiler.start().expect("no other session runs");
-    for _ in 0..launches / 50 {
-        let _batch = nvtx::range("batch");
-        for part in ["forward", "backward"] {
-            let _part = nvtx::range(part);
-            for i in 0..25 {
-                let kernel = Work::kernel(NAMES[i % NAMES.len()]);
-                fake.launch(kernel.on_stream(7 + (i % 2) as u32));
+    recording(|fake| {
+        for _ in 0..launches / 50 {
+            let _batch = nvtx::range("batch");
+            for part in ["forward", "backward"] {
+                let _part = nvtx::range(part);
+                for i in 0..25 {
+                    let kernel = Work::kernel(NAMES[i % NAMES.len()]);
+                    fake.launch(kernel.on_stream(7 + (i % 2) as u32));
+                }
+            }
+            fake.launch(Work::synchronize());
+        }
+    })
+}
+
+/// What `launch_cost` does with ranges on a GPU: one kernel, each launch in a range, a wait every 500.
+fn one_by_one(launches: u64) -> Recording {
+    recording(|fake| {
+        for launch in 1..=launches {
+            let _range = nvtx::range("launch");
+            fake.launch(Work::kernel(c"empty"));
+            if launch % 500 == 0 {
+                fake.launch(Work::synchronize());
             }
         }
-        fake.launch(Work::synchronize());
-    }
-    profiler.stop_recording().expect("the session runs")
+    })
 }
 
 criterion_group! {

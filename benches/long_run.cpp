@@ -3,7 +3,7 @@
 // Threads launch an empty kernel all the time and wait for it every 200 launches; meanwhile `cuptiActivityFlushAll(0)` is
 // called every so many milliseconds, as whoever takes records out while a program runs has to. Each line gives the
 // seconds since the start, the launches, the records that came, the process's memory, the memory that the C library has
-// handed out, and how long the last flush took at most.
+// handed out, and how long a flush took, on average and at most.
 //
 //   nvcc -O2 -std=c++17 long_run.cpp -I<cuda>/extras/CUPTI/include -L<cuda>/extras/CUPTI/lib64 -lcupti -lcuda -lpthread -o long_run
 //   long_run SECONDS FLUSH_MS KINDS CALLBACKS THREADS GRAPH CYCLE
@@ -171,12 +171,16 @@ int main(int count, char **arguments) {
     }
     const auto start = std::chrono::steady_clock::now();
     auto since = [&](auto from) { return std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count(); };
-    double next = 0, next_cycle = 3, slowest = 0;
+    double next = 0, next_cycle = 3, slowest = 0, flushing = 0;
+    int flushes = 0;
     while (since(start) < seconds) {
         if (flush_ms > 0) {
             const auto flush = std::chrono::steady_clock::now();
             check(cuptiActivityFlushAll(0), "cuptiActivityFlushAll");
-            slowest = std::max(slowest, since(flush) * 1e3);
+            const double took = since(flush) * 1e3;
+            slowest = std::max(slowest, took);
+            flushing += took;
+            flushes += 1;
         }
         if (cycle != 0 && since(start) >= next_cycle) {
             turn_off();
@@ -184,12 +188,13 @@ int main(int count, char **arguments) {
             next_cycle += 3;
         }
         if (since(start) >= next) {
-            std::printf("%5.1f s, %lu launches, %lu records, %zu MiB resident, %zu MiB handed out, %lu buffers, flush at most %.1f ms\n",
+            std::printf("%5.1f s, %lu launches, %lu records, %zu MiB resident, %zu MiB handed out, %lu buffers, flush %.1f ms, at most %.1f ms\n",
                         since(start), launches.load(), records.load(), resident_kib() >> 10, mallinfo2().uordblks >> 20,
-                        buffers.load(), slowest);
+                        buffers.load(), flushing / std::max(flushes, 1), slowest);
             std::fflush(stdout);
             next += 5;
-            slowest = 0;
+            slowest = flushing = 0;
+            flushes = 0;
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(flush_ms > 0 ? flush_ms : 50));
     }

@@ -4,11 +4,12 @@
 //! cargo bench -p gpu-profiler-benches --bench long_run -- --bench [--seconds 20] [--period 50] [--threads 4] [--ranges tsPw] [--fake] MODE
 //! ```
 //!
-//! Threads launch an empty kernel all the time, 200 times in a step of nested ranges, and wait; every 50 ms, or so many as are said, a mode takes the logs out:
-//! `flush` throws no log away (records are kept and grow), `drain` takes and drops what a `Collector` has, `last` is a
-//! session that keeps the last 100,000 operations, `sums` one that sums up, `both` the two together. A line every 5 s
-//! gives the launches, the process's memory, what the allocator has handed out, and how long taking took on average and
-//! at most. `--fake` runs on the stand-in. `long_run.cpp` is the same without us.
+//! Threads launch an empty kernel all the time, 200 times in a step of nested ranges, and wait; every 50 ms, or so many as
+//! are said, a mode takes the logs out: `flush` throws no log away (records are kept and grow), `drain` takes and drops what
+//! a `Collector` has, `delivered` the same without a flush, `last` is a session that keeps the last 100,000 operations,
+//! `sums` one that sums up, `both` the two together. A line every 5 s gives the launches, the process's memory, what the
+//! allocator has handed out, and how long taking took on average and at most. `--fake` runs on the stand-in. `long_run.cpp`
+//! is the same without us.
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)] // a program that says what it measured
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -86,6 +87,7 @@ fn steps(
 enum Mode {
     Flush(Collector),
     Drain(Collector),
+    Delivered(Collector),
     Sessions { _last: Option<Profiler>, _sums: Option<profiler_core::Summarizing> },
 }
 
@@ -102,6 +104,7 @@ impl Mode {
         Some(match name {
             "flush" => Self::Flush(collector()),
             "drain" => Self::Drain(collector()),
+            "delivered" => Self::Delivered(collector()),
             "last" => Self::Sessions { _last: Some(last()), _sums: None },
             "sums" => Self::Sessions { _last: None, _sums: Some(sums()) },
             "both" => Self::Sessions { _last: Some(last()), _sums: Some(sums()) },
@@ -113,6 +116,7 @@ impl Mode {
         match self {
             Self::Flush(collector) => collector.flush().unwrap(),
             Self::Drain(collector) => drop(collector.drain().unwrap()),
+            Self::Delivered(collector) => drop(collector.drain_delivered().unwrap()),
             Self::Sessions { .. } => {}
         }
     }
@@ -160,7 +164,7 @@ fn main() {
     };
     let library = on.library();
     let Some(mode) = arguments.iter().find_map(|name| Mode::start(name, &library, period)) else {
-        println!("long_run: name a mode: flush, drain, last, sums or both");
+        println!("long_run: name a mode: flush, drain, delivered, last, sums or both");
         return;
     };
 

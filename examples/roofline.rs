@@ -4,6 +4,9 @@
 //! cargo run --release -p gpu-profiler-examples --example roofline -- --ceilings --html roofline.html
 //! ```
 //!
+//! With `--count` the hardware's counters say what the kernels did, beside what they declare, in seven more runs; with
+//! `--count-kernels` kernel by kernel, and what the tensor cores did beside what names say.
+//!
 //! With another profiler around it, which then has the counters, `--no-profiler` runs the kernels alone:
 //!
 //! ```text
@@ -16,10 +19,12 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use cupti::Library;
+use cupti::counters::{Measured, RangeProfiler, Set};
 use gpu_profiler_examples::bound::{self, Bound};
 use gpu_profiler_examples::mlp;
 use nvtx::Work;
-use profiler_core::{Peaks, Profiler};
+use profiler_core::{Peaks, Profiler, count_kernels, count_ranges};
 
 const USAGE: &str = "\
 usage: roofline [gemm|axpy|reduction]... [OPTIONS]
@@ -30,6 +35,9 @@ usage: roofline [gemm|axpy|reduction]... [OPTIONS]
   --peaks FILE     write the roofs as JSON, for `gpuprof roofline --peaks`
   --svg FILE       write the plot
   --html FILE      write the plot and the table
+  --count          count operations and bytes too, beside the declared ones
+  --count-kernels  the same kernel by kernel, with a product on tensor cores
+  --counts FILE    write what was counted as JSON, for `gpuprof roofline --counted`
   --no-profiler    run the kernels alone, for another tool";
 
 #[derive(Debug, Default)]
@@ -38,6 +46,9 @@ struct Args {
     times: usize,
     ceilings: bool,
     profiler: bool,
+    count: bool,
+    count_kernels: bool,
+    counts: Option<PathBuf>,
     save: Option<PathBuf>,
     peaks: Option<PathBuf>,
     svg: Option<PathBuf>,
@@ -52,6 +63,9 @@ fn parse(args: impl IntoIterator<Item = String>) -> Result<Args, String> {
         match &*arg {
             "gemm" | "axpy" | "reduction" => parsed.kernels.push(arg),
             "--ceilings" => parsed.ceilings = true,
+            "--count" => parsed.count = true,
+            "--count-kernels" => parsed.count_kernels = true,
+            "--counts" => parsed.counts = Some(file()?),
             "--no-profiler" => parsed.profiler = false,
             "--save" => parsed.save = Some(file()?),
             "--peaks" => parsed.peaks = Some(file()?),
@@ -111,16 +125,85 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     }
     let roofline = profile.roofline(&peaks);
     println!("{roofline}");
+    let (mut svg, mut html) = (roofline.to_svg(), roofline.to_html());
+    if args.count || args.counts.is_some() {
+        let measured = count(args, &mut bound)?;
+        let counted = roofline.counted(&measured);
+        println!("\n{counted}");
+        (svg, html) = (counted.to_svg(), counted.to_html());
+        peaks = counted.peaks.clone();
+        if let Some(file) = &args.counts {
+            std::fs::write(file, serde_json::to_string_pretty(&measured)?)?;
+        }
+    }
+    if args.count_kernels {
+        of_kernels(args, &profiler, &peaks, &mut bound)?;
+    }
     if let Some(file) = &args.peaks {
         std::fs::write(file, peaks.to_json())?;
     }
     if let Some(file) = &args.svg {
-        std::fs::write(file, roofline.to_svg())?;
+        std::fs::write(file, svg)?;
     }
     if let Some(file) = &args.html {
-        std::fs::write(file, roofline.to_html())?;
+        std::fs::write(file, html)?;
     }
     Ok(())
+}
+
+/// What the counters say of the ranges; the kernels run as often as it takes passes.
+fn count(args: &Args, bound: &mut Bound) -> Result<Measured, Box<dyn Error>> {
+    let library = Library::open()?;
+    let ranges = args.times * args.kernels.len();
+    let counters =
+        RangeProfiler::builder(&library).set(Set::Roofline).max_ranges(ranges).build()?;
+    println!("\n{}", counters.plan());
+    let mut failed = None;
+    let measured = count_ranges(&counters, || failed = quiet(args, bound).err().or(failed.take()));
+    failed.map_or(Ok(()), Err)?;
+    Ok(measured?)
+}
+
+/// Each kernel by itself: its place under the roofs, and the tensor cores.
+fn of_kernels(
+    args: &Args,
+    profiler: &Profiler,
+    peaks: &Peaks,
+    bound: &mut Bound,
+) -> Result<(), Box<dyn Error>> {
+    let library = Library::open()?;
+    for set in [Set::Roofline, Set::Tensor] {
+        let counters = RangeProfiler::builder(&library).set(set).build()?;
+        let mut failed = None;
+        let kernels = count_kernels(&counters, profiler, || {
+            let ran = quiet(args, bound).and_then(|()| bound.cublas_bf16());
+            failed = ran.err().or(failed.take());
+        });
+        failed.map_or(Ok(()), Err)?;
+        match set {
+            Set::Roofline => println!("\n{}", kernels?.roofline(peaks)),
+            _ => println!("\n{}", kernels?.tensor_pipes()),
+        }
+    }
+    Ok(())
+}
+
+/// The kernels once each as often as asked for, and not a word.
+fn quiet(args: &Args, bound: &mut Bound) -> Result<(), Box<dyn Error>> {
+    for name in &args.kernels {
+        for _ in 0..args.times {
+            launch(name, bound)?;
+        }
+    }
+    bound.wait()
+}
+
+fn launch(name: &str, bound: &mut Bound) -> Result<(), Box<dyn Error>> {
+    match name {
+        "gemm" => bound.gemm(),
+        "axpy" => bound.axpy(),
+        _ => bound.reduction(),
+    }
 }
 
 fn kernels(args: &Args, bound: &mut Bound) -> Result<(), Box<dyn Error>> {
@@ -132,11 +215,7 @@ fn kernels(args: &Args, bound: &mut Bound) -> Result<(), Box<dyn Error>> {
         };
         say(name, work, args.times);
         for _ in 0..args.times {
-            match &**name {
-                "gemm" => bound.gemm()?,
-                "axpy" => bound.axpy()?,
-                _ => bound.reduction()?,
-            }
+            launch(name, bound)?;
         }
         bound.wait()?;
         let (first, sum) = bound.results()?;

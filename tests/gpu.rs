@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         ("fifty_sessions_lose_and_leak_nothing", fifty_sessions_lose_and_leak_nothing),
         ("threads_and_streams_keep_their_ranges", threads_and_streams_keep_their_ranges),
         ("work_that_is_handed_on_keeps_its_range", work_that_is_handed_on_keeps_its_range),
+        ("fused_work_counts_once_and_is_shared", fused_work_counts_once_and_is_shared),
         ("graph_launches_give_all_their_nodes", graph_launches_give_all_their_nodes),
         ("kernel_time_agrees_with_events", kernel_time_agrees_with_events),
         ("times_lie_on_the_hosts_clock", times_lie_on_the_hosts_clock),
@@ -312,6 +313,77 @@ fn work_that_is_handed_on_keeps_its_range() {
     }
     let handed = profile.kernels().filter(|kernel| kernel.attribution() == Attribution::Handed);
     assert_eq!(handed.count(), 1000);
+}
+
+/// A device thread that fuses what two users ask for by turns: one kernel for both, and one of each alone.
+fn fused_work_counts_once_and_is_shared() {
+    const STEPS: u64 = 200;
+    let gpu = Gpu::get();
+    let stream = gpu.stream();
+    gpu.launch_empty(stream);
+    gpu.synchronize_context();
+    let profiler = Profiler::builder().build().unwrap();
+    let sums = profiler.summarize().unwrap();
+    let ((), profile) = profiler
+        .record(|| {
+            let (send, receive) = std::sync::mpsc::sync_channel::<[Context; 2]>(8);
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    let gpu = Gpu::get();
+                    for [add, relu] in receive {
+                        {
+                            let _both = Context::join([add, relu]).attach();
+                            gpu.launch_spin(stream, 2_000);
+                            let _tuning = range("tuning");
+                            gpu.launch_empty(stream);
+                        }
+                        relu.run(|| gpu.launch_empty(stream));
+                    }
+                });
+                let _run = range("run");
+                for _ in 0..STEPS {
+                    let _step = range("step");
+                    let context = |name: &str| {
+                        let _range = range(name);
+                        Context::capture()
+                    };
+                    send.send([context("add"), context("relu")]).unwrap();
+                }
+                drop(send);
+            });
+            gpu.synchronize_context();
+        })
+        .unwrap();
+    let summary = sums.stop().unwrap();
+    for health in [profile.health(), summary.health()] {
+        health.assert_complete();
+        assert_eq!((health.unknown_records, health.calls_in_unknown_ranges), (0, 0));
+    }
+    let sums = |path: &str| {
+        let range = profile.range(path).unwrap();
+        let kept = summary.find(path).next().unwrap();
+        assert_eq!((kept.inclusive(), kept.shared()), (range.inclusive(), range.shared()));
+        [range.inclusive(), range.shared()].map(|totals| [totals.kernels, totals.launches])
+    };
+    assert_eq!(sums("add"), [[2 * STEPS; 2], [0; 2]]);
+    assert_eq!(sums("relu"), [[STEPS; 2], [2 * STEPS; 2]]);
+    assert_eq!(sums("add/tuning"), [[STEPS; 2], [0; 2]]);
+    assert_eq!(sums("run"), [[3 * STEPS; 2], [0; 2]]);
+    assert_eq!(profile.totals().kernels, 3 * STEPS);
+    let add = profile.range("add").unwrap().inclusive();
+    assert_eq!(profile.range("relu").unwrap().shared().kernel_ns, add.kernel_ns);
+    for kernel in profile.kernels() {
+        let names: Vec<&str> = kernel.ranges().map(|range| range.name()).collect();
+        assert_eq!(kernel.is_shared(), names != ["relu"]);
+        assert!(matches!(names[..], ["add", "relu"] | ["tuning", "relu"] | ["relu"]), "{names:?}");
+        // Both are of the same step.
+        let steps: BTreeSet<_> = kernel
+            .ranges()
+            .filter(|range| range.name() != "tuning")
+            .map(|range| range.parent().unwrap().start())
+            .collect();
+        assert_eq!(steps.len(), 1);
+    }
 }
 
 fn graph_launches_give_all_their_nodes() {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use cupti::counters::{
-    Flops, Measured, MetricKind, PmSampler, RangeProfiler, SamplerBuilder, Set, nvprof,
+    CounterData, Flops, Measured, MetricKind, PmSampler, RangeProfiler, SamplerBuilder, Set, nvprof,
 };
 use cupti::{Collector, Config, Library, Record, clock};
 use gpu_profiler_tests::counted::{BLOCK, Counted, Gemm};
@@ -42,6 +42,7 @@ fn main() -> ExitCode {
         ("ranges_that_differ_from_run_to_run_are_an_error", differing),
         ("misuse_is_named", misuse),
         ("kernels_are_counted_one_by_one", kernels),
+        ("counts_that_are_kept_come_to_the_same_values", kept),
         ("ranges_beyond_the_room_are_told", too_many),
         ("every_set_can_be_counted", sets),
         ("every_metric_that_nvprof_had_has_a_value_or_a_reason", nvprof_rows),
@@ -435,6 +436,98 @@ fn kernels() {
         measured.ranges().map(|range| (range.value(FFMA), range.value(FADD))).collect();
     let added = n / 64.0 * 69.0;
     assert_eq!(counts, [(Some(n), Some(0.0)), (Some(0.0), Some(added)), (Some(n), Some(0.0))]);
+}
+
+/// With `OUT` set, what the hardware counted and what it came to are saved for tests without a GPU.
+fn kept() {
+    let bench = Bench::new(64);
+    let gemm = Gemm::bf16(&bench.gpu, 1024);
+    let keep = |name: &str, profiler: &RangeProfiler, data: &CounterData| {
+        // Not the host that planned it: one that knows the chip's name alone, as there is where there is no GPU.
+        let host = bench.library.metrics().unwrap().host(data.chip()).unwrap();
+        let bytes = data.to_bytes();
+        let again = CounterData::from_bytes(&bytes).unwrap();
+        assert_eq!(&again, data);
+        let (measured, here) =
+            (host.evaluate(&again).unwrap(), profiler.host().evaluate(data).unwrap());
+        eprintln!("{name}: {data}, a file of {} bytes\n{measured}", bytes.len());
+        let texts = [&measured, &here].map(|of| serde_json::to_string_pretty(of).unwrap());
+        assert_eq!(texts[0], texts[1]);
+        if let Some(out) = std::env::var_os("OUT") {
+            let out = std::path::Path::new(&out);
+            data.save(out.join(format!("{name}.counts"))).unwrap();
+            std::fs::write(out.join(format!("{name}.json")), &texts[1]).unwrap();
+        }
+        measured
+    };
+
+    let metrics = [
+        TIME,
+        READ,
+        WRITTEN,
+        INSTRUCTIONS,
+        FADD,
+        FFMA,
+        "sm__warps_active.avg.pct_of_peak_sustained_active",
+        "l1tex__t_sector_hit_rate.pct",
+        "smsp__inst_executed.avg.per_cycle_active",
+        "sm__ops_path_tensor_src_bf16_dst_fp32.sum",
+        "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+    ];
+    let build = |builder: cupti::counters::Builder| builder.build().unwrap();
+    let builder = || RangeProfiler::builder(&bench.library);
+    let profiler = build(builder().metrics(metrics).max_ranges(4));
+    let kernels = || {
+        bench.axpy();
+        bench.kernels.reduce(DEFAULT, bench.blocks / 64, 64, bench.x, bench.y);
+        bench.kernels.gather(DEFAULT, bench.blocks, bench.x, bench.y);
+        gemm.iter().for_each(Gemm::run);
+    };
+    match profiler.collect_kernels(kernels) {
+        Ok(((), data)) => {
+            let measured = keep("kernels", &profiler, &data);
+            assert_eq!(value(&measured, "0", FFMA), bench.threads());
+            // What the hardware counts takes less room than what is added to kernels.
+            let metrics = [
+                TIME,
+                READ,
+                WRITTEN,
+                "sm__warps_active.avg.pct_of_peak_sustained_active",
+                "sm__inst_executed.avg.per_cycle_active",
+                "sm__ops_path_tensor_src_bf16_dst_fp32.sum",
+                "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+            ];
+            let profiler = build(builder().metrics(metrics).max_ranges(2));
+            let two = || {
+                bench.axpy();
+                gemm.iter().for_each(Gemm::run);
+            };
+            keep("small", &profiler, &profiler.collect_kernels(two).unwrap().1);
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            assert!(bench.library.version().cuda_release() < (13, 0), "{error}");
+        }
+    }
+    let profiler = build(builder().metric(FFMA).max_ranges(1));
+    let data = profiler.collect(|ranges| ranges.within("axpy", || bench.axpy())).unwrap();
+    keep("flops", &profiler, &data);
+
+    let work = |ranges: &cupti::counters::Ranges| {
+        let _step = ranges.enter("step");
+        ranges.within("axpy", || bench.axpy());
+        ranges.within("gemm", || gemm.iter().for_each(Gemm::run));
+    };
+    for (name, set) in [("roofline", Set::Roofline), ("speed", Set::SpeedOfLight)] {
+        let profiler = build(builder().set(set).levels(2).max_ranges(3));
+        let measured = keep(name, &profiler, &profiler.collect(work).unwrap());
+        assert_eq!(measured.ranges().count(), 3);
+    }
+    let profiler = build(builder().set(Set::Dram).max_ranges(1));
+    let data = profiler.collect(|ranges| ranges.within("axpy", || bench.axpy())).unwrap();
+    let measured = keep("dram", &profiler, &data);
+    let bytes = f64::from(bench.blocks) * f64::from(BLOCK) * 4.0;
+    near("axpy, read", value(&measured, "axpy", READ), 2.0 * bytes, 10.0);
 }
 
 fn too_many() {

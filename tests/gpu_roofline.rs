@@ -5,10 +5,13 @@
 
 use std::process::ExitCode;
 
+use cupti::Library;
+use cupti::counters::{RangeProfiler, Set};
 use gpu_profiler_examples::bound::{self, Bound as Kernels};
 use gpu_profiler_tests::harness;
 use nvtx::{Dtype, Pipe, Work};
-use profiler_core::{Bound, Origin, Profiler};
+use profiler_core::kernels::{DataType, TcUse};
+use profiler_core::{Bound, Limit, MemoryLevel, Origin, Profiler, count_kernels, count_ranges};
 
 const TIMES: usize = 5;
 
@@ -17,6 +20,8 @@ fn main() -> ExitCode {
         ("the_attributes_give_the_roofs", the_attributes_give_the_roofs),
         ("probes_come_near_the_roofs_and_not_above", probes_come_near_the_roofs_and_not_above),
         ("kernels_lie_where_their_work_says", kernels_lie_where_their_work_says),
+        ("counters_say_what_was_declared", counters_say_what_was_declared),
+        ("names_say_what_tensor_pipes_do", names_say_what_tensor_pipes_do),
     ])
     .exit_code()
 }
@@ -98,4 +103,84 @@ fn kernels_lie_where_their_work_says() {
             assert!(share > 0.5, "{name} is at {share} of the roof");
         }
     }
+}
+
+fn once(kernels: &mut Kernels) {
+    kernels.gemm().unwrap();
+    kernels.axpy().unwrap();
+    kernels.reduction().unwrap();
+    kernels.wait().unwrap();
+}
+
+fn save(name: &str, text: &str) {
+    eprintln!("{text}");
+    if let Some(out) = std::env::var_os("OUT") {
+        std::fs::write(std::path::Path::new(&out).join(name), text).unwrap();
+    }
+}
+
+fn counters_say_what_was_declared() {
+    let mut kernels = Kernels::new(0).unwrap();
+    kernels.reset().unwrap();
+    once(&mut kernels); // loads code
+    let profiler = Profiler::builder().build().unwrap();
+    let ((), profile) = profiler.record(|| once(&mut kernels)).unwrap();
+    let declared = profile.roofline(&profile.peaks(Some(0)).unwrap());
+    let library = Library::open().unwrap();
+    let counters = RangeProfiler::builder(&library).set(Set::Roofline).build().unwrap();
+    let measured = count_ranges(&counters, || once(&mut kernels)).unwrap();
+    let counted = declared.counted(&measured);
+    save("counted-roofline.txt", &counted.to_string());
+    save("counted-roofline.html", &counted.to_html());
+    save("counted-roofline.json", &serde_json::to_string_pretty(&counted).unwrap());
+    save("counted-measured.json", &serde_json::to_string_pretty(&measured).unwrap());
+    if let Some(out) = std::env::var_os("OUT") {
+        profile.save(std::path::Path::new(&out).join("counted-roofline.gpuprof")).unwrap();
+    }
+    assert_eq!(counted.points.len(), 3);
+    for point in &counted.points {
+        let said = point.declared.unwrap();
+        // Constants that are loaded as halves count as halves.
+        let single = point.flops.iter().find(|of| of.dtype == Dtype::F32).unwrap();
+        assert_eq!(single.flops, said.flops.unwrap(), "{}", point.name);
+        assert_eq!(point.main_type(), Some((Dtype::F32, Pipe::Vector)), "{}", point.name);
+        let dram = point.bytes_at(MemoryLevel::Dram).unwrap() / said.bytes.unwrap();
+        assert!((0.9..1.1).contains(&dram), "{}: {dram} of the declared bytes", point.name);
+        let l2 = point.bytes_at(MemoryLevel::L2).unwrap();
+        assert!(l2 >= 0.9 * said.bytes.unwrap(), "{}: {l2}", point.name);
+        let (limit, share) = point.of_roof().unwrap();
+        assert!((0.2..1.0).contains(&share), "{} is at {share} of {limit}", point.name);
+        if point.name == "axpy" {
+            assert_eq!(limit, Limit::Memory(MemoryLevel::Dram));
+        }
+    }
+    for level in [MemoryLevel::L2, MemoryLevel::L1] {
+        let roof = counted.peaks.level(level);
+        assert_eq!(roof.origin, Origin::Counters);
+        assert!(roof.peak.unwrap() > counted.peaks.bandwidth().peak.unwrap(), "{level}: {roof:?}");
+    }
+}
+
+fn names_say_what_tensor_pipes_do() {
+    let mut kernels = Kernels::new(0).unwrap();
+    kernels.reset().unwrap();
+    let profiler = Profiler::builder().build().unwrap();
+    let library = Library::open().unwrap();
+    let mut run = || {
+        once(&mut kernels);
+        kernels.cublas().unwrap();
+        kernels.cublas_bf16().unwrap();
+    };
+    run();
+    let counters = RangeProfiler::builder(&library).set(Set::Tensor).build().unwrap();
+    let counted = count_kernels(&counters, &profiler, &mut run).unwrap();
+    let pipes = counted.tensor_pipes();
+    save("tensor-pipes.txt", &pipes.to_string());
+    save("tensor-pipes.json", &serde_json::to_string_pretty(&pipes).unwrap());
+    let busy: Vec<_> =
+        pipes.kernels.iter().filter(|kernel| kernel.counted == TcUse::Using).collect();
+    assert_eq!(busy.len(), 1, "{pipes}");
+    assert_eq!(busy[0].operations, [(DataType::Bf16, 2.0 * 8192f64.powi(3))]);
+    assert!(busy[0].active_percent > Some(20.0), "{pipes}");
+    assert_eq!(pipes.disagreements().count(), 0, "{pipes}");
 }

@@ -6,10 +6,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use cudarc::cublas::CudaBlas;
+use cudarc::cublas::result::gemm_ex;
 use cudarc::cublas::sys::cublasOperation_t::CUBLAS_OP_N;
+use cudarc::cublas::sys::{cublasComputeType_t, cublasGemmAlgo_t, cudaDataType};
 use cudarc::cublas::{Gemm, GemmConfig};
 use cudarc::driver::{
-    CudaContext, CudaFunction, CudaSlice, CudaStream, LaunchConfig, PushKernelArg,
+    CudaContext, CudaFunction, CudaSlice, CudaStream, DevicePtr, DevicePtrMut, LaunchConfig,
+    PushKernelArg,
 };
 use cudarc::nvrtc::{CompileOptions, compile_ptx_with_opts};
 use nvtx::{Dtype, Pipe, Work};
@@ -192,6 +195,48 @@ impl Bound {
         let (a, b) = self.x.split_at((PROBE * PROBE) as usize);
         // SAFETY: the three matrices are square and full, and each buffer has that many numbers or more.
         unsafe { self.blas.gemm(config, &a, &b, &mut self.y) }?;
+        self.wait()
+    }
+
+    /// The product of two matrices of bf16 by cuBLAS, which takes the tensor cores.
+    ///
+    /// # Errors
+    ///
+    /// If cuBLAS or the GPU reports one.
+    pub fn cublas_bf16(&mut self) -> Result<()> {
+        let side = i32::try_from(PROBE)?;
+        let (alpha, beta) = (1.0f32, 0.0f32);
+        let kind = cudaDataType::CUDA_R_16BF;
+        let (x, _x) = self.x.device_ptr(&self.stream);
+        let (y, _y) = self.y.device_ptr_mut(&self.stream);
+        let factor = u64::from(PROBE) * u64::from(PROBE) * 2;
+        let [a, b, c] = [x, x + factor, y].map(|at| at as usize as *mut std::ffi::c_void);
+        // SAFETY: the three matrices are square and full, of 2 bytes a number, and each buffer has as many bytes or more; the
+        // factors are live floats, as the compute type says.
+        unsafe {
+            gemm_ex(
+                *self.blas.handle(),
+                CUBLAS_OP_N,
+                CUBLAS_OP_N,
+                side,
+                side,
+                side,
+                (&raw const alpha).cast(),
+                a,
+                kind,
+                side,
+                b,
+                kind,
+                side,
+                (&raw const beta).cast(),
+                c,
+                kind,
+                side,
+                cublasComputeType_t::CUBLAS_COMPUTE_32F,
+                cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
+            )
+        }?;
+        drop((_x, _y));
         self.wait()
     }
 

@@ -95,6 +95,27 @@ const PTX: &str = r"
     st.global.f32 [%d2], %f0;
     ret;
 }
+.visible .entry gather(.param .u64 x, .param .u64 y, .param .u32 last) {
+    .reg .u32 %i<5>;
+    .reg .u64 %d<5>;
+    .reg .f32 %f<1>;
+    mov.u32 %i0, %ctaid.x;
+    mov.u32 %i1, %ntid.x;
+    mov.u32 %i2, %tid.x;
+    mad.lo.u32 %i3, %i0, %i1, %i2;
+    mul.wide.u32 %d0, %i3, 4;
+    ld.param.u32 %i4, [last];
+    mul.lo.u32 %i3, %i3, 0x9e3779b1;
+    and.b32 %i3, %i3, %i4;
+    mul.wide.u32 %d3, %i3, 4;
+    ld.param.u64 %d1, [x];
+    ld.param.u64 %d2, [y];
+    add.u64 %d1, %d1, %d3;
+    add.u64 %d2, %d2, %d0;
+    ld.global.f32 %f0, [%d1];
+    st.global.f32 [%d2], %f0;
+    ret;
+}
 .visible .entry reduce(.param .u64 x, .param .u64 sums, .param .u32 each) {
     .reg .u32 %i<6>;
     .reg .u64 %d<4>;
@@ -148,6 +169,7 @@ pub struct Counted {
     daxpy: Handle<CUfunction>,
     haxpy2: Handle<CUfunction>,
     copy: Handle<CUfunction>,
+    gather: Handle<CUfunction>,
     reduce: Handle<CUfunction>,
 }
 
@@ -173,6 +195,7 @@ impl Counted {
             daxpy: function(c"daxpy"),
             haxpy2: function(c"haxpy2"),
             copy: function(c"copy"),
+            gather: function(c"gather"),
             reduce: function(c"reduce"),
         }
     }
@@ -195,6 +218,12 @@ impl Counted {
     /// Copies so many blocks of floats.
     pub fn copy(&self, stream: Stream, blocks: u32, x: CUdeviceptr, y: CUdeviceptr) {
         launch(self.copy, stream, blocks, &mut [x, y]);
+    }
+
+    /// Gathers so many blocks of floats, a power of two, each from a place far from that of its neighbour.
+    pub fn gather(&self, stream: Stream, blocks: u32, x: CUdeviceptr, y: CUdeviceptr) {
+        let last = u64::from(blocks) * u64::from(BLOCK) - 1;
+        launch(self.gather, stream, blocks, &mut [x, y, last]);
     }
 
     /// Adds up `blocks * BLOCK * each` floats; every thread adds `each` times, and 5 times more within its warp.

@@ -5,4 +5,5 @@ pub mod counted;
 pub mod cuda;
 pub mod harness;
 pub mod kinds;
+pub mod ncu;
 pub mod runtime;

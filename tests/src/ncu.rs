@@ -1,0 +1,121 @@
+//! Nsight Compute (`ncu`) as a referee: its counts of the kernels of a program, read from its CSV.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A kernel as `ncu` saw it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// Its name.
+    pub name: String,
+    /// Metrics with their values, in base units.
+    pub values: BTreeMap<String, f64>,
+}
+
+/// Where `ncu` is: as `NCU` says, in `PATH`, or where the toolkit puts it.
+///
+/// # Errors
+/// It is nowhere.
+pub fn find() -> Result<PathBuf, String> {
+    if let Some(named) = env::var_os("NCU").map(PathBuf::from) {
+        let missing = format!("NCU names {}, which is not there", named.display());
+        return Some(named).filter(|file| file.is_file()).ok_or(missing);
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    let places = env::split_paths(&path).chain(["/usr/local/cuda/bin".into()]);
+    let versions = std::fs::read_dir("/opt/nvidia/nsight-compute").into_iter().flatten();
+    let places = places.chain(versions.flatten().map(|version| version.path()));
+    let mut files = places.map(|folder| folder.join("ncu"));
+    files.find(|file| file.is_file()).ok_or_else(|| "ncu was not found; NCU names it".into())
+}
+
+/// Has `ncu` count these metrics over the kernels that a program launches between `cuProfilerStart` and `cuProfilerStop`, with
+/// the clocks as they are.
+///
+/// # Errors
+/// `ncu` or the program fails, or says nothing that can be read.
+pub fn count(
+    ncu: &Path,
+    cache_control: &str,
+    metrics: &[&str],
+    program: &mut Command,
+) -> Result<Vec<Row>, String> {
+    let mut command = Command::new(ncu);
+    command
+        .args(["--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none"])
+        .args(["--profile-from-start", "off", "--cache-control", cache_control])
+        .args(["--metrics", &metrics.join(",")])
+        .arg(program.get_program())
+        .args(program.get_args());
+    for (name, value) in program.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let output = command.output().map_err(|error| format!("{}: {error}", ncu.display()))?;
+    let [said, complained] =
+        [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    if !output.status.success() {
+        return Err(format!("ncu: {}\n{said}\n{complained}", output.status));
+    }
+    parse(&said).ok_or_else(|| format!("ncu said nothing that can be read:\n{said}\n{complained}"))
+}
+
+/// The kernels of `--csv --page raw`: a line of names, one of units, and one for each kernel; other lines are the program's.
+#[must_use]
+pub fn parse(text: &str) -> Option<Vec<Row>> {
+    let mut lines = text.lines().skip_while(|line| !line.starts_with("\"ID\""));
+    let header = fields(lines.next()?);
+    let kernel = header.iter().position(|name| name == "Kernel Name")?;
+    lines.next()?;
+    let rows = lines.filter(|line| line.starts_with('"')).map(|line| {
+        let cells = fields(line);
+        let number = |cell: &String| cell.replace(',', "").parse::<f64>().ok();
+        let values = header
+            .iter()
+            .zip(&cells)
+            .filter_map(|(name, cell)| Some((name.clone(), number(cell)?)))
+            .collect();
+        Some(Row { name: cells.get(kernel)?.clone(), values })
+    });
+    rows.collect()
+}
+
+/// The cells of a line, each in quotation marks, which are doubled within.
+fn fields(line: &str) -> Vec<String> {
+    let (mut cells, mut cell, mut within) = (Vec::new(), String::new(), false);
+    let mut letters = line.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '"' if within && letters.peek() == Some(&'"') => {
+                letters.next();
+                cell.push('"');
+            }
+            '"' => within = !within,
+            ',' if !within => cells.push(std::mem::take(&mut cell)),
+            letter => cell.push(letter),
+        }
+    }
+    cells.push(cell);
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_are_read_with_their_numbers() {
+        let text = "==PROF== Connected\n\"ID\",\"Kernel Name\",\"Block Size\",\"a.sum\",\"b.sum\"\n\"\",\"\",\"\",\"ns\",\"byte\"\n\
+                    the program says this\n\"0\",\"f<\"\"x\"\", 2>\",\"(256, 1, 1)\",\"1,234,567\",\"0.5\"\n\
+                    \"1\",\"g\",\"(1, 1, 1)\",\"n/a\",\"7\"\n==PROF== Disconnected\n";
+        let rows = parse(text).unwrap();
+        assert_eq!((rows.len(), &*rows[0].name), (2, "f<\"x\", 2>"));
+        assert_eq!((rows[0].values["a.sum"], rows[0].values["b.sum"]), (1_234_567.0, 0.5));
+        assert_eq!((rows[1].values.get("a.sum"), rows[1].values["b.sum"]), (None, 7.0));
+        assert_eq!(parse("==ERROR== none\n"), None);
+    }
+}
