@@ -124,14 +124,16 @@ struct Given {
 #[derive(Debug, Clone)]
 pub struct Flusher {
     library: Library,
+    drain_timeout: Duration,
     /// The records of calls that had returned by then have all come.
     settled_ns: Arc<AtomicU64>,
     process_id: u32,
 }
 
 impl Flusher {
-    fn new(library: Library) -> Self {
-        Self { library, settled_ns: Arc::default(), process_id: std::process::id() }
+    fn new(library: Library, drain_timeout: Duration) -> Self {
+        let process_id = std::process::id();
+        Self { library, drain_timeout, settled_ns: Arc::default(), process_id }
     }
 
     fn settled_ns(&self) -> u64 {
@@ -153,6 +155,31 @@ impl Flusher {
             self.settled_ns.fetch_max(flushed_ns, Ordering::AcqRel);
         }
         Ok(())
+    }
+
+    /// Waits until the GPU has finished what was launched, at most [`Config::drain_timeout`], and has CUPTI hand over the
+    /// records. It does so by asking CUPTI which records are still open and touches no context or stream of the program.
+    /// Where threads launch meanwhile it may wait for that work too.
+    ///
+    /// Gives how many buffers with unfinished work CUPTI still held at the end: 0 unless the time was up.
+    ///
+    /// # Errors
+    /// CUPTI's refusal to flush, or a process forked off after the start.
+    pub fn wait_idle(&self) -> Result<u64, Error> {
+        let deadline = Instant::now() + self.drain_timeout;
+        let mut pause = Duration::from_micros(50);
+        loop {
+            self.flush()?;
+            let out = POOL.out();
+            if out <= 0 {
+                return Ok(0);
+            }
+            if Instant::now() >= deadline {
+                return Ok(out as u64);
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(10));
+        }
     }
 }
 
@@ -317,7 +344,7 @@ impl Collector {
         }
         session::leave_children_out();
         let mut collector = Self {
-            flusher: Flusher::new(library.clone()),
+            flusher: Flusher::new(library.clone(), config.drain_timeout),
             library: library.clone(),
             subscription,
             config: config.clone(),
@@ -746,7 +773,7 @@ impl Collector {
         Ok(self.collected(cut, read, log, since))
     }
 
-    /// What has CUPTI hand over the records that are complete, from whatever thread, for as long as it takes.
+    /// What has CUPTI hand over its records, from whatever thread, for as long as it takes.
     #[must_use]
     pub fn flusher(&self) -> Flusher {
         self.flusher.clone()
@@ -849,29 +876,12 @@ impl Collector {
         }
     }
 
-    /// Waits until the GPU has finished what was launched, at most [`Config::drain_timeout`], and has CUPTI hand over the
-    /// records. It does so by asking CUPTI which records are still open and touches no context or stream of the program.
-    /// Where threads launch meanwhile it may wait for that work too.
-    ///
-    /// Gives how many buffers with unfinished work CUPTI still held at the end: 0 unless the time was up.
+    /// Waits for the GPU as [`Flusher::wait_idle`] does.
     ///
     /// # Errors
-    /// CUPTI's refusal to flush, or a process forked off after the start.
+    /// As there.
     pub fn wait_idle(&self) -> Result<u64, Error> {
-        let deadline = Instant::now() + self.config.drain_timeout;
-        let mut pause = Duration::from_micros(50);
-        loop {
-            self.flush()?;
-            let out = POOL.out();
-            if out <= 0 {
-                return Ok(0);
-            }
-            if Instant::now() >= deadline {
-                return Ok(out as u64);
-            }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(10));
-        }
+        self.flusher.wait_idle()
     }
 
     /// Turns everything off and puts everything back; errors on this way have nobody to go to. Gives the switch's marks.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cupti::{Collector, Config, Library};
+use cupti::{Collector, Config, Flusher, Library};
 use parking_lot::{Condvar, Mutex};
 
 use crate::asking::{Asker, Asking};
@@ -217,12 +217,7 @@ impl Session {
 
     /// Has CUPTI hand over what is complete. Nobody who takes records out meanwhile waits for it.
     fn flush(&self) -> Result<(), Error> {
-        let mut flusher = None;
-        self.with(|running| {
-            flusher = Some(running.collector.flusher());
-            Ok(())
-        })?;
-        Ok(flusher.map_or(Ok(()), |flusher| flusher.flush())?)
+        Ok(self.with(|running| Ok(running.collector.flusher()))?.flush()?)
     }
 
     pub(crate) fn pause(&self) -> Result<(), Error> {
@@ -276,11 +271,8 @@ impl Session {
     /// Has what it follows brought up to date, once the GPU has finished what was launched.
     #[cfg(feature = "tracing")]
     pub(crate) fn settle(&self) -> Result<(), Error> {
-        self.with(|running| {
-            running.view(self.id)?;
-            running.collector.wait_idle()?;
-            running.take()
-        })
+        self.with(|running| Ok(running.waiter()))?.wait()?;
+        self.with(Collection::take)
     }
 
     /// Ends it and gives what it saw.
@@ -294,10 +286,13 @@ impl Session {
     }
 
     fn stop_collecting(&self) -> Result<Recording, Error> {
+        // No other session waits for it.
+        let waiter = self.with(|running| running.leave(self.id))?;
+        let waited = waiter.map_or(Ok(0), |waiter| waiter.wait());
         let mut collection = COLLECTION.lock();
         let running = collection.as_mut().ok_or_else(|| Error::new(Kind::NotRunning))?;
         if running.views.len() > 1 {
-            let recording = running.stop_view(self.id);
+            let recording = waited.and_then(|unfinished| running.stop_view(self.id, unfinished));
             running.views.retain(|view| view.id != self.id);
             running.let_go();
             return recording;
@@ -461,11 +456,24 @@ impl Collection {
         // What was asked for by now counts, and its records are to come.
         let paused =
             if others_are_on { Ok(()) } else { self.collector.pause().map_err(Error::from) };
-        let view = self.view(id)?;
-        if let Some(since) = view.on_since_ns.take() {
-            view.windows_ns.push((since, cupti::clock::now_ns()));
-        }
+        self.view(id)?.turn_off();
         paused
+    }
+
+    /// What is asked for from now on does not count for this session, which ends while others go on; what was is to be
+    /// waited for, without the collection's lock. `None` if it is the last.
+    fn leave(&mut self, id: u64) -> Result<Option<Waiter>, Error> {
+        let is_last = self.views.len() == 1;
+        let view = self.view(id)?;
+        if is_last {
+            return Ok(None);
+        }
+        view.turn_off();
+        Ok(Some(self.waiter()))
+    }
+
+    fn waiter(&self) -> Waiter {
+        Waiter { flusher: self.collector.flusher(), is_on: !self.collector.is_paused() }
     }
 
     fn resume(&mut self, id: u64) -> Result<(), Error> {
@@ -611,20 +619,9 @@ impl Collection {
         Ok(parts::recording(pieces, panics.saturating_sub(view.panics_before)))
     }
 
-    /// Waits for the GPU, or in a pause for what it has finished. Gives the buffers that are not.
-    fn wait_idle(&self, is_on: bool) -> Result<u64, Error> {
-        if is_on {
-            return Ok(self.collector.wait_idle()?);
-        }
-        self.collector.flush()?;
-        Ok(0)
-    }
-
-    /// Ends a session while others go on.
-    fn stop_view(&mut self, id: u64) -> Result<Recording, Error> {
-        let is_on = self.view(id)?.on_since_ns.is_some();
-        // Buffers that the GPU kept are unfinished for this session, and come to the others later.
-        let unfinished = self.wait_idle(is_on)?;
+    /// Ends a session while others go on, once the GPU was waited for. The buffers that it kept are unfinished for this
+    /// session, and come to the others later.
+    fn stop_view(&mut self, id: u64, unfinished: u64) -> Result<Recording, Error> {
         self.take()?;
         let mut recording = self.recording(id, None)?;
         recording.losses.unfinished_buffers += unfinished;
@@ -638,7 +635,7 @@ impl Collection {
         let mut view = self.views.swap_remove(place.ok_or_else(|| Error::new(Kind::NotRunning))?);
         if let Some(follow) = &view.follow {
             // What it follows is to hear of all that is done by now.
-            self.wait_idle(view.on_since_ns.is_some())?;
+            self.waiter().wait()?;
             let (part, windows_ns) = Part::take(&self.collector)?;
             self.windows_ns = windows_ns;
             let windows_ns = view.windows_until(part.until_ns);
@@ -670,7 +667,31 @@ impl Collection {
     }
 }
 
+/// Waits for the GPU. The collection goes on.
+struct Waiter {
+    flusher: Flusher,
+    /// Nothing runs in a pause that was not waited for.
+    is_on: bool,
+}
+
+impl Waiter {
+    /// Gives the buffers that the GPU has not finished.
+    fn wait(&self) -> Result<u64, Error> {
+        if self.is_on {
+            return Ok(self.flusher.wait_idle()?);
+        }
+        self.flusher.flush()?;
+        Ok(0)
+    }
+}
+
 impl View {
+    fn turn_off(&mut self) {
+        if let Some(since) = self.on_since_ns.take() {
+            self.windows_ns.push((since, cupti::clock::now_ns()));
+        }
+    }
+
     /// From when on what was asked for counts, at a time.
     fn first_ns(&self, at_ns: u64) -> u64 {
         match self.keep {

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cupti::fake::{Fake, Work};
 use cupti::{ActivityKind, Config};
@@ -137,6 +137,50 @@ fn each_session_has_its_own_pauses() {
     let (of_one, of_other) = (one.stop().unwrap(), other.stop().unwrap());
     assert_eq!((of_one.totals().kernels, of_other.totals().kernels), (2, 2));
     of_one.health().assert_complete();
+    of_other.health().assert_complete();
+}
+
+#[test]
+fn what_ran_when_a_session_paused_is_waited_for_at_its_stop() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let (one, other) = (builder(&fake).build().unwrap(), builder(&fake).build().unwrap());
+    one.start().unwrap();
+    other.start().unwrap();
+    fake.busy_for(Duration::from_millis(200));
+    kernel(&fake);
+    one.pause().unwrap();
+    let of_one = one.stop().unwrap();
+    assert_eq!(of_one.totals().kernels, 1);
+    of_one.health().assert_complete();
+    other.stop().unwrap().health().assert_complete();
+}
+
+#[test]
+fn other_sessions_go_on_while_one_waits_for_the_gpu_at_its_stop() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let (one, other) = (builder(&fake).build().unwrap(), builder(&fake).build().unwrap());
+    one.start().unwrap();
+    other.start().unwrap();
+    kernel(&fake);
+    fake.busy_for(Duration::from_secs(3));
+    let begun = Instant::now();
+    let of_one = std::thread::scope(|scope| {
+        let stopping = scope.spawn(|| one.stop().unwrap());
+        while fake.flushes() < 4 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // It waits: what is launched now is of the other alone.
+        kernel(&fake);
+        let profile = other.snapshot().unwrap();
+        assert_eq!(profile.health().pending_calls, 2);
+        assert!(!stopping.is_finished(), "{:?}", begun.elapsed());
+        stopping.join().unwrap()
+    });
+    assert!(begun.elapsed() >= Duration::from_secs(3));
+    assert_eq!(of_one.totals().kernels, 1);
+    of_one.health().assert_complete();
+    let of_other = other.stop().unwrap();
+    assert_eq!(of_other.totals().kernels, 2);
     of_other.health().assert_complete();
 }
 
@@ -304,7 +348,7 @@ fn asked_while(fake: &Fake, period: Duration, periods: u32, work: impl Fn() -> u
     let last = builder(fake).period(period).keep_last_operations(1000).build().unwrap();
     last.start().unwrap();
     let (summing, before) = (sums.summarize().unwrap(), fake.flushes());
-    let (begun, mut launched) = (std::time::Instant::now(), 0);
+    let (begun, mut launched) = (Instant::now(), 0);
     while begun.elapsed() < periods * period {
         launched += work();
     }
@@ -359,7 +403,7 @@ fn records_are_taken_out_while_cupti_does_not_answer() {
     let last = builder(&fake).period(period).keep_last_operations(1000).build().unwrap();
     last.start().unwrap();
     fake.flush_takes(Duration::from_secs(2));
-    let (begun, mut launched) = (std::time::Instant::now(), 0_u64);
+    let (begun, mut launched) = (Instant::now(), 0_u64);
     while begun.elapsed() < Duration::from_secs(1) {
         (0..1000).for_each(|_| kernel(&fake));
         launched += 1000;
