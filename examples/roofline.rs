@@ -173,7 +173,9 @@ fn of_kernels(
 ) -> Result<(), Box<dyn Error>> {
     let library = Library::open()?;
     for set in [Set::Roofline, Set::Tensor] {
-        let counters = RangeProfiler::builder(&library).set(set).build()?;
+        // A reduction is two kernels, and some of cuBLAS's are more than one.
+        let kernels = 4 * args.times * args.kernels.len() + 64;
+        let counters = RangeProfiler::builder(&library).set(set).max_ranges(kernels).build()?;
         let mut failed = None;
         let kernels = count_kernels(&counters, profiler, || {
             let ran = quiet(args, bound).and_then(|()| bound.cublas_bf16());

@@ -140,7 +140,7 @@ impl Flusher {
         self.settled_ns.load(Ordering::Acquire)
     }
 
-    /// The same as [`Collector::flush`]; once the collector has stopped there is nothing left to hand over.
+    /// The same as [`Collector::flush`], from any thread and as slow; once the collector has stopped there is nothing left to hand over.
     ///
     /// # Errors
     /// CUPTI's refusal, or a process forked off after the start.
@@ -599,6 +599,10 @@ impl Collector {
 
     /// Has CUPTI hand over the records that are complete. The GPU is not waited for.
     ///
+    /// Any thread may. With CUPTI 13.0 it takes longer the longer a collection goes on (3 ms at first, 30 ms after 150
+    /// million launches by 4 threads on an H200), and after more, under load, seems not to return before the load is over:
+    /// have a [`Flusher`] on a thread of its own then, and [`drain_delivered`](Self::drain_delivered).
+    ///
     /// # Errors
     /// CUPTI's refusal, or a process forked off after the start.
     pub fn flush(&self) -> Result<(), Error> {
@@ -689,7 +693,7 @@ impl Collector {
     /// What was collected up to now and not [drained](Self::drain); the collection goes on, and what its stop gives is
     /// what it would have been.
     ///
-    /// Has CUPTI hand over the records that are complete, shares their bytes and copies the other logs, so that it costs
+    /// Has CUPTI hand over the records that are complete, as a [`flush`](Self::flush) does, shares their bytes and copies the other logs, so that it costs
     /// time and memory by the number of calls: take few of a long collection that nobody drains. The GPU is not waited
     /// for, and no thread of the program, but for one that makes its first call meanwhile. All is cut off at one time, the
     /// end of [`Collected::window_ns`]: calls and events from then on are left out, and a call that had not returned by
@@ -734,8 +738,8 @@ impl Collector {
     /// `window_ns`, and then in the first one after it has returned. The other way round, the records of a call come with
     /// the first drain whose [`Collected::pending_from_ns`] is later than the call's end, or before.
     ///
-    /// Any thread may drain; of several each gets a part. Costs what was collected since, not what was before. On an
-    /// error nothing is taken.
+    /// Any thread may drain; of several each gets a part. Costs a [`flush`](Self::flush), and what was collected since. On
+    /// an error nothing is taken.
     ///
     /// # Errors
     /// CUPTI's refusal, or a process forked off after the start.
@@ -747,8 +751,7 @@ impl Collector {
     /// A [`drain`](Self::drain) of the records that CUPTI has handed over: by itself, as it does once a buffer is full, or
     /// to a [`Flusher`]. It is not asked for the rest, which come with a later drain or the stop.
     ///
-    /// Costs no flush. With CUPTI 13.0 one takes longer the longer a collection goes on (3 ms at first, 30 ms after 150
-    /// million launches by 4 threads on an H200), and after more, under load, seems not to return before the load is over.
+    /// Costs no [`flush`](Self::flush).
     ///
     /// # Errors
     /// CUPTI's refusal, or a process forked off after the start.

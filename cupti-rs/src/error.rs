@@ -252,8 +252,8 @@ impl fmt::Display for Error {
             ),
             Kind::Forked => write!(
                 f,
-                "the collector was started before this process was forked off; CUPTI does not survive a fork: start \
-                 one in the child after it initialised CUDA itself"
+                "the collector or sampler was started before this process was forked off; CUPTI does not survive a fork: \
+                 start one in the child after it initialised CUDA itself"
             ),
             Kind::UnknownActivity { kind, code, version } => write!(
                 f,

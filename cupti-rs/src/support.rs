@@ -158,9 +158,13 @@ pub const fn version() -> &'static str {
 
 /// Looks at driver, devices, CUPTI, who holds it, and permissions. Never fails: what is missing is in the answer.
 ///
-/// Opens the driver and CUPTI as [`Library::open`] does, and takes CUPTI's place for a moment to see whether it is free.
+/// Opens the driver and CUPTI as [`Library::open`] does, and takes CUPTI's place for a moment to see whether it is free. The
+/// libraries that CUPTI needs for metrics are mapped too, and stay; where there is no driver, those and a CUPTI as
+/// [`HostLibrary::open`] finds them.
 #[must_use]
 pub fn support() -> Support {
+    // Before this maps what it looks for.
+    let mapped = loader::mapped_files();
     match Library::open() {
         Ok(library) => library.support(),
         Err(error) => Support {
@@ -170,7 +174,7 @@ pub fn support() -> Support {
             counters: counters(),
             metrics: HostLibrary::open().map(|library| library.version()),
             has_mps: has_mps(),
-            mapped: loader::mapped_files(),
+            mapped,
             variables: variables(),
         },
     }
@@ -267,10 +271,10 @@ impl Support {
                     .into(),
             );
         }
-        if self.has_mps {
+        if self.has_mps && self.driver.is_ok() {
             advice.push(
-                "For hardware counters ask for a GPU without the Multi-Process Service, or for it to be ended (echo quit | \
-                 nvidia-cuda-mps-control); records do not need it."
+                "The Multi-Process Service seems to run: for hardware counters ask for a GPU without it, or for it to be \
+                 ended (echo quit | nvidia-cuda-mps-control); records do not need it."
                     .into(),
             );
         }
@@ -322,7 +326,7 @@ impl Support {
             return Some("they are for administrators, of whom this process is none".into());
         }
         if self.has_mps {
-            return Some("the Multi-Process Service runs".into());
+            return Some("the Multi-Process Service seems to run (its pipe is there)".into());
         }
         match &self.holder {
             Holder::Other(Some(name)) => Some(format!("{name} holds CUPTI")),
@@ -333,7 +337,8 @@ impl Support {
 }
 
 fn has_mps() -> bool {
-    let pipes = std::env::var_os(MPS_VARIABLE).map_or_else(|| MPS_PIPES.into(), PathBuf::from);
+    let told = std::env::var_os(MPS_VARIABLE).filter(|folder| !folder.is_empty());
+    let pipes = told.map_or_else(|| MPS_PIPES.into(), PathBuf::from);
     pipes.join("control").exists()
 }
 

@@ -393,10 +393,13 @@ fn of_the_utilization_what_fits_is_sampled_and_the_rest_is_told() {
     // What was asked for by name comes first: it fills the pass.
     let builder = || PmSampler::builder(&library).utilization();
     let sampler = builder().metrics(["fake__3.sum"]).start().unwrap();
-    assert_eq!(
-        (&sampler.metrics()[..], sampler.missing().len()),
-        (&["fake__3.sum".into()][..], 10)
-    );
+    assert_eq!((sampler.metrics(), sampler.missing().len()), (&["fake__3.sum".into()][..], 10));
+    drop(sampler);
+    // What is asked for twice, or is part of it, is sampled once.
+    let part = utilization::ROWS[3].names[0];
+    let sampler = builder().metrics([part, part]).start().unwrap();
+    let metrics: std::collections::HashSet<_> = sampler.metrics().iter().collect();
+    assert_eq!((metrics.len(), sampler.metrics().len(), sampler.missing().len()), (8, 8, 2));
     drop(sampler);
     let error = builder().metrics(["real__3.sum"]).start().unwrap_err();
     assert!(error.is_unsupported() && error.to_string().contains("no real__3.sum"), "{error}");
@@ -447,7 +450,7 @@ fn a_sampler_that_cannot_be_had_says_why() {
     assert!(!fake.counts());
 }
 
-/// Two ranges in each other, on three metrics, one of which the stand-in did not count.
+/// Three ranges, two of them in each other, and one that has no room, on two metrics.
 fn counted_twice(fake: &Fake) -> (RangeProfiler, CounterData) {
     let library = fake.library().unwrap();
     let profiler = RangeProfiler::builder(&library)
@@ -467,6 +470,14 @@ fn counted_twice(fake: &Fake) -> (RangeProfiler, CounterData) {
         })
         .unwrap();
     (profiler, data)
+}
+
+/// Content with the head that a file has.
+fn sealed(content: &[u8]) -> Vec<u8> {
+    let mut bytes = b"CUPTICD\x01".to_vec();
+    bytes.extend(hmac_sha256::Hash::hash(content));
+    bytes.extend_from_slice(content);
+    bytes
 }
 
 #[test]
@@ -490,7 +501,12 @@ fn counts_that_are_kept_come_to_the_same_values() {
     assert_eq!(ranges, [("outer", 0, 3.0), ("inner", 1, 2.0), ("last", 0, 5.0)]);
     assert_eq!((measured.runs(), measured.passes(), measured.dropped()), (4, 2, 1));
     let missing = CounterData::load(&file).unwrap_err().to_string();
-    assert!(missing.contains(file.to_str().unwrap()), "{missing}");
+    assert!(
+        missing.contains(file.to_str().unwrap()) && missing.contains("cannot be read"),
+        "{missing}"
+    );
+    let error = data.save(file.join("x")).unwrap_err().to_string();
+    assert!(error.contains("cannot be written") && error.contains("folder"), "{error}");
 }
 
 #[test]
@@ -507,12 +523,7 @@ fn damaged_counter_data_is_an_error() {
         assert!(CounterData::from_bytes(&bytes[..at]).is_err(), "{at}");
     }
     // With the right checksum the fields are looked at all the same.
-    let resealed = |content: &[u8]| {
-        let mut bytes = bytes[..8].to_vec();
-        bytes.extend(hmac_sha256::Hash::hash(content));
-        bytes.extend_from_slice(content);
-        CounterData::from_bytes(&bytes)
-    };
+    let resealed = |content: &[u8]| CounterData::from_bytes(&sealed(content));
     assert_eq!(resealed(&bytes[40..]).unwrap(), data);
     let mut random = fastrand::Rng::with_seed(1);
     let mut read = 0;
@@ -539,10 +550,8 @@ fn counts_of_another_chip_are_refused() {
     let mut bytes = data.to_bytes()[40..].to_vec();
     let at = bytes.windows(5).position(|window| window == b"FK100").unwrap();
     bytes[at..at + 5].copy_from_slice(b"GH100");
-    let mut sealed = b"CUPTICD\x01".to_vec();
-    sealed.extend(hmac_sha256::Hash::hash(&bytes));
-    sealed.extend(bytes);
-    let error = profiler.host().evaluate(&CounterData::from_bytes(&sealed).unwrap()).unwrap_err();
+    let other = CounterData::from_bytes(&sealed(&bytes)).unwrap();
+    let error = profiler.host().evaluate(&other).unwrap_err();
     assert!(error.to_string().contains("host of GH100"), "{error}");
 }
 
@@ -568,7 +577,12 @@ fn machines_read_what_was_counted() {
     assert!(measured.to_string().contains("not known"), "{measured}");
     assert!(serde_json::to_string(&measured).unwrap().contains("null"));
     // What does not fit together is refused.
-    for (from, to) in [("[3.0,3.0]", "[3.0]"), ("\"parent\":0", "\"parent\":1")] {
+    for (from, to) in [
+        ("[3.0,3.0]", "[3.0]"),
+        ("\"parent\":0", "\"parent\":1"),
+        ("\"parent\":0", "\"parent\":null"),
+        ("\"level\":1", "\"level\":40000"),
+    ] {
         assert!(text.contains(from), "{text}");
         assert!(serde_json::from_str::<Measured>(&text.replacen(from, to, 1)).is_err(), "{to}");
     }

@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use cupti::counters::PmSampler;
+use cupti::counters::{PmSampler, Samples};
 use cupti::fake::{Fake, Work};
 use cupti::{Callbacks, Collector, Config};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -204,18 +204,25 @@ fn a_child_is_left_out() -> ExitCode {
 }
 
 fn a_child_of_a_sampler() -> ExitCode {
-    let library = fake().library().unwrap();
+    let fake = fake();
+    let library = fake.library().unwrap();
     let mut sampler = Some(PmSampler::builder(&library).metrics(["fake__0.sum"]).start().unwrap());
+    // Samples that wait are the parent's.
+    (0..3).for_each(|at| fake.sample(at, at + 1, 1));
+    std::thread::sleep(Duration::from_millis(200));
     // A child has no thread that could end.
     let drops = fork(|| {
         drop(sampler.take());
         true
     });
     let stops = fork(|| {
-        let stopped = sampler.take().unwrap().stop();
-        stopped.is_err_and(|error| error.to_string().contains("forked"))
+        let mut sampler = sampler.take().unwrap();
+        let is_forked = |result: Result<Samples, cupti::Error>| {
+            result.is_err_and(|error| error.to_string().contains("forked"))
+        };
+        sampler.metrics().len() == 1 && is_forked(sampler.drain()) && is_forked(sampler.stop())
     });
-    let parent = sampler.unwrap().stop().is_ok();
+    let parent = sampler.unwrap().stop().is_ok_and(|samples| samples.len() == 2);
     ExitCode::from(u8::from(!drops) | u8::from(!stops) << 1 | u8::from(!parent) << 2)
 }
 

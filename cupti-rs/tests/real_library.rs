@@ -82,7 +82,11 @@ fn main() -> ExitCode {
             trials.push(trial.with_ignored_flag(ignored));
         }
     }
-    if let Some(images) = env::var(IMAGES).ok().and_then(|images| images.parse().ok()) {
+    if let Ok(images) = env::var(IMAGES) {
+        let Ok(images) = images.parse() else {
+            eprintln!("{IMAGES} is to be a number of images, not {images:?}");
+            return ExitCode::FAILURE;
+        };
         for file in files {
             let name = format!("{}: what_it_does_with_mangled_images", title(&file));
             trials.push(Trial::test(name, move || mangled_images(&file, images)));

@@ -52,6 +52,16 @@ pub(super) struct Opened {
     pub level: usize,
 }
 
+impl Opened {
+    /// Whether it can be the range at this place: one begins after the one around it, and lies a level deeper.
+    pub(super) fn fits(&self, at: usize, level: impl Fn(usize) -> usize) -> bool {
+        match self.parent {
+            Some(parent) => parent < at && level(parent).checked_add(1) == Some(self.level),
+            None => self.level == 0,
+        }
+    }
+}
+
 impl CounterData {
     /// The chip that counted.
     #[must_use]
@@ -110,7 +120,7 @@ impl CounterData {
         bytes
     }
 
-    /// What [`to_bytes`](Self::to_bytes) gave.
+    /// What [`to_bytes`](Self::to_bytes) gave. Evaluate such data only if you trust who made the bytes.
     ///
     /// # Errors
     /// The bytes are something else, of a newer format, or not as they were written.
@@ -143,7 +153,10 @@ impl CounterData {
     /// The file cannot be written.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
-        std::fs::write(path, self.to_bytes()).map_err(|error| of_file(path, &error))
+        std::fs::write(path, self.to_bytes()).map_err(|error| {
+            let next = "choose a folder that is there and may be written";
+            of_file(path, &format_args!("the counter data cannot be written: {error}; {next}"))
+        })
     }
 
     /// Reads a file that [`save`](Self::save) wrote.
@@ -152,7 +165,9 @@ impl CounterData {
     /// The file cannot be read, or as [`from_bytes`](Self::from_bytes); the text names it.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
-        let bytes = std::fs::read(path).map_err(|error| of_file(path, &error))?;
+        let bytes = std::fs::read(path).map_err(|error| {
+            of_file(path, &format_args!("the counter data cannot be read: {error}"))
+        })?;
         Self::from_bytes(&bytes).map_err(|error| of_file(path, &error))
     }
 }
@@ -239,15 +254,19 @@ impl<'a> Reader<'a> {
         let [passes, runs, dropped, too_deep] =
             [self.number()?, self.number()?, self.number()?, self.number()?];
         let metrics = self.list(Self::text)?;
-        let mut before = 0;
         let ranges = self.list(|reader| {
             let name = reader.text()?;
             let (parent, level) = (reader.number()?.checked_sub(1), reader.number()?);
-            // A range begins after the one around it.
-            let is_sound = parent.is_none_or(|parent| parent < before);
-            before += 1;
-            is_sound.then_some(Opened { name, parent, level })
+            Some(Opened { name, parent, level })
         })?;
+        let fit = |(at, range): (usize, &Opened)| range.fits(at, |parent| ranges[parent].level);
+        let are_sound = ranges.iter().enumerate().all(fit);
+        // A value is found by its metric's name.
+        let mut names: Vec<&String> = metrics.iter().collect();
+        names.sort_unstable();
+        if !are_sound || names.windows(2).any(|pair| pair[0] == pair[1]) {
+            return None;
+        }
         let places = self.list(|reader| reader.number().filter(|place| *place < ranges.len()))?;
         let image = self.bytes()?.to_vec();
         Some(CounterData {

@@ -327,13 +327,7 @@ impl Host {
     where
         M: IntoIterator<Item: Into<String>>,
     {
-        let mut names: Vec<String> = Vec::new();
-        for metric in metrics {
-            let metric = metric.into();
-            if !names.contains(&metric) {
-                names.push(metric);
-            }
-        }
+        let names = each_once(metrics);
         let texts = names.iter().map(|name| c_string(name)).collect::<Result<Vec<_>, _>>()?;
         if texts.is_empty() {
             return Err(Error::new(Kind::Ranges {
@@ -341,10 +335,7 @@ impl Host {
             }));
         }
         match self.try_plan(&texts) {
-            Ok((object, mut image)) => {
-                let passes = self.api.passes_of(&mut image)?;
-                Ok(Plan::new(names, texts, object, image, passes, self.chip.clone()))
-            }
+            Ok((object, image)) => self.planned(names, texts, object, image),
             Err(error) => Err(self.why_not(error, names)),
         }
     }
@@ -354,16 +345,27 @@ impl Host {
         &self,
         names: impl Iterator<Item = &'m str>,
     ) -> Option<Plan> {
-        let names: Vec<String> = names.map(str::to_owned).collect();
+        let names = each_once(names);
         let texts = names.iter().map(|name| c_string(name)).collect::<Result<Vec<_>, _>>().ok()?;
-        let (object, mut image) = self.try_plan(&texts).ok()?;
-        let passes = self.api.passes_of(&mut image).ok()?;
-        Some(Plan::new(names, texts, object, image, passes, self.chip.clone()))
+        let (object, image) = self.try_plan(&texts).ok()?;
+        self.planned(names, texts, object, image).ok()
+    }
+
+    fn planned(
+        &self,
+        names: Vec<String>,
+        texts: Vec<CString>,
+        object: HostObject,
+        mut image: Vec<u8>,
+    ) -> Result<Plan, Error> {
+        let passes = self.api.passes_of(&mut image)?;
+        Ok(Plan::new(names, texts, object, image, passes, self.chip.clone()))
     }
 
     /// What counts come to that were kept ([`RangeProfiler::collect`](super::RangeProfiler::collect)): the same values as on
-    /// the machine that counted, bit for bit, in a library of the same release; others may define a metric anew, as 13.0 did with
-    /// throughputs. Needs no GPU.
+    /// the machine that counted, bit for bit, in a library of the same release; others may define a metric anew, as 13.0 did
+    /// with throughputs. Needs no GPU. CUPTI's library believes what the counts say of themselves: evaluate those that you
+    /// trust ([`CounterData`]).
     ///
     /// # Errors
     /// The counts are of another chip. [`is_unsupported`](Error::is_unsupported): this library lacks one of the metrics.
@@ -444,4 +446,15 @@ const ROLL_UPS: [&str; 4] = ["", ".sum", ".ratio", ".avg.pct_of_peak_sustained_e
 
 fn c_string(name: &str) -> Result<CString, Error> {
     CString::new(name).map_err(|_| Error::new(Kind::NotAName { name: name.to_owned() }))
+}
+
+fn each_once<M: Into<String>>(names: impl IntoIterator<Item = M>) -> Vec<String> {
+    let mut once: Vec<String> = Vec::new();
+    for name in names {
+        let name = name.into();
+        if !once.contains(&name) {
+            once.push(name);
+        }
+    }
+    once
 }

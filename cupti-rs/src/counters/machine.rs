@@ -4,6 +4,7 @@ use serde::de::Error as _;
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::data::Opened;
 use super::measured::{Counted, Measured, RangeValues};
 use super::sampling::Samples;
 use super::sets::{Flops, MemoryLevel};
@@ -41,9 +42,9 @@ fn number(values: Vec<Option<f64>>) -> Vec<f64> {
 impl Serialize for Measured {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let range = |range: &Counted| RangeForm {
-            name: range.name.clone(),
-            parent: range.parent,
-            level: range.level,
+            name: range.range.name.clone(),
+            parent: range.range.parent,
+            level: range.range.level,
             values: range.values.as_deref().map(some),
         };
         MeasuredForm {
@@ -63,12 +64,13 @@ impl<'de> Deserialize<'de> for Measured {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let form = MeasuredForm::deserialize(deserializer)?;
         let columns = form.metrics.len();
-        let mut ranges = Vec::with_capacity(form.ranges.len());
+        let mut ranges: Vec<Counted> = Vec::with_capacity(form.ranges.len());
         for (at, range) in form.ranges.into_iter().enumerate() {
             let RangeForm { name, parent, level, values } = range;
-            if parent.is_some_and(|parent| parent >= at) {
+            let range = Opened { name, parent, level };
+            if !range.fits(at, |parent| ranges[parent].range.level) {
                 return Err(D::Error::custom(format!(
-                    "range {at} begins before the one around it"
+                    "range {at} does not lie in the one around it"
                 )));
             }
             if values.as_ref().is_some_and(|values| values.len() != columns) {
@@ -76,7 +78,7 @@ impl<'de> Deserialize<'de> for Measured {
                     "range {at} has not a value for each of {columns} metrics"
                 )));
             }
-            ranges.push(Counted { name, parent, level, values: values.map(number) });
+            ranges.push(Counted { range, values: values.map(number) });
         }
         Ok(Self {
             chip: form.chip,
@@ -162,7 +164,8 @@ impl<'de> Deserialize<'de> for Samples {
             interval_ns: form.interval_ns,
             clock: Clock { start: same, stop: same },
             times: Vec::with_capacity(form.samples.len()),
-            values: Vec::with_capacity(form.samples.len() * columns),
+            // The rows are yet to be looked at.
+            values: Vec::new(),
             dropped: form.dropped,
             overflows: form.overflows,
             gaps: form.gaps,

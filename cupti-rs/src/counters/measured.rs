@@ -21,17 +21,14 @@ pub struct Measured {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Counted {
-    pub name: String,
-    pub parent: Option<usize>,
-    pub level: usize,
+    pub range: Opened,
     /// By metric; `None` where there was no room.
     pub values: Option<Vec<f64>>,
 }
 
 impl Counted {
     pub(super) fn without_values(opened: &Opened) -> Self {
-        let Opened { name, parent, level } = opened;
-        Self { name: name.clone(), parent: *parent, level: *level, values: None }
+        Self { range: opened.clone(), values: None }
     }
 }
 
@@ -127,19 +124,19 @@ impl<'a> RangeValues<'a> {
     /// Its name; of kernels their place in the order of launches, from 0.
     #[must_use]
     pub fn name(&self) -> &'a str {
-        &self.counted().name
+        &self.counted().range.name
     }
 
     /// How many counted ranges lie around it.
     #[must_use]
     pub fn level(&self) -> usize {
-        self.counted().level
+        self.counted().range.level
     }
 
     /// The range around it.
     #[must_use]
     pub fn parent(&self) -> Option<RangeValues<'a>> {
-        let index = self.counted().parent?;
+        let index = self.counted().range.parent?;
         Some(RangeValues { measured: self.measured, index })
     }
 
@@ -163,10 +160,11 @@ impl fmt::Display for Measured {
         let runs = if self.runs == 1 { "run" } else { "runs" };
         writeln!(f, "{}, {} {runs}", self.chip, self.runs)?;
         for range in self.ranges() {
-            writeln!(f, "{:indent$}{}", "", range.name(), indent = 2 * range.level())?;
+            let indent = 2 * range.level().min(32);
+            writeln!(f, "{:indent$}{}", "", range.name())?;
             for (metric, value) in range.values() {
                 let value = if value.is_nan() { "not known".to_owned() } else { number(value) };
-                writeln!(f, "{:indent$}{value:>20}  {metric}", "", indent = 2 * range.level())?;
+                writeln!(f, "{:indent$}{value:>20}  {metric}", "")?;
             }
         }
         if self.dropped > 0 {

@@ -333,6 +333,7 @@ impl RangeProfiler {
         let (lost, data) = object.decode()?;
         let count = self.api.count(data)?;
         let mut places = Vec::with_capacity(count);
+        let mut is_counted = vec![false; run.opened.len()];
         for index in 0..count {
             let path = self.api.name(data, index)?;
             let own = path.rsplit('/').next().and_then(|number| number.parse::<usize>().ok());
@@ -344,8 +345,9 @@ impl RangeProfiler {
                 }));
             };
             places.push(own);
+            is_counted[own] = true;
         }
-        let missing = (0..run.opened.len()).filter(|own| !places.contains(own)).count();
+        let missing = is_counted.iter().filter(|is_counted| !**is_counted).count();
         run.dropped += missing.max(lost);
         Ok(self.data(object, run, places, runs))
     }

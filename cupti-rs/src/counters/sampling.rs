@@ -122,9 +122,10 @@ impl SamplerBuilder {
         object.configure(names, image, interval_ns, HARDWARE_BUFFER, IMAGE_SAMPLES)?;
         let begun = clock::read(&library)?;
         object.start()?;
+        let metrics = plan.metrics().to_vec();
         let shared = Arc::new(Shared {
             ends: AtomicBool::new(false),
-            kept: Mutex::new(Samples::new(plan.metrics().to_vec(), interval_ns, begun)),
+            kept: Mutex::new(Samples::new(metrics.clone(), interval_ns, begun)),
         });
         let decoder =
             Decoder { object, _turn: turn, plan, shared: shared.clone(), most, last_end: None };
@@ -136,7 +137,7 @@ impl SamplerBuilder {
             .spawn(move || decoder.run(pause))
             .map_err(|error| Error::new(Kind::Thread { reason: error.to_string() }))?;
         let process_id = std::process::id();
-        Ok(PmSampler { library, shared, missing, thread: Some(thread), process_id })
+        Ok(PmSampler { library, shared, metrics, missing, thread: Some(thread), process_id })
     }
 }
 
@@ -168,7 +169,9 @@ fn fitting(host: &Host, asked: Vec<String>) -> Result<(Plan, Vec<String>), Error
     for (row, name) in found {
         match name.and_then(|name| Some((name, with(&metrics, &[name])?))) {
             Some((name, fits)) => {
-                metrics.push(name.to_owned());
+                if !metrics.iter().any(|metric| metric == name) {
+                    metrics.push(name.to_owned());
+                }
                 plan = Some(fits);
             }
             None => missing.push(named(row)),
@@ -219,6 +222,7 @@ impl Library {
 pub struct PmSampler {
     library: Library,
     shared: Arc<Shared>,
+    metrics: Vec<String>,
     missing: Vec<String>,
     thread: Option<JoinHandle<Result<(), Error>>>,
     process_id: u32,
@@ -252,18 +256,20 @@ impl PmSampler {
 
     /// The metrics that are sampled.
     #[must_use]
-    pub fn metrics(&self) -> Vec<String> {
-        self.shared.kept.lock().metrics.clone()
+    pub fn metrics(&self) -> &[String] {
+        &self.metrics
     }
 
     /// Takes out what was sampled so far; the last milliseconds come with the next.
     ///
     /// # Errors
-    /// The clocks cannot be compared. What the decoder met is told by [`stop`](Self::stop).
+    /// The clocks cannot be compared, or the process was forked off after the start. What the decoder met is told by
+    /// [`stop`](Self::stop).
     pub fn drain(&mut self) -> Result<Samples, Error> {
+        self.check_process()?;
         let now = clock::read(&self.library)?;
         let mut kept = self.shared.kept.lock();
-        let next = Samples::new(kept.metrics.clone(), kept.interval_ns, now);
+        let next = Samples::new(self.metrics.clone(), kept.interval_ns, now);
         let mut samples = std::mem::replace(&mut *kept, next);
         drop(kept);
         samples.clock.stop = now;
@@ -273,8 +279,10 @@ impl PmSampler {
     /// Ends the sampling and gives what was not taken out.
     ///
     /// # Errors
-    /// The decoder met an error and there is no sample; else [`Samples::failure`] tells it. The clocks cannot be compared.
+    /// The decoder met an error and there is no sample; else [`Samples::failure`] tells it. The clocks cannot be compared, or
+    /// the process was forked off after the start.
     pub fn stop(mut self) -> Result<Samples, Error> {
+        self.check_process()?;
         let ended = self.end();
         let mut samples = self.drain()?;
         match ended {
@@ -285,11 +293,16 @@ impl PmSampler {
         Ok(samples)
     }
 
+    /// A forked child does not have the thread, and may have its lock.
+    fn check_process(&self) -> Result<(), Error> {
+        let is_child = std::process::id() != self.process_id;
+        if is_child { Err(Error::new(Kind::Forked)) } else { Ok(()) }
+    }
+
     fn end(&mut self) -> Result<(), Error> {
-        // A forked child does not have the thread.
-        if std::process::id() != self.process_id {
+        if let Err(error) = self.check_process() {
             std::mem::forget(self.thread.take());
-            return Err(Error::new(Kind::Forked));
+            return Err(error);
         }
         self.shared.ends.store(true, Ordering::Release);
         let Some(thread) = self.thread.take() else { return Ok(()) };

@@ -189,7 +189,8 @@ impl HostObject {
         params.metric_values = values.as_mut_ptr();
         let _turn = ONE_AT_A_TIME.lock();
         // SAFETY: the block has the size it tells and names this live object; names, data and room for as many values
-        // as names live through the call.
+        // as names live through the call. The data is what CUPTI wrote, in this process or into a file whose checksum
+        // holds; that nobody forged the file is on whoever evaluates it (`CounterData` says so).
         let code = unsafe { (self.api.evaluate)(&mut params) };
         check("cuptiProfilerHostEvaluateToGpuValues", code)?;
         Ok(values)
