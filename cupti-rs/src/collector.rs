@@ -127,13 +127,15 @@ pub struct Flusher {
     drain_timeout: Duration,
     /// The records of calls that had returned by then have all come.
     settled_ns: Arc<AtomicU64>,
+    answered_ns: Arc<AtomicU64>,
     process_id: u32,
 }
 
 impl Flusher {
     fn new(library: Library, drain_timeout: Duration) -> Self {
         let process_id = std::process::id();
-        Self { library, drain_timeout, settled_ns: Arc::default(), process_id }
+        let (settled_ns, answered_ns) = Default::default();
+        Self { library, drain_timeout, settled_ns, answered_ns, process_id }
     }
 
     fn settled_ns(&self) -> u64 {
@@ -150,11 +152,19 @@ impl Flusher {
         }
         let flushed_ns = clock::now_ns();
         self.library.api.flush(false)?;
+        self.answered_ns.fetch_max(flushed_ns, Ordering::AcqRel);
         // CUPTI held nothing for a moment, so that nothing from before the flush is still to come.
         if POOL.out() <= 0 {
             self.settled_ns.fetch_max(flushed_ns, Ordering::AcqRel);
         }
         Ok(())
+    }
+
+    /// When the last flush of this collection that has come back was begun, in [`clock::now_ns`] time; 0 before the first.
+    /// What was complete by then has been handed over.
+    #[must_use]
+    pub fn answered_ns(&self) -> u64 {
+        self.answered_ns.load(Ordering::Acquire)
     }
 
     /// Waits until the GPU has finished what was launched, at most [`Config::drain_timeout`], and has CUPTI hand over the

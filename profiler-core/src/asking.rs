@@ -10,11 +10,15 @@ use std::time::{Duration, Instant};
 use cupti::clock::now_ns;
 use parking_lot::{Condvar, Mutex};
 
-/// Of so many parts of the time the answers may take one.
+/// Of so many parts of the time the answers may take one,
 const PARTS: u64 = 10;
-/// Bytes of records in a part, as many as a buffer has by default, from which on CUPTI hands over enough by itself.
+/// but however slow they are, it is asked again after such a time: a call whose record does not come is given up after a
+/// minute and more.
+const LATEST_NS: u64 = 20_000_000_000;
+/// Bytes of records in a tenth of a second, as many as a buffer has by default, from which on CUPTI hands over enough by
+/// itself.
 const ENOUGH: u64 = 1 << 20;
-/// How long it is left to that. A call whose record does not come is given up after a minute.
+/// How long it is left to that.
 const LONGEST_NS: u64 = 10_000_000_000;
 
 /// The thread that asks. Dropping it waits for the answer that is under way.
@@ -25,9 +29,16 @@ pub(crate) struct Asker {
     process_id: u32,
 }
 
-/// What is asked, for those who wait for the answer.
+/// An answer that was asked for.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    asking: Arc<Asking>,
+    /// Which one.
+    answer: u64,
+}
+
 #[derive(Debug, Default)]
-pub(crate) struct Asking {
+struct Asking {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -35,8 +46,13 @@ pub(crate) struct Asking {
 #[derive(Debug, Default)]
 struct State {
     pace: Pace,
-    is_asked: bool,
+    /// Answers so far, and how many are asked for.
     answers: u64,
+    asked: u64,
+    /// The next one is under way.
+    is_asking: bool,
+    /// The last refusal, and which answer it was.
+    refused: Option<(u64, cupti::Error)>,
     ended: bool,
 }
 
@@ -51,7 +67,7 @@ impl Pace {
     fn is_due(&self, now_ns: u64, came: u64) -> bool {
         let least_ns = if came >= ENOUGH { LONGEST_NS } else { 0 };
         let since_ns = now_ns.saturating_sub(self.answered_ns);
-        since_ns >= self.took_ns.saturating_mul(PARTS).max(least_ns)
+        since_ns >= self.took_ns.saturating_mul(PARTS).min(LATEST_NS).max(least_ns)
     }
 
     fn answered(&mut self, asked_ns: u64, now_ns: u64) {
@@ -61,22 +77,29 @@ impl Pace {
 
 impl Asker {
     /// `ask` is what the thread does when it is asked to. `None` if there can be no thread.
-    pub(crate) fn start(ask: impl Fn() + Send + 'static) -> Option<Self> {
+    pub(crate) fn start(
+        ask: impl Fn() -> Result<(), cupti::Error> + Send + 'static,
+    ) -> Option<Self> {
         let asking = Arc::new(Asking::default());
         let shared = asking.clone();
         let work = move || {
             let mut state = shared.state.lock();
             while !state.ended {
-                if !state.is_asked {
+                if state.asked <= state.answers {
                     shared.changed.wait(&mut state);
                     continue;
                 }
+                state.is_asking = true;
                 drop(state);
                 let asked_ns = now_ns();
-                ask();
+                let answer = ask();
                 state = shared.state.lock();
                 state.pace.answered(asked_ns, now_ns());
-                (state.is_asked, state.answers) = (false, state.answers + 1);
+                state.is_asking = false;
+                state.answers += 1;
+                if let Err(error) = answer {
+                    state.refused = Some((state.answers, error));
+                }
                 shared.changed.notify_all();
             }
         };
@@ -85,15 +108,27 @@ impl Asker {
     }
 
     /// Asks if it is time to, or an answer is under way; then there is something to wait for. `came` are the bytes of
-    /// records that came last.
-    pub(crate) fn ask(&self, came: u64) -> Option<Arc<Asking>> {
+    /// records that came last, in a tenth of a second.
+    pub(crate) fn ask(&self, came: u64) -> Option<Asked> {
         let mut state = self.asking.state.lock();
-        if !state.is_asked && !state.pace.is_due(now_ns(), came) {
+        if state.asked <= state.answers && !state.pace.is_due(now_ns(), came) {
             return None;
         }
-        state.is_asked = true;
+        let answer = state.answers + 1;
+        Some(self.asked(&mut state, answer))
+    }
+
+    /// Asks for all that is complete by now: an answer that is under way may be of less.
+    pub(crate) fn ask_now(&self) -> Asked {
+        let mut state = self.asking.state.lock();
+        let answer = state.answers + 1 + u64::from(state.is_asking);
+        self.asked(&mut state, answer)
+    }
+
+    fn asked(&self, state: &mut State, answer: u64) -> Asked {
+        state.asked = state.asked.max(answer);
         self.asking.changed.notify_all();
-        Some(self.asking.clone())
+        Asked { asking: self.asking.clone(), answer }
     }
 }
 
@@ -113,25 +148,45 @@ impl Drop for Asker {
     }
 }
 
-impl Asking {
-    /// Waits for the next answer, but not for longer than that.
-    pub(crate) fn wait(&self, time: Duration) {
+impl Asked {
+    /// Waits for the answer, but not for longer than that.
+    ///
+    /// # Errors
+    /// It is a refusal.
+    pub(crate) fn wait(&self, time: Duration) -> Result<(), cupti::Error> {
         let until = Instant::now() + time;
-        let mut state = self.state.lock();
-        let answers = state.answers;
-        while state.is_asked && !state.ended && state.answers == answers {
-            if self.changed.wait_until(&mut state, until).timed_out() {
+        let mut state = self.asking.state.lock();
+        while state.answers < self.answer && !state.ended {
+            if self.asking.changed.wait_until(&mut state, until).timed_out() {
                 break;
             }
+        }
+        match &state.refused {
+            Some((answer, error)) if *answer == self.answer => Err(error.clone()),
+            _ => Ok(()),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::mpsc;
 
     use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// One that gives an answer for each word that it gets, and the receiver of what it begins.
+    fn gated() -> (Asker, mpsc::Sender<()>, mpsc::Receiver<()>) {
+        let (open, gate) = mpsc::channel();
+        let (begins, begun) = mpsc::channel();
+        let ask = move || {
+            let _ = begins.send(());
+            let _ = gate.recv();
+            Ok(())
+        };
+        (Asker::start(ask).unwrap(), open, begun)
+    }
 
     #[test]
     fn it_asks_for_a_part_of_the_time_and_seldom_under_load() {
@@ -141,35 +196,56 @@ mod tests {
         assert!(!pace.is_due(33_999, 0) && pace.is_due(34_000, 0));
         assert!(!pace.is_due(34_000, ENOUGH) && pace.is_due(4_000 + LONGEST_NS, ENOUGH));
         pace.answered(0, 2 * LONGEST_NS);
-        assert!(!pace.is_due(21 * LONGEST_NS, 0) && pace.is_due(22 * LONGEST_NS, 0));
+        let latest_ns = 2 * LONGEST_NS + LATEST_NS;
+        assert!(!pace.is_due(latest_ns - 1, 0) && pace.is_due(latest_ns, 0));
     }
 
     #[test]
     fn nobody_waits_longer_than_he_likes() {
-        static ASKED: AtomicU32 = AtomicU32::new(0);
-        let asker = Asker::start(|| {
-            std::thread::sleep(Duration::from_millis(300));
-            ASKED.fetch_add(1, Ordering::Relaxed);
-        });
-        let asker = asker.unwrap();
-        let begun = Instant::now();
-        asker.ask(0).unwrap().wait(Duration::from_millis(10));
-        asker.ask(0).unwrap().wait(Duration::from_millis(10));
-        assert!(begun.elapsed() < Duration::from_millis(290) && ASKED.load(Ordering::Relaxed) == 0);
-        asker.ask(0).unwrap().wait(Duration::from_secs(60));
-        assert_eq!(ASKED.load(Ordering::Relaxed), 1, "one answer for all who asked meanwhile");
-        assert!(asker.ask(0).is_none(), "it took long");
-        drop(asker);
-        assert_eq!(ASKED.load(Ordering::Relaxed), 1);
+        let (asker, open, begun) = gated();
+        let short = Duration::from_millis(10);
+        asker.ask(0).unwrap().wait(short).unwrap();
+        asker.ask(0).unwrap().wait(short).unwrap();
+        begun.recv().unwrap();
+        let answer = asker.ask(0).unwrap();
+        open.send(()).unwrap();
+        answer.wait(LONG).unwrap();
+        assert_eq!(asker.asking.state.lock().answers, 1, "one for all who asked meanwhile");
+        assert!(asker.ask(ENOUGH).is_none(), "there was one just now");
+        assert!(begun.try_recv().is_err());
+    }
+
+    #[test]
+    fn an_answer_of_now_begins_now() {
+        let (asker, open, begun) = gated();
+        let first = asker.ask_now();
+        begun.recv().unwrap();
+        let second = asker.ask_now();
+        assert_eq!((first.answer, second.answer, asker.ask_now().answer), (1, 2, 2));
+        open.send(()).unwrap();
+        first.wait(LONG).unwrap();
+        begun.recv().unwrap();
+        assert_eq!(asker.asking.state.lock().answers, 1);
+        open.send(()).unwrap();
+        second.wait(LONG).unwrap();
+        assert_eq!(asker.asking.state.lock().answers, 2);
+    }
+
+    #[test]
+    fn a_refusal_is_told_to_who_waited_for_it() {
+        let refusal = || cupti::counters::CounterData::from_bytes(&[]).map(drop);
+        let asker = Asker::start(refusal).unwrap();
+        assert!(asker.ask_now().wait(LONG).is_err());
     }
 
     #[test]
     fn a_forked_child_does_not_wait_for_a_thread_that_it_does_not_have() {
-        let mut asker = Asker::start(|| std::thread::sleep(Duration::from_secs(5))).unwrap();
-        assert!(asker.ask(0).is_some());
+        let (mut asker, open, begun) = gated();
+        let _ = asker.ask_now();
+        begun.recv().unwrap();
         asker.process_id = 0;
-        let begun = Instant::now();
+        // The answer never comes; a wait would not end.
         drop(asker);
-        assert!(begun.elapsed() < Duration::from_secs(4));
+        drop(open);
     }
 }

@@ -13,9 +13,10 @@ use std::time::Duration;
 use cupti::{Collector, Config, Flusher, Library};
 use parking_lot::{Condvar, Mutex};
 
-use crate::asking::{Asker, Asking};
+use crate::asking::{Asked, Asker};
 use crate::error::{Error, Kind};
 use crate::follow::Follow;
+use crate::recent::is_up_to;
 use crate::recording::parts::{OpenRanges, Part, Pieces, Remains, Rest, Settings, StoppedRanges};
 use crate::recording::ranges::{self, RECORDER};
 use crate::recording::{Recording, RecordingInfo, parts};
@@ -26,6 +27,10 @@ use crate::sampling::{Samplers, Sampling};
 const ENTRIES_AN_OPERATION: u64 = 16;
 /// Some 50 MB.
 const ENTRIES: u64 = 1 << 20;
+/// How long a snapshot waits for CUPTI, which may not answer before a load is over.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// Over such a time it is looked how much comes.
+const RATE_NS: u64 = 100_000_000;
 
 /// What a session keeps of the raw logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -103,8 +108,11 @@ struct Collection {
     parts_until_ns: u64,
     /// What parts up to a number said of ranges that had not ended.
     remains: (u64, Remains),
-    /// Bytes of records in the part that came last.
+    /// The records of calls that had returned before then have all come.
+    settled_ns: u64,
+    /// Bytes of records that came last, in [`RATE_NS`]; and those since, from when on.
     came: u64,
+    coming: (u64, u64),
     /// The highest correlation id so far.
     last_id: u32,
     next_id: u64,
@@ -120,6 +128,8 @@ struct View {
     start_ns: u64,
     windows_ns: Vec<(u64, u64)>,
     on_since_ns: Option<u64>,
+    /// When it was stopped, while what was asked for by then is waited for.
+    left_ns: Option<u64>,
     before_id: u32,
     remains: Remains,
     panics_before: u64,
@@ -209,19 +219,33 @@ impl Session {
         Ok(Self { id, ticker, samplers, process_id: std::process::id(), ended: false })
     }
 
+    /// In a forked child the lock may be held by a thread that it does not have.
+    fn check_process(&self) -> Result<(), Error> {
+        let is_child = std::process::id() != self.process_id;
+        if is_child { Err(Error::new(Kind::Forked)) } else { Ok(()) }
+    }
+
     fn with<R>(&self, with: impl FnOnce(&mut Collection) -> Result<R, Error>) -> Result<R, Error> {
+        self.check_process()?;
         let mut collection = COLLECTION.lock();
         let running = collection.as_mut().ok_or_else(|| Error::new(Kind::NotRunning))?;
         with(running)
     }
 
-    /// Has CUPTI hand over what is complete. Nobody who takes records out meanwhile waits for it.
+    /// Has CUPTI hand over what is complete, as far as it does so in time. Nobody who takes records out meanwhile waits.
     fn flush(&self) -> Result<(), Error> {
-        Ok(self.with(|running| Ok(running.collector.flusher()))?.flush()?)
+        let flusher = match self.with(|running| Ok(running.ask_now()))? {
+            Ok(asked) => return Ok(asked.wait(LONGEST_WAIT)?),
+            Err(flusher) => flusher,
+        };
+        Ok(flusher.flush()?)
     }
 
     pub(crate) fn pause(&self) -> Result<(), Error> {
-        self.with(|running| running.pause(self.id))
+        let Some(waiter) = self.with(|running| running.turn_off(self.id))? else { return Ok(()) };
+        let waited = waiter.wait();
+        self.with(Collection::pause)?;
+        waited.map(drop)
     }
 
     pub(crate) fn resume(&self) -> Result<(), Error> {
@@ -235,7 +259,6 @@ impl Session {
 
     /// Forgets what it saw up to now.
     pub(crate) fn restart(&self) -> Result<(), Error> {
-        self.flush()?;
         self.with(|running| {
             running.take()?;
             running.restart(self.id)
@@ -249,8 +272,7 @@ impl Session {
         self.flush()?;
         let mut recording = self.with(|running| {
             running.take()?;
-            let pending = running.parts.back().map(|part| part.settled_ns);
-            running.recording(self.id, pending)
+            running.recording(self.id, Some(running.settled_ns))
         })?;
         recording.series = self.samplers.lock().so_far(recording.window_ns);
         Ok(recording)
@@ -277,34 +299,49 @@ impl Session {
 
     /// Ends it and gives what it saw.
     pub(crate) fn stop(mut self) -> Result<Recording, Error> {
+        self.check_process()?;
         self.ended = true;
-        self.end_ticker();
         let samplers = std::mem::take(&mut *self.samplers.lock());
         let mut recording = self.stop_collecting()?;
         recording.series = samplers.stop(recording.window_ns);
         Ok(recording)
     }
 
+    /// What it asked for is waited for while the logs are taken out as ever, and while other sessions go on.
     fn stop_collecting(&self) -> Result<Recording, Error> {
-        // No other session waits for it.
-        let waiter = self.with(|running| running.leave(self.id))?;
-        let waited = waiter.map_or(Ok(0), |waiter| waiter.wait());
-        let mut collection = COLLECTION.lock();
-        let running = collection.as_mut().ok_or_else(|| Error::new(Kind::NotRunning))?;
-        if running.views.len() > 1 {
-            let recording = waited.and_then(|unfinished| running.stop_view(self.id, unfinished));
-            running.views.retain(|view| view.id != self.id);
-            running.let_go();
-            return recording;
-        }
-        match collection.take() {
-            Some(running) => running.stop(self.id),
-            None => Err(Error::new(Kind::NotRunning)),
+        let mut waited = None;
+        loop {
+            let mut collection = COLLECTION.lock();
+            let running = collection.as_mut().ok_or_else(|| Error::new(Kind::NotRunning))?;
+            let is_alone = running.views.len() == 1;
+            match waited.take() {
+                // The collector's own stop waits, and there is nothing to take out meanwhile.
+                None if is_alone && self.ticker.is_none() => {}
+                None => {
+                    let waiter = running.leave(self.id)?;
+                    drop(collection);
+                    waited = Some(waiter.wait());
+                    self.end_ticker();
+                    continue;
+                }
+                Some(result) if is_alone => _ = result?,
+                Some(result) => {
+                    let recording =
+                        result.and_then(|unfinished| running.stop_view(self.id, unfinished));
+                    running.views.retain(|view| view.id != self.id);
+                    running.let_go();
+                    return recording;
+                }
+            }
+            return match collection.take() {
+                Some(running) => running.stop(self.id),
+                None => Err(Error::new(Kind::NotRunning)),
+            };
         }
     }
 
-    fn end_ticker(&mut self) {
-        if let Some(ticker) = self.ticker.take() {
+    fn end_ticker(&self) {
+        if let Some(ticker) = &self.ticker {
             *ticker.ended.lock() = true;
             ticker.changed.notify_all();
         }
@@ -342,9 +379,9 @@ fn tick(period: Duration, then: Option<Then>) -> Arc<Ticker> {
             if told.changed.wait_for(&mut ended, period).timed_out() {
                 drop(ended);
                 let due = |running: &&mut Collection| running.is_due(period);
-                let asking = COLLECTION.lock().as_mut().filter(due).and_then(Collection::ask);
-                if let Some(asking) = asking {
-                    asking.wait(period);
+                let asked = COLLECTION.lock().as_mut().filter(due).and_then(Collection::ask);
+                if let Some(asked) = asked {
+                    let _ = asked.wait(period);
                 }
                 // What CUPTI refuses now comes with the next part, or with the error of the stop.
                 let _ = COLLECTION.lock().as_mut().filter(due).map(Collection::take);
@@ -378,7 +415,9 @@ impl Collection {
             windows_ns: Vec::new(),
             parts_until_ns: 0,
             remains: (0, Remains::default()),
+            settled_ns: 0,
             came: 0,
+            coming: (0, cupti::clock::now_ns()),
             last_id: 0,
             next_id: 0,
         })
@@ -408,6 +447,7 @@ impl Collection {
             start_ns,
             windows_ns: Vec::new(),
             on_since_ns: None,
+            left_ns: None,
             before_id: self.last_id,
             remains,
             panics_before: self.observing.switch.panics(),
@@ -447,29 +487,33 @@ impl Collection {
         view.ok_or_else(|| Error::new(Kind::NotRunning))
     }
 
-    fn pause(&mut self, id: u64) -> Result<(), Error> {
-        let others_are_on =
-            self.views.iter().any(|view| view.id != id && view.on_since_ns.is_some());
-        if self.view(id)?.on_since_ns.is_none() {
-            return Ok(());
-        }
-        // What was asked for by now counts, and its records are to come.
-        let paused =
-            if others_are_on { Ok(()) } else { self.collector.pause().map_err(Error::from) };
-        self.view(id)?.turn_off();
-        paused
-    }
-
-    /// What is asked for from now on does not count for this session, which ends while others go on; what was is to be
-    /// waited for, without the collection's lock. `None` if it is the last.
-    fn leave(&mut self, id: u64) -> Result<Option<Waiter>, Error> {
-        let is_last = self.views.len() == 1;
+    /// What is asked for from now on does not count for this session. What was counts, and is to be waited for before the
+    /// collection is paused, if no other session is on.
+    fn turn_off(&mut self, id: u64) -> Result<Option<Waiter>, Error> {
         let view = self.view(id)?;
-        if is_last {
+        if view.on_since_ns.is_none() {
             return Ok(None);
         }
         view.turn_off();
-        Ok(Some(self.waiter()))
+        let others_are_on = self.views.iter().any(|view| view.on_since_ns.is_some());
+        Ok((!others_are_on).then(|| self.waiter()))
+    }
+
+    /// Pauses unless a session is on.
+    fn pause(&mut self) -> Result<(), Error> {
+        if self.views.iter().any(|view| view.on_since_ns.is_some()) {
+            return Ok(());
+        }
+        Ok(self.collector.pause()?)
+    }
+
+    /// What is asked for from now on does not count for this session, which ends; what was is to be waited for, without
+    /// the collection's lock.
+    fn leave(&mut self, id: u64) -> Result<Waiter, Error> {
+        let view = self.view(id)?;
+        view.turn_off();
+        view.left_ns = Some(cupti::clock::now_ns());
+        Ok(self.waiter())
     }
 
     fn waiter(&self) -> Waiter {
@@ -509,26 +553,39 @@ impl Collection {
         since_ns >= period.as_nanos() as u64 / 2
     }
 
-    /// Has the thread that asks CUPTI do it, if it is time to.
-    fn ask(&mut self) -> Option<Arc<Asking>> {
+    /// The thread that asks CUPTI, if there can be one.
+    fn asker(&mut self) -> Option<&Asker> {
         if self.asker.is_none() {
             let flusher = self.collector.flusher();
-            // What it refuses has to be asked for again.
-            self.asker = Asker::start(move || _ = flusher.flush());
+            self.asker = Asker::start(move || flusher.flush());
         }
-        self.asker.as_ref()?.ask(self.came)
+        self.asker.as_ref()
+    }
+
+    /// Has the thread that asks CUPTI do it, if it is time to.
+    fn ask(&mut self) -> Option<Asked> {
+        let came = self.came;
+        self.asker()?.ask(came)
+    }
+
+    /// Has it do it in any case. Without a thread the flusher is to be used instead.
+    fn ask_now(&mut self) -> Result<Asked, Box<Flusher>> {
+        match self.asker() {
+            Some(asker) => Ok(asker.ask_now()),
+            None => Err(Box::new(self.collector.flusher())),
+        }
     }
 
     /// Takes what CUPTI has handed over, and the calls, out of the logs.
     fn take(&mut self) -> Result<(), Error> {
         let (mut part, windows_ns) = Part::take(&self.collector)?;
-        self.came = part.records.buffers().map(|bytes| bytes.len() as u64).sum();
+        self.count_bytes(&part);
         self.windows_ns = windows_ns;
-        self.parts_until_ns = part.until_ns;
-        self.last_id = self.last_id.max(part.last_id);
-        if self.views.iter().any(|view| matches!(view.keep, Keep::LastOperations(_))) {
-            part.count_operations();
+        (self.parts_until_ns, self.settled_ns) = (part.until_ns, part.settled_ns);
+        if part.last_id != 0 && !is_up_to(part.last_id, self.last_id) {
+            self.last_id = part.last_id;
         }
+        part.last_id = self.last_id;
         let mut open = None;
         for view in &self.views {
             if let Some(follow) = &view.follow {
@@ -536,15 +593,53 @@ impl Collection {
                 follow.lock().add(&part, open, &view.windows_until(part.until_ns));
             }
         }
-        self.parts.push_back(part);
+        match self.parts.back_mut().filter(|last| last.is_empty() && part.is_empty()) {
+            Some(last) => last.extend(&part),
+            None => self.parts.push_back(part),
+        }
+        if self.views.iter().any(|view| matches!(view.keep, Keep::LastOperations(_))) {
+            self.count_operations();
+        }
         self.let_go();
         Ok(())
+    }
+
+    fn count_bytes(&mut self, part: &Part) {
+        let (bytes, since_ns) = &mut self.coming;
+        *bytes += part.records.buffers().map(|bytes| bytes.len() as u64).sum::<u64>();
+        let ns = part.until_ns.saturating_sub(*since_ns);
+        if ns >= RATE_NS {
+            self.came = (u128::from(*bytes) * u128::from(RATE_NS) / u128::from(ns)) as u64;
+            self.coming = (0, part.until_ns);
+        }
+    }
+
+    /// Counts the operations that came last for the parts that have their calls: these may have come long before.
+    fn count_operations(&mut self) {
+        let Some(last) = self.parts.pop_back() else { return };
+        let mut own = 0;
+        for id in last.operations() {
+            // Ids of parts that are gone come out at the first, of which nothing is known without its calls.
+            let place = self.parts.partition_point(|part| !is_up_to(id, part.last_id));
+            match self.parts.get_mut(place) {
+                Some(part) => part.operations += 1,
+                None => own += 1,
+            }
+        }
+        self.parts.push_back(last);
+        if let Some(last) = self.parts.back_mut() {
+            last.operations += own;
+        }
     }
 
     /// Lets go of what no session needs any more.
     fn let_go(&mut self) {
         let end = self.first + self.parts.len() as u64;
         for view in &mut self.views {
+            // What it is to keep was there when it was stopped.
+            if view.left_ns.is_some() && view.keep != Keep::Nothing {
+                continue;
+            }
             while view.from < end {
                 let part = &self.parts[(view.from - self.first) as usize];
                 let later = || self.parts.iter().skip((view.from - self.first) as usize + 1);
@@ -567,7 +662,7 @@ impl Collection {
                 if !goes {
                     break;
                 }
-                view.before_id = view.before_id.max(part.last_id);
+                view.before_id = part.last_id;
                 if view.keep != Keep::Nothing {
                     view.remains.add(part);
                 }
@@ -593,7 +688,7 @@ impl Collection {
 
     /// What a session saw, as far as it was taken out, and what is open.
     fn recording(&mut self, id: u64, pending_from_ns: Option<u64>) -> Result<Recording, Error> {
-        let at_ns = self.parts.back().map_or(0, |part| part.until_ns);
+        let at_ns = self.parts_until_ns;
         let rest = Rest::Open {
             calls: self.collector.unfinished_calls(at_ns),
             ranges: OpenRanges::at(at_ns),
@@ -635,7 +730,6 @@ impl Collection {
         let mut view = self.views.swap_remove(place.ok_or_else(|| Error::new(Kind::NotRunning))?);
         if let Some(follow) = &view.follow {
             // What it follows is to hear of all that is done by now.
-            self.waiter().wait()?;
             let (part, windows_ns) = Part::take(&self.collector)?;
             self.windows_ns = windows_ns;
             let windows_ns = view.windows_until(part.until_ns);
@@ -643,7 +737,9 @@ impl Collection {
             if view.keep != Keep::Nothing {
                 self.parts.push_back(part);
             } else {
-                view.before_id = view.before_id.max(part.last_id);
+                if !is_up_to(part.last_id, view.before_id) {
+                    view.before_id = part.last_id;
+                }
             }
         }
         let collected = self.collector.stop()?;
@@ -692,8 +788,9 @@ impl View {
         }
     }
 
-    /// From when on what was asked for counts, at a time.
+    /// From when on what was asked for counts, at a time, or at its stop before.
     fn first_ns(&self, at_ns: u64) -> u64 {
+        let at_ns = self.left_ns.map_or(at_ns, |left_ns| left_ns.min(at_ns));
         match self.keep {
             Keep::LastTime(time) => self.start_ns.max(at_ns.saturating_sub(time.as_nanos() as u64)),
             _ => self.start_ns,
@@ -721,7 +818,92 @@ fn both(windows_ns: &[(u64, u64)], others_ns: &[(u64, u64)]) -> Vec<(u64, u64)> 
 
 #[cfg(test)]
 mod tests {
+    use cupti::fake::{Fake, Work};
+
     use super::*;
+
+    fn session(fake: &Fake, keep: Keep) -> Session {
+        let (library, config) = (fake.library().unwrap(), Config::new());
+        let wish = Wish {
+            library: &library,
+            config: &config,
+            keep,
+            follow: None,
+            samplings: &[],
+            period: Duration::from_secs(3600),
+            then: None,
+        };
+        Session::start(&wish).unwrap()
+    }
+
+    #[test]
+    fn a_forked_child_waits_for_no_lock() {
+        let fake = Fake::new();
+        let mut session = session(&fake, Keep::All);
+        session.process_id = 0;
+        let mut locked = COLLECTION.lock();
+        let is_forked = |result: Result<(), Error>| {
+            result.is_err_and(|error| error.to_string().contains("forked off"))
+        };
+        assert!(is_forked(session.snapshot().map(drop)) && is_forked(session.pause()));
+        assert!(is_forked(session.restart()) && is_forked(session.catch_up().map(drop)));
+        assert!(!session.is_paused() && is_forked(session.stop().map(drop)));
+        *locked = None;
+    }
+
+    #[test]
+    fn where_nothing_comes_nothing_piles_up() {
+        let fake = Fake::new();
+        let session = session(&fake, Keep::LastOperations(5));
+        let parts = || {
+            let take = |running: &mut Collection| running.take().map(|()| running.parts.len());
+            session.with(take).unwrap()
+        };
+        assert_eq!([parts(), parts(), parts()], [1, 1, 1]);
+        fake.launch(Work::kernel(c"kernel"));
+        assert_eq!([parts(), parts(), parts()], [2, 3, 3]);
+        let until_ns = session.with(|running| Ok(running.parts[2].until_ns)).unwrap();
+        assert!(until_ns > session.with(|running| Ok(running.parts[1].until_ns)).unwrap());
+        let recording = session.stop().unwrap();
+        assert_eq!(recording.records.iter().count(), 1);
+    }
+
+    #[test]
+    fn a_thread_has_a_new_log_when_one_is_full() {
+        let fake = Fake::new();
+        let session = session(&fake, Keep::All);
+        let process_range = || drop(nvtx::process_range("process"));
+        let work = || {
+            let _range = nvtx::range("range");
+            fake.launch(Work::kernel(c"kernel"));
+        };
+        let many = 2 * ranges::SLOTS + 10;
+        (0..many).for_each(|_| work());
+        (0..many).for_each(|_| process_range());
+        work();
+        // Of what is open the end stands in the log that is full: what comes meanwhile is counted.
+        let outer = nvtx::range("outer");
+        (0..ranges::SLOTS + 5).for_each(|_| work());
+        drop(outer);
+        (0..10).for_each(|_| work());
+        let recording = session.stop().unwrap();
+        let entries = |thread: &parts::ThreadRanges| thread.entries.len() as u64;
+        let recorded = recording.ranges.iter().map(entries).sum::<u64>();
+        let lost = recording.losses.ranges;
+        assert_eq!(recorded + lost, many + 1 + 1 + ranges::SLOTS + 5 + 10);
+        assert!((6..ranges::SLOTS).contains(&lost), "{lost}");
+        assert!(recording.ranges.iter().all(|thread| entries(thread) <= ranges::SLOTS));
+        let has_end = |entry: &ranges::RangeEntry| entry.end_ns().is_some();
+        assert!(recording.ranges.iter().flat_map(|thread| &thread.entries).all(has_end));
+        // Every launch was in a range, and finds it.
+        let finds_range = |word: u64| {
+            let (number, slot) = ranges::RangeWord(word).place();
+            let mut logs = recording.ranges.iter().filter(|log| log.number as usize == number);
+            logs.any(|log| log.slots.row(slot as u64).is_some())
+        };
+        let mut calls = recording.calls.iter().flat_map(|thread| &thread.calls);
+        assert!(calls.all(|call| finds_range(call.word)));
+    }
 
     #[test]
     fn what_counts_is_in_both() {

@@ -6,6 +6,7 @@ use cupti::tables;
 use rustc_hash::FxHashMap;
 
 use crate::health::{Health, Owed};
+use crate::recent::is_up_to;
 use crate::store::{Api, Call, CallId, Operation, RangesBy, Store, What, Work};
 
 /// What was found for a call, a bit a kind.
@@ -93,7 +94,7 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
     let windows = std::mem::take(&mut store.session.windows_ns);
     let within = |call: &Call| cupti::clock::is_within(&windows, call.time.start_ns);
     let (stop_ns, before_id) = (store.session.window_ns.1, store.session.before_id);
-    let is_before = |id: u32| before_id != 0 && id <= before_id;
+    let is_before = |id: u32| before_id != 0 && is_up_to(id, before_id);
     let by_id = ByProcess::of(store, |_| false);
     let mut found = vec![0u8; store.calls.len()];
 

@@ -21,6 +21,8 @@ pub(crate) enum Kind {
     NotRunning,
     /// `start` of a profiler that runs.
     Running,
+    /// A session of the process that this one was forked off from.
+    Forked,
     /// A session was to begin while ranges are counted, or the other way round.
     Excluded,
     /// What the sessions that are on collect is not what another one asks for.
@@ -108,6 +110,10 @@ impl fmt::Display for Error {
         match &*self.0 {
             Kind::Cupti(error) => error.fmt(f),
             Kind::Observer(why) => write!(f, "ranges cannot be observed: {why}"),
+            Kind::Forked => f.write_str(
+                "the profiler was started before this process was forked off, where CUPTI does not work: start one in the \
+                 child after it initialised CUDA itself",
+            ),
             Kind::NotRunning => f.write_str("the profiler is not running: call start first"),
             Kind::Running => f.write_str(
                 "this profiler runs already: stop it before its next start, or build another one for a session beside it",

@@ -10,7 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::distribution::Distribution;
 use crate::health::{Health, Owed, is_failure};
-use crate::recent::Recent;
+use crate::recent::{Recent, is_up_to};
 use crate::recording::Recording;
 use crate::recording::parts::{OpenRanges, Part, ThreadRangesPart};
 use crate::recording::ranges::{Detail, Event, RangeEntry, RangeWord, Subject};
@@ -19,8 +19,10 @@ use crate::totals::Totals;
 
 /// Ranges that were forgotten and whose path is still known, for contexts of theirs that are attached later.
 const REMEMBERED: usize = 1 << 18;
-/// How long a call is kept whose records do not come, and a record whose call does not, in nanoseconds.
+/// How long a call is kept whose records do not come, and a record whose call does not, in nanoseconds. Where CUPTI has not
+/// answered since the call, which it may not do under load, [`UNANSWERED`] times as long.
 const LONGEST_WAIT_NS: u64 = 60_000_000_000;
+const UNANSWERED: u64 = 3;
 /// How long after its return a call may get a record that CUPTI had not begun by then, in nanoseconds.
 const GRACE_NS: u64 = 1_000_000_000;
 /// How often the calls are looked through, in nanoseconds.
@@ -228,7 +230,6 @@ impl<'a> Calls<'a> {
     /// Gives those up to an id. Ids may wrap.
     #[inline]
     fn until(&mut self, id: u32, mut visit: impl FnMut(&cupti::Call)) {
-        let is_up_to = |other: u32, id: u32| id.wrapping_sub(other) <= i32::MAX as u32;
         if self.until.is_some_and(|until| is_up_to(id, until)) {
             return;
         }
@@ -372,7 +373,7 @@ impl Follow {
             self.add_call(call, cupti::clock::is_within(windows_ns, call.start_ns));
         }
         self.retry_early(part.until_ns);
-        self.settle(part.settled_ns, part.until_ns);
+        self.settle(part);
         for thread in part.ranges() {
             for (slot, entry) in thread.entries() {
                 self.end_range(word(self.epoch, &thread, slot), entry);
@@ -914,7 +915,7 @@ impl Follow {
 
     fn add_work(&mut self, id: u32, what: Work, since_ns: u64, now_ns: u64) {
         let Some(pending) = self.calls.get_mut(id) else {
-            if self.before_id != 0 && id <= self.before_id {
+            if self.before_id != 0 && is_up_to(id, self.before_id) {
                 self.health.records_before += 1;
             } else if now_ns.saturating_sub(since_ns) < LONGEST_WAIT_NS {
                 self.early.push(Early { id, since_ns, what });
@@ -1003,7 +1004,8 @@ impl Follow {
     }
 
     /// The calls that get no more records; and those that most likely do not, for which nothing waits any longer.
-    fn settle(&mut self, settled_ns: u64, now_ns: u64) {
+    fn settle(&mut self, part: &Part) {
+        let (settled_ns, answered_ns, now_ns) = (part.settled_ns, part.answered_ns, part.until_ns);
         if now_ns.saturating_sub(self.settled_at_ns) < SETTLE_EVERY_NS {
             return;
         }
@@ -1012,13 +1014,17 @@ impl Follow {
         for (id, pending) in self.calls.iter() {
             let end_ns = pending.owed.end_ns.unwrap_or(now_ns);
             let after_ns = end_ns.saturating_add(GRACE_NS);
-            let longest_ns = if pending.owed.owes_records() { LONGEST_WAIT_NS } else { GRACE_NS };
+            let longest_ns = match pending.owed.owes_records() {
+                true if answered_ns > end_ns => LONGEST_WAIT_NS,
+                true => UNANSWERED * LONGEST_WAIT_NS,
+                false => GRACE_NS,
+            };
+            // More may lie in a buffer that is not full, as long as CUPTI was not asked for it.
+            let since_ns = |ns: u64| ns.saturating_sub(pending.last_ns);
+            let is_quiet = since_ns(answered_ns) >= GRACE_NS || since_ns(now_ns) >= LONGEST_WAIT_NS;
             if after_ns < settled_ns || now_ns.saturating_sub(end_ns) >= longest_ns {
                 settled.push(id);
-            } else if pending.found
-                && pending.waiting.is_some()
-                && now_ns.saturating_sub(pending.last_ns) >= GRACE_NS
-            {
+            } else if pending.found && pending.waiting.is_some() && is_quiet {
                 quiet.push(id);
             }
         }

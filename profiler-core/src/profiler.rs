@@ -114,8 +114,9 @@ impl ProfilerBuilder {
     /// How often the logs are taken out by a session that keeps a part of them, or sums. The default is every 100 ms, or a
     /// tenth of the time to keep if that is longer, but not more than a second.
     ///
-    /// CUPTI is asked for records of buffers that are not full for a tenth of the time at most, and every 10 s where it
-    /// hands over full ones: under load the last few thousand operations may come that much later.
+    /// CUPTI is asked for records of buffers that are not full for a tenth of the time, but after 20 s at the latest, and every
+    /// 10 s where it hands over full ones: the last few thousand operations may come that much later, and the results of ranges
+    /// with them.
     pub fn period(mut self, period: Duration) -> Self {
         self.period = Some(period);
         self
@@ -211,8 +212,9 @@ impl Profiler {
 
     /// Stops and gives what was recorded, joined.
     ///
-    /// Waits until the GPU has finished what was launched, at most the configured time (10 s); no context or stream of
-    /// the program is touched. Joining takes some 0.2 us an operation.
+    /// Waits until the GPU has finished what was launched, at most the configured time (10 s) and for as long as CUPTI takes
+    /// to hand records over, which under load, after hundreds of millions of launches, may be until the load is over; no
+    /// context or stream of the program is touched. Other sessions go on. Joining takes some 0.2 us an operation.
     ///
     /// # Errors
     /// [`is_not_running`](Error::is_not_running), or CUPTI's refusal.
@@ -231,7 +233,8 @@ impl Profiler {
 
     /// What the session saw up to now, joined. It goes on, and the profile that its stop gives is what it would have been.
     ///
-    /// All is cut off at one time. Ranges that are open count until then. The GPU is not waited for: calls under way and
+    /// All is cut off at one time. Ranges that are open count until then. CUPTI is waited for, 10 s at most, and the GPU is
+    /// not: calls under way and
     /// calls whose records may still come are [`Health::pending_calls`](crate::Health::pending_calls), open ranges
     /// [`Health::pending_ranges`](crate::Health::pending_ranges), and neither makes it incomplete. While the GPU works
     /// all the time, nothing tells a record that is late from one that is lost: the final profile does.
@@ -268,8 +271,8 @@ impl Profiler {
     /// Turns the collection of GPU work off for a while: what is launched in the pause is not in the profile, and not
     /// missed. Ranges go on being recorded. Nothing happens if it is paused.
     ///
-    /// Waits for the GPU as [`stop`](Self::stop) does, at most the configured time (10 s), and the profiler's other
-    /// methods wait with it.
+    /// Waits for the GPU as [`stop`](Self::stop) does, unless another session is on, and the profiler's other methods wait
+    /// with it.
     ///
     /// # Errors
     /// [`is_not_running`](Error::is_not_running), or CUPTI's refusal to flush, after which it is paused all the same.

@@ -7,6 +7,13 @@ use rustc_hash::FxHashMap;
 /// Numbers beyond the oldest that are at hand; what is older is in a hash table.
 const WINDOW: usize = 1 << 16;
 
+/// Whether the first of two numbers was handed out before the second, or is the same. Numbers may wrap: of two that are
+/// far apart the nearer way counts.
+#[inline]
+pub(crate) fn is_up_to(number: u32, until: u32) -> bool {
+    until.wrapping_sub(number) <= i32::MAX as u32
+}
+
 /// Values by number. The numbers may wrap.
 #[derive(Debug)]
 pub(crate) struct Recent<T> {

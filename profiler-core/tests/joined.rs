@@ -333,10 +333,38 @@ fn contexts_of_another_session_are_left_out() {
 }
 
 #[test]
-fn a_snapshot_and_what_is_kept_of_a_long_run_know_them() {
+fn a_session_that_keeps_the_last_part_knows_one_from_before_it() {
     let fake = Fake::new();
     let profiler = Profiler::builder().library(fake.library().unwrap());
-    let profiler = profiler.period(Duration::from_millis(1)).build().unwrap();
+    let profiler = profiler.keep_last(Duration::from_millis(200)).period(Duration::from_millis(5));
+    let profiler = profiler.build().unwrap();
+    profiler.start().unwrap();
+    let outer = range("outer");
+    let first = Context::capture();
+    let inner = range("inner");
+    let second = Context::capture();
+    let third = {
+        let _range = range("ended");
+        Context::capture()
+    };
+    let (two, three) = (Context::join([first, second]), Context::join([second, first, third]));
+    // The parts that say of what they are have gone since.
+    thread::sleep(Duration::from_millis(600));
+    two.run(|| fake.launch(Work::kernel(c"of two")));
+    three.run(|| fake.launch(Work::kernel(c"of three")));
+    let profile = profiler.stop().unwrap();
+    drop((inner, outer));
+    assert_eq!(owners(&operation(&profile, "of two")), ["outer", "inner"]);
+    assert_eq!(owners(&operation(&profile, "of three")), ["inner", "outer"]);
+    assert_eq!(profile.health().calls_in_unknown_ranges, 1);
+    assert_eq!(profile.health().kernels.matched_records, 2);
+}
+
+#[test]
+fn a_snapshot_and_a_session_that_begins_later_know_them() {
+    let fake = Fake::new();
+    let profiler = Profiler::builder().library(fake.library().unwrap());
+    let profiler = profiler.build().unwrap();
     profiler.start().unwrap();
     let outer = range("outer");
     let first = Context::capture();
@@ -347,7 +375,6 @@ fn a_snapshot_and_what_is_kept_of_a_long_run_know_them() {
     let joined = Context::join([first].into_iter().chain(others));
     let _opened = joined.run(|| range("opened"));
     // A session that begins now has not seen any of it but in what is left.
-    thread::sleep(Duration::from_millis(30));
     let later = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     later.start().unwrap();
     joined.run(|| fake.launch(Work::kernel(c"fused")));

@@ -64,6 +64,7 @@ fn with_device(capability: (u32, u32), kernels: &[(&'static CStr, Option<u8>, u3
     let config = Config::new().add_kind(ActivityKind::DEVICE);
     let profiler = Profiler::builder().library(fake.library().unwrap()).config(config);
     let profiler = profiler.build().unwrap();
+    let now_ns = 1_700_000_000_000_000_000 + cupti::clock::now_ns();
     let program = || {
         let record = Written::new(ActivityKind::DEVICE, VERSION).unwrap();
         fake.write(
@@ -77,7 +78,7 @@ fn with_device(capability: (u32, u32), kernels: &[(&'static CStr, Option<u8>, u3
         );
         for &(name, carveout, setting_kib) in kernels {
             let call = fake.call_only("cuLaunchKernel", 0);
-            let at = 1_700_000_000_000_000_000 + u64::from(call) * 1000;
+            let at = now_ns + u64::from(call) * 1000;
             let record = Written::new(ActivityKind::CONCURRENT_KERNEL, VERSION).unwrap();
             fake.write(
                 &record

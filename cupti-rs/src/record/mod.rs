@@ -189,24 +189,6 @@ impl RecordBytes {
         self.data.get(&key.0).map(Vec::as_slice)
     }
 
-    /// How many records there are of kinds that are among these: a look at the kind of each, and nothing else.
-    #[must_use]
-    pub fn count(&self, kinds: &[ActivityKind]) -> u64 {
-        let mut count = 0;
-        for buffer in &self.buffers {
-            let mut rest = buffer.as_slice();
-            while let Some(kind) = rest.first_chunk().map(|kind| u32::from_ne_bytes(*kind)) {
-                count += u64::from(kinds.contains(&ActivityKind(kind)));
-                let stride = self.strides.get(&kind).map_or(0, |stride| *stride as usize);
-                match rest.get(stride..) {
-                    Some(next) if stride > 0 => rest = next,
-                    _ => break,
-                }
-            }
-        }
-        count
-    }
-
     /// Every record, each read when it is asked for: some 15 ns, or what its bytes take to come from memory.
     #[must_use]
     pub fn iter(&self) -> Records<'_> {

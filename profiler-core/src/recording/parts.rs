@@ -1,16 +1,19 @@
 //! Parts of a recording, as they were taken while it went on, and how a recording is put together of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use cupti::{
-    ActivityKind, Call, Clock, Collected, Collector, Reading, RecordBytes, ThreadCalls,
+    ActivityKind, Call, Clock, Collected, Collector, Reading, Record, RecordBytes, ThreadCalls,
     ThreadGraphs,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::recent::is_up_to;
+
 use super::ranges::{
-    self, EVENT_WORDS, Event, RangeEntry, Shared, Slots, Subject, Texts, ThreadPart,
+    self, Detail, EVENT_WORDS, Event, LoggedEvent, RangeEntry, Shared, Slots, Subject, Texts,
+    ThreadPart,
 };
 use super::{Clocks, Losses, Recording, RecordingInfo};
 
@@ -30,6 +33,8 @@ pub(crate) struct Part {
     pub(crate) until_ns: u64,
     /// The records of calls that had returned before then have all come, in this part or in earlier ones.
     pub(crate) settled_ns: u64,
+    /// CUPTI was asked then, last of all that it has answered.
+    pub(crate) answered_ns: u64,
     pub(crate) records: RecordBytes,
     pub(crate) clock: Clock,
     pub(crate) calls: Vec<ThreadCalls>,
@@ -37,9 +42,9 @@ pub(crate) struct Part {
     pub(crate) graphs: Vec<ThreadGraphs>,
     ranges: Vec<ThreadPart>,
     pub(crate) losses: Losses,
-    /// The highest correlation id of its calls.
+    /// The correlation id of its calls that was handed out last; 0 without a call. In a collection, of all up to it.
     pub(crate) last_id: u32,
-    /// GPU operations in it, if they were [counted](Self::count_operations).
+    /// GPU operations that its calls asked for and that have come, if they were counted.
     pub(crate) operations: u64,
     /// Calls, ranges, and what was said of them and in between.
     pub(crate) entries: u64,
@@ -48,23 +53,27 @@ pub(crate) struct Part {
 impl Part {
     /// Takes what has finished since the part before, as far as CUPTI handed it over.
     pub(crate) fn take(collector: &Collector) -> Result<(Self, Vec<(u64, u64)>), cupti::Error> {
+        let answered_ns = collector.flusher().answered_ns();
         let collected = collector.drain_delivered()?;
         // After the calls, which name the ranges they were made in.
         let ranges = ranges::take(collected.window_ns.1);
         let windows_ns = collected.windows_ns.clone();
-        Ok((Self::new(collected, ranges), windows_ns))
+        Ok((Self::new(collected, ranges, answered_ns), windows_ns))
     }
 
-    fn new(collected: Collected, ranges: Vec<ThreadPart>) -> Self {
-        let ids = |calls: &ThreadCalls| calls.calls.iter().map(|call| call.correlation_id).max();
+    fn new(collected: Collected, ranges: Vec<ThreadPart>, answered_ns: u64) -> Self {
+        let later = |a: u32, b: u32| if is_up_to(a, b) { b } else { a };
+        let all = collected.calls.iter().flat_map(|thread| &thread.calls);
+        let last_id = all.map(|call| call.correlation_id).reduce(later);
         let calls = collected.calls.iter().map(|thread| thread.calls.len());
         let runtime_calls = collected.runtime_calls.iter().map(|thread| thread.calls.len());
         let said = ranges.iter().map(|thread| thread.entries.len() + thread.events.len());
         Self {
             entries: calls.chain(runtime_calls).chain(said).sum::<usize>() as u64,
             until_ns: collected.window_ns.1,
+            answered_ns,
             settled_ns: collected.pending_from_ns.unwrap_or(collected.window_ns.1),
-            last_id: collected.calls.iter().filter_map(ids).max().unwrap_or(0),
+            last_id: last_id.unwrap_or(0),
             operations: 0,
             losses: Losses::of(&collected.losses),
             records: collected.records,
@@ -76,9 +85,28 @@ impl Part {
         }
     }
 
-    /// Costs a look at every record.
-    pub(crate) fn count_operations(&mut self) {
-        self.operations = self.records.count(&WORK);
+    /// True if it has only its times and losses.
+    pub(crate) fn is_empty(&self) -> bool {
+        let has_bytes = self.records.buffers().any(|bytes| !bytes.is_empty());
+        self.entries == 0 && self.graphs.is_empty() && !has_bytes
+    }
+
+    /// Of two that are empty and follow each other makes one.
+    pub(crate) fn extend(&mut self, next: &Self) {
+        (self.until_ns, self.settled_ns) = (next.until_ns, next.settled_ns);
+        self.answered_ns = next.answered_ns;
+        self.clock.stop = next.clock.stop;
+        self.losses.add(&next.losses);
+    }
+
+    /// The correlation id of each GPU operation.
+    pub(crate) fn operations(&self) -> impl Iterator<Item = u32> {
+        self.records.iter().filter_map(|record| match record {
+            Record::Kernel(kernel) => Some(kernel.correlation_id),
+            Record::Memcpy(copy) => Some(copy.correlation_id),
+            Record::Memset(set) => Some(set.correlation_id),
+            _ => None,
+        })
     }
 
     /// The ranges of each thread in it, with the thread's number in their words.
@@ -120,24 +148,19 @@ impl Ended {
         let open: FxHashSet<u64> = thread
             .events
             .iter()
-            .filter(|(slot, words)| {
-                match Event::from_words(*words) {
-                    Event::ProcessStart { .. } => !has(&self.process_ranges, *slot),
-                    // It may be attached at any time.
-                    Event::Joined { .. } => true,
-                    _ => false,
-                }
+            .filter(|(slot, words)| match Event::from_words(*words) {
+                Event::ProcessStart { .. } => !has(&self.process_ranges, *slot),
+                _ => false,
             })
             .map(|(slot, _)| *slot)
             .collect();
         thread.events.retain(|(slot, words)| match Event::from_words(*words) {
-            Event::ProcessStart { .. } | Event::Joined { .. } => open.contains(slot),
+            Event::ProcessStart { .. } => open.contains(slot),
             Event::Detail { of: Subject::Range(of), .. } => !has(&self.ranges, of),
             Event::Detail { of: Subject::Event(of), .. } => open.contains(&of),
             _ => false,
         });
         thread.events.shrink_to_fit();
-        (thread.entries, thread.slots) = Default::default();
     }
 }
 
@@ -147,7 +170,7 @@ pub(crate) struct ThreadRangesPart<'a> {
     shared: &'a Arc<Shared>,
     entries: &'a [RangeEntry],
     slots: &'a Slots,
-    pub(crate) events: &'a [(u64, [u64; EVENT_WORDS])],
+    pub(crate) events: &'a [LoggedEvent],
 }
 
 impl<'a> ThreadRangesPart<'a> {
@@ -201,6 +224,10 @@ const MOST_JOINED: usize = 1 << 16;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Remains {
     ranges: BTreeMap<u32, ThreadPart>,
+    /// As they came, each with its thread: what is more than two before the context itself. They may be attached at any time.
+    joins: VecDeque<(Arc<Shared>, LoggedEvent)>,
+    /// The contexts among these.
+    joined: usize,
 }
 
 impl Remains {
@@ -208,13 +235,19 @@ impl Remains {
     pub(crate) fn add(&mut self, part: &Part) {
         let ended = Ended::of(part);
         for thread in &part.ranges {
-            let known = self.ranges.entry(thread.shared.number).or_insert_with(|| ThreadPart {
-                shared: thread.shared.clone(),
-                entries: Vec::new(),
-                slots: Slots::default(),
-                events: Vec::new(),
-            });
-            known.events.extend(&thread.events);
+            for event in &thread.events {
+                match Event::from_words(event.1) {
+                    Event::Joined { .. } => self.joined += 1,
+                    Event::Detail { detail: Detail::Member(_), .. } => {}
+                    _ => {
+                        let none = || ThreadPart::none(&thread.shared);
+                        let known = self.ranges.entry(thread.shared.number).or_insert_with(none);
+                        known.events.push(*event);
+                        continue;
+                    }
+                }
+                self.joins.push_back((thread.shared.clone(), *event));
+            }
         }
         self.ranges.retain(|_, thread| {
             ended.remove_from(thread);
@@ -223,23 +256,26 @@ impl Remains {
         self.forget_joined(MOST_JOINED);
     }
 
-    /// Leaves so many contexts of several ranges; those of the threads that came first go first.
+    /// Leaves so many contexts of several ranges; those that came first go first.
     fn forget_joined(&mut self, most: usize) {
-        let is_joined =
-            |words: &[u64; EVENT_WORDS]| matches!(Event::from_words(*words), Event::Joined { .. });
-        let events = self.ranges.values().flat_map(|thread| &thread.events);
-        let mut more = events.filter(|(_, words)| is_joined(words)).count().saturating_sub(most);
-        for thread in self.ranges.values_mut() {
-            if more == 0 {
-                return;
-            }
-            // What is said of those that are gone goes with the next part.
-            thread.events.retain(|(_, words)| {
-                let goes = more != 0 && is_joined(words);
-                more -= usize::from(goes);
-                !goes
-            });
+        while self.joined > most
+            && let Some((_, (_, words))) = self.joins.pop_front()
+        {
+            self.joined -= usize::from(matches!(Event::from_words(words), Event::Joined { .. }));
         }
+    }
+
+    /// By thread, each as its log had it.
+    fn threads(&self) -> impl Iterator<Item = ThreadPart> {
+        let mut threads = self.ranges.clone();
+        for (shared, event) in &self.joins {
+            let none = || ThreadPart::none(shared);
+            threads.entry(shared.number).or_insert_with(none).events.push(*event);
+        }
+        threads.into_values().map(|mut thread| {
+            thread.events.sort_unstable_by_key(|(slot, _)| *slot);
+            thread
+        })
     }
 }
 
@@ -305,9 +341,7 @@ pub(crate) fn recording(pieces: Pieces<'_>, observer_panics: u64) -> Recording {
             }
         }
     };
-    for thread in pieces.remains.into_iter().flat_map(|remains| remains.ranges.values()) {
-        threads.add(thread.clone());
-    }
+    pieces.remains.into_iter().flat_map(Remains::threads).for_each(|thread| threads.add(thread));
     for part in parts {
         losses.add(&part.losses);
         if readings.is_empty() {
@@ -477,11 +511,7 @@ impl Threads {
 }
 
 /// Leaves out what happened from a time on, and details of what is not there: let go, or not yet begun.
-fn cut_events(
-    events: &mut Vec<(u64, [u64; EVENT_WORDS])>,
-    slots: &Slots,
-    (from_ns, until_ns): (u64, u64),
-) {
+fn cut_events(events: &mut Vec<LoggedEvent>, slots: &Slots, (from_ns, until_ns): (u64, u64)) {
     events.retain(|(_, words)| match Event::from_words(*words) {
         Event::Mark { at_ns, .. } => from_ns <= at_ns && at_ns < until_ns,
         Event::ProcessStart { at_ns, .. } | Event::ProcessEnd { at_ns, .. } => at_ns < until_ns,
@@ -510,32 +540,50 @@ fn cut_events(
 mod tests {
     use super::*;
 
+    fn part(ranges: Vec<ThreadPart>) -> Part {
+        let none = Reading { at_ns: 0, offset_ns: 0 };
+        Part {
+            until_ns: 0,
+            settled_ns: 0,
+            answered_ns: 0,
+            records: RecordBytes::from_parts(cupti::Version(130_001), vec![], [], []),
+            clock: Clock { start: none, stop: none },
+            calls: Vec::new(),
+            runtime_calls: Vec::new(),
+            graphs: Vec::new(),
+            ranges,
+            losses: Losses::default(),
+            last_id: 0,
+            operations: 0,
+            entries: 0,
+        }
+    }
+
     #[test]
     fn of_what_was_joined_the_last_is_left() {
         let joins = 8 << 56;
         let member = |of: u64| 9 << 56 | 1 << 55 | of;
-        let thread = |number, events: &[(u64, [u64; EVENT_WORDS])]| ThreadPart {
-            shared: Shared::of_thread(number),
-            entries: Vec::new(),
-            slots: Slots::default(),
+        let thread = |number, events: &[LoggedEvent]| ThreadPart {
             events: events.to_vec(),
+            ..ThreadPart::none(&Shared::of_thread(number))
         };
         let mut remains = Remains::default();
-        let three = [(0, [member(1), 7, 0]), (1, [joins, 5, 6]), (2, [joins, 6, 7])];
-        remains.ranges.insert(3, thread(3, &three));
-        remains.ranges.insert(9, thread(9, &[(4, [joins, 5, 6])]));
+        remains.add(&part(vec![thread(9, &[(4, [joins, 5, 6])])]));
+        // What is more than two may come with the part before.
+        remains.add(&part(vec![thread(3, &[(0, [member(1), 7, 0])])]));
+        let two = [(1, [joins, 5, 6]), (2, [joins, 6, 7])];
+        remains.add(&part(vec![thread(3, &two), thread(5, &[(8, [1 << 56, 0, 0])])]));
         let left = |remains: &mut Remains, most| -> Vec<(u32, u64)> {
             remains.forget_joined(most);
-            // What is said of those that are gone goes with the next part.
-            remains.ranges.values_mut().for_each(|thread| Ended::default().remove_from(thread));
-            let of = |(number, thread): (&u32, &ThreadPart)| {
-                thread.events.iter().map(|(slot, _)| (*number, *slot)).collect::<Vec<_>>()
+            let of = |thread: ThreadPart| {
+                let number = thread.shared.number;
+                thread.events.into_iter().map(move |(slot, _)| (number, slot))
             };
-            remains.ranges.iter().flat_map(of).collect()
+            remains.threads().flat_map(of).collect()
         };
         assert_eq!(left(&mut remains, 3), [(3, 0), (3, 1), (3, 2), (9, 4)]);
-        assert_eq!(left(&mut remains, 2), [(3, 2), (9, 4)]);
-        assert_eq!(left(&mut remains, 1), [(9, 4)]);
+        assert_eq!(left(&mut remains, 2), [(3, 0), (3, 1), (3, 2)]);
+        assert_eq!(left(&mut remains, 1), [(3, 2)]);
         assert_eq!(left(&mut remains, 0), []);
     }
 }

@@ -32,6 +32,8 @@ pub(crate) struct RangeWord(pub(crate) u64);
 const SLOT_BITS: u32 = 30;
 const THREAD_BITS: u32 = 22;
 const EPOCH_BITS: u32 = 64 - SLOT_BITS - THREAD_BITS;
+/// Entries of a log that have a word: 1,073,741,824; a thread has a new log then.
+pub(crate) const SLOTS: u64 = if cfg!(test) { 1 << 12 } else { 1 << SLOT_BITS };
 /// Stands in the thread of a word of several ranges: no thread has such a number, so that whoever does not know of these finds
 /// none.
 const JOINED: u64 = 1 << (THREAD_BITS - 1);
@@ -39,7 +41,7 @@ const JOINED: u64 = 1 << (THREAD_BITS - 1);
 impl RangeWord {
     /// `None` where a number does not fit: the range is then counted as lost.
     pub(crate) fn new(epoch: u32, thread: u64, slot: u64) -> Option<Self> {
-        let fits = thread < JOINED && slot < 1 << SLOT_BITS;
+        let fits = thread < JOINED && slot < SLOTS;
         fits.then_some(Self(
             u64::from(epoch) << (SLOT_BITS + THREAD_BITS) | thread << SLOT_BITS | slot,
         ))
@@ -295,7 +297,8 @@ pub(super) struct Shared {
     pub(super) thread_id: u32,
     pub(super) thread_name: Option<String>,
     pub(super) texts: Mutex<Texts>,
-    readers: Mutex<Readers>,
+    /// `None` once the thread has ended and all was taken.
+    readers: Mutex<Option<Readers>>,
 }
 
 /// Those who read a thread's logs hold this lock; the thread itself does when it begins its second log.
@@ -306,6 +309,10 @@ struct Readers {
 }
 
 impl Readers {
+    fn of(writer: &Writer<WORDS>) -> Mutex<Option<Self>> {
+        Mutex::new(Some(Self { ranges: writer.log().reader(Some(END)), events: None }))
+    }
+
     fn is_done(&self) -> bool {
         self.ranges.is_done() && self.events.as_ref().is_none_or(Reader::is_done)
     }
@@ -317,24 +324,36 @@ pub(super) struct ThreadPart {
     pub(super) shared: Arc<Shared>,
     pub(super) entries: Vec<RangeEntry>,
     pub(super) slots: Slots,
-    /// Each with its slot.
-    pub(super) events: Vec<(u64, [u64; EVENT_WORDS])>,
+    pub(super) events: Vec<LoggedEvent>,
+}
+
+/// An entry of the second log, with its slot.
+pub(super) type LoggedEvent = (u64, [u64; EVENT_WORDS]);
+
+impl ThreadPart {
+    pub(super) fn none(shared: &Arc<Shared>) -> Self {
+        let (entries, slots, events) = Default::default();
+        Self { shared: shared.clone(), entries, slots, events }
+    }
 }
 
 impl Shared {
     #[cfg(test)]
     pub(super) fn of_thread(number: u32) -> Arc<Self> {
-        let ranges = Writer::new().log().reader(Some(END));
-        let readers = Mutex::new(Readers { ranges, events: None });
+        let readers = Readers::of(&Writer::new());
         let texts = Mutex::default();
         Arc::new(Self { number, thread_id: 0, thread_name: None, texts, readers })
     }
 
     /// Details come before what they are about, and texts before what refers to them: read after it, they are there.
     fn read(self: &Arc<Self>, until_ns: u64, take: bool) -> ThreadPart {
-        let readers = &mut *self.readers.lock();
-        let mut entries = tables::with_capacity(readers.ranges.len());
         let mut slots = Slots::default();
+        let mut events = Vec::new();
+        let mut readers = self.readers.lock();
+        let Some(readers) = &mut *readers else {
+            return ThreadPart::none(self);
+        };
+        let mut entries = tables::with_capacity(readers.ranges.len());
         let visit = |slot, words| {
             let entry = RangeEntry::from_words(words);
             if entry.start_ns() < until_ns {
@@ -347,12 +366,21 @@ impl Shared {
         } else {
             readers.ranges.rest(visit)
         }
-        let mut events = Vec::new();
         if let Some(log) = &mut readers.events {
             let visit = |slot, words| events.push((slot, words));
             if take { log.drain(until_ns, visit) } else { log.rest(visit) }
         }
         ThreadPart { shared: self.clone(), entries, slots, events }
+    }
+
+    /// Whether there is nothing more to come. Then its logs go; what refers to it may stay.
+    fn is_done(&self) -> bool {
+        let mut readers = self.readers.lock();
+        let is_done = readers.as_ref().is_none_or(Readers::is_done);
+        if is_done {
+            *readers = None;
+        }
+        is_done
     }
 }
 
@@ -458,7 +486,7 @@ pub(super) fn take(until_ns: u64) -> Vec<ThreadPart> {
     let threads = THREADS.lock().list.clone();
     let parts = threads.iter().map(|thread| thread.read(until_ns, true));
     let parts = parts.filter(|part| !(part.entries.is_empty() && part.events.is_empty())).collect();
-    THREADS.lock().list.retain(|thread| !thread.readers.lock().is_done());
+    THREADS.lock().list.retain(|thread| !thread.is_done());
     parts
 }
 
@@ -512,6 +540,9 @@ struct Recent {
     name: Box<str>,
     label: u64,
 }
+
+/// What is said of an entry at most, beside its fields.
+const DETAILS: u64 = 3;
 
 /// Places for them; a name has one, by its address.
 const RECENT: usize = 16;
@@ -570,7 +601,7 @@ impl Thread {
             thread_id: cupti::calls::thread_id(),
             thread_name: std::thread::current().name().map(str::to_owned),
             texts: Mutex::default(),
-            readers: Mutex::new(Readers { ranges: writer.log().reader(Some(END)), events: None }),
+            readers: Readers::of(&writer),
         });
         threads.list.push(shared.clone());
         drop(threads);
@@ -659,6 +690,11 @@ impl Thread {
     }
 
     fn start(&mut self, range: &RangeStart<'_>) -> Option<RangeWord> {
+        // Nothing is written of a range that has no word: it would have no end.
+        let word = match RangeWord::new(self.epoch, self.number, self.writer.len()) {
+            Some(word) => word,
+            None => self.renew().then(|| RangeWord::new(self.epoch, self.number, 0)).flatten()?,
+        };
         let label = self.label(range);
         let parent = self.parent();
         // A parent of another thread is a detail.
@@ -666,10 +702,19 @@ impl Thread {
             self.details(range);
             self.say(self.writer.len());
         }
-        let slot = self.writer.push([parent << 32 | label, now_ns(), 0]);
-        let word = RangeWord::new(self.epoch, self.number, slot)?;
+        self.writer.push([parent << 32 | label, now_ns(), 0]);
         self.enter(Open { word, attached: 0 });
         Some(word)
+    }
+
+    /// Begins new logs in place of full ones; not while a range is open, whose end stands in the old one.
+    #[cold]
+    fn renew(&mut self) -> bool {
+        let is_full = self.number < JOINED && self.open.is_empty();
+        if is_full {
+            *self = Self::register(self.epoch);
+        }
+        is_full
     }
 
     fn enter(&mut self, open: Open) {
@@ -732,7 +777,9 @@ impl Thread {
         let shared = &self.shared;
         let writer = self.events.get_or_insert_with(|| {
             let writer = Writer::new();
-            shared.readers.lock().events = Some(writer.log().reader(None));
+            if let Some(readers) = &mut *shared.readers.lock() {
+                readers.events = Some(writer.log().reader(None));
+            }
             writer
         });
         writer.push(words)
@@ -846,8 +893,17 @@ impl Observer for Recorder {
 
     fn process_range_start(&self, range: &RangeStart<'_>) -> Option<Token> {
         let word = self.with_thread(|thread| {
-            let slot = thread.occurrence(PROCESS_START, range);
-            RangeWord::new(thread.epoch, thread.number, slot)
+            // What is said of it comes before it. Nothing is written of one that has no word.
+            let room = range.fields.len() as u64 + DETAILS;
+            let has_room = |thread: &Thread| {
+                let next = thread.events.as_ref().map_or(0, Writer::len);
+                RangeWord::new(thread.epoch, thread.number, next + room).is_some()
+            };
+            if has_room(thread) || thread.renew() && has_room(thread) {
+                let slot = thread.occurrence(PROCESS_START, range);
+                return RangeWord::new(thread.epoch, thread.number, slot);
+            }
+            None
         });
         word.map(|word| Token::new(word.0))
     }
@@ -873,15 +929,16 @@ mod tests {
 
     #[test]
     fn a_word_holds_its_place() {
-        let word = RangeWord::new(4095, (1 << 21) - 1, (1 << 30) - 1).unwrap();
-        assert_eq!((word.epoch(), word.place()), (4095, ((1 << 21) - 1, (1 << 30) - 1)));
+        let last = SLOTS - 1;
+        let word = RangeWord::new(4095, (1 << 21) - 1, last).unwrap();
+        assert_eq!((word.epoch(), word.place()), (4095, ((1 << 21) - 1, last as usize)));
         let joined = RangeWord::joined(4095, 5, 7).unwrap();
         assert_eq!((joined.epoch(), joined.place()), (4095, ((1 << 21) + 5, 7)));
         assert!(joined.is_joined() && !word.is_joined());
         let word = RangeWord::new(1, 0, 0).unwrap();
         assert_ne!(word.0, 0);
         assert_eq!((word.epoch(), word.place()), (1, (0, 0)));
-        assert!(RangeWord::new(1, 1 << 21, 0).is_none() && RangeWord::new(1, 0, 1 << 30).is_none());
+        assert!(RangeWord::new(1, 1 << 21, 0).is_none() && RangeWord::new(1, 0, SLOTS).is_none());
     }
 
     #[test]
