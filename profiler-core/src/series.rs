@@ -1,13 +1,17 @@
 //! What samplers saw of a device over time, in columns: hardware counters at intervals (CUPTI's PM sampling), and what NVML
 //! says. [`Profile::track`](crate::Profile::track) gives one column with what can be asked of it.
 
+mod kept;
+
 use std::fmt;
+use std::ops::Range;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Kind as ErrorKind};
 use crate::units;
+pub(crate) use kept::{Kept, Lost};
 
 /// Who sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -390,21 +394,39 @@ impl Series {
         losses
     }
 
+    /// Leaves out all rows but these.
+    fn keep(&mut self, rows: Range<usize>) {
+        let columns = self.head.metrics.len();
+        self.start_ns.truncate(rows.end);
+        self.end_ns.truncate(rows.end);
+        self.values.truncate(rows.end * columns);
+        self.start_ns.drain(..rows.start);
+        self.end_ns.drain(..rows.start);
+        self.values.drain(..rows.start * columns);
+    }
+
+    /// A copy with the rows that lie within a time or touch it.
+    fn touching(&self, (from_ns, until_ns): (u64, u64)) -> Self {
+        let first = self.end_ns.partition_point(|end| *end < from_ns);
+        let end = self.start_ns.partition_point(|start| *start <= until_ns).max(first);
+        let columns = self.head.metrics.len();
+        Self {
+            head: self.head.clone(),
+            start_ns: self.start_ns[first..end].to_vec(),
+            end_ns: self.end_ns[first..end].to_vec(),
+            values: self.values[first * columns..end * columns].to_vec(),
+        }
+    }
+
     /// Leaves out the rows that do not lie within a time, whole.
-    pub(crate) fn cut(&mut self, (from_ns, until_ns): (u64, u64)) {
+    fn cut(&mut self, (from_ns, until_ns): (u64, u64)) {
         let first = self.start_ns.partition_point(|start| *start < from_ns);
         let end = self.end_ns.partition_point(|end| *end <= until_ns).max(first);
-        let columns = self.head.metrics.len();
-        self.start_ns.truncate(end);
-        self.end_ns.truncate(end);
-        self.values.truncate(end * columns);
-        self.start_ns.drain(..first);
-        self.end_ns.drain(..first);
-        self.values.drain(..first * columns);
+        self.keep(first..end);
     }
 
     /// Counts the gaps between its rows anew: half an interval and more.
-    pub(crate) fn count_gaps(&mut self) {
+    fn count_gaps(&mut self) {
         let pairs = self.end_ns.iter().zip(self.start_ns.iter().skip(1));
         let gaps = pairs.map(|(end, start)| start.saturating_sub(*end));
         let (mut count, mut sum_ns) = (0, 0);
@@ -416,7 +438,7 @@ impl Series {
     }
 
     /// Leaves out what does not lie within a time: of rows that do in part, that part, with as much of their totals.
-    pub(crate) fn clip(&mut self, (from_ns, until_ns): (u64, u64)) {
+    fn clip(&mut self, (from_ns, until_ns): (u64, u64)) {
         let columns = self.head.metrics.len();
         for row in 0..self.len() {
             let (start, end) = (self.start_ns[row], self.end_ns[row]);
@@ -432,31 +454,6 @@ impl Series {
             (self.start_ns[row], self.end_ns[row]) = (from, until);
         }
         self.cut((from_ns, until_ns));
-    }
-
-    /// Lets the oldest rows go; a quarter at a time, so that it is not done for each.
-    pub(crate) fn keep_last(&mut self, most: usize) {
-        if self.len() > most.saturating_add(most / 4) {
-            let gone = self.len() - most;
-            self.start_ns.drain(..gone);
-            self.end_ns.drain(..gone);
-            self.values.drain(..gone * self.head.metrics.len());
-            self.head.dropped += gone as u64;
-        }
-    }
-
-    /// Forgets its rows, and what was lost.
-    pub(crate) fn clear(&mut self) {
-        self.start_ns.clear();
-        self.end_ns.clear();
-        self.values.clear();
-        let head = &mut self.head;
-        (head.dropped, head.overflows, head.gaps, head.gap_ns) = (0, 0, 0, 0);
-    }
-
-    /// Says why there is nothing more; the first reason stays.
-    pub(crate) fn fail(&mut self, failure: Failure) {
-        self.head.failure.get_or_insert(failure);
     }
 
     /// The columns as words: starts, ends, values by rows.

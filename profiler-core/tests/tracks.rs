@@ -454,7 +454,8 @@ fn a_session_that_keeps_the_last_part_keeps_its_samples_alone() {
     let profiler = sampled(&fake).keep_last(Duration::from_millis(200)).build().unwrap();
     profiler.start().unwrap();
     fake.sample(0, 1, 0);
-    sample(&fake, 10, 1);
+    // Of 10 us each 250 ms and a quarter more are kept; what goes for newer ones is none of the session's.
+    sample(&fake, 40_000, 1);
     std::thread::sleep(Duration::from_millis(300));
     // A stop that comes 200 ms later on a busy machine has lost these too.
     let from = sample(&fake, 5, 2);
@@ -463,6 +464,45 @@ fn a_session_that_keeps_the_last_part_keeps_its_samples_alone() {
     let in_time = profile.recording().unwrap().windows_ns().first().is_some_and(|w| w.0 <= from);
     assert!(if in_time { series.len() == 5 } else { series.len() < 5 }, "{}", series.len());
     assert!(series.column(0).all(|value| value == 2.0));
+    assert_eq!((series.dropped(), profile.health().dropped_samples), (0, 0));
+}
+
+#[test]
+fn a_sampler_that_gave_up_is_told_by_each_of_its_sessions_and_joined_by_none() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let [first, second, third] = [(); 3].map(|()| sampled(&fake).build().unwrap());
+    let ended = |profile: &Profile| {
+        let series = profile.series().next().unwrap();
+        series.failure().map(|failure| failure.cause) == Some(Cause::Ended)
+    };
+    first.start().unwrap();
+    second.start().unwrap();
+    fake.sample(0, 1, 0);
+    sample(&fake, 3, 1);
+    let until = Instant::now() + Duration::from_secs(10);
+    while first.snapshot().unwrap().track(0, TOTAL).unwrap().len() < 3 {
+        assert!(Instant::now() < until);
+    }
+    fake.fail("cuptiPmSamplingDecodeData", CuptiResult::OUT_OF_MEMORY, When::Once);
+    while !ended(&first.snapshot().unwrap()) {
+        assert!(Instant::now() < until, "the snapshot does not say so");
+    }
+    assert!(!fake.counts());
+    // One that begins now has a sampler of its own.
+    third.start().unwrap();
+    assert!(fake.counts());
+    // There is nothing to wait for.
+    let begun = Instant::now();
+    let of_second = second.stop().unwrap();
+    assert!(begun.elapsed() < Duration::from_millis(900), "{:?}", begun.elapsed());
+    assert!(ended(&of_second));
+    assert_eq!(of_second.track(0, TOTAL).unwrap().len(), 3);
+    fake.sample(0, 1, 0);
+    sample(&fake, 5, 1);
+    let of_third = third.stop().unwrap();
+    assert_eq!((of_third.track(0, TOTAL).unwrap().len(), ended(&of_third)), (5, false));
+    assert!(ended(&first.stop().unwrap()));
+    assert!(!fake.counts());
 }
 
 #[cfg(not(feature = "nvml"))]
