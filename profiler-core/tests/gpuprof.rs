@@ -1047,6 +1047,11 @@ fn tracks_are_what_the_library_says() {
 
     let error = failed_gate(args([&"tracks", &"--fail-if-incomplete", &file]));
     assert!(error.contains("1 gaps, 7.000 us in all") && error.contains(last), "{error}");
+    // What the chip has not is said, and is no loss.
+    let h200 = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/recordings/samples-h200.gpuprof");
+    let complete = result_of(args([&"tracks", &"--fail-if-incomplete", &h200]));
+    let missing = "GPU 0, hardware counters: not to be had: nvlrx__bytes.sum, nvltx__bytes.sum";
+    assert!(complete.text().lines().any(|line| line == missing), "{}", complete.text());
     let none = result_of(args([&"tracks", &recording()]));
     assert_eq!(none.text(), "tracks: no sampler ran, or none saw anything\n");
 }
