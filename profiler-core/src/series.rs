@@ -59,6 +59,7 @@ pub enum Unit {
     /// Bits, each with a meaning of its own: clock event reasons (throttle reasons) of NVML.
     Flags,
     /// Not known to this version, or a plain number such as a ratio.
+    #[serde(other)]
     Other,
 }
 
@@ -166,6 +167,7 @@ pub enum Cause {
     /// It began, and ended before it was stopped: what came later is not there.
     Ended,
     /// What the message says.
+    #[serde(other)]
     Other,
 }
 
@@ -236,20 +238,27 @@ impl Series {
     /// Adds a row: a value for each metric, not a number where it is not known.
     ///
     /// # Errors
-    /// There are more or fewer values than metrics, it ends before it begins, or it begins or ends before the row before
-    /// does.
+    /// There are more or fewer values than metrics, or neither, it ends before it begins, it begins or ends before the row
+    /// before does, or begins before the row before that has ended: stretches that follow each other overlap by little.
     pub fn push(&mut self, start_ns: u64, end_ns: u64, values: &[f64]) -> Result<(), Error> {
         let error = |why: String| Error::new(ErrorKind::Series { why });
-        if values.len() != self.head.metrics.len() {
+        if values.len() != self.head.metrics.len() || values.is_empty() {
             let (values, metrics) = (values.len(), self.head.metrics.len());
             return Err(error(format!("{values} values were given for {metrics} metrics")));
         }
+        let rows = self.len();
         let last = (self.start_ns.last(), self.end_ns.last());
-        if start_ns > end_ns || last.0 > Some(&start_ns) || last.1 > Some(&end_ns) {
+        let last_but_one = rows.checked_sub(2).and_then(|row| self.end_ns.get(row));
+        if start_ns > end_ns
+            || last.0 > Some(&start_ns)
+            || last.1 > Some(&end_ns)
+            || last_but_one > Some(&start_ns)
+        {
             return Err(error(format!(
-                "a sample from {start_ns} to {end_ns} ns was given after one from {} to {}",
+                "a sample from {start_ns} to {end_ns} ns was given after one from {} to {} and one to {}",
                 last.0.unwrap_or(&0),
-                last.1.unwrap_or(&0)
+                last.1.unwrap_or(&0),
+                last_but_one.unwrap_or(&0)
             )));
         }
         self.start_ns.push(start_ns);
@@ -472,7 +481,8 @@ impl Series {
         let (start_ns, rest) = words.split_at(rows);
         let (end_ns, values) = rest.split_at(rows);
         let is_forward = start_ns.iter().zip(end_ns).all(|(start, end)| start <= end);
-        if !is_forward || !start_ns.is_sorted() || !end_ns.is_sorted() {
+        let is_apart = start_ns.iter().skip(2).zip(end_ns).all(|(start, end)| start >= end);
+        if !is_forward || !is_apart || !start_ns.is_sorted() || !end_ns.is_sorted() {
             return None;
         }
         let values = values.iter().copied().map(f64::from_bits).collect();
@@ -543,7 +553,14 @@ mod tests {
         }
         let error = series.push(50, 60, &[0.0]).unwrap_err().to_string();
         assert!(error.contains("1 values were given for 2 metrics"), "{error}");
-        assert_eq!(series.len(), 5);
+        // One may overlap its neighbour, and no more than that.
+        series.push(45, 60, &[0.0, 0.0]).unwrap();
+        let error = series.push(49, 60, &[0.0, 0.0]).unwrap_err().to_string();
+        assert!(error.contains("from 49 to 60 ns was given after one from 45 to 60 and one to 50"));
+        assert_eq!(series.len(), 6);
+        let error =
+            Series::new(0, Source::Nvml, 10, vec![]).push(0, 1, &[]).unwrap_err().to_string();
+        assert!(error.contains("0 values were given for 0 metrics"), "{error}");
     }
 
     #[test]
@@ -566,6 +583,9 @@ mod tests {
         let mut backwards = words.clone();
         backwards[2] = 0;
         assert!(read(&backwards).is_none());
+        let mut far = words.clone();
+        (far[5], far[6]) = (30, 30);
+        assert!(read(&far).is_none(), "the first ends when the third has begun");
         let mut ends_early = words.clone();
         ends_early[9] = 0;
         assert!(read(&ends_early).is_none());

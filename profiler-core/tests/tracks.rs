@@ -107,6 +107,48 @@ fn a_damaged_series_is_an_error() {
 }
 
 #[test]
+fn what_a_newer_version_sampled_is_read_as_far_as_it_is_known() {
+    let failure = Failure::new(Cause::Permission, "counters are for administrators");
+    let bytes =
+        recorded().with_series(Series::new(1, Source::Nvml, 7, vec![]).with_failure(failure));
+    let bytes = bytes.to_bytes();
+    // The first of these words in a series' head is another one.
+    let with = |word: &str, other: &str| {
+        let word = format!("\"{word}\"");
+        let at = bytes.windows(4).position(|tag| tag == b"SERS").unwrap();
+        let place = bytes[at..].windows(word.len()).position(|text| text == word.as_bytes());
+        let place = at + place.unwrap();
+        let frames = bytes[..place].windows(4).rposition(|tag| tag == b"SERS").unwrap();
+        let mut newer = bytes.clone();
+        newer.splice(place..place + word.len(), format!("\"{other}\"").bytes());
+        for length in [frames + 4, frames + 12] {
+            let old = u64::from_le_bytes(newer[length..length + 8].try_into().unwrap());
+            let new = old + other.len() as u64 + 2 - word.len() as u64;
+            newer[length..length + 8].copy_from_slice(&new.to_le_bytes());
+        }
+        Profile::from_bytes(&newer).unwrap()
+    };
+    let profile = with("percent", "volts");
+    let track = profile.track(0, BUSY).unwrap();
+    assert_eq!((track.unit(), track.len()), (Unit::Other, 100));
+    let profile = with("permission", "bad_weather");
+    let failure = profile.series().nth(1).unwrap().failure().unwrap();
+    assert_eq!(
+        (failure.cause, &*failure.message),
+        (Cause::Other, "counters are for administrators")
+    );
+    profile.health().assert_complete();
+    for (word, other, left) in
+        [("total", "histogram", Source::Nvml), ("nvml", "dcgm", Source::Counters)]
+    {
+        let profile = with(word, other);
+        let sources: Vec<Source> = profile.series().map(Series::source).collect();
+        assert_eq!((sources, profile.health().unknown_records), (vec![left], 1), "{word}");
+        assert_eq!(profile.totals().kernels, 1);
+    }
+}
+
+#[test]
 fn samples_are_shared_out_by_time() {
     let profile = Profile::from_recording(recorded());
     let read = profile.track(0, READ).unwrap();

@@ -99,8 +99,10 @@ impl<'a> Tracks<'a> {
         for track in &shown {
             let stretches = curve::of(track, most);
             let times = Times::of(&stretches);
+            // What is greater than fits is none in JSON.
+            let fitting = |value: f64| (value as f32).clamp(f32::MIN, f32::MAX);
             let column =
-                |of: fn(&Stretch) -> f64| stretches.iter().map(|one| of(one) as f32).collect();
+                |of: fn(&Stretch) -> f64| stretches.iter().map(|one| fitting(of(one))).collect();
             let is_merged = stretches.iter().any(|one| one.least != one.most);
             let next = rows.len();
             let sum = sums.iter().find(|sum| {

@@ -25,7 +25,7 @@ pub struct TrackSample {
     pub start: Duration,
     /// When it ends, since the session's start.
     pub end: Duration,
-    /// Its value; not a number where it is not known.
+    /// Its value; not a number where it is not known. One that is not finite counts as not known.
     pub value: f64,
 }
 
@@ -207,7 +207,7 @@ impl<'a> Track<'a> {
     #[must_use]
     pub fn extremes(&self, from: Duration, to: Duration) -> Option<(f64, f64)> {
         let values = self.rows(self.interval(from, to)).map(|row| self.value(row));
-        values.filter(|value| !value.is_nan()).fold(None, |so_far, value| {
+        values.filter(|value| value.is_finite()).fold(None, |so_far, value| {
             let (least, greatest) = so_far.unwrap_or((value, value));
             Some((value.min(least), value.max(greatest)))
         })
@@ -240,8 +240,8 @@ impl<'a> Track<'a> {
         match self.kind() {
             Kind::Total => {
                 let sum = self.add(times, |value| value).sum()?;
-                let seconds = sum.covered.as_secs_f64();
-                (seconds > 0.0).then(|| Sampled { value: sum.value / seconds, ..sum })
+                let value = sum.value / sum.covered.as_secs_f64();
+                value.is_finite().then_some(Sampled { value, ..sum })
             }
             _ if self.unit() == Unit::Flags => None,
             _ => self.add(times, |value| value).mean(),
@@ -258,10 +258,10 @@ impl<'a> Track<'a> {
         let mut sums = Sums::default();
         let mut counted = 0;
         for &time in times {
-            sums.asked_ns += time.end_ns.saturating_sub(time.start_ns);
+            sums.asked_ns = sums.asked_ns.saturating_add(time.ns());
             for row in self.rows(time) {
                 let value = self.value(row);
-                if value.is_nan() {
+                if !value.is_finite() {
                     continue;
                 }
                 let (start, end) = (self.series.start_ns()[row], self.series.end_ns()[row]);
@@ -273,7 +273,7 @@ impl<'a> Track<'a> {
                 let share = within as f64 / (end - start) as f64;
                 sums.shares += value * share;
                 sums.weighed += value * within as f64;
-                sums.covered_ns += within;
+                sums.covered_ns = sums.covered_ns.saturating_add(within);
                 sums.whole += usize::from(within == end - start);
                 // Two times may lie in the same sample.
                 sums.samples += usize::from(row >= counted);
@@ -302,8 +302,9 @@ struct Sums {
 }
 
 impl Sums {
+    /// `None` of no samples, and of values too large to add up.
     fn sampled(&self, value: f64) -> Option<Sampled> {
-        (self.samples > 0).then_some(Sampled {
+        (self.samples > 0 && value.is_finite()).then_some(Sampled {
             value,
             samples: self.samples,
             whole: self.whole,

@@ -173,6 +173,13 @@ impl Cells<'_> {
 fn each_cell<R: Row>(row: &R, mut add: impl FnMut(Column, Value<'_>)) {
     let mut columns = R::COLUMNS.0.iter();
     row.cells(&mut Cells(&mut |value| {
+        let value = match value {
+            // JSON has no such numbers.
+            Value::Real(number) | Value::Measured(number, _) if !number.is_finite() => {
+                Value::Absent
+            }
+            _ => value,
+        };
         if let Some(column) = columns.next() {
             add(*column, value);
         }

@@ -61,10 +61,13 @@ impl TrackSum {
             .map(|sample| (sample.value, ns(sample.end.saturating_sub(sample.start))))
             .collect();
         values.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-        let covered_ns: u64 = values.iter().map(|(_, ns)| ns).sum();
+        let time = |of: &dyn Fn(f64) -> bool| {
+            let times = values.iter().filter(|(value, _)| of(*value)).map(|(_, ns)| *ns);
+            times.fold(0, u64::saturating_add)
+        };
+        let covered_ns = time(&|_| true);
         let (&(min, _), &(max, _)) = (values.first()?, values.last()?);
-        let nonzero_ns: u64 =
-            values.iter().filter(|(value, _)| *value != 0.0).map(|(_, ns)| ns).sum();
+        let nonzero_ns = time(&|value| value != 0.0);
         let (gaps, gap_ns) = track.series().gaps();
         let all = (Duration::ZERO, Duration::MAX);
         Some(Self {
@@ -100,9 +103,9 @@ fn share(part: u64, whole: u64) -> f64 {
 /// The first of sorted values up to which this share of the time lies.
 fn percentile(sorted: &[(f64, u64)], whole_ns: u64, share: f64) -> f64 {
     let wanted = whole_ns as f64 * share;
-    let mut so_far = 0;
+    let mut so_far = 0_u64;
     let reached = sorted.iter().find(|(_, ns)| {
-        so_far += ns;
+        so_far = so_far.saturating_add(*ns);
         so_far as f64 >= wanted
     });
     reached.or(sorted.last()).map_or(f64::NAN, |(value, _)| *value)
