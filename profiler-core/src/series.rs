@@ -75,6 +75,20 @@ impl Unit {
             _ => None,
         }
     }
+
+    /// So much of it as people read it.
+    pub(crate) fn measured(self, value: f64) -> String {
+        match self {
+            Self::Percent => format!("{value:.1} %"),
+            Self::Bytes => units::bytes(value.round() as u64),
+            Self::Nanoseconds => units::time(Duration::from_nanos(value.round() as u64)),
+            Self::Flags => format!("{:#x}", value as u64),
+            Self::Celsius => format!("{value:.0} {self}"),
+            Self::Watts => format!("{value:.1} {self}"),
+            // Hz and B/s, and numbers without a unit.
+            _ => units::si(value, &self.to_string()).trim_end().to_owned(),
+        }
+    }
 }
 
 impl fmt::Display for Unit {
@@ -572,6 +586,33 @@ mod tests {
         let json = serde_json::to_value(&series).unwrap();
         assert_eq!(json["values"][1], serde_json::Value::Null);
         assert_eq!(json["metrics"][0]["unit"], "bytes");
+    }
+
+    #[test]
+    fn values_read_in_their_unit() {
+        let all = [
+            Unit::Percent.measured(99.96),
+            Unit::Bytes.measured(2.1e9),
+            Unit::BytesPerSecond.measured(2.1e9),
+            Unit::Nanoseconds.measured(1.5e6),
+            Unit::Flags.measured(68.0),
+            Unit::Celsius.measured(41.4),
+            Unit::Watts.measured(307.25),
+            Unit::Count.measured(1500.0),
+            Unit::Other.measured(0.5),
+        ];
+        let expected = [
+            "100.0 %",
+            "1.956 GiB",
+            "2.100 GB/s",
+            "1.500 ms",
+            "0x44",
+            "41 °C",
+            "307.2 W",
+            "1.500 k",
+            "0.500",
+        ];
+        assert_eq!(all, expected);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use cupti::fake::{Fake, Work};
 use profiler_core::reports::{Rule, StatsReport};
+use profiler_core::series::{Series, Source};
 use profiler_core::{Format, Profile, Profiler};
 use serde_json::Value;
 
@@ -1052,6 +1053,12 @@ fn tracks_are_what_the_library_says() {
     let complete = result_of(args([&"tracks", &"--fail-if-incomplete", &h200]));
     let missing = "GPU 0, hardware counters: not to be had: nvlrx__bytes.sum, nvltx__bytes.sum";
     assert!(complete.text().lines().any(|line| line == missing), "{}", complete.text());
+    let hostile = Series::new(3, Source::Counters, 1_000, vec![]);
+    let hostile = hostile.with_missing(vec!["\x1b[2Jmetric\n".to_owned()]);
+    let path = folder.0.join("hostile.gpuprof");
+    support::recorded().with_series(hostile).save(&path).unwrap();
+    let text = result_of(args([&"tracks", &path])).text().to_owned();
+    assert_eq!(text.lines().last(), Some("GPU 3, hardware counters: not to be had:  [2Jmetric "));
     let none = result_of(args([&"tracks", &recording()]));
     assert_eq!(none.text(), "tracks: no sampler ran, or none saw anything\n");
 }

@@ -10,7 +10,7 @@ mod support;
 use std::collections::BTreeMap;
 
 use perfetto::Trace;
-use profiler_core::series::{Kind, Metric, Series, Source, Unit};
+use profiler_core::series::{Cause, Failure, Kind, Metric, Series, Source, Unit};
 use profiler_core::{Export, Format, Profile};
 use serde_json::Value;
 use support::{COUNTED, LONG, counted, sampled};
@@ -307,6 +307,54 @@ fn all_of(profile: &Profile) -> Value {
     }
     perfetto(profile, Format::Perfetto);
     on_page(profile).0
+}
+
+/// From the first of the samples on, with one second of one metric.
+fn second(device: u32, metric: Metric, value: f64) -> Series {
+    let mut series = Series::new(device, Source::Counters, 1_000_000_000, vec![metric]);
+    let start = support::recorded().windows_ns()[0].0;
+    series.push(start - 1_000_000_000, start + 1_000_000_000, &[value]).unwrap();
+    series
+}
+
+#[test]
+fn the_report_has_a_line_of_each_series_whatever_its_names_are() {
+    let hostile =
+        Metric::new("name", format!("\x1b[31m\nred{}", "x".repeat(100)), Unit::Count, Kind::Mean);
+    let failure = Failure::new(Cause::Ended, "ended\r\x07early");
+    let mut series = second(3, hostile, 1500.0).with_failure(failure);
+    series = series.with_missing(vec!["m\nissing".to_owned()]).with_losses(5, 6, 7, 8_000);
+    let used = Metric::new("used", "used", Unit::Bytes, Kind::State);
+    let recording = support::recorded().with_series(series).with_series(second(3, used, 2.1e9));
+    let text = Profile::from_recording(recording).to_string();
+    let control = text.find(|char: char| char.is_control() && char != '\n');
+    assert_eq!(control, None, "{text:?}");
+    let lines: Vec<&str> =
+        text.lines().filter(|line| line.starts_with("samples of GPU 3")).collect();
+    let x = "x".repeat(100);
+    let [first, second] = lines[..] else { panic!("{text}") };
+    assert!(
+        first.starts_with("samples of GPU 3 (hardware counters): 1 of 1.000 s,  [31m redxx"),
+        "{first}"
+    );
+    assert!(
+        !first.contains(&x)
+            && first.contains("xx 1.500 k; ended  early; not to be had: m issing; "),
+        "{first}"
+    );
+    let lost = "7 gaps, 8.000 us in all; 5 samples went for newer ones; the device had no room for samples 6 times";
+    assert!(first.ends_with(lost), "{first}");
+    assert_eq!(second, "samples of GPU 3 (hardware counters): 1 of 1.000 s, used 1.956 GiB");
+}
+
+#[test]
+fn the_page_has_of_each_track_its_own_numbers() {
+    let metric = || Metric::new(support::ACTIVE, "SM active", Unit::Percent, Kind::Mean);
+    let recording = support::recorded().with_series(second(0, metric(), 3.0));
+    let profile = Profile::from_recording(recording.with_series(second(0, metric(), 9.0)));
+    let tracks = on_page(&profile).0["tracks"].as_array().unwrap().clone();
+    let of = |row: usize| (tracks[row]["mean"].as_f64(), tracks[row]["count"].as_u64());
+    assert_eq!([of(8), of(9)], [(Some(3.0), Some(1)), (Some(9.0), Some(1))]);
 }
 
 #[test]

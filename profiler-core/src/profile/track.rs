@@ -69,9 +69,13 @@ impl Profile {
 
     /// Every column of every [series](Self::series).
     pub fn tracks(&self) -> impl Iterator<Item = Track<'_>> {
-        self.series().flat_map(move |series| {
-            (0..series.metrics().len()).map(move |column| Track { profile: self, series, column })
-        })
+        self.series().flat_map(|series| self.tracks_of(series))
+    }
+
+    /// Every column of one of its series.
+    pub(crate) fn tracks_of<'a>(&'a self, series: &'a Series) -> impl Iterator<Item = Track<'a>> {
+        let columns = 0..series.metrics().len();
+        columns.map(move |column| Track { profile: self, series, column })
     }
 
     /// The track of a device, by its CUDA ordinal, with this name: `dram__bytes_read.sum`. `None` if there is none.
@@ -323,7 +327,7 @@ impl Sums {
 }
 
 /// Times that may overlap, as times that are in order and apart.
-pub(super) fn united(mut times: Vec<Interval>) -> Vec<Interval> {
+pub(crate) fn united(mut times: Vec<Interval>) -> Vec<Interval> {
     times.sort_unstable_by_key(|time| time.start_ns);
     let mut united: Vec<Interval> = Vec::with_capacity(times.len());
     for time in times {
@@ -385,5 +389,17 @@ impl<'a> RangeNode<'a> {
     #[must_use]
     pub fn mean(&self, track: &Track<'_>) -> Option<Sampled> {
         track.mean_of(&self.projections(track.device()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_that_overlap_or_touch_are_one() {
+        let time = |(start_ns, end_ns)| Interval { start_ns, end_ns };
+        let all = [(20, 30), (0, 5), (25, 27), (5, 6), (31, 32)].map(time);
+        assert_eq!(united(all.to_vec()), [(0, 6), (20, 30), (31, 32)].map(time));
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Report;
 use super::table::{Cells, Columns, Row, Unit, Value, column};
-use crate::profile::{Profile, RangeNode, Sampled, Track};
+use crate::profile::{Profile, RangeNode, Sampled, Track, united};
 use crate::series::{Kind, Source, Unit as TrackUnit};
 use crate::store::Interval;
 
@@ -55,7 +55,8 @@ pub struct TrackSum {
 }
 
 impl TrackSum {
-    fn of(track: &Track<'_>) -> Option<Self> {
+    /// `None` if no value is known.
+    pub(crate) fn of(track: &Track<'_>) -> Option<Self> {
         let rates = || track.rates().filter(|sample| sample.value.is_finite());
         let mut values: Vec<(f64, u64)> = rates()
             .map(|sample| (sample.value, ns(sample.end.saturating_sub(sample.start))))
@@ -244,28 +245,35 @@ impl Profile {
 pub(crate) struct NodeTimes(FxHashMap<(usize, u32), Vec<Interval>>);
 
 impl NodeTimes {
-    /// Of the devices of these tracks.
+    /// Of the devices of these tracks, those that have samples.
     pub(crate) fn of(profile: &Profile, tracks: &[Track<'_>]) -> Self {
-        let mut devices: Vec<u32> = tracks.iter().map(Track::device).collect();
-        devices.sort_unstable();
-        devices.dedup();
-        let mut times = FxHashMap::default();
-        for device in devices {
-            let mut spans: Vec<Option<Interval>> = vec![None; profile.store.ranges.len()];
-            let add = |span: &mut Option<Interval>, time: Interval| {
-                let whole = span.get_or_insert(time);
-                whole.start_ns = whole.start_ns.min(time.start_ns);
-                whole.end_ns = whole.end_ns.max(time.end_ns);
-            };
-            for operation in profile.operations().filter(|operation| operation.device() == device) {
-                if let (Some(range), Some(time)) = (operation.range(), operation.row().time()) {
-                    add(&mut spans[range.id.at()], time);
-                }
+        let sampled = tracks.iter().filter(|track| !track.is_empty());
+        let mut of_devices: FxHashMap<u32, Vec<(usize, Interval)>> =
+            sampled.map(|track| (track.device(), Vec::new())).collect();
+        for operation in profile.operations() {
+            if let Some(work) = of_devices.get_mut(&operation.device())
+                && let (Some(range), Some(time)) = (operation.range(), operation.row().time())
+            {
+                work.push((range.id.at(), time));
             }
-            // One around another stands before it by start; backwards every one is whole before it is added.
-            let ranges = &profile.store.ranges;
-            let mut order: Vec<usize> = (0..ranges.len()).collect();
-            order.sort_by_key(|&row| (ranges[row].time.start_ns, row));
+        }
+        of_devices.retain(|_, work| !work.is_empty());
+        let mut times = FxHashMap::default();
+        if of_devices.is_empty() {
+            return Self(times);
+        }
+        // One around another stands before it by start; backwards every one is whole before it is added.
+        let ranges = &profile.store.ranges;
+        let mut order: Vec<usize> = (0..ranges.len()).collect();
+        order.sort_by_key(|&row| (ranges[row].time.start_ns, row));
+        let add = |span: &mut Option<Interval>, time: Interval| {
+            let whole = span.get_or_insert(time);
+            whole.start_ns = whole.start_ns.min(time.start_ns);
+            whole.end_ns = whole.end_ns.max(time.end_ns);
+        };
+        for (device, work) in of_devices {
+            let mut spans: Vec<Option<Interval>> = vec![None; ranges.len()];
+            work.into_iter().for_each(|(row, time)| add(&mut spans[row], time));
             for &row in order.iter().rev() {
                 if let (Some(parent), Some(span)) = (ranges[row].parent.get(), spans[row]) {
                     add(&mut spans[parent.at()], span);
@@ -273,10 +281,12 @@ impl NodeTimes {
             }
             let mut of_nodes: FxHashMap<usize, Vec<Interval>> = FxHashMap::default();
             for (node, span) in profile.tree.of_range.iter().zip(spans) {
-                of_nodes.entry(node.at()).or_default().extend(span);
+                if let Some(span) = span {
+                    of_nodes.entry(node.at()).or_default().push(span);
+                }
             }
-            let apart = of_nodes.into_iter().map(|(node, spans)| ((node, device), apart(spans)));
-            times.extend(apart);
+            let united = of_nodes.into_iter().map(|(node, spans)| ((node, device), united(spans)));
+            times.extend(united);
         }
         Self(times)
     }
@@ -294,21 +304,9 @@ impl NodeTimes {
     }
 }
 
-/// Times that may overlap, as times that are in order and do not.
-fn apart(mut times: Vec<Interval>) -> Vec<Interval> {
-    times.sort_unstable_by_key(|time| time.start_ns);
-    times.dedup_by(|next, last| {
-        let overlap = next.start_ns <= last.end_ns;
-        if overlap {
-            last.end_ns = last.end_ns.max(next.end_ns);
-        }
-        overlap
-    });
-    times
-}
-
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -322,9 +320,16 @@ mod tests {
     }
 
     #[test]
-    fn times_that_overlap_or_touch_are_one() {
-        let time = |(start_ns, end_ns)| Interval { start_ns, end_ns };
-        let all = [(20, 30), (0, 5), (25, 27), (5, 6), (31, 32)].map(time);
-        assert_eq!(apart(all.to_vec()), [(0, 6), (20, 30), (31, 32)].map(time));
+    fn times_are_of_ranges_with_work_and_of_devices_with_samples() {
+        let file = include_bytes!("../../tests/recordings/samples-h200.gpuprof");
+        let profile = Profile::from_bytes(file).unwrap();
+        let tracks: Vec<Track<'_>> = profile.tracks().collect();
+        let times = NodeTimes::of(&profile, &tracks);
+        let of = |name: &str| {
+            let node = profile.nodes().find(|node| node.name() == name).unwrap();
+            times.0.get(&(node.id.at(), 0)).map(Vec::len)
+        };
+        assert_eq!((of("copy"), of("copies"), of("idle")), (Some(200), Some(1), None));
+        assert!(NodeTimes::of(&profile, &[]).0.is_empty());
     }
 }
