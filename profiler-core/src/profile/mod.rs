@@ -22,7 +22,7 @@ pub use call::ApiCall;
 pub(crate) use clocks::THROTTLED;
 pub use clocks::{DeviceClocks, Slowed};
 pub use operation::{Attribution, Copy, GpuOperation, Kernel, Memset, OperationKind};
-pub(crate) use paths::Paths;
+pub(crate) use paths::{KEPT, Paths};
 use range::Walk;
 pub use range::{Range, RangeNode, RangeSummary};
 pub(crate) use track::united;
