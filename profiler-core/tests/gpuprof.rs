@@ -1039,12 +1039,27 @@ fn tracks_are_what_the_library_says() {
         row.starts_with("0,SM clock,1512000000,1200000000,1980000000,1200000000,1980000000,Hz,"),
         "{row}"
     );
+    // A total has a unit of its own, which is not that of the mean.
+    let header: Vec<&str> = csv.text().lines().next().unwrap().split(',').collect();
+    let place = |name: &str| header.iter().position(|column| *column == name).unwrap();
+    let units = [place("Unit"), place("Total Unit")];
+    let units_of = |name: &str| {
+        let row: Vec<&str> =
+            csv.text().lines().find(|row| row.ends_with(name)).unwrap().split(',').collect();
+        units.map(|place| row[place].to_owned())
+    };
+    assert_eq!(units_of("dram__bytes_read.sum"), ["B/s", "B"]);
+    assert_eq!(units_of("nvml__clock_sm"), ["Hz", ""]);
     let both =
         result_of_notes(args([&"tracks", &"--by-range", &"--format", &"json", &file])).json();
     assert_eq!(both["tracks"].as_array().unwrap().len(), 8);
     let rows = both["range_tracks"].as_array().unwrap();
     assert_eq!(rows.len(), profile.range_track_sums().rows().len());
-    assert!(rows.iter().any(|row| row["Range"] == "step" && row["Metric"] == "DRAM read"));
+    let read = rows.iter().find(|row| row["Range"] == "step" && row["Metric"] == "DRAM read");
+    assert_eq!(
+        (&read.unwrap()["Unit"], &read.unwrap()["Total Unit"]),
+        (&"B/s".into(), &"B".into())
+    );
 
     let error = failed_gate(args([&"tracks", &"--fail-if-incomplete", &file]));
     assert!(error.contains("1 gaps, 7.000 us in all") && error.contains(last), "{error}");

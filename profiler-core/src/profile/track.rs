@@ -33,7 +33,7 @@ pub struct TrackSample {
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Sampled {
-    /// The sum or the mean.
+    /// A sum in [`Track::unit`], a mean in [`Track::rate_unit`], or a share, 0 to 1.
     pub value: f64,
     /// The samples that it is made of, those that lie in the time in part among them.
     pub samples: usize,
@@ -207,7 +207,9 @@ impl<'a> Track<'a> {
         self.share_of(&[self.interval(from, to)], |value| f64::from(u8::from(is_so(value))))
     }
 
-    /// The least and the greatest value of the samples that lie in a time whole or in part. `None` if there is none.
+    /// The least and the greatest value of the samples that lie in a time whole or in part, in [`unit`](Self::unit): of a
+    /// total what a sample came to, where [`TrackSum`](crate::reports::TrackSum) has so much a second. `None` if there is
+    /// none.
     #[must_use]
     pub fn extremes(&self, from: Duration, to: Duration) -> Option<(f64, f64)> {
         let values = self.rows(self.interval(from, to)).map(|row| self.value(row));
@@ -361,12 +363,15 @@ impl<'a> Range<'a> {
     ///
     /// `None` if it has no operation there with timestamps, the track is not a total, or has no sample then. See
     /// [`Sampled::whole`] for ranges that are shorter than the interval.
+    ///
+    /// Each call looks at all operations of the range, and at the samples of that time. Of all paths and tracks
+    /// [`Profile::range_track_sums`] looks at them once.
     #[must_use]
     pub fn sum(&self, track: &Track<'_>) -> Option<Sampled> {
         track.sum_of(&[self.projection(track.device())?])
     }
 
-    /// The [mean](Track::mean) over the same time as [`sum`](Self::sum). Over its time on the host it is
+    /// The [mean](Track::mean) over the same time as [`sum`](Self::sum), at the same cost. Over its time on the host it is
     /// `track.mean(range.start(), range.end())`.
     #[must_use]
     pub fn mean(&self, track: &Track<'_>) -> Option<Sampled> {
@@ -379,13 +384,15 @@ impl<'a> RangeNode<'a> {
         united(self.ranges().filter_map(|range| range.projection(device)).collect())
     }
 
-    /// The same as [`Range::sum`] over all its instances: time that two of them have counts once.
+    /// The same as [`Range::sum`] over all its instances: time that two of them have counts once. Each call looks at all
+    /// operations of all of them; see [`Profile::range_track_sums`] for many paths or tracks.
     #[must_use]
     pub fn sum(&self, track: &Track<'_>) -> Option<Sampled> {
         track.sum_of(&self.projections(track.device()))
     }
 
-    /// The same as [`Range::mean`] over all its instances: time that two of them have counts once.
+    /// The same as [`Range::mean`] over all its instances: time that two of them have counts once. Costs what
+    /// [`sum`](Self::sum) costs.
     #[must_use]
     pub fn mean(&self, track: &Track<'_>) -> Option<Sampled> {
         track.mean_of(&self.projections(track.device()))

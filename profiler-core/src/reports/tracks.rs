@@ -112,6 +112,12 @@ fn percentile(sorted: &[(f64, u64)], whole_ns: u64, share: f64) -> f64 {
     reached.or(sorted.last()).map_or(f64::NAN, |(value, _)| *value)
 }
 
+/// With its unit; neither of what does not add up.
+fn add_total(cells: &mut Cells<'_>, total: Option<f64>, unit: TrackUnit) {
+    let name = unit.to_string();
+    cells.add(total.map(|total| Value::Measured(total, unit))).add(total.map(|_| &*name));
+}
+
 impl Row for TrackSum {
     const NAME: &'static str = "tracks";
     const COLUMNS: Columns = Columns(&[
@@ -125,6 +131,7 @@ impl Row for TrackSum {
         column("Unit", Unit::InFiles),
         column("Not 0", Unit::Percent),
         column("Total", Unit::Plain),
+        column("Total Unit", Unit::InFiles),
         column("Samples", Unit::Plain),
         column("Time", Unit::Duration),
         column("Gaps", Unit::Plain),
@@ -138,8 +145,8 @@ impl Row for TrackSum {
         cells.add(self.device).add(&self.metric).add(self.mean.map(of)).add(of(self.median));
         cells.add(of(self.p95)).add(of(self.min)).add(of(self.max)).add(&*self.unit.to_string());
         cells.add(self.nonzero_percent);
-        let total = |value| Value::Measured(value, self.total_unit);
-        cells.add(self.total.map(total)).add(self.samples).add(self.covered_ns);
+        add_total(cells, self.total, self.total_unit);
+        cells.add(self.samples).add(self.covered_ns);
         cells.add(self.gaps).add(self.gap_ns).add(&*self.source.to_string()).add(&self.name);
     }
 }
@@ -186,6 +193,7 @@ impl Row for RangeTrackSum {
         column("Mean", Unit::Plain),
         column("Unit", Unit::InFiles),
         column("Total", Unit::Plain),
+        column("Total Unit", Unit::InFiles),
         column("Samples", Unit::Plain),
         column("Whole", Unit::Plain),
         column("Time", Unit::Duration),
@@ -194,10 +202,10 @@ impl Row for RangeTrackSum {
     ]);
 
     fn cells(&self, cells: &mut Cells<'_>) {
-        let total = |value| Value::Measured(value, self.total_unit);
         cells.add(&self.path).add(self.instances).add(self.device).add(&self.metric);
         cells.add(Value::Measured(self.mean, self.unit)).add(&*self.unit.to_string());
-        cells.add(self.total.map(total)).add(self.samples).add(self.whole).add(self.asked_ns);
+        add_total(cells, self.total, self.total_unit);
+        cells.add(self.samples).add(self.whole).add(self.asked_ns);
         cells.add(share(self.covered_ns, self.asked_ns)).add(&self.name);
     }
 }

@@ -103,7 +103,7 @@ impl Sampling {
     }
 
     /// The time between two samples. See [`SamplerBuilder::interval`](cupti::counters::SamplerBuilder::interval) for how
-    /// short it can be; NVML's own values are 20 to 100 ms old.
+    /// short it can be; of NVML how old its values are counts too ([`nvml`](Self::nvml)).
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
         self
@@ -116,7 +116,8 @@ impl Sampling {
     }
 
     /// How many samples are kept of each device; 1,000,000 by default, 100 s of 100 us. The oldest go first, and are told in
-    /// [`Series::dropped`]. One takes 16 bytes and 8 for each metric.
+    /// [`Series::dropped`]. One takes 16 bytes and 8 for each metric. Up to a quarter more are kept, so that they go many at
+    /// a time: in the buffer of a sampler of counters, and in what sessions have of it.
     pub fn max_samples(mut self, samples: usize) -> Self {
         self.most = samples.max(1);
         self
