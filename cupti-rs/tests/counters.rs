@@ -103,6 +103,11 @@ fn each_level_takes_all_passes_anew() {
     assert_eq!(ranges, [("outer", 0, 15.0), ("inner", 1, 6.0), ("inner", 1, 8.0)]);
     let parents: Vec<_> =
         measured.ranges().filter_map(|range| Some(range.parent()?.name())).collect();
+    let places: Vec<_> = measured
+        .ranges()
+        .map(|range| (range.place(), range.parent().map(|around| around.place())))
+        .collect();
+    assert_eq!(places, [(0, None), (1, Some(0)), (2, Some(0))]);
     assert_eq!(parents, ["outer", "outer"]);
     assert_eq!((measured.too_deep(), measured.dropped()), (1, 0));
     assert!(measured.to_string().contains("1 deeper"), "{measured}");
@@ -439,7 +444,13 @@ fn a_sampler_that_cannot_be_had_says_why() {
     let failing = sampler(&fake, 10).unwrap();
     (0..3).for_each(|at| fake.sample(at, at + 1, 1));
     std::thread::sleep(Duration::from_millis(200));
+    assert!(!failing.has_ended());
     fake.fail("cuptiPmSamplingDecodeData", CuptiResult::OUT_OF_MEMORY, When::Always);
+    let until = std::time::Instant::now() + Duration::from_secs(10);
+    while !failing.has_ended() {
+        assert!(std::time::Instant::now() < until);
+    }
+    assert!(!fake.counts(), "who comes next can have the counters");
     let samples = failing.stop().unwrap();
     assert_eq!(samples.len(), 2);
     let text = samples.to_string();

@@ -72,6 +72,7 @@ fn stretches(
             let rate = stretch.value * 1e9 / stretch.ns() as f64;
             (stretch.value, stretch.least, stretch.most) = (rate, rate, rate);
         }
+        found.retain(|stretch| stretch.value.is_finite());
     }
     found
 }
@@ -96,7 +97,7 @@ fn merged(chunk: &[Stretch], kind: Kind) -> Option<Stretch> {
         }
         Kind::State => longest(chunk),
     };
-    Some(Stretch {
+    value.is_finite().then_some(Stretch {
         start: first.start,
         end: first.start.saturating_add(ns),
         value,

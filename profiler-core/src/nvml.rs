@@ -36,7 +36,7 @@ mod known {
     use parking_lot::Mutex;
 
     use crate::recording::{DeviceInfo, RecordingInfo};
-    use crate::series::{Cause, Failure, Kind, Metric, Series, Unit};
+    use crate::series::{Cause, Failure, Kept, Kind, Lost, Metric, Series, Unit};
 
     /// One GPU.
     #[derive(Debug)]
@@ -184,7 +184,7 @@ mod known {
     #[derive(Debug)]
     struct Shared {
         ends: AtomicBool,
-        kept: Mutex<Series>,
+        kept: Mutex<Kept>,
     }
 
     impl Sampler {
@@ -222,25 +222,25 @@ mod known {
                 return Err(refused(Cause::Unsupported, why));
             }
             let interval = Duration::from_nanos(series.interval_ns());
-            let shared =
-                Arc::new(Shared { ends: AtomicBool::new(false), kept: Mutex::new(series) });
+            let kept = Mutex::new(Kept::new(series, most));
+            let shared = Arc::new(Shared { ends: AtomicBool::new(false), kept });
             let (for_thread, begun_ns) = (shared.clone(), cupti::clock::now_ns());
             let watch = Watch { gpu, columns, last: first, last_ns: begun_ns };
             let thread = thread::Builder::new()
                 .name("gpu-profiler-nvml".to_owned())
-                .spawn(move || watch.run(&for_thread, interval, most))
+                .spawn(move || watch.run(&for_thread, interval))
                 .map_err(|error| refused(Cause::Other, error.to_string()))?;
             Ok(Self { shared, thread: Some(thread), process_id: std::process::id() })
         }
 
-        pub(crate) fn with<R>(&self, with: impl FnOnce(&mut Series) -> R) -> R {
+        pub(crate) fn with<R>(&self, with: impl FnOnce(&mut Kept) -> R) -> R {
             with(&mut self.shared.kept.lock())
         }
 
-        /// Ends it; its last row is of now.
-        pub(crate) fn stop(mut self) -> Series {
+        /// Ends it, its last row of now, and gives what was sampled within a time.
+        pub(crate) fn stop(mut self, window_ns: (u64, u64)) -> Series {
             self.end();
-            self.with(|series| series.clone())
+            self.with(|kept| kept.take_within(window_ns, Lost::default()))
         }
 
         fn end(&mut self) {
@@ -254,7 +254,7 @@ mod known {
             thread.thread().unpark();
             if thread.join().is_err() {
                 let failure = Failure::new(Cause::Ended, "the thread that asks NVML panicked");
-                self.with(|series| series.fail(failure));
+                self.with(|kept| kept.fail(failure));
             }
         }
     }
@@ -282,7 +282,7 @@ mod known {
     }
 
     impl Watch {
-        fn run(mut self, shared: &Shared, interval: Duration, most: usize) {
+        fn run(mut self, shared: &Shared, interval: Duration) {
             loop {
                 let next_ns = self.last_ns.saturating_add(interval.as_nanos() as u64);
                 let mut ends = shared.ends.load(Ordering::Acquire);
@@ -294,7 +294,7 @@ mod known {
                     thread::park_timeout(Duration::from_nanos(left_ns));
                     ends = shared.ends.load(Ordering::Acquire);
                 }
-                if let Err(failure) = self.ask(shared, most) {
+                if let Err(failure) = self.ask(shared) {
                     shared.kept.lock().fail(failure);
                     return;
                 }
@@ -305,7 +305,7 @@ mod known {
         }
 
         /// Adds a row from when it was asked last until now.
-        fn ask(&mut self, shared: &Shared, most: usize) -> Result<(), Failure> {
+        fn ask(&mut self, shared: &Shared) -> Result<(), Failure> {
             let ended = |error: NvmlError| {
                 Failure::new(Cause::Ended, format!("NVML no longer tells of the device: {error}"))
             };
@@ -331,9 +331,8 @@ mod known {
             let now_ns = cupti::clock::now_ns();
             let last_ns = std::mem::replace(&mut self.last_ns, now_ns);
             let mut kept = shared.kept.lock();
-            let pushed = kept.push(last_ns, now_ns, &row);
-            kept.head.dropped += u64::from(pushed.is_err());
-            kept.keep_last(most);
+            kept.push(last_ns, now_ns, &row);
+            kept.keep_last();
             Ok(())
         }
     }
@@ -362,7 +361,7 @@ mod known {
 #[cfg(not(feature = "nvml"))]
 mod unknown {
     use crate::recording::RecordingInfo;
-    use crate::series::{Cause, Failure, Series};
+    use crate::series::{Cause, Failure, Kept, Series};
 
     /// As on a machine without NVML.
     #[derive(Debug)]
@@ -375,11 +374,11 @@ mod unknown {
             Err(Failure::new(Cause::Unsupported, message))
         }
 
-        pub(crate) fn with<R>(&self, _: impl FnOnce(&mut Series) -> R) -> R {
+        pub(crate) fn with<R>(&self, _: impl FnOnce(&mut Kept) -> R) -> R {
             match *self {}
         }
 
-        pub(crate) fn stop(self) -> Series {
+        pub(crate) fn stop(self, _: (u64, u64)) -> Series {
             match self {}
         }
     }

@@ -8,9 +8,9 @@ use rustc_hash::FxHashMap;
 
 use crate::names::demangled;
 use crate::profile::{Kernel, Profile, RangeNode};
-use crate::series::{Series, Unit};
+use crate::series::Series;
 use crate::totals::Totals;
-use crate::units::{NAME_WIDTH, bytes, finish, shortened, si, table, time};
+use crate::units::{MESSAGE_WIDTH, NAME_WIDTH, bytes, finish, shortened, table, time};
 
 /// Kernels in the table; the others are summed in its last row.
 const KERNELS: usize = 12;
@@ -54,32 +54,21 @@ impl fmt::Display for Profile {
     }
 }
 
-/// What a sampler saw in a line: the mean of each metric over the session, or why there is none.
+/// What a sampler saw in a line: the mean of each metric over the session, and what it did not see.
 fn samples(profile: &Profile, series: &Series) -> String {
     let mut line = format!("samples of GPU {} ({}): ", series.device(), series.source());
     let interval = time(Duration::from_nanos(series.interval_ns()));
     let _ = write!(line, "{} of {interval}", series.len());
-    let tracks = profile.tracks().filter(|track| std::ptr::eq(track.series(), series));
-    for track in tracks {
+    for track in profile.tracks_of(series) {
         if let Some(mean) = track.mean(Duration::ZERO, profile.duration()) {
-            let _ = write!(line, ", {} {}", track.label(), in_unit(mean.value, track.rate_unit()));
+            let label = shortened(track.label(), NAME_WIDTH);
+            let _ = write!(line, ", {label} {}", track.rate_unit().measured(mean.value));
         }
     }
-    if !series.missing().is_empty() {
-        let _ = write!(line, "; not to be had: {}", series.missing().join(", "));
-    }
-    if let Some(failure) = series.failure() {
-        let _ = write!(line, "; {failure}");
+    for loss in series.losses() {
+        let _ = write!(line, "; {}", shortened(&loss, MESSAGE_WIDTH));
     }
     line
-}
-
-fn in_unit(value: f64, unit: Unit) -> String {
-    match unit {
-        Unit::Percent => format!("{value:.1} %"),
-        Unit::Celsius => format!("{value:.0} °C"),
-        unit => si(value, &unit.to_string()),
-    }
 }
 
 /// The two tables of the report for these ranges and kernels alone.

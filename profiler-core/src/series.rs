@@ -1,13 +1,17 @@
 //! What samplers saw of a device over time, in columns: hardware counters at intervals (CUPTI's PM sampling), and what NVML
 //! says. [`Profile::track`](crate::Profile::track) gives one column with what can be asked of it.
 
+mod kept;
+
 use std::fmt;
+use std::ops::Range;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Kind as ErrorKind};
 use crate::units;
+pub(crate) use kept::{Kept, Lost};
 
 /// Who sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -55,6 +59,7 @@ pub enum Unit {
     /// Bits, each with a meaning of its own: clock event reasons (throttle reasons) of NVML.
     Flags,
     /// Not known to this version, or a plain number such as a ratio.
+    #[serde(other)]
     Other,
 }
 
@@ -68,6 +73,20 @@ impl Unit {
             Self::Joules => Some(Self::Watts),
             Self::Nanoseconds | Self::Other => Some(Self::Other),
             _ => None,
+        }
+    }
+
+    /// So much of it as people read it.
+    pub(crate) fn measured(self, value: f64) -> String {
+        match self {
+            Self::Percent => format!("{value:.1} %"),
+            Self::Bytes => units::bytes(value.round() as u64),
+            Self::Nanoseconds => units::time(Duration::from_nanos(value.round() as u64)),
+            Self::Flags => format!("{:#x}", value as u64),
+            Self::Celsius => format!("{value:.0} {self}"),
+            Self::Watts => format!("{value:.1} {self}"),
+            // Hz and B/s, and numbers without a unit.
+            _ => units::si(value, &self.to_string()).trim_end().to_owned(),
         }
     }
 }
@@ -162,6 +181,7 @@ pub enum Cause {
     /// It began, and ended before it was stopped: what came later is not there.
     Ended,
     /// What the message says.
+    #[serde(other)]
     Other,
 }
 
@@ -232,20 +252,27 @@ impl Series {
     /// Adds a row: a value for each metric, not a number where it is not known.
     ///
     /// # Errors
-    /// There are more or fewer values than metrics, it ends before it begins, or it begins or ends before the row before
-    /// does.
+    /// There are more or fewer values than metrics, or neither, it ends before it begins, it begins or ends before the row
+    /// before does, or begins before the row before that has ended: stretches that follow each other overlap by little.
     pub fn push(&mut self, start_ns: u64, end_ns: u64, values: &[f64]) -> Result<(), Error> {
         let error = |why: String| Error::new(ErrorKind::Series { why });
-        if values.len() != self.head.metrics.len() {
+        if values.len() != self.head.metrics.len() || values.is_empty() {
             let (values, metrics) = (values.len(), self.head.metrics.len());
             return Err(error(format!("{values} values were given for {metrics} metrics")));
         }
+        let rows = self.len();
         let last = (self.start_ns.last(), self.end_ns.last());
-        if start_ns > end_ns || last.0 > Some(&start_ns) || last.1 > Some(&end_ns) {
+        let last_but_one = rows.checked_sub(2).and_then(|row| self.end_ns.get(row));
+        if start_ns > end_ns
+            || last.0 > Some(&start_ns)
+            || last.1 > Some(&end_ns)
+            || last_but_one > Some(&start_ns)
+        {
             return Err(error(format!(
-                "a sample from {start_ns} to {end_ns} ns was given after one from {} to {}",
+                "a sample from {start_ns} to {end_ns} ns was given after one from {} to {} and one to {}",
                 last.0.unwrap_or(&0),
-                last.1.unwrap_or(&0)
+                last.1.unwrap_or(&0),
+                last_but_one.unwrap_or(&0)
             )));
         }
         self.start_ns.push(start_ns);
@@ -390,21 +417,39 @@ impl Series {
         losses
     }
 
+    /// Leaves out all rows but these.
+    fn keep(&mut self, rows: Range<usize>) {
+        let columns = self.head.metrics.len();
+        self.start_ns.truncate(rows.end);
+        self.end_ns.truncate(rows.end);
+        self.values.truncate(rows.end * columns);
+        self.start_ns.drain(..rows.start);
+        self.end_ns.drain(..rows.start);
+        self.values.drain(..rows.start * columns);
+    }
+
+    /// A copy with the rows that lie within a time or touch it.
+    fn touching(&self, (from_ns, until_ns): (u64, u64)) -> Self {
+        let first = self.end_ns.partition_point(|end| *end < from_ns);
+        let end = self.start_ns.partition_point(|start| *start <= until_ns).max(first);
+        let columns = self.head.metrics.len();
+        Self {
+            head: self.head.clone(),
+            start_ns: self.start_ns[first..end].to_vec(),
+            end_ns: self.end_ns[first..end].to_vec(),
+            values: self.values[first * columns..end * columns].to_vec(),
+        }
+    }
+
     /// Leaves out the rows that do not lie within a time, whole.
-    pub(crate) fn cut(&mut self, (from_ns, until_ns): (u64, u64)) {
+    fn cut(&mut self, (from_ns, until_ns): (u64, u64)) {
         let first = self.start_ns.partition_point(|start| *start < from_ns);
         let end = self.end_ns.partition_point(|end| *end <= until_ns).max(first);
-        let columns = self.head.metrics.len();
-        self.start_ns.truncate(end);
-        self.end_ns.truncate(end);
-        self.values.truncate(end * columns);
-        self.start_ns.drain(..first);
-        self.end_ns.drain(..first);
-        self.values.drain(..first * columns);
+        self.keep(first..end);
     }
 
     /// Counts the gaps between its rows anew: half an interval and more.
-    pub(crate) fn count_gaps(&mut self) {
+    fn count_gaps(&mut self) {
         let pairs = self.end_ns.iter().zip(self.start_ns.iter().skip(1));
         let gaps = pairs.map(|(end, start)| start.saturating_sub(*end));
         let (mut count, mut sum_ns) = (0, 0);
@@ -416,7 +461,7 @@ impl Series {
     }
 
     /// Leaves out what does not lie within a time: of rows that do in part, that part, with as much of their totals.
-    pub(crate) fn clip(&mut self, (from_ns, until_ns): (u64, u64)) {
+    fn clip(&mut self, (from_ns, until_ns): (u64, u64)) {
         let columns = self.head.metrics.len();
         for row in 0..self.len() {
             let (start, end) = (self.start_ns[row], self.end_ns[row]);
@@ -432,31 +477,6 @@ impl Series {
             (self.start_ns[row], self.end_ns[row]) = (from, until);
         }
         self.cut((from_ns, until_ns));
-    }
-
-    /// Lets the oldest rows go; a quarter at a time, so that it is not done for each.
-    pub(crate) fn keep_last(&mut self, most: usize) {
-        if self.len() > most.saturating_add(most / 4) {
-            let gone = self.len() - most;
-            self.start_ns.drain(..gone);
-            self.end_ns.drain(..gone);
-            self.values.drain(..gone * self.head.metrics.len());
-            self.head.dropped += gone as u64;
-        }
-    }
-
-    /// Forgets its rows, and what was lost.
-    pub(crate) fn clear(&mut self) {
-        self.start_ns.clear();
-        self.end_ns.clear();
-        self.values.clear();
-        let head = &mut self.head;
-        (head.dropped, head.overflows, head.gaps, head.gap_ns) = (0, 0, 0, 0);
-    }
-
-    /// Says why there is nothing more; the first reason stays.
-    pub(crate) fn fail(&mut self, failure: Failure) {
-        self.head.failure.get_or_insert(failure);
     }
 
     /// The columns as words: starts, ends, values by rows.
@@ -475,7 +495,8 @@ impl Series {
         let (start_ns, rest) = words.split_at(rows);
         let (end_ns, values) = rest.split_at(rows);
         let is_forward = start_ns.iter().zip(end_ns).all(|(start, end)| start <= end);
-        if !is_forward || !start_ns.is_sorted() || !end_ns.is_sorted() {
+        let is_apart = start_ns.iter().skip(2).zip(end_ns).all(|(start, end)| start >= end);
+        if !is_forward || !is_apart || !start_ns.is_sorted() || !end_ns.is_sorted() {
             return None;
         }
         let values = values.iter().copied().map(f64::from_bits).collect();
@@ -546,7 +567,14 @@ mod tests {
         }
         let error = series.push(50, 60, &[0.0]).unwrap_err().to_string();
         assert!(error.contains("1 values were given for 2 metrics"), "{error}");
-        assert_eq!(series.len(), 5);
+        // One may overlap its neighbour, and no more than that.
+        series.push(45, 60, &[0.0, 0.0]).unwrap();
+        let error = series.push(49, 60, &[0.0, 0.0]).unwrap_err().to_string();
+        assert!(error.contains("from 49 to 60 ns was given after one from 45 to 60 and one to 50"));
+        assert_eq!(series.len(), 6);
+        let error =
+            Series::new(0, Source::Nvml, 10, vec![]).push(0, 1, &[]).unwrap_err().to_string();
+        assert!(error.contains("0 values were given for 0 metrics"), "{error}");
     }
 
     #[test]
@@ -561,6 +589,33 @@ mod tests {
     }
 
     #[test]
+    fn values_read_in_their_unit() {
+        let all = [
+            Unit::Percent.measured(99.96),
+            Unit::Bytes.measured(2.1e9),
+            Unit::BytesPerSecond.measured(2.1e9),
+            Unit::Nanoseconds.measured(1.5e6),
+            Unit::Flags.measured(68.0),
+            Unit::Celsius.measured(41.4),
+            Unit::Watts.measured(307.25),
+            Unit::Count.measured(1500.0),
+            Unit::Other.measured(0.5),
+        ];
+        let expected = [
+            "100.0 %",
+            "1.956 GiB",
+            "2.100 GB/s",
+            "1.500 ms",
+            "0x44",
+            "41 °C",
+            "307.2 W",
+            "1.500 k",
+            "0.500",
+        ];
+        assert_eq!(all, expected);
+    }
+
+    #[test]
     fn damaged_words_are_refused() {
         let series = series();
         let words: Vec<u64> = series.words().collect();
@@ -569,6 +624,9 @@ mod tests {
         let mut backwards = words.clone();
         backwards[2] = 0;
         assert!(read(&backwards).is_none());
+        let mut far = words.clone();
+        (far[5], far[6]) = (30, 30);
+        assert!(read(&far).is_none(), "the first ends when the third has begun");
         let mut ends_early = words.clone();
         ends_early[9] = 0;
         assert!(read(&ends_early).is_none());

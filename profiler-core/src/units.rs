@@ -9,6 +9,8 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 pub(crate) const NAME_WIDTH: usize = 60;
 /// Longest path of a range in a message.
 pub(crate) const PATH_WIDTH: usize = 160;
+/// Longest message: names in it may be as long as files make them.
+pub(crate) const MESSAGE_WIDTH: usize = 2000;
 
 /// A plain table; columns from `right_from` on hold numbers.
 pub(crate) fn table(header: &[&str], right_from: usize) -> Table {
@@ -29,9 +31,14 @@ pub(crate) fn finish(table: &Table) -> String {
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
+/// Text without what moves a terminal's cursor or ends a line.
+pub(crate) fn on_a_line(text: &str) -> String {
+    text.replace(char::is_control, " ")
+}
+
 /// Names that are too long lose their middle: what tells kernels of a family apart often stands at the end.
 pub(crate) fn shortened(name: &str, width: usize) -> String {
-    let clean = name.replace(char::is_control, " ");
+    let clean = on_a_line(name);
     let length = clean.chars().count();
     if length <= width {
         return clean;

@@ -101,6 +101,37 @@ fn near(value: Option<f64>, expected: f64) {
 }
 
 #[test]
+fn ranges_may_lie_as_deep_as_a_file_says() {
+    let place = |at: usize| at.checked_sub(1);
+    let counted: [(&str, f64); 1] = [(TIME, 1e3)];
+    let names: Vec<String> = (0..20_000).map(|at| format!("level_{at}")).collect();
+    let mut ranges: Vec<Value> = Vec::new();
+    for (level, name) in names.iter().enumerate() {
+        // Every second one had no room.
+        let values = (level % 2 == 1).then_some([counted[0].1]);
+        ranges
+            .push(json!({"name": name, "parent": place(level), "level": level, "values": values}));
+    }
+    // The deepest once more, in the same one.
+    let last = names.len() - 1;
+    ranges.push(json!({"name": names[last], "parent": last - 1, "level": last, "values": [500.0]}));
+    let measured: Measured = serde_json::from_value(json!({
+        "chip": "GH100", "passes": 1, "runs": 1, "dropped": 0, "too_deep": 0,
+        "metrics": [TIME], "ranges": ranges,
+    }))
+    .unwrap();
+    let roofline = CountedRoofline::of(&measured, &h200());
+    assert_eq!(roofline.points.len(), 10_000);
+    let deepest = &roofline.points[0];
+    assert_eq!((deepest.instances, deepest.gpu_time.as_nanos()), (2, 1_500));
+    let path = |levels: std::ops::Range<usize>| names[levels].join("/");
+    let expected = format!("{}/…(19872 more)…/{}", path(0..64), path(19_936..20_000));
+    assert_eq!(deepest.name, expected);
+    let named = |name: &str| roofline.points.iter().any(|point| point.name == name);
+    assert!(named(&path(0..128)) && named(&path(0..2)));
+}
+
+#[test]
 fn counts_lie_at_every_level_under_the_roofs() {
     let (axpy, gemm) = (axpy(), gemm());
     let measured = measured(&[

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use cupti::fake::{Fake, Work};
 use profiler_core::reports::{Rule, StatsReport};
+use profiler_core::series::{Series, Source};
 use profiler_core::{Format, Profile, Profiler};
 use serde_json::Value;
 
@@ -1038,15 +1039,41 @@ fn tracks_are_what_the_library_says() {
         row.starts_with("0,SM clock,1512000000,1200000000,1980000000,1200000000,1980000000,Hz,"),
         "{row}"
     );
+    // A total has a unit of its own, which is not that of the mean.
+    let header: Vec<&str> = csv.text().lines().next().unwrap().split(',').collect();
+    let place = |name: &str| header.iter().position(|column| *column == name).unwrap();
+    let units = [place("Unit"), place("Total Unit")];
+    let units_of = |name: &str| {
+        let row: Vec<&str> =
+            csv.text().lines().find(|row| row.ends_with(name)).unwrap().split(',').collect();
+        units.map(|place| row[place].to_owned())
+    };
+    assert_eq!(units_of("dram__bytes_read.sum"), ["B/s", "B"]);
+    assert_eq!(units_of("nvml__clock_sm"), ["Hz", ""]);
     let both =
         result_of_notes(args([&"tracks", &"--by-range", &"--format", &"json", &file])).json();
     assert_eq!(both["tracks"].as_array().unwrap().len(), 8);
     let rows = both["range_tracks"].as_array().unwrap();
     assert_eq!(rows.len(), profile.range_track_sums().rows().len());
-    assert!(rows.iter().any(|row| row["Range"] == "step" && row["Metric"] == "DRAM read"));
+    let read = rows.iter().find(|row| row["Range"] == "step" && row["Metric"] == "DRAM read");
+    assert_eq!(
+        (&read.unwrap()["Unit"], &read.unwrap()["Total Unit"]),
+        (&"B/s".into(), &"B".into())
+    );
 
     let error = failed_gate(args([&"tracks", &"--fail-if-incomplete", &file]));
     assert!(error.contains("1 gaps, 7.000 us in all") && error.contains(last), "{error}");
+    // What the chip has not is said, and is no loss.
+    let h200 = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/recordings/samples-h200.gpuprof");
+    let complete = result_of(args([&"tracks", &"--fail-if-incomplete", &h200]));
+    let missing = "GPU 0, hardware counters: not to be had: nvlrx__bytes.sum, nvltx__bytes.sum";
+    assert!(complete.text().lines().any(|line| line == missing), "{}", complete.text());
+    let hostile = Series::new(3, Source::Counters, 1_000, vec![]);
+    let hostile = hostile.with_missing(vec!["\x1b[2Jmetric\n".to_owned()]);
+    let path = folder.0.join("hostile.gpuprof");
+    support::recorded().with_series(hostile).save(&path).unwrap();
+    let text = result_of(args([&"tracks", &path])).text().to_owned();
+    assert_eq!(text.lines().last(), Some("GPU 3, hardware counters: not to be had:  [2Jmetric "));
     let none = result_of(args([&"tracks", &recording()]));
     assert_eq!(none.text(), "tracks: no sampler ran, or none saw anything\n");
 }

@@ -140,6 +140,8 @@ fn damage_anywhere_never_panics() {
                 let _ = profile.ranges().filter_map(|range| range.mean(&track)).count();
             }
             let _ = profile.device_clocks();
+            let _ = (profile.track_sums().json(), profile.range_track_sums().json());
+            let _ = (profile.to_html(), profile.json_lines());
         }
     }
 }

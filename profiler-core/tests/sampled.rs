@@ -10,7 +10,7 @@ mod support;
 use std::collections::BTreeMap;
 
 use perfetto::Trace;
-use profiler_core::series::{Kind, Metric, Series, Source, Unit};
+use profiler_core::series::{Cause, Failure, Kind, Metric, Series, Source, Unit};
 use profiler_core::{Export, Format, Profile};
 use serde_json::Value;
 use support::{COUNTED, LONG, counted, sampled};
@@ -291,6 +291,123 @@ fn a_page_of_long_tracks_is_bounded() {
     }
     let [least, most] = ["least", "most"].map(|name| data["tracks"][9][name][0].as_f64().unwrap());
     assert_eq!((least, most), (0.0, 2e7), "0, 1 and 2 in 100 ns each");
+}
+
+/// All that is made of samples, as JSON where it is.
+fn all_of(profile: &Profile) -> Value {
+    let (sums, of_ranges) = (profile.track_sums(), profile.range_track_sums());
+    let read = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    for text in [sums.json(), of_ranges.json()] {
+        read(&text);
+    }
+    profile.json_lines().lines().for_each(|line| drop(read(line)));
+    let _ = (format!("{profile} {sums} {of_ranges}"), sums.csv(), of_ranges.csv());
+    for format in [Format::Chrome, Format::Kineto] {
+        let _: Value = serde_json::from_slice(&export(profile, format)).unwrap();
+    }
+    perfetto(profile, Format::Perfetto);
+    on_page(profile).0
+}
+
+/// From the first of the samples on, with one second of one metric.
+fn second(device: u32, metric: Metric, value: f64) -> Series {
+    let mut series = Series::new(device, Source::Counters, 1_000_000_000, vec![metric]);
+    let start = support::recorded().windows_ns()[0].0;
+    series.push(start - 1_000_000_000, start + 1_000_000_000, &[value]).unwrap();
+    series
+}
+
+#[test]
+fn the_report_has_a_line_of_each_series_whatever_its_names_are() {
+    let hostile =
+        Metric::new("name", format!("\x1b[31m\nred{}", "x".repeat(100)), Unit::Count, Kind::Mean);
+    let failure = Failure::new(Cause::Ended, "ended\r\x07early");
+    let mut series = second(3, hostile, 1500.0).with_failure(failure);
+    series = series.with_missing(vec!["m\nissing".to_owned()]).with_losses(5, 6, 7, 8_000);
+    let used = Metric::new("used", "used", Unit::Bytes, Kind::State);
+    let recording = support::recorded().with_series(series).with_series(second(3, used, 2.1e9));
+    let text = Profile::from_recording(recording).to_string();
+    let control = text.find(|char: char| char.is_control() && char != '\n');
+    assert_eq!(control, None, "{text:?}");
+    let lines: Vec<&str> =
+        text.lines().filter(|line| line.starts_with("samples of GPU 3")).collect();
+    let x = "x".repeat(100);
+    let [first, second] = lines[..] else { panic!("{text}") };
+    assert!(
+        first.starts_with("samples of GPU 3 (hardware counters): 1 of 1.000 s,  [31m redxx"),
+        "{first}"
+    );
+    assert!(
+        !first.contains(&x)
+            && first.contains("xx 1.500 k; ended  early; not to be had: m issing; "),
+        "{first}"
+    );
+    let lost = "7 gaps, 8.000 us in all; 5 samples went for newer ones; the device had no room for samples 6 times";
+    assert!(first.ends_with(lost), "{first}");
+    assert_eq!(second, "samples of GPU 3 (hardware counters): 1 of 1.000 s, used 1.956 GiB");
+}
+
+#[test]
+fn the_page_has_of_each_track_its_own_numbers() {
+    let metric = || Metric::new(support::ACTIVE, "SM active", Unit::Percent, Kind::Mean);
+    let recording = support::recorded().with_series(second(0, metric(), 3.0));
+    let profile = Profile::from_recording(recording.with_series(second(0, metric(), 9.0)));
+    let tracks = on_page(&profile).0["tracks"].as_array().unwrap().clone();
+    let of = |row: usize| (tracks[row]["mean"].as_f64(), tracks[row]["count"].as_u64());
+    assert_eq!([of(8), of(9)], [(Some(3.0), Some(1)), (Some(9.0), Some(1))]);
+}
+
+#[test]
+fn values_without_end_are_not_known() {
+    let metrics = || {
+        vec![
+            Metric::new("huge", "huge", Unit::Bytes, Kind::Total),
+            Metric::new("some", "some", Unit::Percent, Kind::Mean),
+        ]
+    };
+    let start = support::recorded().windows_ns()[0].0;
+    let row = |series: &mut Series, at: u64, values: &[f64]| {
+        series.push(start + at, start + at + 1_000_000_000, values).unwrap();
+    };
+    let mut series = Series::new(0, Source::Counters, 1_000_000_000, metrics());
+    row(&mut series, 0, &[f64::INFINITY, 7.0]);
+    row(&mut series, 1_000_000_000, &[1e308, f64::NEG_INFINITY]);
+    row(&mut series, 2_000_000_000, &[1e308, 1e308]);
+    row(&mut series, 3_000_000_000, &[1e308, 9.0]);
+    let recording = support::recorded().with_series(series);
+    let profile = Profile::from_recording(recording);
+    let all = (std::time::Duration::ZERO, std::time::Duration::MAX);
+    let [huge, some] = ["huge", "some"].map(|name| profile.track(0, name).unwrap());
+    assert_eq!((huge.sum(all.0, all.1), huge.mean(all.0, all.1)), (None, None));
+    assert_eq!(huge.extremes(all.0, all.1), Some((1e308, 1e308)));
+    assert_eq!(some.extremes(all.0, all.1), Some((7.0, 1e308)));
+    let page = all_of(&profile);
+    let text = page["tracks"].to_string();
+    assert!(text.contains("[7.0,3.4028235e+38,9.0]"), "{text}");
+    for track in page["tracks"].as_array().unwrap() {
+        let values = track["value"].as_array().unwrap();
+        assert!(values.iter().all(Value::is_number), "{text}");
+    }
+    let nodes = page["nodes"].as_array().unwrap().iter();
+    let means = nodes.filter_map(|node| node["sampled"].as_array()).flatten();
+    assert!(means.map(|mean| &mean[1]).all(Value::is_number));
+}
+
+#[test]
+fn rows_as_long_as_time_are_added_up() {
+    let metric = Metric::new("busy", "busy", Unit::Percent, Kind::Mean);
+    let mut series = Series::new(0, Source::Counters, 1_000, vec![metric]);
+    series.push(0, u64::MAX - 1, &[1.0]).unwrap();
+    series.push(1, u64::MAX, &[3.0]).unwrap();
+    series.push(u64::MAX - 1, u64::MAX, &[5.0]).unwrap();
+    let profile = Profile::from_recording(support::recorded().with_series(series));
+    let sums = profile.track_sums();
+    let sum = sums.rows().iter().find(|sum| sum.name == "busy").unwrap();
+    assert_eq!((sum.covered_ns, sum.min, sum.max, sum.median), (u64::MAX, 1.0, 5.0, 1.0));
+    let whole = profile.track(0, "busy").unwrap();
+    let whole = whole.mean(std::time::Duration::ZERO, std::time::Duration::MAX).unwrap();
+    assert_eq!(whole.covered.as_nanos(), u128::from(u64::MAX));
+    all_of(&profile);
 }
 
 /// The tables as nsys 2025.3 makes them: values from their timestamp on, devices by nsys's own numbers.

@@ -107,6 +107,48 @@ fn a_damaged_series_is_an_error() {
 }
 
 #[test]
+fn what_a_newer_version_sampled_is_read_as_far_as_it_is_known() {
+    let failure = Failure::new(Cause::Permission, "counters are for administrators");
+    let bytes =
+        recorded().with_series(Series::new(1, Source::Nvml, 7, vec![]).with_failure(failure));
+    let bytes = bytes.to_bytes();
+    // The first of these words in a series' head is another one.
+    let with = |word: &str, other: &str| {
+        let word = format!("\"{word}\"");
+        let at = bytes.windows(4).position(|tag| tag == b"SERS").unwrap();
+        let place = bytes[at..].windows(word.len()).position(|text| text == word.as_bytes());
+        let place = at + place.unwrap();
+        let frames = bytes[..place].windows(4).rposition(|tag| tag == b"SERS").unwrap();
+        let mut newer = bytes.clone();
+        newer.splice(place..place + word.len(), format!("\"{other}\"").bytes());
+        for length in [frames + 4, frames + 12] {
+            let old = u64::from_le_bytes(newer[length..length + 8].try_into().unwrap());
+            let new = old + other.len() as u64 + 2 - word.len() as u64;
+            newer[length..length + 8].copy_from_slice(&new.to_le_bytes());
+        }
+        Profile::from_bytes(&newer).unwrap()
+    };
+    let profile = with("percent", "volts");
+    let track = profile.track(0, BUSY).unwrap();
+    assert_eq!((track.unit(), track.len()), (Unit::Other, 100));
+    let profile = with("permission", "bad_weather");
+    let failure = profile.series().nth(1).unwrap().failure().unwrap();
+    assert_eq!(
+        (failure.cause, &*failure.message),
+        (Cause::Other, "counters are for administrators")
+    );
+    profile.health().assert_complete();
+    for (word, other, left) in
+        [("total", "histogram", Source::Nvml), ("nvml", "dcgm", Source::Counters)]
+    {
+        let profile = with(word, other);
+        let sources: Vec<Source> = profile.series().map(Series::source).collect();
+        assert_eq!((sources, profile.health().unknown_records), (vec![left], 1), "{word}");
+        assert_eq!(profile.totals().kernels, 1);
+    }
+}
+
+#[test]
 fn samples_are_shared_out_by_time() {
     let profile = Profile::from_recording(recorded());
     let read = profile.track(0, READ).unwrap();
@@ -454,7 +496,8 @@ fn a_session_that_keeps_the_last_part_keeps_its_samples_alone() {
     let profiler = sampled(&fake).keep_last(Duration::from_millis(200)).build().unwrap();
     profiler.start().unwrap();
     fake.sample(0, 1, 0);
-    sample(&fake, 10, 1);
+    // Of 10 us each 250 ms and a quarter more are kept; what goes for newer ones is none of the session's.
+    sample(&fake, 40_000, 1);
     std::thread::sleep(Duration::from_millis(300));
     // A stop that comes 200 ms later on a busy machine has lost these too.
     let from = sample(&fake, 5, 2);
@@ -463,6 +506,45 @@ fn a_session_that_keeps_the_last_part_keeps_its_samples_alone() {
     let in_time = profile.recording().unwrap().windows_ns().first().is_some_and(|w| w.0 <= from);
     assert!(if in_time { series.len() == 5 } else { series.len() < 5 }, "{}", series.len());
     assert!(series.column(0).all(|value| value == 2.0));
+    assert_eq!((series.dropped(), profile.health().dropped_samples), (0, 0));
+}
+
+#[test]
+fn a_sampler_that_gave_up_is_told_by_each_of_its_sessions_and_joined_by_none() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let [first, second, third] = [(); 3].map(|()| sampled(&fake).build().unwrap());
+    let ended = |profile: &Profile| {
+        let series = profile.series().next().unwrap();
+        series.failure().map(|failure| failure.cause) == Some(Cause::Ended)
+    };
+    first.start().unwrap();
+    second.start().unwrap();
+    fake.sample(0, 1, 0);
+    sample(&fake, 3, 1);
+    let until = Instant::now() + Duration::from_secs(10);
+    while first.snapshot().unwrap().track(0, TOTAL).unwrap().len() < 3 {
+        assert!(Instant::now() < until);
+    }
+    fake.fail("cuptiPmSamplingDecodeData", CuptiResult::OUT_OF_MEMORY, When::Once);
+    while !ended(&first.snapshot().unwrap()) {
+        assert!(Instant::now() < until, "the snapshot does not say so");
+    }
+    assert!(!fake.counts());
+    // One that begins now has a sampler of its own.
+    third.start().unwrap();
+    assert!(fake.counts());
+    // There is nothing to wait for.
+    let begun = Instant::now();
+    let of_second = second.stop().unwrap();
+    assert!(begun.elapsed() < Duration::from_millis(900), "{:?}", begun.elapsed());
+    assert!(ended(&of_second));
+    assert_eq!(of_second.track(0, TOTAL).unwrap().len(), 3);
+    fake.sample(0, 1, 0);
+    sample(&fake, 5, 1);
+    let of_third = third.stop().unwrap();
+    assert_eq!((of_third.track(0, TOTAL).unwrap().len(), ended(&of_third)), (5, false));
+    assert!(ended(&first.stop().unwrap()));
+    assert!(!fake.counts());
 }
 
 #[cfg(not(feature = "nvml"))]

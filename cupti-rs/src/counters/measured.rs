@@ -133,6 +133,13 @@ impl<'a> RangeValues<'a> {
         self.counted().range.level
     }
 
+    /// Its place among all ranges in the order they began, those that were not counted among them: of a range around it, it
+    /// is less.
+    #[must_use]
+    pub fn place(&self) -> usize {
+        self.index
+    }
+
     /// The range around it.
     #[must_use]
     pub fn parent(&self) -> Option<RangeValues<'a>> {

@@ -260,6 +260,12 @@ impl PmSampler {
         &self.metrics
     }
 
+    /// True if it gave up before it was stopped: nothing more comes, and [`stop`](Self::stop) says why.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     /// Takes out what was sampled so far; the last milliseconds come with the next.
     ///
     /// # Errors

@@ -5,10 +5,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::profile::{DeviceClocks, Profile};
+use crate::profile::{DeviceClocks, Profile, THROTTLED};
 
-/// From which share of the time on a device its times are not those of the program alone.
-const THROTTLED: f64 = 0.01;
 /// By what part the clocks of both sides may differ.
 const DIFFERS: f64 = 0.02;
 

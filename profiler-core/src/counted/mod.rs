@@ -5,6 +5,7 @@ mod tensor_pipes;
 use std::sync::Arc;
 
 use cupti::counters::{Measured, RangeProfiler, RangeValues};
+use rustc_hash::FxHashMap;
 
 use crate::error::{Error, Kind};
 use crate::kernels::{Classifier, KernelClass, TensorCoreUse};
@@ -99,18 +100,14 @@ impl CountedKernels {
                 launched.len()
             ))));
         }
-        let mut known: Vec<(&str, Named)> = Vec::new();
+        let mut known: FxHashMap<&str, Named> = FxHashMap::default();
         let kernels = launched.iter().take(counted).map(|kernel| {
-            if let Some((_, named)) = known.iter().find(|(name, _)| *name == kernel.name()) {
-                return named.clone();
-            }
-            let named = Named {
+            let named = known.entry(kernel.name()).or_insert_with(|| Named {
                 name: kernel.demangled_name().into(),
                 class: classifier.classify(kernel.name()),
                 tensor_core: kernel.tensor_core_use_with(classifier),
-            };
-            known.push((kernel.name(), named.clone()));
-            named
+            });
+            named.clone()
         });
         let kernels = kernels.collect();
         Ok(Self { measured, kernels })

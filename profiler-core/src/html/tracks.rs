@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::curve::{self, Stretch};
 use crate::profile::{Profile, Track};
-use crate::reports::NodeTimes;
+use crate::reports::{NodeTimes, TrackSum};
 use crate::series::{Kind, Series, Unit};
 
 /// Stretches of one track on the page, and of all of them.
@@ -94,19 +94,17 @@ impl<'a> Tracks<'a> {
         let shown: Vec<Track<'a>> = profile.tracks().filter(|track| !track.is_empty()).collect();
         let most = MOST.min(MOST_OF_ALL / shown.len().max(1));
         let mut rows: FxHashMap<Times, usize> = FxHashMap::default();
-        let sums = profile.track_sums().into_rows();
         let mut tracks = Vec::new();
         for track in &shown {
             let stretches = curve::of(track, most);
             let times = Times::of(&stretches);
+            // What is greater than fits is none in JSON.
+            let fitting = |value: f64| (value as f32).clamp(f32::MIN, f32::MAX);
             let column =
-                |of: fn(&Stretch) -> f64| stretches.iter().map(|one| of(one) as f32).collect();
+                |of: fn(&Stretch) -> f64| stretches.iter().map(|one| fitting(of(one))).collect();
             let is_merged = stretches.iter().any(|one| one.least != one.most);
             let next = rows.len();
-            let sum = sums.iter().find(|sum| {
-                (sum.device, sum.source, &*sum.name)
-                    == (track.device(), track.source(), track.name())
-            });
+            let sum = TrackSum::of(track);
             tracks.push(TrackPart {
                 device: track.device(),
                 source: track.source().to_string(),
@@ -119,9 +117,9 @@ impl<'a> Tracks<'a> {
                 least: is_merged.then(|| column(|one| one.least)),
                 most: is_merged.then(|| column(|one| one.most)),
                 times: *rows.entry(times).or_insert(next),
-                mean: sum.and_then(|sum| sum.mean),
-                count: sum.map_or(0, |sum| sum.samples),
-                covered_ns: sum.map_or(0, |sum| sum.covered_ns),
+                mean: sum.as_ref().and_then(|sum| sum.mean),
+                count: sum.as_ref().map_or(0, |sum| sum.samples),
+                covered_ns: sum.as_ref().map_or(0, |sum| sum.covered_ns),
             });
         }
         let mut times: Vec<(Times, usize)> = rows.into_iter().collect();

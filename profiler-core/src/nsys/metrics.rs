@@ -13,6 +13,12 @@ use crate::series::{Kind, Metric, Series, Source, Unit};
 /// Metrics of a device that are read: a set of nsys's has some 30, and a damaged file may name any number.
 const MOST_METRICS: usize = 256;
 
+/// Cells of a series for each value: nsys writes all metrics of a set at each timestamp.
+const MOST_CELLS_A_VALUE: usize = 8;
+
+/// When, of which metric, and what.
+type Value = (u64, usize, f64);
+
 /// The series of each device, and the rows that could not be read.
 pub(super) fn read(file: &File) -> Result<(Vec<Series>, u64), Error> {
     let mut unreadable = 0;
@@ -38,7 +44,7 @@ pub(super) fn read(file: &File) -> Result<(Vec<Series>, u64), Error> {
         }
     })?;
 
-    let mut values: FxHashMap<i64, Vec<(u64, usize, f64)>> = FxHashMap::default();
+    let mut values: FxHashMap<i64, Vec<Value>> = FxHashMap::default();
     file.rows("GPU_METRICS", ["timestamp", "typeId", "metricId", "value"], |row| {
         let fields = (row.number::<i64>(0), row.number(1), row.number(2), row.real(3));
         let (Some(at), Some(of), Some(id), Some(value)) = fields else {
@@ -60,7 +66,7 @@ pub(super) fn read(file: &File) -> Result<(Vec<Series>, u64), Error> {
         let metrics = metrics.remove(&of).unwrap_or_default();
         let metrics = metrics.into_iter().map(|(_, metric)| metric).collect();
         values.sort_by_key(|&(at, ..)| at);
-        all.push(series(device, metrics, &values));
+        all.extend(all_series(device, metrics, values));
     }
     all.sort_by_key(Series::device);
     Ok((all, unreadable))
@@ -74,8 +80,22 @@ fn metric(name: &str) -> Metric {
     Metric::new(name, label.trim_end(), unit, Kind::Mean)
 }
 
+/// From values in the order of time: one series, or if most of its cells were empty one of each metric that has values.
+fn all_series(device: u32, metrics: Vec<Metric>, values: Vec<Value>) -> Vec<Series> {
+    let samples = values.chunk_by(|a, b| a.0 == b.0).count();
+    if samples.saturating_mul(metrics.len()) <= MOST_CELLS_A_VALUE * values.len() {
+        return vec![series(device, metrics, &values)];
+    }
+    let mut of_metrics: Vec<Vec<Value>> = metrics.iter().map(|_| Vec::new()).collect();
+    for (at, place, value) in values {
+        of_metrics[place].push((at, 0, value));
+    }
+    let some = metrics.into_iter().zip(of_metrics).filter(|(_, values)| !values.is_empty());
+    some.map(|(metric, values)| series(device, vec![metric], &values)).collect()
+}
+
 /// From values in the order of time. A sample ends where the next begins, or after the usual interval.
-fn series(device: u32, metrics: Vec<Metric>, values: &[(u64, usize, f64)]) -> Series {
+fn series(device: u32, metrics: Vec<Metric>, values: &[Value]) -> Series {
     let samples: Vec<_> = values.chunk_by(|a, b| a.0 == b.0).collect();
     let starts: Vec<u64> = samples.iter().map(|sample| sample[0].0).collect();
     let mut intervals: Vec<u64> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -84,6 +104,7 @@ fn series(device: u32, metrics: Vec<Metric>, values: &[(u64, usize, f64)]) -> Se
     let columns = metrics.len();
     let mut series = Series::new(device, Source::Counters, usual, metrics);
     let (mut gaps, mut gap_ns) = (0, 0);
+    let mut of_row = vec![f64::NAN; columns];
     for (row, sample) in samples.iter().enumerate() {
         let start = starts[row];
         let usual_end = start.saturating_add(usual);
@@ -96,7 +117,7 @@ fn series(device: u32, metrics: Vec<Metric>, values: &[(u64, usize, f64)]) -> Se
             Some(&next) => next,
             None => usual_end,
         };
-        let mut of_row = vec![f64::NAN; columns];
+        of_row.fill(f64::NAN);
         for &(_, place, value) in *sample {
             of_row[place] = value;
         }
@@ -109,6 +130,29 @@ fn series(device: u32, metrics: Vec<Metric>, values: &[(u64, usize, f64)]) -> Se
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_mostly_empty_is_apart() {
+        let metrics = |count: usize| -> Vec<Metric> {
+            (0..count).map(|place| metric(&format!("metric {place} [Throughput %]"))).collect()
+        };
+        // A value at a time, of 200 of 256 metrics by turns.
+        let values = (0..10_000_usize).map(|at| (at as u64 * 10, at % 200, at as f64)).collect();
+        let all = all_series(3, metrics(256), values);
+        assert_eq!(all.len(), 200);
+        let second = &all[1];
+        assert_eq!((second.device(), second.metrics(), second.len()), (3, &metrics(2)[1..], 50));
+        assert_eq!(second.column(0).take(2).collect::<Vec<_>>(), [1.0, 201.0]);
+        assert_eq!(
+            (second.start_ns()[1], second.end_ns()[0], second.gaps()),
+            (2_010, 2_010, (0, 0))
+        );
+        // As nsys writes them, but for one.
+        let dense = (0..80).filter(|at| *at != 7).map(|at| (at / 8 * 10, at as usize % 8, 1.0));
+        let [all] = &all_series(0, metrics(8), dense.collect())[..] else { panic!("not one") };
+        assert_eq!((all.len(), all.metrics().len()), (10, 8));
+        assert!(all.value(0, 7).is_nan() && all.value(1, 7) == 1.0);
+    }
 
     #[test]
     fn names_say_what_values_are_in() {

@@ -7,8 +7,8 @@ use super::{Profile, Track};
 use crate::nvml::{MEMORY_CLOCK, REASONS, SLOWED_BY, SM_CLOCK};
 use crate::store::Interval;
 
-/// From which share of the time on a device counts as throttled.
-const THROTTLED: f64 = 0.01;
+/// From which share of the time on a device counts as throttled: its times are not those of the program alone.
+pub(crate) const THROTTLED: f64 = 0.01;
 
 /// What NVML said of a device's clocks while operations ran on it: [`Profile::device_clocks`].
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -19,11 +19,13 @@ use crate::totals::Totals;
 use crate::tree::{NodeId, Tree};
 use crate::{correlate, source};
 pub use call::ApiCall;
+pub(crate) use clocks::THROTTLED;
 pub use clocks::{DeviceClocks, Slowed};
 pub use operation::{Attribution, Copy, GpuOperation, Kernel, Memset, OperationKind};
-pub(crate) use paths::Paths;
+pub(crate) use paths::{KEPT, Paths};
 use range::Walk;
 pub use range::{Range, RangeNode, RangeSummary};
+pub(crate) use track::united;
 pub use track::{Sampled, Track, TrackSample};
 
 /// What a session saw, joined: every GPU operation with the call that caused it and the range that call was in.

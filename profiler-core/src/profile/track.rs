@@ -25,7 +25,7 @@ pub struct TrackSample {
     pub start: Duration,
     /// When it ends, since the session's start.
     pub end: Duration,
-    /// Its value; not a number where it is not known.
+    /// Its value; not a number where it is not known. One that is not finite counts as not known.
     pub value: f64,
 }
 
@@ -33,7 +33,7 @@ pub struct TrackSample {
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Sampled {
-    /// The sum or the mean.
+    /// A sum in [`Track::unit`], a mean in [`Track::rate_unit`], or a share, 0 to 1.
     pub value: f64,
     /// The samples that it is made of, those that lie in the time in part among them.
     pub samples: usize,
@@ -69,9 +69,13 @@ impl Profile {
 
     /// Every column of every [series](Self::series).
     pub fn tracks(&self) -> impl Iterator<Item = Track<'_>> {
-        self.series().flat_map(move |series| {
-            (0..series.metrics().len()).map(move |column| Track { profile: self, series, column })
-        })
+        self.series().flat_map(|series| self.tracks_of(series))
+    }
+
+    /// Every column of one of its series.
+    pub(crate) fn tracks_of<'a>(&'a self, series: &'a Series) -> impl Iterator<Item = Track<'a>> {
+        let columns = 0..series.metrics().len();
+        columns.map(move |column| Track { profile: self, series, column })
     }
 
     /// The track of a device, by its CUDA ordinal, with this name: `dram__bytes_read.sum`. `None` if there is none.
@@ -203,11 +207,13 @@ impl<'a> Track<'a> {
         self.share_of(&[self.interval(from, to)], |value| f64::from(u8::from(is_so(value))))
     }
 
-    /// The least and the greatest value of the samples that lie in a time whole or in part. `None` if there is none.
+    /// The least and the greatest value of the samples that lie in a time whole or in part, in [`unit`](Self::unit): of a
+    /// total what a sample came to, where [`TrackSum`](crate::reports::TrackSum) has so much a second. `None` if there is
+    /// none.
     #[must_use]
     pub fn extremes(&self, from: Duration, to: Duration) -> Option<(f64, f64)> {
         let values = self.rows(self.interval(from, to)).map(|row| self.value(row));
-        values.filter(|value| !value.is_nan()).fold(None, |so_far, value| {
+        values.filter(|value| value.is_finite()).fold(None, |so_far, value| {
             let (least, greatest) = so_far.unwrap_or((value, value));
             Some((value.min(least), value.max(greatest)))
         })
@@ -240,8 +246,8 @@ impl<'a> Track<'a> {
         match self.kind() {
             Kind::Total => {
                 let sum = self.add(times, |value| value).sum()?;
-                let seconds = sum.covered.as_secs_f64();
-                (seconds > 0.0).then(|| Sampled { value: sum.value / seconds, ..sum })
+                let value = sum.value / sum.covered.as_secs_f64();
+                value.is_finite().then_some(Sampled { value, ..sum })
             }
             _ if self.unit() == Unit::Flags => None,
             _ => self.add(times, |value| value).mean(),
@@ -258,10 +264,10 @@ impl<'a> Track<'a> {
         let mut sums = Sums::default();
         let mut counted = 0;
         for &time in times {
-            sums.asked_ns += time.end_ns.saturating_sub(time.start_ns);
+            sums.asked_ns = sums.asked_ns.saturating_add(time.ns());
             for row in self.rows(time) {
                 let value = self.value(row);
-                if value.is_nan() {
+                if !value.is_finite() {
                     continue;
                 }
                 let (start, end) = (self.series.start_ns()[row], self.series.end_ns()[row]);
@@ -273,7 +279,7 @@ impl<'a> Track<'a> {
                 let share = within as f64 / (end - start) as f64;
                 sums.shares += value * share;
                 sums.weighed += value * within as f64;
-                sums.covered_ns += within;
+                sums.covered_ns = sums.covered_ns.saturating_add(within);
                 sums.whole += usize::from(within == end - start);
                 // Two times may lie in the same sample.
                 sums.samples += usize::from(row >= counted);
@@ -302,8 +308,9 @@ struct Sums {
 }
 
 impl Sums {
+    /// `None` of no samples, and of values too large to add up.
     fn sampled(&self, value: f64) -> Option<Sampled> {
-        (self.samples > 0).then_some(Sampled {
+        (self.samples > 0 && value.is_finite()).then_some(Sampled {
             value,
             samples: self.samples,
             whole: self.whole,
@@ -322,7 +329,7 @@ impl Sums {
 }
 
 /// Times that may overlap, as times that are in order and apart.
-pub(super) fn united(mut times: Vec<Interval>) -> Vec<Interval> {
+pub(crate) fn united(mut times: Vec<Interval>) -> Vec<Interval> {
     times.sort_unstable_by_key(|time| time.start_ns);
     let mut united: Vec<Interval> = Vec::with_capacity(times.len());
     for time in times {
@@ -356,12 +363,15 @@ impl<'a> Range<'a> {
     ///
     /// `None` if it has no operation there with timestamps, the track is not a total, or has no sample then. See
     /// [`Sampled::whole`] for ranges that are shorter than the interval.
+    ///
+    /// Each call looks at all operations of the range, and at the samples of that time. Of all paths and tracks
+    /// [`Profile::range_track_sums`] looks at them once.
     #[must_use]
     pub fn sum(&self, track: &Track<'_>) -> Option<Sampled> {
         track.sum_of(&[self.projection(track.device())?])
     }
 
-    /// The [mean](Track::mean) over the same time as [`sum`](Self::sum). Over its time on the host it is
+    /// The [mean](Track::mean) over the same time as [`sum`](Self::sum), at the same cost. Over its time on the host it is
     /// `track.mean(range.start(), range.end())`.
     #[must_use]
     pub fn mean(&self, track: &Track<'_>) -> Option<Sampled> {
@@ -374,15 +384,29 @@ impl<'a> RangeNode<'a> {
         united(self.ranges().filter_map(|range| range.projection(device)).collect())
     }
 
-    /// The same as [`Range::sum`] over all its instances: time that two of them have counts once.
+    /// The same as [`Range::sum`] over all its instances: time that two of them have counts once. Each call looks at all
+    /// operations of all of them; see [`Profile::range_track_sums`] for many paths or tracks.
     #[must_use]
     pub fn sum(&self, track: &Track<'_>) -> Option<Sampled> {
         track.sum_of(&self.projections(track.device()))
     }
 
-    /// The same as [`Range::mean`] over all its instances: time that two of them have counts once.
+    /// The same as [`Range::mean`] over all its instances: time that two of them have counts once. Costs what
+    /// [`sum`](Self::sum) costs.
     #[must_use]
     pub fn mean(&self, track: &Track<'_>) -> Option<Sampled> {
         track.mean_of(&self.projections(track.device()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_that_overlap_or_touch_are_one() {
+        let time = |(start_ns, end_ns)| Interval { start_ns, end_ns };
+        let all = [(20, 30), (0, 5), (25, 27), (5, 6), (31, 32)].map(time);
+        assert_eq!(united(all.to_vec()), [(0, 6), (20, 30), (31, 32)].map(time));
     }
 }

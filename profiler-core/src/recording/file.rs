@@ -11,13 +11,14 @@ use cupti::{
     ActivityKind, Attribute, AttributeSetting, Call, DataKey, GraphEvent, NameKey, Reading,
     RecordBytes, ThreadCalls, ThreadGraphs, Version,
 };
+use serde::de::value::BorrowedStrDeserializer;
 use serde::{Deserialize, Serialize};
 
 use super::parts::ThreadRanges;
 use super::ranges::{self, Label, RangeEntry, Slots, Texts};
 use super::{Clocks, Losses, Recording, RecordingInfo};
 use crate::error::Error;
-use crate::series::Series;
+use crate::series::{Kind, Series, Source};
 
 /// The last byte is the format.
 const MAGIC: &[u8; 8] = b"GPUPROF\x02";
@@ -237,13 +238,32 @@ fn read_headed<'a, T: for<'de> Deserialize<'de>>(
     Ok((head, words))
 }
 
-fn read_series(content: &[u8]) -> Result<Series, Error> {
+/// `None` if a newer version wrote it: of a sampler, or with a kind of values, that this one does not know.
+fn read_series(content: &[u8]) -> Result<Option<Series>, Error> {
+    #[derive(Deserialize)]
+    struct Column {
+        kind: String,
+    }
+    #[derive(Deserialize)]
+    struct Names {
+        source: String,
+        metrics: Vec<Column>,
+    }
     let what = "a series of samples";
+    let (Names { source, metrics }, _) = read_headed(content, what)?;
+    if !is_known::<Source>(&source) || metrics.iter().any(|of| !is_known::<Kind>(&of.kind)) {
+        return Ok(None);
+    }
     let (head, words) = read_headed(content, what)?;
     let words: Vec<u64> = words.iter().copied().map(u64::from_le_bytes).collect();
-    Series::from_words(head, &words).ok_or_else(|| {
+    let series = Series::from_words(head, &words).ok_or_else(|| {
         Error::format(format!("{what} is damaged: its rows are not whole or not in order"))
-    })
+    })?;
+    Ok(Some(series))
+}
+
+fn is_known<'a, T: Deserialize<'a>>(name: &'a str) -> bool {
+    T::deserialize(BorrowedStrDeserializer::<serde::de::value::Error>::new(name)).is_ok()
 }
 
 fn read_thread<const WORDS: usize>(
@@ -290,7 +310,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
     let (mut info, mut names, mut done) = (None, None, None);
     let (mut buffers, mut calls, mut threads) = (Vec::new(), Vec::new(), Vec::new());
     let (mut runtime_calls, mut graphs) = (Vec::new(), Vec::new());
-    let mut series = Vec::new();
+    let (mut series, mut unknown_series) = (Vec::new(), 0);
     while done.is_none() {
         let tag = reader.take(4, "a frame's tag")?;
         let length = usize::try_from(reader.u64("a frame's length")?).unwrap_or(usize::MAX);
@@ -339,7 +359,10 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
             thread.event_slots = slots(head.slots, events.len(), "a thread's log of events")?;
             thread.events = events;
         } else if tag == SERIES {
-            series.push(Arc::new(read_series(content)?));
+            match read_series(content)? {
+                Some(known) => series.push(Arc::new(known)),
+                None => unknown_series += 1,
+            }
         } else if tag == END {
             done = Some(parse::<Done>(content, "the closing frame")?);
         }
@@ -347,7 +370,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
     let missing = |what: &str| Error::format(format!("it has no {what}"));
     let info = info.ok_or_else(|| missing("description of the machine"))?;
     let names = names.ok_or_else(|| missing("table of kernel names"))?;
-    let done = done.ok_or_else(|| missing("closing frame"))?;
+    let mut done = done.ok_or_else(|| missing("closing frame"))?;
+    done.losses.irregular = done.losses.irregular.saturating_add(unknown_series);
     let reading = |(at_ns, offset_ns)| Reading { at_ns, offset_ns };
     let strides = names.strides.into_iter().map(|(kind, stride)| (ActivityKind(kind), stride));
     let keys = names.names.into_iter().map(|(key, name)| (NameKey(key), name));

@@ -173,6 +173,13 @@ impl Cells<'_> {
 fn each_cell<R: Row>(row: &R, mut add: impl FnMut(Column, Value<'_>)) {
     let mut columns = R::COLUMNS.0.iter();
     row.cells(&mut Cells(&mut |value| {
+        let value = match value {
+            // JSON has no such numbers.
+            Value::Real(number) | Value::Measured(number, _) if !number.is_finite() => {
+                Value::Absent
+            }
+            _ => value,
+        };
         if let Some(column) = columns.next() {
             add(*column, value);
         }
@@ -327,7 +334,7 @@ fn for_people(unit: Unit, value: Value<'_>) -> String {
         Value::Tree(tree) => return units::shortened(&tree.end(NAME_WIDTH), NAME_WIDTH),
         Value::Signed(value) => value as f64,
         Value::Size([x, y, z]) => return format!("{x} {y} {z}"),
-        Value::Measured(value, unit) => return measured(value, unit),
+        Value::Measured(value, unit) => return unit.measured(value),
         Value::Integer(value) => value as f64,
         Value::Real(value) => value,
     };
@@ -346,19 +353,6 @@ fn for_people(unit: Unit, value: Value<'_>) -> String {
         (Unit::Bytes, _) => units::bytes(number.round() as u64),
         (Unit::Throughput, _) => format!("{}/s", units::bytes(number.round() as u64)),
         _ => format!("{:.1}", tenth(number)),
-    }
-}
-
-fn measured(value: f64, unit: series::Unit) -> String {
-    match unit {
-        series::Unit::Percent => format!("{value:.1} %"),
-        series::Unit::Bytes => units::bytes(value.round() as u64),
-        series::Unit::Nanoseconds => units::time(Duration::from_nanos(value.round() as u64)),
-        series::Unit::Flags => format!("{:#x}", value as u64),
-        series::Unit::Celsius => format!("{value:.0} {unit}"),
-        series::Unit::Watts => format!("{value:.1} {unit}"),
-        // Hz and B/s, and numbers without a unit.
-        _ => units::si(value, &unit.to_string()).trim_end().to_owned(),
     }
 }
 

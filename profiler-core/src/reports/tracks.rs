@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Report;
 use super::table::{Cells, Columns, Row, Unit, Value, column};
-use crate::profile::{Profile, RangeNode, Sampled, Track};
+use crate::profile::{Profile, RangeNode, Sampled, Track, united};
 use crate::series::{Kind, Source, Unit as TrackUnit};
 use crate::store::Interval;
 
@@ -55,16 +55,20 @@ pub struct TrackSum {
 }
 
 impl TrackSum {
-    fn of(track: &Track<'_>) -> Option<Self> {
+    /// `None` if no value is known.
+    pub(crate) fn of(track: &Track<'_>) -> Option<Self> {
         let rates = || track.rates().filter(|sample| sample.value.is_finite());
         let mut values: Vec<(f64, u64)> = rates()
             .map(|sample| (sample.value, ns(sample.end.saturating_sub(sample.start))))
             .collect();
         values.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-        let covered_ns: u64 = values.iter().map(|(_, ns)| ns).sum();
+        let time = |of: &dyn Fn(f64) -> bool| {
+            let times = values.iter().filter(|(value, _)| of(*value)).map(|(_, ns)| *ns);
+            times.fold(0, u64::saturating_add)
+        };
+        let covered_ns = time(&|_| true);
         let (&(min, _), &(max, _)) = (values.first()?, values.last()?);
-        let nonzero_ns: u64 =
-            values.iter().filter(|(value, _)| *value != 0.0).map(|(_, ns)| ns).sum();
+        let nonzero_ns = time(&|value| value != 0.0);
         let (gaps, gap_ns) = track.series().gaps();
         let all = (Duration::ZERO, Duration::MAX);
         Some(Self {
@@ -100,12 +104,18 @@ fn share(part: u64, whole: u64) -> f64 {
 /// The first of sorted values up to which this share of the time lies.
 fn percentile(sorted: &[(f64, u64)], whole_ns: u64, share: f64) -> f64 {
     let wanted = whole_ns as f64 * share;
-    let mut so_far = 0;
+    let mut so_far = 0_u64;
     let reached = sorted.iter().find(|(_, ns)| {
-        so_far += ns;
+        so_far = so_far.saturating_add(*ns);
         so_far as f64 >= wanted
     });
     reached.or(sorted.last()).map_or(f64::NAN, |(value, _)| *value)
+}
+
+/// With its unit; neither of what does not add up.
+fn add_total(cells: &mut Cells<'_>, total: Option<f64>, unit: TrackUnit) {
+    let name = unit.to_string();
+    cells.add(total.map(|total| Value::Measured(total, unit))).add(total.map(|_| &*name));
 }
 
 impl Row for TrackSum {
@@ -121,6 +131,7 @@ impl Row for TrackSum {
         column("Unit", Unit::InFiles),
         column("Not 0", Unit::Percent),
         column("Total", Unit::Plain),
+        column("Total Unit", Unit::InFiles),
         column("Samples", Unit::Plain),
         column("Time", Unit::Duration),
         column("Gaps", Unit::Plain),
@@ -134,8 +145,8 @@ impl Row for TrackSum {
         cells.add(self.device).add(&self.metric).add(self.mean.map(of)).add(of(self.median));
         cells.add(of(self.p95)).add(of(self.min)).add(of(self.max)).add(&*self.unit.to_string());
         cells.add(self.nonzero_percent);
-        let total = |value| Value::Measured(value, self.total_unit);
-        cells.add(self.total.map(total)).add(self.samples).add(self.covered_ns);
+        add_total(cells, self.total, self.total_unit);
+        cells.add(self.samples).add(self.covered_ns);
         cells.add(self.gaps).add(self.gap_ns).add(&*self.source.to_string()).add(&self.name);
     }
 }
@@ -182,6 +193,7 @@ impl Row for RangeTrackSum {
         column("Mean", Unit::Plain),
         column("Unit", Unit::InFiles),
         column("Total", Unit::Plain),
+        column("Total Unit", Unit::InFiles),
         column("Samples", Unit::Plain),
         column("Whole", Unit::Plain),
         column("Time", Unit::Duration),
@@ -190,10 +202,10 @@ impl Row for RangeTrackSum {
     ]);
 
     fn cells(&self, cells: &mut Cells<'_>) {
-        let total = |value| Value::Measured(value, self.total_unit);
         cells.add(&self.path).add(self.instances).add(self.device).add(&self.metric);
         cells.add(Value::Measured(self.mean, self.unit)).add(&*self.unit.to_string());
-        cells.add(self.total.map(total)).add(self.samples).add(self.whole).add(self.asked_ns);
+        add_total(cells, self.total, self.total_unit);
+        cells.add(self.samples).add(self.whole).add(self.asked_ns);
         cells.add(share(self.covered_ns, self.asked_ns)).add(&self.name);
     }
 }
@@ -241,28 +253,35 @@ impl Profile {
 pub(crate) struct NodeTimes(FxHashMap<(usize, u32), Vec<Interval>>);
 
 impl NodeTimes {
-    /// Of the devices of these tracks.
+    /// Of the devices of these tracks, those that have samples.
     pub(crate) fn of(profile: &Profile, tracks: &[Track<'_>]) -> Self {
-        let mut devices: Vec<u32> = tracks.iter().map(Track::device).collect();
-        devices.sort_unstable();
-        devices.dedup();
-        let mut times = FxHashMap::default();
-        for device in devices {
-            let mut spans: Vec<Option<Interval>> = vec![None; profile.store.ranges.len()];
-            let add = |span: &mut Option<Interval>, time: Interval| {
-                let whole = span.get_or_insert(time);
-                whole.start_ns = whole.start_ns.min(time.start_ns);
-                whole.end_ns = whole.end_ns.max(time.end_ns);
-            };
-            for operation in profile.operations().filter(|operation| operation.device() == device) {
-                if let (Some(range), Some(time)) = (operation.range(), operation.row().time()) {
-                    add(&mut spans[range.id.at()], time);
-                }
+        let sampled = tracks.iter().filter(|track| !track.is_empty());
+        let mut of_devices: FxHashMap<u32, Vec<(usize, Interval)>> =
+            sampled.map(|track| (track.device(), Vec::new())).collect();
+        for operation in profile.operations() {
+            if let Some(work) = of_devices.get_mut(&operation.device())
+                && let (Some(range), Some(time)) = (operation.range(), operation.row().time())
+            {
+                work.push((range.id.at(), time));
             }
-            // One around another stands before it by start; backwards every one is whole before it is added.
-            let ranges = &profile.store.ranges;
-            let mut order: Vec<usize> = (0..ranges.len()).collect();
-            order.sort_by_key(|&row| (ranges[row].time.start_ns, row));
+        }
+        of_devices.retain(|_, work| !work.is_empty());
+        let mut times = FxHashMap::default();
+        if of_devices.is_empty() {
+            return Self(times);
+        }
+        // One around another stands before it by start; backwards every one is whole before it is added.
+        let ranges = &profile.store.ranges;
+        let mut order: Vec<usize> = (0..ranges.len()).collect();
+        order.sort_by_key(|&row| (ranges[row].time.start_ns, row));
+        let add = |span: &mut Option<Interval>, time: Interval| {
+            let whole = span.get_or_insert(time);
+            whole.start_ns = whole.start_ns.min(time.start_ns);
+            whole.end_ns = whole.end_ns.max(time.end_ns);
+        };
+        for (device, work) in of_devices {
+            let mut spans: Vec<Option<Interval>> = vec![None; ranges.len()];
+            work.into_iter().for_each(|(row, time)| add(&mut spans[row], time));
             for &row in order.iter().rev() {
                 if let (Some(parent), Some(span)) = (ranges[row].parent.get(), spans[row]) {
                     add(&mut spans[parent.at()], span);
@@ -270,10 +289,12 @@ impl NodeTimes {
             }
             let mut of_nodes: FxHashMap<usize, Vec<Interval>> = FxHashMap::default();
             for (node, span) in profile.tree.of_range.iter().zip(spans) {
-                of_nodes.entry(node.at()).or_default().extend(span);
+                if let Some(span) = span {
+                    of_nodes.entry(node.at()).or_default().push(span);
+                }
             }
-            let apart = of_nodes.into_iter().map(|(node, spans)| ((node, device), apart(spans)));
-            times.extend(apart);
+            let united = of_nodes.into_iter().map(|(node, spans)| ((node, device), united(spans)));
+            times.extend(united);
         }
         Self(times)
     }
@@ -291,21 +312,9 @@ impl NodeTimes {
     }
 }
 
-/// Times that may overlap, as times that are in order and do not.
-fn apart(mut times: Vec<Interval>) -> Vec<Interval> {
-    times.sort_unstable_by_key(|time| time.start_ns);
-    times.dedup_by(|next, last| {
-        let overlap = next.start_ns <= last.end_ns;
-        if overlap {
-            last.end_ns = last.end_ns.max(next.end_ns);
-        }
-        overlap
-    });
-    times
-}
-
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -319,9 +328,16 @@ mod tests {
     }
 
     #[test]
-    fn times_that_overlap_or_touch_are_one() {
-        let time = |(start_ns, end_ns)| Interval { start_ns, end_ns };
-        let all = [(20, 30), (0, 5), (25, 27), (5, 6), (31, 32)].map(time);
-        assert_eq!(apart(all.to_vec()), [(0, 6), (20, 30), (31, 32)].map(time));
+    fn times_are_of_ranges_with_work_and_of_devices_with_samples() {
+        let file = include_bytes!("../../tests/recordings/samples-h200.gpuprof");
+        let profile = Profile::from_bytes(file).unwrap();
+        let tracks: Vec<Track<'_>> = profile.tracks().collect();
+        let times = NodeTimes::of(&profile, &tracks);
+        let of = |name: &str| {
+            let node = profile.nodes().find(|node| node.name() == name).unwrap();
+            times.0.get(&(node.id.at(), 0)).map(Vec::len)
+        };
+        assert_eq!((of("copy"), of("copies"), of("idle")), (Some(200), Some(1), None));
+        assert!(NodeTimes::of(&profile, &[]).0.is_empty());
     }
 }

@@ -6,6 +6,7 @@
 //! Computation 32 (2020).
 
 use std::fmt;
+use std::hash::Hash;
 use std::time::Duration;
 
 use cupti::counters::{Flops, Measured, MemoryLevel, RangeValues, time_ns};
@@ -17,6 +18,7 @@ use serde::{Serialize, Serializer};
 use super::plot::{self, Shape, Slope, Spot};
 use super::{ComputeRoof, Peaks, Roof, Roofline, percent};
 use crate::counted::CountedKernels;
+use crate::profile::KEPT;
 use crate::units::{NAME_WIDTH, finish, number, per_second, shortened, si, table, time};
 
 /// By how much declared and counted may differ before a table says so: counts of DRAM have what lies in the caches.
@@ -409,15 +411,74 @@ fn types(flops: &Flops) -> impl Iterator<Item = (Dtype, Pipe, f64)> + use<> {
     counts.into_iter().filter_map(|(dtype, pipe, count)| Some((dtype, pipe, count?)))
 }
 
-/// The names of a range and those around it.
-fn path(range: &RangeValues<'_>) -> String {
-    let mut path = range.name().to_owned();
-    let mut around = range.parent();
-    while let Some(parent) = around {
-        path = format!("{}/{path}", parent.name());
-        around = parent.parent();
+/// The paths of counted ranges, each once: what lies within each other lies as deep as a file says.
+#[derive(Debug, Default)]
+struct CountedPaths<'m> {
+    nodes: Vec<PathNode<'m>>,
+    /// By the path around it, and the name.
+    known: FxHashMap<(Option<usize>, &'m str), usize>,
+    /// The node of each range, by its place.
+    of_range: FxHashMap<usize, usize>,
+}
+
+#[derive(Debug)]
+struct PathNode<'m> {
+    name: &'m str,
+    around: Option<usize>,
+    depth: usize,
+    /// Of the first [`KEPT`] the one nearest to it.
+    head: usize,
+}
+
+impl<'m> CountedPaths<'m> {
+    /// The node of a range's path.
+    fn node(&mut self, range: RangeValues<'m>) -> usize {
+        let (mut new, mut next, mut node) = (Vec::new(), Some(range), None);
+        while let Some(range) = next {
+            node = self.of_range.get(&range.place()).copied();
+            if node.is_some() {
+                break;
+            }
+            new.push(range);
+            next = range.parent();
+        }
+        for range in new.into_iter().rev() {
+            let found = self.add(node, range.name());
+            self.of_range.insert(range.place(), found);
+            node = Some(found);
+        }
+        node.unwrap_or(0)
     }
-    path
+
+    fn add(&mut self, around: Option<usize>, name: &'m str) -> usize {
+        let at = self.nodes.len();
+        let found = *self.known.entry((around, name)).or_insert(at);
+        if found == at {
+            let parent = around.map(|around| &self.nodes[around]);
+            let depth = parent.map_or(0, |parent| parent.depth + 1);
+            let head = parent.filter(|_| depth >= KEPT).map_or(at, |parent| parent.head);
+            self.nodes.push(PathNode { name, around, depth, head });
+        }
+        found
+    }
+
+    /// As [`Paths`](crate::profile::Paths) has those of a profile.
+    fn text(&self, node: usize) -> String {
+        let names = |from: usize, most: usize| {
+            let nodes = std::iter::successors(Some(&self.nodes[from]), |node| {
+                node.around.map(|around| &self.nodes[around])
+            });
+            let mut names: Vec<&str> = nodes.take(most).map(|node| node.name).collect();
+            names.reverse();
+            names.join("/")
+        };
+        let PathNode { depth, head, .. } = self.nodes[node];
+        if depth < 2 * KEPT {
+            return names(node, 2 * KEPT);
+        }
+        let left_out = depth + 1 - 2 * KEPT;
+        format!("{}/…({left_out} more)…/{}", names(head, KEPT), names(node, KEPT))
+    }
 }
 
 impl CountedRoofline {
@@ -426,27 +487,30 @@ impl CountedRoofline {
     /// types.
     #[must_use]
     pub fn of(measured: &Measured, peaks: &Peaks) -> Self {
-        let named = measured.ranges().map(|range| (path(&range), range));
-        Self::made(measured, peaks, named, false)
+        let mut paths = CountedPaths::default();
+        let ranges: Vec<_> = measured.ranges().map(|range| (paths.node(range), range)).collect();
+        Self::made(measured, peaks, ranges.into_iter(), |node| paths.text(node), false)
     }
 
-    fn made<'m>(
+    /// One point for all ranges of the same path or name.
+    fn made<'m, K: Hash + Eq>(
         measured: &Measured,
         peaks: &Peaks,
-        named: impl Iterator<Item = (String, RangeValues<'m>)>,
+        ranges: impl Iterator<Item = (K, RangeValues<'m>)>,
+        name: impl Fn(K) -> String,
         is_kernel: bool,
     ) -> Self {
         let peaks = peaks.clone().with_counted(measured);
-        let mut sums: FxHashMap<String, Sum> = FxHashMap::default();
+        let mut sums: FxHashMap<K, Sum> = FxHashMap::default();
         let mut without_time = 0;
-        for (name, range) in named {
+        for (of, range) in ranges {
             match time_ns(&range) {
-                Some(ns) => sums.entry(name).or_default().add(&range, ns),
+                Some(ns) => sums.entry(of).or_default().add(&range, ns),
                 None => without_time += 1,
             }
         }
         let mut points: Vec<_> =
-            sums.into_iter().map(|(name, sum)| sum.point(name, is_kernel, &peaks)).collect();
+            sums.into_iter().map(|(of, sum)| sum.point(name(of), is_kernel, &peaks)).collect();
         points.sort_by(|one, other| {
             other.gpu_time.cmp(&one.gpu_time).then_with(|| one.name.cmp(&other.name))
         });
@@ -497,8 +561,8 @@ impl CountedKernels {
     /// The kernels under these roofs, as [`CountedRoofline::of`] has ranges: one point for all launches of a name.
     #[must_use]
     pub fn roofline(&self, peaks: &Peaks) -> CountedRoofline {
-        let named = self.kernels().map(|kernel| (kernel.name().to_owned(), kernel.values()));
-        CountedRoofline::made(self.measured(), peaks, named, true)
+        let kernels = self.kernels().map(|kernel| (kernel.name(), kernel.values()));
+        CountedRoofline::made(self.measured(), peaks, kernels, str::to_owned, true)
     }
 }
 

@@ -10,7 +10,7 @@ use cupti::counters::{PmSampler, utilization};
 
 use crate::nvml;
 use crate::recording::RecordingInfo;
-use crate::series::{Cause, Failure, Kind, Metric, Series, Source, Unit};
+use crate::series::{Cause, Failure, Kept, Kind, Lost, Metric, Series, Source, Unit};
 use shared::{Counters, Wanted};
 
 /// What is sampled beside a session: [`ProfilerBuilder::sample`](crate::ProfilerBuilder::sample).
@@ -103,7 +103,7 @@ impl Sampling {
     }
 
     /// The time between two samples. See [`SamplerBuilder::interval`](cupti::counters::SamplerBuilder::interval) for how
-    /// short it can be; NVML's own values are 20 to 100 ms old.
+    /// short it can be; of NVML how old its values are counts too ([`nvml`](Self::nvml)).
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
         self
@@ -116,7 +116,8 @@ impl Sampling {
     }
 
     /// How many samples are kept of each device; 1,000,000 by default, 100 s of 100 us. The oldest go first, and are told in
-    /// [`Series::dropped`]. One takes 16 bytes and 8 for each metric.
+    /// [`Series::dropped`]. One takes 16 bytes and 8 for each metric. Up to a quarter more are kept, so that they go many at
+    /// a time: in the buffer of a sampler of counters, and in what sessions have of it.
     pub fn max_samples(mut self, samples: usize) -> Self {
         self.most = samples.max(1);
         self
@@ -235,7 +236,7 @@ impl Samplers {
         for sampler in &mut self.0 {
             match sampler {
                 Sampler::Counters(counters) => counters.restart(),
-                Sampler::Nvml(sampler) => sampler.with(Series::clear),
+                Sampler::Nvml(sampler) => sampler.with(Kept::clear),
                 Sampler::None(_) => {}
             }
         }
@@ -244,13 +245,13 @@ impl Samplers {
     /// What was sampled so far within a time.
     pub(crate) fn so_far(&mut self, window_ns: (u64, u64)) -> Vec<Arc<Series>> {
         let cut = |sampler: &mut Sampler| {
-            let mut series = match sampler {
-                Sampler::Counters(counters) => counters.so_far(),
-                Sampler::Nvml(sampler) => sampler.with(|series| series.clone()),
+            Arc::new(match sampler {
+                Sampler::Counters(counters) => counters.so_far(window_ns),
+                Sampler::Nvml(sampler) => {
+                    sampler.with(|kept| kept.within(window_ns, Lost::default()))
+                }
                 Sampler::None(series) => series.clone(),
-            };
-            fit(&mut series, window_ns);
-            Arc::new(series)
+            })
         };
         self.0.iter_mut().map(cut).collect()
     }
@@ -258,27 +259,13 @@ impl Samplers {
     /// Ends them and gives what was sampled within a time.
     pub(crate) fn stop(self, window_ns: (u64, u64)) -> Vec<Arc<Series>> {
         let stop = |sampler| {
-            let mut series = match sampler {
-                Sampler::Counters(counters) => counters.stop(window_ns.1),
-                Sampler::Nvml(sampler) => sampler.stop(),
+            Arc::new(match sampler {
+                Sampler::Counters(counters) => counters.stop(window_ns),
+                Sampler::Nvml(sampler) => sampler.stop(window_ns),
                 Sampler::None(series) => series,
-            };
-            fit(&mut series, window_ns);
-            Arc::new(series)
+            })
         };
         self.0.into_iter().map(stop).collect()
-    }
-}
-
-/// Leaves of a series what is of a session. Samplers begin before it and end after it: of counters a sample at its edges is
-/// left out, of what is asked for seldom the part within counts. Gaps before the session are none of its own.
-fn fit(series: &mut Series, window_ns: (u64, u64)) {
-    match series.source() {
-        Source::Nvml => series.clip(window_ns),
-        Source::Counters => {
-            series.cut(window_ns);
-            series.count_gaps();
-        }
     }
 }
 

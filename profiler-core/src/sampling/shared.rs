@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use cupti::Library;
 use cupti::counters::{PmSampler, Samples};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
-use crate::series::{Cause, Failure, Series};
+use crate::series::{Cause, Failure, Kept, Lost, Series};
 
 /// How long the end of a session that is not the last waits for its last samples at most; they come with a decoding or two.
 const LAST_SAMPLES: Duration = Duration::from_secs(1);
@@ -50,49 +50,60 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    /// `None` when it has been ended.
+    /// `None` when it has ended.
     sampler: Option<PmSampler>,
-    so_far: Series,
-    most: usize,
+    kept: Kept,
 }
 
 impl State {
-    /// Takes out what was sampled.
+    /// Takes out what was sampled. A sampler that gave up is ended.
     fn take(&mut self) {
         let Some(sampler) = &mut self.sampler else { return };
+        if sampler.has_ended() {
+            return self.end();
+        }
         match sampler.drain() {
-            Ok(samples) => add(&mut self.so_far, &samples, self.most),
-            Err(error) => self.so_far.fail(ended(&error)),
+            Ok(samples) => self.add(&samples),
+            Err(error) => self.kept.fail(ended(&error)),
         }
     }
-}
 
-/// What was lost before a session, and is none of its losses.
-#[derive(Debug, Clone, Copy, Default)]
-struct Before {
-    dropped: u64,
-    overflows: u64,
-}
-
-impl Before {
-    fn of(series: &Series) -> Self {
-        Self { dropped: series.dropped(), overflows: series.overflows() }
+    fn end(&mut self) {
+        match self.sampler.take().map(PmSampler::stop) {
+            Some(Ok(samples)) => self.add(&samples),
+            Some(Err(error)) => self.kept.fail(ended(&error)),
+            None => {}
+        }
     }
 
-    fn left_out(self, series: &Series) -> Series {
-        let mut series = series.clone();
-        let head = &mut series.head;
-        head.dropped = head.dropped.saturating_sub(self.dropped);
-        head.overflows = head.overflows.saturating_sub(self.overflows);
-        series
+    fn add(&mut self, samples: &Samples) {
+        let first_ns = samples.iter().next().map(|sample| sample.start_ns());
+        self.kept.count_gone(samples.dropped(), first_ns);
+        self.kept.count_overflows(samples.overflows());
+        let mut row = Vec::with_capacity(samples.metrics().len());
+        for sample in samples.iter() {
+            row.clear();
+            row.extend(sample.values().map(|(_, value)| value));
+            // Out of order where the system's clock was set meanwhile.
+            self.kept.push(sample.start_ns(), sample.end_ns(), &row);
+        }
+        if let Some(message) = samples.failure() {
+            self.kept.fail(Failure::new(Cause::Ended, message));
+        }
+        self.kept.keep_last();
     }
+}
+
+fn ended(error: &cupti::Error) -> Failure {
+    Failure::new(Cause::Ended, error.to_string())
 }
 
 /// What one session has of a sampler. The last to drop it ends it.
 #[derive(Debug)]
 pub(super) struct Counters {
     of: Arc<Shared>,
-    before: Before,
+    /// What was lost before it.
+    before: Lost,
 }
 
 impl Counters {
@@ -108,15 +119,20 @@ impl Counters {
         if let Some(of) = known.find(|shared| shared.wanted.is_same(&wanted)) {
             let mut state = of.state.lock();
             state.take();
-            let before = Before::of(&state.so_far);
+            let (before, runs) = (state.kept.lost(), state.sampler.is_some());
             drop(state);
-            return Ok(Self { of, before });
+            if runs {
+                return Ok(Self { of, before });
+            }
+            // It gave up. Those that have it keep what it saw.
+            running.retain(|shared| shared.as_ptr() != Arc::as_ptr(&of));
         }
         let sampler = wanted.start(most)?;
-        let state = State { so_far: series(&sampler), sampler: Some(sampler), most };
+        let kept = Kept::new(series(&sampler), most);
+        let state = State { sampler: Some(sampler), kept };
         let of = Arc::new(Shared { wanted, state: Mutex::new(state) });
         running.push(Arc::downgrade(&of));
-        Ok(Self { of, before: Before::default() })
+        Ok(Self { of, before: Lost::default() })
     }
 
     /// Forgets what was sampled so far.
@@ -125,67 +141,50 @@ impl Counters {
         let mut state = self.of.state.lock();
         state.take();
         if Arc::strong_count(&self.of) == 1 {
-            state.so_far.clear();
+            state.kept.clear();
         }
-        self.before = Before::of(&state.so_far);
+        self.before = state.kept.lost();
     }
 
-    /// What was sampled so far.
-    pub(super) fn so_far(&self) -> Series {
+    /// What was sampled so far within a time.
+    pub(super) fn so_far(&self, window_ns: (u64, u64)) -> Series {
         let mut state = self.of.state.lock();
         state.take();
-        self.before.left_out(&state.so_far)
+        state.kept.within(window_ns, self.before)
     }
 
-    /// Ends it, or leaves it to the others with what was sampled until a time.
-    pub(super) fn stop(self, until_ns: u64) -> Series {
+    /// Ends it, or leaves it to the others, with what was sampled within a time.
+    pub(super) fn stop(self, window_ns: (u64, u64)) -> Series {
+        let Self { of, before } = self;
         let running = RUNNING.lock();
-        // Nobody joins meanwhile. If the others leave now, the last of all drops it.
-        if Arc::strong_count(&self.of) == 1 {
-            let mut state = self.of.state.lock();
-            match state.sampler.take().map(PmSampler::stop) {
-                Some(Ok(samples)) => {
-                    let most = state.most;
-                    add(&mut state.so_far, &samples, most);
-                }
-                Some(Err(error)) => state.so_far.fail(ended(&error)),
-                None => {}
-            }
-            return self.before.left_out(&state.so_far);
+        if Arc::strong_count(&of) == 1 {
+            let mut state = of.state.lock();
+            state.end();
+            let series = state.kept.take_within(window_ns, before);
+            drop(state);
+            leave(of, running);
+            return series;
         }
         drop(running);
         let begun = Instant::now();
-        loop {
-            let mut state = self.of.state.lock();
+        let series = loop {
+            let mut state = of.state.lock();
             state.take();
-            let reached = state.so_far.end_ns().last().copied().unwrap_or(0);
-            let is_all = reached.saturating_add(state.so_far.interval_ns()) >= until_ns;
+            let reached_ns = state.kept.reached_ns().saturating_add(state.kept.interval_ns());
+            let is_all = reached_ns >= window_ns.1 || state.sampler.is_none();
             if is_all || begun.elapsed() >= LAST_SAMPLES {
-                return self.before.left_out(&state.so_far);
+                break state.kept.within(window_ns, before);
             }
             drop(state);
             thread::sleep(Duration::from_millis(1));
-        }
+        };
+        // If the others left meanwhile, this ends it.
+        leave(of, RUNNING.lock());
+        series
     }
 }
 
-fn ended(error: &cupti::Error) -> Failure {
-    Failure::new(Cause::Ended, error.to_string())
-}
-
-fn add(so_far: &mut Series, samples: &Samples, most: usize) {
-    so_far.head.dropped += samples.dropped();
-    so_far.head.overflows += samples.overflows();
-    let mut row = Vec::with_capacity(samples.metrics().len());
-    for sample in samples.iter() {
-        row.clear();
-        row.extend(sample.values().map(|(_, value)| value));
-        // Out of order where the system's clock was set meanwhile.
-        let pushed = so_far.push(sample.start_ns(), sample.end_ns(), &row);
-        so_far.head.dropped += u64::from(pushed.is_err());
-    }
-    if let Some(message) = samples.failure() {
-        so_far.fail(Failure::new(Cause::Ended, message));
-    }
-    so_far.keep_last(most);
+/// Drops it while nobody joins: who begins then finds it as it was, or ended and the counters free.
+fn leave(of: Arc<Shared>, _running: MutexGuard<'_, Vec<Weak<Shared>>>) {
+    drop(of);
 }

@@ -3,8 +3,7 @@
 use std::error::Error as _;
 use std::io::{self, Write as _};
 
-/// Longest message: names and paths in it may be as long as files make them.
-const LONGEST: usize = 2000;
+use crate::units::{MESSAGE_WIDTH, shortened};
 
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -57,7 +56,6 @@ impl From<profiler_core::Error> for Failure {
 
 /// One line on standard error; where that fails too there is nobody to tell.
 pub(crate) fn note(message: &str) {
-    let clean = message.replace(char::is_control, " ");
-    let message = crate::units::shortened(&clean, LONGEST);
+    let message = shortened(message, MESSAGE_WIDTH);
     let _: io::Result<()> = writeln!(io::stderr(), "gpuprof: {message}");
 }

@@ -5,6 +5,7 @@ use profiler_core::series::Series;
 use crate::args::{TableFormat, TracksArgs};
 use crate::failure::{Failure, note};
 use crate::output::Output;
+use crate::units::on_a_line;
 use crate::{input, note_losses, tables};
 
 pub(crate) fn tracks(args: TracksArgs) -> Result<(), Failure> {
@@ -26,19 +27,28 @@ pub(crate) fn tracks(args: TracksArgs) -> Result<(), Failure> {
     if args.format != TableFormat::Table {
         losses.iter().for_each(|loss| note(loss));
     }
-    let none = profile.series().len() == 0;
-    match args.fail_if_incomplete {
-        true if none => Err(Failure::Gate("--fail-if-incomplete: no sampler ran".to_owned())),
-        true if !losses.is_empty() => {
-            Err(Failure::Gate(format!("--fail-if-incomplete: {}", losses.join("; "))))
-        }
-        _ => Ok(()),
+    if !args.fail_if_incomplete {
+        return Ok(());
     }
+    let incomplete = profile.series().filter(|series| is_incomplete(series));
+    let incomplete: Vec<String> = incomplete.filter_map(self::losses).collect();
+    let why = match profile.series().len() {
+        0 => "no sampler ran".to_owned(),
+        _ if incomplete.is_empty() => return Ok(()),
+        _ => incomplete.join("; "),
+    };
+    Err(Failure::Gate(format!("--fail-if-incomplete: {why}")))
+}
+
+/// Metrics that the chip has not are no loss of what was sampled.
+fn is_incomplete(series: &Series) -> bool {
+    let lost = series.dropped() > 0 || series.overflows() > 0 || series.gaps().0 > 0;
+    lost || series.failure().is_some()
 }
 
 /// What a sampler did not see, if anything.
 fn losses(series: &Series) -> Option<String> {
     let losses = series.losses();
     let who = format!("GPU {}, {}", series.device(), series.source());
-    (!losses.is_empty()).then(|| format!("{who}: {}", losses.join("; ")))
+    (!losses.is_empty()).then(|| on_a_line(&format!("{who}: {}", losses.join("; "))))
 }

@@ -1,0 +1,167 @@
+//! The newest rows of a sampler that goes on, and what became of the others.
+
+use std::mem;
+
+use super::{Failure, Series, Source};
+
+/// What was lost so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Lost {
+    /// Rows that went for newer ones.
+    gone: u64,
+    /// Rows that came out of order.
+    refused: u64,
+    overflows: u64,
+}
+
+/// A series that a sampler fills, of a bounded number of rows. Sessions take from it what lies in their time, with what of
+/// it was lost.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    series: Series,
+    most: usize,
+    lost: Lost,
+    /// When the first row began that did not go for a newer one.
+    gone_until_ns: u64,
+}
+
+impl Kept {
+    pub(crate) fn new(empty: Series, most: usize) -> Self {
+        Self { series: empty, most, lost: Lost::default(), gone_until_ns: 0 }
+    }
+
+    /// Adds a row. One that the series refuses is counted.
+    pub(crate) fn push(&mut self, start_ns: u64, end_ns: u64, values: &[f64]) {
+        let pushed = self.series.push(start_ns, end_ns, values);
+        self.lost.refused += u64::from(pushed.is_err());
+    }
+
+    /// Lets the oldest rows go; a quarter at a time, so that it is not done for each.
+    pub(crate) fn keep_last(&mut self) {
+        let Some(gone) = self.series.len().checked_sub(self.most) else { return };
+        if gone > self.most / 4 {
+            self.series.keep(gone..self.series.len());
+            self.count_gone(gone as u64, self.series.start_ns.first().copied());
+        }
+    }
+
+    /// Rows went for newer ones, of which the first began then.
+    pub(crate) fn count_gone(&mut self, rows: u64, until_ns: Option<u64>) {
+        self.lost.gone += rows;
+        if rows > 0 {
+            self.gone_until_ns = self.gone_until_ns.max(until_ns.unwrap_or(u64::MAX));
+        }
+    }
+
+    pub(crate) fn count_overflows(&mut self, overflows: u64) {
+        self.lost.overflows += overflows;
+    }
+
+    /// Says why there is nothing more; the first reason stays.
+    pub(crate) fn fail(&mut self, failure: Failure) {
+        self.series.head.failure.get_or_insert(failure);
+    }
+
+    pub(crate) fn interval_ns(&self) -> u64 {
+        self.series.interval_ns()
+    }
+
+    /// When the last row ends; 0 if there is none.
+    pub(crate) fn reached_ns(&self) -> u64 {
+        self.series.end_ns.last().copied().unwrap_or(0)
+    }
+
+    pub(crate) fn lost(&self) -> Lost {
+        self.lost
+    }
+
+    /// Forgets its rows, and what was lost.
+    pub(crate) fn clear(&mut self) {
+        self.series.keep(0..0);
+        (self.lost, self.gone_until_ns) = (Lost::default(), 0);
+    }
+
+    /// What is of a session: of its time, without what was lost before it.
+    pub(crate) fn within(&self, window_ns: (u64, u64), before: Lost) -> Series {
+        let series = self.series.touching(window_ns);
+        self.fitted(series, window_ns, before)
+    }
+
+    /// The same of the last session, which leaves nothing.
+    pub(crate) fn take_within(&mut self, window_ns: (u64, u64), before: Lost) -> Series {
+        let Series { head, .. } = &self.series;
+        let empty = Series::new(head.device, head.source, head.interval_ns, Vec::new());
+        let series = mem::replace(&mut self.series, empty);
+        self.fitted(series, window_ns, before)
+    }
+
+    /// Samplers begin before a session and end after it: of counters a sample at its edges is left out, of what is asked for
+    /// seldom the part within counts. Gaps before the session are none of its own, nor are rows that went and lay before it.
+    fn fitted(&self, mut series: Series, window_ns: (u64, u64), before: Lost) -> Series {
+        match series.source() {
+            Source::Nvml => series.clip(window_ns),
+            Source::Counters => {
+                series.cut(window_ns);
+                series.count_gaps();
+            }
+        }
+        let is_whole = self.gone_until_ns <= window_ns.0;
+        let gone = if is_whole { 0 } else { self.lost.gone.saturating_sub(before.gone) };
+        let refused = self.lost.refused.saturating_sub(before.refused);
+        series.head.dropped = gone + refused;
+        series.head.overflows = self.lost.overflows.saturating_sub(before.overflows);
+        series
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Kind, Metric, Unit};
+    use super::*;
+
+    /// Rows of 10 ns, of which at least so many are kept.
+    fn kept(rows: u64, most: usize) -> Kept {
+        let metrics = vec![Metric::new("busy", "busy", Unit::Percent, Kind::Mean)];
+        let mut kept = Kept::new(Series::new(0, Source::Counters, 10, metrics), most);
+        for row in 0..rows {
+            kept.push(row * 10, row * 10 + 10, &[row as f64]);
+            kept.keep_last();
+        }
+        kept
+    }
+
+    #[test]
+    fn rows_that_went_and_lay_before_a_session_are_none_of_its_losses() {
+        let kept = kept(1_000, 100);
+        let of = |from_ns| kept.within((from_ns, 10_000), Lost::default());
+        let (first, len) = (kept.gone_until_ns, kept.series.len() as u64);
+        assert!((100..=125).contains(&len) && first == 10_000 - 10 * len, "{first} {len}");
+        assert_eq!((of(first).dropped(), of(first).len() as u64), (0, len));
+        assert_eq!((of(9_500).dropped(), of(9_500).len()), (0, 50));
+        assert_eq!(of(first - 1).dropped(), 1_000 - len);
+    }
+
+    #[test]
+    fn what_a_sampler_let_go_in_between_is_lost_to_who_was_there() {
+        let mut kept = kept(10, 100);
+        kept.count_gone(40, Some(500));
+        kept.push(500, 510, &[0.0]);
+        assert_eq!(kept.within((0, 600), Lost::default()).dropped(), 40);
+        assert_eq!(kept.within((300, 600), kept.lost()).dropped(), 0);
+        assert_eq!(kept.within((500, 600), Lost::default()).dropped(), 0);
+    }
+
+    #[test]
+    fn rows_that_are_refused_are_lost_whatever_went() {
+        let mut kept = kept(1_000, 100);
+        kept.push(5, 6, &[0.0]);
+        kept.count_overflows(2);
+        let last = kept.within((9_500, 10_000), Lost::default());
+        assert_eq!((last.dropped(), last.overflows()), (1, 2));
+        let later = kept.within((9_500, 10_000), kept.lost());
+        assert_eq!((later.dropped(), later.overflows()), (0, 0));
+        assert_eq!(kept.take_within((9_500, 10_000), Lost::default()), last);
+        kept.clear();
+        assert_eq!(kept.within((9_500, 10_000), Lost::default()).losses(), [""; 0]);
+    }
+}
