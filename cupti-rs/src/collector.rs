@@ -138,7 +138,9 @@ impl Flusher {
         Self { library, drain_timeout, settled_ns, answered_ns, process_id }
     }
 
-    fn settled_ns(&self) -> u64 {
+    /// The records of calls that had returned by then, in [`clock::now_ns`] time, have all come.
+    #[must_use]
+    pub fn settled_ns(&self) -> u64 {
         self.settled_ns.load(Ordering::Acquire)
     }
 

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cupti::{Collector, Config, Flusher, Library};
 use parking_lot::{Condvar, Mutex};
@@ -29,6 +29,8 @@ const ENTRIES_AN_OPERATION: u64 = 16;
 const ENTRIES: u64 = 1 << 20;
 /// How long a snapshot waits for CUPTI, which may not answer before a load is over.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// How long a stop waits for calls to return that are under way on other threads, so that what they ask for is known.
+const CALLS_RETURN: Duration = Duration::from_millis(20);
 /// Over such a time it is looked how much comes.
 const RATE_NS: u64 = 100_000_000;
 
@@ -115,6 +117,8 @@ struct Collection {
     coming: (u64, u64),
     /// The highest correlation id so far.
     last_id: u32,
+    /// A call was seen.
+    has_first: bool,
     next_id: u64,
 }
 
@@ -130,6 +134,8 @@ struct View {
     on_since_ns: Option<u64>,
     /// When it was stopped, while what was asked for by then is waited for.
     left_ns: Option<u64>,
+    /// Where it ends, as far as that is known by then.
+    cut_ns: Option<u64>,
     before_id: u32,
     remains: Remains,
     panics_before: u64,
@@ -316,10 +322,13 @@ impl Session {
             let is_alone = running.views.len() == 1;
             match waited.take() {
                 // The collector's own stop waits, and there is nothing to take out meanwhile.
-                None if is_alone && self.ticker.is_none() => {}
+                None if is_alone && self.ticker.is_none() => _ = running.leave(self.id)?,
                 None => {
                     let waiter = running.leave(self.id)?;
+                    // What cannot be taken out now comes with the next part.
+                    let _ = running.take();
                     drop(collection);
+                    self.wait_for_calls();
                     waited = Some(waiter.wait());
                     self.end_ticker();
                     continue;
@@ -337,6 +346,15 @@ impl Session {
                 Some(running) => running.stop(self.id),
                 None => Err(Error::new(Kind::NotRunning)),
             };
+        }
+    }
+
+    fn wait_for_calls(&self) {
+        let begun = Instant::now();
+        while begun.elapsed() < CALLS_RETURN
+            && self.with(|running| running.has_calls_under_way(self.id)).unwrap_or(false)
+        {
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -419,6 +437,7 @@ impl Collection {
             came: 0,
             coming: (0, cupti::clock::now_ns()),
             last_id: 0,
+            has_first: false,
             next_id: 0,
         })
     }
@@ -448,6 +467,7 @@ impl Collection {
             windows_ns: Vec::new(),
             on_since_ns: None,
             left_ns: None,
+            cut_ns: None,
             before_id: self.last_id,
             remains,
             panics_before: self.observing.switch.panics(),
@@ -507,13 +527,17 @@ impl Collection {
         Ok(self.collector.pause()?)
     }
 
-    /// What is asked for from now on does not count for this session, which ends; what was is to be waited for, without
-    /// the collection's lock.
+    /// This session ends: what it asked for by now is to be waited for, without the collection's lock.
     fn leave(&mut self, id: u64) -> Result<Waiter, Error> {
-        let view = self.view(id)?;
-        view.turn_off();
-        view.left_ns = Some(cupti::clock::now_ns());
+        self.view(id)?.left_ns = Some(cupti::clock::now_ns());
         Ok(self.waiter())
+    }
+
+    /// Whether calls that a session asked for before it was stopped have not returned.
+    fn has_calls_under_way(&mut self, id: u64) -> Result<bool, Error> {
+        let left_ns = self.view(id)?.left_ns.unwrap_or(u64::MAX);
+        let open = self.collector.unfinished_calls(cupti::clock::now_ns()).calls;
+        Ok(open.iter().flat_map(|thread| &thread.calls).any(|call| call.start_ns < left_ns))
     }
 
     fn waiter(&self) -> Waiter {
@@ -586,8 +610,10 @@ impl Collection {
             self.last_id = part.last_id;
         }
         part.last_id = self.last_id;
+        self.find_first(&part);
         let mut open = None;
-        for view in &self.views {
+        for view in &mut self.views {
+            view.cut(part.settled_ns);
             if let Some(follow) = &view.follow {
                 let open = open.get_or_insert_with(|| OpenRanges::at(part.until_ns));
                 follow.lock().add(&part, open, &view.windows_until(part.until_ns));
@@ -602,6 +628,19 @@ impl Collection {
         }
         self.let_go();
         Ok(())
+    }
+
+    /// Finds the id of the first call, once: whose record has an earlier one was under way when the collection began.
+    fn find_first(&mut self, part: &Part) {
+        if self.has_first {
+            return;
+        }
+        let open = self.collector.unfinished_calls(part.until_ns).calls;
+        let calls = part.calls.iter().chain(&open).flat_map(|thread| &thread.calls);
+        let Some(first) = parts::first_id(calls) else { return };
+        self.has_first = true;
+        let follows = self.views.iter().filter_map(|view| view.follow.as_ref());
+        follows.for_each(|follow| follow.lock().begins_with(first));
     }
 
     fn count_bytes(&mut self, part: &Part) {
@@ -700,11 +739,12 @@ impl Collection {
         let panics = self.observing.switch.panics();
         let place = self.views.iter().position(|view| view.id == id);
         let view = &self.views[place.ok_or_else(|| Error::new(Kind::NotRunning))?];
+        let until_ns = view.until_ns(at_ns);
         let pieces = Pieces {
             info: self.info.clone(),
             epoch: self.observing.epoch,
-            window_ns: (view.first_ns(at_ns), at_ns),
-            windows_ns: both(&self.windows_ns, &view.windows_until(at_ns)),
+            window_ns: (view.first_ns(until_ns), until_ns),
+            windows_ns: both(&self.windows_ns, &view.windows_until(until_ns)),
             pending_from_ns,
             before_id: view.before_id,
             parts: self.parts.iter().skip((view.from - self.first) as usize).collect(),
@@ -719,6 +759,7 @@ impl Collection {
     fn stop_view(&mut self, id: u64, unfinished: u64) -> Result<Recording, Error> {
         self.take()?;
         let mut recording = self.recording(id, None)?;
+        parts::leave_open(&mut recording);
         recording.losses.unfinished_buffers += unfinished;
         Ok(recording)
     }
@@ -728,10 +769,11 @@ impl Collection {
         drop(self.asker.take());
         let place = self.views.iter().position(|view| view.id == id);
         let mut view = self.views.swap_remove(place.ok_or_else(|| Error::new(Kind::NotRunning))?);
-        if let Some(follow) = &view.follow {
+        if let Some(follow) = view.follow.clone() {
             // What it follows is to hear of all that is done by now.
             let (part, windows_ns) = Part::take(&self.collector)?;
             self.windows_ns = windows_ns;
+            view.cut(part.settled_ns);
             let windows_ns = view.windows_until(part.until_ns);
             follow.lock().add(&part, &OpenRanges::at(part.until_ns), &windows_ns);
             if view.keep != Keep::Nothing {
@@ -742,11 +784,13 @@ impl Collection {
                 }
             }
         }
+        let flusher = self.collector.flusher();
         let collected = self.collector.stop()?;
+        view.cut(flusher.settled_ns());
         let panics = self.observing.switch.panics();
         let epoch = self.observing.epoch;
         let ranges = self.observing.end();
-        let stop_ns = collected.window_ns.1;
+        let stop_ns = view.until_ns(collected.window_ns.1);
         let windows_ns = both(&collected.windows_ns, &view.windows_until(stop_ns));
         let pieces = Pieces {
             info: self.info,
@@ -759,7 +803,9 @@ impl Collection {
             remains: Some(&view.remains),
             rest: Rest::Stopped { collected: Box::new(collected), ranges },
         };
-        Ok(parts::recording(pieces, panics.saturating_sub(view.panics_before)))
+        let mut recording = parts::recording(pieces, panics.saturating_sub(view.panics_before));
+        parts::leave_open(&mut recording);
+        Ok(recording)
     }
 }
 
@@ -788,6 +834,19 @@ impl View {
         }
     }
 
+    /// Where it is cut off, once it has been stopped: what was asked for before a first moment in which CUPTI held nothing has all
+    /// come. Without such a moment it is cut off at the end of the wait.
+    fn cut(&mut self, settled_ns: u64) {
+        if self.cut_ns.is_none() && self.left_ns.is_some_and(|left_ns| settled_ns >= left_ns) {
+            self.cut_ns = Some(settled_ns);
+        }
+    }
+
+    /// A time at which it is looked at, or at which it was cut off before.
+    fn until_ns(&self, at_ns: u64) -> u64 {
+        self.cut_ns.map_or(at_ns, |cut_ns| cut_ns.min(at_ns))
+    }
+
     /// From when on what was asked for counts, at a time, or at its stop before.
     fn first_ns(&self, at_ns: u64) -> u64 {
         let at_ns = self.left_ns.map_or(at_ns, |left_ns| left_ns.min(at_ns));
@@ -799,6 +858,7 @@ impl View {
 
     /// When it was on, of what counts at a time.
     fn windows_until(&self, at_ns: u64) -> Vec<(u64, u64)> {
+        let at_ns = self.until_ns(at_ns);
         let first_ns = self.first_ns(at_ns);
         let open = self.on_since_ns.map(|since| (since, at_ns));
         let windows = self.windows_ns.iter().copied().chain(open);

@@ -351,6 +351,11 @@ impl Follow {
         (self.epoch, self.before_id, self.start_ns) = (epoch, before_id, start_ns);
     }
 
+    /// The id of the first call of the collection: records that come with earlier ones are of calls before it.
+    pub(crate) fn begins_with(&mut self, first_id: u32) {
+        self.before_id = first_id.wrapping_sub(1);
+    }
+
     /// The ranges that were done since this was asked last.
     #[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "a layer asks for it"))]
     pub(crate) fn take_done(&mut self) -> VecDeque<Done> {
@@ -1135,10 +1140,16 @@ impl Follow {
             }
             self.retry_early(recording.window_ns.1);
         }
+        let cut_ns = recording.map_or(u64::MAX, |recording| recording.window_ns.1);
         self.end_process_ranges(u64::MAX);
         let ids: Vec<u32> = self.calls.iter().map(|(id, _)| id).collect();
         for id in ids {
-            if let Some(pending) = self.calls.remove(id) {
+            if let Some(mut pending) = self.calls.remove(id) {
+                // As in a recording, of calls that returned after the cut it is not known what they asked for.
+                let is_late = pending.owed.end_ns.is_some_and(|end_ns| end_ns >= cut_ns);
+                if is_late && !pending.found && pending.owed.owes_records() {
+                    pending.owed.end_ns = None;
+                }
                 self.finish_call(&pending);
             }
         }

@@ -3,12 +3,13 @@
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cupti::fake::{Fake, Work};
 use cupti::{ActivityKind, Config};
 use nvtx::{Domain, event, range};
-use profiler_core::{Context, Profile, Profiler, ProfilerBuilder, Summary};
+use profiler_core::{Context, Health, Profile, Profiler, ProfilerBuilder, Summary};
 
 static A: Domain = Domain::new("a");
 static B: Domain = Domain::new("b");
@@ -172,10 +173,65 @@ fn what_is_kept_is_what_was_kept_when_it_was_stopped() {
             (0..20).for_each(|_| kernel(&fake));
             stopping.join().unwrap()
         });
-        assert_eq!(kept.totals().kernels, 5);
+        // And what was launched while it waited.
+        assert_eq!(kept.totals().kernels, 25);
         kept.health().assert_complete();
         other.stop().unwrap().health().assert_complete();
     }
+}
+
+/// It is cut off when all has come that was asked for by then. A call that another thread is in may be open.
+#[test]
+fn a_stop_under_load_is_complete() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let ends = AtomicBool::new(false);
+    /// Also where a check fails.
+    struct Ending<'a>(&'a AtomicBool);
+    impl Drop for Ending<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let lost_nothing = |health: &Health| {
+        let all = (health.kernels.records, health.kernels.calls);
+        assert_eq!((health.kernels.matched_records, health.kernels.matched_calls), all, "{health}");
+        assert!(health.open_calls <= 2 && health.unfinished_buffers == 0, "{health}");
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !ends.load(Ordering::Relaxed) {
+                    kernel(&fake);
+                }
+            });
+        }
+        {
+            let _ending = Ending(&ends);
+            let quick = || builder(&fake).period(Duration::from_millis(2));
+            let all = quick().build().unwrap();
+            let some = [
+                quick().keep_last(Duration::from_millis(50)).build().unwrap(),
+                quick().keep_last_operations(1000).build().unwrap(),
+            ];
+            for is_beside in [false, true] {
+                let other = is_beside.then(|| quick().build().unwrap());
+                other.iter().for_each(|other| other.start().unwrap());
+                for profiler in some.iter().chain([&all]) {
+                    profiler.start().unwrap();
+                    std::thread::sleep(Duration::from_millis(100));
+                    let profile = profiler.stop().unwrap();
+                    lost_nothing(profile.health());
+                    assert!(profile.totals().kernels >= 100, "{profile}");
+                }
+                let summing = all.summarize().unwrap();
+                std::thread::sleep(Duration::from_millis(100));
+                let summary = summing.stop().unwrap();
+                lost_nothing(summary.health());
+                assert!(summary.totals().kernels >= 100, "{summary}");
+                other.iter().for_each(|other| lost_nothing(other.stop().unwrap().health()));
+            }
+        }
+    });
 }
 
 /// Whoever is alone may not be so any more when it has been stopped.
@@ -239,6 +295,27 @@ fn a_range_of_a_graph_is_not_done_before_its_records_have_come() {
     assert_eq!(graph.gpu_time().sum(), graph.inclusive().gpu_time());
 }
 
+/// CUPTI tells of a call that was under way when it was turned on, and its beginning was not seen.
+#[test]
+fn a_record_of_a_call_from_before_is_no_loss() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let profiler = builder(&fake).build().unwrap();
+    let work = || {
+        fake.unseen(&Work::kernel(c"from before"));
+        kernel(&fake);
+        fake.unseen(&Work::kernel(c"without a call"));
+    };
+    let (_, profile) = profiler.record(work).unwrap();
+    let summing = profiler.summarize().unwrap();
+    work();
+    let summary = summing.stop().unwrap();
+    for health in [profile.health(), summary.health()] {
+        assert_eq!((health.records_before, health.kernels.records), (1, 2), "{health}");
+        assert_eq!(health.kernels.matched_records, 1);
+    }
+    assert!(profile.kernels().all(|kernel| kernel.name() != "from before"));
+}
+
 #[test]
 fn what_ran_when_a_session_paused_is_waited_for_at_its_stop() {
     let (_turn, fake) = (turn(), Fake::new());
@@ -268,7 +345,7 @@ fn other_sessions_go_on_while_one_waits_for_the_gpu_at_its_stop() {
         while fake.flushes() < 4 {
             std::thread::sleep(Duration::from_millis(1));
         }
-        // It waits: what is launched now is of the other alone.
+        // It waits, and what is launched until its wait is over counts for both.
         kernel(&fake);
         let profile = other.snapshot().unwrap();
         assert_eq!(profile.health().pending_calls, 2);
@@ -276,7 +353,7 @@ fn other_sessions_go_on_while_one_waits_for_the_gpu_at_its_stop() {
         stopping.join().unwrap()
     });
     assert!(begun.elapsed() >= Duration::from_secs(3));
-    assert_eq!(of_one.totals().kernels, 1);
+    assert_eq!(of_one.totals().kernels, 2);
     of_one.health().assert_complete();
     let of_other = other.stop().unwrap();
     assert_eq!(of_other.totals().kernels, 2);

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use cupti::{
-    ActivityKind, Call, Clock, Collected, Collector, Reading, Record, RecordBytes, ThreadCalls,
-    ThreadGraphs,
+    ActivityKind, Call, CallClass, Clock, Collected, Collector, Reading, Record, RecordBytes,
+    ThreadCalls, ThreadGraphs,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -62,7 +62,7 @@ impl Part {
     }
 
     fn new(collected: Collected, ranges: Vec<ThreadPart>, answered_ns: u64) -> Self {
-        let later = |a: u32, b: u32| if is_up_to(a, b) { b } else { a };
+        let later = |a, b| if is_up_to(a, b) { b } else { a };
         let all = collected.calls.iter().flat_map(|thread| &thread.calls);
         let last_id = all.map(|call| call.correlation_id).reduce(later);
         let calls = collected.calls.iter().map(|thread| thread.calls.len());
@@ -289,7 +289,7 @@ pub(crate) struct Pieces<'a> {
     pub(crate) windows_ns: Vec<(u64, u64)>,
     /// In a snapshot, from when on calls may still get records.
     pub(crate) pending_from_ns: Option<u64>,
-    /// Records that have no call and an id up to this are of calls that were let go.
+    /// Records that have no call and an id up to this are of calls that were let go, or made before; 0 if all calls are there.
     pub(crate) before_id: u32,
     pub(crate) parts: Vec<&'a Part>,
     pub(crate) remains: Option<&'a Remains>,
@@ -320,6 +320,12 @@ impl StoppedRanges {
 pub(crate) struct Settings {
     pub(crate) attributes: Vec<cupti::AttributeSetting>,
     pub(crate) missing_kinds: Vec<cupti::ActivityKind>,
+}
+
+/// The correlation id that was handed out first, of calls.
+pub(crate) fn first_id<'a>(calls: impl IntoIterator<Item = &'a Call>) -> Option<u32> {
+    let ids = calls.into_iter().map(|call| call.correlation_id);
+    ids.reduce(|a, b| if is_up_to(a, b) { a } else { b })
 }
 
 /// Puts a recording together.
@@ -384,6 +390,13 @@ pub(crate) fn recording(pieces: Pieces<'_>, observer_panics: u64) -> Recording {
     };
     losses.panics += observer_panics;
     losses.ranges = ranges::lost();
+    let calls = calls.finish();
+    // Of a collection from its start: a record with an earlier id is of a call that began before it. Calls are in the order
+    // they were made.
+    let before_id = match first_id(calls.iter().filter_map(|thread| thread.calls.first())) {
+        Some(first) if before_id == 0 => first.wrapping_sub(1),
+        _ => before_id,
+    };
     let version = cupti::Version(info.cupti_version);
     let none = || RecordBytes::from_parts(version, vec![], [], []);
     Recording {
@@ -395,7 +408,7 @@ pub(crate) fn recording(pieces: Pieces<'_>, observer_panics: u64) -> Recording {
         epoch,
         before_id,
         records: records.unwrap_or_else(none),
-        calls: calls.finish(),
+        calls,
         runtime_calls: runtime_calls.finish(),
         graphs: graphs.into_values().collect(),
         ranges: threads.finish(window_ns),
@@ -403,6 +416,49 @@ pub(crate) fn recording(pieces: Pieces<'_>, observer_panics: u64) -> Recording {
         missing_kinds: settings.missing_kinds,
         losses,
         series: Vec::new(),
+    }
+}
+
+/// Driver calls that are looked at for being under way on one thread: one, and those in its callbacks.
+const MOST_NESTED: usize = 64;
+
+/// Leaves calls open that returned after a stop's cut and have no record: as of calls that have not returned it is not known
+/// what they asked for.
+pub(crate) fn leave_open(recording: &mut Recording) {
+    use CallClass::{GraphLaunch, KernelLaunch, Memcpy, Memset, Synchronize, WaitEvent};
+    let cut_ns = recording.window_ns.1;
+    let is_late = |call: &Call| {
+        let returned = call.end_ns.is_some_and(|end_ns| end_ns >= cut_ns);
+        let owes = matches!(
+            call.function.class(),
+            KernelLaunch | GraphLaunch | Memcpy | Memset | Synchronize | WaitEvent
+        );
+        let did = call.result == 0 && !call.captured && !call.empty;
+        returned && call.start_ns < cut_ns && did && owes
+    };
+    let mut late = FxHashSet::default();
+    // They are in the order they were made, and few lie in one another.
+    for thread in &recording.calls {
+        let before = thread.calls.iter().rev().skip_while(|call| call.start_ns >= cut_ns);
+        let last = before.take(MOST_NESTED).filter(|call| is_late(call));
+        late.extend(last.map(|call| call.correlation_id));
+    }
+    if late.is_empty() {
+        return;
+    }
+    for record in &recording.records {
+        match record {
+            Record::Kernel(kernel) => late.remove(&kernel.correlation_id),
+            Record::Memcpy(copy) => late.remove(&copy.correlation_id),
+            Record::Memset(set) => late.remove(&set.correlation_id),
+            Record::Synchronization(record) => late.remove(&record.correlation_id),
+            _ => false,
+        };
+    }
+    for call in recording.calls.iter_mut().flat_map(|thread| &mut thread.calls) {
+        if is_late(call) && late.contains(&call.correlation_id) {
+            call.end_ns = None;
+        }
     }
 }
 

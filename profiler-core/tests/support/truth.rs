@@ -657,7 +657,11 @@ impl Generator {
                 Some(Step::CaptureOne { op })
             }
             83 => {
-                if !self.chance(4) {
+                // What comes with an id before that of every call is of a call before the collection.
+                let mut calls = self.books.calls.iter();
+                let is_first =
+                    |call: &CallTruth| call.worker == worker && call.counts.contains(&true);
+                if !calls.any(is_first) || !self.chance(4) {
                     return None;
                 }
                 let mut op = self.op(&ALL)?;
