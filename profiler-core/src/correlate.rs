@@ -139,7 +139,13 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
     store.memory.retain_mut(|event| {
         let call = by_id.get(|| event.process, event.correlation_id);
         event.call = call.into();
-        call.is_none_or(|row| within(&calls[row.at()]))
+        let Some(row) = call else {
+            // Without an id it is of no call at all.
+            let is_before = event.correlation_id != 0 && is_before(event.correlation_id);
+            health.records_before += u64::from(is_before);
+            return !is_before;
+        };
+        within(&calls[row.at()])
     });
     store.mark_repeats();
     for (id, [nodes, captured]) in std::mem::take(&mut store.graph_operations) {

@@ -1,27 +1,45 @@
 //! Names of kernels and ranges: as people read them, and as they ask for them.
 
+use std::fmt;
+
 use wildmatch::WildMatchPattern;
 
-/// A C++ name without its parameters; other names as they are.
-pub(crate) fn demangled(name: &str) -> String {
+/// Bytes of a name at most: a mangled one of some hundred may stand for one that fills the memory.
+const LONGEST: usize = 1 << 16;
+
+/// Text that refuses to grow beyond that.
+struct Bounded(String);
+
+impl fmt::Write for Bounded {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.0.len() + text.len() > LONGEST {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(text);
+        Ok(())
+    }
+}
+
+/// As it is if it is not a mangled name, or one that is too long.
+fn demangled_with(name: &str, options: cpp_demangle::DemangleOptions) -> String {
     // Without the prefix, a plain C name such as `b` would be read as the encoding of a type.
     if !name.starts_with("_Z") {
         return name.to_owned();
     }
-    let options = cpp_demangle::DemangleOptions::new().no_params().no_return_type();
-    cpp_demangle::Symbol::new(name)
-        .ok()
-        .and_then(|symbol| symbol.demangle_with_options(&options).ok())
-        .unwrap_or_else(|| name.to_owned())
+    let mut text = Bounded(String::new());
+    let written = cpp_demangle::Symbol::new(name)
+        .is_ok_and(|symbol| symbol.structured_demangle(&mut text, &options).is_ok());
+    if written { text.0 } else { name.to_owned() }
+}
+
+/// A C++ name without its parameters; other names as they are.
+pub(crate) fn demangled(name: &str) -> String {
+    demangled_with(name, cpp_demangle::DemangleOptions::new().no_params().no_return_type())
 }
 
 /// A C++ name with its parameters; other names as they are.
 pub(crate) fn with_parameters(name: &str) -> String {
-    if !name.starts_with("_Z") {
-        return name.to_owned();
-    }
-    let symbol = cpp_demangle::Symbol::new(name).ok();
-    symbol.and_then(|symbol| symbol.demangle().ok()).unwrap_or_else(|| name.to_owned())
+    demangled_with(name, cpp_demangle::DemangleOptions::new())
 }
 
 /// The last part of a C++ name: `k` of `void ns::k<float>(int)`.
@@ -130,6 +148,28 @@ mod tests {
         assert_eq!(demangled("sm80_xmma_gemm"), "sm80_xmma_gemm");
         assert_eq!(demangled("_Zbroken"), "_Zbroken");
         assert_eq!(demangled("b"), "b", "not `bool`");
+    }
+
+    #[test]
+    fn a_short_name_that_stands_for_a_long_one_stays_as_it_is() {
+        // Each level has the one before it four times.
+        let mut name = "_Z1fI1aIiiiiE".to_owned();
+        let levels = "bcdefghijklmnopqrst".chars().zip((0..).step_by(2));
+        for (letter, last) in levels {
+            let digit = |n: u32| char::from_digit(n, 36).map(|d| d.to_ascii_uppercase());
+            let Some(digit) = digit(last + 1) else { break };
+            name.push_str(&format!("1{letter}I{}E", format!("S{digit}_").repeat(4)));
+        }
+        name.push_str("Evv");
+        assert!(name.len() < 400, "{name}");
+        assert_eq!((demangled(&name), with_parameters(&name)), (name.clone(), name.clone()));
+        // The first levels alone are demangled.
+        let few = "_Z1fI1aIiiiiE1bIS1_S1_S1_S1_EEvv";
+        assert!(
+            demangled(few).starts_with("f<a<int, int, int, int>, b<a<int"),
+            "{}",
+            demangled(few)
+        );
     }
 
     #[test]

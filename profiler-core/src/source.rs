@@ -621,7 +621,8 @@ fn read_records(
                 continue;
             }
             Record::Overhead(overhead) => {
-                health.overhead_ns += overhead.span.end_ns.saturating_sub(overhead.span.start_ns);
+                let ns = overhead.span.end_ns.saturating_sub(overhead.span.start_ns);
+                health.overhead_ns = health.overhead_ns.saturating_add(ns);
                 continue;
             }
             Record::Unreadable { bytes } => {

@@ -52,7 +52,7 @@ impl Statistic {
             Self::Mean => (sum(times) / count as u128) as u64,
             Self::Max => last,
             Self::Percentile(percent) => {
-                let rank = (percent / 100.0 * count as f64).ceil() as usize;
+                let rank = (percent * count as f64 / 100.0).ceil() as usize;
                 times[rank.clamp(1, count) - 1]
             }
         }
@@ -218,6 +218,10 @@ mod tests {
             assert_eq!(statistic.of(Vec::new()), 0);
         }
         assert_eq!(Statistic::Median.of(vec![10, 20, 40, 50]), 30);
+        // 99.9 % of 1,000 are 999 of them.
+        for count in [1000_u64, 2000, 10_000, 100_000] {
+            assert_eq!(Statistic::Percentile(99.9).of((1..=count).collect()), count / 1000 * 999);
+        }
     }
 
     #[test]

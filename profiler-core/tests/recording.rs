@@ -120,6 +120,31 @@ fn a_frame_of_an_unknown_tag_is_skipped() {
     assert_eq!(Recording::from_bytes(&with_more).unwrap().to_bytes(), bytes);
 }
 
+/// Numbers of a damaged file may be any.
+#[test]
+fn losses_beyond_all_bounds_are_losses() {
+    let bytes = recorded().recording().unwrap().to_bytes();
+    let text = String::from_utf8_lossy(&bytes);
+    for name in ["unreadable_bytes", "irregular", "dropped_by_cupti", "ranges", "pool_misses"] {
+        let field = format!("\"{name}\":0");
+        assert!(text.contains(&field), "{name}");
+        let at = bytes.windows(field.len()).rposition(|part| part == field.as_bytes()).unwrap();
+        let frame = (0..at).rev().find(|at| &bytes[*at..*at + 4] == b"DONE").unwrap();
+        let length = u64::from_le_bytes(bytes[frame + 4..frame + 12].try_into().unwrap());
+        let mut damaged = bytes[..at + field.len() - 1].to_vec();
+        damaged.extend_from_slice(u64::MAX.to_string().as_bytes());
+        damaged.extend_from_slice(&bytes[at + field.len()..]);
+        damaged[frame + 4..frame + 12].copy_from_slice(&(length + 19).to_le_bytes());
+        // And something that is not understood, which is added.
+        let mut unknown = b"RECS".to_vec();
+        unknown.extend_from_slice(&16_u64.to_le_bytes());
+        unknown.extend_from_slice(&[0xff; 16]);
+        damaged.splice(frame..frame, unknown);
+        let profile = Profile::from_bytes(&damaged).unwrap();
+        assert!(name == "pool_misses" || !profile.health().is_complete(), "{name}");
+    }
+}
+
 #[test]
 fn damage_anywhere_never_panics() {
     let bytes = recorded().recording().unwrap().to_bytes();

@@ -133,7 +133,7 @@ impl Run<'_> {
         if later.len() as u64 >= self.thresholds.get_least_repeats() {
             let usual = nanoseconds(Statistics::of_ns(later).median()).max(1);
             for (call, took) in first.into_values() {
-                if took >= LOADING_FACTOR * usual {
+                if took >= LOADING_FACTOR.saturating_mul(usual) {
                     loading.insert(call, 1.0 - usual as f64 / took as f64);
                     loaders += 1;
                 }

@@ -317,11 +317,19 @@ impl Clock {
     }
 }
 
-/// From the first to the last that is known of the run.
+/// From the first to the last that is known of the run. Ranges and calls may have begun long before the session and end after
+/// it, which is none of its time; operations run on after it.
 fn extent(store: &Store) -> (u64, u64) {
+    let windows = &store.session.windows_ns;
+    let first_ns = windows.first().map_or(0, |window| window.0);
+    let last_ns = windows.last().map_or(u64::MAX, |window| window.1);
+    let within = |time: Interval| Interval {
+        start_ns: time.start_ns.clamp(first_ns, last_ns.max(first_ns)),
+        end_ns: time.end_ns.clamp(first_ns, last_ns.max(first_ns)),
+    };
     let operations = store.operations.iter().filter_map(|operation| operation.time());
-    let calls = store.calls.iter().map(|call| call.time);
-    let ranges = store.ranges.iter().map(|range| range.time);
+    let calls = store.calls.iter().map(|call| within(call.time));
+    let ranges = store.ranges.iter().map(|range| within(range.time));
     let all = operations.chain(calls).chain(ranges);
     let (start, end) = all.fold((u64::MAX, 0), |(start, end), time| {
         (start.min(time.start_ns), end.max(time.end_ns).max(time.start_ns))

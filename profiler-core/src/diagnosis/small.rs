@@ -58,7 +58,8 @@ impl Run<'_> {
                     continue;
                 }
                 let Some(shape) = self.known.shapes.of(self.profile, same[0]) else { continue };
-                let ns: u64 = same.iter().map(|id| store.operations[id.at()].ns()).sum();
+                let ns = same.iter().map(|id| store.operations[id.at()].ns());
+                let ns = ns.fold(0, u64::saturating_add);
                 let is_small = gemms || ns / same.len() as u64 <= small_ns;
                 if shape.fill >= self.thresholds.get_least_fill() || !is_small {
                     continue;

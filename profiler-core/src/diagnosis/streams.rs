@@ -34,8 +34,8 @@ impl Run<'_> {
     fn serial_streams_of(&self, device: u32, streams: Vec<&[OperationId]>) -> Option<Finding> {
         let store = &self.profile.store;
         let ns = |id: &OperationId| store.operations[id.at()].ns();
-        let sum = |stream: &&[OperationId]| stream.iter().map(ns).sum::<u64>();
-        let all: u64 = streams.iter().map(sum).sum();
+        let sum = |stream: &&[OperationId]| stream.iter().map(ns).fold(0, u64::saturating_add);
+        let all = streams.iter().map(sum).fold(0, u64::saturating_add);
         let least = LEAST_SHARE * all as f64;
         let busy: Vec<_> =
             streams.into_iter().filter(|stream| sum(stream) as f64 >= least).collect();

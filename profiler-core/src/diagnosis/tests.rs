@@ -302,6 +302,19 @@ fn random_programs_are_divided_up_as_nanosecond_by_nanosecond() {
     }
 }
 
+/// A range that was open long before what is kept of a run, and a call that goes on after it, are none of its time.
+#[test]
+fn what_lies_outside_the_session_is_no_idle_time() {
+    let mut program = Program::new();
+    program.now += 10 * US;
+    program.range("train", |p| (0..20).for_each(|_| p.kernel(100 * US)));
+    program.wait();
+    let end = program.now;
+    program.store.ranges[0].time = Interval { start_ns: 0, end_ns: end + 3_600_000_000_000 };
+    let diagnosis = program.diagnose();
+    assert_eq!(diagnosis.verdict.clock.as_nanos() as u64, end - BASE);
+}
+
 #[test]
 fn launches_that_take_longer_than_their_kernels_bind() {
     let (verdict, diagnosis) = verdict_of(steps(|p| {

@@ -209,7 +209,7 @@ impl Numbers {
         let launches = query.clone().kernels().launches();
         let small = run.thresholds.get_small_copy_bytes();
         let mut sizes = Vec::new();
-        let (mut pageable, mut copy_ns) = (0, 0_u64);
+        let (mut pageable, mut copy_ns) = (0_u64, 0_u64);
         let mut operations = 0;
         for operation in query.iter() {
             operations += 1;
@@ -218,7 +218,7 @@ impl Numbers {
             copy_ns = copy_ns.saturating_add(operation.interval().map_or(0, |time| time.ns()));
             let sides = [copy.source(), copy.destination()];
             if sides.contains(&cupti::MemoryKind::PAGEABLE) {
-                pageable += copy.bytes();
+                pageable = pageable.saturating_add(copy.bytes());
             }
         }
         sizes.sort_unstable();

@@ -85,8 +85,8 @@ impl LaunchShape {
     #[must_use]
     pub fn balance(&self) -> f64 {
         let of = |blocks: u64, places: u64| {
-            let rounded = blocks.div_ceil(places.max(1)).max(1) * places.max(1);
-            blocks as f64 / rounded as f64
+            let waves = blocks.div_ceil(places.max(1)).max(1);
+            blocks as f64 / (waves as f64 * places.max(1) as f64)
         };
         match self.waves() {
             Some(waves) if waves >= 1.0 => of(self.blocks(), self.blocks_at_once()),

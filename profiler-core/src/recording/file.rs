@@ -371,7 +371,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
     let info = info.ok_or_else(|| missing("description of the machine"))?;
     let names = names.ok_or_else(|| missing("table of kernel names"))?;
     let mut done = done.ok_or_else(|| missing("closing frame"))?;
-    done.losses.irregular = done.losses.irregular.saturating_add(unknown_series);
+    done.losses = done.losses.clamped();
+    done.losses.irregular += unknown_series;
     let reading = |(at_ns, offset_ns)| Reading { at_ns, offset_ns };
     let strides = names.strides.into_iter().map(|(kind, stride)| (ActivityKind(kind), stride));
     let keys = names.names.into_iter().map(|(key, name)| (NameKey(key), name));

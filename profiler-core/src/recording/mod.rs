@@ -129,6 +129,26 @@ impl Losses {
         }
     }
 
+    /// As a file says, which may be damaged: no number that is added to overflows.
+    pub(crate) fn clamped(self) -> Self {
+        const MOST: u64 = 1 << 48;
+        Self {
+            dropped_by_cupti: self.dropped_by_cupti.min(MOST),
+            over_memory_limit: self.over_memory_limit.min(MOST),
+            irregular: self.irregular.min(MOST),
+            unreadable_bytes: self.unreadable_bytes.min(MOST),
+            panics: self.panics.min(MOST),
+            unfinished_buffers: self.unfinished_buffers.min(MOST),
+            buffers: self.buffers.min(MOST),
+            pool_misses: self.pool_misses.min(MOST),
+            refused_buffers: self.refused_buffers.min(MOST),
+            refused_records: self.refused_records.min(MOST),
+            before_switch: self.before_switch.min(MOST),
+            handler_panics: self.handler_panics.min(MOST),
+            ranges: self.ranges.min(MOST),
+        }
+    }
+
     pub(crate) fn add(&mut self, other: &Self) {
         self.dropped_by_cupti += other.dropped_by_cupti;
         self.over_memory_limit += other.over_memory_limit;
