@@ -10,7 +10,7 @@ use crate::schema::{self, Entry, EntryType};
 use crate::state;
 use crate::string::RegisteredString;
 use crate::sys::functions;
-use crate::sys::types::{EventBatch, PayloadData};
+use crate::sys::types::{EventBatch, PayloadData, UNSORTED};
 use crate::time::{Clock, Scope};
 
 /// Tells of ranges and marks after the fact, such as those that a device measured. Made for a `static`.
@@ -100,8 +100,6 @@ const RANGE_END: u64 = 2 << 12;
 const MARK: u64 = 3 << 12;
 const SCHEMA_RANGE: u64 = 3 << 3;
 const SCHEMA_MARK: u64 = 4 << 3;
-/// The order of the events in a batch is not known.
-const UNSORTED: u64 = 3 << 1;
 
 impl Deferred {
     /// Events of the default domain with times by `clock`, of this process.

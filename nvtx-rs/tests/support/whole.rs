@@ -153,6 +153,7 @@ pub(crate) fn counters() {
     MEMORY.missing(Missing::Unchanged);
     LOSS.missing(Missing::Unavailable);
     MEMORY.batch(&[(10, 1), (20, 2)]);
+    MEMORY.batch(&[(20, 2), (10, 1)]);
     POOLS.sample(&POOL.record(&[9u64.into()]).expect("a record"));
     // No sample of this group.
     POOLS.sample(&gemm());
