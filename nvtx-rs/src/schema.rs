@@ -167,6 +167,18 @@ impl Entry {
         self
     }
 
+    /// Its type, for errors.
+    fn kind_described(&self) -> String {
+        let kind = match self.kind {
+            EntryType::Enum(values) => format!("the enum `{}`", values.name),
+            kind => format!("{kind:?}"),
+        };
+        match self.count {
+            None => kind,
+            Some(count) => format!("{count} x {kind}"),
+        }
+    }
+
     const fn bytes(&self) -> usize {
         match self.count {
             None => self.kind.size(),
@@ -275,10 +287,13 @@ impl Schema {
         for ((offset, entry), value) in offsets(self.entries).zip(values) {
             let place = bytes.get_mut(offset..offset + entry.bytes()).unwrap_or_default();
             if !value.write(entry.kind, entry.count, place) {
-                return Err(Error::mismatch(
-                    self.name,
-                    format!("{value:?} does not fit `{}`, which is {:?}", entry.name, entry.kind),
-                ));
+                let why = format!(
+                    "{} does not fit `{}`, which is {}",
+                    value.described(),
+                    entry.name,
+                    entry.kind_described()
+                );
+                return Err(Error::mismatch(self.name, why));
             }
         }
         Ok(Record { schema: self, bytes: bytes.into() })
@@ -440,6 +455,21 @@ pub enum Value<'a> {
 }
 
 impl Value<'_> {
+    /// What it is, for errors: what is long by its length.
+    fn described(self) -> String {
+        /// The most bytes or numbers that an error shows.
+        const SHOWN: usize = 16;
+        let numbers = |kind: &str, count: usize| format!("{count} x {kind}");
+        match self {
+            Value::Text(text) if text.len() > SHOWN => format!("a text of {} bytes", text.len()),
+            Value::U32s(all) if all.len() > SHOWN => numbers("U32", all.len()),
+            Value::U64s(all) if all.len() > SHOWN => numbers("U64", all.len()),
+            Value::F32s(all) if all.len() > SHOWN => numbers("F32", all.len()),
+            Value::F64s(all) if all.len() > SHOWN => numbers("F64", all.len()),
+            short => format!("{short:?}"),
+        }
+    }
+
     /// Puts the value to its place; `false` where it does not fit.
     fn write(self, kind: EntryType, count: Option<usize>, place: &mut [u8]) -> bool {
         match (self, count) {
