@@ -26,6 +26,7 @@ fn main() {
         ("a_tool_may_start_ranges_while_it_is_attached", a_tool_may_start_ranges),
         ("each_function_gets_what_it_is_to", each_function_gets_what_it_is_to),
         ("a_tool_without_extensions_gets_the_rest", a_tool_without_extensions_gets_the_rest),
+        ("a_tool_without_batches_gets_each_event", a_tool_without_batches_gets_each_event),
         ("a_tool_may_leave_out_all_but_starts", a_tool_may_leave_out_all_but_starts),
         ("a_tool_says_which_domains_it_takes", a_tool_says_which_domains_it_takes),
         ("odd_uses_are_as_documented", odd_uses_are_as_documented),
@@ -189,6 +190,18 @@ fn a_tool_without_extensions_gets_the_rest() -> Result<(), Failed> {
         let counters = self::events("counters", mode);
         let rest = counters.iter().filter(|event| event.starts_with("Counter")).count();
         assert_eq!(rest, 0, "{counters:#?}");
+    }
+    Ok(())
+}
+
+fn a_tool_without_batches_gets_each_event() -> Result<(), Failed> {
+    let events = events("deferred", "no-batches");
+    let of_range: Vec<&str> =
+        events.iter().filter_map(|event| event.strip_prefix("EventSubmit 1001 ")).collect();
+    let times = |start: u8, end: u8| format!("{start:02x}00000000000000{end:02x}");
+    assert_eq!(of_range.len(), 6, "{events:#?}");
+    for (seen, (start, end)) in of_range.iter().zip([(1, 2), (5, 6), (3, 4)]) {
+        assert!(seen.contains(&format!(": {}", times(start, end))), "{seen}");
     }
     Ok(())
 }
