@@ -25,7 +25,8 @@ use crate::time::{Clock, Scope};
 /// DEVICE.ranges(&[DeferredRange::new(&name, 1_000, 2_000), DeferredRange::new(&name, 3_000, 4_500)]);
 /// ```
 ///
-/// Names are registered ones of the same domain; a name of another domain goes out without its text.
+/// Names are registered ones of the same domain; a name of another domain goes out without its text. What is told in
+/// one call goes to a tool as a batch, or two where some have a colour and some have none.
 #[derive(Debug)]
 pub struct Deferred {
     clock: Clock,
