@@ -180,13 +180,17 @@ fn a_tool_without_extensions_gets_the_rest() -> Result<(), Failed> {
         assert_eq!(offered, 1, "once, and refused: {events:#?}");
         let count = |start: &str| events.iter().filter(|event| event.starts_with(start)).count();
         assert_eq!(count("Payload"), 0, "{events:#?}");
-        // The events themselves arrive, but for those that are a record alone.
+        // The events themselves arrive, those that are a record alone with the name of its schema.
         assert_eq!(count("RangePushEx") + count("push"), 2, "{events:#?}");
         assert_eq!(count("pop"), 2, "{events:#?}");
-        assert_eq!(count("DomainRangePushEx"), 3, "{events:#?}");
-        assert_eq!(count("DomainRangePop"), 3, "{events:#?}");
-        assert_eq!(count("RangeStartA"), 1, "{events:#?}");
-        assert_eq!(count("RangeEnd"), 1, "{events:#?}");
+        assert_eq!(count("DomainRangePushEx"), 5, "{events:#?}");
+        assert_eq!(count("DomainRangePop"), 5, "{events:#?}");
+        assert_eq!(count("RangeStartA") + count("RangeStartEx"), 2, "{events:#?}");
+        assert_eq!(count("RangeEnd"), 2, "{events:#?}");
+        let named = |name: &str| events.iter().filter(|event| event.ends_with(name)).count();
+        assert_eq!(named(r#"MarkEx v3/48 "gemm""#), 1, "{events:#?}");
+        assert_eq!(named(r#"RangeStartEx v3/48 "gemm""#), 1, "{events:#?}");
+        assert_eq!(named(r#"DomainRangePushEx 1001 v3/48 "in gpu""#), 2, "{events:#?}");
         let counters = self::events("counters", mode);
         let rest = counters.iter().filter(|event| event.starts_with("Counter")).count();
         assert_eq!(rest, 0, "{counters:#?}");
