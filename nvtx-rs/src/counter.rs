@@ -109,7 +109,7 @@ impl Registration {
             };
             functions::counter_no_value(self.domain(), id, reason);
         }
-        self.observed(None, CounterValue::Missing);
+        self.observed(None, CounterValue::Missing(why));
     }
 }
 

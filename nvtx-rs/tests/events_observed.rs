@@ -353,7 +353,7 @@ fn counters_locks_and_deferred_events_arrive() {
         turn.lines(),
         [
             r#"memory [B] in Some("gpu") is I64(3) at None"#,
-            r#"memory [B] in Some("gpu") is Missing at None"#,
+            r#"memory [B] in Some("gpu") is Missing(Unchanged) at None"#,
             r#"memory [B] in Some("gpu") is I64(4) at Some(10)"#,
             r#"lock of Some("gpu"): AcquireStart"#,
             r#"lock of Some("gpu"): AcquireSuccess"#,

@@ -253,6 +253,31 @@ fn a_dropped_future_ends_its_life() {
 }
 
 #[test]
+fn what_a_cancelled_future_drops_is_in_its_life() {
+    struct Told;
+    impl Drop for Told {
+        fn drop(&mut self) {
+            nvtx::mark("dropped");
+        }
+    }
+    let watching = watch();
+    let mut future = Box::pin(
+        async {
+            let _told = Told;
+            Pause::default().await;
+        }
+        .in_range("cancelled"),
+    );
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(future.as_mut().poll(&mut context).is_pending());
+    drop(future);
+    assert_eq!(
+        watching.seen(),
+        [">cancelled", "+cancelled", "-cancelled", "!dropped", "<cancelled"]
+    );
+}
+
+#[test]
 fn a_panic_in_a_poll_ends_both() {
     let watching = watch();
     let panics = async { std::panic::resume_unwind(Box::new(())) };
