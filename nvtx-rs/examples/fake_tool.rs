@@ -8,6 +8,7 @@
 //! - `empty`, `push-only`, `pop-only`: which functions it installs, where the default is all that
 //!   write 8-bit names;
 //! - `refuse-extensions`, `no-slots`: it refuses the extensions, or fills none of their slots;
+//! - `no-batches`: it takes events that are told late one by one alone;
 //! - `disabled`: it says that no domain is enabled;
 //! - `count`: of pushes and pops without a domain it writes nothing but how many it saw, when it is initialised again;
 //! - `annotated`: it starts ranges itself while it is being attached.
@@ -463,6 +464,9 @@ pub unsafe extern "C" fn InitializeInjectionNvtxExtension(info: *const u8) -> c_
                 fill![0 counter, 1 sample_i64, 2 sample_f64, 3 sample, 4 no_value, 5 counter_batch]
             }
             _ => return 0,
+        }
+        if module == 2 && mode == "no-batches" {
+            *slots.add(17) = ptr::null_mut();
         }
         // What is filled by one that refuses must not be called.
         c_int::from(mode != "refuse-extensions")

@@ -1,13 +1,14 @@
 //! Categories: groups of events that a tool can show or hide together.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 /// A group of events, such as `io`. Made by [`Domain::category`](crate::Domain::category) and
 /// [`category`](crate::category).
 ///
 /// A category is of its domain: with an event of another domain, a tool shows its number alone. To
-/// make one takes a lock, so make it once:
+/// make one takes a lock, so make it once. Every distinct name is kept for the life of the process: categories are for a
+/// handful of names, not for values such as a request's number.
 ///
 /// ```
 /// use std::sync::LazyLock;
@@ -37,24 +38,24 @@ impl Category {
     }
 }
 
-/// The categories of a domain; a category's number is one more than its place.
+/// The numbers of a domain's categories, from 1 on as they come.
 #[derive(Debug)]
-pub(crate) struct Categories(Mutex<Vec<&'static str>>);
+pub(crate) struct Categories(Mutex<BTreeMap<&'static str, u32>>);
 
 impl Categories {
     pub(crate) const fn new() -> Categories {
-        Categories(Mutex::new(Vec::new()))
+        Categories(Mutex::new(BTreeMap::new()))
     }
 
     /// The category `name`; `announce` is called with one that is new, before anyone can use it.
     pub(crate) fn get(&self, name: &str, announce: impl FnOnce(Category)) -> Category {
         let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let id = |place: usize| u32::try_from(place + 1).unwrap_or(u32::MAX);
-        if let Some(place) = names.iter().position(|known| *known == name) {
-            return Category { id: id(place), name: names.get(place).copied().unwrap_or_default() };
+        if let Some((name, id)) = names.get_key_value(name) {
+            return Category { id: *id, name };
         }
-        let category = Category { id: id(names.len()), name: interned(name) };
-        names.push(category.name);
+        let id = u32::try_from(names.len() + 1).unwrap_or(u32::MAX);
+        let category = Category { id, name: interned(name) };
+        names.insert(category.name, category.id);
         announce(category);
         category
     }
@@ -70,4 +71,21 @@ fn interned(name: &str) -> &'static str {
     let name: &'static str = Box::leak(name.into());
     names.insert(name);
     name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_one_number_and_is_announced_once() {
+        let categories = Categories::new();
+        let mut announced = Vec::new();
+        for name in ["b", "a", "b", "c", "a"] {
+            let category = categories.get(name, |new| announced.push((new.id(), new.name())));
+            assert_eq!(category.name(), name);
+        }
+        assert_eq!(announced, [(1, "b"), (2, "a"), (3, "c")]);
+        assert_eq!(categories.get("a", |_| ()).id(), 2);
+    }
 }

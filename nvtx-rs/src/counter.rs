@@ -8,7 +8,8 @@ use crate::schema::{Record, Schema};
 use crate::state;
 use crate::sys::functions;
 use crate::sys::types::{
-    CounterAttributes, CounterBatch, CounterSemantics, Handle, Semantics, TimeSemantics,
+    CounterAttributes, CounterBatch, CounterSemantics, Handle, Semantics, TIME_SORTED,
+    TimeSemantics, UNSORTED,
 };
 use crate::text::CStrings;
 use crate::time::{Clock, Scope};
@@ -108,7 +109,7 @@ impl Registration {
             };
             functions::counter_no_value(self.domain(), id, reason);
         }
-        self.observed(None, CounterValue::Missing);
+        self.observed(None, CounterValue::Missing(why));
     }
 }
 
@@ -193,7 +194,8 @@ impl<T: Sample> Counter<T> {
         }
     }
 
-    /// Says values with their times, by the counter's [`clock`](Counter::clock), in this order.
+    /// Says values with their times, by the counter's [`clock`](Counter::clock). Where the times do not rise, a tool is
+    /// told that it has to sort.
     pub fn batch(&self, samples: &[(i64, T)]) {
         if state::is_idle() || samples.is_empty() {
             return;
@@ -201,7 +203,8 @@ impl<T: Sample> Counter<T> {
         if let Some(id) = self.id() {
             let times: Vec<i64> = samples.iter().map(|(time, _)| *time).collect();
             let values: Vec<u8> = samples.iter().flat_map(|(_, value)| value.bytes()).collect();
-            let batch = CounterBatch::new(id, &values, 0, &times);
+            let order = if times.is_sorted() { TIME_SORTED } else { UNSORTED };
+            let batch = CounterBatch::new(id, &values, order, &times);
             functions::counter_batch(self.registration.domain(), &batch);
         }
         for (time, value) in samples {

@@ -10,7 +10,7 @@ use crate::schema::{self, Entry, EntryType};
 use crate::state;
 use crate::string::RegisteredString;
 use crate::sys::functions;
-use crate::sys::types::{EventBatch, PayloadData};
+use crate::sys::types::{EventBatch, PayloadData, UNSORTED};
 use crate::time::{Clock, Scope};
 
 /// Tells of ranges and marks after the fact, such as those that a device measured. Made for a `static`.
@@ -25,14 +25,15 @@ use crate::time::{Clock, Scope};
 /// DEVICE.ranges(&[DeferredRange::new(&name, 1_000, 2_000), DeferredRange::new(&name, 3_000, 4_500)]);
 /// ```
 ///
-/// Names are registered ones of the same domain; a name of another domain goes out without its text.
+/// Names are registered ones of the same domain; a name of another domain goes out without its text. What is told in
+/// one call goes to a tool as a batch, or two where some have a colour and some have none.
 #[derive(Debug)]
 pub struct Deferred {
     clock: Clock,
     scope: Scope,
     domain: Option<&'static Domain>,
-    ranges: OnceLock<Option<u64>>,
-    marks: OnceLock<Option<u64>>,
+    ranges: Schemas,
+    marks: Schemas,
 }
 
 /// A range with its times.
@@ -95,13 +96,30 @@ impl<'a> DeferredMark<'a> {
     }
 }
 
-const RANGE_BEGIN: u64 = 1 << 12;
-const RANGE_END: u64 = 2 << 12;
-const MARK: u64 = 3 << 12;
-const SCHEMA_RANGE: u64 = 3 << 3;
-const SCHEMA_MARK: u64 = 4 << 3;
-/// The order of the events in a batch is not known.
-const UNSORTED: u64 = 3 << 1;
+/// What a tool is told of one kind of events: the schema's name and flags, and its times with theirs.
+#[derive(Clone, Copy)]
+struct Kind {
+    name: &'static str,
+    flags: u64,
+    times: &'static [(&'static str, u64)],
+}
+
+const RANGE: Kind =
+    Kind { name: "deferred range", flags: 3 << 3, times: &[("start", 1 << 12), ("end", 2 << 12)] };
+const MARK: Kind = Kind { name: "deferred mark", flags: 4 << 3, times: &[("time", 3 << 12)] };
+
+/// What the tool calls the schemas of one kind of events; `None` is one that it did not take.
+#[derive(Debug)]
+struct Schemas {
+    plain: OnceLock<Option<u64>>,
+    colored: OnceLock<Option<u64>>,
+}
+
+impl Schemas {
+    const fn new() -> Schemas {
+        Schemas { plain: OnceLock::new(), colored: OnceLock::new() }
+    }
+}
 
 impl Deferred {
     /// Events of the default domain with times by `clock`, of this process.
@@ -111,8 +129,8 @@ impl Deferred {
             clock,
             scope: Scope::PROCESS,
             domain: None,
-            ranges: OnceLock::new(),
-            marks: OnceLock::new(),
+            ranges: Schemas::new(),
+            marks: Schemas::new(),
         }
     }
 
@@ -135,26 +153,7 @@ impl Deferred {
         if state::is_idle() || state::current() == 0 {
             return;
         }
-        let schema = self.schema(&self.ranges, "deferred range", SCHEMA_RANGE, || {
-            vec![
-                Entry::new("start", EntryType::I64).timed(RANGE_BEGIN, self.clock),
-                Entry::new("end", EntryType::I64).timed(RANGE_END, self.clock),
-            ]
-        });
-        if let Some(schema) = schema {
-            let mut bytes = Vec::with_capacity(ranges.len() * 32);
-            for range in ranges {
-                bytes.extend(range.mark.time.to_ne_bytes());
-                bytes.extend(range.end.to_ne_bytes());
-                range.mark.write_rest(self.domain, &mut bytes);
-            }
-            self.submit(schema, &bytes, ranges.len());
-        }
-        if observer::is_on() {
-            for range in ranges {
-                self.observed(&range.mark, Some(range.end));
-            }
-        }
+        self.tell(&self.ranges, RANGE, ranges.iter().map(|range| (&range.mark, Some(range.end))));
     }
 
     /// Tells of marks, in any order.
@@ -162,54 +161,59 @@ impl Deferred {
         if state::is_idle() || state::current() == 0 {
             return;
         }
-        let schema = self.schema(&self.marks, "deferred mark", SCHEMA_MARK, || {
-            vec![Entry::new("time", EntryType::I64).timed(MARK, self.clock)]
-        });
-        if let Some(schema) = schema {
-            let mut bytes = Vec::with_capacity(marks.len() * 24);
-            for mark in marks {
-                bytes.extend(mark.time.to_ne_bytes());
-                mark.write_rest(self.domain, &mut bytes);
+        self.tell(&self.marks, MARK, marks.iter().map(|mark| (mark, None)));
+    }
+
+    fn tell<'a>(
+        &self,
+        schemas: &Schemas,
+        kind: Kind,
+        events: impl Iterator<Item = (&'a DeferredMark<'a>, Option<i64>)> + Clone,
+    ) {
+        if state::has_tool() {
+            // No value of a colour means that there is none, so those without go by a schema without.
+            for (has_color, known) in [(false, &schemas.plain), (true, &schemas.colored)] {
+                let (mut bytes, mut count) = (Vec::new(), 0);
+                for (mark, end) in
+                    events.clone().filter(|(mark, _)| mark.color.is_some() == has_color)
+                {
+                    mark.write(end, self.domain, &mut bytes);
+                    count += 1;
+                }
+                if count > 0
+                    && let Some(schema) = *known.get_or_init(|| self.register(kind, has_color))
+                {
+                    self.submit(schema, &bytes, count);
+                }
             }
-            self.submit(schema, &bytes, marks.len());
         }
         if observer::is_on() {
-            for mark in marks {
-                self.observed(mark, None);
+            for (mark, end) in events {
+                self.observed(mark, end);
             }
         }
     }
 
-    fn schema(
-        &self,
-        known: &OnceLock<Option<u64>>,
-        name: &str,
-        flags: u64,
-        times: impl FnOnce() -> Vec<Entry>,
-    ) -> Option<u64> {
-        if !state::has_tool() {
-            return None;
-        }
-        *known.get_or_init(|| {
-            let mut entries = times();
-            entries.push(Entry::new("name", EntryType::Registered).message());
+    fn register(&self, kind: Kind, has_color: bool) -> Option<u64> {
+        let time = |(name, flags): &(&'static str, u64)| {
+            Entry::new(name, EntryType::I64).timed(*flags, self.clock)
+        };
+        let mut entries: Vec<Entry> = kind.times.iter().map(time).collect();
+        entries.push(Entry::new("name", EntryType::Registered).message());
+        if has_color {
             entries.push(Entry::new("color", EntryType::Color));
-            entries.push(Entry::new("category", EntryType::Category));
-            schema::register(DomainRef::of(self.domain), name, flags, &entries)
-        })
+        }
+        entries.push(Entry::new("category", EntryType::Category));
+        schema::register(DomainRef::of(self.domain), kind.name, kind.flags, &entries)
     }
 
-    /// One event goes by itself, several as a batch.
+    /// As a batch, also one alone, since an event by itself has no place for the scope.
     fn submit(&self, schema: u64, bytes: &[u8], count: usize) {
         let domain = DomainRef::of(self.domain).handle_or_null();
-        match count {
-            0 => {}
-            1 => {
-                functions::submit(domain, &[PayloadData::new(schema, bytes)]);
-            }
-            _ => {
-                let batch = EventBatch::new(schema, bytes, self.scope.number(), UNSORTED);
-                functions::event_batch_submit(domain, &batch);
+        let batch = EventBatch::new(schema, bytes, self.scope.number(), UNSORTED);
+        if functions::event_batch_submit(domain, &batch).is_none() {
+            for event in bytes.chunks_exact(bytes.len() / count) {
+                functions::submit(domain, &[PayloadData::new(schema, event)]);
             }
         }
     }
@@ -228,11 +232,18 @@ impl Deferred {
 }
 
 impl DeferredMark<'_> {
-    /// What comes after the times: name, colour and category.
-    fn write_rest(&self, domain: Option<&'static Domain>, bytes: &mut Vec<u8>) {
+    /// Its times, name, colour if it has one, and category, as [`Deferred::register`] has them.
+    fn write(&self, end: Option<i64>, domain: Option<&'static Domain>, bytes: &mut Vec<u8>) {
+        bytes.extend(self.time.to_ne_bytes());
+        if let Some(end) = end {
+            bytes.extend(end.to_ne_bytes());
+        }
         let name = self.name.handle_in(DomainRef::of(domain)).map_or(0, |handle| handle.bits());
         bytes.extend(name.to_ne_bytes());
-        bytes.extend(self.color.map_or(0, Color::to_argb).to_ne_bytes());
+        if let Some(color) = self.color {
+            bytes.extend(color.to_argb().to_ne_bytes());
+        }
         bytes.extend(self.category.map_or(0, Category::id).to_ne_bytes());
+        bytes.resize(bytes.len().next_multiple_of(size_of::<i64>()), 0);
     }
 }

@@ -51,9 +51,14 @@
 //!
 //! # Tools
 //!
-//! A tool is found as NVTX's own headers find it: at the first range of the process, the library
-//! that `NVTX_INJECTION64_PATH` names is loaded (`nsys profile` sets the variable). A library that
-//! can't be loaded, or refuses, leaves ranges that do nothing for tools; [`attach_error`] says why.
+//! At the first range of the process, the library that `NVTX_INJECTION64_PATH` names is loaded (`nsys
+//! profile` sets the variable), as NVTX's own headers do. A tool that is linked into the program, which those
+//! find too, is not found. A library that can't be loaded, or refuses, leaves ranges that do nothing for tools;
+//! [`attach_error`] says why.
+//!
+//! `nsys profile --capture-range=nvtx --nvtx-capture=step` begins at a range of that name only if the name is a
+//! registered string: that of [`range!("step")`](range!), of [`annotate`](macro@annotate), of [`register`]; not that of
+//! `nvtx::range("step")`, unless `NSYS_NVTX_PROFILER_REGISTER_ONLY=0` is set.
 //!
 //! A name goes to tools as UTF-8. NVTX's names end at the first NUL, so each NUL inside a name is
 //! shown to a tool as `?`; an [`observer`] gets the name as it was given. A name may be empty, and may

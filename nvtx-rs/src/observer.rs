@@ -174,8 +174,8 @@ pub enum CounterValue<'a> {
     F64(f64),
     /// Of a group of counters.
     Record(&'a Record),
-    /// None could be had, or none is needed.
-    Missing,
+    /// None, for this reason.
+    Missing(crate::counter::Missing),
 }
 
 /// An event that is told after it happened.
@@ -198,7 +198,8 @@ pub struct DeferredEvent<'a> {
     pub color: Option<Color>,
 }
 
-/// Sees the events of every thread: all that a tool gets, and the fields that tools have no place for.
+/// Sees the events of every thread: what a tool gets, and the fields that tools have no place for. It does not see the
+/// scopes of counters and deferred events, limits of counters, schemas but for those of its records, or how clocks convert.
 ///
 /// The functions are called on the thread of the event and inside the annotated program, so they are
 /// to be fast and must start no range themselves: that would call them again without end. Those that

@@ -27,6 +27,7 @@ use crate::sys::types::{EventAttributes, Handle, Message};
 use crate::told::Told;
 use crate::{ProcessRange, Range};
 
+pub use std::boxed::Box;
 pub use std::option::Option::{self, None, Some};
 pub use std::{concat, format_args, module_path};
 
@@ -37,6 +38,13 @@ pub use crate::instrument::InRange;
 #[must_use]
 pub fn is_active() -> bool {
     !state::is_idle()
+}
+
+/// Calls a closure that may move what it captured into its result: called where it is written it would be taken for one
+/// that is called again.
+#[inline]
+pub fn call<R>(f: impl FnOnce() -> R) -> R {
+    f()
 }
 
 /// A place in a program that makes events of one name. The tool is handed the name once.

@@ -54,6 +54,9 @@ pub fn process_range(name: &str) -> ProcessRange {
 /// - Guards dropped out of order: the observer is told which range ended. NVTX's stacks know no order
 ///   but the reverse, so for a tool the innermost range of the thread and domain ends.
 /// - A guard in a struct ends with the struct.
+/// - A guard held across an `.await` takes in whatever else its thread does until the task goes on there: put the future
+///   in ranges with [`in_range`](crate::Instrument::in_range) or [`annotate`](macro@crate::annotate). It keeps the future
+///   from being `Send`.
 /// - A guard leaked with [`std::mem::forget`] never ends, and for tools every range around it then ends
 ///   one level too deep.
 /// - A panic that unwinds ends the ranges that it leaves; one that aborts ends none.

@@ -105,6 +105,9 @@ impl EntryType {
     }
 }
 
+/// The flag of an entry that is the event's name.
+const MESSAGE: u64 = 1 << 10;
+
 /// One of the values in a [`Schema`].
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
@@ -146,10 +149,17 @@ impl Entry {
     }
 
     /// It is the name of the event, for [`Record::mark`] and the like; a [`EntryType::Text`].
+    ///
+    /// To a tool the name said last is the event's: with `event("name").record(&record)` this one stands in for `"name"`,
+    /// and [`Range::end_with`] renames the range. An observer keeps the name of the event.
     #[must_use]
     pub const fn message(mut self) -> Entry {
-        self.flags |= 1 << 10;
+        self.flags |= MESSAGE;
         self
+    }
+
+    fn is_message(&self) -> bool {
+        self.flags & MESSAGE != 0
     }
 
     /// It is a sample of a counter: for [`CounterGroup`](crate::counter::CounterGroup).
@@ -165,6 +175,18 @@ impl Entry {
         self.flags |= TIMESTAMP | flags;
         self.clock = Some(clock);
         self
+    }
+
+    /// Its type, for errors.
+    fn kind_described(&self) -> String {
+        let kind = match self.kind {
+            EntryType::Enum(values) => format!("the enum `{}`", values.name),
+            kind => format!("{kind:?}"),
+        };
+        match self.count {
+            None => kind,
+            Some(count) => format!("{count} x {kind}"),
+        }
     }
 
     const fn bytes(&self) -> usize {
@@ -275,10 +297,13 @@ impl Schema {
         for ((offset, entry), value) in offsets(self.entries).zip(values) {
             let place = bytes.get_mut(offset..offset + entry.bytes()).unwrap_or_default();
             if !value.write(entry.kind, entry.count, place) {
-                return Err(Error::mismatch(
-                    self.name,
-                    format!("{value:?} does not fit `{}`, which is {:?}", entry.name, entry.kind),
-                ));
+                let why = format!(
+                    "{} does not fit `{}`, which is {}",
+                    value.described(),
+                    entry.name,
+                    entry.kind_described()
+                );
+                return Err(Error::mismatch(self.name, why));
             }
         }
         Ok(Record { schema: self, bytes: bytes.into() })
@@ -440,6 +465,21 @@ pub enum Value<'a> {
 }
 
 impl Value<'_> {
+    /// What it is, for errors: what is long by its length.
+    fn described(self) -> String {
+        /// The most bytes or numbers that an error shows.
+        const SHOWN: usize = 16;
+        let numbers = |kind: &str, count: usize| format!("{count} x {kind}");
+        match self {
+            Value::Text(text) if text.len() > SHOWN => format!("a text of {} bytes", text.len()),
+            Value::U32s(all) if all.len() > SHOWN => numbers("U32", all.len()),
+            Value::U64s(all) if all.len() > SHOWN => numbers("U64", all.len()),
+            Value::F32s(all) if all.len() > SHOWN => numbers("F32", all.len()),
+            Value::F64s(all) if all.len() > SHOWN => numbers("F64", all.len()),
+            short => format!("{short:?}"),
+        }
+    }
+
     /// Puts the value to its place; `false` where it does not fit.
     fn write(self, kind: EntryType, count: Option<usize>, place: &mut [u8]) -> bool {
         match (self, count) {
@@ -591,19 +631,18 @@ impl Record {
         self.schema.domain().told_already() == Some(domain)
     }
 
-    /// Marks a moment by the record alone. Its name is that of the entry that is the
-    /// [`message`](Entry::message), and for the observer the schema's.
+    /// Marks a moment by the record alone. Its name is that of the entry that is the [`message`](Entry::message); without
+    /// one, for a tool that knows no records, and for the observer it is the schema's.
     pub fn mark(&self) {
-        if state::is_idle() {
-            return;
-        }
-        if let Some(id) = self.schema_id() {
-            let data = [PayloadData::new(id, self.bytes())];
-            functions::mark_payloads(self.schema.domain().handle_or_null(), &data);
-        }
         #[cfg(feature = "enable")]
-        if state::current() & state::OBSERVER != 0 {
-            crate::observer::mark(&self.event().start());
+        if !state::is_idle() {
+            let told =
+                self.alone().and_then(|(domain, data)| functions::mark_payloads(domain, &[data]));
+            if told.is_none() {
+                self.event().mark();
+            } else if state::current() & state::OBSERVER != 0 {
+                crate::observer::mark(&self.event().start());
+            }
         }
     }
 
@@ -611,15 +650,15 @@ impl Record {
     pub fn range(&self) -> Range {
         #[cfg(feature = "enable")]
         if !state::is_idle() {
-            let domain = self.schema.domain();
-            let level = self.schema_id().and_then(|id| {
-                let data = [PayloadData::new(id, self.bytes())];
-                functions::push_payloads(domain.handle_or_null(), &data)
-            });
+            let level =
+                self.alone().and_then(|(domain, data)| functions::push_payloads(domain, &[data]));
+            if level.is_none() {
+                return self.event().range();
+            }
             let observed = state::current() & state::OBSERVER != 0;
             let event = self.event();
             let token = if observed { crate::observer::range_start(&event.start()) } else { None };
-            return Range::told(domain, level.is_some(), token);
+            return Range::told(self.schema.domain(), true, token);
         }
         Range::NONE
     }
@@ -628,18 +667,28 @@ impl Record {
     pub fn process_range(&self) -> ProcessRange {
         #[cfg(feature = "enable")]
         if !state::is_idle() {
-            let domain = self.schema.domain();
-            let range = self.schema_id().and_then(|id| {
-                let data = [PayloadData::new(id, self.bytes())];
-                functions::start_payloads(domain.handle_or_null(), &data)
-            });
+            let range =
+                self.alone().and_then(|(domain, data)| functions::start_payloads(domain, &[data]));
+            if range.is_none() {
+                return self.event().process_range();
+            }
             let observed = state::current() & state::OBSERVER != 0;
             let event = self.event();
             let token =
                 if observed { crate::observer::process_range_start(&event.start()) } else { None };
-            return ProcessRange::told(domain, range, token);
+            return ProcessRange::told(self.schema.domain(), range, token);
         }
         ProcessRange::NONE
+    }
+
+    /// The record as an event of its own, which has a name only where an entry is one: a tool may drop an event without.
+    #[cfg(feature = "enable")]
+    fn alone(&self) -> Option<(crate::sys::types::Handle, PayloadData<'_>)> {
+        if !self.schema.entries.iter().any(Entry::is_message) {
+            return None;
+        }
+        let data = PayloadData::new(self.schema_id()?, self.bytes());
+        Some((self.schema.domain().handle_or_null(), data))
     }
 
     #[cfg(feature = "enable")]

@@ -36,7 +36,8 @@ use crate::ProcessRange;
 /// - An event is a mark, with its message, in the domain of its target.
 /// - The fields `nvtx.color` (0xRRGGBB, or 0xAARRGGBB with an alpha that is not 0), `nvtx.category` (a string, or what is
 ///   shown with `%`) and `nvtx.payload` (a number or a bool) go to the range or mark. A value of another kind is left out.
-///   One that is recorded later counts from the next entry on.
+///   One that is recorded later counts from the next entry on. Every distinct category's name is kept for the life of
+///   the process: it is for a handful of names, not for values.
 /// - Spans that are left in another order than they were entered stay right: NVTX's ranges nest, so those entered since
 ///   are ended and begun again around the one that ends.
 ///

@@ -256,7 +256,13 @@ impl Work {
         Work::counted(flops, numbers, dtype)
     }
 
-    /// The same where each query sees the keys before it alone: half the operations, as *FlashAttention-2* counts them.
+    /// The same with a causal mask: the last query sees all keys, each before it one less, and one before the first key
+    /// none. With a cache of keys there are fewer queries than keys, in decoding one. `4 batch heads head_dim pairs`
+    /// operations, with the pairs of query and key that are seen: `queries keys - queries (queries - 1) / 2`, and
+    /// `keys (keys + 1) / 2` where there are more queries than keys.
+    ///
+    /// *FlashAttention-2* counts half of all pairs: for `n` queries and keys that is `n / 2` pairs less, those of the
+    /// diagonal.
     #[inline]
     pub const fn causal_attention(
         batch: u64,
@@ -266,11 +272,14 @@ impl Work {
         head_dim: u64,
         dtype: Dtype,
     ) -> Work {
-        let mut work = Work::attention(batch, heads, queries, keys, head_dim, dtype);
-        if let Some(flops) = work.flops {
-            work.flops = Some(flops / 2);
-        }
-        work
+        // Queries before the first key see nothing.
+        let seeing = if queries < keys { queries } else { keys } as u128;
+        let pairs = seeing * keys as u128 - seeing * seeing.saturating_sub(1) / 2;
+        // CAST: it fits.
+        let pairs = if pairs > u64::MAX as u128 { u64::MAX } else { pairs as u64 };
+        let all = product([1, batch, heads, head_dim]);
+        let work = Work::attention(batch, heads, queries, keys, head_dim, dtype);
+        work.with_flops(product([4, 1, all, pairs]))
     }
 
     /// The same for each of `elements` numbers: so many of `inputs` arrays are read, of `outputs` written, with `flops`
@@ -500,7 +509,24 @@ mod tests {
         assert_eq!(attention.flops(), two.map(|(one, other)| 6 * (one + other)));
         assert_eq!(attention.bytes(), Some(2 * 2 * 3 * 8 * (16 + 32 + 32 + 16)));
         let causal = Work::causal_attention(2, 3, 16, 32, 8, Dtype::Bf16);
-        assert_eq!(causal.flops(), attention.flops().map(|flops| flops / 2));
+        let counted = |queries: u64, keys: u64| {
+            let sees = |query: u64, key: u64| key + queries <= query + keys;
+            let pairs = (0..queries).flat_map(|query| (0..keys).map(move |key| (query, key)));
+            pairs.filter(|(query, key)| sees(*query, *key)).count() as u64
+        };
+        assert_eq!(causal.flops(), Some(4 * 2 * 3 * 8 * counted(16, 32)));
+        assert_eq!(causal.bytes(), attention.bytes());
+        let pairs = |queries, keys| {
+            let work = Work::causal_attention(1, 1, queries, keys, 1, Dtype::Bf16);
+            work.flops().unwrap() / 4
+        };
+        for (queries, keys) in [(0, 0), (0, 5), (5, 0), (1, 1), (7, 7), (3, 9), (9, 3), (512, 4096)]
+        {
+            assert_eq!(pairs(queries, keys), counted(queries, keys), "{queries}x{keys}");
+        }
+        assert_eq!(pairs(1, 4096), 4096, "a step of decoding");
+        assert_eq!(pairs(512, 4096), 512 * 4096 - 512 * 511 / 2);
+        assert_eq!(pairs(u64::MAX, u64::MAX), u64::MAX / 4);
         let axpy = Work::elementwise(1000, 2, 1, 2, Dtype::F32);
         assert_eq!((axpy.flops(), axpy.bytes()), (Some(2000), Some(12_000)));
         let sum = Work::reduction(1000, Dtype::F32);

@@ -11,7 +11,7 @@ use nvtx::deferred::{Deferred, DeferredMark, DeferredRange};
 use nvtx::observer::{
     self, CounterSample, DeferredEvent, Mark, Named, Observer, RangeStart, Switch, SyncStep, Token,
 };
-use nvtx::schema::{Entry, EntryType, Record, Schema};
+use nvtx::schema::{Entry, EntryType, Enum, Record, Schema};
 use nvtx::time::Clock;
 use nvtx::{Color, Domain, Dtype, Field, FieldValue, OwnedDomain, Payload, Pipe, ResourceId, Work};
 
@@ -353,7 +353,7 @@ fn counters_locks_and_deferred_events_arrive() {
         turn.lines(),
         [
             r#"memory [B] in Some("gpu") is I64(3) at None"#,
-            r#"memory [B] in Some("gpu") is Missing at None"#,
+            r#"memory [B] in Some("gpu") is Missing(Unchanged) at None"#,
             r#"memory [B] in Some("gpu") is I64(4) at Some(10)"#,
             r#"lock of Some("gpu"): AcquireStart"#,
             r#"lock of Some("gpu"): AcquireSuccess"#,
@@ -403,6 +403,38 @@ fn values_that_do_not_fit_make_no_record() {
         let error = POINT.record(values).unwrap_err();
         assert!(error.is_mismatch() && !error.is_taken() && !error.is_disabled());
         assert!(error.to_string().contains(why), "{error}");
+    }
+    static DTYPE: Enum = Enum::new("dtype", 1, &[("f32", 0)]);
+    static LONG: Schema = Schema::new(
+        "long",
+        &[
+            Entry::array("shape", EntryType::U32, 3),
+            Entry::new("label", EntryType::Text(4)),
+            Entry::new("dtype", EntryType::Enum(&DTYPE)),
+        ],
+    );
+    let (many, two, text) = ([7u32; 1000], [7u32; 2], "x".repeat(100));
+    let shape: &[u32] = &[1, 2, 3];
+    for (values, why) in [
+        (
+            [(&many[..]).into(), "".into(), 0u8.into()],
+            "1000 x U32 does not fit `shape`, which is 3 x U32",
+        ),
+        (
+            [(&two[..]).into(), "".into(), 0u8.into()],
+            "U32s([7, 7]) does not fit `shape`, which is 3 x U32",
+        ),
+        (
+            [shape.into(), (&*text).into(), 0u8.into()],
+            "a text of 100 bytes does not fit `label`, which is Text(4)",
+        ),
+        (
+            [shape.into(), "".into(), 256u32.into()],
+            "Int(256) does not fit `dtype`, which is the enum `dtype`",
+        ),
+    ] {
+        let error = LONG.record(&values).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
     }
     assert!(POINT.record_of_bytes(&[0; 7]).unwrap_err().is_mismatch());
     assert!(POINT.record_of_bytes(&[0; 8]).is_ok());

@@ -178,6 +178,55 @@ fn methods_traits_borrows_and_impl_future_work() {
     assert_eq!(watching.seen(), ["+lent", "-lent", "+lent", "-lent"], "also after an early return");
 }
 
+struct Model(Vec<u32>);
+/// The type that `async_trait` gives a method.
+trait Boxed {
+    fn step<'life0, 'async_trait>(
+        &'life0 mut self,
+        x: u32,
+    ) -> ::core::pin::Pin<
+        Box<dyn ::core::future::Future<Output = u32> + ::core::marker::Send + 'async_trait>,
+    >
+    where
+        'life0: 'async_trait,
+        Self: 'async_trait;
+}
+impl Boxed for Model {
+    #[nvtx::annotate(fields(x))]
+    #[allow(clippy::type_complexity)]
+    fn step<'life0, 'async_trait>(
+        &'life0 mut self,
+        x: u32,
+    ) -> ::core::pin::Pin<
+        Box<dyn ::core::future::Future<Output = u32> + ::core::marker::Send + 'async_trait>,
+    >
+    where
+        'life0: 'async_trait,
+        Self: 'async_trait,
+    {
+        if x == 0 {
+            return Box::pin(std::future::ready(0));
+        }
+        Box::pin(async move {
+            Pause::default().await;
+            self.0.push(x);
+            x + 1
+        })
+    }
+}
+
+#[test]
+fn a_boxed_future_is_followed_as_another() {
+    let watching = watch();
+    let mut model = Model(Vec::new());
+    assert_eq!(run(model.step(2)), (3, 2));
+    let seen = [">step x=U64(2)", "+step", "-step", "+step", "-step", "<step"];
+    assert_eq!(watching.seen(), seen);
+    assert_eq!(run(model.step(0)), (0, 1), "another box, from an early return");
+    assert_eq!(watching.seen(), [">step x=U64(0)", "+step", "-step", "<step"]);
+    assert_eq!(model.0, [2]);
+}
+
 #[nvtx::annotate(polls = false)]
 async fn countdown(depth: u32) -> u32 {
     if depth == 0 { 0 } else { Box::pin(countdown(depth - 1)).await + 1 }
@@ -201,6 +250,31 @@ fn a_dropped_future_ends_its_life() {
     assert!(future.as_mut().poll(&mut context).is_pending());
     drop(future);
     assert_eq!(watching.seen(), [">plain", "+plain", "-plain", "<plain"]);
+}
+
+#[test]
+fn what_a_cancelled_future_drops_is_in_its_life() {
+    struct Told;
+    impl Drop for Told {
+        fn drop(&mut self) {
+            nvtx::mark("dropped");
+        }
+    }
+    let watching = watch();
+    let mut future = Box::pin(
+        async {
+            let _told = Told;
+            Pause::default().await;
+        }
+        .in_range("cancelled"),
+    );
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(future.as_mut().poll(&mut context).is_pending());
+    drop(future);
+    assert_eq!(
+        watching.seen(),
+        [">cancelled", "+cancelled", "-cancelled", "!dropped", "<cancelled"]
+    );
 }
 
 #[test]

@@ -26,6 +26,7 @@ fn main() {
         ("a_tool_may_start_ranges_while_it_is_attached", a_tool_may_start_ranges),
         ("each_function_gets_what_it_is_to", each_function_gets_what_it_is_to),
         ("a_tool_without_extensions_gets_the_rest", a_tool_without_extensions_gets_the_rest),
+        ("a_tool_without_batches_gets_each_event", a_tool_without_batches_gets_each_event),
         ("a_tool_may_leave_out_all_but_starts", a_tool_may_leave_out_all_but_starts),
         ("a_tool_says_which_domains_it_takes", a_tool_says_which_domains_it_takes),
         ("odd_uses_are_as_documented", odd_uses_are_as_documented),
@@ -179,16 +180,32 @@ fn a_tool_without_extensions_gets_the_rest() -> Result<(), Failed> {
         assert_eq!(offered, 1, "once, and refused: {events:#?}");
         let count = |start: &str| events.iter().filter(|event| event.starts_with(start)).count();
         assert_eq!(count("Payload"), 0, "{events:#?}");
-        // The events themselves arrive, but for those that are a record alone.
+        // The events themselves arrive, those that are a record alone with the name of its schema.
         assert_eq!(count("RangePushEx") + count("push"), 2, "{events:#?}");
         assert_eq!(count("pop"), 2, "{events:#?}");
-        assert_eq!(count("DomainRangePushEx"), 3, "{events:#?}");
-        assert_eq!(count("DomainRangePop"), 3, "{events:#?}");
-        assert_eq!(count("RangeStartA"), 1, "{events:#?}");
-        assert_eq!(count("RangeEnd"), 1, "{events:#?}");
+        assert_eq!(count("DomainRangePushEx"), 5, "{events:#?}");
+        assert_eq!(count("DomainRangePop"), 5, "{events:#?}");
+        assert_eq!(count("RangeStartA") + count("RangeStartEx"), 2, "{events:#?}");
+        assert_eq!(count("RangeEnd"), 2, "{events:#?}");
+        let named = |name: &str| events.iter().filter(|event| event.ends_with(name)).count();
+        assert_eq!(named(r#"MarkEx v3/48 "gemm""#), 1, "{events:#?}");
+        assert_eq!(named(r#"RangeStartEx v3/48 "gemm""#), 1, "{events:#?}");
+        assert_eq!(named(r#"DomainRangePushEx 1001 v3/48 "in gpu""#), 2, "{events:#?}");
         let counters = self::events("counters", mode);
         let rest = counters.iter().filter(|event| event.starts_with("Counter")).count();
         assert_eq!(rest, 0, "{counters:#?}");
+    }
+    Ok(())
+}
+
+fn a_tool_without_batches_gets_each_event() -> Result<(), Failed> {
+    let events = events("deferred", "no-batches");
+    let of_range: Vec<&str> =
+        events.iter().filter_map(|event| event.strip_prefix("EventSubmit 1001 ")).collect();
+    let times = |start: u8, end: u8| format!("{start:02x}00000000000000{end:02x}");
+    assert_eq!(of_range.len(), 6, "{events:#?}");
+    for (seen, (start, end)) in of_range.iter().zip([(1, 2), (5, 6), (3, 4)]) {
+        assert!(seen.contains(&format!(": {}", times(start, end))), "{seen}");
     }
     Ok(())
 }

@@ -50,12 +50,21 @@ impl Args {
 
     /// Whether an event has more than its name and domain.
     pub(crate) fn has_details(&self) -> bool {
+        !self.details().is_empty()
+    }
+
+    /// The options that give an event more than its name and domain, as errors name them.
+    pub(crate) fn details(&self) -> Vec<String> {
         let Args { color, category, payload, fields, .. } = self;
-        color.is_some()
-            || category.is_some()
-            || payload.is_some()
-            || !fields.is_empty()
-            || self.work().iter().any(|(_, value)| value.is_some())
+        let own = [
+            ("color", color.is_some()),
+            ("category", category.is_some()),
+            ("payload", payload.is_some()),
+            ("fields", !fields.is_empty()),
+        ];
+        let work = self.work().map(|(option, value)| (option, value.is_some()));
+        let given = own.into_iter().chain(work).filter(|(_, given)| *given);
+        given.map(|(option, _)| format!("`{option}`")).collect()
     }
 
     /// What is said of its work, by the method that says it.

@@ -6,7 +6,7 @@ use syn::ext::IdentExt;
 use syn::{Error, LitBool, LitStr, Result};
 
 use crate::args::Args;
-use crate::function::{Function, Kind};
+use crate::function::{Function, Kind, is_word};
 
 /// The whole attribute. After an error the item stays as it was, so that the error comes alone.
 pub(crate) fn annotate(options: TokenStream, item: TokenStream) -> TokenStream {
@@ -32,7 +32,18 @@ fn expand(args: Args, function: Function) -> Result<TokenStream> {
     if function.kind == Kind::Value
         && let Some(flag) = args.lifetime.as_ref().or(args.polls.as_ref())
     {
-        let help = "`lifetime` and `polls` are for futures: an `async fn`, or one that returns `impl Future`";
+        let help = "`lifetime` and `polls` are for futures: an `async fn`, or one that returns `impl Future` or a boxed \
+                    future";
+        return Err(Error::new(flag.span(), help));
+    }
+    if let Some(flag) = args.lifetime.as_ref().filter(|flag| !flag.value)
+        && args.has_details()
+    {
+        let help = format!(
+            "without the range of its life a future has no place for {}, since polls have the name alone: remove them, or \
+             `lifetime = false`",
+            args.details().join(", ")
+        );
         return Err(Error::new(flag.span(), help));
     }
     let krate = args.krate.clone().unwrap_or_else(|| quote!(::nvtx));
@@ -63,12 +74,24 @@ fn expand(args: Args, function: Function) -> Result<TokenStream> {
         Kind::ImplFuture => {
             let future = future(&args, &private);
             let inner = block(&function, quote!(#(#statements)*));
-            // A closure, so that a `return` in the body gives its future to be followed, too.
+            // A closure, so that a `return` in the body gives its future to be followed, too. `call` takes one that runs
+            // once, so that the future may hold what the closure captured.
             body.extend(quote_spanned! { Span::mixed_site() =>
                 #site
-                #[allow(clippy::redundant_closure_call)]
-                let __nvtx_future = (move || #inner)();
-                #future(__nvtx_future)
+                #future(#private::call(move || #inner))
+            });
+        }
+        Kind::BoxFuture => {
+            let future = future(&args, &private);
+            let inner = block(&function, quote!(#(#statements)*));
+            // With the type, since boxes of several futures may be returned; a closure's cannot be an `impl Trait`.
+            let output = match &function.output {
+                output if has_impl(output) => None,
+                output => Some(quote!(-> #(#output)*)),
+            };
+            body.extend(quote_spanned! { Span::mixed_site() =>
+                #site
+                #private::Box::pin(#future(#private::call(move || #output #inner)))
             });
         }
     }
@@ -158,10 +181,9 @@ fn future(args: &Args, private: &TokenStream) -> TokenStream {
 
 /// Lets the compiler know the type of an async block as well as it knew that of the function: `?` needs it.
 fn type_hint(output: &[TokenTree]) -> TokenStream {
-    let is_impl = |token: &TokenTree| matches!(token, TokenTree::Ident(word) if word == "impl");
     // A variable can be neither an `impl Trait` nor, in stable Rust, a `!`.
     let is_never = matches!(output, [TokenTree::Punct(bang)] if bang.as_char() == '!');
-    if is_never || output.iter().any(is_impl) {
+    if is_never || has_impl(output) {
         return TokenStream::new();
     }
     let output = if output.is_empty() { quote!(()) } else { quote!(#(#output)*) };
@@ -172,6 +194,14 @@ fn type_hint(output: &[TokenTree]) -> TokenStream {
             return __nvtx_output;
         }
     }
+}
+
+/// Whether an `impl Trait` stands anywhere in a type.
+fn has_impl(tokens: &[TokenTree]) -> bool {
+    tokens.iter().any(|token| match token {
+        TokenTree::Group(group) => has_impl(&group.stream().into_iter().collect::<Vec<_>>()),
+        word => is_word(word, "impl"),
+    })
 }
 
 #[cfg(test)]
@@ -243,6 +273,25 @@ mod tests {
             ("fn f() -> impl Send + std::future::Future<Output = ()> { 1 }", Kind::ImplFuture),
             ("fn f() -> impl Iterator<Item = Future> { 1 }", Kind::Value),
             ("fn f() -> Future { 1 }", Kind::Value),
+            ("fn f() -> Pin<Box<dyn Future<Output = ()>>> { 1 }", Kind::BoxFuture),
+            (
+                "fn f<'a>(&'a self) -> ::core::pin::Pin<Box<dyn ::core::future::Future<Output = ()> + Send + 'a>> \
+                 where Self: 'a { 1 }",
+                Kind::BoxFuture,
+            ),
+            (
+                "fn f() -> Pin<std::boxed::Box<dyn Send + Future<Output = ()>>> { 1 }",
+                Kind::BoxFuture,
+            ),
+            ("fn f(&self) -> BoxFuture<'_, ()> { 1 }", Kind::BoxFuture),
+            ("fn f(&self) -> futures::future::LocalBoxFuture<'_, ()> { 1 }", Kind::BoxFuture),
+            ("fn f() -> Vec<BoxFuture<'static, ()>> { 1 }", Kind::Value),
+            ("fn f() -> BoxFuture<'static, ()>::Other { 1 }", Kind::Value),
+            ("fn f() -> Pin<Box<dyn Stream<Item = Future>>> { 1 }", Kind::Value),
+            ("fn f() -> Pin<Box<dyn Display>> { 1 }", Kind::Value),
+            ("fn f() -> Pin<&mut dyn Future<Output = ()>> { 1 }", Kind::Value),
+            ("fn f() -> Box<dyn Future<Output = ()>> { 1 }", Kind::Value),
+            ("fn f() -> Option<Pin<Box<dyn Future<Output = ()>>>> { 1 }", Kind::Value),
         ] {
             assert_eq!(
                 Function::parse(item.parse().unwrap(), "annotate").unwrap().kind,
@@ -273,7 +322,13 @@ mod tests {
         let none = expanded("lifetime = false, polls = false", item);
         assert!(none.contains(&printed("::nvtx::__private::None, false")), "{none}");
         let impl_future = expanded("", "fn f() -> impl Future<Output = ()> { async {} }");
-        assert!(impl_future.contains(&printed("(move || { async {} })()")), "{impl_future}");
+        let call = printed("follow(::nvtx::__private::call(move || { async {} }))");
+        assert!(impl_future.contains(&call), "{impl_future}");
+        let boxed = expanded("", "fn f() -> BoxFuture<'static, ()> { g() }");
+        let call =
+            printed("follow(::nvtx::__private::call(move || -> BoxFuture<'static, ()> { g() }))");
+        assert!(boxed.contains(&printed("::nvtx::__private::Box::pin")), "{boxed}");
+        assert!(boxed.contains(&call), "{boxed}");
     }
 
     #[test]
@@ -314,6 +369,8 @@ mod tests {
             assert!(expanded.contains("compile_error"), "{options}: {expanded}");
             assert!(expanded.ends_with(&printed("fn f() {}")), "{options}: {expanded}");
         }
+        let lost = expanded("lifetime = false, color = c, flops = 1, fields(x)", "async fn f() {}");
+        assert!(lost.contains("no place for `color`, `fields`, `flops`, since"), "{lost}");
         assert!(expanded("", "").contains("compile_error"));
     }
 }

@@ -34,6 +34,8 @@ pub(crate) enum Kind {
     Async,
     /// Whatever future the body makes: the function returns `impl Future`.
     ImplFuture,
+    /// Whatever boxed and pinned future the body makes: what `async_trait` turns an `async fn` into.
+    BoxFuture,
 }
 
 impl Function {
@@ -48,10 +50,11 @@ impl Function {
         };
         let mut inner_attributes: Vec<TokenTree> = braces.stream().into_iter().collect();
         let statements = inner_attributes.split_off(inner_attributes_end(&inner_attributes));
-        let output = output(&head, &name);
+        let output = output(&head);
         let kind = match is_async {
             true => Kind::Async,
             false if is_impl_future(&output) => Kind::ImplFuture,
+            false if is_box_future(&output) => Kind::BoxFuture,
             false => Kind::Value,
         };
         Ok(Function { name, kind, constant, output, head, inner_attributes, statements, braces })
@@ -86,11 +89,10 @@ fn braces(tree: TokenTree) -> Option<Group> {
 }
 
 /// What stands between `->` and `where` or the body, invisible groups opened.
-fn output(head: &[TokenTree], name: &Ident) -> Vec<TokenTree> {
-    let mut tokens = Flat::new(head)
-        .skip_while(|token| !matches!(token, TokenTree::Ident(word) if word == name));
-    tokens.next();
-    let tokens: Vec<TokenTree> = tokens.collect();
+fn output(head: &[TokenTree]) -> Vec<TokenTree> {
+    // `fn` and the name.
+    let tokens: Vec<TokenTree> =
+        Flat::new(head).skip_while(|token| !is_word(token, "fn")).skip(2).collect();
     // The parameters are the first parentheses outside the generics; an arrow's `>` closes nothing.
     let mut depth = 0;
     let mut after_dash = false;
@@ -114,9 +116,7 @@ fn output(head: &[TokenTree], name: &Ident) -> Vec<TokenTree> {
         [TokenTree::Punct(dash), TokenTree::Punct(angle), rest @ ..]
             if dash.as_char() == '-' && angle.as_char() == '>' =>
         {
-            let is_where =
-                |token: &&TokenTree| matches!(token, TokenTree::Ident(word) if word == "where");
-            rest.iter().take_while(|token| !is_where(token)).cloned().collect()
+            rest.iter().take_while(|token| !is_word(token, "where")).cloned().collect()
         }
         _ => Vec::new(),
     }
@@ -124,13 +124,54 @@ fn output(head: &[TokenTree], name: &Ident) -> Vec<TokenTree> {
 
 /// Whether a return type is written as `impl ... Future ...`, before any `<` of another name.
 fn is_impl_future(output: &[TokenTree]) -> bool {
-    let is =
-        |token: &TokenTree, text: &str| matches!(token, TokenTree::Ident(word) if word == text);
-    output.first().is_some_and(|first| is(first, "impl"))
-        && output
-            .iter()
-            .take_while(|token| !matches!(token, TokenTree::Punct(punct) if punct.as_char() == '<'))
-            .any(|token| is(token, "Future"))
+    output.first().is_some_and(|first| is_word(first, "impl")) && names_future(output)
+}
+
+/// Whether a return type is written as `Pin<Box<dyn ... Future ...>>`, or by the names that crates give this.
+fn is_box_future(output: &[TokenTree]) -> bool {
+    match generic(output) {
+        Some((name, _)) if name == "BoxFuture" || name == "LocalBoxFuture" => {
+            matches!(output.last(), Some(TokenTree::Punct(punct)) if punct.as_char() == '>')
+        }
+        Some((name, inside)) if name == "Pin" => match generic(inside) {
+            Some((name, [first, inside @ ..])) if name == "Box" => {
+                is_word(first, "dyn") && names_future(inside)
+            }
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// The last name of a path with generics, and what stands after its `<`.
+fn generic(mut tokens: &[TokenTree]) -> Option<(&Ident, &[TokenTree])> {
+    let mut last = None;
+    loop {
+        match tokens {
+            [TokenTree::Punct(angle), rest @ ..] if angle.as_char() == '<' => {
+                return last.map(|name| (name, rest));
+            }
+            [TokenTree::Punct(colon), rest @ ..] if colon.as_char() == ':' => tokens = rest,
+            [TokenTree::Ident(name), rest @ ..] => {
+                last = Some(name);
+                tokens = rest;
+            }
+            _ => return None,
+        }
+    }
+}
+
+/// Whether there is a `Future` before the generics of any name.
+fn names_future(tokens: &[TokenTree]) -> bool {
+    tokens
+        .iter()
+        .take_while(|token| !matches!(token, TokenTree::Punct(punct) if punct.as_char() == '<'))
+        .any(|token| is_word(token, "Future"))
+}
+
+/// Whether it is this word.
+pub(crate) fn is_word(token: &TokenTree, text: &str) -> bool {
+    matches!(token, TokenTree::Ident(word) if word == text)
 }
 
 struct Name {

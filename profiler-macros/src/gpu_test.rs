@@ -7,7 +7,7 @@ use syn::parse::{ParseStream, Parser};
 use syn::{Error, LitInt, Result, Token};
 
 use crate::args::{equals, expression, once, path};
-use crate::function::{Flat, Function, Kind};
+use crate::function::{Flat, Function, Kind, is_word};
 
 const HELP: &str =
     "`gpu_test` takes `warm_up = N`, `repeats = N`, `profiler = ...` and `crate = path`";
@@ -85,9 +85,10 @@ fn expand(args: &Args, function: Function) -> Result<TokenStream> {
         return Err(Error::new(at, "`gpu_test` can't be used on a `const fn`: remove `const`"));
     }
     if function.kind != Kind::Value {
-        let is_async =
-            |tree: &&TokenTree| matches!(tree, TokenTree::Ident(word) if word == "async");
-        let at = head.iter().find(is_async).map_or(function.name.span(), TokenTree::span);
+        let at = head
+            .iter()
+            .find(|tree| is_word(tree, "async"))
+            .map_or(function.name.span(), TokenTree::span);
         let help = "`gpu_test` needs a function that gives no future: run the future in its body";
         return Err(Error::new(at, help));
     }
@@ -96,10 +97,9 @@ fn expand(args: &Args, function: Function) -> Result<TokenStream> {
                     error of `check` instead";
         return Err(Error::new(at, help));
     }
-    let is_name =
-        |tree: &TokenTree| matches!(tree, TokenTree::Ident(word) if *word == function.name);
-    let after = head.iter().rposition(is_name).map_or(head.len(), |at| at + 1);
-    let (before, rest) = head.split_at(after);
+    // The name is what follows `fn`; its word may stand in types, too.
+    let after = head.iter().position(|tree| is_word(tree, "fn")).map_or(head.len(), |at| at + 2);
+    let (before, rest) = head.split_at_checked(after).unwrap_or((&head, &[]));
     let [TokenTree::Group(parameters), rest @ ..] = rest else {
         let help = "`gpu_test` needs a function without generics: libtest calls it with none";
         return Err(Error::new(rest.first().map_or(function.name.span(), TokenTree::span), help));
@@ -185,6 +185,15 @@ mod tests {
         ] {
             assert_eq!(count(parameters.parse().unwrap()), expected, "{parameters}");
         }
+    }
+
+    #[test]
+    fn the_word_of_the_name_may_stand_elsewhere() {
+        let item = "fn parse(test: GpuTest) -> Result<(), parse::Error> {}";
+        let tokens = gpu_test(TokenStream::new(), item.parse().unwrap()).to_string();
+        let head = "#[::core::prelude::v1::test] fn parse() -> Result<(), parse::Error>";
+        let head = head.parse::<TokenStream>().unwrap().to_string();
+        assert!(tokens.starts_with(&head), "{tokens}");
     }
 
     #[test]

@@ -54,10 +54,15 @@ mod gpu_test;
 ///
 /// # Futures
 ///
-/// An `async fn`, and a function that returns `impl Future`, makes a future. From its first poll (for
-/// `impl Future`, from the call) until it is done or dropped it is a range of the process, with the
-/// details above; each poll is a range of the thread that polls, with the name alone. Either can be
-/// turned off.
+/// An `async fn`, and a function that returns `impl Future` or a boxed future, makes a future. From its first poll (from
+/// the call, if the function is not `async` itself) until it is done or dropped it is a range of the process, with the
+/// details above; each poll is a range of the thread that polls, with the name alone. Either can be turned off; without
+/// the first there is no place for details.
+///
+/// A boxed future is one whose type is written `Pin<Box<dyn Future<...>>>`, as `async_trait` does, or `BoxFuture<...>` or
+/// `LocalBoxFuture<...>`, the aliases of the futures crates. It is boxed once more, which is one allocation a call. Of a
+/// future by another alias, or of a type of its own, the function is a range as any other: it takes in the making of the
+/// future, and none of its polls.
 ///
 /// # Where it works
 ///

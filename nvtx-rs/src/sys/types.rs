@@ -434,6 +434,11 @@ pub(crate) struct TimeDomainAttributes {
     pub(crate) start: u64,
 }
 
+/// The flag of a batch whose times rise, which are those of its events' begins.
+pub(crate) const TIME_SORTED: u64 = 0;
+/// The flag of a batch whose order is not known.
+pub(crate) const UNSORTED: u64 = 3 << 1;
+
 /// `nvtxEventBatch_t`.
 #[repr(C)]
 pub(crate) struct EventBatch<'a> {

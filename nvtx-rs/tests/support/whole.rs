@@ -153,6 +153,7 @@ pub(crate) fn counters() {
     MEMORY.missing(Missing::Unchanged);
     LOSS.missing(Missing::Unavailable);
     MEMORY.batch(&[(10, 1), (20, 2)]);
+    MEMORY.batch(&[(20, 2), (10, 1)]);
     POOLS.sample(&POOL.record(&[9u64.into()]).expect("a record"));
     // No sample of this group.
     POOLS.sample(&gemm());
@@ -170,7 +171,10 @@ pub(crate) fn deferred() {
     DEVICE.ranges(&[range]);
     DEVICE.ranges(&[DeferredRange::new(&copy, 5, 6), DeferredRange::new(&other, 3, 4)]);
     DEVICE.ranges(&[]);
-    DEVICE.marks(&[DeferredMark::new(&copy, -1)]);
+    // A batch for those without a colour, and one for those with.
+    let [red, blue] =
+        [Color::RED, Color::BLUE].map(|color| DeferredMark::new(&copy, -2).color(color));
+    DEVICE.marks(&[red, DeferredMark::new(&copy, -1), blue]);
     assert_eq!(nvtx::time::timestamp(), Some(12345));
     let scope = Scope::ROOT.child(Some(&GPU), "GPU[CUDAID:0]");
     let clock = Clock::register(Some(&GPU), scope, 1000).expect("a clock");
