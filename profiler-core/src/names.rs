@@ -125,6 +125,15 @@ impl Pattern {
         if self.matches(name) {
             return true;
         }
+        if self.stars.is_none() {
+            // Names come off the end of the text, and most paths part at once.
+            let mut rest = self.text.strip_suffix(name);
+            return innermost_first.any(|around| {
+                let of_around = rest.and_then(|rest| rest.strip_suffix('/'));
+                rest = of_around.and_then(|text| text.strip_suffix(around));
+                rest == Some("")
+            });
+        }
         let mut path = name.to_owned();
         innermost_first.any(|around| {
             path.insert(0, '/');

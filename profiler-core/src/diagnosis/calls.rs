@@ -49,22 +49,24 @@ impl Run<'_> {
     /// Waits with nothing to wait for.
     pub(super) fn redundant_syncs(&self) -> Option<Finding> {
         let store = &self.profile.store;
-        // When work was asked of each stream, and of each context (`None`).
-        let mut asked: FxHashMap<(u32, Option<u32>), Vec<u64>> = FxHashMap::default();
+        // When work was asked of each stream, and of each context (`None`), which are each process's own.
+        let mut asked: FxHashMap<(u32, u32, Option<u32>), Vec<u64>> = FxHashMap::default();
         for operation in self.profile.operations() {
             let Some(call) = operation.call_id() else {
                 return None; // a wait for work that is not known looks like one for nothing
             };
             let start = store.calls[call.at()].time.start_ns;
             for stream in [Some(operation.stream()), None] {
-                asked.entry((operation.context(), stream)).or_default().push(start);
+                let of = (operation.process_id(), operation.context(), stream);
+                asked.entry(of).or_default().push(start);
             }
         }
         asked.values_mut().for_each(|times| times.sort_unstable());
 
         let mut waits: Vec<_> = self.profile.waits().iter().collect();
         waits.sort_by_key(|wait| wait.start());
-        let mut last: FxHashMap<(u32, Option<u32>), u64> = FxHashMap::default();
+        // When the last wait began that has returned, and when it returned.
+        let mut last: FxHashMap<(u32, u32, Option<u32>), (u64, u64)> = FxHashMap::default();
         let mut redundant: FxHashSet<u64> = FxHashSet::default();
         let count = waits.len();
         for wait in waits {
@@ -73,18 +75,20 @@ impl Run<'_> {
                 WaitTarget::Context(context) => (context, None),
                 _ => continue,
             };
-            let start = wait.call().interval().start_ns;
-            // A wait for the context is one for its streams.
-            let before = last.get(&(context, stream)).max(last.get(&(context, None))).copied();
+            let (process, time) = (wait.call().process_id(), wait.call().interval());
+            let start = time.start_ns;
+            // A wait for the context is one for its streams. Two threads may wait for the same work at once.
+            let of = |stream| last.get(&(process, context, stream)).copied();
+            let before = of(stream).max(of(None)).filter(|(_, end)| *end <= start);
             let is_asked = |since: u64| {
-                let times = asked.get(&(context, stream)).map_or(&[][..], Vec::as_slice);
+                let times = asked.get(&(process, context, stream)).map_or(&[][..], Vec::as_slice);
                 let next = times.partition_point(|time| *time < since);
                 times.get(next).is_some_and(|time| *time < start)
             };
-            if before.is_some_and(|since| !is_asked(since)) {
+            if before.is_some_and(|(since, _)| !is_asked(since)) {
                 redundant.insert(start);
             }
-            last.insert((context, stream), start);
+            last.insert((process, context, stream), (start, time.end_ns));
         }
         let is_one = |piece: &Piece| {
             let start = |call: CallId| store.calls[call.at()].time.start_ns;

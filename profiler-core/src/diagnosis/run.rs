@@ -7,6 +7,7 @@ use super::evidence::{Evidence, Moment};
 use super::finding::{Draft, Finding, FindingKind, Place};
 use super::sign::{Sign, SignUnit};
 use super::{Run, nanoseconds};
+use crate::profile::RangeNode;
 use crate::query::Step;
 use crate::tree::NodeId;
 use crate::units::time;
@@ -27,8 +28,8 @@ impl Run<'_> {
             let is_long = nanoseconds(root.host_time()) as f64 >= least;
             root.instances() >= LEAST_STEPS as u64 && is_long
         });
-        let of = |path: String| {
-            let steps = self.profile.steps(&path);
+        let of = |root: RangeNode<'_>| {
+            let steps = self.profile.steps_of(&root);
             let cold = steps.warm_up();
             if cold == 0 || steps.len() < LEAST_STEPS {
                 return None;
@@ -49,7 +50,7 @@ impl Run<'_> {
                 Moment::new(self.profile, time, None, None)
             });
             let evidence = Evidence::of(moments.collect(), self.thresholds.get_evidence());
-            let places = vec![Place { path: Some(path), cost: found.cost }];
+            let places = vec![Place { path: Some(root.path()), cost: found.cost }];
             let slowest =
                 first.iter().map(|step| step.host_time().as_secs_f64()).fold(0.0, f64::max);
             let by = slowest / usual.as_secs_f64().max(f64::MIN_POSITIVE);
@@ -64,7 +65,7 @@ impl Run<'_> {
                 ..found
             })
         };
-        roots.filter_map(|root| of(root.path())).collect()
+        roots.filter_map(of).collect()
     }
 
     /// Idle times in which the host was in no call, by the range it was in.

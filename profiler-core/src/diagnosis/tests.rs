@@ -516,6 +516,30 @@ fn repeated_and_needless_calls_are_found() {
     assert!(each.finding(FindingKind::RedundantSyncs).is_none());
 }
 
+/// Ranges of the same name elsewhere are none of its steps.
+#[test]
+fn the_first_steps_are_those_of_the_range_itself() {
+    let mut program = Program::new();
+    let mut number = 0;
+    for _ in 0..20 {
+        program.range("forward", |p| {
+            number += 1;
+            p.host(if number == 1 { 900 * US } else { 0 });
+            p.kernel(50 * US);
+            p.wait();
+        });
+        program.range("train", |p| {
+            for _ in 0..10 {
+                p.range("forward", |p| p.kernel(10 * US));
+            }
+            p.wait();
+        });
+    }
+    let diagnosis = program.diagnose();
+    let found = diagnosis.finding(FindingKind::FirstIterations).unwrap();
+    assert!(found.title.starts_with("the first of 20 steps takes longer"), "{}", found.title);
+}
+
 #[test]
 fn the_default_stream_and_idle_gpus_are_noted() {
     let of = |streams: [u32; 2]| {

@@ -143,6 +143,16 @@ impl Profile {
                 node.matches(&pattern) && !node.ancestors().any(around)
             })
             .collect();
+        self.steps_where(&is_step)
+    }
+
+    /// The instances of one outermost range, and of no other of its name.
+    pub(crate) fn steps_of(&self, root: &RangeNode<'_>) -> Steps<'_> {
+        let is_step: Vec<bool> = self.nodes().map(|node| node.id == root.id).collect();
+        self.steps_where(&is_step)
+    }
+
+    fn steps_where(&self, is_step: &[bool]) -> Steps<'_> {
         let of_range = &self.tree.of_range;
         let rows = (0..self.store.ranges.len() as u32).map(RangeId);
         let mut ranges: Vec<RangeId> = rows.filter(|id| is_step[of_range[id.at()].at()]).collect();
