@@ -33,6 +33,11 @@ pub(crate) struct Turn(u32);
 
 impl Turn {
     pub(crate) fn take() -> Result<Self, Error> {
+        // Also where the parent's collection had ended by the fork.
+        if session::is_child() {
+            return Err(Error::new(Kind::Forked));
+        }
+        session::leave_children_out();
         let process = std::process::id();
         match COLLECTING.compare_exchange(0, process, Ordering::Acquire, Ordering::Relaxed) {
             Err(other) if other == process => Err(Error::new(Kind::AlreadyCollecting)),
@@ -352,7 +357,6 @@ impl Collector {
             subscription.end();
             return Err(library.refuse(why));
         }
-        session::leave_children_out();
         let mut collector = Self {
             flusher: Flusher::new(library.clone(), config.drain_timeout),
             library: library.clone(),

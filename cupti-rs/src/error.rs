@@ -35,7 +35,7 @@ pub(crate) enum Kind {
     AlreadyCollecting,
     /// This process already counts through this crate.
     AlreadyMeasuring,
-    /// The collector was started in the parent of this process.
+    /// This process was forked off from one that had used CUPTI.
     Forked,
     /// A CUPTI function failed.
     Call { function: &'static str, code: CuptiResult },
@@ -195,6 +195,9 @@ impl fmt::Display for Error {
                 f,
                 "the NVIDIA driver refused {function}: CUDA error {code}{}",
                 match code {
+                    3 =>
+                        " (not initialized), as in a process that was forked off after CUDA was initialised; fork before \
+                         CUDA or a profiler is used, or start a new program in the child (exec)",
                     100 => " (no device); is a GPU visible to this process (CUDA_VISIBLE_DEVICES)?",
                     803 =>
                         " (driver and kernel module differ in version); has the driver been updated without a reboot?",
@@ -252,8 +255,8 @@ impl fmt::Display for Error {
             ),
             Kind::Forked => write!(
                 f,
-                "the collector or sampler was started before this process was forked off; CUPTI does not survive a fork: \
-                 start one in the child after it initialised CUDA itself"
+                "this process was forked off from one that had used CUPTI, which does not survive a fork: fork before CUDA or a \
+                 profiler is used, or start a new program in the child (exec)"
             ),
             Kind::UnknownActivity { kind, code, version } => write!(
                 f,

@@ -224,7 +224,11 @@ impl Library {
 
     fn holder(&self) -> Holder {
         // Held through the attempt, so that no collector of ours meets it.
-        let Ok(_turn) = Turn::take() else { return Holder::ThisCrate };
+        let _turn = match Turn::take() {
+            Ok(turn) => turn,
+            Err(error) if error.is_busy() => return Holder::ThisCrate,
+            Err(error) => return Holder::Unknown(error.to_string()),
+        };
         match self.api.subscribe_callback() {
             Ok(subscription) => {
                 subscription.end();
