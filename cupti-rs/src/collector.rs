@@ -181,7 +181,8 @@ impl Flusher {
     /// # Errors
     /// CUPTI's refusal to flush, or a process forked off after the start.
     pub fn wait_idle(&self) -> Result<u64, Error> {
-        let deadline = Instant::now() + self.drain_timeout;
+        // `None` is later than any time.
+        let deadline = Instant::now().checked_add(self.drain_timeout);
         let mut pause = Duration::from_micros(50);
         loop {
             self.flush()?;
@@ -189,7 +190,7 @@ impl Flusher {
             if out <= 0 {
                 return Ok(0);
             }
-            if Instant::now() >= deadline {
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Ok(out as u64);
             }
             std::thread::sleep(pause);

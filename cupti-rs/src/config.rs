@@ -273,7 +273,7 @@ impl Config {
     }
 
     /// How long a stop or a pause waits for work that the GPU has not finished. CUPTI 12.8 itself waits for running
-    /// kernels at a stop, without limit; 13.0 does not.
+    /// kernels at a stop, without limit; 13.0 does not. [`Duration::MAX`] is no limit; 10 s by default.
     #[must_use]
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.drain_timeout = timeout;
