@@ -606,6 +606,19 @@ impl Collector {
         }
     }
 
+    /// Turns off the callbacks that [`turn_on`](Self::turn_on) turns on, but for those of the switch.
+    fn turn_callbacks_off(&self) {
+        for &id in &self.callbacks {
+            if !(self.config.profiler_switch && SWITCH.contains(&id)) {
+                let _ = self.subscription.enable(id, false);
+            }
+        }
+        if self.config.profiler_switch {
+            // A whole domain may have been turned off with those on top.
+            SWITCH.iter().for_each(|&id| _ = self.subscription.enable(id, true));
+        }
+    }
+
     /// When it began, in [`clock::now_ns`] time.
     #[must_use]
     pub fn start_ns(&self) -> u64 {
@@ -637,15 +650,7 @@ impl Collector {
         let held = self.wait_idle();
         self.windows.push((since, clock::now_ns()));
         self.turn_off();
-        for &id in &self.callbacks {
-            if !(self.config.profiler_switch && SWITCH.contains(&id)) {
-                let _ = self.subscription.enable(id, false);
-            }
-        }
-        if self.config.profiler_switch {
-            // A whole domain may have been turned off with those on top.
-            SWITCH.iter().for_each(|&id| _ = self.subscription.enable(id, true));
-        }
+        self.turn_callbacks_off();
         session::pause();
         self.unfinished += held?;
         Ok(())
@@ -664,6 +669,7 @@ impl Collector {
         let on = self.turn_on();
         if on.is_err() {
             self.turn_off();
+            self.turn_callbacks_off();
             session::pause();
         }
         on
