@@ -23,8 +23,8 @@ pub(crate) enum Kind {
     Driver { function: &'static str, code: i32 },
     /// The driver works and reports no device.
     NoDevice,
-    /// No libcupti could be opened.
-    LibraryNotFound { tried: Vec<(PathBuf, String)> },
+    /// No libcupti could be opened, and in these folders none lies.
+    LibraryNotFound { tried: Vec<(PathBuf, String)>, folders: Vec<PathBuf> },
     /// The library opened but lacks a function.
     MissingSymbol { path: PathBuf, symbol: &'static str },
     /// The library is older than this crate can use, or is known to be broken.
@@ -208,11 +208,15 @@ impl fmt::Display for Error {
                 f,
                 "the NVIDIA driver works but shows no GPU to this process; check CUDA_VISIBLE_DEVICES"
             ),
-            Kind::LibraryNotFound { tried } => {
+            Kind::LibraryNotFound { tried, folders } => {
                 write!(f, "libcupti could not be opened; tried ")?;
                 for (i, (path, reason)) in tried.iter().enumerate() {
                     let sep = if i == 0 { "" } else { ", " };
                     write!(f, "{sep}{} ({reason})", path.display())?;
+                }
+                for (i, folder) in folders.iter().enumerate() {
+                    let sep = if i == 0 { "; none lies in " } else { ", " };
+                    write!(f, "{sep}{}", folder.display())?;
                 }
                 write!(
                     f,
