@@ -913,6 +913,7 @@ impl Collector {
         self.ended = true;
         self.turn_off();
         let _ = self.library.api.flush(true);
+        POOL.keep(self.config.buffers);
         self.subscription.end();
         while let Some(undo) = self.undo.pop() {
             self.put_back(undo);

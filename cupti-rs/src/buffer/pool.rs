@@ -12,23 +12,13 @@ use crate::sys::api::Api;
 const KEPT: usize = 256;
 
 /// The process's one pool: CUPTI's buffer callbacks carry no context of ours.
-pub(crate) static POOL: LazyLock<Pool> = LazyLock::new(|| Pool {
-    free: ArrayQueue::new(KEPT),
-    buffer_words: AtomicUsize::new(0),
-    out: AtomicI64::new(0),
-    stale: AtomicI64::new(0),
-    requested: AtomicU64::new(0),
-    misses: AtomicU64::new(0),
-    made: AtomicUsize::new(0),
-    most: AtomicUsize::new(usize::MAX),
-    refuse_with_null: AtomicBool::new(false),
-    refused: AtomicU64::new(0),
-    api: AtomicPtr::new(std::ptr::null_mut()),
-});
+pub(crate) static POOL: LazyLock<Pool> = LazyLock::new(Pool::new);
 
 #[derive(Debug)]
 pub(crate) struct Pool {
     free: ArrayQueue<Box<[u64]>>,
+    /// How many may be free: as many as there is room for while a collection goes on.
+    kept: AtomicUsize,
     buffer_words: AtomicUsize,
     out: AtomicI64,
     /// Those of them that an earlier collection gave out and that never came back; nobody waits for them any more.
@@ -46,15 +36,31 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
+    fn new() -> Self {
+        Self {
+            free: ArrayQueue::new(KEPT),
+            kept: AtomicUsize::new(KEPT),
+            buffer_words: AtomicUsize::new(0),
+            out: AtomicI64::new(0),
+            stale: AtomicI64::new(0),
+            requested: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+            made: AtomicUsize::new(0),
+            most: AtomicUsize::new(usize::MAX),
+            refuse_with_null: AtomicBool::new(false),
+            refused: AtomicU64::new(0),
+            api: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+
     /// Makes the pool ready: `ready` zeroed buffers of `bytes` each, whose pages are there.
     pub(crate) fn prepare(&self, api: &'static Api, setup: Setup) {
         let words = setup.bytes / 8;
         let count = setup.ready.min(setup.most).min(KEPT);
         let other_size = self.buffer_words.swap(words, Ordering::Relaxed) != words;
         let wanted = if other_size { 0 } else { count };
-        while self.free.len() > wanted && self.free.pop().is_some() {
-            self.made.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.keep(wanted);
+        self.kept.store(KEPT, Ordering::Relaxed);
         while self.free.len() < count {
             let mut buffer = vec![0u64; words].into_boxed_slice();
             touch(&mut buffer);
@@ -70,6 +76,15 @@ impl Pool {
         self.misses.store(0, Ordering::Relaxed);
         self.refused.store(0, Ordering::Relaxed);
         self.api.store(std::ptr::from_ref(api).cast_mut(), Ordering::Release);
+    }
+
+    /// Keeps no more free buffers than that, of those that come back later too: for the end of a collection, which may
+    /// have needed many more than the next one.
+    pub(crate) fn keep(&self, most: usize) {
+        self.kept.store(most, Ordering::Relaxed);
+        while self.free.len() > most && self.free.pop().is_some() {
+            self.made.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// The present library's table.
@@ -109,8 +124,9 @@ impl Pool {
             return;
         }
         let fits = buffer.len() == self.buffer_words.load(Ordering::Relaxed);
+        let has_room = self.free.len() < self.kept.load(Ordering::Relaxed);
         // A full pool has buffers enough: this one goes back to the allocator.
-        if !fits || self.free.push(buffer).is_err() {
+        if !(fits && has_room) || self.free.push(buffer).is_err() {
             self.made.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -172,5 +188,26 @@ fn touch(buffer: &mut [u64]) {
     for page in buffer.chunks_mut(512) {
         std::hint::black_box(&mut page[0]);
         page[0] = std::hint::black_box(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORDS: usize = 2 * SCRATCH_WORDS;
+
+    #[test]
+    fn after_its_end_a_collection_keeps_no_more_buffers_than_it_began_with() {
+        let pool = Pool::new();
+        pool.buffer_words.store(WORDS, Ordering::Relaxed);
+        let mut taken: Vec<_> = (0..100).filter_map(|_| pool.take()).collect();
+        let late = taken.split_off(90);
+        taken.into_iter().for_each(|buffer| pool.give(buffer));
+        assert_eq!((pool.free.len(), pool.made.load(Ordering::Relaxed)), (90, 100));
+        pool.keep(16);
+        assert_eq!((pool.free.len(), pool.made.load(Ordering::Relaxed)), (16, 26));
+        late.into_iter().for_each(|buffer| pool.give(buffer));
+        assert_eq!((pool.free.len(), pool.made.load(Ordering::Relaxed)), (16, 16));
     }
 }
