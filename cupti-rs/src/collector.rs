@@ -185,12 +185,14 @@ impl Flusher {
         let deadline = Instant::now().checked_add(self.drain_timeout);
         let mut pause = Duration::from_micros(50);
         loop {
+            // What was finished when the time was up comes with the flush after it.
+            let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
             self.flush()?;
             let out = POOL.out();
             if out <= 0 {
                 return Ok(0);
             }
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            if is_late {
                 return Ok(out as u64);
             }
             std::thread::sleep(pause);

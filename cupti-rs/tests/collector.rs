@@ -353,9 +353,9 @@ fn a_stop_waits_for_the_gpu() {
     let fake = Fake::new();
     let collector = Collector::start(&fake.library().unwrap(), &Config::new()).unwrap();
     fake.launch(Work::kernel(c"long"));
+    let begin = Instant::now();
     fake.busy_for(Duration::from_millis(120));
     collector.flush().unwrap();
-    let begin = Instant::now();
     let collected = collector.stop().unwrap();
     assert!(begin.elapsed() >= Duration::from_millis(120));
     assert_eq!((kernels(&collected).len(), collected.losses.unfinished_buffers), (1, 0));
