@@ -159,7 +159,7 @@ impl Flusher {
         self.library.api.flush(false)?;
         self.answered_ns.fetch_max(flushed_ns, Ordering::AcqRel);
         // CUPTI held nothing for a moment, so that nothing from before the flush is still to come.
-        if POOL.out() <= 0 {
+        if POOL.out() == 0 {
             self.settled_ns.fetch_max(flushed_ns, Ordering::AcqRel);
         }
         Ok(())
@@ -189,11 +189,8 @@ impl Flusher {
             let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
             self.flush()?;
             let out = POOL.out();
-            if out <= 0 {
-                return Ok(0);
-            }
-            if is_late {
-                return Ok(out as u64);
+            if out == 0 || is_late {
+                return Ok(out);
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(10));
