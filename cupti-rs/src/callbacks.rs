@@ -381,7 +381,7 @@ impl<'a> ApiCall<'a> {
         self.name
     }
 
-    /// The name of the kernel, for launches, as the compiler mangled it.
+    /// The name of the kernel, for calls that launch one, as the compiler mangled it.
     #[must_use]
     pub fn symbol(&self) -> Option<&'a str> {
         self.symbol

@@ -388,10 +388,21 @@ pub(crate) fn clear() {
     PANICS.store(0, Ordering::Relaxed);
 }
 
-/// Reads what was not drained of the collection that has ended.
+/// Takes what was not drained of the collection that has ended. The threads keep their writers, and each a chunk.
 pub(crate) fn take() -> Read {
     let logs = std::mem::take(&mut *LOGS.lock());
-    read(&logs, u64::MAX, Part::Rest)
+    take_all(&logs)
+}
+
+fn take_all(logs: &[Logs]) -> Read {
+    let read = read(logs, u64::MAX, Part::Rest);
+    for Logs { calls, graphs, .. } in logs {
+        calls.lock().let_go();
+        if let Some(graphs) = graphs {
+            graphs.lock().let_go();
+        }
+    }
+    read
 }
 
 /// Reads a part of the logs up to a time, which has passed, beside the threads that write them. A call that began before
@@ -639,6 +650,24 @@ mod tests {
         assert_eq!(Call::from_words(call.to_words()), call);
         let open = Call { end_ns: None, captured: false, empty: true, ..call };
         assert_eq!(Call::from_words(open.to_words()), open);
+    }
+
+    #[test]
+    fn a_thread_that_goes_on_keeps_a_chunk_of_a_collection_that_has_ended() {
+        let (mut writer, mut graph_writer) = (Writer::new(), GraphWriter::new());
+        let log = writer.log();
+        let calls = Arc::new(Mutex::new(log.reader(Some(END))));
+        let graphs = Some(Arc::new(Mutex::new(graphs::reader(&graph_writer))));
+        let chunks = (log.held_bytes(), graph_writer.log().held_bytes());
+        for id in 0..20_000 {
+            writer.push([id_word(Api::Driver, 307, id), 0, 5, 0, u64::from(id % 2)]);
+            graph_writer.push([1; 7]);
+        }
+        assert!(log.held_bytes() > 2 * chunks.0 && graph_writer.log().held_bytes() > 2 * chunks.1);
+        let read = take_all(&[Logs { thread_id: 1, log: log.clone(), calls, graphs }]);
+        assert_eq!((read.calls[0].calls.len(), read.graphs[0].events.len()), (20_000, 20_000));
+        assert_eq!((log.held_bytes(), graph_writer.log().held_bytes()), chunks);
+        drop((writer, graph_writer));
     }
 
     /// A call reads the clock and then logs its end: a drain may come between.

@@ -33,6 +33,11 @@ pub(crate) struct Turn(u32);
 
 impl Turn {
     pub(crate) fn take() -> Result<Self, Error> {
+        // Also where the parent's collection had ended by the fork.
+        if session::is_child() {
+            return Err(Error::new(Kind::Forked));
+        }
+        session::leave_children_out();
         let process = std::process::id();
         match COLLECTING.compare_exchange(0, process, Ordering::Acquire, Ordering::Relaxed) {
             Err(other) if other == process => Err(Error::new(Kind::AlreadyCollecting)),
@@ -156,7 +161,7 @@ impl Flusher {
         self.library.api.flush(false)?;
         self.answered_ns.fetch_max(flushed_ns, Ordering::AcqRel);
         // CUPTI held nothing for a moment, so that nothing from before the flush is still to come.
-        if POOL.out() <= 0 {
+        if POOL.out() == 0 {
             self.settled_ns.fetch_max(flushed_ns, Ordering::AcqRel);
         }
         Ok(())
@@ -178,16 +183,16 @@ impl Flusher {
     /// # Errors
     /// CUPTI's refusal to flush, or a process forked off after the start.
     pub fn wait_idle(&self) -> Result<u64, Error> {
-        let deadline = Instant::now() + self.drain_timeout;
+        // `None` is later than any time.
+        let deadline = Instant::now().checked_add(self.drain_timeout);
         let mut pause = Duration::from_micros(50);
         loop {
+            // What was finished when the time was up comes with the flush after it.
+            let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
             self.flush()?;
             let out = POOL.out();
-            if out <= 0 {
-                return Ok(0);
-            }
-            if Instant::now() >= deadline {
-                return Ok(out as u64);
+            if out == 0 || is_late {
+                return Ok(out);
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(10));
@@ -354,7 +359,6 @@ impl Collector {
             subscription.end();
             return Err(library.refuse(why));
         }
-        session::leave_children_out();
         let mut collector = Self {
             flusher: Flusher::new(library.clone(), config.drain_timeout),
             library: library.clone(),
@@ -603,6 +607,19 @@ impl Collector {
         }
     }
 
+    /// Turns off the callbacks that [`turn_on`](Self::turn_on) turns on, but for those of the switch.
+    fn turn_callbacks_off(&self) {
+        for &id in &self.callbacks {
+            if !(self.config.profiler_switch && SWITCH.contains(&id)) {
+                let _ = self.subscription.enable(id, false);
+            }
+        }
+        if self.config.profiler_switch {
+            // A whole domain may have been turned off with those on top.
+            SWITCH.iter().for_each(|&id| _ = self.subscription.enable(id, true));
+        }
+    }
+
     /// When it began, in [`clock::now_ns`] time.
     #[must_use]
     pub fn start_ns(&self) -> u64 {
@@ -634,15 +651,7 @@ impl Collector {
         let held = self.wait_idle();
         self.windows.push((since, clock::now_ns()));
         self.turn_off();
-        for &id in &self.callbacks {
-            if !(self.config.profiler_switch && SWITCH.contains(&id)) {
-                let _ = self.subscription.enable(id, false);
-            }
-        }
-        if self.config.profiler_switch {
-            // A whole domain may have been turned off with those on top.
-            SWITCH.iter().for_each(|&id| _ = self.subscription.enable(id, true));
-        }
+        self.turn_callbacks_off();
         session::pause();
         self.unfinished += held?;
         Ok(())
@@ -661,6 +670,7 @@ impl Collector {
         let on = self.turn_on();
         if on.is_err() {
             self.turn_off();
+            self.turn_callbacks_off();
             session::pause();
         }
         on
@@ -904,6 +914,7 @@ impl Collector {
         self.ended = true;
         self.turn_off();
         let _ = self.library.api.flush(true);
+        POOL.keep(self.config.buffers);
         self.subscription.end();
         while let Some(undo) = self.undo.pop() {
             self.put_back(undo);

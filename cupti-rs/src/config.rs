@@ -95,16 +95,33 @@ impl Config {
     /// Whether a collection with these settings has all that `other` asks for, as far as what is collected goes; if not,
     /// what it lacks. Memory, buffers and periods are the collection's own affair.
     ///
+    /// `missing` are the kinds that it asked for and that the library does not have
+    /// ([`Collector::missing_kinds`](crate::Collector::missing_kinds)).
+    ///
     /// # Errors
     /// The first thing that is lacking, for a message.
-    pub fn covers(&self, other: &Self) -> Result<(), String> {
-        let has = |kind: ActivityKind| self.kinds.iter().any(|(has, _)| *has == kind);
-        if let Some((kind, _)) =
-            other.kinds.iter().find(|(kind, required)| *required && !has(*kind))
-        {
+    pub fn covers(&self, other: &Self, missing: &[ActivityKind]) -> Result<(), String> {
+        let has = |kind: ActivityKind| {
+            self.asks_for(kind) && !self.filters(kind) && !missing.contains(&kind)
+        };
+        // Of a kind with a filter, the filter is what counts.
+        let mut wanted =
+            other.kinds.iter().filter(|(kind, required)| *required && !other.filters(*kind));
+        if let Some((kind, _)) = wanted.find(|(kind, _)| !has(*kind)) {
             return Err(format!("it does not collect {kind} records"));
         }
         let lacks = |asked: bool, what: &str| if asked { Err(what.to_owned()) } else { Ok(()) };
+        let counts = |counter| self.unified_memory_counters.contains(counter);
+        lacks(
+            has(ActivityKind::UNIFIED_MEMORY_COUNTER)
+                && other.asks_for(ActivityKind::UNIFIED_MEMORY_COUNTER)
+                && !other.unified_memory_counters.iter().all(counts),
+            "it does not have all of these counters of managed memory",
+        )?;
+        lacks(
+            other.system_thread_ids && !self.system_thread_ids,
+            "its records do not name threads as the kernel does",
+        )?;
         lacks(
             other.runtime_calls && !self.runtime_calls,
             "it does not log calls of the runtime API",
@@ -133,6 +150,19 @@ impl Config {
             self.profiler_switch || other.profiler_switch,
             "cudaProfilerStart and cudaProfilerStop can bound one session alone",
         )
+    }
+
+    fn asks_for(&self, kind: ActivityKind) -> bool {
+        self.kinds.iter().any(|(asked, _)| *asked == kind)
+    }
+
+    /// Whether a filter says which records of this kind there are.
+    fn filters(&self, kind: ActivityKind) -> bool {
+        match kind {
+            ActivityKind::DRIVER => self.driver_records.is_some(),
+            ActivityKind::RUNTIME => self.runtime_records.is_some(),
+            _ => false,
+        }
     }
 
     /// True if a start leaves it off until it is resumed.
@@ -273,7 +303,7 @@ impl Config {
     }
 
     /// How long a stop or a pause waits for work that the GPU has not finished. CUPTI 12.8 itself waits for running
-    /// kernels at a stop, without limit; 13.0 does not.
+    /// kernels at a stop, without limit; 13.0 does not. [`Duration::MAX`] is no limit; 10 s by default.
     #[must_use]
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.drain_timeout = timeout;
@@ -354,5 +384,53 @@ impl Config {
     pub fn profiler_switch(mut self, on: bool) -> Self {
         self.profiler_switch = on;
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COUNTER: ActivityKind = ActivityKind::UNIFIED_MEMORY_COUNTER;
+
+    fn lacking(running: &Config, asked: &Config) -> String {
+        running.covers(asked, &[]).unwrap_err()
+    }
+
+    #[test]
+    fn what_a_collection_lacks_is_named() {
+        let plain = Config::new();
+        assert_eq!(plain.covers(&plain, &[]), Ok(()));
+        let ids = Config::new().system_thread_ids(true);
+        assert!(lacking(&plain, &ids).contains("threads"));
+        assert_eq!(ids.covers(&ids, &[]), Ok(()));
+
+        let managed = Config::new().add_kind(COUNTER);
+        assert!(lacking(&plain, &managed).contains("UNIFIED_MEMORY"), "{managed:?}");
+        let few = managed.clone().unified_memory_counters([UnifiedMemoryKind::THRASHING]);
+        assert_eq!(managed.covers(&few, &[]), Ok(()));
+        assert!(lacking(&few, &managed).contains("counters of managed memory"));
+        assert_eq!(few.covers(&plain, &[]), Ok(()), "nobody asks for them");
+    }
+
+    #[test]
+    fn a_kind_that_the_library_lacks_is_not_there_for_others() {
+        let kind = ActivityKind::CUDA_EVENT;
+        let running = Config::new().add_kind_if_known(kind);
+        let asked = Config::new().add_kind(kind);
+        assert_eq!(running.covers(&asked, &[]), Ok(()));
+        assert!(running.covers(&asked, &[kind]).is_err());
+        assert_eq!(running.covers(&running, &[kind]), Ok(()), "it does without, too");
+    }
+
+    #[test]
+    fn a_kind_with_a_filter_is_not_the_whole_kind() {
+        let launches = || DriverFunction::by_name("cuLaunchKernel").into_iter().collect();
+        let filtered = Config::new().driver_records(ApiFilter::Only(launches()));
+        let both = filtered.clone().add_kind(ActivityKind::DRIVER);
+        let whole = Config::new().add_kind(ActivityKind::DRIVER);
+        assert!(lacking(&both, &whole).contains("DRIVER"));
+        assert_eq!((both.covers(&both, &[]), both.covers(&filtered, &[])), (Ok(()), Ok(())));
+        assert!(lacking(&whole, &both).contains("filter"));
     }
 }

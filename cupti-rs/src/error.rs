@@ -23,8 +23,8 @@ pub(crate) enum Kind {
     Driver { function: &'static str, code: i32 },
     /// The driver works and reports no device.
     NoDevice,
-    /// No libcupti could be opened.
-    LibraryNotFound { tried: Vec<(PathBuf, String)> },
+    /// No libcupti could be opened, and in these folders none lies.
+    LibraryNotFound { tried: Vec<(PathBuf, String)>, folders: Vec<PathBuf> },
     /// The library opened but lacks a function.
     MissingSymbol { path: PathBuf, symbol: &'static str },
     /// The library is older than this crate can use, or is known to be broken.
@@ -35,7 +35,7 @@ pub(crate) enum Kind {
     AlreadyCollecting,
     /// This process already counts through this crate.
     AlreadyMeasuring,
-    /// The collector was started in the parent of this process.
+    /// This process was forked off from one that had used CUPTI.
     Forked,
     /// A CUPTI function failed.
     Call { function: &'static str, code: CuptiResult },
@@ -195,6 +195,9 @@ impl fmt::Display for Error {
                 f,
                 "the NVIDIA driver refused {function}: CUDA error {code}{}",
                 match code {
+                    3 =>
+                        " (not initialized), as in a process that was forked off after CUDA was initialised; fork before \
+                         CUDA or a profiler is used, or start a new program in the child (exec)",
                     100 => " (no device); is a GPU visible to this process (CUDA_VISIBLE_DEVICES)?",
                     803 =>
                         " (driver and kernel module differ in version); has the driver been updated without a reboot?",
@@ -205,11 +208,15 @@ impl fmt::Display for Error {
                 f,
                 "the NVIDIA driver works but shows no GPU to this process; check CUDA_VISIBLE_DEVICES"
             ),
-            Kind::LibraryNotFound { tried } => {
+            Kind::LibraryNotFound { tried, folders } => {
                 write!(f, "libcupti could not be opened; tried ")?;
                 for (i, (path, reason)) in tried.iter().enumerate() {
                     let sep = if i == 0 { "" } else { ", " };
                     write!(f, "{sep}{} ({reason})", path.display())?;
+                }
+                for (i, folder) in folders.iter().enumerate() {
+                    let sep = if i == 0 { "; none lies in " } else { ", " };
+                    write!(f, "{sep}{}", folder.display())?;
                 }
                 write!(
                     f,
@@ -252,8 +259,8 @@ impl fmt::Display for Error {
             ),
             Kind::Forked => write!(
                 f,
-                "the collector or sampler was started before this process was forked off; CUPTI does not survive a fork: \
-                 start one in the child after it initialised CUDA itself"
+                "this process was forked off from one that had used CUPTI, which does not survive a fork: fork before CUDA or a \
+                 profiler is used, or start a new program in the child (exec)"
             ),
             Kind::UnknownActivity { kind, code, version } => write!(
                 f,

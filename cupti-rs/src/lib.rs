@@ -3,7 +3,8 @@
 //! A [`Collector`] records what the GPU did (kernels, copies, memsets, synchronisations) and the driver calls that
 //! caused it, each with the calling thread and the *word* that the thread had set ([`calls::set_word`]). A profiler
 //! keeps its current range there. This crate knows nothing of ranges. [`record`] has a type for every kind of record
-//! that CUPTI writes.
+//! that CUPTI writes, except those of OpenACC, OpenMP, preemptions and kernels launched by kernels before sm_70: they are
+//! [`Record::Unknown`], with their bytes.
 //!
 //! ```no_run
 //! use cupti::{Collector, Config, Library, Record};
@@ -28,7 +29,9 @@
 //! needs little memory. [`support`] says what this machine and process allow.
 //!
 //! It is a guest in the process: it prints nothing, panics are caught at the C boundary, `cuptiFinalize` is never
-//! called, a forked child never touches CUPTI, and no lock is taken in a CUDA call but once a thread and collection.
+//! called, and a forked child never touches CUPTI. No lock is taken in a CUDA call, but once a thread and collection each
+//! for its first call, its first graph event and its first callback that a handler gets, and at each turn of the profiler
+//! switch.
 //! Linux only; run on x86-64; compiled for aarch64 and not run there.
 //!
 //! Without a GPU, driver or libcupti, [`Library::open`] says what is missing. The feature `fake` has a stand-in that

@@ -118,8 +118,9 @@ impl fmt::Display for Version {
 impl Library {
     /// Opens CUPTI where it is usually found, or from the file that `CUPTI_LIBRARY_PATH` names.
     ///
-    /// The order: a libcupti this process has mapped already; the virtual environment's and the toolkit's folders; the
-    /// dynamic linker's own search. The driver's major version is preferred. The first call initialises the driver
+    /// The order: a libcupti this process has mapped already; the folders of the environment (`VIRTUAL_ENV`,
+    /// `CONDA_PREFIX`) and of the toolkit (`CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`, `/opt/cuda`); the dynamic linker's
+    /// own search. A variable that is empty counts as one that is not set. The driver's major version is preferred. The first call initialises the driver
     /// (`cuInit`), which takes tens of milliseconds where nothing did so before.
     ///
     /// # Errors

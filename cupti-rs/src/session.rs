@@ -27,7 +27,7 @@ const STRETCH: u64 = 1 << 8;
 const NUMBER: u32 = 32;
 
 static STATE: AtomicU64 = AtomicU64::new(0);
-/// When the program turned the switch on and off, in the order of the calls.
+/// When the program turned the switch on and off by turns, from off, in the order of the calls.
 static MARKS: Mutex<Vec<(u64, bool)>> = Mutex::new(Vec::new());
 
 /// The word as a callback read it.
@@ -132,7 +132,14 @@ pub(crate) fn switched(on: bool) {
     if on {
         STATE.fetch_or(SWITCHED_ON, Ordering::AcqRel);
     }
-    marks.push((os::monotonic_ns(), on));
+    turn(&mut marks, on);
+}
+
+/// A call that turns it the way it is turned already is no mark.
+fn turn(marks: &mut Vec<(u64, bool)>, on: bool) {
+    if marks.last().is_some_and(|&(_, last)| last) != on {
+        marks.push((os::monotonic_ns(), on));
+    }
 }
 
 /// False while no record can count: with a switch that has not been on yet, whatever a buffer holds was asked for
@@ -142,25 +149,26 @@ pub(crate) fn keeps_records() -> bool {
     !state.has(SWITCH) || state.has(SWITCHED_ON)
 }
 
-/// The parts of `windows` in which the switch was on.
+/// The parts of `windows` in which the switch was on; both are in order.
 pub(crate) fn while_switched_on(windows: &[(u64, u64)], marks: &[(u64, bool)]) -> Vec<(u64, u64)> {
-    let mut on = Vec::new();
-    let mut since = None;
-    for &(at, turned_on) in marks {
-        match (turned_on, since) {
-            (true, None) => since = Some(at),
-            (false, Some(start)) => {
-                on.push((start, at));
-                since = None;
-            }
-            _ => {}
+    let on: Vec<(u64, u64)> = marks
+        .chunks(2)
+        .map(|turns| (turns[0].0, turns.get(1).map_or(u64::MAX, |&(at, _)| at)))
+        .collect();
+    let (mut windows, mut on) = (windows.iter().peekable(), on.iter().peekable());
+    let mut both = Vec::new();
+    while let (Some(&&(start, stop)), Some(&&(from, to))) = (windows.peek(), on.peek()) {
+        if start.max(from) < stop.min(to) {
+            both.push((start.max(from), stop.min(to)));
+        }
+        // What ends first meets nothing later.
+        if stop < to {
+            windows.next();
+        } else {
+            on.next();
         }
     }
-    on.extend(since.map(|start| (start, u64::MAX)));
-    let both = |&(start, stop): &(u64, u64)| {
-        on.iter().map(move |&(from, to)| (start.max(from), stop.min(to)))
-    };
-    windows.iter().flat_map(both).filter(|(start, stop)| start < stop).collect()
+    both
 }
 
 #[cfg(test)]
@@ -169,10 +177,33 @@ mod tests {
 
     #[test]
     fn only_what_is_on_both_ways_counts() {
-        let marks = [(5, false), (10, true), (11, true), (20, false), (21, false), (30, true)];
+        let marks = [(10, true), (20, false), (30, true)];
         assert_eq!(while_switched_on(&[(0, 100)], &marks), [(10, 20), (30, 100)]);
         assert_eq!(while_switched_on(&[(0, 15), (18, 40)], &marks), [(10, 15), (18, 20), (30, 40)]);
         assert_eq!(while_switched_on(&[(20, 30)], &marks), []);
         assert_eq!(while_switched_on(&[(0, 100)], &[]), []);
+        let pauses = [(0, 5), (6, 12), (12, 13), (14, 40), (41, 50)];
+        let both = [(10, 12), (12, 13), (14, 20), (30, 40), (41, 50)];
+        assert_eq!(while_switched_on(&pauses, &marks), both);
+    }
+
+    #[test]
+    fn only_turns_of_the_switch_are_marks() {
+        let mut marks = Vec::new();
+        for on in [false, false, true, true, false, false, true, true, true] {
+            turn(&mut marks, on);
+        }
+        let ways: Vec<bool> = marks.iter().map(|&(_, on)| on).collect();
+        assert_eq!(ways, [true, false, true]);
+        assert!(marks.is_sorted());
+    }
+
+    #[test]
+    fn many_windows_and_turns_are_walked_once() {
+        let windows: Vec<_> = (0..200_000).map(|i| (10 * i, 10 * i + 9)).collect();
+        let marks: Vec<_> = (0..400_000).map(|i| (5 * i + 1, i % 2 == 0)).collect();
+        // Each with each would take minutes.
+        let both = while_switched_on(&windows, &marks);
+        assert!(both.len() == 200_000 && both[7] == (71, 76), "{}", both.len());
     }
 }

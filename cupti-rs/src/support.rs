@@ -184,15 +184,21 @@ impl Library {
     /// What profiling with this library allows here. Takes CUPTI's place for a moment to see whether it is free.
     #[must_use]
     pub fn support(&self) -> Support {
-        Support {
-            driver: Ok(self.driver().clone()),
-            cupti: Ok(Cupti {
+        let holder = self.holder();
+        let cupti = match self.unusable {
+            // Whoever holds it brought a CUPTI of his own, and is in the way first.
+            Some(why) if !matches!(holder, Holder::Other(_)) => Err(self.refuse(why)),
+            _ => Ok(Cupti {
                 path: self.path().to_owned(),
                 version: self.version(),
                 features: self.features(),
                 warnings: self.warnings(),
             }),
-            holder: self.holder(),
+        };
+        Support {
+            driver: Ok(self.driver().clone()),
+            cupti,
+            holder,
             counters: counters(),
             metrics: self.host_api().map(|_| self.version()),
             has_mps: has_mps(),
@@ -224,7 +230,11 @@ impl Library {
 
     fn holder(&self) -> Holder {
         // Held through the attempt, so that no collector of ours meets it.
-        let Ok(_turn) = Turn::take() else { return Holder::ThisCrate };
+        let _turn = match Turn::take() {
+            Ok(turn) => turn,
+            Err(error) if error.is_busy() => return Holder::ThisCrate,
+            Err(error) => return Holder::Unknown(error.to_string()),
+        };
         match self.api.subscribe_callback() {
             Ok(subscription) => {
                 subscription.end();

@@ -345,6 +345,7 @@ fn a_failed_resume_leaves_it_paused() {
     fake.fail("cuptiActivityEnable", CuptiResult::OUT_OF_MEMORY, When::Nth(3));
     assert!(collector.resume().unwrap_err().to_string().contains("cuptiActivityEnable"));
     assert!(collector.is_paused() && fake.enabled_kinds().is_empty());
+    assert_eq!(fake.enabled_callbacks(), []);
     fake.launch(Work::kernel(c"paused"));
     collector.resume().unwrap();
     fake.launch(Work::kernel(c"k"));

@@ -353,11 +353,25 @@ fn a_stop_waits_for_the_gpu() {
     let fake = Fake::new();
     let collector = Collector::start(&fake.library().unwrap(), &Config::new()).unwrap();
     fake.launch(Work::kernel(c"long"));
+    let begin = Instant::now();
     fake.busy_for(Duration::from_millis(120));
     collector.flush().unwrap();
-    let begin = Instant::now();
     let collected = collector.stop().unwrap();
-    assert!(begin.elapsed() >= Duration::from_millis(100));
+    assert!(begin.elapsed() >= Duration::from_millis(120));
+    assert_eq!((kernels(&collected).len(), collected.losses.unfinished_buffers), (1, 0));
+}
+
+#[test]
+fn a_wait_for_the_gpu_may_have_no_limit() {
+    let fake = Fake::new();
+    let config = Config::new().drain_timeout(Duration::MAX);
+    let mut collector = Collector::start(&fake.library().unwrap(), &config).unwrap();
+    fake.busy_for(Duration::from_millis(20));
+    fake.launch(Work::kernel(c"k"));
+    assert_eq!(collector.wait_idle().unwrap(), 0);
+    collector.pause().unwrap();
+    collector.resume().unwrap();
+    let collected = collector.stop().unwrap();
     assert_eq!((kernels(&collected).len(), collected.losses.unfinished_buffers), (1, 0));
 }
 

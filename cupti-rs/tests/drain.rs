@@ -261,13 +261,22 @@ fn a_drain_in_a_pause_ends_at_the_pause() {
 #[test]
 fn one_can_wait_for_the_gpu_without_a_stop() {
     let fake = Fake::new();
-    let config = Config::new().drain_timeout(Duration::from_millis(20));
+    let config = Config::new().drain_timeout(Duration::from_secs(2));
     let collector = start(&fake, &config);
     assert_eq!(collector.wait_idle().unwrap(), 0);
-    fake.busy_for(Duration::from_millis(5));
+    fake.hold_buffers(true);
     let id = fake.launch(Work::kernel(c"k"));
     assert!(kernels(&collector.drain().unwrap()).is_empty());
-    assert_eq!(collector.wait_idle().unwrap(), 0);
+    let waited = std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| collector.wait_idle().unwrap());
+        let flushes = fake.flushes();
+        while fake.flushes() < flushes + 2 {
+            std::thread::yield_now();
+        }
+        fake.hold_buffers(false);
+        waiter.join().unwrap()
+    });
+    assert_eq!(waited, 0);
     assert_eq!(kernels(&collector.drain().unwrap()), [id]);
     fake.busy_for(Duration::from_secs(60));
     fake.launch(Work::kernel(c"k"));
@@ -275,6 +284,18 @@ fn one_can_wait_for_the_gpu_without_a_stop() {
     assert_eq!(collector.drain().unwrap().losses.unfinished_buffers, 0, "nobody has given up");
     fake.busy_for(Duration::ZERO);
     assert_eq!(kernels(&collector.stop().unwrap()).len(), 1);
+}
+
+#[test]
+fn what_the_gpu_had_finished_when_the_time_was_up_is_not_unfinished() {
+    let fake = Fake::new();
+    let collector = start(&fake, &Config::new().drain_timeout(Duration::from_millis(20)));
+    let id = fake.launch(Work::kernel(c"k"));
+    fake.busy_for(Duration::from_millis(40));
+    // The first one begins before the work is done and returns after the time is up.
+    fake.flush_takes(Duration::from_millis(80));
+    assert_eq!(collector.wait_idle().unwrap(), 0);
+    assert_eq!(kernels(&collector.drain().unwrap()), [id]);
 }
 
 /// What was done, or what was collected of it, as counts to compare.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use cupti::counters::{PmSampler, Samples};
 use cupti::fake::{Fake, Work};
-use cupti::{Callbacks, Collector, Config};
+use cupti::{Callbacks, Collector, Config, Holder};
 use libtest_mimic::{Arguments, Failed, Trial};
 use parking_lot::Mutex;
 
@@ -27,7 +27,7 @@ enum End {
 
 type Scene = fn() -> ExitCode;
 
-const SCENES: [(&str, Scene, End); 9] = [
+const SCENES: [(&str, Scene, End); 10] = [
     ("main_returns", main_returns, End::Code(0)),
     ("main_returns_with_threads_that_launch", main_returns_with_threads, End::Code(0)),
     ("the_program_exits", the_program_exits, End::Code(3)),
@@ -35,6 +35,7 @@ const SCENES: [(&str, Scene, End); 9] = [
     ("main_panics", main_panics, End::Code(101)),
     ("the_program_aborts", the_program_aborts, End::Signal(libc::SIGABRT)),
     ("a_child_is_left_out_and_the_parent_goes_on", a_child_is_left_out, End::Code(0)),
+    ("a_child_of_a_stopped_collection_has_none", a_child_of_a_stopped_collection, End::Code(0)),
     ("a_child_drops_and_ends", a_child_drops_and_ends, End::Code(0)),
     ("a_child_does_not_wait_for_a_sampler", a_child_of_a_sampler, End::Code(0)),
 ];
@@ -200,6 +201,22 @@ fn a_child_is_left_out() -> ExitCode {
     let collected = place.unwrap().stop().unwrap();
     let (calls, records) = (collected.calls[0].calls.len(), collected.records.iter().count());
     let parent = (calls, records, collected.windows_ns.len()) == (2, 2, 1);
+    ExitCode::from(u8::from(!content) | u8::from(!parent) << 1)
+}
+
+fn a_child_of_a_stopped_collection() -> ExitCode {
+    let fake = fake();
+    let library = fake.library().unwrap();
+    drop(collect(fake).stop().unwrap());
+    let content = fork(|| {
+        let started = Collector::start(&library, &Config::new());
+        let sampled = PmSampler::builder(&library).metrics(["fake__0.sum"]).start();
+        started.is_err_and(|error| error.to_string().contains("forked"))
+            && sampled.is_err_and(|error| error.to_string().contains("forked"))
+            && !fake.is_subscribed()
+            && matches!(library.support().holder, Holder::Unknown(why) if why.contains("forked"))
+    });
+    let parent = Collector::start(&library, &Config::new()).is_ok();
     ExitCode::from(u8::from(!content) | u8::from(!parent) << 1)
 }
 

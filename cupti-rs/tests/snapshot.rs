@@ -193,7 +193,8 @@ fn snapshots_from_several_threads_beside_launches() {
             .map(|_| {
                 scope.spawn(|| {
                     let (mut taken, mut most) = (0, 0);
-                    while !launched.load(Ordering::Relaxed) {
+                    // One more where the launches are over before this thread runs.
+                    while taken == 0 || !launched.load(Ordering::Relaxed) {
                         let snapshot = collector.snapshot().unwrap();
                         check(&snapshot);
                         let count = kernels(&snapshot).len();

@@ -59,6 +59,22 @@ fn the_holder_is_named() {
 }
 
 #[test]
+fn a_cupti_that_every_start_refuses_is_not_ready() {
+    let fake = Fake::builder().version(130_000).build();
+    let library = fake.library().unwrap();
+    let refusal = Collector::start(&library, &Config::new()).unwrap_err().to_string();
+    let support = library.support();
+    assert!(!support.is_ready() && support.holder == Holder::Nobody, "{support}");
+    assert_eq!(support.cupti.as_ref().unwrap_err().to_string(), refusal);
+    assert!(support.to_string().contains("13.0.85"), "{support}");
+    drop(fake);
+
+    let fake = Fake::builder().version(130_000).held_by("nsys").build();
+    let support = fake.library().unwrap().support();
+    assert!(!support.is_ready() && support.to_string().contains("Run without nsys"), "{support}");
+}
+
+#[test]
 fn features_come_with_their_versions() {
     let names = |version| -> Vec<&str> {
         let fake = Fake::builder().version(version).build();

@@ -154,11 +154,15 @@ impl Asked {
     /// # Errors
     /// It is a refusal.
     pub(crate) fn wait(&self, time: Duration) -> Result<(), cupti::Error> {
-        let until = Instant::now() + time;
+        // `None` is later than any time.
+        let until = Instant::now().checked_add(time);
+        let changed = &self.asking.changed;
         let mut state = self.asking.state.lock();
         while state.answers < self.answer && !state.ended {
-            if self.asking.changed.wait_until(&mut state, until).timed_out() {
-                break;
+            match until {
+                Some(until) if changed.wait_until(&mut state, until).timed_out() => break,
+                Some(_) => {}
+                None => changed.wait(&mut state),
             }
         }
         match &state.refused {
@@ -213,6 +217,14 @@ mod tests {
         assert_eq!(asker.asking.state.lock().answers, 1, "one for all who asked meanwhile");
         assert!(asker.ask(ENOUGH).is_none(), "there was one just now");
         assert!(begun.try_recv().is_err());
+    }
+
+    #[test]
+    fn there_may_be_no_limit_to_a_wait() {
+        let (asker, open, _begun) = gated();
+        open.send(()).unwrap();
+        asker.ask_now().wait(Duration::MAX).unwrap();
+        assert_eq!(asker.asking.state.lock().answers, 1);
     }
 
     #[test]

@@ -447,7 +447,8 @@ impl Collection {
         if !self.library.is_same(wish.library) {
             return Err(Error::new(Kind::Differs("it uses another CUPTI".to_owned())));
         }
-        self.config.covers(wish.config).map_err(|what| Error::new(Kind::Differs(what)))?;
+        let missing = self.collector.missing_kinds();
+        self.config.covers(wish.config, missing).map_err(|what| Error::new(Kind::Differs(what)))?;
         self.take()
     }
 

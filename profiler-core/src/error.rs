@@ -111,8 +111,8 @@ impl fmt::Display for Error {
             Kind::Cupti(error) => error.fmt(f),
             Kind::Observer(why) => write!(f, "ranges cannot be observed: {why}"),
             Kind::Forked => f.write_str(
-                "the profiler was started before this process was forked off, where CUPTI does not work: start one in the \
-                 child after it initialised CUDA itself",
+                "the profiler was started before this process was forked off, and CUPTI does not survive a fork: fork before CUDA \
+                 or a profiler is used, or start a new program in the child (exec)",
             ),
             Kind::NotRunning => f.write_str("the profiler is not running: call start first"),
             Kind::Running => f.write_str(

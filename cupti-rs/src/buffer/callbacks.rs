@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::log::{LOG, LogSlot};
-use super::pool::{POOL, is_scratch};
+use super::pool::{POOL, TRAILER, is_scratch};
 use super::walk::walk;
 use crate::{calls, session};
 
@@ -17,7 +17,7 @@ pub(crate) unsafe extern "C" fn requested(
     let given = catch_unwind(|| POOL.take());
     let (pointer, bytes) = match given {
         Ok(Some(words)) => {
-            let bytes = words.len() * 8;
+            let bytes = (words.len() - TRAILER) * 8;
             (Box::into_raw(words).cast::<u8>(), bytes)
         }
         Ok(None) => (std::ptr::null_mut(), 0),
@@ -48,11 +48,13 @@ pub(crate) unsafe extern "C" fn completed(
     if buffer.is_null() || session::is_child() {
         return;
     }
-    let words = std::ptr::slice_from_raw_parts_mut(buffer.cast::<u64>(), size / 8);
-    // SAFETY: CUPTI gives back the address and size that `requested` made from a Box<[u64]>, once, so it is ours.
+    let words = std::ptr::slice_from_raw_parts_mut(buffer.cast::<u64>(), size / 8 + TRAILER);
+    // SAFETY: CUPTI gives back, once, the address that `requested` made from a Box<[u64]>, and the size that it told, which
+    // leaves out the trailer: so it is ours.
     let mut words = unsafe { Box::from_raw(words) };
+    let trailer = words.last().copied().unwrap_or_default();
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let valid = valid.min(words.len() * 8);
+        let valid = valid.min(size);
         let walked = POOL.api().map(|api| walk(api, &mut words, valid)).unwrap_or_default();
         if is_scratch(&words) {
             LOG.lock().refuse(&walked);
@@ -68,7 +70,7 @@ pub(crate) unsafe extern "C" fn completed(
         calls::panicked();
         std::mem::forget(panic);
     }
-    POOL.returned();
+    POOL.returned(trailer);
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! a lock-free pop; only where the pool ran dry a new buffer is allocated there, and counted.
 
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_queue::ArrayQueue;
 
@@ -12,27 +12,17 @@ use crate::sys::api::Api;
 const KEPT: usize = 256;
 
 /// The process's one pool: CUPTI's buffer callbacks carry no context of ours.
-pub(crate) static POOL: LazyLock<Pool> = LazyLock::new(|| Pool {
-    free: ArrayQueue::new(KEPT),
-    buffer_words: AtomicUsize::new(0),
-    out: AtomicI64::new(0),
-    stale: AtomicI64::new(0),
-    requested: AtomicU64::new(0),
-    misses: AtomicU64::new(0),
-    made: AtomicUsize::new(0),
-    most: AtomicUsize::new(usize::MAX),
-    refuse_with_null: AtomicBool::new(false),
-    refused: AtomicU64::new(0),
-    api: AtomicPtr::new(std::ptr::null_mut()),
-});
+pub(crate) static POOL: LazyLock<Pool> = LazyLock::new(Pool::new);
 
 #[derive(Debug)]
 pub(crate) struct Pool {
     free: ArrayQueue<Box<[u64]>>,
+    /// How many may be free: as many as there is room for while a collection goes on.
+    kept: AtomicUsize,
     buffer_words: AtomicUsize,
-    out: AtomicI64,
-    /// Those of them that an earlier collection gave out and that never came back; nobody waits for them any more.
-    stale: AtomicI64,
+    /// The present collection's number in the upper half, and in the lower how many buffers it gave out that have not come
+    /// back. For those of earlier ones nobody waits any more, though they may still come.
+    out: AtomicU64,
     requested: AtomicU64,
     misses: AtomicU64,
     /// Buffers that there are, waiting and with CUPTI, and how many there may be.
@@ -46,15 +36,30 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
+    fn new() -> Self {
+        Self {
+            free: ArrayQueue::new(KEPT),
+            kept: AtomicUsize::new(KEPT),
+            buffer_words: AtomicUsize::new(0),
+            out: AtomicU64::new(ONE_MORE),
+            requested: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+            made: AtomicUsize::new(0),
+            most: AtomicUsize::new(usize::MAX),
+            refuse_with_null: AtomicBool::new(false),
+            refused: AtomicU64::new(0),
+            api: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+
     /// Makes the pool ready: `ready` zeroed buffers of `bytes` each, whose pages are there.
     pub(crate) fn prepare(&self, api: &'static Api, setup: Setup) {
-        let words = setup.bytes / 8;
+        let words = setup.bytes / 8 + TRAILER;
         let count = setup.ready.min(setup.most).min(KEPT);
         let other_size = self.buffer_words.swap(words, Ordering::Relaxed) != words;
         let wanted = if other_size { 0 } else { count };
-        while self.free.len() > wanted && self.free.pop().is_some() {
-            self.made.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.keep(wanted);
+        self.kept.store(KEPT, Ordering::Relaxed);
         while self.free.len() < count {
             let mut buffer = vec![0u64; words].into_boxed_slice();
             touch(&mut buffer);
@@ -63,13 +68,28 @@ impl Pool {
             }
             self.made.fetch_add(1, Ordering::Relaxed);
         }
-        self.stale.store(self.out.load(Ordering::Relaxed).max(0), Ordering::Relaxed);
+        self.begin();
         self.most.store(setup.most, Ordering::Relaxed);
         self.refuse_with_null.store(setup.refuse_with_null, Ordering::Relaxed);
         self.requested.store(0, Ordering::Relaxed);
         self.misses.store(0, Ordering::Relaxed);
         self.refused.store(0, Ordering::Relaxed);
         self.api.store(std::ptr::from_ref(api).cast_mut(), Ordering::Release);
+    }
+
+    /// A collection begins, with no buffer out.
+    fn begin(&self) {
+        let next = |out: u64| Some((out & !OUT).wrapping_add(ONE_MORE));
+        let _ = self.out.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+    }
+
+    /// Keeps no more free buffers than that, of those that come back later too: for the end of a collection, which may
+    /// have needed many more than the next one.
+    pub(crate) fn keep(&self, most: usize) {
+        self.kept.store(most, Ordering::Relaxed);
+        while self.free.len() > most && self.free.pop().is_some() {
+            self.made.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// The present library's table.
@@ -79,14 +99,16 @@ impl Pool {
         unsafe { api.as_ref() }
     }
 
-    /// A buffer for CUPTI, all zero; `None` where there may be no more and CUPTI can do without.
+    /// A buffer for CUPTI, all zero but for its last word, of which CUPTI is told nothing: that says to
+    /// [`returned`](Self::returned) which collection gave it out. `None` where there may be no more and CUPTI can do without.
     pub(crate) fn take(&self) -> Option<Box<[u64]>> {
         self.requested.fetch_add(1, Ordering::Relaxed);
-        let buffer = self.free.pop().or_else(|| self.make());
-        if buffer.is_some() {
-            self.out.fetch_add(1, Ordering::Relaxed);
+        let mut buffer = self.free.pop().or_else(|| self.make())?;
+        let collection = self.out.fetch_add(1, Ordering::Relaxed) & !OUT;
+        if let Some(trailer) = buffer.last_mut() {
+            *trailer = collection;
         }
-        buffer
+        Some(buffer)
     }
 
     #[cold]
@@ -109,21 +131,23 @@ impl Pool {
             return;
         }
         let fits = buffer.len() == self.buffer_words.load(Ordering::Relaxed);
+        let has_room = self.free.len() < self.kept.load(Ordering::Relaxed);
         // A full pool has buffers enough: this one goes back to the allocator.
-        if !fits || self.free.push(buffer).is_err() {
+        if !(fits && has_room) || self.free.push(buffer).is_err() {
             self.made.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// One buffer fewer is with CUPTI.
-    pub(crate) fn returned(&self) {
-        self.out.fetch_sub(1, Ordering::Release);
+    /// One buffer fewer is with CUPTI, the one with this last word.
+    pub(crate) fn returned(&self, trailer: u64) {
+        let fewer = |out: u64| (out & !OUT == trailer && out & OUT != 0).then(|| out - 1);
+        let _ = self.out.fetch_update(Ordering::Release, Ordering::Relaxed, fewer);
     }
 
     /// Buffers of this collection that CUPTI holds. After a flush without force it holds just those with an unfinished
     /// record.
-    pub(crate) fn out(&self) -> i64 {
-        self.out.load(Ordering::Acquire) - self.stale.load(Ordering::Relaxed)
+    pub(crate) fn out(&self) -> u64 {
+        self.out.load(Ordering::Acquire) & OUT
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -135,8 +159,14 @@ impl Pool {
     }
 }
 
+/// Words of a buffer that CUPTI is not told of, at its end.
+pub(super) const TRAILER: usize = 1;
+/// The half of the count that counts, and one more in the other half.
+const OUT: u64 = u32::MAX as u64;
+const ONE_MORE: u64 = OUT + 1;
+
 /// Words of the buffers that stand in for none; fewer than any other has, by which they are known.
-const SCRATCH_WORDS: usize = (32 << 10) / 8;
+const SCRATCH_WORDS: usize = (32 << 10) / 8 + TRAILER;
 
 /// Whether what this buffer holds is to be thrown away.
 pub(crate) fn is_scratch(buffer: &[u64]) -> bool {
@@ -172,5 +202,48 @@ fn touch(buffer: &mut [u64]) {
     for page in buffer.chunks_mut(512) {
         std::hint::black_box(&mut page[0]);
         page[0] = std::hint::black_box(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORDS: usize = 2 * SCRATCH_WORDS;
+
+    #[test]
+    fn buffers_of_an_earlier_collection_count_for_none() {
+        let pool = Pool::new();
+        pool.buffer_words.store(WORDS, Ordering::Relaxed);
+        let take = || pool.take().and_then(|buffer| buffer.last().copied()).unwrap();
+        pool.begin();
+        let (first, second) = (take(), take());
+        assert_eq!(pool.out(), 2);
+        pool.begin();
+        assert_eq!(pool.out(), 0);
+        let third = take();
+        pool.returned(first);
+        assert_eq!(pool.out(), 1, "the one that is waited for is not the one that came");
+        pool.returned(third);
+        assert_eq!(pool.out(), 0);
+        pool.returned(second);
+        let fourth = take();
+        assert_eq!(pool.out(), 1);
+        pool.returned(fourth);
+        assert_eq!(pool.out(), 0);
+    }
+
+    #[test]
+    fn after_its_end_a_collection_keeps_no_more_buffers_than_it_began_with() {
+        let pool = Pool::new();
+        pool.buffer_words.store(WORDS, Ordering::Relaxed);
+        let mut taken: Vec<_> = (0..100).filter_map(|_| pool.take()).collect();
+        let late = taken.split_off(90);
+        taken.into_iter().for_each(|buffer| pool.give(buffer));
+        assert_eq!((pool.free.len(), pool.made.load(Ordering::Relaxed)), (90, 100));
+        pool.keep(16);
+        assert_eq!((pool.free.len(), pool.made.load(Ordering::Relaxed)), (16, 26));
+        late.into_iter().for_each(|buffer| pool.give(buffer));
+        assert_eq!((pool.free.len(), pool.made.load(Ordering::Relaxed)), (16, 16));
     }
 }

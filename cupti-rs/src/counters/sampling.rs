@@ -14,6 +14,7 @@ use super::utilization;
 use crate::clock::{self, Clock, Reading};
 use crate::error::{Error, Kind};
 use crate::library::Library;
+use crate::session;
 use crate::sys::counters::SamplingApi;
 use crate::sys::sampling::SamplingObject;
 
@@ -31,6 +32,10 @@ struct DeviceTurn(u32);
 
 impl DeviceTurn {
     fn take(device: u32) -> Result<Self, Error> {
+        if session::is_child() {
+            return Err(Error::new(Kind::Forked));
+        }
+        session::leave_children_out();
         let mut sampled = SAMPLED.lock();
         if sampled.contains(&device) {
             return Err(Error::new(Kind::AlreadyMeasuring));

@@ -13,6 +13,7 @@ use super::counters;
 use super::work::Work;
 use super::written::{Written, stride};
 use crate::callbacks::GraphIds;
+use crate::calls::{CallClass, DriverFunction, RuntimeFunction};
 use crate::kind::ActivityKind;
 use crate::library::Version;
 use crate::sys::abi::*;
@@ -909,12 +910,22 @@ impl Frame {
             function_name: name,
             function_params: params,
             function_return_value: result,
-            symbol_name: self.symbol,
+            symbol_name: if self.launches() { self.symbol } else { c"no symbol".as_ptr() },
             context: std::ptr::null_mut(),
             context_uid: 1,
             correlation_data: &raw mut self.kept,
             correlation_id: self.correlation,
         }
+    }
+
+    /// Whether it launches a kernel; CUPTI does not say what stands in the symbol of other calls.
+    fn launches(&self) -> bool {
+        let class = if self.domain == DOMAIN_DRIVER_API {
+            DriverFunction(self.id).class()
+        } else {
+            RuntimeFunction(self.id).class()
+        };
+        class == CallClass::KernelLaunch
     }
 
     /// It begins.

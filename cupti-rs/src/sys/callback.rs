@@ -13,7 +13,7 @@ use crate::callbacks::{
     self, ApiCall, Callback, GraphIds, Module, NvtxCall, Resource, ResourceKind, Site, StateNotice,
     Synchronized,
 };
-use crate::calls::{self, DriverFunction, RuntimeFunction};
+use crate::calls::{self, CallClass, DriverFunction, RuntimeFunction};
 use crate::graphs::{GraphEvent, GraphEventKind};
 use crate::session::{self, GRAPHS, HANDLER, ON, RUNTIME_CALLS, SWITCH, State};
 
@@ -136,13 +136,13 @@ fn is_empty(call: &DriverCall, data: &CallbackData) -> bool {
     })
 }
 
-/// A C string of CUPTI's that lives as long as the callback runs.
+/// A C string of CUPTI's that lives as long as the callback runs: a function's name, a launch's symbol, a message.
 fn text<'a>(string: *const c_char) -> Option<&'a str> {
     if string.is_null() {
         return None;
     }
-    // SAFETY: CUPTI's strings end in a NUL and live at least until the callback that was given them returns, which is as
-    // long as the values of this module are lent.
+    // SAFETY: every caller gives a member that CUPTI documents as a string in the callback at hand: such end in a NUL and
+    // live at least until that callback returns, which is as long as the values of this module are lent.
     let string = unsafe { CStr::from_ptr(string) };
     string.to_str().ok()
 }
@@ -157,11 +157,18 @@ fn hand_on(state: State, domain: u32, id: u32, data: &CallbackData) {
             // makes the call; a Cell has the layout of what it holds.
             Some(unsafe { &*data.correlation_data.cast::<Cell<u64>>() })
         };
+        let class = if domain == DOMAIN_DRIVER_API {
+            DriverFunction(id).class()
+        } else {
+            RuntimeFunction(id).class()
+        };
+        // Of other calls nobody says what stands there.
+        let symbol = if class == CallClass::KernelLaunch { text(data.symbol_name) } else { None };
         let call = ApiCall {
             site: if entering { Site::Enter } else { Site::Exit },
             id,
             name: text(data.function_name).unwrap_or_default(),
-            symbol: text(data.symbol_name),
+            symbol,
             correlation_id: data.correlation_id,
             context_id: data.context_uid,
             result: (!entering).then(|| result(data)),

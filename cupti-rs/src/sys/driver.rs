@@ -189,7 +189,17 @@ fn release_in(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::release_in;
+    use super::*;
+
+    #[test]
+    fn a_driver_that_a_fork_left_behind_says_what_to_do() {
+        let text = check("cuInit", 3).unwrap_err().to_string();
+        assert!(
+            text.contains("cuInit") && text.contains("forked") && text.contains("exec"),
+            "{text}"
+        );
+        assert!(check("cuInit", 999).unwrap_err().to_string().contains("nvidia-smi"));
+    }
 
     #[test]
     fn the_kernel_module_tells_its_version() {

@@ -3,7 +3,9 @@
 //! A library that is already mapped is taken first: two copies in a process fight for the driver's one subscriber
 //! slot. An explicit path is taken alone, so that a wrong one is an error and not a surprise.
 
+use std::collections::HashSet;
 use std::env;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +16,8 @@ use crate::error::{Error, Kind};
 
 /// Names libcupti's file; then no other place is looked at.
 pub(crate) const PATH_VARIABLE: &str = "CUPTI_LIBRARY_PATH";
+/// Names the root of a Conda environment, which has a toolkit's libraries in its own `lib`.
+const CONDA: &str = "CONDA_PREFIX";
 
 /// The reason in an error of the dynamic loader, without the wrapping.
 pub(crate) fn reason(error: &libloading::Error) -> String {
@@ -31,11 +35,11 @@ pub(crate) fn open(
     explicit: Option<&Path>,
     cuda_major: u32,
 ) -> Result<(Api, PathBuf, bool), Error> {
-    let named =
-        explicit.map(Path::to_owned).or_else(|| env::var_os(PATH_VARIABLE).map(PathBuf::from));
+    let named = explicit.map(Path::to_owned).or_else(|| told(env::var_os(PATH_VARIABLE)));
     if let Some(path) = named {
         let library = load(&path).map_err(|reason| {
-            Error::new(Kind::LibraryNotFound { tried: vec![(path.clone(), reason)] })
+            let tried = vec![(path.clone(), reason)];
+            Error::new(Kind::LibraryNotFound { tried, folders: Vec::new() })
         })?;
         return table(library, path, false);
     }
@@ -49,7 +53,8 @@ pub(crate) fn open(
     }
     let mut tried = Vec::new();
     let mut unusable = None;
-    for path in candidates(&majors) {
+    let folders = folders(env::var_os);
+    for path in candidates(&majors, &folders) {
         match load(&path) {
             Ok(library) => match table(library, path, false) {
                 Ok(found) => return Ok(found),
@@ -58,7 +63,9 @@ pub(crate) fn open(
             Err(reason) => tried.push((path, reason)),
         }
     }
-    Err(unusable.unwrap_or_else(|| Error::new(Kind::LibraryNotFound { tried })))
+    let holds_one = |folder: &PathBuf| tried.iter().any(|(path, _)| path.parent() == Some(folder));
+    let folders = folders.into_iter().filter(|folder| !holds_one(folder)).collect();
+    Err(unusable.unwrap_or_else(|| Error::new(Kind::LibraryNotFound { tried, folders })))
 }
 
 fn table(
@@ -138,19 +145,35 @@ pub(crate) fn major(file: &Path) -> Option<u32> {
     Some(11 + u32::from(release >= (2022, 4)) + u32::from(release >= (2025, 3)))
 }
 
-/// Every place worth trying, best first. Files are listed only if they exist; bare names go to the dynamic linker.
-fn candidates(majors: &[u32]) -> Vec<PathBuf> {
-    let names: Vec<String> = majors.iter().map(|m| format!("libcupti.so.{m}")).collect();
+/// The path in a variable of the environment; an empty one says nothing.
+fn told(value: Option<OsString>) -> Option<PathBuf> {
+    value.filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// The folders in which CUPTI may lie, best first: those of Python packages, of Conda and of the toolkit.
+fn folders(variable: impl Fn(&'static str) -> Option<OsString>) -> Vec<PathBuf> {
+    let root = |name| told(variable(name));
     let mut folders = Vec::new();
-    for root in ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(env::var_os) {
-        for python in fs::read_dir(Path::new(&root).join("lib")).into_iter().flatten().flatten() {
-            let nvidia = python.path().join("site-packages/nvidia");
+    for name in ["VIRTUAL_ENV", CONDA] {
+        let Some(lib) = root(name).map(|root| root.join("lib")) else { continue };
+        let entries = fs::read_dir(&lib).into_iter().flatten().flatten();
+        let mut pythons: Vec<PathBuf> = entries
+            .filter(|entry| is_python(&entry.file_name()))
+            .map(|entry| entry.path())
+            .collect();
+        // The file system has no order of its own.
+        pythons.sort();
+        for python in pythons {
+            let nvidia = python.join("site-packages/nvidia");
             folders.push(nvidia.join("cu13/lib"));
             folders.push(nvidia.join("cuda_cupti/lib"));
         }
+        if name == CONDA {
+            folders.push(lib);
+        }
     }
     let mut toolkits: Vec<PathBuf> =
-        ["CUDA_HOME", "CUDA_PATH"].iter().filter_map(env::var_os).map(PathBuf::from).collect();
+        ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(root).collect();
     toolkits.push("/usr/local/cuda".into());
     toolkits.push("/opt/cuda".into());
     let target = if cfg!(target_arch = "aarch64") { "sbsa-linux" } else { "x86_64-linux" };
@@ -159,6 +182,22 @@ fn candidates(majors: &[u32]) -> Vec<PathBuf> {
         folders.push(toolkit.join("lib64"));
         folders.push(toolkit.join(format!("targets/{target}/lib")));
     }
+    // Several variables may name one root.
+    let mut seen = HashSet::new();
+    folders.retain(|folder| seen.insert(folder.clone()));
+    folders
+}
+
+/// Whether a folder of this name holds the packages of a Python.
+fn is_python(name: &OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    name.starts_with(b"python") || name.starts_with(b"pypy")
+}
+
+/// Every file worth trying, best first. Those of folders are listed only if they exist; bare names go to the dynamic
+/// linker.
+fn candidates(majors: &[u32], folders: &[PathBuf]) -> Vec<PathBuf> {
+    let names: Vec<String> = majors.iter().map(|m| format!("libcupti.so.{m}")).collect();
     let in_folders =
         names.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
     let mut paths: Vec<PathBuf> = in_folders.filter(|path| path.exists()).collect();
@@ -215,11 +254,61 @@ mod tests {
 
     #[test]
     fn the_drivers_major_is_tried_first_and_the_linker_last() {
-        let paths = candidates(&[12, 13]);
+        let paths = candidates(&[12, 13], &folders(env::var_os));
         let bare: Vec<_> = paths.iter().filter(|p| p.parent() == Some(Path::new(""))).collect();
         assert_eq!(
             bare,
             [Path::new("libcupti.so.12"), Path::new("libcupti.so.13"), Path::new("libcupti.so")]
         );
+    }
+
+    #[test]
+    fn an_empty_variable_says_nothing() {
+        let usual = folders(|_| None);
+        assert!(usual.iter().all(|folder| folder.is_absolute()), "{usual:?}");
+        assert_eq!(folders(|_| Some(OsString::new())), usual);
+        assert_eq!((told(Some(OsString::new())), told(None)), (None, None));
+        assert_eq!(
+            folders(|_| Some("/usr/local/cuda".into())).len(),
+            usual.len() + 1,
+            "as Conda's"
+        );
+        assert_eq!(told(Some("/a".into())), Some(PathBuf::from("/a")));
+    }
+
+    #[test]
+    fn an_environments_folders_are_in_order() {
+        let root = env::temp_dir().join(format!("cupti-folders-{}", std::process::id()));
+        let lib = root.join("lib");
+        for name in ["python3.9", "unrelated", "python3.11", "pypy3.9", "python3.10"] {
+            fs::create_dir_all(lib.join(name)).unwrap();
+        }
+        fs::write(lib.join("libcupti.so.12"), "").unwrap();
+        let of = |name| {
+            let value = root.clone().into_os_string();
+            folders(move |asked| (asked == name).then(|| value.clone()))
+        };
+        let (python, conda) = (of("VIRTUAL_ENV"), of(CONDA));
+        let found = candidates(&[12], &conda);
+        fs::remove_dir_all(&root).unwrap();
+        let usual = folders(|_| None).len();
+        let packages = ["pypy3.9", "python3.10", "python3.11", "python3.9"].map(|python| {
+            let nvidia = lib.join(python).join("site-packages/nvidia");
+            [nvidia.join("cu13/lib"), nvidia.join("cuda_cupti/lib")]
+        });
+        assert_eq!(python[..python.len() - usual], *packages.as_flattened());
+        assert_eq!(
+            conda[..conda.len() - usual],
+            [packages.as_flattened(), std::slice::from_ref(&lib)].concat()
+        );
+        assert_eq!(found[0], lib.join("libcupti.so.12"));
+    }
+
+    #[test]
+    fn what_is_not_found_was_looked_for_in_folders() {
+        let tried = vec![("libcupti.so.13".into(), "no such file".to_owned())];
+        let folders = vec!["/usr/local/cuda/lib64".into(), "/opt/cuda/lib64".into()];
+        let text = not_found(&Error::new(Kind::LibraryNotFound { tried, folders }));
+        assert!(text.contains("none lies in /usr/local/cuda/lib64, /opt/cuda/lib64"), "{text}");
     }
 }

@@ -373,6 +373,15 @@ impl Shared {
         ThreadPart { shared: self.clone(), entries, slots, events }
     }
 
+    /// Frees what its logs hold, but for a chunk of each, which the thread keeps with its writers.
+    fn let_go(&self) {
+        let Some(mut readers) = self.readers.lock().take() else { return };
+        readers.ranges.let_go();
+        if let Some(log) = &mut readers.events {
+            log.let_go();
+        }
+    }
+
     /// Whether there is nothing more to come. Then its logs go; what refers to it may stay.
     fn is_done(&self) -> bool {
         let mut readers = self.readers.lock();
@@ -477,7 +486,12 @@ pub(crate) fn begin() -> u32 {
 pub(super) fn end() -> Vec<ThreadPart> {
     EPOCH.store(0, Ordering::Release);
     let threads = std::mem::take(&mut THREADS.lock().list);
-    threads.iter().map(|thread| thread.read(u64::MAX, false)).collect()
+    let last = |thread: &Arc<Shared>| {
+        let part = thread.read(u64::MAX, false);
+        thread.let_go();
+        part
+    };
+    threads.iter().map(last).collect()
 }
 
 /// Takes the ranges that had ended before a time, which has passed, and all that was said of any range; threads go on
@@ -939,6 +953,27 @@ mod tests {
         assert_ne!(word.0, 0);
         assert_eq!((word.epoch(), word.place()), (1, (0, 0)));
         assert!(RangeWord::new(1, 1 << 21, 0).is_none() && RangeWord::new(1, 0, SLOTS).is_none());
+    }
+
+    #[test]
+    fn what_a_thread_recorded_is_let_go_but_for_a_chunk() {
+        let (mut writer, mut event_writer) = (Writer::new(), Writer::<EVENT_WORDS>::new());
+        let shared = Shared::of_thread(0);
+        let (log, events) = (writer.log(), event_writer.log());
+        let (ranges, rest) = (log.reader(Some(END)), Some(events.reader(None)));
+        *shared.readers.lock() = Some(Readers { ranges, events: rest });
+        let chunk = log.held_bytes();
+        for slot in 0..20_000 {
+            writer.push([0, slot, slot % 2]);
+            event_writer.push([0; EVENT_WORDS]);
+        }
+        let part = shared.read(u64::MAX, false);
+        assert_eq!((part.entries.len(), part.events.len()), (20_000, 20_000));
+        assert!(log.held_bytes() == 5 * chunk && events.held_bytes() == 5 * chunk);
+        shared.let_go();
+        assert_eq!((log.held_bytes(), events.held_bytes()), (chunk, chunk));
+        assert!(shared.is_done() && shared.read(u64::MAX, false).entries.is_empty());
+        drop((writer, event_writer));
     }
 
     #[test]
