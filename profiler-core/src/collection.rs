@@ -575,7 +575,7 @@ impl Collection {
     fn is_due(&self, period: Duration) -> bool {
         let last_ns = self.parts_until_ns;
         let since_ns = cupti::clock::now_ns().saturating_sub(last_ns);
-        since_ns >= period.as_nanos() as u64 / 2
+        since_ns >= u64::try_from(period.as_nanos()).unwrap_or(u64::MAX) / 2
     }
 
     /// The thread that asks CUPTI, if there can be one.
