@@ -538,9 +538,48 @@ fn a_diagnosis_is_text_or_json_and_can_be_a_gate() {
     assert!(failed.error.contains("one thing mended could make"), "{}", failed.error);
     assert!(!failed.out.is_empty());
     assert_eq!(gate("3").status, 0);
+    // No single cause is something that is known.
+    let file = recording();
+    let strict = args([&"diagnose", &"--verdict-share=0.4", &"--fail-above=3", &file]);
+    assert!(result_of(strict).text().contains("no single cause"));
     let missing = failure_of(args([&"diagnose", &"--range=nothing", &recording()]), 2);
     assert!(missing.contains("has no range nothing"), "{missing}");
     failure_of(args([&"diagnose", &"missing.gpuprof"]), 1);
+}
+
+/// What cannot be judged is no pass, of a whole run, of a range and of its steps.
+#[test]
+fn a_diagnosis_of_what_is_not_known_is_no_pass() {
+    let folder = Folder::new();
+    let record = |name: &str, program: fn(&Fake)| {
+        let (path, fake) = (folder.0.join(name), Fake::new());
+        let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
+        let ((), profile) = profiler.record(|| program(&fake)).unwrap();
+        profile.save(&path).unwrap();
+        path
+    };
+    let damaged = record("damaged.gpuprof", |fake| {
+        fake.drop_records(3);
+        let _batch = nvtx::range("batch");
+        (0..100).for_each(|_| _ = fake.launch(Work::kernel(c"gemm")));
+    });
+    let gate = |file: &Path, more: &[&str]| {
+        let told = ran(gpuprof().args(["diagnose", "--fail-above=1000"]).args(more).arg(file));
+        (told.status, told.error)
+    };
+    for more in [&[][..], &["--range=batch"], &["--steps=batch"]] {
+        let (status, error) = gate(&damaged, more);
+        assert_eq!(status, 3, "{error}");
+        assert!(error.contains("damaged.gpuprof cannot be judged: records are missing"), "{error}");
+        assert!(error.contains("; --incomplete gives verdicts all the same"), "{error}");
+    }
+    assert_eq!(gate(&damaged, &["--incomplete"]).0, 0);
+
+    let empty = record("empty.gpuprof", |_| ());
+    let (status, error) = gate(&empty, &[]);
+    assert_eq!(status, 3, "{error}");
+    assert!(error.contains("0 operations are too few to say"), "{error}");
+    assert!(!error.contains("--incomplete"), "{error}");
 }
 
 #[test]
