@@ -265,6 +265,11 @@ impl Gate {
         if let Some(before) = before {
             notes.extend(found.notes(before));
         }
+        let of_baseline = before.map_or(runs.len(), |before| before.runs as usize);
+        let is_open = found.times.iter().any(|time| time.outcome == Outcome::Undecided);
+        let too_few =
+            (is_update || is_open).then(|| plan.too_few(of_baseline, &mut ranks)).flatten();
+        notes.extend(too_few.clone());
         let verdict = Verdict {
             baseline: self.path.display().to_string(),
             machine: key.to_string(),
@@ -276,6 +281,7 @@ impl Gate {
             counts: found.counts,
             times: found.times,
             notes,
+            too_few,
         };
         if is_update {
             let mut file = file.unwrap_or_default();
