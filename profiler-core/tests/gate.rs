@@ -246,7 +246,7 @@ fn a_baseline_of_too_few_runs_says_how_many_it_takes() {
     assert!(verdict.to_markdown().contains(why) && !text.contains("allow more runs"), "{text}");
     // With a greater error rate it does; and with none nothing does.
     let verdict = Machine::new(13).gate(&gate.clone().error_rate(0.1), STEP).unwrap();
-    assert!(verdict.is_pass() && verdict.notes().is_empty(), "{verdict}");
+    assert!(verdict.is_pass() && !verdict.to_string().contains("too few"), "{verdict}");
     let never = Machine::new(13).gate(&gate.clone().error_rate(0.0), STEP).unwrap();
     assert!(never.to_string().contains("at an error rate of 0: ask for a greater one"), "{never}");
     // From as many as it says it can be decided.
