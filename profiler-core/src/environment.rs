@@ -44,8 +44,8 @@ const HELP: &str = "write report, report=PATH, snapshot=PATH, json=PATH or save=
 /// understood), the reason goes to standard error and the program goes on without.
 ///
 /// The guard writes when it is dropped, also by a panic that unwinds; not where the process is ended by
-/// `std::process::exit`, `abort` or a signal: drop it first. This is the one part of this crate that prints, since
-/// that is what it is asked for.
+/// `std::process::exit`, `abort` or a signal: drop it first. It prints, since that is
+/// what it is asked for.
 pub fn from_env() -> Guard {
     guard(|samples| {
         let builder = match samples {

@@ -194,7 +194,7 @@ impl Scheduled {
         let place = self.schedule.place(self.step);
         if place == Some(wait) {
             self.profiler.start()
-        } else if place == Some(wait + warmup) && self.profiler.is_running() {
+        } else if place == Some(wait.saturating_add(warmup)) && self.profiler.is_running() {
             self.profiler.restart().inspect_err(|_| drop(self.profiler.stop_recording()))
         } else {
             Ok(())
@@ -234,8 +234,11 @@ impl Scheduled {
     /// there is none.
     ///
     /// # Errors
-    /// As [`Profiler::stop`].
+    /// As [`Profiler::stop`]. As [`Profiler::start`], where the last step gave a profile and could not begin the next cycle.
     pub fn finish(self) -> Result<Option<Profile>, Error> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
         let is_active = self.action() == StepAction::Active && self.profiler.is_running();
         if is_active { self.profiler.stop().map(Some) } else { Ok(None) }
     }

@@ -154,6 +154,21 @@ fn of_several_runs_each_is_one_value() {
     let comparison = compare(&mixed[..], &mixed[2]);
     let kernels = found(&comparison, Some("relu"), "", Quantity::Kernels);
     assert_eq!((kernels.before, kernels.after, kernels.varies), (4, 5, true));
+    // Medians that agree are not said to be counts that do.
+    let same = compare(&mixed[..], &mixed[0]);
+    assert!(!same.counts_differ());
+    let varying = same.changes().iter().filter(|row| row.varies && !row.quantity.is_time()).count();
+    let said = format!("{varying} counts differ from run to run; medians are compared");
+    assert!(varying > 1);
+    let (text, page) = (same.to_string(), same.to_html());
+    assert!(text.contains("\nThe median of every count is the same in both.\n"), "{text}");
+    assert!(text.contains(&said) && !text.contains("Every count"), "{text}");
+    for text in [&same.to_markdown(), &page] {
+        assert!(text.contains("the median of every count is the same; times"), "{text}");
+        assert!(text.contains(&said), "{text}");
+    }
+    let exact = compare(&mixed[..2], &mixed[0]).to_string();
+    assert!(exact.contains("Every count is the same in both.") && !exact.contains("counts differ"));
 }
 
 #[test]

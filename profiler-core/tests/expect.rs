@@ -294,6 +294,24 @@ fn each_run_has_to_keep_its_budgets() {
     );
     let text = only(expect(&runs).range("rare").kernels(at_most(2)));
     assert!(text.contains("there is no such range in run 1 of 3"), "{text}");
+    let text = only(expect(&runs).range("rare").each().instances(at_least(1)));
+    assert!(text.contains("2 of 3 not kept") && text.contains("0 in run 2 of 3"), "{text}");
+}
+
+/// What is no number allows nothing, whatever is compared with it.
+#[test]
+fn a_budget_of_nan_is_never_kept() {
+    let profile = record(program);
+    for budget in [
+        at_least(f64::NAN),
+        at_most(f64::NAN),
+        exactly(f64::NAN),
+        between(0.0, f64::NAN),
+        between(f64::NAN, 1.0),
+    ] {
+        let text = only(expect(&profile).range("step").busy_share(budget));
+        assert!(text.contains("the budget is NaN, which no amount keeps"), "{text}");
+    }
 }
 
 /// A range on a thread that a context was handed to lies in one of another thread, whose row may come later.
@@ -507,16 +525,37 @@ fn work_without_its_call_is_never_a_pass() {
     expect(&profile).range("r").memsets(exactly(0)).allocations(exactly(0)).assert();
 }
 
+/// Where ranges were lost, that there is none of a name is not known.
+#[test]
+fn no_instance_among_lost_ranges_is_never_a_pass() {
+    let said = "cannot be known: 7 ranges were lost; 0 seen, the budget is exactly 0";
+    for runs in [vec![with_loss("ranges")], vec![record(program), with_loss("ranges")]] {
+        for expect in [expect(&runs).range("x"), expect(&runs).range("x").each()] {
+            let text = only(expect.instances(exactly(0)));
+            assert!(text.contains(said), "{text}");
+            assert_eq!(runs.len() == 2, text.contains("in run 2 of 2"), "{text}");
+        }
+    }
+    expect(&record(program)).range("x").each().instances(exactly(0)).assert();
+}
+
 /// What was not collected was not counted as nothing.
 #[test]
 fn a_kind_that_was_not_collected_is_never_a_pass() {
-    let fake = Fake::new();
-    let config = cupti::Config::new().remove_kind(cupti::ActivityKind::MEMCPY);
-    let builder = Profiler::builder().library(fake.library().unwrap()).config(config);
-    let ((), profile) = builder.build().unwrap().record(|| program(&fake)).unwrap();
+    let without = |kind| {
+        let fake = Fake::new();
+        let config = cupti::Config::new().remove_kind(kind);
+        let builder = Profiler::builder().library(fake.library().unwrap()).config(config);
+        builder.build().unwrap().record(|| program(&fake)).unwrap().1
+    };
+    let profile = without(cupti::ActivityKind::MEMCPY);
     let text = only(expect(&profile).range("step").copies(at_most(99)));
     assert!(text.contains("4 calls for copies have no record; 0 seen"), "{text}");
-    expect(&profile).range("step").kernels(exactly(9)).memsets(exactly(2)).assert();
+    let in_step = expect(&profile).range("step").kernels(exactly(9)).memsets(exactly(2));
+    in_step.shared_kernels(exactly(0)).assert();
+    let profile = without(cupti::ActivityKind::CONCURRENT_KERNEL);
+    let text = only(expect(&profile).range("step").shared_kernels(exactly(0)));
+    assert!(text.contains("6 calls for kernels have no record; "), "{text}");
 }
 
 #[test]

@@ -226,6 +226,35 @@ fn what_noise_hides_is_undecided_and_fails_when_the_budget_is_spent() {
     let verdict = Machine::new(9).gate(&few, STEP).unwrap();
     assert!(verdict.is_undecided() && verdict.times()[0].high.is_none(), "{verdict}");
     assert!(verdict.to_string().contains("too few runs for bounds"), "{verdict}");
+    assert!(verdict.to_string().contains("allow more runs than 2"), "{verdict}");
+}
+
+/// More runs beside it would not help, and nobody is told that they do.
+#[test]
+fn a_baseline_of_too_few_runs_says_how_many_it_takes() {
+    let folder = Folder::new();
+    let gate = Gate::new(folder.file()).update(false);
+    let why =
+        "the baseline has 1 run, too few for any bound at this error rate: write it from 2 or more";
+    let verdict = Machine::new(12).gate(&gate.clone().runs(1, 1).update(true), STEP).unwrap();
+    assert!(verdict.is_pass() && verdict.notes().contains(&why.to_owned()), "{verdict}");
+    let gate = gate.runs(8, 32);
+    let verdict = Machine::new(13).gate(&gate, STEP).unwrap();
+    assert!(verdict.is_undecided() && verdict.runs() == 32, "{verdict}");
+    let text = verdict.to_string();
+    assert!(text.ends_with(&format!("what to do: {why}")), "{text}");
+    assert!(verdict.to_markdown().contains(why) && !text.contains("allow more runs"), "{text}");
+    // With a greater error rate it does; and with none nothing does.
+    let verdict = Machine::new(13).gate(&gate.clone().error_rate(0.1), STEP).unwrap();
+    assert!(verdict.is_pass() && !verdict.to_string().contains("too few"), "{verdict}");
+    let never = Machine::new(13).gate(&gate.clone().error_rate(0.0), STEP).unwrap();
+    assert!(never.to_string().contains("at an error rate of 0: ask for a greater one"), "{never}");
+    // From as many as it says it can be decided.
+    let least = gate.clone().runs(2, 2).update(true);
+    let verdict = Machine::new(12).gate(&least, STEP).unwrap();
+    assert!(!verdict.notes().contains(&why.to_owned()), "{verdict}");
+    let verdict = Machine::new(13).gate(&gate.runs(8, 64), STEP).unwrap();
+    assert!(verdict.times()[0].high.is_some(), "{verdict}");
 }
 
 #[test]

@@ -272,6 +272,29 @@ fn every_format_of_the_library_is_exported() {
     assert_eq!(folder.names().len(), formats.len(), "nothing else is left: {:?}", folder.names());
 }
 
+/// A run that was killed leaves its partial file, and containers often have the same process numbers again.
+#[test]
+fn a_partial_file_that_was_left_is_stepped_over() {
+    let folder = Folder::new();
+    let script =
+        "touch .gpuprof.$$.0.partial && exec \"$0\" export --format=chrome -o x.json \"$1\"";
+    let mut shell = Command::new("sh");
+    shell.current_dir(&folder.0).args(["-c", script, env!("CARGO_BIN_EXE_gpuprof")]);
+    let ran = ran(shell.arg(recording()));
+    assert_eq!((ran.status, ran.error.as_str()), (0, ""));
+    let mut names = folder.names();
+    names.sort_unstable();
+    assert!(names.len() == 2 && names[0].ends_with(".0.partial"), "another's stays: {names:?}");
+    let written = fs::read(folder.0.join("x.json")).unwrap();
+    assert!(serde_json::from_slice::<Value>(&written).is_ok());
+    // With all numbers taken it says what to do.
+    let script = "for n in $(seq 0 999); do : > .gpuprof.$$.$n.partial; done; exec \"$0\" report -o y \"$1\"";
+    let mut shell = Command::new("sh");
+    shell.current_dir(&folder.0).args(["-c", script, env!("CARGO_BIN_EXE_gpuprof")]);
+    let ran = self::ran(shell.arg(recording()));
+    assert!(ran.status == 1 && ran.error.contains("remove .gpuprof.*.partial"), "{}", ran.error);
+}
+
 #[test]
 fn a_recording_made_a_capture_is_the_same() {
     let folder = Folder::new();
@@ -538,9 +561,48 @@ fn a_diagnosis_is_text_or_json_and_can_be_a_gate() {
     assert!(failed.error.contains("one thing mended could make"), "{}", failed.error);
     assert!(!failed.out.is_empty());
     assert_eq!(gate("3").status, 0);
+    // No single cause is something that is known.
+    let file = recording();
+    let strict = args([&"diagnose", &"--verdict-share=0.4", &"--fail-above=3", &file]);
+    assert!(result_of(strict).text().contains("no single cause"));
     let missing = failure_of(args([&"diagnose", &"--range=nothing", &recording()]), 2);
     assert!(missing.contains("has no range nothing"), "{missing}");
     failure_of(args([&"diagnose", &"missing.gpuprof"]), 1);
+}
+
+/// What cannot be judged is no pass, of a whole run, of a range and of its steps.
+#[test]
+fn a_diagnosis_of_what_is_not_known_is_no_pass() {
+    let folder = Folder::new();
+    let record = |name: &str, program: fn(&Fake)| {
+        let (path, fake) = (folder.0.join(name), Fake::new());
+        let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
+        let ((), profile) = profiler.record(|| program(&fake)).unwrap();
+        profile.save(&path).unwrap();
+        path
+    };
+    let damaged = record("damaged.gpuprof", |fake| {
+        fake.drop_records(3);
+        let _batch = nvtx::range("batch");
+        (0..100).for_each(|_| _ = fake.launch(Work::kernel(c"gemm")));
+    });
+    let gate = |file: &Path, more: &[&str]| {
+        let told = ran(gpuprof().args(["diagnose", "--fail-above=1000"]).args(more).arg(file));
+        (told.status, told.error)
+    };
+    for more in [&[][..], &["--range=batch"], &["--steps=batch"]] {
+        let (status, error) = gate(&damaged, more);
+        assert_eq!(status, 3, "{error}");
+        assert!(error.contains("damaged.gpuprof cannot be judged: records are missing"), "{error}");
+        assert!(error.contains("; --incomplete gives verdicts all the same"), "{error}");
+    }
+    assert_eq!(gate(&damaged, &["--incomplete"]).0, 0);
+
+    let empty = record("empty.gpuprof", |_| ());
+    let (status, error) = gate(&empty, &[]);
+    assert_eq!(status, 3, "{error}");
+    assert!(error.contains("0 operations are too few to say"), "{error}");
+    assert!(!error.contains("--incomplete"), "{error}");
 }
 
 #[test]
@@ -809,6 +871,15 @@ fn a_file_that_was_there_is_replaced_when_the_new_one_is_whole() {
 #[test]
 fn arguments_that_make_no_sense_say_which_would() {
     let file = recording();
+    for format in ["nsys", "json", "counts", "hatchet", "perfetto"] {
+        let folder = Folder::new();
+        let (format, to) = (format!("--format={format}"), folder.0.join("x"));
+        let ranked = [&"export" as &dyn AsRef<OsStr>, &format, &"--rank=0", &"--world-size=2"];
+        let rest = [&"-o" as &dyn AsRef<OsStr>, &to, &file];
+        let words = ranked.into_iter().chain(rest).map(AsRef::as_ref);
+        let message = failure_of(words.collect::<Vec<_>>(), 2);
+        assert!(message.contains("for --format kineto") && folder.names().is_empty(), "{message}");
+    }
     for (words, part) in [
         (args([&"stats", &"cuda_api_sum"]).to_vec(), "no file is named"),
         (args([&"stats", &"no_report", &file]).to_vec(), "cuda_gpu_kern_sum"),

@@ -39,6 +39,8 @@ const CHECKS: &[(&str, Page)] = &[
     ("fits_a_narrow_window", recorded),
     ("shows_hostile_names", hostile),
     ("says_what_was_lost", lossy),
+    ("says_what_has_no_time", timeless),
+    ("says_what_failed", empty),
     ("shows_an_empty_session", empty),
     ("draws_what_was_sampled", sampled),
     ("is_accessible_with_samples", sampled),
@@ -126,6 +128,14 @@ fn lossy() -> Profile {
         fake.launch(Work::kernel(c"k"));
         fake.call_only("cuMemAlloc_v2", 2);
         fake.drop_records(7);
+    })
+}
+
+fn timeless() -> Profile {
+    record(|fake| {
+        fake.launch(Work::kernel(c"seen"));
+        fake.lose_timestamps();
+        fake.launch(Work::kernel(c"unseen"));
     })
 }
 

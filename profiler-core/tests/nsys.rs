@@ -12,6 +12,7 @@ use capture::{Folder, SCHEMA, Sums, global};
 use cupti::fake::{Fake, Work};
 use profiler_core::{
     Attribution, Error, GpuOperation, OperationKind, Profile, Profiler, Range, RangeNode, Totals,
+    at_most, expect,
 };
 use rusqlite::Connection;
 
@@ -666,6 +667,15 @@ fn graphs_managed_memory_and_diagnostics_are_told() {
     assert!(!health.is_complete());
     let text = health.to_string();
     assert!(text.contains("2 losses in the capture's diagnostics"), "{text}");
+    // Of any sort: no budget can be known.
+    for budget in [
+        expect(&profile).kernels(at_most(99)),
+        expect(&profile).launches(at_most(99)),
+        expect(&profile).range("replay").instances(at_most(99)),
+    ] {
+        let text = budget.check().unwrap_err().to_string();
+        assert!(text.contains("cannot be known: 2 losses in the capture's diagnostics"), "{text}");
+    }
     let (made, path) = (folder.file("made.sqlite"), folder.file("again.sqlite"));
     profile.write_nsys(&path, |_| ()).unwrap();
     let again = Profile::from_nsys(&path).unwrap();

@@ -223,6 +223,70 @@ fn a_small_file_without_an_end_is_an_error_soon() {
     assert!(Profile::from_nsys(&path).unwrap_err().is_format());
 }
 
+/// One payload of many fields that every row has: a small file that would come to gigabytes.
+#[test]
+fn a_payload_that_all_rows_share_is_read_once_and_kept_within_bounds() {
+    const FIELDS: usize = 20_000;
+    let folder = Folder::new();
+    let path = folder.file("payload.sqlite");
+    let fields: Vec<String> = (0..FIELDS).map(|field| format!("\"f{field}\":{field}")).collect();
+    let json = format!("{{{}}}", fields.join(","));
+    let (tid, rows) = (global(9, 9), 20_000);
+    let connection = Connection::open(&path).unwrap();
+    connection
+        .execute_batch(&format!(
+            "{SCHEMA}
+             INSERT INTO StringIds (id, value) VALUES (900, '{json}'), (901, '{{\"a\":1}}'), (902, 'x');
+             WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})
+             INSERT INTO NVTX_EVENTS (start, end, eventType, text, globalTid, jsonTextId)
+             SELECT i * 10, i * 10 + 5, 59, 'a', {tid}, CASE i % 4 WHEN 0 THEN 901 ELSE 900 END FROM n;
+             INSERT INTO NVTX_EVENTS (start, end, eventType, text, globalTid, jsonTextId)
+             VALUES (1, 2, 59, 'b', {tid}, 902), (3, 4, 59, 'b', {tid}, 903)"
+        ))
+        .unwrap();
+    drop(connection);
+    let start = Instant::now();
+    let profile = Profile::from_nsys(&path).unwrap();
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+    let counts: Vec<usize> = profile.ranges().map(|range| range.fields().count()).collect();
+    let all: usize = counts.iter().sum();
+    let bytes = fs::metadata(&path).unwrap().len() as usize;
+    assert!((1 << 20..=(1 << 20) + bytes).contains(&all), "{all} of a file of {bytes}");
+    let without = counts.iter().filter(|count| **count == 0).count();
+    let whole = counts.iter().filter(|count| **count == FIELDS).count();
+    let small = counts.iter().filter(|count| **count == 1).count();
+    assert_eq!((whole + small + without, counts.len()), (rows + 2, rows + 2));
+    assert!(whole > 50 && small > 50, "{whole} {small}");
+    assert_eq!(profile.health().unknown_records, without as u64);
+}
+
+/// Each number of a device in a row of its own, and each GPU again and again.
+#[test]
+fn devices_without_end_are_read_soon() {
+    const DEVICES: usize = 60_000;
+    let folder = Folder::new();
+    let path = folder.file("devices.sqlite");
+    let connection = Connection::open(&path).unwrap();
+    connection
+        .execute_batch(&format!(
+            "{SCHEMA}
+             DROP TABLE IF EXISTS TARGET_INFO_GPU; DROP TABLE IF EXISTS TARGET_INFO_CUDA_DEVICE;
+             CREATE TABLE TARGET_INFO_GPU (id, name); CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId, cudaId);
+             WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {DEVICES})
+             INSERT INTO TARGET_INFO_CUDA_DEVICE SELECT i / 2 * (i % 2), i FROM n;
+             INSERT INTO TARGET_INFO_GPU SELECT gpuId, 'first' FROM TARGET_INFO_CUDA_DEVICE;
+             INSERT INTO TARGET_INFO_GPU SELECT 0, 'second' FROM TARGET_INFO_CUDA_DEVICE"
+        ))
+        .unwrap();
+    drop(connection);
+    let start = Instant::now();
+    let profile = Profile::from_nsys(&path).unwrap();
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    let devices = &profile.recording_info().devices;
+    assert_eq!(devices.len(), DEVICES);
+    assert!(devices.iter().all(|device| device.name == "first"));
+}
+
 #[test]
 fn nodes_that_were_copied_in_a_circle_are_of_no_range() {
     let folder = Folder::new();

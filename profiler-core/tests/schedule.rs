@@ -158,6 +158,22 @@ fn what_cannot_begin_is_said_once_and_tried_again_in_the_next_cycle() {
     assert!(steps.step().unwrap().is_some());
     assert!(steps.step().is_err());
     assert!(steps.step().unwrap().is_some());
+    // Where no step comes after it, the end says so.
+    refuse();
+    assert!(steps.step().unwrap().is_some());
+    let error = steps.finish().unwrap_err();
+    assert!(error.to_string().contains("999"), "{error}");
+}
+
+#[test]
+fn a_wait_without_end_is_waited_for() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let schedule = Schedule::new().wait(u64::MAX).warmup(1).active(1);
+    let mut steps = profiler(&fake).schedule(schedule).unwrap();
+    for _ in 0..3 {
+        assert!(steps.step().unwrap().is_none());
+    }
+    assert!(!fake.is_subscribed() && steps.finish().unwrap().is_none());
 }
 
 fn steps_number() -> u64 {

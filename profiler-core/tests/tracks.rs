@@ -609,6 +609,27 @@ fn run_at(sm_mhz: f64, reasons: f64) -> Profile {
     Profile::from_recording(recording)
 }
 
+/// What NVML was seen to say while a run went on is known without asking it beside the run.
+#[test]
+fn a_gate_sets_runs_aside_whose_samples_say_that_they_were_throttled() {
+    let _turn = turn();
+    let folder = std::env::temp_dir().join(format!("gate-of-sampled-{}", std::process::id()));
+    let gate = profiler_core::Gate::new(folder.join("sampled.json")).runs(4, 4);
+    let write = gate.clone().update(true);
+    assert!(write.run(|| Ok(run_at(1980.0, 0.0))).unwrap().is_written());
+    let mut made = 0;
+    let verdict = gate.update(false).run(|| {
+        made += 1;
+        Ok(run_at(1980.0, if made == 2 { 68.0 } else { 0.0 }))
+    });
+    let error = write.run(|| Ok(run_at(1980.0, 68.0))).unwrap_err().to_string();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let verdict = verdict.unwrap();
+    assert_eq!((verdict.runs(), made), (4, 5), "{verdict}");
+    assert!(verdict.to_string().contains("1 runs were set aside"), "{verdict}");
+    assert!(error.contains("throttled in 5 of 5 runs, last by heat (hardware)"), "{error}");
+}
+
 #[test]
 fn a_comparison_says_where_clocks_were_not_the_same() {
     let _turn = turn();

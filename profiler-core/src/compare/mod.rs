@@ -192,10 +192,16 @@ impl Comparison {
         &self.after
     }
 
-    /// True if any count is another, which is exact where nothing was lost.
+    /// True if any count is another, which is exact where nothing was lost. Of several runs medians are compared: runs that
+    /// differ among themselves may have the same one ([`Change::varies`] says of which counts that is so).
     #[must_use]
     pub fn counts_differ(&self) -> bool {
         self.counts_differ
+    }
+
+    /// Counts that are not the same in all runs of a side.
+    fn varying_counts(&self) -> usize {
+        self.changes.iter().filter(|row| row.varies && !row.quantity.is_time()).count()
     }
 
     /// True if nothing was lost in any run; of what is lost it is not known on which side it would be.

@@ -110,7 +110,11 @@ impl Comparison {
         let is_slower = |row: &Change| row.times.is_some_and(|times| times.ratio > 1.0);
         format!(
             "{}; times slower: {}, faster: {}{}",
-            if self.counts_differ { "counts differ" } else { "every count is the same" },
+            match (self.counts_differ, self.varying_counts()) {
+                (true, _) => "counts differ",
+                (false, 0) => "every count is the same",
+                (false, _) => "the median of every count is the same",
+            },
             clear(is_slower),
             clear(|row| row.times.is_some_and(|times| times.ratio < 1.0)),
             if self.is_complete() { "" } else { "; INCOMPLETE" }
@@ -124,6 +128,7 @@ impl Comparison {
         ];
         lines.extend(self.clock_warnings.iter().map(|warning| format!("warning: {warning}")));
         lines.extend(self.bottlenecks.iter().map(|of| format!("leads, {of}")));
+        lines.extend(self.varying());
         lines.push(self.caution());
         lines
     }

@@ -279,6 +279,15 @@ impl Comparison {
         }
     }
 
+    /// That runs of a side differ in their counts, if they do.
+    pub(super) fn varying(&self) -> Option<String> {
+        match self.varying_counts() {
+            0 => None,
+            1 => Some("1 count differs from run to run; medians are compared".to_owned()),
+            many => Some(format!("{many} counts differ from run to run; medians are compared")),
+        }
+    }
+
     fn write_tables(&self, out: &mut dyn fmt::Write, all: bool) -> fmt::Result {
         for (name, runs) in [("before", &self.before), ("after", &self.after)] {
             writeln!(out, "{name}: {}", side(runs))?;
@@ -291,13 +300,21 @@ impl Comparison {
             writeln!(out, "  {bottleneck}")?;
         }
         let counts = self.differing_counts();
+        let varying = self.varying();
+        let (every, exact) = match varying {
+            None => ("Every count", "they are exact"),
+            Some(_) => ("The median of every count", "they are exact where runs agree"),
+        };
         if !self.counts_differ {
-            writeln!(out, "\nEvery count is the same in both.")?;
+            writeln!(out, "\n{every} is the same in both.")?;
         } else if counts.is_empty() {
-            writeln!(out, "\nEvery count of what is in both is the same.")?;
+            writeln!(out, "\n{every} of what is in both is the same.")?;
         } else {
-            writeln!(out, "\nCounts that differ; they are exact:\n")?;
+            writeln!(out, "\nCounts that differ; {exact}:\n")?;
             write_table(out, &counts, all, false)?;
+        }
+        if let Some(varying) = varying {
+            writeln!(out, "\n{varying}.")?;
         }
         for (status, title) in [(Presence::Gone, "Only before"), (Presence::New, "Only after")] {
             self.write_only(out, title, status, all)?;

@@ -3,7 +3,8 @@
 use std::marker::PhantomData;
 use std::time::Duration;
 
-/// What a budget is set in: `u64` for counts and bytes, [`Duration`] for times, `f64` for shares from 0 to 1.
+/// What a budget is set in: `u64` for counts and bytes, [`Duration`] for times, `f64` for shares from 0 to 1. A budget of NaN
+/// is never kept.
 pub trait Amount: sealed::Amount {}
 
 impl Amount for u64 {}
@@ -26,22 +27,23 @@ impl<T> Budget<T> {
 
 /// This or less.
 pub fn at_most<T: Amount>(most: T) -> Budget<T> {
-    Budget::new(Bounds::AtMost(most.raw()))
+    Budget::new(most.raw().map_or(Bounds::NoNumber, Bounds::AtMost))
 }
 
 /// This or more.
 pub fn at_least<T: Amount>(least: T) -> Budget<T> {
-    Budget::new(Bounds::AtLeast(least.raw()))
+    Budget::new(least.raw().map_or(Bounds::NoNumber, Bounds::AtLeast))
 }
 
 /// This and nothing else.
 pub fn exactly<T: Amount>(amount: T) -> Budget<T> {
-    Budget::new(Bounds::Exactly(amount.raw()))
+    Budget::new(amount.raw().map_or(Bounds::NoNumber, Bounds::Exactly))
 }
 
 /// One of these, or what lies between them.
 pub fn between<T: Amount>(least: T, most: T) -> Budget<T> {
-    Budget::new(Bounds::Between(least.raw(), most.raw()))
+    let ends = least.raw().zip(most.raw());
+    Budget::new(ends.map_or(Bounds::NoNumber, |(least, most)| Bounds::Between(least, most)))
 }
 
 /// Shares are held in millionths.
@@ -51,25 +53,25 @@ mod sealed {
     use std::time::Duration;
 
     pub trait Amount {
-        /// Things, bytes, nanoseconds or millionths.
-        fn raw(self) -> u64;
+        /// Things, bytes, nanoseconds or millionths; `None` for what is no number.
+        fn raw(self) -> Option<u64>;
     }
 
     impl Amount for u64 {
-        fn raw(self) -> u64 {
-            self
+        fn raw(self) -> Option<u64> {
+            Some(self)
         }
     }
 
     impl Amount for Duration {
-        fn raw(self) -> u64 {
-            u64::try_from(self.as_nanos()).unwrap_or(u64::MAX)
+        fn raw(self) -> Option<u64> {
+            Some(u64::try_from(self.as_nanos()).unwrap_or(u64::MAX))
         }
     }
 
     impl Amount for f64 {
-        fn raw(self) -> u64 {
-            (self * super::SHARE).round() as u64
+        fn raw(self) -> Option<u64> {
+            (!self.is_nan()).then(|| (self * super::SHARE).round() as u64)
         }
     }
 }
@@ -110,6 +112,8 @@ pub(super) enum Bounds {
     AtLeast(u64),
     Exactly(u64),
     Between(u64, u64),
+    /// A bound was NaN: no amount keeps it.
+    NoNumber,
 }
 
 impl Bounds {
@@ -119,6 +123,7 @@ impl Bounds {
             Self::AtLeast(least) => (least, u64::MAX),
             Self::Exactly(amount) => (amount, amount),
             Self::Between(least, most) => (least, most),
+            Self::NoNumber => (u64::MAX, 0),
         }
     }
 
@@ -134,7 +139,7 @@ impl Bounds {
             Self::AtMost(most) => Self::AtMost(most.max(high)),
             Self::AtLeast(least) => Self::AtLeast(least.min(low)),
             Self::Exactly(_) if low == high => Self::Exactly(low),
-            Self::Exactly(_) => Self::Between(low, high),
+            Self::Exactly(_) | Self::NoNumber => Self::Between(low, high),
             Self::Between(least, most) => Self::Between(least.min(low), most.max(high)),
         }
     }
@@ -147,6 +152,7 @@ impl Bounds {
             Self::Between(least, most) => {
                 format!("between {} and {}", unit.show(least), unit.show(most))
             }
+            Self::NoNumber => "NaN, which no amount keeps".to_owned(),
         }
     }
 }
@@ -180,7 +186,7 @@ mod tests {
     fn amounts_are_written_exactly() {
         assert_eq!(Unit::Time.show(1_234_567), "1.234567 ms");
         assert_eq!(Unit::Time.show(1_500), "1.5 us");
-        assert_eq!(Unit::Share.show(sealed::Amount::raw(0.853_217)), "0.853217");
+        assert_eq!(Unit::Share.show(sealed::Amount::raw(0.853_217).unwrap()), "0.853217");
         assert_eq!(Unit::Bytes.show(77), "77 bytes");
         assert_eq!(Bounds::Between(1, 2).show(Unit::Count), "between 1 and 2");
     }

@@ -17,6 +17,7 @@ pub(super) fn doubts(quantity: &Quantity, scope: &Scope<'_>, group: &Group<'_>) 
         doubts.of_ranges(health, group);
     }
     doubts.add(health.panics, "panics were caught while recording");
+    doubts.add(health.capture_losses, "losses in the capture's diagnostics");
     match quantity.source() {
         Source::Ranges => {}
         Source::Calls => doubts.of_calls(profile, quantity),
@@ -77,9 +78,10 @@ impl Doubts {
         self.add(health.unfinished_buffers, "buffers were unfinished at the stop");
         self.add(health.pending_calls, "calls were pending at the snapshot");
         let accounts = match quantity {
-            Quantity::Kernels | Quantity::KernelsNamed(_) | Quantity::KernelsOtherThan(_) => {
-                vec![(health.kernels, "kernels")]
-            }
+            Quantity::Kernels
+            | Quantity::KernelsNamed(_)
+            | Quantity::KernelsOtherThan(_)
+            | Quantity::SharedKernels => vec![(health.kernels, "kernels")],
             Quantity::Memsets => vec![(health.memsets, "memsets")],
             Quantity::Streams => all(health),
             _ if quantity.source() == Source::Times => all(health),

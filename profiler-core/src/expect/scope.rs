@@ -30,6 +30,13 @@ pub(super) struct Group<'a> {
     pub(super) instances: Vec<Instance<'a>>,
 }
 
+impl Group<'_> {
+    /// Of a run in which the range was never entered.
+    pub(super) fn absent(run: usize) -> Self {
+        Self { run, number: None, entered: 0, instances: Vec::new() }
+    }
+}
+
 /// One time that the range was entered, with all that was asked for in it and within.
 #[derive(Debug, Default)]
 pub(super) struct Instance<'a> {

@@ -151,10 +151,11 @@ impl Section {
         } else if missing_in(scope).is_some() {
             return; // said once, at the end
         }
+        let absent: Vec<Group<'_>> = (0..scope.profiles.len()).map(Group::absent).collect();
         // A statistic is over all runs and instances.
         let groups: Vec<Vec<&Group<'_>>> = match quantity {
             Quantity::GpuTimeOf(_) => vec![scope.groups.iter().collect()],
-            Quantity::Instances => of_runs(scope),
+            Quantity::Instances => of_runs(scope, &absent),
             _ => scope.groups.iter().map(|group| vec![group]).collect(),
         };
         let amounts: Vec<u64> = groups.iter().map(|group| quantity.measure(group)).collect();
@@ -264,10 +265,13 @@ impl Section {
     }
 }
 
-/// The groups of each run.
-fn of_runs<'s, 'a>(scope: &'s Scope<'a>) -> Vec<Vec<&'s Group<'a>>> {
-    let of_run = |run| scope.groups.iter().filter(|group| group.run == run).collect();
-    (0..scope.profiles.len()).map(of_run).collect()
+/// The groups of each run; a run that has none may have lost them, and is asked all the same.
+fn of_runs<'s, 'a>(scope: &'s Scope<'a>, absent: &'s [Group<'a>]) -> Vec<Vec<&'s Group<'a>>> {
+    let of_run = |none: &'s Group<'a>| {
+        let groups: Vec<_> = scope.groups.iter().filter(|group| group.run == none.run).collect();
+        if groups.is_empty() { vec![none] } else { groups }
+    };
+    absent.iter().map(of_run).collect()
 }
 
 fn some(text: String) -> Option<String> {
@@ -279,7 +283,7 @@ fn place_of(scope: &Scope<'_>, groups: &[&Group<'_>]) -> String {
     match groups {
         [group] => scope.place_of(group),
         [group, ..] => format!("run {} of {}", group.run + 1, scope.profiles.len()),
-        [] => "a run without it".to_owned(),
+        [] => String::new(),
     }
 }
 

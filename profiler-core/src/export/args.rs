@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::timeline::{CallRow, OperationRow, RangeRow, Timeline, Work, ns};
@@ -51,17 +52,42 @@ impl Serialize for Value<'_> {
 
 /// Named values, in order, no name twice.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Args<'a>(Vec<(Cow<'a, str>, Value<'a>)>);
+pub(super) struct Args<'a> {
+    values: Vec<(Cow<'a, str>, Value<'a>)>,
+    /// Their names, where they are more than [`FEW`].
+    names: FxHashSet<Cow<'a, str>>,
+    /// The next number for what is called as something else is.
+    numbers: FxHashMap<Cow<'a, str>, u64>,
+}
+
+/// So many names are compared one by one; almost nothing has more.
+const FEW: usize = 16;
 
 impl<'a> Args<'a> {
     /// A name that is there already gets a number.
     pub(super) fn add(&mut self, name: impl Into<Cow<'a, str>>, value: impl Into<Value<'a>>) {
         let mut name = name.into();
         if self.has(&name) {
-            let numbered = (2u64..).map(|number| format!("{name} #{number}"));
-            name = numbered.into_iter().find(|name| !self.has(name)).map_or(name, Cow::Owned);
+            let mut number = self.numbers.get(&name).copied().unwrap_or(2);
+            let numbered = loop {
+                let numbered = format!("{name} #{number}");
+                number += 1;
+                if !self.has(&numbered) {
+                    break numbered;
+                }
+            };
+            self.numbers.insert(name, number);
+            name = Cow::Owned(numbered);
         }
-        self.0.push((name, value.into()));
+        match self.values.len() {
+            0..FEW => {}
+            FEW => {
+                self.names.extend(self.values.iter().map(|(name, _)| name.clone()));
+                self.names.insert(name.clone());
+            }
+            _ => _ = self.names.insert(name.clone()),
+        }
+        self.values.push((name, value.into()));
     }
 
     fn add_some(&mut self, name: &'static str, value: Option<impl Into<Value<'a>>>) {
@@ -71,26 +97,29 @@ impl<'a> Args<'a> {
     }
 
     pub(super) fn extend(&mut self, other: Self) {
-        other.0.into_iter().for_each(|(name, value)| self.add(name, value));
+        other.values.into_iter().for_each(|(name, value)| self.add(name, value));
     }
 
     fn has(&self, name: &str) -> bool {
-        self.0.iter().any(|(other, _)| other == name)
+        match self.values.len() {
+            0..=FEW => self.values.iter().any(|(other, _)| other == name),
+            _ => self.names.contains(name),
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.values.is_empty()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Value<'a>)> {
-        self.0.iter().map(|(name, value)| (&**name, value))
+        self.values.iter().map(|(name, value)| (&**name, value))
     }
 }
 
 impl Serialize for Args<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        self.0.iter().try_for_each(|(name, value)| map.serialize_entry(name, value))?;
+        let mut map = serializer.serialize_map(Some(self.values.len()))?;
+        self.values.iter().try_for_each(|(name, value)| map.serialize_entry(name, value))?;
         map.end()
     }
 }
@@ -263,6 +292,20 @@ mod tests {
         }
         let names: Vec<_> = args.iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["a", "a #2", "a #2 #2", "b", "a #3"]);
+    }
+
+    /// A program may call all its fields the same; that many would take hours if each were compared with each.
+    #[test]
+    fn a_name_of_many_is_numbered_at_once() {
+        let mut args = Args::default();
+        (0..50_000u32).for_each(|value| args.add("a", value));
+        args.add("a #70000", 1u32);
+        let names: FxHashSet<&str> = args.iter().map(|(name, _)| name).collect();
+        assert_eq!(names.len(), 50_001);
+        for (at, (name, value)) in args.iter().take(50_000).enumerate().skip(1) {
+            assert_eq!(name, format!("a #{}", at + 1));
+            assert!(matches!(value, Value::U64(value) if *value == at as u64));
+        }
     }
 
     #[test]

@@ -12,7 +12,8 @@ use crate::profile::Profile;
 
 /// A format that other tools read.
 ///
-/// None of them holds the environment, user, host name, process id or a path. Times are those since the session's start.
+/// None of them holds the environment, user, host name or a path; those of timelines hold the ids of the process and its
+/// threads. Times are those since the session's start.
 /// Operations for which CUPTI had no timestamps are on no timeline; the file says how many there are. Work of several ranges
 /// ([`Context::join`](crate::Context::join)) is at the one that it counts for; Perfetto's and Chrome's name the others with it.
 ///

@@ -107,7 +107,7 @@ fn devices(
             None => format!("GPU {device}"),
         };
         let gpu = trace.track(None, Kind::Plain(&name))?;
-        for (&place, rows) in timeline.streams.iter().filter(|(place, _)| place.device == device) {
+        for (place, rows) in timeline.streams_of(device) {
             let name = timeline.stream_name(place);
             stream(trace, timeline, flows, (gpu, &name), rows)?;
             if let Some(samples) = queued.get(&place) {

@@ -132,6 +132,8 @@ pub(super) struct Timeline<'a> {
     pub(super) threads: BTreeMap<u32, Thread<'a>>,
     /// The operations of each stream that have a time, in the order of their spans.
     pub(super) streams: BTreeMap<Place, Vec<usize>>,
+    /// How many contexts of a device have a stream of a number.
+    contexts: FxHashMap<(u32, u32), u32>,
     pub(super) kernel_names: Vec<String>,
     /// What ranges are called with those around them, by node of the tree. Long ones are shortened.
     pub(super) paths: Vec<String>,
@@ -189,6 +191,7 @@ impl<'a> Timeline<'a> {
                 .collect(),
             threads,
             streams: BTreeMap::new(),
+            contexts: FxHashMap::default(),
             kernel_names: Vec::new(),
             paths: paths(profile),
             without_time: 0,
@@ -247,6 +250,9 @@ impl<'a> Timeline<'a> {
         for operations in self.streams.values_mut() {
             operations.sort_by_key(|&row| self.operations[row].span.map(Span::order));
         }
+        for place in self.streams.keys() {
+            *self.contexts.entry((place.device, place.stream)).or_default() += 1;
+        }
     }
 
     /// What an operation is called.
@@ -272,17 +278,24 @@ impl<'a> Timeline<'a> {
 
     /// The devices on which something ran or was sampled, by ordinal, with their names.
     pub(super) fn devices(&self) -> BTreeMap<u32, Option<&'a str>> {
-        let known = &self.profile.recording_info().devices;
-        let name = |id| known.iter().find(|device| device.id == id).map(|device| &*device.name);
+        let known = self.profile.recording_info().devices.iter().rev();
+        // Of two that have one number the first is named.
+        let names: FxHashMap<u32, &str> = known.map(|device| (device.id, &*device.name)).collect();
+        let name = |id| names.get(&id).copied();
         let sampled = self.profile.tracks().filter(|track| !track.is_empty());
         let devices = self.streams.keys().map(|place| place.device);
         devices.chain(sampled.map(|track| track.device())).map(|id| (id, name(id))).collect()
     }
 
+    /// The streams of a device, with their operations.
+    pub(super) fn streams_of(&self, device: u32) -> impl Iterator<Item = (Place, &Vec<usize>)> {
+        let end = |number| Place { device, context: number, stream: number };
+        self.streams.range(end(0)..=end(u32::MAX)).map(|(place, rows)| (*place, rows))
+    }
+
     /// What a stream is called; contexts number theirs apart, so that theirs is said where it has to be.
     pub(super) fn stream_name(&self, place: Place) -> String {
-        let same = |other: &&Place| (other.device, other.stream) == (place.device, place.stream);
-        if self.streams.keys().filter(same).count() > 1 {
+        if self.contexts.get(&(place.device, place.stream)).is_some_and(|contexts| *contexts > 1) {
             format!("stream {} of context {}", place.stream, place.context)
         } else {
             format!("stream {}", place.stream)

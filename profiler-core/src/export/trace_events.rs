@@ -56,7 +56,7 @@ pub(super) fn write(
             None => format!("GPU {device}"),
         };
         events.name(Named::Process, (pid, 0), &name, 1 + u64::from(device))?;
-        for (&place, rows) in timeline.streams.iter().filter(|(place, _)| place.device == device) {
+        for (place, rows) in timeline.streams_of(device) {
             let ranges = projections.remove(&place).unwrap_or_default();
             stream(events, timeline, ids, dialect, place, (rows, &ranges), &calls)?;
         }

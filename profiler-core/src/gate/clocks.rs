@@ -17,9 +17,13 @@ mod known {
     pub(crate) struct Clocks(Result<Gpu, String>);
 
     impl Clocks {
-        /// Of the GPU with this CUDA ordinal.
+        /// Of the GPU with this CUDA ordinal. One that cannot tell why it is slow is not watched.
         pub(crate) fn open(info: &RecordingInfo, ordinal: u32) -> Self {
-            Self(Gpu::find(info, ordinal).map_err(|why| format!("clocks are not watched: {why}")))
+            let clocks = Gpu::find(info, ordinal).and_then(|gpu| match reasons(&gpu) {
+                Ok(_) => Ok(gpu),
+                Err(why) => Err(why),
+            });
+            Self(clocks.map_err(|why| format!("clocks are not watched: {why}")))
         }
 
         /// What they may be at most, as part of the machine's name.
@@ -33,17 +37,30 @@ mod known {
             Some(format!("{graphics} MHz, memory {memory} MHz"))
         }
 
-        /// Why it is slower now than it should be.
-        pub(crate) fn throttled(&self) -> Option<&'static str> {
-            let device = self.0.as_ref().ok()?.device().ok()?;
-            let reasons = device.current_throttle_reasons().ok()?.bits();
-            SLOWED_BY.into_iter().find(|(reason, _)| reasons & reason != 0).map(|(_, why)| why)
+        /// Why it is slower now than it should be. Once that cannot be asked it is not known any more.
+        pub(crate) fn throttled(&mut self) -> Option<&'static str> {
+            let reasons = reasons(self.0.as_ref().ok()?);
+            match reasons {
+                Ok(reasons) => {
+                    let is_set = |(reason, _): &(u64, _)| reasons & reason != 0;
+                    SLOWED_BY.into_iter().find(is_set).map(|(_, why)| why)
+                }
+                Err(why) => {
+                    self.0 = Err(format!("clocks are not watched any more: {why}"));
+                    None
+                }
+            }
         }
 
         /// Why it is not known.
         pub(crate) fn unknown(&self) -> Option<&str> {
             self.0.as_ref().err().map(String::as_str)
         }
+    }
+
+    fn reasons(gpu: &Gpu) -> Result<u64, String> {
+        let reasons = gpu.device().and_then(|device| device.current_throttle_reasons());
+        reasons.map(|reasons| reasons.bits()).map_err(|error| format!("NVML says {error}"))
     }
 }
 
@@ -66,7 +83,7 @@ mod unknown {
         }
 
         #[allow(clippy::unused_self)] // as with the feature
-        pub(crate) fn throttled(&self) -> Option<&'static str> {
+        pub(crate) fn throttled(&mut self) -> Option<&'static str> {
             None
         }
 

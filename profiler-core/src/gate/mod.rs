@@ -69,8 +69,12 @@ const VARIABLE: &str = "GPU_BASELINES";
 ///
 /// # Machines
 /// A file has an entry for each GPU, driver, clock limit (where NVML says it) and build; a gate compares with its own, and
-/// without one it is an error that names those there are. With the feature `nvml` runs in which the GPU was throttled are set
-/// aside and made again; without it, or without NVML, the verdict says that nobody looked.
+/// without one it is an error that names those there are.
+///
+/// With the feature `nvml` runs are set aside and made again of which NVML says, just before or just after, that the GPU is
+/// throttled, and those in which [it was sampled](crate::Sampling::nvml) and said so while operations ran. Throttling within
+/// a run that was not sampled is not seen. Without the feature, or where NVML does not say, the verdict says that nobody
+/// looked.
 #[derive(Debug, Clone)]
 #[must_use = "a gate judges nothing until it is given runs"]
 pub struct Gate {
@@ -145,11 +149,11 @@ impl Gate {
     pub fn run(&self, mut next: impl FnMut() -> Result<Profile, Error>) -> Result<Verdict, Error> {
         let mut clocks: Option<Clocks> = None;
         let sample = || {
-            let throttled = clocks.as_ref().and_then(Clocks::throttled);
+            let throttled = clocks.as_mut().and_then(Clocks::throttled);
             let profile = next()?;
             let clocks = clocks
                 .get_or_insert_with(|| Clocks::open(profile.recording_info(), device_of(&profile)));
-            let throttled = throttled.or_else(|| clocks.throttled());
+            let throttled = throttled.or_else(|| clocks.throttled()).or(throttled_in(&profile));
             let unwatched = clocks.unknown().map(str::to_owned);
             Ok(Sample { throttled, unwatched, ..self.sample(&profile, clocks.limits())? })
         };
@@ -220,7 +224,7 @@ impl Gate {
             false => Some(self.entry(file.as_ref(), &first.key)?),
         };
         let (key, recorded) = (first.key.clone(), first.recorded.clone());
-        let mut notes: Vec<String> = first.unwatched.iter().cloned().collect();
+        let mut notes: Vec<String> = Vec::new();
         let mut aside = 0;
         let mut made = Some(first);
         let mut runs: Vec<Run> = Vec::new();
@@ -238,6 +242,8 @@ impl Gate {
                         sample.key
                     )));
                 }
+                // It may be so from some run on.
+                notes.extend(sample.unwatched.filter(|why| !notes.contains(why)));
                 match sample.throttled {
                     None => runs.push(sample.run),
                     Some(why) => {
@@ -265,6 +271,11 @@ impl Gate {
         if let Some(before) = before {
             notes.extend(found.notes(before));
         }
+        let of_baseline = before.map_or(runs.len(), |before| before.runs as usize);
+        let is_open = found.times.iter().any(|time| time.outcome == Outcome::Undecided);
+        let too_few =
+            (is_update || is_open).then(|| plan.too_few(of_baseline, &mut ranks)).flatten();
+        notes.extend(too_few.clone());
         let verdict = Verdict {
             baseline: self.path.display().to_string(),
             machine: key.to_string(),
@@ -276,6 +287,7 @@ impl Gate {
             counts: found.counts,
             times: found.times,
             notes,
+            too_few,
         };
         if is_update {
             let mut file = file.unwrap_or_default();
@@ -317,6 +329,13 @@ struct Sample {
     throttled: Option<&'static str>,
     /// Why clocks are not known.
     unwatched: Option<String>,
+}
+
+/// Why a GPU was slower in a run than it should be, where NVML was sampled.
+fn throttled_in(profile: &Profile) -> Option<&'static str> {
+    let clocks = profile.device_clocks();
+    let slowed = clocks.iter().find(|clocks| clocks.is_throttled())?.slowed_by.first()?;
+    Some(slowed.by)
 }
 
 /// The CUDA ordinal of the first GPU that worked.

@@ -119,6 +119,25 @@ impl Plan {
         Found { counts, times: times.collect() }
     }
 
+    /// Why a baseline of so many runs can decide on nothing, however many runs there are beside it.
+    pub(crate) fn too_few(&self, runs: usize, ranks: &mut Ranks) -> Option<String> {
+        let tail = self.error / self.looks.len().max(1) as f64;
+        let mut is_enough = |runs: usize| ranks.rank(runs, MOST, tail).is_some();
+        if is_enough(runs.min(MOST)) {
+            return None;
+        }
+        let has = if runs == 1 { "1 run".to_owned() } else { format!("{runs} runs") };
+        Some(match (runs + 1..=MOST).find(|more| is_enough(*more)) {
+            Some(more) => format!(
+                "the baseline has {has}, too few for any bound at this error rate: write it from {more} or more"
+            ),
+            None => format!(
+                "no number of runs has bounds at an error rate of {}: ask for a greater one",
+                self.error
+            ),
+        })
+    }
+
     fn judge(
         &self,
         range: &str,

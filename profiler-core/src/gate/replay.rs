@@ -295,6 +295,15 @@ fn runs_in_which_the_gpu_was_throttled_are_set_aside() {
     let always = || sample(&slow, Some("heat"), "1980 MHz");
     let error = gate.decide(&gate.plan, always).unwrap_err().to_string();
     assert!(error.contains("throttled in 9 of 9 runs, last by heat"), "{error}");
+    // From some run on nobody can look: that is said once.
+    let mut made = 0;
+    let unwatched_from_the_third = || {
+        made += 1;
+        let unwatched = (made > 2).then(|| "clocks are not watched any more: planted".to_owned());
+        Ok(Sample { unwatched, ..sample(&plain[made], None, "1980 MHz")? })
+    };
+    let verdict = gate.decide(&gate.plan, unwatched_from_the_third).unwrap();
+    assert_eq!(verdict.notes(), ["clocks are not watched any more: planted"], "{verdict}");
     // Limits that are changed in between make it another machine.
     let mut made = 0;
     let relocked = || {

@@ -124,6 +124,9 @@ pub struct Verdict {
     pub(super) counts: Vec<CountChange>,
     pub(super) times: Vec<TimeChange>,
     pub(super) notes: Vec<String>,
+    /// Why the baseline can decide on nothing; a note, too.
+    #[serde(skip)]
+    pub(super) too_few: Option<String>,
 }
 
 impl Verdict {
@@ -255,6 +258,9 @@ impl fmt::Display for Verdict {
         }
         f.write_str("\nwhat to do: ")?;
         if self.is_undecided() {
+            if let Some(why) = &self.too_few {
+                return f.write_str(why);
+            }
             return write!(
                 f,
                 "allow more runs than {}, make a run longer, quiet the machine or fix its clocks, or ask for a greater \

@@ -9,6 +9,8 @@
     notice.textContent = `The page could not be drawn: ${error}. The data in it may be damaged.`;
     console.error(error);
   };
+  // What is thrown outside of what is caught below; an event without an error is a warning of the browser.
+  window.addEventListener("error", ({ error }) => { if (error) failed(error); });
 
   // --- elements and texts -------------------------------------------------------------------------------------------
 
@@ -352,6 +354,7 @@
     });
   }
   const timed = (i) => O.ns[i] >= 0;
+  const hasTime = ({ type, row }) => type !== "operation" || timed(row);
   {
     const devices = [...new Set([...streams, ...tracks].map(({ device }) => device))].sort((a, b) => a - b);
     const operations = split(O.length, (i) => O.stream[i], streams.length);
@@ -996,10 +999,11 @@
     selected = item;
     describe();
     if (item !== null && reveal) bringIntoView(item);
-    byId("zoom-selection").disabled = item === null;
+    byId("zoom-selection").disabled = item === null || !hasTime(item);
     draw();
   };
   const bringIntoView = (item, { fit = false } = {}) => {
+    if (!hasTime(item)) return;
     const [from, to] = spanOf(item);
     const span = view.to - view.from;
     if (fit) {
@@ -1048,7 +1052,7 @@
     const [from, to] = spanOf(selected);
     const kind = type === "operation" ? OPERATIONS[O.kindOf(row)][0] : KINDS[type];
     box.append(element("h3", { class: "name" }, shortened(nameOf(selected), 5000)), element("span", { class: "muted" }, kind));
-    const when = [["Start", `${(from / 1e6).toFixed(6)} ms`]];
+    const when = [["Start", hasTime(selected) ? `${(from / 1e6).toFixed(6)} ms` : "no timestamps"]];
     if (type === "range") describeRange(box, row, when);
     else if (type === "call") describeCall(box, row, when);
     else if (type === "operation") describeOperation(box, row, when);
@@ -1105,8 +1109,8 @@
     const { process, device, context, stream } = streams[O.stream[row]];
     const xyz = (at) => work.slice(at, at + 3).map(count).join(" \u00d7 ");
     box.append(facts([...when,
-      ["GPU time", time(O.ns[row])],
-      ["After its call", call >= 0 ? `${O.start[row] < C.start[call] ? "\u2212" : ""}${time(Math.abs(O.start[row] - C.start[call]))}` : ""],
+      ["GPU time", timed(row) ? time(O.ns[row]) : ""],
+      ["After its call", call >= 0 && timed(row) ? `${O.start[row] < C.start[call] ? "\u2212" : ""}${time(Math.abs(O.start[row] - C.start[call]))}` : ""],
       ...(work[0] === 0 ? [
         ["Grid", xyz(3)], ["Block", xyz(6)], ["Registers", `${count(work[9])} a thread`],
         ["Shared memory", `${bytes(work[10])} static, ${bytes(work[11])} dynamic`]] : []),

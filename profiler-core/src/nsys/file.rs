@@ -103,6 +103,11 @@ impl File {
         self.tables.keys().map(String::as_str)
     }
 
+    /// How long the file is.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     pub(super) fn odd_cells(&self) -> u64 {
         self.odd_cells.get()
     }

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use cupti::record::Peers;
@@ -779,7 +780,15 @@ struct Registry {
     categories: FxHashMap<Registered, NameId>,
     threads: FxHashMap<ThreadId, Box<str>>,
     labels: FxHashMap<Label, LabelId>,
+    /// Of payloads that rows name by their text's number; `None` could not be read.
+    payloads: FxHashMap<i64, Option<Rc<[Field]>>>,
+    /// Of such fields, those that rows have.
+    shared_fields: u64,
 }
+
+/// Fields of payloads that rows may have by their number, besides one for each byte of the file: a text is in it once, however
+/// many rows name it.
+const SHARED_FIELDS: u64 = 1 << 20;
 
 /// A row of `NVTX_EVENTS` before its place in the store is known.
 struct Event {
@@ -974,11 +983,11 @@ impl Reader<'_> {
             LabelId(self.store.labels.len() as u32 - 1)
         });
         let number = row.bits(18).unwrap_or(0);
-        let details = self.details(row);
+        let details = self.details(row, registry);
         Some(Event { thread, end_thread, start_ns, end_ns, label, number, details })
     }
 
-    fn details(&mut self, row: Cells<'_>) -> Option<Details> {
+    fn details(&mut self, row: Cells<'_>, registry: &mut Registry) -> Option<Details> {
         let payload = (row.bits(10).map(Payload::U64))
             .or_else(|| row.number(11).map(Payload::I64))
             .or_else(|| row.real(12).map(Payload::F64))
@@ -987,42 +996,54 @@ impl Reader<'_> {
             // CAST: it was 32 bits wide before.
             .or_else(|| row.real(15).map(|value| Payload::F32(value as f32)));
         let fields = match (row.text(16), row.number(17)) {
-            (Some(json), _) => self.fields(&json),
-            (None, Some(id)) => {
-                let json = self.strings.text(id).unwrap_or_default().to_owned();
-                self.fields(&json)
-            }
-            (None, None) => Vec::new(),
+            (Some(json), _) => fields_of(&mut self.store, &json),
+            (None, Some(id)) => self.shared_fields(id, registry),
+            (None, None) => Some(Vec::new()),
         };
+        let fields = fields.unwrap_or_else(|| {
+            self.unreadable();
+            Vec::new()
+        });
         let is_any = payload.is_some() || !fields.is_empty();
         is_any.then_some(Details { payload, within: None, fields })
     }
 
-    /// Payloads of more than a number are exported as the object of their fields; what lies deeper in it is kept as text.
-    fn fields(&mut self, json: &str) -> Vec<Field> {
-        use serde_json::Value;
-        let Ok(Value::Object(object)) = serde_json::from_str(json) else {
-            self.unreadable();
-            return Vec::new();
-        };
-        let names = &mut self.store.names;
-        let unit = names.intern("");
-        let mut fields = Vec::with_capacity(object.len());
-        for (name, value) in object {
-            let value = match &value {
-                Value::Bool(value) => FieldValue::Bool(*value),
-                Value::Number(number) => match (number.as_u64(), number.as_i64()) {
-                    (Some(value), _) => FieldValue::U64(value),
-                    (None, Some(value)) => FieldValue::I64(value),
-                    _ => FieldValue::F64(number.as_f64().unwrap_or(f64::NAN)),
-                },
-                Value::String(text) => FieldValue::Text(names.intern(text)),
-                other => FieldValue::Text(names.intern(&other.to_string())),
-            };
-            fields.push(Field { name: names.intern(&name), unit, value });
+    /// Those of a text with a number, which is parsed once. `None` too where a file would have more than it has room for.
+    fn shared_fields(&mut self, id: i64, registry: &mut Registry) -> Option<Vec<Field>> {
+        let Self { store, strings, .. } = self;
+        let parse = || Some(fields_of(store, strings.text(id)?)?.into());
+        let fields = registry.payloads.entry(id).or_insert_with(parse).clone()?;
+        let shared = registry.shared_fields.saturating_add(fields.len() as u64);
+        if shared > SHARED_FIELDS.saturating_add(self.file.bytes()) {
+            return None;
         }
-        fields
+        registry.shared_fields = shared;
+        let copy = |field: &Field| Field { name: field.name, unit: field.unit, value: field.value };
+        Some(fields.iter().map(copy).collect())
     }
+}
+
+/// Payloads of more than a number are exported as the object of their fields; what lies deeper in it is kept as text.
+fn fields_of(store: &mut Store, json: &str) -> Option<Vec<Field>> {
+    use serde_json::Value;
+    let Ok(Value::Object(object)) = serde_json::from_str(json) else { return None };
+    let names = &mut store.names;
+    let unit = names.intern("");
+    let mut fields = Vec::with_capacity(object.len());
+    for (name, value) in object {
+        let value = match &value {
+            Value::Bool(value) => FieldValue::Bool(*value),
+            Value::Number(number) => match (number.as_u64(), number.as_i64()) {
+                (Some(value), _) => FieldValue::U64(value),
+                (None, Some(value)) => FieldValue::I64(value),
+                _ => FieldValue::F64(number.as_f64().unwrap_or(f64::NAN)),
+            },
+            Value::String(text) => FieldValue::Text(names.intern(text)),
+            other => FieldValue::Text(names.intern(&other.to_string())),
+        };
+        fields.push(Field { name: names.intern(&name), unit, value });
+    }
+    Some(fields)
 }
 
 impl Reader<'_> {
@@ -1095,12 +1116,14 @@ impl Reader<'_> {
     /// The GPUs by the number that CUDA gave them; nsys numbers all of the machine.
     fn read_devices(&mut self) -> Result<Vec<DeviceInfo>, Error> {
         let file = self.file;
-        let mut ordinals: Vec<(u64, u32)> = Vec::new();
+        let mut ordinals: FxHashMap<u64, Vec<u32>> = FxHashMap::default();
         file.rows("TARGET_INFO_CUDA_DEVICE", ["gpuId", "cudaId"], |row| {
             if let (Some(gpu), Some(cuda)) = (row.number(0), row.number(1)) {
-                ordinals.push((gpu, cuda));
+                ordinals.entry(gpu).or_default().push(cuda);
             }
         })?;
+        let has_ordinals = !ordinals.is_empty();
+        let mut seen = FxHashSet::default();
         let mut devices: Vec<DeviceInfo> = Vec::new();
         let columns = [
             "id",
@@ -1122,15 +1145,14 @@ impl Reader<'_> {
         ];
         file.rows("TARGET_INFO_GPU", columns, |row| {
             let Some(gpu) = row.number::<u64>(0) else { return self.unreadable() };
-            let mut numbers: Vec<u32> =
-                ordinals.iter().filter(|(of, _)| *of == gpu).map(|(_, cuda)| *cuda).collect();
-            if ordinals.is_empty() {
+            let mut numbers = ordinals.remove(&gpu).unwrap_or_default();
+            if !has_ordinals {
                 // CAST: a machine has few.
                 numbers.push(row.number(6).unwrap_or(gpu as u32));
             }
             for id in numbers {
                 // Processes that see different ones may call them the same: the first is named.
-                if devices.iter().any(|device| device.id == id) {
+                if !seen.insert(id) {
                     continue;
                 }
                 let number = |column: usize| row.number(column).unwrap_or(0);

@@ -14,6 +14,8 @@ mod timeline;
 mod tree;
 mod wait;
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
@@ -434,20 +436,16 @@ fn device_times<'a>(
     profile: &'a Profile,
     by_start: impl Iterator<Item = GpuOperation<'a>>,
 ) -> Vec<DeviceTimes> {
-    let mut sweeps: Vec<(u32, Sweep)> = Vec::new();
+    let mut sweeps: BTreeMap<u32, Sweep> = BTreeMap::new();
     for operation in by_start {
         let Some(time) = operation.interval() else {
             continue;
         };
-        let device = operation.device();
-        match sweeps.iter_mut().find(|(of, _)| *of == device) {
-            Some((_, sweep)) => {
-                sweep.add(time);
-            }
-            None => sweeps.push((device, Sweep::new(time))),
+        match sweeps.entry(operation.device()) {
+            Entry::Occupied(mut sweep) => _ = sweep.get_mut().add(time),
+            Entry::Vacant(sweep) => _ = sweep.insert(Sweep::new(time)),
         }
     }
-    sweeps.sort_unstable_by_key(|(device, _)| *device);
     let times = |(device, sweep): (u32, Sweep)| DeviceTimes {
         device,
         span: Span {

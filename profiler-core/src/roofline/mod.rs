@@ -144,8 +144,7 @@ impl Sum {
 }
 
 impl Profile {
-    /// The work that ranges declared ([`nvtx::Event::flops`], [`nvtx::Event::bytes`], [`nvtx::Work`], or fields of spans with
-    /// these names) under these roofs. One point for all instances of a path whose work is of one number type.
+    /// The work that ranges declared ([`nvtx::Event::flops`], [`nvtx::Event::bytes`], [`nvtx::Work`]) under these roofs. One point for all instances of a path whose work is of one number type.
     ///
     /// The time of a point is the busy time of the kernels launched in its instances and within: time in which at least one of
     /// them ran, on several devices the sum of theirs. Of a range of the process, such as an annotated future, they are those of

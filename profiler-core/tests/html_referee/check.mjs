@@ -458,6 +458,34 @@ const checks = {
     return wrong;
   },
 
+  async says_what_has_no_time() {
+    const { page, wrong } = await opened();
+    const call = await page.evaluate(() => profile.lanes.find((lane) => lane.type === "call").rows[1]);
+    await page.locator("#stage").scrollIntoViewIfNeeded();
+    await page.mouse.click(...await placeOf(page, "call", call));
+    await settled(page);
+    const before = await view(page);
+    await page.locator("#selection button", { hasText: "unseen" }).click();
+    await settled(page);
+    const said = await panel(page);
+    assert.match(said, /unseen[\s\S]*Start\s+no timestamps/);
+    assert.doesNotMatch(said, /GPU time|After its call| ms/);
+    await isView(page, before, "there is nowhere to go");
+    assert.ok(await page.locator("#zoom-selection").isDisabled());
+    await page.locator("#selection button", { hasText: "cuLaunchKernel" }).click();
+    assert.match(await panel(page), /Start\s+[0-9.]+ ms/);
+    return wrong;
+  },
+
+  async says_what_failed() {
+    const { page, wrong } = await opened();
+    await page.evaluate(() => setTimeout(() => { throw new Error("planted"); }, 0));
+    await page.locator("#failure").waitFor({ state: "visible" });
+    assert.match(await page.locator("#failure").innerText(), /could not be drawn: Error: planted/);
+    assert.ok(wrong.length > 0 && wrong.every((text) => text.includes("planted")), wrong);
+    return [];
+  },
+
   async shows_an_empty_session() {
     const { page, wrong } = await opened();
     for (const text of ["No range was entered", "No kernel ran", "No copy and no memset ran", "No API call was recorded", "No ranges, no calls and no GPU operations were recorded"]) {

@@ -255,8 +255,8 @@ pub(crate) struct DiagnoseArgs {
     /// Give verdicts even if records are missing
     #[arg(long)]
     pub(crate) incomplete: bool,
-    /// Fail (status 3) if mending one thing could make it faster by more than this: 1.25 is 25 %. What the GPU computes
-    /// does not count, nor do notes
+    /// Fail (status 3) if mending one thing could make it faster by more than this: 1.25 is 25 %, or if nothing can be
+    /// said of it. What the GPU computes does not count, nor do notes
     #[arg(long, value_name = "FACTOR", value_parser = at_least_zero)]
     pub(crate) fail_above: Option<f64>,
     #[command(flatten)]

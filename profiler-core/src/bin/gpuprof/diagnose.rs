@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use profiler_core::diagnosis::{Bottleneck, Diagnosis, Thresholds, Verdict};
+use profiler_core::diagnosis::{Bottleneck, Diagnosis, Inconclusive, Thresholds, Verdict};
 use serde::Serialize;
 
 use crate::args::{DiagnoseArgs, DiagnoseFormat};
@@ -27,10 +27,10 @@ pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
             args.file.display()
         ))
     };
-    let worst = if let Some(path) = &args.range {
+    let (worst, unsaid) = if let Some(path) = &args.range {
         let verdict = diagnoser.range(path).ok_or_else(|| missing(path))?;
         write(&output, args.format, &verdict, &verdict)?;
-        worst_of(&verdict)
+        (worst_of(&verdict), unsaid(&verdict))
     } else if let Some(path) = &args.steps {
         let steps = diagnoser.steps(path);
         if steps.is_empty() {
@@ -39,19 +39,25 @@ pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
         let text: Vec<String> =
             (0..).zip(&steps).map(|(n, step)| format!("step {n}: {step}")).collect();
         write(&output, args.format, &text.join("\n"), &steps)?;
-        steps.iter().map(worst_of).fold(1.0, f64::max)
+        (steps.iter().map(worst_of).fold(1.0, f64::max), steps.iter().find_map(unsaid))
     } else {
         let diagnosis = diagnoser.run();
         write(&output, args.format, &diagnosis, &diagnosis)?;
-        worst_of_all(&diagnosis)
+        (worst_of_all(&diagnosis), unsaid(diagnosis.verdict()))
     };
-    match args.fail_above {
-        Some(most) if worst > most => Err(Failure::Gate(format!(
-            "--fail-above {most}: one thing mended could make {} {worst:.2} times as fast",
-            args.file.display()
-        ))),
-        _ => Ok(()),
+    let Some(most) = args.fail_above else { return Ok(()) };
+    let file = args.file.display();
+    if worst > most {
+        return Err(Failure::Gate(format!(
+            "--fail-above {most}: one thing mended could make {file} {worst:.2} times as fast"
+        )));
     }
+    let Some(why) = unsaid else { return Ok(()) };
+    let all_the_same = match why {
+        Inconclusive::Incomplete => "; --incomplete gives verdicts all the same",
+        _ => "",
+    };
+    Err(Failure::Gate(format!("--fail-above: {file} cannot be judged: {why}{all_the_same}")))
 }
 
 fn write(
@@ -75,6 +81,11 @@ fn write(
 fn worst_of(verdict: &Verdict) -> f64 {
     let causes = verdict.causes.iter().filter(|cause| cause.bottleneck != Bottleneck::GpuCompute);
     causes.map(|cause| cause.bound).fold(1.0, f64::max)
+}
+
+/// Why nothing can be said of it: what is not known is no pass.
+fn unsaid(verdict: &Verdict) -> Option<Inconclusive> {
+    verdict.inconclusive.filter(|why| !matches!(why, Inconclusive::NoSingleCause { .. }))
 }
 
 fn worst_of_all(diagnosis: &Diagnosis) -> f64 {

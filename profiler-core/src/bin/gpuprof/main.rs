@@ -126,6 +126,12 @@ fn export(
                 .to_owned(),
         ));
     }
+    if rank.is_some() && !matches!(format, ExportFormat::Kineto) {
+        return Err(Failure::Usage(
+            "--rank and --world-size are for --format kineto: no other has a place for them"
+                .to_owned(),
+        ));
+    }
     let format = match format {
         ExportFormat::Perfetto => Format::Perfetto,
         ExportFormat::Kineto => Format::Kineto,
@@ -145,12 +151,6 @@ fn export(
         export = export.samples(if samples == 0 { usize::MAX } else { samples });
     }
     if let Some((rank, world_size)) = rank {
-        if format != Format::Kineto {
-            return Err(Failure::Usage(
-                "--rank and --world-size are for --format kineto: no other has a place for them"
-                    .to_owned(),
-            ));
-        }
         if rank >= world_size {
             return Err(Failure::Usage(format!(
                 "--rank {rank} is not below --world-size {world_size}: ranks count from 0"

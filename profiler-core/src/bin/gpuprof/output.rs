@@ -75,8 +75,7 @@ impl Output {
             let file = file.map_err(|error| unwritable(to, &error))?;
             return fill(file, ProgressBar::hidden(), content).map_err(|failure| of(to, failure));
         }
-        let partial = partial(to);
-        let file = File::create_new(&partial).map_err(|error| unwritable(to, &error))?;
+        let (partial, file) = new_beside(to).map_err(|error| unwritable(to, &error))?;
         let bar = progress::spinner("writing", true);
         let written = fill(file, bar, content)
             .map_err(|failure| of(to, failure))
@@ -123,10 +122,24 @@ fn is_special(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|about| !about.is_file())
 }
 
-/// A short name beside the file, which may have one of the greatest length.
-fn partial(to: &Path) -> PathBuf {
+/// Partial files that may have been left by others of the same process number, which containers often share.
+const PARTIAL_FILES: u32 = 1000;
+
+/// A new file with a short name: that of the file it is for may have the greatest length.
+fn new_beside(to: &Path) -> io::Result<(PathBuf, File)> {
     let folder = to.parent().filter(|folder| *folder != OsStr::new("")).unwrap_or(Path::new("."));
-    folder.join(format!(".gpuprof.{}.partial", std::process::id()))
+    for number in 0..PARTIAL_FILES {
+        let partial = folder.join(format!(".gpuprof.{}.{number}.partial", std::process::id()));
+        match File::create_new(&partial) {
+            Ok(file) => return Ok((partial, file)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::new(
+        io::ErrorKind::AlreadyExists,
+        "partial files of earlier writers stand beside it: remove .gpuprof.*.partial",
+    ))
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> Failure {
