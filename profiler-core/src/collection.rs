@@ -617,7 +617,7 @@ impl Collection {
             view.cut(part.settled_ns);
             if let Some(follow) = &view.follow {
                 let open = open.get_or_insert_with(|| OpenRanges::at(part.until_ns));
-                follow.lock().add(&part, open, &view.windows_until(part.until_ns));
+                follow.lock().add(&part, open, &view.followed_until(part.until_ns));
             }
         }
         match self.parts.back_mut().filter(|last| last.is_empty() && part.is_empty()) {
@@ -775,7 +775,7 @@ impl Collection {
             let (part, windows_ns) = Part::take(&self.collector)?;
             self.windows_ns = windows_ns;
             view.cut(part.settled_ns);
-            let windows_ns = view.windows_until(part.until_ns);
+            let windows_ns = view.followed_until(part.until_ns);
             follow.lock().add(&part, &OpenRanges::at(part.until_ns), &windows_ns);
             if view.keep != Keep::Nothing {
                 self.parts.push_back(part);
@@ -833,6 +833,11 @@ impl View {
         if let Some(since) = self.on_since_ns.take() {
             self.windows_ns.push((since, cupti::clock::now_ns()));
         }
+    }
+
+    /// When it was on, for what it follows: of a session that was stopped it is not known yet where it is cut off.
+    fn followed_until(&self, at_ns: u64) -> Vec<(u64, u64)> {
+        self.windows_until(self.left_ns.map_or(at_ns, |left_ns| left_ns.min(at_ns)))
     }
 
     /// Where it is cut off, once it has been stopped: what was asked for before a first moment in which CUPTI held nothing has all

@@ -1138,6 +1138,16 @@ impl Follow {
                 let counts = cupti::clock::is_within(&recording.windows_ns, call.start_ns);
                 self.add_call(call, counts);
             }
+            // Calls that returned since the last part, whose records had come before.
+            let mut early: FxHashSet<u32> = self.early.iter().map(|early| early.id).collect();
+            early.retain(|id| self.calls.get_mut(*id).is_none());
+            let calls = recording.calls.iter().flat_map(|thread| &thread.calls);
+            for call in calls.filter(|call| call.end_ns.is_some()) {
+                if early.remove(&call.correlation_id) {
+                    let counts = cupti::clock::is_within(&recording.windows_ns, call.start_ns);
+                    self.add_call(call, counts);
+                }
+            }
             self.retry_early(recording.window_ns.1);
         }
         let cut_ns = recording.map_or(u64::MAX, |recording| recording.window_ns.1);

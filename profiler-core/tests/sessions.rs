@@ -193,8 +193,10 @@ fn a_stop_under_load_is_complete() {
         }
     }
     let lost_nothing = |health: &Health| {
-        let all = (health.kernels.records, health.kernels.calls);
-        assert_eq!((health.kernels.matched_records, health.kernels.matched_calls), all, "{health}");
+        let kernels = health.kernels;
+        assert_eq!(kernels.matched_calls, kernels.calls, "{health}");
+        // Each thread may be in a call whose beginning was not seen.
+        assert!(kernels.records - kernels.matched_records <= 2, "{health}");
         assert!(health.open_calls <= 2 && health.unfinished_buffers == 0, "{health}");
     };
     std::thread::scope(|scope| {
