@@ -154,17 +154,27 @@ impl Flusher {
     /// # Errors
     /// CUPTI's refusal, or a process forked off after the start.
     pub fn flush(&self) -> Result<(), Error> {
-        if std::process::id() != self.process_id {
-            return Err(Error::new(Kind::Forked));
-        }
-        let flushed_ns = clock::now_ns();
+        self.flush_for(calls::thread_id())
+    }
+
+    /// The same for another thread, of this [`thread_id`](calls::thread_id), that waits for it: what it has asked for is settled
+    /// then, and what the others asked for until 5 ms before. CUPTI may give a call's record its place after the call's end.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn flush_for(&self, thread: u32) -> Result<(), Error> {
+        self.check_process()?;
+        let begun_ns = clock::now_ns();
         self.library.api.flush(false)?;
-        self.answered_ns.fetch_max(flushed_ns, Ordering::AcqRel);
-        // CUPTI held nothing for a moment, so that nothing from before the flush is still to come.
-        if POOL.out() == 0 {
-            self.settled_ns.fetch_max(flushed_ns, Ordering::AcqRel);
-        }
+        self.answered_ns.fetch_max(begun_ns, Ordering::AcqRel);
+        let settled_ns = POOL.flushed(begun_ns, !calls::are_others(thread));
+        self.settled_ns.fetch_max(settled_ns, Ordering::AcqRel);
         Ok(())
+    }
+
+    fn check_process(&self) -> Result<(), Error> {
+        let is_child = std::process::id() != self.process_id;
+        if is_child { Err(Error::new(Kind::Forked)) } else { Ok(()) }
     }
 
     /// When the last flush of this collection that has come back was begun, in [`clock::now_ns`] time; 0 before the first.
@@ -174,11 +184,15 @@ impl Flusher {
         self.answered_ns.load(Ordering::Acquire)
     }
 
-    /// Waits until the GPU has finished what was launched, at most [`Config::drain_timeout`], and has CUPTI hand over the
-    /// records. It does so by asking CUPTI which records are still open and touches no context or stream of the program.
-    /// Where threads launch meanwhile it may wait for that work too.
+    /// Waits until the GPU has finished what was launched before, at most [`Config::drain_timeout`], and has CUPTI hand over
+    /// the records. It does so by asking CUPTI which records are still open and touches no context or stream of the program.
+    /// What threads launch meanwhile is not waited for, but where its records came to lie in one buffer with some that are:
+    /// CUPTI before 13.0 hands such a buffer over once all of it is finished.
     ///
-    /// Gives how many buffers with unfinished work CUPTI still held at the end: 0 unless the time was up.
+    /// Where other threads have called it takes 5 ms at least, as [`flush_for`](Self::flush_for) says.
+    ///
+    /// Gives how many buffers with such work, unfinished, CUPTI still held at the end: 0 unless the time was up. With 0,
+    /// [`settled_ns`](Self::settled_ns) is not before the call.
     ///
     /// # Errors
     /// CUPTI's refusal to flush, or a process forked off after the start.
@@ -186,13 +200,17 @@ impl Flusher {
         // `None` is later than any time.
         let deadline = Instant::now().checked_add(self.drain_timeout);
         let mut pause = Duration::from_micros(50);
+        let asked_ns = clock::now_ns();
         loop {
             // What was finished when the time was up comes with the flush after it.
             let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
             self.flush()?;
-            let out = POOL.out();
-            if out == 0 || is_late {
-                return Ok(out);
+            if self.settled_ns() >= asked_ns {
+                return Ok(0);
+            }
+            let held = POOL.out_before(asked_ns);
+            if is_late && held > 0 {
+                return Ok(held);
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(10));
@@ -641,7 +659,8 @@ impl Collector {
     /// Turns records and callbacks off for a while; what was collected stays. Nothing happens if it is paused.
     ///
     /// Waits for the GPU as [`stop`](Self::stop) does: what is unfinished when kinds are turned off may get its end only
-    /// when they are turned on again. A call under way on another thread may be seen to begin and not to end.
+    /// when they are turned on again. A call under way on another thread may be seen to begin and not to end; calls that
+    /// other threads begin during the wait are left out, as those in the pause.
     ///
     /// # Errors
     /// CUPTI's refusal to flush, or a process forked off after the start. It is paused all the same.
@@ -649,7 +668,7 @@ impl Collector {
         self.check_process()?;
         let Some(since) = self.on_since_ns.take() else { return Ok(()) };
         let held = self.wait_idle();
-        self.windows.push((since, clock::now_ns()));
+        self.windows.push((since, self.waited_until(&held).max(since)));
         self.turn_off();
         self.turn_callbacks_off();
         session::pause();
@@ -684,14 +703,20 @@ impl Collector {
 
     /// Ends the collection and gives what it collected, or what of it was not [drained](Self::drain).
     ///
-    /// Waits until the GPU has finished what was launched, as [`wait_idle`](Self::wait_idle) does.
+    /// Waits until the GPU has finished what was launched, as [`wait_idle`](Self::wait_idle) does. Where other threads launch
+    /// meanwhile, [`Collected::window_ns`] ends at the time up to which everything has come.
     ///
     /// # Errors
     /// CUPTI's refusal, or a process forked off after the start. The collection is over all the same.
     pub fn stop(mut self) -> Result<Collected, Error> {
         self.check_process()?;
-        let held = if self.is_paused() { Ok(0) } else { self.wait_idle() };
-        let stop_ns = clock::now_ns();
+        let (held, stop_ns) = if self.is_paused() {
+            (Ok(0), clock::now_ns())
+        } else {
+            let held = self.wait_idle();
+            let until_ns = self.waited_until(&held);
+            (held, until_ns)
+        };
         let clock_at_stop = clock::read(&self.library);
         let windows = self.windows_until(stop_ns);
         let marks = self.end();
@@ -729,6 +754,7 @@ impl Collector {
     pub fn snapshot(&self) -> Result<Collected, Error> {
         self.flush()?;
         self.count_dropped()?;
+        // Before the records are read.
         let settled_ns = self.flusher.settled_ns();
         let given = self.given.read();
         let log = LOG.lock().as_ref().map(Log::snapshot).unwrap_or_default();
@@ -907,6 +933,14 @@ impl Collector {
     /// As there.
     pub fn wait_idle(&self) -> Result<u64, Error> {
         self.flusher.wait_idle()
+    }
+
+    /// Until when everything has come: not from later on, where other threads went on.
+    fn waited_until(&self, held: &Result<u64, Error>) -> u64 {
+        match held {
+            Ok(0) => self.flusher.settled_ns(),
+            _ => clock::now_ns(),
+        }
     }
 
     /// Turns everything off and puts everything back; errors on this way have nobody to go to. Gives the switch's marks.

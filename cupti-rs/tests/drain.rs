@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cupti::calls::set_word;
 use cupti::fake::{Fake, When, Work};
@@ -284,6 +284,72 @@ fn one_can_wait_for_the_gpu_without_a_stop() {
     assert_eq!(collector.drain().unwrap().losses.unfinished_buffers, 0, "nobody has given up");
     fake.busy_for(Duration::ZERO);
     assert_eq!(kernels(&collector.stop().unwrap()).len(), 1);
+}
+
+/// With others launching all the time, so that CUPTI always holds a buffer.
+fn while_others_launch<R>(fake: &Fake, work: impl FnOnce() -> R) -> R {
+    let (done, launched) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                fake.launch(Work::kernel(c"other"));
+                launched.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        while launched.load(Ordering::Relaxed) < 100 {
+            std::thread::yield_now();
+        }
+        let result = work();
+        done.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+#[test]
+fn what_others_launch_meanwhile_is_not_waited_for() {
+    let fake = Fake::new();
+    let collector = start(&fake, &Config::new().buffer_bytes(1));
+    // Buffers come when they are full, and the one that is being filled never.
+    fake.busy_for(Duration::from_secs(3600));
+    let before: Vec<_> = (0..50).map(|_| fake.launch(Work::kernel(c"k"))).collect();
+    let (held, took, settled_ns, came) = while_others_launch(&fake, || {
+        let (begin, begin_ns) = (Instant::now(), clock::now_ns());
+        let held = collector.wait_idle().unwrap();
+        let settled_ns = collector.flusher().settled_ns();
+        let settled_after = settled_ns.saturating_sub(begin_ns);
+        (held, begin.elapsed(), settled_after, kernels(&collector.drain().unwrap()))
+    });
+    assert_eq!(held, 0);
+    assert!(took < Duration::from_secs(5) && settled_ns < took.as_nanos() as u64, "{took:?}");
+    assert!(before.iter().all(|id| came.contains(id)));
+}
+
+#[test]
+fn a_stop_is_whole_up_to_its_end_while_others_launch() {
+    for pauses in [false, true] {
+        let fake = Fake::new();
+        let mut collector = start(&fake, &Config::new().buffer_bytes(1));
+        fake.busy_for(Duration::from_secs(3600));
+        let (took, collected) = while_others_launch(&fake, || {
+            let begin = Instant::now();
+            if pauses {
+                collector.pause().unwrap();
+            }
+            let collected = collector.stop().unwrap();
+            (begin.elapsed(), collected)
+        });
+        assert!(took < Duration::from_secs(5), "{took:?}");
+        assert_eq!(collected.losses.unfinished_buffers, 0);
+        let came = kernels(&collected);
+        let calls = collected.calls.iter().flat_map(|thread| &thread.calls);
+        let of_it: Vec<_> = calls.filter(|call| collected.was_on(call.start_ns)).collect();
+        let is_there = |id: &u32| came.contains(id);
+        let end_ns = collected.windows_ns.last().unwrap().1;
+        let has_ended = |call: &&&Call| call.end_ns.is_some_and(|at_ns| at_ns <= end_ns);
+        let ended: Vec<_> = of_it.iter().filter(has_ended).collect();
+        assert!(ended.len() >= 100 && of_it.len() - ended.len() <= 1);
+        assert!(ended.iter().all(|call| is_there(&call.correlation_id)));
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod callbacks;
 mod log;
+mod out;
 mod pointers;
 mod pool;
 mod walk;

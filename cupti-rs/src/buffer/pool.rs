@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering}
 
 use crossbeam_queue::ArrayQueue;
 
+use super::out::Out;
+use crate::clock;
 use crate::sys::api::Api;
 
 /// The most buffers kept for later use.
@@ -20,9 +22,7 @@ pub(crate) struct Pool {
     /// How many may be free: as many as there is room for while a collection goes on.
     kept: AtomicUsize,
     buffer_words: AtomicUsize,
-    /// The present collection's number in the upper half, and in the lower how many buffers it gave out that have not come
-    /// back. For those of earlier ones nobody waits any more, though they may still come.
-    out: AtomicU64,
+    out: Out,
     requested: AtomicU64,
     misses: AtomicU64,
     /// Buffers that there are, waiting and with CUPTI, and how many there may be.
@@ -41,7 +41,7 @@ impl Pool {
             free: ArrayQueue::new(KEPT),
             kept: AtomicUsize::new(KEPT),
             buffer_words: AtomicUsize::new(0),
-            out: AtomicU64::new(ONE_MORE),
+            out: Out::new(),
             requested: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             made: AtomicUsize::new(0),
@@ -68,19 +68,13 @@ impl Pool {
             }
             self.made.fetch_add(1, Ordering::Relaxed);
         }
-        self.begin();
+        self.out.begin(clock::now_ns());
         self.most.store(setup.most, Ordering::Relaxed);
         self.refuse_with_null.store(setup.refuse_with_null, Ordering::Relaxed);
         self.requested.store(0, Ordering::Relaxed);
         self.misses.store(0, Ordering::Relaxed);
         self.refused.store(0, Ordering::Relaxed);
         self.api.store(std::ptr::from_ref(api).cast_mut(), Ordering::Release);
-    }
-
-    /// A collection begins, with no buffer out.
-    fn begin(&self) {
-        let next = |out: u64| Some((out & !OUT).wrapping_add(ONE_MORE));
-        let _ = self.out.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
     }
 
     /// Keeps no more free buffers than that, of those that come back later too: for the end of a collection, which may
@@ -100,13 +94,12 @@ impl Pool {
     }
 
     /// A buffer for CUPTI, all zero but for its last word, of which CUPTI is told nothing: that says to
-    /// [`returned`](Self::returned) which collection gave it out. `None` where there may be no more and CUPTI can do without.
+    /// [`returned`](Self::returned) when it was given out. `None` where there may be no more and CUPTI can do without.
     pub(crate) fn take(&self) -> Option<Box<[u64]>> {
         self.requested.fetch_add(1, Ordering::Relaxed);
         let mut buffer = self.free.pop().or_else(|| self.make())?;
-        let collection = self.out.fetch_add(1, Ordering::Relaxed) & !OUT;
         if let Some(trailer) = buffer.last_mut() {
-            *trailer = collection;
+            *trailer = u64::from(self.out.go());
         }
         Some(buffer)
     }
@@ -140,14 +133,20 @@ impl Pool {
 
     /// One buffer fewer is with CUPTI, the one with this last word.
     pub(crate) fn returned(&self, trailer: u64) {
-        let fewer = |out: u64| (out & !OUT == trailer && out & OUT != 0).then(|| out - 1);
-        let _ = self.out.fetch_update(Ordering::Release, Ordering::Relaxed, fewer);
+        self.out.back(trailer as u32);
     }
 
-    /// Buffers of this collection that CUPTI holds. After a flush without force it holds just those with an unfinished
-    /// record.
-    pub(crate) fn out(&self) -> u64 {
-        self.out.load(Ordering::Acquire) & OUT
+    /// A flush has returned that was begun at this time, with no other thread calling or perhaps some. Gives the time up to
+    /// which the records have all come of what was asked for.
+    pub(crate) fn flushed(&self, begun_ns: u64, is_alone: bool) -> u64 {
+        self.out.flushed(begun_ns);
+        self.out.settled_ns(is_alone.then_some(begun_ns))
+    }
+
+    /// Buffers with CUPTI in which there may be records of what was asked for before a time. After a flush without force
+    /// each has an unfinished one.
+    pub(crate) fn out_before(&self, time_ns: u64) -> u64 {
+        self.out.before(time_ns)
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -161,9 +160,6 @@ impl Pool {
 
 /// Words of a buffer that CUPTI is not told of, at its end.
 pub(super) const TRAILER: usize = 1;
-/// The half of the count that counts, and one more in the other half.
-const OUT: u64 = u32::MAX as u64;
-const ONE_MORE: u64 = OUT + 1;
 
 /// Words of the buffers that stand in for none; fewer than any other has, by which they are known.
 const SCRATCH_WORDS: usize = (32 << 10) / 8 + TRAILER;
@@ -210,28 +206,6 @@ mod tests {
     use super::*;
 
     const WORDS: usize = 2 * SCRATCH_WORDS;
-
-    #[test]
-    fn buffers_of_an_earlier_collection_count_for_none() {
-        let pool = Pool::new();
-        pool.buffer_words.store(WORDS, Ordering::Relaxed);
-        let take = || pool.take().and_then(|buffer| buffer.last().copied()).unwrap();
-        pool.begin();
-        let (first, second) = (take(), take());
-        assert_eq!(pool.out(), 2);
-        pool.begin();
-        assert_eq!(pool.out(), 0);
-        let third = take();
-        pool.returned(first);
-        assert_eq!(pool.out(), 1, "the one that is waited for is not the one that came");
-        pool.returned(third);
-        assert_eq!(pool.out(), 0);
-        pool.returned(second);
-        let fourth = take();
-        assert_eq!(pool.out(), 1);
-        pool.returned(fourth);
-        assert_eq!(pool.out(), 0);
-    }
 
     #[test]
     fn after_its_end_a_collection_keeps_no_more_buffers_than_it_began_with() {
