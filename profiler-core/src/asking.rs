@@ -16,9 +16,9 @@ const PARTS: u64 = 10;
 /// minute and more.
 const LATEST_NS: u64 = 20_000_000_000;
 /// Bytes of records in a tenth of a second, as many as a buffer has by default, from which on CUPTI hands over enough by
-/// itself.
+/// itself: it is asked for what does not come so,
 const ENOUGH: u64 = 1 << 20;
-/// How long it is left to that.
+/// once something is waited for so long.
 const LONGEST_NS: u64 = 10_000_000_000;
 
 /// The thread that asks. Dropping it waits for the answer that is under way.
@@ -49,6 +49,8 @@ struct State {
     /// Answers so far, and how many are asked for.
     answers: u64,
     asked: u64,
+    /// The thread that waits for the next one, if it is one.
+    asked_by: Option<u32>,
     /// The next one is under way.
     is_asking: bool,
     /// The last refusal, and which answer it was.
@@ -63,9 +65,23 @@ struct Pace {
     took_ns: u64,
 }
 
+/// What speaks for asking.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Need {
+    /// Bytes of records that came last, in a tenth of a second.
+    pub(crate) came: u64,
+    /// Since when what lacks its records longest does.
+    pub(crate) waits_since_ns: Option<u64>,
+}
+
 impl Pace {
-    fn is_due(&self, now_ns: u64, came: u64) -> bool {
-        let least_ns = if came >= ENOUGH { LONGEST_NS } else { 0 };
+    fn is_due(&self, now_ns: u64, need: Need) -> bool {
+        let is_loaded = need.came >= ENOUGH;
+        let is_long = |ns: u64| now_ns.saturating_sub(ns) >= LONGEST_NS;
+        if is_loaded && !need.waits_since_ns.is_some_and(is_long) {
+            return false;
+        }
+        let least_ns = if is_loaded { LONGEST_NS } else { 0 };
         let since_ns = now_ns.saturating_sub(self.answered_ns);
         since_ns >= self.took_ns.saturating_mul(PARTS).min(LATEST_NS).max(least_ns)
     }
@@ -76,9 +92,9 @@ impl Pace {
 }
 
 impl Asker {
-    /// `ask` is what the thread does when it is asked to. `None` if there can be no thread.
+    /// `ask` is what the thread does when it is asked to, perhaps for one that waits for it. `None` if there can be no thread.
     pub(crate) fn start(
-        ask: impl Fn() -> Result<(), cupti::Error> + Send + 'static,
+        ask: impl Fn(Option<u32>) -> Result<(), cupti::Error> + Send + 'static,
     ) -> Option<Self> {
         let asking = Arc::new(Asking::default());
         let shared = asking.clone();
@@ -90,9 +106,10 @@ impl Asker {
                     continue;
                 }
                 state.is_asking = true;
+                let asked_by = state.asked_by.take();
                 drop(state);
                 let asked_ns = now_ns();
-                let answer = ask();
+                let answer = ask(asked_by);
                 state = shared.state.lock();
                 state.pace.answered(asked_ns, now_ns());
                 state.is_asking = false;
@@ -107,11 +124,10 @@ impl Asker {
         Some(Self { asking, thread: Some(thread.ok()?), process_id: std::process::id() })
     }
 
-    /// Asks if it is time to, or an answer is under way; then there is something to wait for. `came` are the bytes of
-    /// records that came last, in a tenth of a second.
-    pub(crate) fn ask(&self, came: u64) -> Option<Asked> {
+    /// Asks if it is time to, or an answer is under way; then there is something to wait for.
+    pub(crate) fn ask(&self, need: Need) -> Option<Asked> {
         let mut state = self.asking.state.lock();
-        if state.asked <= state.answers && !state.pace.is_due(now_ns(), came) {
+        if state.asked <= state.answers && !state.pace.is_due(now_ns(), need) {
             return None;
         }
         let answer = state.answers + 1;
@@ -122,6 +138,8 @@ impl Asker {
     pub(crate) fn ask_now(&self) -> Asked {
         let mut state = self.asking.state.lock();
         let answer = state.answers + 1 + u64::from(state.is_asking);
+        let is_first = state.asked < answer;
+        state.asked_by = is_first.then(cupti::calls::thread_id);
         self.asked(&mut state, answer)
     }
 
@@ -184,7 +202,7 @@ mod tests {
     fn gated() -> (Asker, mpsc::Sender<()>, mpsc::Receiver<()>) {
         let (open, gate) = mpsc::channel();
         let (begins, begun) = mpsc::channel();
-        let ask = move || {
+        let ask = move |_| {
             let _ = begins.send(());
             let _ = gate.recv();
             Ok(())
@@ -195,27 +213,37 @@ mod tests {
     #[test]
     fn it_asks_for_a_part_of_the_time_and_seldom_under_load() {
         let mut pace = Pace::default();
-        assert!(pace.is_due(1, 0));
+        let calm = Need::default();
+        let loaded = Need { came: ENOUGH, waits_since_ns: Some(3_000) };
+        assert!(pace.is_due(1, calm));
         pace.answered(1_000, 4_000);
-        assert!(!pace.is_due(33_999, 0) && pace.is_due(34_000, 0));
-        assert!(!pace.is_due(34_000, ENOUGH) && pace.is_due(4_000 + LONGEST_NS, ENOUGH));
+        assert!(!pace.is_due(33_999, calm) && pace.is_due(34_000, calm));
+        let asked_ns = 4_000 + LONGEST_NS;
+        assert!(!pace.is_due(asked_ns - 1, loaded) && pace.is_due(asked_ns, loaded));
+        let all_came = Need { waits_since_ns: None, ..loaded };
+        let young = Need { waits_since_ns: Some(4_001), ..loaded };
+        assert!(!pace.is_due(100 * LONGEST_NS, all_came) && !pace.is_due(asked_ns, young));
         pace.answered(0, 2 * LONGEST_NS);
         let latest_ns = 2 * LONGEST_NS + LATEST_NS;
-        assert!(!pace.is_due(latest_ns - 1, 0) && pace.is_due(latest_ns, 0));
+        assert!(!pace.is_due(latest_ns - 1, calm) && pace.is_due(latest_ns, calm));
+        assert!(!pace.is_due(latest_ns - 1, loaded) && pace.is_due(latest_ns, loaded));
     }
 
     #[test]
     fn nobody_waits_longer_than_he_likes() {
         let (asker, open, begun) = gated();
         let short = Duration::from_millis(10);
-        asker.ask(0).unwrap().wait(short).unwrap();
-        asker.ask(0).unwrap().wait(short).unwrap();
+        asker.ask(Need::default()).unwrap().wait(short).unwrap();
+        asker.ask(Need::default()).unwrap().wait(short).unwrap();
         begun.recv().unwrap();
-        let answer = asker.ask(0).unwrap();
+        let answer = asker.ask(Need::default()).unwrap();
         open.send(()).unwrap();
         answer.wait(LONG).unwrap();
         assert_eq!(asker.asking.state.lock().answers, 1, "one for all who asked meanwhile");
-        assert!(asker.ask(ENOUGH).is_none(), "there was one just now");
+        assert!(
+            asker.ask(Need { came: ENOUGH, waits_since_ns: Some(0) }).is_none(),
+            "there was one just now"
+        );
         assert!(begun.try_recv().is_err());
     }
 
@@ -245,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_refusal_is_told_to_who_waited_for_it() {
-        let refusal = || cupti::counters::CounterData::from_bytes(&[]).map(drop);
+        let refusal = |_| cupti::counters::CounterData::from_bytes(&[]).map(drop);
         let asker = Asker::start(refusal).unwrap();
         assert!(asker.ask_now().wait(LONG).is_err());
     }

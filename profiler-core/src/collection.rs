@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use cupti::{Collector, Config, Flusher, Library};
 use parking_lot::{Condvar, Mutex};
 
-use crate::asking::{Asked, Asker};
+use crate::asking::{Asked, Asker, Need};
 use crate::error::{Error, Kind};
 use crate::follow::Follow;
 use crate::recent::is_up_to;
@@ -582,15 +582,21 @@ impl Collection {
     fn asker(&mut self) -> Option<&Asker> {
         if self.asker.is_none() {
             let flusher = self.collector.flusher();
-            self.asker = Asker::start(move || flusher.flush());
+            let ask = move |thread: Option<u32>| match thread {
+                Some(thread) => flusher.flush_for(thread),
+                None => flusher.flush(),
+            };
+            self.asker = Asker::start(ask);
         }
         self.asker.as_ref()
     }
 
     /// Has the thread that asks CUPTI do it, if it is time to.
     fn ask(&mut self) -> Option<Asked> {
-        let came = self.came;
-        self.asker()?.ask(came)
+        let follows = self.views.iter().filter_map(|view| view.follow.as_ref());
+        let waits_since_ns = follows.filter_map(|follow| follow.lock().waits_since_ns()).min();
+        let need = Need { came: self.came, waits_since_ns };
+        self.asker()?.ask(need)
     }
 
     /// Has it do it in any case. Without a thread the flusher is to be used instead.
@@ -840,12 +846,9 @@ impl View {
         self.windows_until(self.left_ns.map_or(at_ns, |left_ns| left_ns.min(at_ns)))
     }
 
-    /// Where it is cut off, once it has been stopped: what was asked for before a first moment in which CUPTI held nothing has all
-    /// come. Without such a moment it is cut off at the end of the wait.
+    /// It is cut off where it was stopped, once all that was asked for before has come; else at the end of the wait.
     fn cut(&mut self, settled_ns: u64) {
-        if self.cut_ns.is_none() && self.left_ns.is_some_and(|left_ns| settled_ns >= left_ns) {
-            self.cut_ns = Some(settled_ns);
-        }
+        self.cut_ns = self.left_ns.filter(|left_ns| settled_ns >= *left_ns).or(self.cut_ns);
     }
 
     /// A time at which it is looked at, or at which it was cut off before.

@@ -209,6 +209,7 @@ fn set_outer_calls_apart(store: &mut Store) {
 /// Puts an operation to the account of its kind, with its call if that is known.
 #[inline]
 fn count(health: &mut Health, work: &Work, operation: &Operation, call: Option<&Call>) {
+    health.zero_timestamps += u64::from(operation.time().is_none());
     if work.is_migration() {
         health.migrations += 1;
         return;

@@ -259,7 +259,7 @@ struct Early {
 
 #[derive(Debug, Clone, Copy)]
 enum Work {
-    Operation { what: What, ns: u64, is_node: bool, captured: Option<Node> },
+    Operation { what: What, ns: Option<u64>, is_node: bool, captured: Option<Node> },
     Synchronization,
 }
 
@@ -309,6 +309,8 @@ pub(crate) struct Follow {
     calls: Recent<Pending>,
     /// When the calls were looked through last for those that get no more records.
     settled_at_ns: u64,
+    /// Since when one of them waits then, if one does.
+    waits_since_ns: Option<u64>,
     /// What is known of a function, by its id.
     functions: Vec<Option<(CallClass, bool)>>,
     /// The kernel that came last, and its name.
@@ -910,9 +912,8 @@ impl Follow {
             calls.until(id, |call| {
                 self.add_call(call, cupti::clock::is_within(windows_ns, call.start_ns));
             });
-            self.health.zero_timestamps += u64::from(!span.is_known());
             let captured = node.and_then(|node| self.captures.get(&node.node).copied());
-            let ns = if span.is_known() { span.end_ns.saturating_sub(span.start_ns) } else { 0 };
+            let ns = span.is_known().then(|| span.end_ns.saturating_sub(span.start_ns));
             let work = Work::Operation { what, ns, is_node: node.is_some(), captured };
             self.add_work(id, work, part.until_ns, part.until_ns);
         }
@@ -954,6 +955,7 @@ impl Follow {
             self.health.synchronizations.matched_records += 1;
             return;
         };
+        let ns = self.count_time(ns);
         self.count_node(is_node, captured);
         self.count_operation(what, ns, node);
         self.add_to_wholes(wholes, |totals| what.add_to(totals, ns));
@@ -971,6 +973,12 @@ impl Follow {
         if let Some(node) = captured {
             what.add_to(&mut self.nodes[node as usize].replayed, ns);
         }
+    }
+
+    /// What has no times counts for none.
+    fn count_time(&mut self, ns: Option<u64>) -> u64 {
+        self.health.zero_timestamps += u64::from(ns.is_none());
+        ns.unwrap_or_default()
     }
 
     fn count_node(&mut self, is_node: bool, captured: Option<Node>) {
@@ -997,6 +1005,7 @@ impl Follow {
         match what {
             Work::Synchronization => self.health.synchronizations.records += 1,
             Work::Operation { what, ns, is_node, captured } => {
+                let ns = self.count_time(ns);
                 self.count_node(is_node, captured);
                 self.count_operation(what, ns, None);
                 match what {
@@ -1016,6 +1025,7 @@ impl Follow {
         }
         self.settled_at_ns = now_ns;
         let (mut settled, mut quiet) = (Vec::new(), Vec::new());
+        let mut waits_since_ns = None;
         for (id, pending) in self.calls.iter() {
             let end_ns = pending.owed.end_ns.unwrap_or(now_ns);
             let after_ns = end_ns.saturating_add(GRACE_NS);
@@ -1031,8 +1041,16 @@ impl Follow {
                 settled.push(id);
             } else if pending.found && pending.waiting.is_some() && is_quiet {
                 quiet.push(id);
+            } else {
+                // What may have more is waited for by its range alone.
+                let waits_ns = match pending.found {
+                    true => pending.waiting.map(|_| pending.last_ns),
+                    false => pending.owed.owes_records().then_some(end_ns),
+                };
+                waits_since_ns = waits_since_ns.into_iter().chain(waits_ns).min();
             }
         }
+        self.waits_since_ns = waits_since_ns;
         for id in quiet {
             if let Some(word) = self.calls.get_mut(id).and_then(|pending| pending.waiting.take()) {
                 self.stop_waiting(word);
@@ -1043,6 +1061,11 @@ impl Follow {
                 self.finish_call(&pending);
             }
         }
+    }
+
+    /// Since when the call that lacks its records longest does, as of the last tenth of a second.
+    pub(crate) fn waits_since_ns(&self) -> Option<u64> {
+        self.waits_since_ns
     }
 
     fn finish_call(&mut self, pending: &Pending) {

@@ -61,7 +61,8 @@ pub struct Health {
     pub unknown_records: u64,
     /// Bytes that could not be divided into records.
     pub unreadable_bytes: u64,
-    /// GPU operations without a start or an end: CUPTI ran out of device buffers, or a stop gave up waiting.
+    /// GPU operations of calls in the session without a start or an end: CUPTI ran out of device buffers, or a stop gave up
+    /// waiting.
     pub zero_timestamps: u64,
     /// Records that CUPTI says it dropped.
     pub dropped_by_cupti: u64,

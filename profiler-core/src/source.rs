@@ -507,25 +507,23 @@ fn read_records(
     let clock = &recording.clocks;
     health.clock_step_ns = clock.step_ns();
     let mut graph_operations: FxHashMap<u32, [u64; 2]> = FxHashMap::default();
-    let mut add =
-        |work, span: cupti::Span, correlation_id, node: Option<GraphNode>, health: &mut Health| {
-            // The start moves to our clock; the duration stays what CUPTI measured.
-            let time = span.is_known().then(|| {
-                let start_ns = clock.monotonic_ns(span.start_ns);
-                let end_ns = start_ns.saturating_add(span.end_ns.saturating_sub(span.start_ns));
-                Interval { start_ns, end_ns }
-            });
-            health.zero_timestamps += u64::from(time.is_none());
-            let captured = node.and_then(|node| captures.range(node.node));
-            if node.is_some() {
-                let counts = graph_operations.entry(correlation_id).or_insert([0; 2]);
-                counts[0] += 1;
-                counts[1] += u64::from(captured.is_some());
-            }
-            let mut operation = Operation::new(work, time, correlation_id);
-            operation.captured = captured.into();
-            operation
-        };
+    let mut add = |work, span: cupti::Span, correlation_id, node: Option<GraphNode>| {
+        // The start moves to our clock; the duration stays what CUPTI measured.
+        let time = span.is_known().then(|| {
+            let start_ns = clock.monotonic_ns(span.start_ns);
+            let end_ns = start_ns.saturating_add(span.end_ns.saturating_sub(span.start_ns));
+            Interval { start_ns, end_ns }
+        });
+        let captured = node.and_then(|node| captures.range(node.node));
+        if node.is_some() {
+            let counts = graph_operations.entry(correlation_id).or_insert([0; 2]);
+            counts[0] += 1;
+            counts[1] += u64::from(captured.is_some());
+        }
+        let mut operation = Operation::new(work, time, correlation_id);
+        operation.captured = captured.into();
+        operation
+    };
     // No record of work is shorter than the shortest kind's: more memory is asked for than is used.
     let bytes: usize = recording.records.buffers().map(<[u8]>::len).sum();
     let strides = recording.records.strides().filter(|(kind, _)| WORK.contains(kind));
@@ -539,7 +537,7 @@ fn read_records(
                     let name = recording.records.name(kernel.name).unwrap_or("(unknown kernel)");
                     KernelNames { name: names.intern(name), demangled: None, short: None }
                 });
-                let row = add(work, kernel.span, kernel.correlation_id, kernel.graph_node, health);
+                let row = add(work, kernel.span, kernel.correlation_id, kernel.graph_node);
                 store.operations.push(row);
                 continue;
             }
@@ -641,7 +639,7 @@ fn read_records(
         };
         let node = what.graph_node();
         let work = store.intern_work(Work::new(what, place));
-        store.operations.push(add(work, span, correlation_id, node, health));
+        store.operations.push(add(work, span, correlation_id, node));
     }
     store.graph_operations = graph_operations;
     store.operations.sort_by_key(Operation::start_ns);

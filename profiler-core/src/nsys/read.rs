@@ -389,7 +389,6 @@ impl Reader<'_> {
         let work = self.store.intern_work(work);
         // Two zeros stand for no time at all.
         let time = (row.time != Interval::default()).then_some(row.time);
-        self.health.zero_timestamps += u64::from(time.is_none());
         let mut operation = Operation::new(work, time, row.correlation_id);
         operation.captured = captured.into();
         self.store.operations.push(operation);
