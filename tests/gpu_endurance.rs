@@ -3,7 +3,9 @@
 //! `GPU_ENDURANCE_SECONDS` says how long (3 if it is not set). Each round is a session of a known number of launches, so that
 //! the records of every round can be counted to the unit; what was collected is thrown away after it. Then a run of as long
 //! in one collection, of which one session keeps the last part and another sums up all of it, in memory that is not to
-//! grow but by what CUPTI itself keeps of launches once a graph was captured. `GPU_ENDURANCE_GRAPHS=0` leaves graphs out.
+//! grow but by what CUPTI itself keeps of launches once a graph was captured. `GPU_ENDURANCE_GRAPHS=0` leaves graphs out, and
+//! `GPU_ENDURANCE_RATE` is how many launches a second there are at most: at full speed CUPTI 13.0 hands its buffers over in
+//! bursts after some 190 million launches, which takes memory (docs/measurements.md).
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // a test that says what it measured
 
 use std::process::ExitCode;
@@ -148,6 +150,9 @@ fn a_long_run_is_summed_up_in_flat_memory() {
     let sums = builder().build().unwrap().summarize().unwrap();
 
     let end = Instant::now() + Duration::from_secs(seconds);
+    let rate = std::env::var("GPU_ENDURANCE_RATE").ok().and_then(|rate| rate.parse::<u32>().ok());
+    // Of one thread.
+    let step = rate.map(|rate| Duration::from_secs(4 * 200) / rate);
     let graphs = std::env::var("GPU_ENDURANCE_GRAPHS").as_deref() != Ok("0");
     let in_graph = if graphs { 100 } else { 0 };
     let (launched, steps) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -157,7 +162,12 @@ fn a_long_run_is_summed_up_in_flat_memory() {
         let capture = || gpu.capture(stream, || (0..100).for_each(|_| gpu.launch_empty(stream)));
         let graph = graphs.then(capture);
         let _thread = nvtx::range("thread");
+        let mut next = Instant::now();
         while Instant::now() < end {
+            if let Some(step) = step {
+                next += step;
+                std::thread::sleep(next.saturating_duration_since(Instant::now()));
+            }
             let _step = nvtx::range("step");
             for part in ["forward", "backward"] {
                 let _part = nvtx::event(part).payload(1_u64).range();
@@ -176,16 +186,23 @@ fn a_long_run_is_summed_up_in_flat_memory() {
         gpu.destroy(stream);
     };
     let (mut early, mut late, mut most) = (0, 0, 0);
+    let mut tenths = Vec::new();
     let (free_before, _) = gpu.memory();
     std::thread::scope(|scope| {
         (0..4).for_each(|_| _ = scope.spawn(run));
-        // The first third is for pools and the allocator to find their size.
-        std::thread::sleep(Duration::from_secs(seconds) / 3);
-        early = resident();
+        let begun = Instant::now();
+        let whole = Duration::from_secs(seconds);
         while Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(500));
+            std::thread::sleep(Duration::from_millis(100));
             late = resident();
+            // The first third is for pools and the allocator to find their size.
+            if begun.elapsed() < whole / 3 {
+                early = late;
+            }
             most = most.max(late);
+            if begun.elapsed() >= whole * (tenths.len() as u32 + 1) / 10 {
+                tenths.push(late >> 20);
+            }
         }
     });
     let free_after = gpu.memory().0;
@@ -195,11 +212,12 @@ fn a_long_run_is_summed_up_in_flat_memory() {
     let mib = |bytes: u64| bytes >> 20;
     eprintln!(
         "{seconds} s, {launched} kernels in {steps} steps of 4 threads; resident {} MiB after a third, {} MiB at the end, at \
-         most {} MiB; device memory in use grew by {} MiB; kept {} kernels; {}",
+         most {} MiB, after each tenth {tenths:?}; device memory in use grew by {} MiB; {} buffers beyond the pool; kept {} kernels; {}",
         mib(early),
         mib(late),
         mib(most),
         mib((free_before as u64).saturating_sub(free_after as u64)),
+        profile.health().pool_misses,
         profile.totals().kernels,
         summary.health(),
     );

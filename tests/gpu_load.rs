@@ -1,0 +1,207 @@
+//! What only a GPU can show of a collection while other threads launch all the time, so that CUPTI is never without
+//! work and always holds a buffer: what it says to have come has come, and its stop waits for what was asked for before it alone.
+//! Run with `cargo test -p gpu-profiler-tests --test gpu_load`; without a GPU each test is ignored and the reason printed.
+#![allow(clippy::unwrap_used, clippy::print_stderr)] // a test that says what it measured
+
+use std::collections::HashMap;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use cupti::{CallClass, Collected, Collector, Config, Library, Record};
+use gpu_profiler_tests::cuda::Gpu;
+use gpu_profiler_tests::harness;
+use profiler_core::Profiler;
+
+fn main() -> ExitCode {
+    harness::run(&[
+        ("what_is_said_to_have_come_has_come", what_is_said_to_have_come_has_come),
+        ("a_stop_does_not_wait_for_others", a_stop_does_not_wait_for_others),
+    ])
+    .exit_code()
+}
+
+/// Threads that launch, each to a stream of its own.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    threads: usize,
+    kernel: Duration,
+    /// Where none, each launch waits for room in the stream's queue.
+    launches_between_syncs: Option<u64>,
+    /// Every fourth launch is of a graph.
+    graphs: bool,
+    /// Every tenth launch is followed by a copy.
+    copies: bool,
+    /// Every second thread launches in a context of its own.
+    contexts: bool,
+}
+
+const SMALL: Load = Load {
+    threads: 4,
+    kernel: Duration::ZERO,
+    launches_between_syncs: Some(200),
+    graphs: false,
+    copies: true,
+    contexts: false,
+};
+const LOADS: [Load; 5] = [
+    Load { threads: 1, copies: false, ..SMALL },
+    SMALL,
+    Load { launches_between_syncs: None, copies: false, ..SMALL },
+    Load {
+        kernel: Duration::from_micros(20),
+        launches_between_syncs: None,
+        contexts: true,
+        ..SMALL
+    },
+    Load {
+        threads: 2,
+        kernel: Duration::from_micros(2),
+        launches_between_syncs: Some(100),
+        graphs: true,
+        ..SMALL
+    },
+];
+const NODES: usize = 50;
+
+fn launch_all_the_time(gpu: &Gpu, load: Load, end: &AtomicBool) {
+    gpu.make_current();
+    let stream = gpu.stream();
+    let kernel_ns = load.kernel.as_nanos() as u64;
+    let launch = || match kernel_ns {
+        0 => gpu.launch_empty(stream),
+        _ => gpu.launch_spin(stream, kernel_ns),
+    };
+    let captured = || gpu.capture(stream, || (0..NODES).for_each(|_| launch()));
+    let graph = load.graphs.then(captured);
+    let memory = gpu.alloc(1 << 16);
+    for i in (1_u64..).take_while(|_| !end.load(Ordering::Relaxed)) {
+        match graph {
+            Some(graph) if i % 4 == 0 => gpu.launch_graph(graph, stream),
+            _ => launch(),
+        }
+        if load.copies && i % 10 == 0 {
+            gpu.copy_within_async(memory, memory, 1 << 15, stream);
+        }
+        if load.launches_between_syncs.is_some_and(|launches| i % launches == 0) {
+            gpu.synchronize(stream);
+        }
+    }
+    gpu.synchronize(stream);
+    graph.into_iter().for_each(|graph| gpu.destroy_graph(graph));
+    gpu.free(memory);
+    gpu.destroy(stream);
+}
+
+fn under<R>(load: Load, work: impl FnOnce() -> R) -> R {
+    let gpu = Gpu::get();
+    let other = load.contexts.then(|| gpu.in_another_context());
+    gpu.make_current();
+    let end = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..load.threads {
+            let gpu = other.as_ref().filter(|_| thread % 2 == 1).unwrap_or(&gpu);
+            scope.spawn(|| launch_all_the_time(gpu, load, &end));
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        let result = work();
+        end.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+fn ids(collected: &Collected) -> impl Iterator<Item = u32> {
+    collected.records.iter().filter_map(|record| match record {
+        Record::Kernel(kernel) => Some(kernel.correlation_id),
+        Record::Memcpy(copy) => Some(copy.correlation_id),
+        Record::Synchronization(wait) => Some(wait.correlation_id),
+        _ => None,
+    })
+}
+
+/// A drain says from when on records may be missing: of all calls that ended before it has them, or a drain before.
+fn what_is_said_to_have_come_has_come() {
+    for load in LOADS {
+        let library = Library::open().unwrap();
+        let config = Config::new().drain_timeout(Duration::from_secs(5));
+        let (drains, longest) = under(load, || {
+            let collector = Collector::start(&library, &config).unwrap();
+            let (mut drains, mut longest) = (Vec::new(), Duration::ZERO);
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_millis(400) {
+                let flush = Instant::now();
+                drains.push(collector.drain().unwrap());
+                longest = longest.max(flush.elapsed());
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            drains.push(collector.stop().unwrap());
+            (drains, longest)
+        });
+        // By call: how many records came, and the last drain that had one.
+        let mut came: HashMap<u32, (usize, usize)> = HashMap::new();
+        for (number, drain) in drains.iter().enumerate() {
+            ids(drain).for_each(|id| {
+                let of = came.entry(id).or_default();
+                *of = (of.0 + 1, number);
+            });
+        }
+        let settled_ns = |drain: &Collected| drain.pending_from_ns.unwrap_or(drain.window_ns.1);
+        let settled_ns: Vec<u64> = drains.iter().map(settled_ns).collect();
+        let (mut calls, mut late, mut never, mut early_ns) = (0, 0, 0, 0);
+        for call in drains.iter().flat_map(|drain| &drain.calls).flat_map(|thread| &thread.calls) {
+            let class = call.function.class();
+            let owed = match class {
+                CallClass::KernelLaunch | CallClass::Memcpy | CallClass::Synchronize => 1,
+                CallClass::GraphLaunch => NODES,
+                _ => continue,
+            };
+            let Some(end_ns) = call.end_ns.filter(|_| !call.captured) else { continue };
+            let Some(told) = settled_ns.iter().position(|&settled_ns| end_ns < settled_ns) else {
+                continue;
+            };
+            calls += 1;
+            let (records, last) = came.get(&call.correlation_id).copied().unwrap_or_default();
+            never += usize::from(records != owed);
+            late += usize::from(last > told);
+            if last > told {
+                early_ns = settled_ns[told].saturating_sub(end_ns).max(early_ns);
+            }
+        }
+        let steps = settled_ns.windows(2).filter(|two| two[1] > two[0]).count();
+        eprintln!(
+            "{load:?}: {calls} calls; {} drains, of {steps} more had come, the longest took {longest:?}; {late} calls late, \
+             at most {early_ns} ns, and {never} without their records",
+            drains.len(),
+        );
+        assert_eq!((late, never), (0, 0), "{load:?}");
+        assert!(calls > 1_000 && steps >= 2, "{load:?}");
+        let unfinished = drains.last().unwrap().losses.unfinished_buffers;
+        assert_eq!(unfinished, 0, "{load:?}");
+    }
+}
+
+fn a_stop_does_not_wait_for_others() {
+    for load in LOADS {
+        for keeps_last in [false, true] {
+            let config = Config::new().drain_timeout(Duration::from_secs(8));
+            let builder = Profiler::builder().config(config);
+            let builder = match keeps_last {
+                true => builder.keep_last(Duration::from_secs(100)),
+                false => builder,
+            };
+            let profiler = builder.build().unwrap();
+            let (profile, took) = under(load, || {
+                profiler.start().unwrap();
+                std::thread::sleep(Duration::from_millis(200));
+                let begin = Instant::now();
+                let profile = profiler.stop().unwrap();
+                (profile, begin.elapsed())
+            });
+            let kernels = profile.totals().kernels;
+            eprintln!("{load:?}, keeps last {keeps_last}: {took:?}, {}", profile.health());
+            profile.health().assert_complete();
+            assert!(kernels > 1_000, "{load:?}: {kernels} kernels");
+            assert!(took < Duration::from_secs(3), "{load:?}: {took:?}");
+        }
+    }
+}
