@@ -892,12 +892,16 @@ mod tests {
     use super::*;
 
     fn session(fake: &Fake, keep: Keep) -> Session {
+        following(fake, keep, None)
+    }
+
+    fn following(fake: &Fake, keep: Keep, follow: Option<Arc<Mutex<Follow>>>) -> Session {
         let (library, config) = (fake.library().unwrap(), Config::new());
         let wish = Wish {
             library: &library,
             config: &config,
             keep,
-            follow: None,
+            follow,
             samplings: &[],
             period: Duration::from_secs(3600),
             then: None,
@@ -918,6 +922,36 @@ mod tests {
         assert!(is_forked(session.restart()) && is_forked(session.catch_up().map(drop)));
         assert!(!session.is_paused() && is_forked(session.stop().map(drop)));
         *locked = None;
+    }
+
+    #[test]
+    fn what_waits_for_its_record_is_known_and_what_has_it_is_not() {
+        let fake = Fake::new();
+        let follow = Arc::new(Mutex::new(Follow::new(0)));
+        let session = following(&fake, Keep::Nothing, Some(follow.clone()));
+        let waits_since_ns = || {
+            // It is looked ten times a second.
+            std::thread::sleep(Duration::from_millis(110));
+            session.with(Collection::take).unwrap();
+            follow.lock().waits_since_ns()
+        };
+        assert_eq!(waits_since_ns(), None);
+        let before_ns = cupti::clock::now_ns();
+        fake.launch(Work::kernel(c"first"));
+        let after_ns = cupti::clock::now_ns();
+        fake.launch(Work::kernel(c"second"));
+        fake.call_only("cuMemAlloc_v2", 0);
+        let since_ns = waits_since_ns().unwrap();
+        assert!((before_ns..=after_ns).contains(&since_ns));
+        session.flush().unwrap();
+        assert_eq!(waits_since_ns(), None);
+        {
+            // More may come for as long as a range waits for it.
+            let _range = nvtx::range("range");
+            fake.launch_graph(&[Work::kernel(c"node")]);
+        }
+        assert!(waits_since_ns().is_some());
+        session.stop().unwrap();
     }
 
     #[test]

@@ -216,9 +216,10 @@ impl Profiler {
     /// to hand records over, which under load, after hundreds of millions of launches, may be until the load is over; no
     /// context or stream of the program is touched. Other sessions go on. Joining takes some 0.2 us an operation.
     ///
-    /// Other threads may go on, too: what they ask for counts up to the first moment in which CUPTI holds no record, and a
-    /// call that is under way then and does not return in time is [open](crate::Health::open_calls). Where they leave CUPTI
-    /// no such moment within the configured time, it ends there, and what has not come is unfinished.
+    /// Other threads may go on, too: what they ask for counts up to this call, and a call that is under way then and does not
+    /// return in time is [open](crate::Health::open_calls). Where the GPU is not done with it all within the configured
+    /// time, the session ends there, and what has not come is unfinished. With CUPTI 12.8 a stop was seen to wait for what
+    /// others launched meanwhile, too.
     ///
     /// # Errors
     /// [`is_not_running`](Error::is_not_running), or CUPTI's refusal.

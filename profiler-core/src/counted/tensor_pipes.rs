@@ -35,7 +35,8 @@ pub struct TensorPipe {
     /// Instructions of warps to the pipes of the tensor cores, of all launches. On an H200 kernels without any operation of
     /// tensor cores have some: instructions of half precision, with which compilers load constants, seem to go there too.
     pub instructions: Option<f64>,
-    /// Operations of tensor cores by the type of their sources, the most first; types with none are left out.
+    /// Operations of tensor cores by the type of their sources, the most first; types with none are left out. Those on the
+    /// padding of a product's last tiles are counted as well.
     pub operations: Vec<(DataType, f64)>,
 }
 
