@@ -410,12 +410,36 @@ fn rows_as_long_as_time_are_added_up() {
     all_of(&profile);
 }
 
+#[cfg(feature = "nsys")]
+#[test]
+fn what_counters_said_goes_to_a_capture_and_back() {
+    let path = std::env::temp_dir().join(format!("counters-{}.sqlite", std::process::id()));
+    let profile = sampled();
+    profile.write_nsys(&path, |_| ()).unwrap();
+    let back = Profile::from_nsys(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(back.health().unknown_records, 0);
+    let told = |profile: &Profile| -> Vec<_> {
+        let counted = profile.tracks().filter(|track| track.source() == Source::Counters);
+        let told = counted.map(|track| {
+            let known = track.samples().filter(|sample| !sample.value.is_nan());
+            let samples: Vec<_> = known.map(|sample| (sample.start, sample.value)).collect();
+            (track.device(), track.label().to_owned(), track.unit(), track.kind(), samples)
+        });
+        told.collect()
+    };
+    let all = told(&profile);
+    assert!(all.iter().any(|(.., samples)| samples.len() > 50));
+    assert_eq!(told(&back), all);
+    assert!(back.tracks().all(|track| track.source() == Source::Counters), "NVML has no place there");
+}
+
 /// The tables as nsys 2025.3 makes them: values from their timestamp on, devices by nsys's own numbers.
 #[cfg(feature = "nsys")]
 #[test]
 fn gpu_metrics_of_a_capture_are_tracks() {
     let path = std::env::temp_dir().join(format!("gpu-metrics-{}.sqlite", std::process::id()));
-    sampled().write_nsys(&path, |_| ()).unwrap();
+    Profile::from_recording(support::bare()).write_nsys(&path, |_| ()).unwrap();
     let bare = Profile::from_nsys(&path).unwrap();
     assert_eq!((bare.tracks().count(), bare.health().unknown_records), (0, 0));
     let capture = rusqlite::Connection::open(&path).unwrap();

@@ -3,6 +3,7 @@
 #[cfg(feature = "nsys")]
 use cupti::{CallClass, DriverFunction, MemoryKind, RuntimeFunction};
 
+use crate::series::{Kind, Unit};
 #[cfg(feature = "nsys")]
 use crate::store::Api;
 
@@ -25,6 +26,28 @@ pub(super) const DRIVER: i64 = 1;
 pub(super) const CUPTI_VERSION: &str = "CUPTI_VERSION";
 pub(super) const CUDA_VERSION: &str = "CUDA_DRIVER_VERSION";
 pub(super) const DRIVER_RELEASE: &str = "DRIVER_RELEASE";
+
+/// The type of a device's metrics, of which its number is the last byte.
+pub(super) fn metric_type(device: u32) -> i64 {
+    0x1_0001_0000_0000 | i64::from(device & 0xff)
+}
+
+/// What a metric's values are in, as names end. The first two are nsys's, the others ours.
+pub(super) const METRIC_ENDS: [(&str, Unit, Kind); 4] = [
+    ("[Throughput %]", Unit::Percent, Kind::Mean),
+    ("[MHz]", Unit::Hertz, Kind::Mean),
+    ("[B per sample]", Unit::Bytes, Kind::Total),
+    ("[per sample]", Unit::Count, Kind::Total),
+];
+
+/// A metric's name, which says that.
+pub(super) fn metric_name(label: &str, unit: Unit, kind: Kind) -> String {
+    let end = METRIC_ENDS.into_iter().find(|(_, of, how)| (*of, *how) == (unit, kind));
+    match end {
+        Some((end, ..)) => format!("{label} {end}"),
+        None => label.to_owned(),
+    }
+}
 
 /// CUPTI's number of no stream.
 pub(super) const NO_STREAM: u32 = u32::MAX;

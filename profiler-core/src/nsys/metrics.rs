@@ -1,4 +1,4 @@
-//! `GPU_METRICS` of a capture: what nsys sampled of the devices' hardware counters.
+//! `GPU_METRICS` of a capture: what nsys sampled of the devices' hardware counters, and what we did.
 //!
 //! A row is one value from its timestamp on: beside kernels of known times the samples of an H200 (nsys 2025.3, 10 kHz) follow
 //! the work of the 100 us after it, and not of those before (correlation 0.99 to 0.61). Values are whole numbers: percent, and hertz
@@ -7,6 +7,7 @@
 use rustc_hash::FxHashMap;
 
 use super::file::File;
+use super::format::METRIC_ENDS;
 use crate::error::Error;
 use crate::series::{Kind, Metric, Series, Source, Unit};
 
@@ -74,10 +75,11 @@ pub(super) fn read(file: &File) -> Result<(Vec<Series>, u64), Error> {
 
 /// `SMs Active [Throughput %]`.
 fn metric(name: &str) -> Metric {
-    let known = [("[Throughput %]", Unit::Percent), ("[MHz]", Unit::Hertz)];
-    let found = known.into_iter().find_map(|(end, unit)| Some((name.strip_suffix(end)?, unit)));
-    let (label, unit) = found.unwrap_or((name, Unit::Other));
-    Metric::new(name, label.trim_end(), unit, Kind::Mean)
+    let found = METRIC_ENDS.into_iter().find_map(|(end, unit, kind)| {
+        let label = name.strip_suffix(end)?;
+        Some(Metric::new(name, label.trim_end(), unit, kind))
+    });
+    found.unwrap_or_else(|| Metric::new(name, name, Unit::Other, Kind::Mean))
 }
 
 /// From values in the order of time: one series, or if most of its cells were empty one of each metric that has values.
@@ -130,6 +132,7 @@ fn series(device: u32, metrics: Vec<Metric>, values: &[Value]) -> Series {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nsys::format::metric_name;
 
     #[test]
     fn what_is_mostly_empty_is_apart() {
@@ -165,6 +168,11 @@ mod tests {
             of("GPC Clock Frequency [MHz]"),
             ("GPC Clock Frequency".to_owned(), Unit::Hertz)
         );
+        assert_eq!(of("DRAM read [B per sample]"), ("DRAM read".to_owned(), Unit::Bytes));
+        for (_, unit, kind) in METRIC_ENDS {
+            let metric = metric(&metric_name("of a part", unit, kind));
+            assert_eq!((&*metric.label, metric.unit, metric.kind), ("of a part", unit, kind));
+        }
         let warps = "Pixel Warps in Flight [Avg Warps per Cycle]";
         assert_eq!(of(warps), (warps.to_owned(), Unit::Other));
     }

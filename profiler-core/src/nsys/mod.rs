@@ -68,7 +68,8 @@ impl Profile {
     /// show them, and its rules, which look for names of the runtime API alone, do not. Of a call of the runtime API and the
     /// driver call that it makes it holds the former, as nsys's own do. nsys has no place for the stays of
     /// [`process_ranges`](Self::process_ranges), for where graph nodes were made, for ranges that were handed to other
-    /// threads, and for the units of fields. What was [sampled](Self::tracks) is not in it. Costs some 2 us an operation with its call.
+    /// threads, and for the units of fields. Of what was [sampled](Self::tracks) it holds the counters, with the unit in the name (`DRAM read
+    /// [B per sample]`) and values that nsys would round, and not what NVML said. Costs some 2 us an operation with its call.
     ///
     /// # Errors
     /// The file cannot be written, or what is there is no file: a directory, a device, a pipe, a link that leads nowhere.

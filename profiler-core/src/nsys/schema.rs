@@ -98,6 +98,18 @@ CREATE TABLE CUDA_UM_GPU_PAGE_FAULT_EVENTS (
 );
 ";
 
+/// Written only where counters were sampled. nsys rounds values to whole numbers; these stand as they are.
+pub(crate) const METRICS_TABLES: &str = "
+CREATE TABLE TARGET_INFO_GPU_METRICS (
+    typeId INTEGER NOT NULL, sourceId INTEGER NOT NULL, typeName TEXT NOT NULL, metricId INTEGER NOT NULL,
+    metricName TEXT NOT NULL
+);
+CREATE TABLE GPU_METRICS (
+    rawTimestamp INTEGER NOT NULL, timestamp INTEGER NOT NULL, typeId INTEGER NOT NULL, metricId INTEGER NOT NULL,
+    value INTEGER NOT NULL
+);
+";
+
 pub(crate) const OVERHEAD_TABLE: &str = "
 CREATE TABLE PROFILER_OVERHEAD (
     start INTEGER NOT NULL, end INTEGER NOT NULL, globalTid INTEGER, nameId INTEGER NOT NULL,

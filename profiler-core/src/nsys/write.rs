@@ -13,7 +13,7 @@ use super::schema;
 use super::tables::{Cell, Rows, Tables};
 use crate::names;
 use crate::profile::{Paths, Profile};
-use crate::series::Kind;
+use crate::series::{Kind, Source};
 use crate::store::{
     Api, Call, Details, FieldValue, Interval, KernelNames, LabelId, Managed, NameId, Operation,
     Process, Store, Subject, ThreadId, What,
@@ -144,6 +144,8 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
         if T::HAS_RANGES {
             writer.write_tree()?;
             writer.write_samples()?;
+        } else {
+            writer.write_metrics()?;
         }
         writer.write_places()?;
         writer.write_threads()?;
@@ -844,6 +846,29 @@ impl<T: Tables, P: FnMut(Progress)> Writer<'_, T, P> {
             insert.set(self.global_thread(range.thread))?;
             insert.set(start)?.set((!range.is_open).then_some(end))?.row()?;
             *instance += 1;
+        }
+        Ok(())
+    }
+
+    /// What was sampled of counters; nsys has no table for what NVML says.
+    fn write_metrics(&self) -> Result_<T> {
+        let of_counters = || self.profile.tracks().filter(|track| track.source() == Source::Counters);
+        if of_counters().next().is_none() {
+            return Ok(());
+        }
+        self.tables.create(schema::METRICS_TABLES)?;
+        let columns = ["typeId", "sourceId", "typeName", "metricId", "metricName"];
+        let mut metrics = self.insert("TARGET_INFO_GPU_METRICS", columns)?;
+        let columns = ["rawTimestamp", "timestamp", "typeId", "metricId", "value"];
+        let mut values = self.insert("GPU_METRICS", columns)?;
+        for (id, track) in (0_u32..).zip(of_counters()) {
+            let of = format::metric_type(track.device());
+            let name = format::metric_name(track.label(), track.unit(), track.kind());
+            metrics.set(of)?.set(track.device())?.set("")?.set(id)?.set(&*name)?.row()?;
+            for sample in track.samples().filter(|sample| !sample.value.is_nan()) {
+                let at = i64::try_from(sample.start.as_nanos()).unwrap_or(i64::MAX);
+                values.set(at)?.set(at)?.set(of)?.set(id)?.set(sample.value)?.row()?;
+            }
         }
         Ok(())
     }

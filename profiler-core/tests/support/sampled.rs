@@ -58,6 +58,11 @@ fn nvml(start_ns: u64) -> Series {
 }
 
 pub(crate) fn recorded() -> Recording {
+    with_samples(bare())
+}
+
+/// What ran, without samples.
+pub(crate) fn bare() -> Recording {
     let fake = Fake::builder().clock_offset(0).build();
     let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
     profiler.start().unwrap();
@@ -67,7 +72,7 @@ pub(crate) fn recorded() -> Recording {
         let _inner = nvtx::range("inner");
         fake.launch(Work::kernel(c"kernel").taking_ns(5_000));
     }
-    with_samples(profiler.stop_recording().unwrap())
+    profiler.stop_recording().unwrap()
 }
 
 /// From 10 us before the first kernel on, which a session needs longer than that to come to.
