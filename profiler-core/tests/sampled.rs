@@ -431,7 +431,10 @@ fn what_counters_said_goes_to_a_capture_and_back() {
     let all = told(&profile);
     assert!(all.iter().any(|(.., samples)| samples.len() > 50));
     assert_eq!(told(&back), all);
-    assert!(back.tracks().all(|track| track.source() == Source::Counters), "NVML has no place there");
+    assert!(
+        back.tracks().all(|track| track.source() == Source::Counters),
+        "NVML has no place there"
+    );
 }
 
 /// The tables as nsys 2025.3 makes them: values from their timestamp on, devices by nsys's own numbers.

@@ -852,7 +852,8 @@ impl<T: Tables, P: FnMut(Progress)> Writer<'_, T, P> {
 
     /// What was sampled of counters; nsys has no table for what NVML says.
     fn write_metrics(&self) -> Result_<T> {
-        let of_counters = || self.profile.tracks().filter(|track| track.source() == Source::Counters);
+        let of_counters =
+            || self.profile.tracks().filter(|track| track.source() == Source::Counters);
         if of_counters().next().is_none() {
             return Ok(());
         }
