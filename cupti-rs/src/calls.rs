@@ -417,11 +417,6 @@ pub(crate) fn read_until(until_ns: u64, part: Part) -> Read {
     read
 }
 
-/// Whether threads other than one have made calls in this collection and may make more.
-pub(crate) fn are_others(than: u32) -> bool {
-    LOGS.lock().iter().any(|logs| logs.thread_id != than && !logs.log.is_closed())
-}
-
 /// Bytes that the logs take in memory.
 pub(crate) fn held_bytes() -> u64 {
     let logs = LOGS.lock().clone();

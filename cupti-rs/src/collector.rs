@@ -143,7 +143,8 @@ impl Flusher {
         Self { library, drain_timeout, settled_ns, answered_ns, process_id }
     }
 
-    /// The records of calls that had returned by then, in [`clock::now_ns`] time, have all come.
+    /// The records of calls that had begun since the collection did and returned by then, in [`clock::now_ns`] time, have
+    /// all come.
     #[must_use]
     pub fn settled_ns(&self) -> u64 {
         self.settled_ns.load(Ordering::Acquire)
@@ -154,20 +155,11 @@ impl Flusher {
     /// # Errors
     /// CUPTI's refusal, or a process forked off after the start.
     pub fn flush(&self) -> Result<(), Error> {
-        self.flush_for(calls::thread_id())
-    }
-
-    /// The same for another thread, of this [`thread_id`](calls::thread_id), that waits for it: what it has asked for is settled
-    /// then, and what the others asked for until 5 ms before. CUPTI may give a call's record its place after the call's end.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn flush_for(&self, thread: u32) -> Result<(), Error> {
         self.check_process()?;
         let begun_ns = clock::now_ns();
         self.library.api.flush(false)?;
         self.answered_ns.fetch_max(begun_ns, Ordering::AcqRel);
-        let settled_ns = POOL.flushed(begun_ns, !calls::are_others(thread));
+        let settled_ns = POOL.flushed(begun_ns);
         self.settled_ns.fetch_max(settled_ns, Ordering::AcqRel);
         Ok(())
     }
@@ -188,8 +180,6 @@ impl Flusher {
     /// the records. It does so by asking CUPTI which records are still open and touches no context or stream of the program.
     /// What threads launch meanwhile is not waited for, but where its records came to lie in one buffer with some that are:
     /// CUPTI before 13.0 hands such a buffer over once all of it is finished.
-    ///
-    /// Where other threads have called it takes 5 ms at least, as [`flush_for`](Self::flush_for) says.
     ///
     /// Gives how many buffers with such work, unfinished, CUPTI still held at the end: 0 unless the time was up. With 0,
     /// [`settled_ns`](Self::settled_ns) is not before the call.

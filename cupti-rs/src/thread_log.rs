@@ -255,12 +255,6 @@ impl<const WORDS: usize> ThreadLog<WORDS> {
         self.len() == 0
     }
 
-    /// True if nothing will be written any more: the writer is gone.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-
     /// Bytes that the log takes in memory, in chunks of 4,096 entries.
     #[must_use]
     pub fn held_bytes(&self) -> u64 {
@@ -419,7 +413,7 @@ impl<const WORDS: usize> Reader<WORDS> {
     /// True if nothing will ever be given again: the writer is gone, and all that it wrote was given.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        self.log.is_closed() && self.is_empty()
+        self.log.closed.load(Ordering::Acquire) && self.is_empty()
     }
 }
 

@@ -49,8 +49,6 @@ struct State {
     /// Answers so far, and how many are asked for.
     answers: u64,
     asked: u64,
-    /// The thread that waits for the next one, if it is one.
-    asked_by: Option<u32>,
     /// The next one is under way.
     is_asking: bool,
     /// The last refusal, and which answer it was.
@@ -92,9 +90,9 @@ impl Pace {
 }
 
 impl Asker {
-    /// `ask` is what the thread does when it is asked to, perhaps for one that waits for it. `None` if there can be no thread.
+    /// `ask` is what the thread does when it is asked to. `None` if there can be no thread.
     pub(crate) fn start(
-        ask: impl Fn(Option<u32>) -> Result<(), cupti::Error> + Send + 'static,
+        ask: impl Fn() -> Result<(), cupti::Error> + Send + 'static,
     ) -> Option<Self> {
         let asking = Arc::new(Asking::default());
         let shared = asking.clone();
@@ -106,10 +104,9 @@ impl Asker {
                     continue;
                 }
                 state.is_asking = true;
-                let asked_by = state.asked_by.take();
                 drop(state);
                 let asked_ns = now_ns();
-                let answer = ask(asked_by);
+                let answer = ask();
                 state = shared.state.lock();
                 state.pace.answered(asked_ns, now_ns());
                 state.is_asking = false;
@@ -138,8 +135,6 @@ impl Asker {
     pub(crate) fn ask_now(&self) -> Asked {
         let mut state = self.asking.state.lock();
         let answer = state.answers + 1 + u64::from(state.is_asking);
-        let is_first = state.asked < answer;
-        state.asked_by = is_first.then(cupti::calls::thread_id);
         self.asked(&mut state, answer)
     }
 
@@ -202,7 +197,7 @@ mod tests {
     fn gated() -> (Asker, mpsc::Sender<()>, mpsc::Receiver<()>) {
         let (open, gate) = mpsc::channel();
         let (begins, begun) = mpsc::channel();
-        let ask = move |_| {
+        let ask = move || {
             let _ = begins.send(());
             let _ = gate.recv();
             Ok(())
@@ -273,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_refusal_is_told_to_who_waited_for_it() {
-        let refusal = |_| cupti::counters::CounterData::from_bytes(&[]).map(drop);
+        let refusal = || cupti::counters::CounterData::from_bytes(&[]).map(drop);
         let asker = Asker::start(refusal).unwrap();
         assert!(asker.ask_now().wait(LONG).is_err());
     }

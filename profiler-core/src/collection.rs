@@ -582,11 +582,7 @@ impl Collection {
     fn asker(&mut self) -> Option<&Asker> {
         if self.asker.is_none() {
             let flusher = self.collector.flusher();
-            let ask = move |thread: Option<u32>| match thread {
-                Some(thread) => flusher.flush_for(thread),
-                None => flusher.flush(),
-            };
-            self.asker = Asker::start(ask);
+            self.asker = Asker::start(move || flusher.flush());
         }
         self.asker.as_ref()
     }

@@ -1,9 +1,8 @@
 //! The buffers that CUPTI holds, by the flushes after which it asked for them.
 //!
 //! Under load there is always a buffer with CUPTI, so that what has come is told by the older ones. When a flush returns, the
-//! records of all calls from before it have their places: once every buffer that was given out before that return is back,
-//! they have come. Only a call that another thread ended in the last moment may get its place later still: CUPTI goes on after
-//! its end was seen, and may have to wait for a lock.
+//! records of all calls that had ended before it have their places: once every buffer that was given out before that return is
+//! back, they have come. So it was on an H200 with threads launching all the time, call by call (`tests/gpu_load.rs`).
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -11,9 +10,6 @@ use parking_lot::Mutex;
 
 /// So many spans of time are told apart. While the oldest waits for a buffer the last one goes on for longer.
 const SPANS: usize = 64;
-/// How long after its end a call of another thread may get its place. On an H200 with threads launching all the time records came,
-/// a few of 100,000, for calls that had ended up to 0.3 ms before a flush with CUPTI 13.0 and up to 0.75 ms with 12.8.
-const LATE_NS: u64 = 5_000_000;
 /// A span's word: its number in the upper half, how many of its buffers are out in the lower one, and between them
 /// whether it is over.
 const COUNT: u64 = (1 << 31) - 1;
@@ -84,7 +80,7 @@ impl Out {
         self.let_go(&mut first);
         let current = self.current.load(Ordering::Acquire);
         if current.wrapping_sub(*first) as usize + 1 < SPANS {
-            self.begin_span(begun_ns.saturating_sub(LATE_NS));
+            self.begin_span(begun_ns);
             self.let_go(&mut first);
         }
     }
@@ -108,16 +104,11 @@ impl Out {
         }
     }
 
-    /// The records of what was asked for before this time have all come. `alone_ns` is that of a flush that has returned, if
-    /// no other thread calls: it is this time then if CUPTI holds nothing.
-    pub(super) fn settled_ns(&self, alone_ns: Option<u64>) -> u64 {
+    /// The records of what was asked for before this time have all come.
+    pub(super) fn settled_ns(&self) -> u64 {
         let mut first = self.first.lock();
         self.let_go(&mut first);
-        let is_last = *first == self.current.load(Ordering::Acquire);
-        match alone_ns {
-            Some(alone_ns) if is_last && self.of(*first) == 0 => alone_ns,
-            _ => self.after_ns(*first).load(Ordering::Relaxed),
-        }
+        self.after_ns(*first).load(Ordering::Relaxed)
     }
 
     /// The buffers out in which something can be that was asked for before a time.
@@ -145,10 +136,9 @@ mod tests {
         out
     }
 
-    /// A flush after which what ended by the time given has its place.
-    fn flush(out: &Out, placed_ns: u64) -> u64 {
-        out.flushed(placed_ns + LATE_NS);
-        out.settled_ns(None)
+    fn flush(out: &Out, begun_ns: u64) -> u64 {
+        out.flushed(begun_ns);
+        out.settled_ns()
     }
 
     #[test]
@@ -159,11 +149,11 @@ mod tests {
         let late = out.go();
         assert_eq!((out.before(10), out.before(u64::MAX)), (1, 2));
         out.back(early);
-        assert_eq!(out.settled_ns(Some(99)), 10, "whatever came after it");
+        assert_eq!(out.settled_ns(), 10, "whatever came after it");
         assert_eq!((out.before(10), out.before(u64::MAX)), (0, 1));
         assert_eq!(flush(&out, 20), 10);
         out.back(late);
-        assert_eq!((out.settled_ns(None), out.settled_ns(Some(33))), (20, 33));
+        assert_eq!(out.settled_ns(), 20);
     }
 
     #[test]
@@ -174,7 +164,7 @@ mod tests {
         out.back(early);
         assert_eq!((flush(&out, 10), out.before(10)), (1, 1));
         out.back(during);
-        assert_eq!(out.settled_ns(None), 10);
+        assert_eq!(out.settled_ns(), 10);
     }
 
     #[test]
@@ -205,10 +195,10 @@ mod tests {
         assert_eq!(flush(&out, 1_000), 1);
         out.back(slow);
         // The last one for which there was room.
-        assert_eq!((out.settled_ns(None), out.before(1_000)), (SPANS as u64, 1));
+        assert_eq!((out.settled_ns(), out.before(1_000)), (SPANS as u64, 1));
         assert_eq!(flush(&out, 1_001), SPANS as u64);
         out.back(late);
-        assert_eq!(out.settled_ns(None), 1_001);
+        assert_eq!(out.settled_ns(), 1_001);
     }
 
     #[test]

@@ -136,11 +136,11 @@ impl Pool {
         self.out.back(trailer as u32);
     }
 
-    /// A flush has returned that was begun at this time, with no other thread calling or perhaps some. Gives the time up to
-    /// which the records have all come of what was asked for.
-    pub(crate) fn flushed(&self, begun_ns: u64, is_alone: bool) -> u64 {
+    /// A flush has returned that was begun at this time. Gives the time up to which the records have all come of what was
+    /// asked for.
+    pub(crate) fn flushed(&self, begun_ns: u64) -> u64 {
         self.out.flushed(begun_ns);
-        self.out.settled_ns(is_alone.then_some(begun_ns))
+        self.out.settled_ns()
     }
 
     /// Buffers with CUPTI in which there may be records of what was asked for before a time. After a flush without force
