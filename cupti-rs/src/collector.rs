@@ -13,6 +13,7 @@ use crate::calls::{self, Function, Part, RuntimeFunction, ThreadCalls};
 use crate::clock::{self, Clock, Reading};
 use crate::config::{ApiFilter, Config};
 use crate::error::{Error, Kind};
+use crate::gate;
 use crate::graphs::ThreadGraphs;
 use crate::kind::ActivityKind;
 use crate::library::{Library, Version};
@@ -155,13 +156,25 @@ impl Flusher {
     /// # Errors
     /// CUPTI's refusal, or a process forked off after the start.
     pub fn flush(&self) -> Result<(), Error> {
+        self.flush_if_it_may().map(drop)
+    }
+
+    /// False where it was not done, since a launch of a graph does not return.
+    fn flush_if_it_may(&self) -> Result<bool, Error> {
         self.check_process()?;
-        let begun_ns = clock::now_ns();
-        self.library.api.flush(false)?;
+        let flush = || {
+            let begun_ns = clock::now_ns();
+            self.library.api.flush(false).map(|()| begun_ns)
+        };
+        let flushed = match self.library.version().hangs_over_graphs() {
+            true => gate::apart(flush),
+            false => Some(flush()),
+        };
+        let Some(begun_ns) = flushed.transpose()? else { return Ok(false) };
         self.answered_ns.fetch_max(begun_ns, Ordering::AcqRel);
         let settled_ns = POOL.flushed(begun_ns);
         self.settled_ns.fetch_max(settled_ns, Ordering::AcqRel);
-        Ok(())
+        Ok(true)
     }
 
     fn check_process(&self) -> Result<(), Error> {
@@ -194,13 +207,13 @@ impl Flusher {
         loop {
             // What was finished when the time was up comes with the flush after it.
             let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-            self.flush()?;
+            let flushed = self.flush_if_it_may()?;
             if self.settled_ns() >= asked_ns {
                 return Ok(0);
             }
             let held = POOL.out_before(asked_ns);
-            if is_late && held > 0 {
-                return Ok(held);
+            if is_late && (held > 0 || !flushed) {
+                return Ok(held.max(1));
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(10));
@@ -443,7 +456,8 @@ impl Collector {
             flag(self.handler.is_some(), session::HANDLER)
                 | flag(self.config.runtime_calls, session::RUNTIME_CALLS)
                 | flag(self.config.graph_events, session::GRAPHS)
-                | flag(self.config.profiler_switch, session::SWITCH),
+                | flag(self.config.profiler_switch, session::SWITCH)
+                | flag(self.library.version().hangs_over_graphs(), session::GATED),
         );
         if self.config.profiler_switch {
             // On in pauses, too: what the program turns then counts afterwards.
@@ -600,7 +614,7 @@ impl Collector {
     }
 
     /// Turns off what [`turn_on`](Self::turn_on) turns on, all of it or as much as was; errors have nobody to go to.
-    fn turn_off(&mut self) {
+    fn turn_off(&self) {
         let api = &self.library.api;
         for &(kind, _) in &self.config.kinds {
             if !self.missing_kinds.contains(&kind) {
@@ -612,6 +626,13 @@ impl Collector {
         }
         if self.config.runtime_records.is_some() {
             api.disable_kind(ActivityKind::RUNTIME.0);
+        }
+    }
+
+    /// What has to be done also where a launch of a graph does not return.
+    fn apart_from_graphs(&self, work: impl Fn()) {
+        if !self.library.version().hangs_over_graphs() || gate::apart(&work).is_none() {
+            work();
         }
     }
 
@@ -638,7 +659,9 @@ impl Collector {
     ///
     /// Any thread may. With CUPTI 13.0 it takes longer the longer a collection goes on (3 ms at first, 30 ms after 150
     /// million launches by 4 threads on an H200), and after more, under load, seems not to return before the load is over:
-    /// have a [`Flusher`] on a thread of its own then, and [`drain_delivered`](Self::drain_delivered).
+    /// have a [`Flusher`] on a thread of its own then, and [`drain_delivered`](Self::drain_delivered). With CUPTI before 13.0,
+    /// where it could hang over graphs that other threads launch, these wait for it, and it for them, 0.1 s at most: then
+    /// nothing is handed over.
     ///
     /// # Errors
     /// CUPTI's refusal, or a process forked off after the start.
@@ -659,7 +682,7 @@ impl Collector {
         let Some(since) = self.on_since_ns.take() else { return Ok(()) };
         let held = self.wait_idle();
         self.windows.push((since, self.waited_until(&held).max(since)));
-        self.turn_off();
+        self.apart_from_graphs(|| self.turn_off());
         self.turn_callbacks_off();
         session::pause();
         self.unfinished += held?;
@@ -936,8 +959,10 @@ impl Collector {
     /// Turns everything off and puts everything back; errors on this way have nobody to go to. Gives the switch's marks.
     fn end(&mut self) -> Vec<(u64, bool)> {
         self.ended = true;
-        self.turn_off();
-        let _ = self.library.api.flush(true);
+        self.apart_from_graphs(|| {
+            self.turn_off();
+            let _ = self.library.api.flush(true);
+        });
         POOL.keep(self.config.buffers);
         self.subscription.end();
         while let Some(undo) = self.undo.pop() {

@@ -51,6 +51,7 @@ mod error;
 mod external_id;
 #[cfg(feature = "fake")]
 pub mod fake;
+mod gate;
 mod graphs;
 mod kind;
 mod library;

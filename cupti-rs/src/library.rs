@@ -106,6 +106,11 @@ impl Version {
     pub(crate) fn takes_no_buffer(self) -> bool {
         self.0 >= 27
     }
+
+    /// Whether a flush while other threads launch graphs can hang: that was seen with 12.8 and 12.9, and not with 13.0.
+    pub(crate) fn hangs_over_graphs(self) -> bool {
+        self.0 < 130_000
+    }
 }
 
 impl fmt::Display for Version {

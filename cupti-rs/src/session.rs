@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::gate;
 use crate::sys::os;
 
 /// Calls and events are to be logged and handed on.
@@ -21,6 +22,8 @@ pub(crate) const GRAPHS: u64 = 1 << 3;
 pub(crate) const SWITCH: u64 = 1 << 4;
 /// The switch has been on.
 const SWITCHED_ON: u64 = 1 << 5;
+/// Launches of graphs keep out of the way of flushes.
+pub(crate) const GATED: u64 = 1 << 6;
 
 const FLAGS: u64 = 0xff;
 const STRETCH: u64 = 1 << 8;
@@ -49,7 +52,7 @@ impl State {
     /// Whether calls are logged and that is all that is to be done with a driver call.
     #[inline]
     pub(crate) fn only_logs(self) -> bool {
-        self.0 & (ON | HANDLER | SWITCH) == ON
+        self.0 & (ON | HANDLER | SWITCH | GATED) == ON
     }
 
     /// Which collection and which stretch of it.
@@ -88,6 +91,7 @@ pub(crate) fn resume() {
         let stretch = (state + STRETCH) & 0xffff_ff00;
         Some(state & !0xffff_ff00 | stretch | ON)
     };
+    gate::begin();
     let _ = STATE.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
 }
 

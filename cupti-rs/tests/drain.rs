@@ -641,3 +641,77 @@ fn memory_stays_small() {
     assert_eq!((drained.calls.len(), drained.graphs.len()), (101, 100));
     assert!(collector.held_bytes() <= 3 * 4096 * 5 * 8, "{}", collector.held_bytes());
 }
+
+/// CUPTI before 13.0 could hang.
+#[test]
+fn before_13_flushes_and_launches_of_graphs_keep_apart() {
+    const FLUSH: Duration = Duration::from_millis(300);
+    for (version, apart) in [(26, true), (28, true), (130_001, false)] {
+        let fake = Fake::builder().version(version).build();
+        let collector = start(&fake, &Config::new());
+        let flush_elsewhere = || {
+            std::thread::scope(|scope| scope.spawn(|| collector.flush().unwrap()).join()).unwrap()
+        };
+
+        // A flush waits for the launch, and is left out where that does not return.
+        let begin = Instant::now();
+        fake.call_around("cuGraphLaunch", flush_elsewhere);
+        assert_eq!(begin.elapsed() >= Duration::from_millis(100), apart);
+        assert_eq!(fake.flushes(), if apart { 0 } else { 1 }, "{version}");
+        fake.call_around("cuLaunchKernel", flush_elsewhere);
+        flush_elsewhere();
+        assert_eq!(fake.flushes(), if apart { 2 } else { 3 }, "{version}");
+
+        // A launch waits for the flush, and is not under way until then.
+        fake.flush_takes(FLUSH);
+        let flushed = fake.flushes();
+        let (id, took) = std::thread::scope(|scope| {
+            let flush = scope.spawn(|| collector.flush().unwrap());
+            while fake.flushes() == flushed {
+                std::thread::yield_now();
+            }
+            let begin = Instant::now();
+            fake.launch(Work::kernel(c"k"));
+            assert!(begin.elapsed() < FLUSH / 2, "kernels do not wait");
+            let id = fake.launch_graph(&[Work::kernel(c"node")]);
+            let took = begin.elapsed();
+            flush.join().unwrap();
+            (id, took)
+        });
+        assert_eq!(took >= FLUSH / 2, apart, "{version}: {took:?}");
+        fake.flush_takes(Duration::ZERO);
+        let collected = collector.stop().unwrap();
+        let mut calls = collected.calls.iter().flat_map(|thread| &thread.calls);
+        let call = calls.find(|call| call.correlation_id == id).unwrap();
+        assert!(call.end_ns.unwrap() - call.start_ns < FLUSH.as_nanos() as u64 / 2);
+        assert!(kernels(&collected).contains(&id));
+    }
+}
+
+#[test]
+fn before_13_a_launch_that_does_not_return_holds_nothing_up_for_good() {
+    let fake = Fake::builder().version(26).build();
+    let config = Config::new().drain_timeout(Duration::from_millis(200));
+    let mut collector = start(&fake, &config);
+    fake.launch(Work::kernel(c"before"));
+    fake.call_around("cuGraphLaunch", || {
+        std::thread::scope(|scope| {
+            let on_another = scope.spawn(|| {
+                let begin = Instant::now();
+                assert_eq!(collector.wait_idle().unwrap(), 1, "it was not waited for to the end");
+                collector.pause().unwrap();
+                collector.resume().unwrap();
+                // What it began before the pause may never be told to have ended.
+                let flushes = fake.flushes();
+                collector.flush().unwrap();
+                assert_eq!(fake.flushes(), flushes + 1);
+                begin.elapsed()
+            });
+            assert!(on_another.join().unwrap() < Duration::from_secs(3));
+        });
+    });
+    let launched = fake.launch_graph(&[Work::kernel(c"node")]);
+    let collected = collector.stop().unwrap();
+    assert!(kernels(&collected).contains(&launched));
+    assert_eq!(collected.losses.unfinished_buffers, 1, "of the pause");
+}

@@ -14,8 +14,9 @@ use crate::callbacks::{
     Synchronized,
 };
 use crate::calls::{self, CallClass, DriverFunction, RuntimeFunction};
+use crate::gate;
 use crate::graphs::{GraphEvent, GraphEventKind};
-use crate::session::{self, GRAPHS, HANDLER, ON, RUNTIME_CALLS, SWITCH, State};
+use crate::session::{self, GATED, GRAPHS, HANDLER, ON, RUNTIME_CALLS, SWITCH, State};
 
 /// `CUpti_CallbackFunc`.
 pub(crate) unsafe extern "C" fn callback(
@@ -83,10 +84,19 @@ fn other(state: State, domain: u32, id: u32, data: *const c_void) {
     let log = if domain == DOMAIN_DRIVER_API { log_driver_call } else { log_runtime_call };
     // The handler's time is no part of the call's.
     let entering = data.callback_site == API_ENTER;
+    let is_gated = state.has(GATED)
+        && domain == DOMAIN_DRIVER_API
+        && DriverFunction(id).class() == CallClass::GraphLaunch;
+    if is_gated && entering {
+        gate::enter();
+    }
     if state.has(HANDLER) && entering {
         hand_on(state, domain, id, data);
     }
     log(state, id, data);
+    if is_gated && !entering {
+        gate::leave();
+    }
     if state.has(HANDLER) && !entering {
         hand_on(state, domain, id, data);
     }
