@@ -44,7 +44,7 @@ const SMALL: Load = Load {
     copies: true,
     contexts: false,
 };
-const LOADS: [Load; 5] = [
+const LOADS: [Load; 6] = [
     Load { threads: 1, copies: false, ..SMALL },
     SMALL,
     Load { launches_between_syncs: None, copies: false, ..SMALL },
@@ -61,6 +61,7 @@ const LOADS: [Load; 5] = [
         graphs: true,
         ..SMALL
     },
+    Load { threads: 1, kernel: Duration::from_micros(2), graphs: true, ..SMALL },
 ];
 const NODES: usize = 50;
 
