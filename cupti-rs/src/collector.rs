@@ -546,12 +546,11 @@ impl Collector {
                 return Err(Error::call("cuptiEnableCallback", CuptiResult::INVALID_PARAMETER));
             }
         }
-        let api = &self.library.api;
         self.missing_kinds.clear();
         for &(kind, required) in &self.config.kinds {
             let refused = match self.counters_refused {
                 Some(code) if kind == ActivityKind::UNIFIED_MEMORY_COUNTER => Some(code),
-                _ => api.enable_kind(kind.0)?,
+                _ => self.enable(kind)?,
             };
             let Some(code) = refused else { continue };
             if required {
@@ -607,9 +606,17 @@ impl Collector {
 
     fn require(&self, kind: ActivityKind) -> Result<(), Error> {
         let version = self.library.version();
-        match self.library.api.enable_kind(kind.0)? {
+        match self.enable(kind)? {
             None => Ok(()),
             Some(code) => Err(Error::new(Kind::UnknownActivity { kind, code, version })),
+        }
+    }
+
+    /// The refusal, if the library does not have the kind.
+    fn enable(&self, kind: ActivityKind) -> Result<Option<CuptiResult>, Error> {
+        match self.library.version().lacks_kind(kind) {
+            true => Ok(Some(CuptiResult::INVALID_KIND)),
+            false => self.library.api.enable_kind(kind.0),
         }
     }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Kind};
+use crate::kind::ActivityKind;
 use crate::sys::api::Api;
 use crate::sys::{driver, loader};
 
@@ -105,6 +106,11 @@ impl Version {
     /// Whether CUPTI may be given no activity buffer: then it drops records and counts them. Before 12.9 it crashes.
     pub(crate) fn takes_no_buffer(self) -> bool {
         self.0 >= 27
+    }
+
+    /// 12.9 takes any number for a kind (seen with 12.9.79), and others refuse what they do not have.
+    pub(crate) fn lacks_kind(self, kind: ActivityKind) -> bool {
+        matches!(self.0, 27 | 28) && kind > ActivityKind::CONFIDENTIAL_COMPUTE_ROTATION
     }
 
     /// Whether a flush while other threads launch graphs can hang: that was seen with 12.8 and 12.9, and not with 13.0.

@@ -79,6 +79,22 @@ fn a_kind_the_library_does_not_have_is_an_error_and_all_is_put_back() {
     start(&fake, &Config::new());
 }
 
+/// 12.9 would take it and give nothing.
+#[test]
+fn a_kind_that_12_9_does_not_have_is_an_error_although_it_takes_any() {
+    let fake = Fake::builder().version(28).build();
+    let newer = [ActivityKind::GRAPH_HOST_NODE, ActivityKind(9_999)];
+    let config = newer.into_iter().fold(Config::new(), Config::add_kind_if_known);
+    let collected = start(&fake, &config).stop().unwrap();
+    assert_eq!(collected.missing_kinds, newer);
+    let library = fake.library().unwrap();
+    let error = Collector::start(&library, &Config::new().add_kind(newer[0])).unwrap_err();
+    assert!(error.is_unsupported() && error.to_string().contains("12.9"), "{error}");
+    let known = ActivityKind::CONFIDENTIAL_COMPUTE_ROTATION;
+    let collector = start(&fake, &Config::new().add_kind(known));
+    assert!(fake.enabled_kinds().contains(&known) && collector.missing_kinds().is_empty());
+}
+
 #[test]
 fn counters_of_managed_memory_are_set_and_put_back() {
     let fake = Fake::new();

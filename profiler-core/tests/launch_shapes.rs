@@ -162,7 +162,7 @@ fn how_multiprocessors_were_set_tells_launches_apart() {
 
 #[test]
 fn a_gpu_says_of_itself_what_the_table_says() {
-    for version in ["26", "130001"] {
+    for version in ["26", "28", "130001", "130500"] {
         let file =
             format!("{}/../tests/recordings/kinds-{version}.gpuprof", env!("CARGO_MANIFEST_DIR"));
         let profile = Profile::load(file).unwrap();

@@ -243,7 +243,7 @@ fn memory_that_is_not_freed_is_named_with_its_range() {
 /// Of the H200: every call that allocates or frees there tells of it twice, but for those in stream order.
 #[test]
 fn recorded_allocations_count_once() {
-    for version in ["130001", "26"] {
+    for version in ["130500", "130001", "28", "26"] {
         let path = format!("../tests/recordings/kinds-{version}.gpuprof");
         let profile = Profile::load(path).unwrap();
         let memory = profile.memory().unwrap();

@@ -452,8 +452,7 @@ unsafe extern "C" fn set_attribute(
     CuptiResult::SUCCESS
 }
 
-/// Whether a library of this version collects the kind.
-/// What a library says to a kind that it does not give: as 12.8 and 13.0.1 do.
+/// What a library says to a kind that it does not give: as 12.8 and 13.0.1 do. 12.9 says nothing.
 fn refusal(kind: u32) -> Option<CuptiResult> {
     let since = match kind {
         36 => (12, 9),
@@ -463,12 +462,13 @@ fn refusal(kind: u32) -> Option<CuptiResult> {
         59 => (13, 2),
         _ => (12, 0),
     };
-    let is_known = version().cuda_release() >= since;
+    let release = version().cuda_release();
+    let is_known = release >= since || release == (12, 9);
     match ActivityKind(kind) {
         ActivityKind::CUDA_EVENT if !is_known => Some(CuptiResult::INVALID_KIND),
         ActivityKind::MODULE => Some(CuptiResult::INVALID_KIND),
         ActivityKind::DEVICE_ATTRIBUTE => Some(CuptiResult::NOT_COMPATIBLE),
-        kind if is_known && kind.name().is_some() => None,
+        kind if is_known && (kind.name().is_some() || release == (12, 9)) => None,
         _ => Some(CuptiResult::NOT_COMPATIBLE),
     }
 }
