@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Why a profile could not be taken or read.
@@ -33,8 +33,8 @@ pub(crate) enum Kind {
     Schedule,
     /// A profile could not be written in another format.
     Export { format: &'static str, source: Arc<io::Error> },
-    /// Bytes that are not a recording this version can read.
-    Format { what: String },
+    /// Bytes that are not a recording this version can read, and the file that they are of, if they are of one.
+    Format { what: String, path: Option<PathBuf> },
     /// A file that is not a capture of Nsight Systems, or one that cannot be read or written.
     #[cfg(feature = "nsys")]
     Capture { what: String },
@@ -62,7 +62,15 @@ impl Error {
 
     #[cold]
     pub(crate) fn format(what: impl Into<String>) -> Self {
-        Self::new(Kind::Format { what: what.into() })
+        Self::new(Kind::Format { what: what.into(), path: None })
+    }
+
+    /// Says which file's content is none.
+    pub(crate) fn of_file(mut self, file: &Path) -> Self {
+        if let Kind::Format { path, .. } = &mut *self.0 {
+            *path = Some(file.to_owned());
+        }
+        self
     }
 
     /// True where GPU records cannot be had at all: no driver, no device, no usable CUPTI.
@@ -133,7 +141,10 @@ impl fmt::Display for Error {
             Kind::Export { format, source } => {
                 write!(f, "could not write the profile as {format}: {source}; what was written is cut short")
             }
-            Kind::Format { what } => write!(f, "not a readable recording: {what}"),
+            Kind::Format { what, path: None } => write!(f, "not a readable recording: {what}"),
+            Kind::Format { what, path: Some(path) } => {
+                write!(f, "{} is not a readable recording: {what}", path.display())
+            }
             #[cfg(feature = "nsys")]
             Kind::Capture { what } => f.write_str(what),
             Kind::Baseline(what) | Kind::Counts(what) => f.write_str(what),

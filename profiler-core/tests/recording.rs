@@ -55,6 +55,11 @@ fn a_recording_reads_back_the_same() {
     let path = std::env::temp_dir().join(format!("gpuprof-test-{}.gpuprof", std::process::id()));
     profile.save(&path).unwrap();
     let loaded = Profile::load(&path).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    let error = Profile::load(&path).unwrap_err();
+    let text = error.to_string();
+    assert!(text.starts_with(path.to_str().unwrap()) && text.contains("cut short"), "{text}");
+    assert!(error.is_format());
     std::fs::remove_file(&path).unwrap();
     assert_eq!(loaded.recording(), profile.recording());
     let error = Profile::load(&path).unwrap_err();

@@ -267,7 +267,7 @@ impl Recording {
         let bytes = fs::read(path).map_err(|source| {
             Error::new(Kind::Io { what: "read", path: path.to_owned(), source: Arc::new(source) })
         })?;
-        Self::from_bytes(&bytes)
+        Self::from_bytes(&bytes).map_err(|error| error.of_file(path))
     }
 
     /// The file's content.
