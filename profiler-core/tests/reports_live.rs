@@ -316,3 +316,30 @@ fn managed_memory_of_a_session_is_summed_by_address() {
         Some((0x1000, 0x9000))
     );
 }
+
+#[test]
+fn what_has_no_timestamps_is_counted_by_every_report_that_means_it() {
+    let fake = Fake::new();
+    let profile = record(&fake, || {
+        step(&fake);
+        fake.lose_timestamps();
+        // Two kernels, two copies and a memset.
+        step(&fake);
+        fake.launch(Work::kernel(c"outside"));
+    });
+    let reports = profile.reports();
+    assert_eq!(reports.nvtx_gpu_proj_sum().left_out(), 6);
+    assert_eq!(reports.nvtx_gpu_proj_trace().left_out(), 6);
+    let rules = || profile.rules();
+    assert_eq!((rules().gpu_gaps().left_out(), rules().gpu_time_util().left_out()), (6, 6));
+    let copies = (rules().cuda_memcpy_async().left_out(), rules().cuda_memcpy_sync().left_out());
+    assert_eq!(copies, (2, 2));
+    assert_eq!((rules().cuda_memset_sync().left_out(), rules().cuda_api_sync().left_out()), (1, 0));
+    let in_forward = || profile.rules().within("forward");
+    assert_eq!(in_forward().gpu_gaps().left_out(), 3);
+    assert_eq!(in_forward().cuda_memcpy_sync().left_out(), 1);
+    assert_eq!(in_forward().cuda_memset_sync().left_out(), 0);
+    let text = rules().gpu_gaps().to_string();
+    assert!(text.ends_with("(6 without timestamps are not in it)"), "{text}");
+    assert_eq!(quickstart().rules().gpu_gaps().left_out(), 0);
+}

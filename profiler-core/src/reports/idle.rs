@@ -175,7 +175,8 @@ impl Rules<'_> {
         for (number, row) in (1..).zip(&mut rows) {
             row.row = number;
         }
-        self.limited(Report::new(rows, "no device was idle for so long between its operations"))
+        let report = Report::new(rows, "no device was idle for so long between its operations");
+        self.limited(report.leaving_out(self.without_time(|_| true)))
     }
 
     /// Times in which a device was in use for a small part alone, the least used first. Parts of the time that lie beside
@@ -192,10 +193,9 @@ impl Rules<'_> {
         for (number, row) in (1..).zip(&mut rows) {
             row.row = number;
         }
-        self.limited(Report::new(
-            rows,
-            "every device had enough to do between its first and last operation",
-        ))
+        let report =
+            Report::new(rows, "every device had enough to do between its first and last operation");
+        self.limited(report.leaving_out(self.without_time(|_| true)))
     }
 
     fn add_parts(&self, busy: &Busy, rows: &mut Vec<GpuTimeUtil>) {

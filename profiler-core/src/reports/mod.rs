@@ -45,7 +45,9 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use crate::profile::Profile;
-use crate::store::{Call, Interval, ProcessRange, Range, RangesBy, Store, Thread, ThreadId};
+use crate::store::{
+    Call, Interval, Operation, ProcessRange, Range, RangesBy, Store, Thread, ThreadId,
+};
 pub use api::{CudaApiSum, CudaApiTrace};
 pub use gpu::{Category, CudaApiGpuSum, CudaGpuSum};
 pub use gpu_trace::CudaGpuTrace;
@@ -459,6 +461,12 @@ impl<'a> Reports<'a> {
 
     fn store(self) -> &'a Store {
         &self.profile.store
+    }
+
+    /// The operations that a report means and cannot have in a row.
+    fn without_time(self, is_meant: impl Fn(&Operation) -> bool) -> u64 {
+        let operations = self.store().operations.iter();
+        operations.filter(|row| row.time().is_none() && is_meant(row)).count() as u64
     }
 
     /// Every call of either API that was recorded.

@@ -293,7 +293,7 @@ impl Reports<'_> {
             let by_time = b.projected.total_ns.cmp(&a.projected.total_ns);
             by_time.then_with(|| (&a.range, a.style).cmp(&(&b.range, b.style)))
         });
-        Report::new(rows, NO_WORK)
+        Report::new(rows, NO_WORK).leaving_out(self.without_time(|row| row.call.get().is_some()))
     }
 
     /// Every range with work on the GPU, by when it began on the host; of those that began at once the longest first.
@@ -325,7 +325,7 @@ impl Reports<'_> {
             let longest_first = std::cmp::Reverse(row.original_duration_ns);
             (row.original_start_ns, longest_first, row.range_id)
         });
-        Report::new(rows, NO_WORK)
+        Report::new(rows, NO_WORK).leaving_out(self.without_time(|row| row.call.get().is_some()))
     }
 
     /// Kernels by range, thread and name: by range, then by thread, and there those that took most first.

@@ -340,6 +340,14 @@ impl<'a> Rules<'a> {
         report.limited(self.rows)
     }
 
+    /// The operations in the scope that a rule means and cannot look at.
+    pub(super) fn without_time(&self, is_meant: impl Fn(&What) -> bool) -> u64 {
+        let (store, scopes) = (self.store(), self.scopes());
+        self.reports().without_time(|row| {
+            is_meant(&store.work(row).what) && scopes.of(store.range_of(row.call)).is_some()
+        })
+    }
+
     pub(super) fn scopes(&self) -> Scopes {
         let Some(path) = self.path else { return Scopes { of: None } };
         let (pattern, store) = (Pattern::new(path), self.store());
@@ -430,7 +438,8 @@ impl<'a> Rules<'a> {
             |copy, _| copy.source == pageable || copy.destination == pageable,
         );
         let rows = copies.iter().map(|(found, copy)| CudaMemcpyAsync::new(&self, found, copy));
-        self.limited(Report::new(rows.collect(), "no asynchronous copy used pageable memory"))
+        let report = Report::new(rows.collect(), "no asynchronous copy used pageable memory");
+        self.limited(report.leaving_out(self.without_time(|what| matches!(what, What::Copy(_)))))
     }
 
     /// Synchronous copies, the longest first: but for those to a device of at most 64,000 bytes, for which the host does
@@ -452,7 +461,8 @@ impl<'a> Rules<'a> {
             },
         );
         let rows = copies.iter().map(|(found, copy)| CudaMemcpySync::new(&self, found, copy));
-        self.limited(Report::new(rows.collect(), "no copy made the host wait"))
+        let report = Report::new(rows.collect(), "no copy made the host wait");
+        self.limited(report.leaving_out(self.without_time(|what| matches!(what, What::Copy(_)))))
     }
 
     /// Synchronous memsets of pinned or managed memory, the longest first.
@@ -476,7 +486,8 @@ impl<'a> Rules<'a> {
                 api_name: found.function,
             })
         });
-        self.limited(Report::new(rows.collect(), "no memset made the host wait"))
+        let report = Report::new(rows.collect(), "no memset made the host wait");
+        self.limited(report.leaving_out(self.without_time(|what| matches!(what, What::Memset(_)))))
     }
 
     /// Calls that waited for a stream, a context or a device, the longest first. Those that waited for an event are not
