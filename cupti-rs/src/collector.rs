@@ -13,7 +13,7 @@ use crate::calls::{self, Function, Part, RuntimeFunction, ThreadCalls};
 use crate::clock::{self, Clock, Reading};
 use crate::config::{ApiFilter, Config};
 use crate::error::{Error, Kind};
-use crate::gate;
+use crate::graph_gate;
 use crate::graphs::ThreadGraphs;
 use crate::kind::ActivityKind;
 use crate::library::{Library, Version};
@@ -167,7 +167,7 @@ impl Flusher {
             self.library.api.flush(false).map(|()| begun_ns)
         };
         let flushed = match self.library.version().hangs_over_graphs() {
-            true => gate::apart(flush),
+            true => graph_gate::apart(flush),
             false => Some(flush()),
         };
         let Some(begun_ns) = flushed.transpose()? else { return Ok(false) };
@@ -638,7 +638,7 @@ impl Collector {
 
     /// What has to be done also where a launch of a graph does not return.
     fn apart_from_graphs(&self, work: impl Fn()) {
-        if !self.library.version().hangs_over_graphs() || gate::apart(&work).is_none() {
+        if !self.library.version().hangs_over_graphs() || graph_gate::apart(&work).is_none() {
             work();
         }
     }

@@ -51,7 +51,7 @@ mod error;
 mod external_id;
 #[cfg(feature = "fake")]
 pub mod fake;
-mod gate;
+mod graph_gate;
 mod graphs;
 mod kind;
 mod library;

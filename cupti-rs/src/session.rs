@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::gate;
+use crate::graph_gate;
 use crate::sys::os;
 
 /// Calls and events are to be logged and handed on.
@@ -91,7 +91,7 @@ pub(crate) fn resume() {
         let stretch = (state + STRETCH) & 0xffff_ff00;
         Some(state & !0xffff_ff00 | stretch | ON)
     };
-    gate::begin();
+    graph_gate::begin();
     let _ = STATE.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
 }
 

@@ -14,7 +14,7 @@ use crate::callbacks::{
     Synchronized,
 };
 use crate::calls::{self, CallClass, DriverFunction, RuntimeFunction};
-use crate::gate;
+use crate::graph_gate;
 use crate::graphs::{GraphEvent, GraphEventKind};
 use crate::session::{self, GATED, GRAPHS, HANDLER, ON, RUNTIME_CALLS, SWITCH, State};
 
@@ -88,14 +88,14 @@ fn other(state: State, domain: u32, id: u32, data: *const c_void) {
         && domain == DOMAIN_DRIVER_API
         && DriverFunction(id).class() == CallClass::GraphLaunch;
     if is_gated && entering {
-        gate::enter();
+        graph_gate::enter();
     }
     if state.has(HANDLER) && entering {
         hand_on(state, domain, id, data);
     }
     log(state, id, data);
     if is_gated && !entering {
-        gate::leave();
+        graph_gate::leave();
     }
     if state.has(HANDLER) && !entering {
         hand_on(state, domain, id, data);
