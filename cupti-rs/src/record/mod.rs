@@ -242,7 +242,7 @@ impl<'a> Records<'a> {
 impl<'a> Iterator for Records<'a> {
     type Item = Record<'a>;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Record<'a>> {
         while self.rest.is_empty() {
             self.rest = self.buffers.next()?;
@@ -291,7 +291,7 @@ macro_rules! kinds {
         }
 
         impl<'a> Record<'a> {
-            #[inline]
+            #[inline(always)]
             fn decode(kind: ActivityKind, raw: Raw<'a>) -> Self {
                 match kind {
                     $($(ActivityKind::$frequent_kind)|+ => {
