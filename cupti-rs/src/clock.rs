@@ -18,6 +18,7 @@ pub fn now_ns() -> u64 {
 
 /// Whether a time lies in one of these windows, which are in order and apart: each from its first nanosecond up to, and
 /// without, its second. Takes the logarithm of their number.
+#[inline]
 #[must_use]
 pub fn is_within(windows_ns: &[(u64, u64)], at_ns: u64) -> bool {
     let begun = windows_ns.partition_point(|(start, _)| *start <= at_ns);
@@ -48,6 +49,7 @@ const SLEW: f64 = 1e-3;
 
 impl Clock {
     /// A timestamp of CUPTI in [`now_ns`] time. 0, which CUPTI writes for none, has no meaning here either.
+    #[inline]
     #[must_use]
     pub fn monotonic_ns(&self, cupti_ns: u64) -> u64 {
         let first = cupti_ns.wrapping_add_signed(self.start.offset_ns.wrapping_neg());

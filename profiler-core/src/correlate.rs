@@ -192,10 +192,10 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
 
 /// Takes the calls of the runtime API that made a driver call out of the table: the driver call stands for both.
 fn set_outer_calls_apart(store: &mut Store) {
-    let is_runtime = |store: &Store, call: &Call| store.call_kind(call).api == Api::Runtime;
-    if !store.calls.iter().any(|call| is_runtime(store, call)) {
+    if !store.call_kinds.rows().iter().any(|kind| kind.api == Api::Runtime) {
         return;
     }
+    let is_runtime = |store: &Store, call: &Call| store.call_kind(call).api == Api::Runtime;
     let inner = ByProcess::of(store, |call| is_runtime(store, call));
     let calls = std::mem::take(&mut store.calls);
     let process = |call: &Call| store.threads[call.thread.at()].process;

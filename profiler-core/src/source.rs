@@ -475,7 +475,7 @@ impl CallReader<'_> {
             _ => {
                 let (name, class) = call.function.named();
                 let name = store.names.intern(name);
-                store.intern_call_kind(CallKind {
+                let kind = store.intern_call_kind(CallKind {
                     name,
                     api,
                     class,
@@ -484,10 +484,11 @@ impl CallReader<'_> {
                     empty: call.empty,
                     has_returned: end_ns.is_some(),
                     share,
-                })
+                });
+                self.last = Some((key, kind));
+                kind
             }
         };
-        self.last = Some((key, kind));
         Call {
             time: Interval { start_ns: call.start_ns, end_ns: end_ns.unwrap_or(call.start_ns) },
             correlation_id: call.correlation_id,
@@ -529,14 +530,17 @@ fn read_records(
     let strides = recording.records.strides().filter(|(kind, _)| WORK.contains(kind));
     let shortest = strides.map(|(_, stride)| stride as usize).filter(|stride| *stride > 0).min();
     tables::reserve(&mut store.operations, shortest.map_or(0, |shortest| bytes / shortest));
+    let mut last_kernel = None;
     for record in &recording.records {
         health.records += 1;
         let (what, place, span, correlation_id) = match record {
             Record::Kernel(kernel) => {
-                let work = store.intern_kernel(&kernel, kernel.shared_memory(), |names| {
+                let shared_memory = kernel.shared_memory();
+                let work = store.intern_kernel(&kernel, shared_memory, last_kernel, |names| {
                     let name = recording.records.name(kernel.name).unwrap_or("(unknown kernel)");
                     KernelNames { name: names.intern(name), demangled: None, short: None }
                 });
+                last_kernel = Some(work);
                 let row = add(work, kernel.span, kernel.correlation_id, kernel.graph_node);
                 store.operations.push(row);
                 continue;

@@ -8,8 +8,8 @@ use cupti::tables;
 use rustc_hash::FxHashMap;
 
 use crate::store::{
-    Call, CallId, LabelId, NameId, Operation, OperationId, ProcessRangeId, RangeId, Store, Subject,
-    What,
+    Call, CallId, LabelId, NameId, Operation, OperationId, ProcessRangeId, Range, RangeId, Store,
+    Subject, What,
 };
 use crate::totals::Totals;
 
@@ -72,15 +72,46 @@ pub(crate) struct Tree {
 /// An order of all ranges in which those within a range follow it directly.
 #[derive(Debug, Default)]
 struct Places {
-    /// The place of each range.
-    of: Vec<u32>,
-    /// The range at each place.
-    ranges: Vec<RangeId>,
+    /// `None` where the place of a range is its row.
+    moved: Option<Moved>,
     /// Of each place, how many it takes with all that follow within.
     sizes: Vec<u32>,
 }
 
+#[derive(Debug)]
+struct Moved {
+    /// The place of each range.
+    of: Vec<u32>,
+    /// The range at each place.
+    ranges: Vec<RangeId>,
+}
+
 impl Places {
+    /// Where ranges are in such an order and in [`Store::order`] already, as those of one thread mostly are.
+    fn in_order(ranges: &[Range]) -> Option<Self> {
+        let mut sizes: Vec<u32> = tables::with_capacity(ranges.len());
+        // Those around the last one, and itself.
+        let mut around: Vec<RangeId> = Vec::new();
+        let mut last_ns = 0;
+        for (row, range) in (0..).zip(ranges) {
+            let parent = range.parent.get();
+            while around.last().copied() != parent {
+                let ended = around.pop()?;
+                sizes[ended.at()] = row - ended.0;
+            }
+            if range.time.start_ns < last_ns {
+                return None;
+            }
+            last_ns = range.time.start_ns;
+            around.push(RangeId(row));
+            sizes.push(1);
+        }
+        for ended in around {
+            sizes[ended.at()] = ranges.len() as u32 - ended.0;
+        }
+        Some(Self { moved: None, sizes })
+    }
+
     /// `order` has every range after the one around it.
     fn new(store: &Store, order: &[RangeId]) -> Self {
         let count = order.len();
@@ -93,26 +124,44 @@ impl Places {
         }
         // Where the next range within each is to be; the last is for those within none.
         let mut next = tables::filled(0, count + 1);
-        let mut places = Self {
-            of: tables::filled(0, count),
-            ranges: tables::filled(RangeId(0), count),
-            sizes: tables::filled(0, count),
-        };
+        let mut sizes = tables::filled(0, count);
+        let mut moved =
+            Moved { of: tables::filled(0, count), ranges: tables::filled(RangeId(0), count) };
         for &range in order {
             let next_in = parent(range).map_or(count, RangeId::at);
             let place = next[next_in];
             next[next_in] += size[range.at()];
             next[range.at()] = place + 1;
-            places.of[range.at()] = place;
-            places.ranges[place as usize] = range;
-            places.sizes[place as usize] = size[range.at()];
+            moved.of[range.at()] = place;
+            moved.ranges[place as usize] = range;
+            sizes[place as usize] = size[range.at()];
         }
-        places
+        Self { moved: Some(moved), sizes }
+    }
+
+    #[inline]
+    fn of(&self, range: RangeId) -> u32 {
+        self.moved.as_ref().map_or(range.0, |moved| moved.of[range.at()])
+    }
+
+    /// The range at a place; `None` for [`NOWHERE`].
+    #[inline]
+    fn range(&self, place: u32) -> Option<RangeId> {
+        match &self.moved {
+            None => (place != NOWHERE).then_some(RangeId(place)),
+            Some(moved) => moved.ranges.get(place as usize).copied(),
+        }
+    }
+
+    /// The ranges at some places.
+    fn ranges(&self, places: Span<usize>) -> impl Iterator<Item = RangeId> + Clone {
+        // CAST: places are numbers of 32 bits.
+        places.filter_map(|place| self.range(place as u32))
     }
 
     /// The places of a range and of all within it.
     fn within(&self, range: RangeId) -> Span<usize> {
-        let place = self.of[range.at()] as usize;
+        let place = self.of(range) as usize;
         place..place + self.sizes[place] as usize
     }
 }
@@ -130,27 +179,30 @@ struct Index {
 
 impl Index {
     /// `of` gives for each row what it belongs to, a number below `count`, or [`NOWHERE`].
-    fn new(count: usize, of: Vec<u32>) -> Self {
-        let mut first = tables::filled(0, count + 1);
-        for owner in &of {
+    fn new(count: usize, of: &[u32]) -> Self {
+        // Two places behind each owner its rows are counted. Sums of these are where the rows of the one before it begin,
+        // and when its own are in their places, that is where the next one's begin.
+        let mut first = tables::filled(0, count + 2);
+        for owner in of {
             // What belongs nowhere has no place there.
-            if let Some(next) = first.get_mut((*owner as usize).wrapping_add(1)) {
+            if let Some(rows) = first.get_mut((*owner as usize).wrapping_add(2)) {
+                *rows += 1;
+            }
+        }
+        let mut sum = 0;
+        for rows in &mut first {
+            sum += *rows;
+            *rows = sum;
+        }
+        let mut rows = tables::filled(0, sum as usize);
+        for (row, owner) in (0..).zip(of) {
+            if *owner != NOWHERE {
+                let next = &mut first[*owner as usize + 1];
+                rows[*next as usize] = row;
                 *next += 1;
             }
         }
-        for owner in 0..count {
-            first[owner + 1] += first[owner];
-        }
-        let mut rows = tables::filled(0, first[count] as usize);
-        for (row, owner) in (0..).zip(of) {
-            if owner != NOWHERE {
-                rows[first[owner as usize] as usize] = row;
-                first[owner as usize] += 1;
-            }
-        }
-        // Each is now where the next one's rows begin.
-        first.rotate_right(1);
-        first[0] = 0;
+        first.truncate(count + 1);
         Self { first, rows }
     }
 
@@ -186,7 +238,7 @@ impl SharedIndex {
         if entries.is_empty() {
             return Self::default();
         }
-        Self { index: Index::new(count, of), entries }
+        Self { index: Index::new(count, &of), entries }
     }
 
     /// The rows of all of these, each once.
@@ -203,31 +255,19 @@ impl SharedIndex {
 impl Tree {
     pub(crate) fn build(store: &Store) -> Self {
         let mut tree = Self::default();
-        let mut order = tables::collected((0..store.ranges.len()).map(|row| RangeId(row as u32)));
-        order.sort_by_key(|&range| store.order(range));
-        tree.places = Places::new(store, &order);
-        tree.add_nodes(store, &order);
+        let rows = (0..store.ranges.len() as u32).map(RangeId);
+        if let Some(places) = Places::in_order(&store.ranges) {
+            tree.places = places;
+            tree.add_nodes(store, rows);
+        } else {
+            let mut order = tables::collected(rows);
+            order.sort_by_key(|&range| store.order(range));
+            tree.places = Places::new(store, &order);
+            tree.add_nodes(store, order.into_iter());
+        }
         tree.add_work(store);
-        tree.add_index(store);
         tree.add_stays(store);
         tree
-    }
-
-    fn add_index(&mut self, store: &Store) {
-        let (places, count) = (&self.places, store.ranges.len());
-        let place = |range: Option<RangeId>| range.map_or(NOWHERE, |range| places.of[range.at()]);
-        let of_calls = tables::collected(store.calls.iter().map(|row| place(row.range.get())));
-        let of_call = |call: Option<CallId>| call.map_or(NOWHERE, |call| of_calls[call.at()]);
-        let operations = store.operations.iter();
-        let of_operations =
-            tables::collected(operations.clone().map(|row| of_call(row.call.get())));
-        self.operations = Index::new(count, of_operations);
-        let of_captures = |row: &Operation| place(row.captured.get());
-        if operations.clone().any(|row| row.captured.get().is_some()) {
-            self.replays = Index::new(count, operations.map(of_captures).collect());
-        }
-        self.calls = Index::new(count, of_calls);
-        self.add_shared_index(store);
     }
 
     fn add_shared_index(&mut self, store: &Store) {
@@ -236,7 +276,7 @@ impl Tree {
         }
         let (places, count) = (&self.places, store.ranges.len());
         let owners = |call: &Call| -> Vec<u32> {
-            store.shares_of(call).iter().map(|range| places.of[range.at()]).collect()
+            store.shares_of(call).iter().map(|range| places.of(*range)).collect()
         };
         let of_operation = |(row, operation): (u32, &Operation)| {
             operation.call.get().map(|call| (row, owners(&store.calls[call.at()])))
@@ -264,26 +304,27 @@ impl Tree {
     }
 
     /// Children stand in the order they first began, whatever thread they are of.
-    fn add_nodes(&mut self, store: &Store, order: &[RangeId]) {
+    fn add_nodes(&mut self, store: &Store, order: impl Iterator<Item = RangeId>) {
         let mut ids = FxHashMap::default();
         // Labels that differ in colour or category alone are of one node.
         let mut by_label: FxHashMap<(u32, LabelId), NodeId> = FxHashMap::default();
+        // The node of the range before, which is mostly that of the next.
+        let mut last = None;
         self.of_range = tables::filled(NodeId(0), store.ranges.len());
-        for &range in order {
+        for range in order {
             let row = &store.ranges[range.at()];
             let parent = row.parent.get().map(|parent| self.of_range[parent.at()]);
             let key = (parent.map_or(u32::MAX, |parent| parent.0), row.label);
-            let node = match by_label.get(&key) {
-                Some(&node) => node,
-                None => {
-                    let node = self.add_node(store, parent, row.label, &mut ids);
-                    by_label.insert(key, node);
-                    node
-                }
+            let node = match last {
+                Some((last, node)) if last == key => node,
+                _ => *by_label
+                    .entry(key)
+                    .or_insert_with(|| self.add_node(store, parent, row.label, &mut ids)),
             };
+            last = Some((key, node));
             self.of_range[range.at()] = node;
-            self.nodes[node.at()].instances += 1;
             let node = &mut self.nodes[node.at()];
+            node.instances += 1;
             node.host_ns = node.host_ns.saturating_add(row.time.ns());
         }
     }
@@ -318,16 +359,36 @@ impl Tree {
         })
     }
 
+    /// Sums and index at once: calls and operations are more than caches hold.
     fn add_work(&mut self, store: &Store) {
+        let count = store.ranges.len();
+        // The place of each one's range.
+        let mut of_calls = tables::with_capacity(store.calls.len());
+        for call in &store.calls {
+            let range = call.range.get();
+            add_call(self.own_totals(range), store, call);
+            of_calls.push(range.map_or(NOWHERE, |range| self.places.of(range)));
+        }
+        let mut of_operations = tables::with_capacity(store.operations.len());
+        let mut has_captured = false;
         for operation in &store.operations {
-            add_operation(self.own_totals(store.range_of(operation.call)), store, operation);
+            let place = operation.call.get().map_or(NOWHERE, |call| of_calls[call.at()]);
+            add_operation(self.own_totals(self.places.range(place)), store, operation);
+            of_operations.push(place);
             if let Some(range) = operation.captured.get() {
+                has_captured = true;
                 let node = self.of_range[range.at()];
                 add_operation(&mut self.nodes[node.at()].replayed, store, operation);
             }
         }
-        for call in &store.calls {
-            add_call(self.own_totals(call.range.get()), store, call);
+        self.calls = Index::new(count, &of_calls);
+        drop(of_calls);
+        self.operations = Index::new(count, &of_operations);
+        if has_captured {
+            let of_capture =
+                |row: &Operation| row.captured.get().map_or(NOWHERE, |range| self.places.of(range));
+            let of_captures = tables::collected(store.operations.iter().map(of_capture));
+            self.replays = Index::new(count, &of_captures);
         }
         // Children come after their parent, so that backwards every node is whole before it is added.
         for row in (0..self.nodes.len()).rev() {
@@ -341,6 +402,7 @@ impl Tree {
             }
         }
         self.add_shared(store);
+        self.add_shared_index(store);
     }
 
     /// Each call and its work once at every path that is around one of its ranges, but not around the one it counts for.
@@ -422,14 +484,15 @@ impl Tree {
     /// The instances of a node, by thread and in the order they began.
     pub(crate) fn instances(&self, node: NodeId) -> impl Iterator<Item = RangeId> + Clone {
         let instances = self.instances.get_or_init(|| {
-            Index::new(self.nodes.len(), self.of_range.iter().map(|node| node.0).collect())
+            let of: Vec<_> = self.of_range.iter().map(|node| node.0).collect();
+            Index::new(self.nodes.len(), &of)
         });
         instances.of(node.at()..node.at() + 1).iter().copied().map(RangeId)
     }
 
     /// All ranges, each after the one around it.
-    pub(crate) fn ranges(&self) -> &[RangeId] {
-        &self.places.ranges
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = RangeId> {
+        self.places.ranges(0..self.of_range.len())
     }
 
     /// Where a range and all within it stand in an order in which those within a range follow it directly.
@@ -439,7 +502,7 @@ impl Tree {
 
     /// A range and all within it, those within a range directly after it.
     pub(crate) fn within(&self, range: RangeId) -> impl Iterator<Item = RangeId> + Clone {
-        self.places.ranges[self.places.within(range)].iter().copied()
+        self.places.ranges(self.places.within(range))
     }
 
     /// The GPU operations asked for in a range and within: range by range, and in each by start.
@@ -452,7 +515,7 @@ impl Tree {
         &self,
         range: RangeId,
     ) -> impl Iterator<Item = OperationId> + Clone {
-        let place = self.places.of[range.at()] as usize;
+        let place = self.places.of(range) as usize;
         self.operations.of(place..place + 1).iter().copied().map(OperationId)
     }
 
@@ -487,7 +550,7 @@ impl Tree {
     }
 
     fn is_at(&self, range: Option<RangeId>, places: &Span<usize>) -> bool {
-        range.is_some_and(|range| places.contains(&(self.places.of[range.at()] as usize)))
+        range.is_some_and(|range| places.contains(&(self.places.of(range) as usize)))
     }
 
     /// The calls made in a range and within: range by range, and in each in the order they were made.
@@ -497,7 +560,7 @@ impl Tree {
 
     /// Those made in it directly.
     pub(crate) fn own_calls(&self, range: RangeId) -> impl Iterator<Item = CallId> + Clone {
-        let place = self.places.of[range.at()] as usize;
+        let place = self.places.of(range) as usize;
         self.calls.of(place..place + 1).iter().copied().map(CallId)
     }
 

@@ -64,6 +64,7 @@ pub use transfer::{CopyKind, MemDecompress, Memcpy, MemoryKind, Memset, Peers};
 use crate::buffer::Log;
 use crate::kind::ActivityKind;
 use crate::library::Version;
+use crate::sys::os;
 
 /// Which text a record means; see [`RecordBytes::name`]. Mostly the text's address in the memory of the process that
 /// was recorded; where that memory went back or changed, a number that is no address.
@@ -218,6 +219,9 @@ impl<'a> IntoIterator for &'a RecordBytes {
 /// Kinds below this have their stride in a table.
 const LOW_KINDS: usize = 64;
 
+/// Bytes between what is read and what is fetched meanwhile: by itself a processor does not look into the next page.
+const AHEAD: usize = 1024;
+
 /// Iterates over [`RecordBytes`].
 #[derive(Debug, Clone)]
 pub struct Records<'a> {
@@ -242,7 +246,7 @@ impl<'a> Records<'a> {
 impl<'a> Iterator for Records<'a> {
     type Item = Record<'a>;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Record<'a>> {
         while self.rest.is_empty() {
             self.rest = self.buffers.next()?;
@@ -254,6 +258,8 @@ impl<'a> Iterator for Records<'a> {
         match all.split_at_checked(self.stride(kind)) {
             Some((bytes, rest)) if bytes.len() >= 4 => {
                 self.rest = rest;
+                // One record's length for each that is read.
+                os::prefetch(rest.get(AHEAD..AHEAD + bytes.len()).unwrap_or_default());
                 Some(Record::decode(ActivityKind(kind), Raw { bytes, release: self.release }))
             }
             // Without a stride nothing after this can be told apart.
@@ -291,7 +297,7 @@ macro_rules! kinds {
         }
 
         impl<'a> Record<'a> {
-            #[inline]
+            #[inline(always)]
             fn decode(kind: ActivityKind, raw: Raw<'a>) -> Self {
                 match kind {
                     $($(ActivityKind::$frequent_kind)|+ => {

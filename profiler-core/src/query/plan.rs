@@ -275,7 +275,7 @@ impl Selector {
     fn chosen(&self, profile: &Profile) -> Vec<bool> {
         let mut chosen = self.asked_for(profile);
         if !self.directly {
-            for &range in profile.tree.ranges() {
+            for range in profile.tree.ranges() {
                 let parent = profile.store.ranges[range.at()].parent.get();
                 chosen[range.at()] |= parent.is_some_and(|parent| chosen[parent.at()]);
             }
