@@ -218,7 +218,7 @@ impl Profiler {
     ///
     /// Other threads may go on, too: what they ask for counts up to this call, and a call that is under way then and does not
     /// return in time is [open](crate::Health::open_calls). Where the GPU is not done with it all within the configured
-    /// time, the session ends there, and what has not come is unfinished. With CUPTI 12.8 a stop was seen to wait for what others launched meanwhile, too.
+    /// time, the session ends there, and what has not come is unfinished.
     ///
     /// # Errors
     /// [`is_not_running`](Error::is_not_running), or CUPTI's refusal.
