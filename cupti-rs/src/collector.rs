@@ -194,7 +194,8 @@ impl Flusher {
     /// What threads launch meanwhile is not waited for, but where its records came to lie in one buffer with some that are:
     /// CUPTI before 13.0 hands such a buffer over once all of it is finished.
     ///
-    /// Gives how many buffers with such work, unfinished, CUPTI still held at the end: 0 unless the time was up. With 0,
+    /// Gives how many buffers with such work, unfinished, CUPTI still held at the end: 0 unless the time was up, and at least 1
+    /// where a launch of a graph left no room for a flush until then ([`flush`](Self::flush), CUPTI before 13.0). With 0,
     /// [`settled_ns`](Self::settled_ns) is not before the call.
     ///
     /// # Errors
