@@ -289,6 +289,19 @@ fn with_too_few_buffers_records_and_drops_make_up_all_launches() {
 }
 
 #[test]
+fn what_a_library_holds_comes_back_with_it() {
+    let config = Config::new().buffer_bytes(1).buffers(0).max_buffers(2);
+    for _ in 0..5 {
+        let fake = Fake::new();
+        let collector = start(&fake, &config);
+        fake.launch(Work::kernel(c"k"));
+        assert_eq!(collector.stop().unwrap().losses.refused_buffers, 0);
+        // As of a call whose record comes late: for that the library asks for a buffer once more.
+        fake.raw_record(ActivityKind::CONCURRENT_KERNEL, 208);
+    }
+}
+
+#[test]
 fn a_cap_that_suffices_refuses_nothing() {
     let fake = Fake::new();
     let config = Config::new().buffer_bytes(1).buffers(0).max_buffers(2);

@@ -143,7 +143,9 @@ pub(super) fn version() -> Version {
     Version(VERSION.load(Ordering::Relaxed))
 }
 
+/// Another library takes the place of the present one, whose buffers come back: who gave them could never free them.
 pub(super) fn reset(version: u32, state: State) {
+    give_all_back();
     VERSION.store(version, Ordering::Relaxed);
     ODD_LENGTHS.lock().clear();
     FAULTS.lock().clear();
@@ -700,9 +702,7 @@ unsafe extern "C" fn flush_all(flags: u32) -> CuptiResult {
         std::thread::sleep(takes);
     }
     if !(busy || holds) || flags & FLAG_FLUSH_FORCED != 0 {
-        let _writing = BUFFER.lock();
-        complete();
-        give_back_held();
+        give_all_back();
     }
     CuptiResult::SUCCESS
 }
@@ -782,6 +782,12 @@ fn give_back(buffer: Buffer) {
         // SAFETY: this is a buffer that `requested` gave, given back once.
         unsafe { completed(std::ptr::null_mut(), 0, address, buffer.size, buffer.used) };
     }
+}
+
+fn give_all_back() {
+    let _writing = BUFFER.lock();
+    complete();
+    give_back_held();
 }
 
 pub(super) fn give_back_held() {
@@ -994,9 +1000,7 @@ pub(super) fn notice(id: u32, result: CuptiResult, message: &CStr) {
 /// Has the process's exit do what CUPTI may do then: give buffers back, and call back once more.
 pub(super) fn act_at_exit() {
     extern "C" fn at_exit() {
-        let _writing = BUFFER.lock();
-        complete();
-        give_back_held();
+        give_all_back();
         let mut frame = Frame::new(DOMAIN_DRIVER_API, DRIVER_CALLS[0].id, next_correlation());
         frame.enter();
         frame.exit(0);
