@@ -150,6 +150,30 @@ fn losses_beyond_all_bounds_are_losses() {
     }
 }
 
+/// What they are searched in takes them to be in order.
+#[test]
+fn times_out_of_order_are_an_error() {
+    let bytes = recorded().recording().unwrap().to_bytes();
+    let name = b"\"windows_ns\":";
+    let at = bytes.windows(name.len()).rposition(|part| part == name).unwrap() + name.len();
+    let end = at + bytes[at..].windows(2).position(|part| part == b"]]").unwrap() + 2;
+    let frame = (0..at).rev().find(|at| &bytes[*at..*at + 4] == b"DONE").unwrap();
+    let read = |windows: &str| {
+        let length = u64::from_le_bytes(bytes[frame + 4..frame + 12].try_into().unwrap());
+        let length = length as usize - (end - at) + windows.len();
+        let mut changed = [&bytes[..at], windows.as_bytes(), &bytes[end..]].concat();
+        changed[frame + 4..frame + 12].copy_from_slice(&(length as u64).to_le_bytes());
+        Profile::from_bytes(&changed)
+    };
+    for good in ["[]", "[[5,5]]", "[[1,2],[2,3],[7,9]]"] {
+        assert!(read(good).is_ok(), "{good}");
+    }
+    for bad in ["[[2,1]]", "[[3,4],[1,2]]", "[[1,3],[2,4]]", "[[1,9],[2,3],[10,11]]"] {
+        let error = read(bad).unwrap_err();
+        assert!(error.to_string().contains("not in order"), "{bad}: {error}");
+    }
+}
+
 #[test]
 fn damage_anywhere_never_panics() {
     let bytes = recorded().recording().unwrap().to_bytes();

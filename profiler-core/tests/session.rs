@@ -439,12 +439,12 @@ fn a_foreign_clock_is_brought_to_ours() {
     let profile = record(&fake, || batch(&fake));
     profile.health().assert_complete();
     for operation in profile.operations() {
-        let call = operation.call().unwrap().start();
+        let call = operation.call().unwrap();
+        let (begun, ended) = (call.start(), call.end().unwrap());
         let started = operation.start().unwrap();
-        assert!(
-            started >= call && started < call + Duration::from_millis(50),
-            "{started:?} {call:?}"
-        );
+        // The clocks are 3 ms apart.
+        let in_time = begun <= started && started < ended + Duration::from_millis(2);
+        assert!(in_time, "{begun:?} {started:?} {ended:?}");
     }
 }
 

@@ -373,6 +373,11 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
     let mut done = done.ok_or_else(|| missing("closing frame"))?;
     done.losses = done.losses.clamped();
     done.losses.irregular += unknown_series;
+    let windows_ns = done.windows_ns.unwrap_or_else(|| vec![done.window_ns]);
+    let is_forward = |window: &(u64, u64)| window.0 <= window.1;
+    if !windows_ns.iter().all(is_forward) || !windows_ns.is_sorted_by(|one, next| one.1 <= next.0) {
+        return Err(Error::format("its times of collection overlap or are not in order"));
+    }
     let reading = |(at_ns, offset_ns)| Reading { at_ns, offset_ns };
     let strides = names.strides.into_iter().map(|(kind, stride)| (ActivityKind(kind), stride));
     let keys = names.names.into_iter().map(|(key, name)| (NameKey(key), name));
@@ -386,7 +391,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
     Ok(Recording {
         info,
         window_ns: done.window_ns,
-        windows_ns: done.windows_ns.unwrap_or_else(|| vec![done.window_ns]),
+        windows_ns,
         pending_from_ns: done.pending_from_ns,
         clocks: Clocks::new(done.clock_ns.into_iter().map(reading).collect()),
         epoch: done.epoch,
