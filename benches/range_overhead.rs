@@ -105,6 +105,21 @@ fn recorded(c: &mut Criterion) {
             })
         });
     });
+    for (name, texts) in [("the same 8", 8), ("new each time", PER_SESSION)] {
+        group.bench_function(format!("recorded, a field with a text of 36 bytes, {name}"), |b| {
+            b.iter_custom(|iterations| {
+                in_sessions(&profiler, iterations, |count| {
+                    let ids: Vec<_> = (0..count.min(texts)).map(|i| format!("{i:036}")).collect();
+                    let ids = ids.iter().cycle().take(count as usize);
+                    let start = Instant::now();
+                    for id in ids {
+                        drop(nvtx::event(black_box("request")).field("id", &**id, "").range());
+                    }
+                    start.elapsed()
+                })
+            });
+        });
+    }
     let mut i = 0u64;
     group.bench_function("format!(\"batch {i}\") alone", |b| {
         b.iter(|| {

@@ -79,7 +79,8 @@ impl ProfilerBuilder {
     /// open stay, however long ago they began.
     ///
     /// A thread of its own takes the logs out several times within that time, and lets go of them piece by piece. What is
-    /// kept grows with what is asked for in that time, and with the number of different names.
+    /// kept grows with what is asked for in that time, and with the number of different names; not with that of different values
+    /// of fields.
     pub fn keep_last(mut self, time: Duration) -> Self {
         self.keep = Keep::LastTime(time);
         self
@@ -187,8 +188,9 @@ impl Profiler {
     }
 
     /// Starts a session that keeps no operation and no instance of a range, only what they came to, in
-    /// tables that grow with the number of different ranges and kernels alone. It goes on beside this profiler's own session,
-    /// if there is one. It keeps up with some hundred thousand kernels a second; the repository's measurements say how far.
+    /// tables that grow with the number of different ranges and kernels alone, not with values of fields. It goes on beside
+    /// this profiler's own session, if there is one. It keeps up with some hundred thousand kernels a second; the repository's
+    /// measurements say how far.
     ///
     /// # Errors
     /// As [`start`](Self::start).

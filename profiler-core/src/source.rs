@@ -326,6 +326,8 @@ fn read_events(
                     let text = |index: u32| rows.texts.get(index as usize).copied();
                     match detail {
                         Detail::Handed(_) | Detail::Member(_) => {}
+                        // A recording has its texts in the table.
+                        Detail::Piece(_) => health.unknown_records += 1,
                         Detail::Within(word) => details.within = process_range(word),
                         Detail::Payload(payload) => details.payload = Some(payload),
                         Detail::Field { name, unit, value } => {
@@ -335,6 +337,7 @@ fn read_events(
                                 Value::F64(value) => Some(FieldValue::F64(value)),
                                 Value::Bool(value) => Some(FieldValue::Bool(value)),
                                 Value::Text(index) => text(index).map(FieldValue::Text),
+                                Value::Pieces(_) => None,
                             };
                             match (text(name), text(unit), value) {
                                 (Some(name), Some(unit), Some(value)) => {

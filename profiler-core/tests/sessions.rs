@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use cupti::fake::{Fake, Work};
 use cupti::{ActivityKind, Config};
-use nvtx::{Domain, event, range};
+use nvtx::{Domain, FieldValue, event, range};
 use profiler_core::{Context, Health, Profile, Profiler, ProfilerBuilder, Summary};
 
 static A: Domain = Domain::new("a");
@@ -620,6 +620,57 @@ fn records_are_taken_out_while_cupti_does_not_answer() {
     profile.health().assert_complete();
     let kept = profile.totals().kernels;
     assert!(kept >= 1000 && kept < launched / 2, "{kept} of {launched}");
+}
+
+/// What a request is called, as a program makes it up.
+fn request(number: u64) -> String {
+    format!("request {number} of 9c5f2a7e-41d3-4c0b-8a55-0d6f1f3f7b21")
+}
+
+/// More of them than a thread's table of texts has room for.
+#[test]
+fn values_of_fields_are_there_though_none_comes_again() {
+    const COUNT: u64 = 8_000;
+    let (_turn, fake) = (turn(), Fake::new());
+    let whole = builder(&fake).build().unwrap();
+    let last = builder(&fake).period(Duration::from_millis(1)).keep_last_operations(100);
+    let last = last.build().unwrap();
+    whole.start().unwrap();
+    last.start().unwrap();
+    let mut tasks = Vec::new();
+    for number in 0..COUNT {
+        let id = request(number);
+        event("arrived").field("id", &*id, "").field("size", number, "B").mark();
+        if number % 1_000 == 999 {
+            tasks.push(event("task").field("id", &*id, "").process_range());
+        }
+        let _request = event("request").field("id", &*id, "").field("again", "yes", "").range();
+        kernel(&fake);
+    }
+    drop(tasks);
+    let (of_last, all) = (last.stop().unwrap(), whole.stop().unwrap());
+    let read = Profile::from_bytes(&all.recording().unwrap().to_bytes()).unwrap();
+    for profile in [&all, &read, &of_last] {
+        profile.health().assert_complete();
+        let all_of_it = COUNT * u64::from(!std::ptr::eq(profile, &of_last));
+        let with_work = profile.ranges().filter(|range| range.inclusive().kernels == 1);
+        let requests: Vec<_> = with_work.collect();
+        assert!(requests.len() as u64 >= all_of_it.max(100), "{}", requests.len());
+        for (range, number) in requests.iter().rev().zip((0..COUNT).rev()) {
+            assert_eq!(range.field("id"), Some(FieldValue::Str(&request(number))));
+            assert_eq!(range.field("again"), Some(FieldValue::Str("yes")));
+        }
+        let marks: Vec<_> = profile.marks().collect();
+        assert!(marks.len() as u64 >= all_of_it.max(100), "{}", marks.len());
+        for (mark, number) in marks.iter().rev().zip((0..COUNT).rev()) {
+            assert_eq!(mark.field("id"), Some(FieldValue::Str(&request(number))));
+            assert_eq!(mark.field("size"), Some(FieldValue::U64(number)));
+        }
+        // They end last of all.
+        let tasks: Vec<_> = profile.process_ranges().map(|task| task.field("id")).collect();
+        let expected: Vec<_> = (0..COUNT).skip(999).step_by(1_000).map(request).collect();
+        assert_eq!(tasks, expected.iter().map(|id| Some(FieldValue::Str(id))).collect::<Vec<_>>());
+    }
 }
 
 #[test]

@@ -139,7 +139,8 @@ impl Ended {
         ended
     }
 
-    /// Keeps what was said of ranges that have not ended, and ranges of the process that have not.
+    /// Keeps what was said of ranges that have not ended and of what is yet to come, and ranges of the process that have not
+    /// ended.
     fn remove_from(&self, thread: &mut ThreadPart) {
         let number = thread.shared.number;
         let has = |ended: &FxHashMap<u32, FxHashSet<u64>>, slot: u64| {
@@ -154,10 +155,12 @@ impl Ended {
             })
             .map(|(slot, _)| *slot)
             .collect();
+        // What is said of an entry comes before it, and the logs were taken in between.
+        let last = thread.events.iter().map(|(slot, _)| *slot).max();
         thread.events.retain(|(slot, words)| match Event::from_words(*words) {
             Event::ProcessStart { .. } => open.contains(slot),
             Event::Detail { of: Subject::Range(of), .. } => !has(&self.ranges, of),
-            Event::Detail { of: Subject::Event(of), .. } => open.contains(&of),
+            Event::Detail { of: Subject::Event(of), .. } => Some(of) > last || open.contains(&of),
             _ => false,
         });
         thread.events.shrink_to_fit();
@@ -548,14 +551,16 @@ impl Threads {
                 thread.events.sort_by_key(|(slot, _)| *slot);
             }
             cut_events(&mut thread.events, &slots, window_ns);
+            // What its entries refer to was there before them.
+            let mut texts = thread.shared.texts.lock().clone();
+            ranges::put_texts_together(&mut thread.events, &mut texts);
             let event_slots = thread.events.iter().map(|(slot, _)| *slot).collect();
             let events = thread.events.into_iter().map(|(_, words)| words).collect();
             ThreadRanges {
                 number: thread.shared.number,
                 thread_id: thread.shared.thread_id,
                 thread_name: thread.shared.thread_name.clone(),
-                // What its entries refer to was there before them.
-                texts: thread.shared.texts.lock().clone(),
+                texts,
                 entries,
                 slots,
                 events,
@@ -613,6 +618,26 @@ mod tests {
             operations: 0,
             entries: 0,
         }
+    }
+
+    #[test]
+    fn what_was_said_of_what_is_yet_to_come_is_left() {
+        let payload = |slot, of: u64| (slot, [5 << 56 | 1 << 55 | of, 7, 1]);
+        let (mark, start) = (|slot| (slot, [1 << 56, 0, 0]), |slot| (slot, [2 << 56, 0, 0]));
+        let thread = |events: &[LoggedEvent]| ThreadPart {
+            events: events.to_vec(),
+            ..ThreadPart::none(&Shared::of_thread(3))
+        };
+        let mut remains = Remains::default();
+        let mut left = |events: &[LoggedEvent]| -> Vec<u64> {
+            remains.add(&part(vec![thread(events)]));
+            let events = remains.threads().flat_map(|thread| thread.events);
+            events.map(|(slot, _)| slot).collect()
+        };
+        assert_eq!(left(&[payload(0, 1), mark(1), payload(2, 4)]), [2]);
+        assert_eq!(left(&[payload(3, 4)]), [2, 3]);
+        assert_eq!(left(&[start(4), payload(5, 6)]), [2, 3, 4, 5]);
+        assert_eq!(left(&[mark(6)]), [2, 3, 4]);
     }
 
     #[test]

@@ -153,6 +153,7 @@ const FIELD: u64 = 6;
 const HANDED: u64 = 7;
 const JOINS: u64 = 8;
 const MEMBER: u64 = 9;
+const PIECE: u64 = 10;
 /// Details of an entry of this log rather than of a range.
 const OF_EVENT: u64 = 1 << 55;
 const SLOT_MASK: u64 = OF_EVENT - 1;
@@ -190,6 +191,8 @@ pub(crate) enum Detail {
     /// This one is joined, too.
     Member(RangeWord),
     Payload(Payload),
+    /// Bytes of the text that the next field has for its value; those of the last piece that are beyond the text are 0.
+    Piece([u8; PIECE_BYTES]),
     /// Name and unit are indices into the thread's texts.
     Field {
         name: u32,
@@ -207,6 +210,8 @@ pub(crate) enum Value {
     Bool(bool),
     /// An index into the thread's texts.
     Text(u32),
+    /// A text of so many bytes, which stands in the pieces just before.
+    Pieces(u64),
 }
 
 impl Event {
@@ -223,6 +228,10 @@ impl Event {
             HANDED => Detail::Handed(RangeWord(second)),
             JOINS => return Self::Joined { first: RangeWord(second), second: RangeWord(third) },
             MEMBER => Detail::Member(RangeWord(second)),
+            PIECE => {
+                let bits = u128::from(third) << 64 | u128::from(second);
+                Detail::Piece(bits.to_le_bytes())
+            }
             PAYLOAD => match payload_of(third, second) {
                 Some(payload) => Detail::Payload(payload),
                 None => return Self::Unknown,
@@ -240,6 +249,50 @@ impl Event {
         Self::Detail { of, detail }
     }
 }
+
+/// Bytes of a text in an entry of the second log.
+const PIECE_BYTES: usize = 16;
+
+/// Puts texts that stand in pieces into the table, where there are all of them.
+pub(super) fn put_texts_together(events: &mut Vec<LoggedEvent>, texts: &mut Texts) {
+    let is_piece = |words: &[u64; EVENT_WORDS]| words[0] >> KIND_SHIFT == PIECE;
+    if !events.iter().any(|(_, words)| is_piece(words)) {
+        return;
+    }
+    let mut known: FxHashMap<String, u32> = FxHashMap::default();
+    let mut bytes = Vec::new();
+    events.retain_mut(|(_, words)| {
+        match Event::from_words(*words) {
+            Event::Detail { detail: Detail::Piece(piece), .. } => {
+                bytes.extend_from_slice(&piece);
+                return false;
+            }
+            Event::Detail {
+                detail: Detail::Field { value: Value::Pieces(length), .. }, ..
+            } => {
+                let text = usize::try_from(length).ok().and_then(|length| bytes.get(..length));
+                if let Some(text) = text.and_then(|text| std::str::from_utf8(text).ok()) {
+                    let index = known.get(text).copied().unwrap_or_else(|| {
+                        // CAST: as of those that the thread itself adds.
+                        let index = texts.texts.len() as u32;
+                        texts.texts.push(text.to_owned());
+                        known.insert(text.to_owned(), index);
+                        index
+                    });
+                    let [_, bits, what] = words;
+                    (*bits, *what) = (index.into(), *what & !0xff | TEXT);
+                }
+            }
+            _ => {}
+        }
+        bytes.clear();
+        true
+    });
+}
+
+/// The kinds of a field's values that are texts.
+const TEXT: u64 = 5;
+const PIECES: u64 = 6;
 
 /// A field has 24 bits for its unit.
 const UNIT_MASK: u32 = (1 << 24) - 1;
@@ -277,7 +330,8 @@ fn value_of(kind: u64, bits: u64) -> Option<Value> {
         3 => Value::F64(f64::from_bits(bits)),
         4 => Value::Bool(bits != 0),
         // CAST: texts are counted in 32 bits.
-        5 => Value::Text(bits as u32),
+        TEXT => Value::Text(bits as u32),
+        PIECES => Value::Pieces(bits),
         _ => return None,
     })
 }
@@ -529,8 +583,10 @@ struct Thread {
     recent: [Recent; RECENT],
     /// The other labels: by name, domain, category's number and colour.
     labels: FxHashMap<(u32, Option<u32>, u32, Option<u32>), u64>,
-    /// All texts.
+    /// All texts but for values of fields that came when these had no more room.
     texts: FxHashMap<Box<str>, u32>,
+    /// So many bytes are left for values of fields.
+    room: usize,
     /// Details of the entry that comes next, still without the entry's slot.
     unsaid: Vec<[u64; EVENT_WORDS]>,
     /// Open ranges and attached ones of other threads, outermost first. Guards may be dropped in any order.
@@ -554,6 +610,12 @@ struct Recent {
     name: Box<str>,
     label: u64,
 }
+
+/// Bytes of a thread's tables for values of fields: those that come again and again are there soon. Later ones stand in the log
+/// and go with it, so that a session which lasts does not grow with every request's own id.
+const VALUES: usize = 256 << 10;
+/// What a text takes beside its bytes: in the table, in the map to its index, and once more its bytes there.
+const TEXT_PLACE: usize = 64;
 
 /// What is said of an entry at most, beside its fields.
 const DETAILS: u64 = 3;
@@ -631,6 +693,7 @@ impl Thread {
             recent: Default::default(),
             labels: FxHashMap::default(),
             texts: FxHashMap::default(),
+            room: VALUES,
             unsaid: Vec::new(),
             open: Vec::with_capacity(32),
             attached: 0,
@@ -701,6 +764,15 @@ impl Thread {
         texts.push(text.to_owned());
         self.texts.insert(text.into(), index);
         index
+    }
+
+    /// The index of a field's value, if it has one or there is room for it.
+    fn value(&mut self, value: &str) -> Option<u32> {
+        if let Some(&index) = self.texts.get(value) {
+            return Some(index);
+        }
+        self.room = self.room.checked_sub(2 * value.len() + TEXT_PLACE)?;
+        Some(self.text(value))
     }
 
     fn start(&mut self, range: &RangeStart<'_>) -> Option<RangeWord> {
@@ -843,7 +915,13 @@ impl Thread {
                 FieldValue::I64(value) => (2, value.cast_unsigned()),
                 FieldValue::F64(value) => (3, value.to_bits()),
                 FieldValue::Bool(value) => (4, value.into()),
-                FieldValue::Str(value) => (5, self.text(value).into()),
+                FieldValue::Str(value) => match self.value(value) {
+                    Some(index) => (TEXT, index.into()),
+                    None => {
+                        self.unsaid.extend(pieces(value));
+                        (PIECES, value.len() as u64)
+                    }
+                },
                 _ => continue,
             };
             let (name, unit) = (self.text(field.name), self.text(field.unit) & UNIT_MASK);
@@ -851,6 +929,26 @@ impl Thread {
             self.unsaid.push([FIELD << KIND_SHIFT, bits, what]);
         }
     }
+}
+
+/// A text as entries of the second log.
+fn pieces(text: &str) -> impl Iterator<Item = [u64; EVENT_WORDS]> {
+    text.as_bytes().chunks(PIECE_BYTES).map(|piece| {
+        let mut bytes = [0; PIECE_BYTES];
+        bytes[..piece.len()].copy_from_slice(piece);
+        let bits = u128::from_le_bytes(bytes);
+        // CAST: the lower half and the upper one.
+        [PIECE << KIND_SHIFT, bits as u64, (bits >> 64) as u64]
+    })
+}
+
+/// The most that is said of the fields.
+fn entries_of(fields: &[nvtx::Field<'_>]) -> u64 {
+    let entries = |field: &nvtx::Field<'_>| match field.value {
+        FieldValue::Str(value) => 1 + value.len().div_ceil(PIECE_BYTES) as u64,
+        _ => 1,
+    };
+    fields.iter().map(entries).sum()
 }
 
 #[inline]
@@ -908,7 +1006,7 @@ impl Observer for Recorder {
     fn process_range_start(&self, range: &RangeStart<'_>) -> Option<Token> {
         let word = self.with_thread(|thread| {
             // What is said of it comes before it. Nothing is written of one that has no word.
-            let room = range.fields.len() as u64 + DETAILS;
+            let room = entries_of(range.fields) + DETAILS;
             let has_room = |thread: &Thread| {
                 let next = thread.events.as_ref().map_or(0, Writer::len);
                 RangeWord::new(thread.epoch, thread.number, next + room).is_some()
@@ -974,6 +1072,53 @@ mod tests {
         assert_eq!((log.held_bytes(), events.held_bytes()), (chunk, chunk));
         assert!(shared.is_done() && shared.read(u64::MAX, false).entries.is_empty());
         drop((writer, event_writer));
+    }
+
+    #[test]
+    fn a_table_of_texts_has_an_end_and_values_beyond_it_are_put_together() {
+        let mut thread = Thread::register(u32::MAX);
+        THREADS.lock().list.retain(|other| !Arc::ptr_eq(other, &thread.shared));
+        let value = |i: usize| format!("{}{i}", "\u{e9}\u{20ac}".repeat(i % 23));
+        const COUNT: usize = 10_000;
+        for i in 0..COUNT {
+            let value = value(i);
+            let fields = [nvtx::Field::new("id", &*value, ""), nvtx::Field::new("n", i as u64, "")];
+            let next = thread.events.as_ref().map_or(0, Writer::len);
+            let mut start = RangeStart::new("");
+            start.fields = &fields;
+            thread.details(&start);
+            thread.say(i as u64);
+            let said = thread.events.as_ref().map_or(0, Writer::len) - next;
+            assert!((2..=entries_of(&fields)).contains(&said));
+        }
+        let held: usize = thread.shared.texts.lock().texts.iter().map(|text| text.len()).sum();
+        assert!(held < VALUES / 2, "{held}");
+        let read = |without: Option<u64>| {
+            let mut events = thread.shared.read(u64::MAX, false).events;
+            events.retain(|(slot, _)| Some(*slot) != without);
+            let mut texts = thread.shared.texts.lock().clone();
+            put_texts_together(&mut events, &mut texts);
+            let values = events.iter().filter_map(|(_, words)| match Event::from_words(*words) {
+                Event::Detail { of: Subject::Range(of), detail } => match detail {
+                    Detail::Field { value: Value::Text(index), .. } => {
+                        Some((of as usize, texts.texts[index as usize].clone()))
+                    }
+                    Detail::Field { value: Value::U64(_), .. } => None,
+                    Detail::Field { value: Value::Pieces(_), .. } => {
+                        Some((of as usize, "?".into()))
+                    }
+                    other => panic!("{other:?}"),
+                },
+                other => panic!("{other:?}"),
+            });
+            values.collect::<Vec<_>>()
+        };
+        let mut expected: Vec<_> = (0..COUNT).map(|i| (i, value(i))).collect();
+        assert_eq!(read(None), expected);
+        // The last value has several pieces, before its length and the number.
+        let last = thread.events.as_ref().map_or(0, Writer::len) - 3;
+        expected[COUNT - 1].1 = "?".into();
+        assert_eq!(read(Some(last)), expected);
     }
 
     #[test]
