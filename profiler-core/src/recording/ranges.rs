@@ -255,8 +255,13 @@ const PIECE_BYTES: usize = 16;
 
 /// Puts texts that stand in pieces into the table, where there are all of them.
 pub(super) fn put_texts_together(events: &mut Vec<LoggedEvent>, texts: &mut Texts) {
-    let is_piece = |words: &[u64; EVENT_WORDS]| words[0] >> KIND_SHIFT == PIECE;
-    if !events.iter().any(|(_, words)| is_piece(words)) {
+    // An empty text has no piece.
+    let is_in_pieces = |(_, words): &LoggedEvent| {
+        let event = Event::from_words(*words);
+        let Event::Detail { detail, .. } = event else { return false };
+        matches!(detail, Detail::Piece(_) | Detail::Field { value: Value::Pieces(_), .. })
+    };
+    if !events.iter().any(is_in_pieces) {
         return;
     }
     let mut known: FxHashMap<String, u32> = FxHashMap::default();
@@ -1119,6 +1124,18 @@ mod tests {
         let last = thread.events.as_ref().map_or(0, Writer::len) - 3;
         expected[COUNT - 1].1 = "?".into();
         assert_eq!(read(Some(last)), expected);
+    }
+
+    #[test]
+    fn an_empty_text_has_no_piece_and_is_put_together() {
+        let mut events = vec![(0, [FIELD << KIND_SHIFT, 0, PIECES])];
+        let mut texts = Texts { texts: vec!["id".to_owned()], labels: vec![] };
+        put_texts_together(&mut events, &mut texts);
+        let value = Value::Text(1);
+        let detail = Detail::Field { name: 0, unit: 0, value };
+        let of = Subject::Range(0);
+        assert_eq!(Event::from_words(events[0].1), Event::Detail { of, detail });
+        assert_eq!(texts.texts, ["id", ""]);
     }
 
     #[test]
