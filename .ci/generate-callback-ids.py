@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Writes cupti-rs/src/sys/callback_ids.rs from facts about CUPTI's callback ids.
 
-usage: .ci/generate-callback-ids.py FACTS_DIR > cupti-rs/src/sys/callback_ids.rs
 
-FACTS_DIR holds cupti-cbids.json (driver and runtime callback ids by name). Ids are facts; no text of NVIDIA's headers
-is copied. The driver's calls of the call log are in generated.rs, which generate-cupti-sys.py writes.
+cupti-rs/facts holds callback-ids.json (driver and runtime callback ids by name). Ids are facts; no text of NVIDIA's headers
+is copied. The driver's calls of the call log are in generated.rs, which generate-cupti-sys.py writes. `.ci/generate` runs this.
 """
-import json, re, sys
+import json, pathlib, re
 
-domains = json.load(open(f"{sys.argv[1]}/cupti-cbids.json"))["domains"]
+facts = pathlib.Path(__file__).parent.parent / "cupti-rs/facts"
+domains = json.load(open(facts / "callback-ids.json"))["domains"]
 
 # The runtime API's calls of the call log: the classes are those of the driver's calls.
 CLASSES = [

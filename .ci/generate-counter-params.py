@@ -1,18 +1,17 @@
 #!/usr/bin/env python3
 """Writes cupti-rs/src/sys/params.rs from facts about CUPTI's headers: the parameter blocks of its counter functions.
 
-usage: .ci/generate-counter-params.py FACTS_DIR > cupti-rs/src/sys/params.rs && cargo fmt
 
-FACTS_DIR holds layouts-12.x.json and layouts-13.x.json (struct layouts by header version). Layouts are facts; no text of
+cupti-rs/facts holds layouts-12.json and layouts-13.json (struct layouts by header version). Layouts are facts; no text of
 NVIDIA's headers is copied. A block is written in its oldest form: a library takes every size that one of its headers
-had, and no other, and this crate needs no field that came later.
+had, and no other, and this crate needs no field that came later. `.ci/generate` runs this.
 """
-import json, re, sys
+import json, pathlib, re, sys
 
-facts = sys.argv[1]
+facts = pathlib.Path(__file__).parent.parent / "cupti-rs/facts"
 layouts = {}
-for name in ("layouts-12.x.json", "layouts-13.x.json"):
-    for struct, variants in json.load(open(f"{facts}/{name}"))["structs"].items():
+for name in ("layouts-12.json", "layouts-13.json"):
+    for struct, variants in json.load(open(facts / name))["structs"].items():
         layouts.setdefault(struct, []).extend(variants)
 
 # Not among the facts, and the same in every header from 11.8 on.

@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
 """Writes cupti-rs/src/sys/generated.rs from facts about CUPTI's headers and libraries.
 
-usage: .ci/generate-cupti-sys.py FACTS_DIR > cupti-rs/src/sys/generated.rs
 
-FACTS_DIR holds cupti-cbids.json (callback ids by name), layouts-12.x.json and layouts-13.x.json
+cupti-rs/facts holds callback-ids.json (callback ids by name), layouts-12.json and layouts-13.json
 (struct layouts by header version) and record-strides.json (the bytes from one record to the next, by library).
-Layouts and ids are facts; no text of NVIDIA's headers is copied.
+Layouts and ids are facts; no text of NVIDIA's headers is copied. `.ci/generate` runs this.
 """
-import json, re, sys
+import json, pathlib, re
 
-facts = sys.argv[1]
-load = lambda name: json.load(open(f"{facts}/{name}"))
+facts = pathlib.Path(__file__).parent.parent / "cupti-rs/facts"
+load = lambda name: json.load(open(facts / name))
 
 # --- driver calls that the call log records, by name --------------------------------------------------------------
 CLASSES = [
@@ -37,7 +36,7 @@ SIZES = [
 
 def driver_calls():
     rows = []
-    for id, entry in load("cupti-cbids.json")["domains"]["driver"].items():
+    for id, entry in load("callback-ids.json")["domains"]["driver"].items():
         name = entry["name"]
         for cls, pattern in CLASSES:
             if re.search(pattern, name):
@@ -49,7 +48,7 @@ def driver_calls():
 # --- layouts ------------------------------------------------------------------------------------------------------
 def structs():
     out = {}
-    for name in ("layouts-12.x.json", "layouts-13.x.json"):
+    for name in ("layouts-12.json", "layouts-13.json"):
         for struct, variants in load(name)["structs"].items():
             out.setdefault(struct, []).extend(variants)
     return out
@@ -200,7 +199,7 @@ class Family:
             print(f"            lacks [{', '.join(lacks)}];")
 
 def functions(domain, title):
-    names = {int(id): entry["name"] for id, entry in load("cupti-cbids.json")["domains"][domain].items()}
+    names = {int(id): entry["name"] for id, entry in load("callback-ids.json")["domains"][domain].items()}
     names[0] = ""
     print(f"/// The {title}s by callback id; empty where an id has none.")
     print(f"pub const {domain.upper()}_FUNCTIONS: [&str; {max(names) + 1}] = [")
