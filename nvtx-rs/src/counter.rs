@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use crate::domain::{Domain, DomainRef};
+pub use crate::observer::Missing;
 use crate::observer::{self, CounterSample, CounterValue};
 use crate::schema::{Record, Schema};
 use crate::state;
@@ -13,17 +14,6 @@ use crate::sys::types::{
 };
 use crate::text::CStrings;
 use crate::time::{Clock, Scope};
-
-/// Why a counter has no value now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Missing {
-    /// It is zero.
-    Zero,
-    /// It is as it was.
-    Unchanged,
-    /// It could not be had.
-    Unavailable,
-}
 
 /// The flags that say that the limits are meant.
 const LIMITS: u64 = 1 << 2 | 1 << 3;

@@ -5,12 +5,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use crate::category::{Categories, Category};
-use crate::event::Event;
-use crate::range::{ProcessRange, Range};
-use crate::resource::{Resource, ResourceId};
 use crate::state;
-use crate::string::RegisteredString;
-use crate::sync::SyncObject;
 use crate::sys::functions;
 use crate::sys::types::{Handle, Text};
 use crate::text::with_c_str;
@@ -136,6 +131,12 @@ pub(crate) enum DomainKeep {
 static DEFAULT_CATEGORIES: Categories = Categories::new();
 static DEFAULT_WORK_SCHEMA: OnceLock<Option<u64>> = OnceLock::new();
 
+impl<'a> From<&'a OwnedDomain> for DomainRef<'a> {
+    fn from(domain: &'a OwnedDomain) -> DomainRef<'a> {
+        DomainRef::Owned(&domain.0)
+    }
+}
+
 impl<'a> DomainRef<'a> {
     pub(crate) fn of(domain: Option<&'static Domain>) -> DomainRef<'a> {
         domain.map_or(DomainRef::Default, DomainRef::Static)
@@ -213,11 +214,19 @@ impl<'a> DomainRef<'a> {
         })
     }
 
-    /// The schema of declared work in this domain; to be asked for only where a tool is attached.
+    /// The tool's number of the schema of declared work in this domain; `register` gives it at the first call, which
+    /// needs an attached tool.
     #[cfg(feature = "enable")]
-    pub(crate) fn work_schema(self) -> Option<u64> {
+    pub(crate) fn work_schema(self, register: impl FnOnce() -> Option<u64>) -> Option<u64> {
         let schema = self.get().map_or(&DEFAULT_WORK_SCHEMA, |domain| &domain.work_schema);
-        *schema.get_or_init(|| crate::schema::register(self, "work", 0, crate::work::ENTRIES))
+        *schema.get_or_init(register)
+    }
+
+    /// Hands the tool a text to keep; `None` where the tool takes none, and events then carry the text themselves.
+    pub(crate) fn register(self, text: &str) -> Option<Handle> {
+        let domain = self.handle_or_null();
+        let handle = with_c_str(text, |text| functions::register_string(domain, Text::new(text)));
+        handle.filter(|handle| !handle.is_null())
     }
 
     pub(crate) fn is_enabled(self) -> bool {
@@ -240,79 +249,4 @@ impl DomainKeep {
             DomainKeep::Owned(domain) => DomainRef::Owned(domain),
         }
     }
-}
-
-/// What both kinds of domain offer. They differ in how long they are there: `$life` is that.
-macro_rules! methods {
-    ($domain:ident, $life:lifetime, $reference:expr) => {
-        /// Events of this domain.
-        #[allow(clippy::extra_unused_lifetimes, reason = "one text for two lifetimes")]
-        impl $domain {
-            /// Starts a range of this thread: [`range`](crate::range()) in this domain.
-            #[inline]
-            pub fn range<'a>(&$life self, name: &str) -> Range {
-                if state::is_idle() { Range::NONE } else { Range::begin_named($reference(self), name) }
-            }
-
-            /// Starts a range that may end on any thread: [`process_range`](crate::process_range())
-            /// in this domain.
-            #[inline]
-            pub fn process_range<'a>(&$life self, name: &str) -> ProcessRange {
-                if state::is_idle() {
-                    ProcessRange::NONE
-                } else {
-                    ProcessRange::begin_named($reference(self), name)
-                }
-            }
-
-            /// Marks a moment: [`mark`](crate::mark()) in this domain.
-            #[inline]
-            pub fn mark<'a>(&$life self, name: &str) {
-                if !state::is_idle() {
-                    Event::in_domain($reference(self), name).mark();
-                }
-            }
-
-            /// Describes an event of this domain.
-            #[inline]
-            pub fn event<'a>(&$life self, name: &'a str) -> Event<'a> {
-                Event::in_domain($reference(self), name)
-            }
-
-            /// The category of this name, which is made if it is new; see [`Category`].
-            pub fn category<'a>(&$life self, name: &str) -> Category {
-                $reference(self).category(name)
-            }
-
-            /// Hands `text` to the tool once, so that events can name it at no cost.
-            pub fn register<'a>(&$life self, text: &str) -> RegisteredString {
-                RegisteredString::new($reference(self), text)
-            }
-
-            /// Names something that is not an event, such as a thread or a device, until the
-            /// returned value is dropped.
-            pub fn resource<'a>(&$life self, id: ResourceId, name: &str) -> Resource {
-                Resource::new($reference(self), id, name)
-            }
-
-            /// A lock of the program's own making, whose use tools can show.
-            pub fn sync_object<'a>(&$life self, name: &str) -> SyncObject {
-                SyncObject::new($reference(self), name)
-            }
-
-            /// Whether an observer or a tool takes events of this domain. A tool's user may have
-            /// asked for other domains only; events may be sent all the same.
-            #[must_use]
-            pub fn is_enabled<'a>(&$life self) -> bool {
-                $reference(self).is_enabled()
-            }
-        }
-    };
-}
-
-methods!(Domain, 'static, DomainRef::Static);
-methods!(OwnedDomain, 'a, owned);
-
-fn owned(domain: &OwnedDomain) -> DomainRef<'_> {
-    DomainRef::Owned(&domain.0)
 }

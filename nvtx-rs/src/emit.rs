@@ -3,9 +3,9 @@
 //! What was begun says how it is to be ended, so a tool that lacks one of a pair of functions never
 //! gets half of it.
 
-use crate::__private::Registered;
+use crate::call_site::Registered;
 use crate::event::Event;
-use crate::schema::Record;
+use crate::schema::{self, Record};
 use crate::sys::functions;
 use crate::sys::types::{EventAttributes, Handle, Message, PayloadData, ShortText, Text};
 use crate::text::{short, with_text};
@@ -140,7 +140,10 @@ fn attributes<R>(
     };
     let (schema, bytes) = match (record, &work) {
         (Some(record), _) => (record.schema_id(), record.bytes()),
-        (None, Some(work)) => (event.domain.work_schema(), &work[..]),
+        (None, Some(work)) => (
+            event.domain.work_schema(|| schema::register(event.domain, "work", 0, work::ENTRIES)),
+            &work[..],
+        ),
         (None, None) => (None, &[][..]),
     };
     let Some(schema) = schema else { return call(&attributes) };

@@ -6,7 +6,12 @@ use std::ffi::OsStr;
 use std::fmt;
 
 #[cfg(feature = "enable")]
-use crate::tool::PATH_VARIABLE;
+/// The variable in which a tool names its library; NVTX has one for each pointer width.
+pub(crate) const PATH_VARIABLE: &str = if cfg!(target_pointer_width = "32") {
+    "NVTX_INJECTION32_PATH"
+} else {
+    "NVTX_INJECTION64_PATH"
+};
 
 /// Why a tool could not be attached, an observer not be installed, or a record not be made.
 ///

@@ -4,9 +4,10 @@ use crate::category::Category;
 use crate::color::Color;
 use crate::domain::DomainRef;
 use crate::field::{Field, FieldValue, Fields};
+#[cfg(feature = "enable")]
+use crate::observer::RangeStart;
 use crate::observer::Token;
 use crate::payload::Payload;
-use crate::range::{ProcessRange, Range};
 use crate::schema::Record;
 use crate::state;
 use crate::sys::types::Handle;
@@ -164,25 +165,10 @@ impl<'a> Event<'a> {
         self
     }
 
-    /// The range of the process that it is a stay in, as a poll is in the life of its future: for the observer, to which
-    /// the work of all stays is that of the whole. Tools have no place for it.
-    ///
-    /// ```
-    /// let request = nvtx::process_range("request");
-    /// {
-    ///     let _stay = nvtx::event("parse").within(&request).range();
-    /// }
-    /// ```
-    #[inline]
-    pub fn within(mut self, whole: &ProcessRange) -> Event<'a> {
-        self.within = whole.observed();
-        self
-    }
-
     /// What an observer sees of it.
     #[cfg(feature = "enable")]
-    pub(crate) fn start(&self) -> crate::observer::RangeStart<'_> {
-        let mut start = crate::observer::RangeStart::new(self.name);
+    pub(crate) fn start(&self) -> RangeStart<'_> {
+        let mut start = RangeStart::new(self.name);
         start.domain = self.domain.name();
         start.category = self.category;
         start.color = self.color;
@@ -192,57 +178,10 @@ impl<'a> Event<'a> {
         start.within = self.within;
         start
     }
-
-    /// Starts a range of this thread, which ends when the guard is dropped.
-    #[inline]
-    pub fn range(self) -> Range {
-        if state::is_idle() { Range::NONE } else { Range::begin_event(self) }
-    }
-
-    /// Starts a range that may end on any thread.
-    #[inline]
-    pub fn process_range(self) -> ProcessRange {
-        if state::is_idle() { ProcessRange::NONE } else { ProcessRange::begin_event(self) }
-    }
-
-    /// Marks a moment.
-    #[inline]
-    pub fn mark(self) {
-        if !state::is_idle() {
-            self.mark_now();
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn mark_now(self) {
-        #[cfg(feature = "enable")]
-        {
-            let state = state::current();
-            if state & state::TOOL != 0 {
-                crate::emit::mark(&self);
-            }
-            if state & state::OBSERVER != 0 {
-                crate::observer::mark(&self.start());
-            }
-        }
-    }
 }
 
 /// Describes an event of the default domain.
 #[inline]
 pub fn event(name: &str) -> Event<'_> {
     Event::in_domain(DomainRef::Default, name)
-}
-
-/// Marks a moment in the default domain.
-///
-/// ```
-/// nvtx::mark("cache miss");
-/// ```
-#[inline]
-pub fn mark(name: &str) {
-    if !state::is_idle() {
-        event(name).mark_now();
-    }
 }

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
-use crate::__private::CallSite;
+use crate::call_site::CallSite;
 use crate::domain::{Domain, DomainRef};
 use crate::event::Event;
 use crate::range::{ProcessRange, Range};

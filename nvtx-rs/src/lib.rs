@@ -92,12 +92,14 @@ extern crate self as nvtx;
 #[doc(hidden)]
 #[path = "private.rs"]
 pub mod __private;
+mod call_site;
 mod category;
 mod color;
 pub mod counter;
 pub mod cuda;
 pub mod deferred;
 mod domain;
+mod domain_methods;
 #[cfg(feature = "enable")]
 mod emit;
 mod error;
@@ -105,12 +107,15 @@ mod event;
 mod field;
 mod instrument;
 mod macros;
+mod mark;
 #[cfg(nvtx_loom)]
 mod model;
 pub mod observer;
 mod payload;
 mod range;
+mod record;
 mod resource;
+mod resource_id;
 pub mod schema;
 #[cfg(feature = "enable")]
 mod shared;
@@ -123,8 +128,6 @@ mod text;
 mod thread;
 pub mod time;
 mod told;
-#[cfg(feature = "enable")]
-mod tool;
 #[cfg(feature = "tracing")]
 mod tracing;
 mod work;
@@ -133,12 +136,14 @@ pub use crate::category::Category;
 pub use crate::color::Color;
 pub use crate::domain::{Domain, OwnedDomain};
 pub use crate::error::Error;
-pub use crate::event::{Event, event, mark};
+pub use crate::event::{Event, event};
 pub use crate::field::{Field, FieldValue};
 pub use crate::instrument::{InRange, Instrument, Instrumented};
+pub use crate::mark::mark;
 pub use crate::payload::Payload;
 pub use crate::range::{ProcessRange, Range, process_range, range};
-pub use crate::resource::{Resource, ResourceId, resource};
+pub use crate::resource::{Resource, resource};
+pub use crate::resource_id::ResourceId;
 pub use crate::string::RegisteredString;
 pub use crate::sync::{Acquired, Acquiring, SyncObject, sync_object};
 pub use crate::thread::{name_current_thread, name_thread};
@@ -153,7 +158,7 @@ pub use profiler_macros::annotate;
 #[must_use]
 pub fn is_attached() -> bool {
     #[cfg(feature = "enable")]
-    return tool::is_attached();
+    return state::is_attached();
     #[cfg(not(feature = "enable"))]
     return false;
 }
@@ -178,7 +183,7 @@ pub fn initialize() {
 #[must_use]
 pub fn attach_error() -> Option<&'static Error> {
     #[cfg(feature = "enable")]
-    return tool::attach_error();
+    return state::attach_error();
     #[cfg(not(feature = "enable"))]
     return None;
 }

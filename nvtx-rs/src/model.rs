@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
 
-use crate::Error;
+use crate::error::Error;
 use crate::sys::fill;
 
 /// The slots of the two functions that the tool has.
@@ -55,7 +55,7 @@ extern "C" fn pop() -> c_int {
 }
 
 /// In the place of the search for a library.
-pub(crate) fn find() -> Result<bool, Error> {
+fn find() -> Result<bool, Error> {
     count(|tool| &tool.searches);
     let kind = TOOL.with(|tool| tool.kind.get());
     if kind == Kind::None {
@@ -64,7 +64,7 @@ pub(crate) fn find() -> Result<bool, Error> {
     fill(RANGE_PUSH_A, push as *mut c_void);
     fill(RANGE_POP, pop as *mut c_void);
     if kind == Kind::Annotated {
-        drop(crate::range("in the tool"));
+        drop(crate::range::range("in the tool"));
     }
     Ok(true)
 }
@@ -78,7 +78,8 @@ mod tests {
 
     use super::*;
     use crate::observer::{self, Observer, RangeStart, Token};
-    use crate::{is_attached, range, state};
+    use crate::range::range;
+    use crate::state::{self, is_attached};
 
     /// Plays all orders of a scenario, each with a tool of this kind that has seen nothing.
     fn play(kind: Kind, scenario: impl Fn() + Send + Sync + 'static) {
@@ -92,6 +93,7 @@ mod tests {
                     count.set(0);
                 }
             });
+            state::FIND.with(|slot| slot.set(find));
             scenario();
         });
         assert!(played.load(Ordering::Relaxed) > 1, "there was but one order");

@@ -34,14 +34,18 @@
 #[cfg(feature = "enable")]
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::category::Category;
+use crate::color::Color;
 use crate::domain::DomainRef;
-use crate::resource::ResourceId;
+use crate::error::Error;
+use crate::field::Field;
+use crate::payload::Payload;
+use crate::resource_id::ResourceId;
 use crate::schema::Record;
 #[cfg(feature = "enable")]
 use crate::shared::{AtomicU64, OnceLock, Ordering, shared};
-#[cfg(feature = "enable")]
 use crate::state;
-use crate::{Category, Color, Error, Field, Payload};
+use crate::time::Clock;
 
 /// What an observer gives back at a start, and gets at the end of the same range. Only the observer
 /// knows what it means.
@@ -175,7 +179,18 @@ pub enum CounterValue<'a> {
     /// Of a group of counters.
     Record(&'a Record),
     /// None, for this reason.
-    Missing(crate::counter::Missing),
+    Missing(Missing),
+}
+
+/// Why a counter has no value now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// It is zero.
+    Zero,
+    /// It is as it was.
+    Unchanged,
+    /// It could not be had.
+    Unavailable,
 }
 
 /// An event that is told after it happened.
@@ -187,7 +202,7 @@ pub struct DeferredEvent<'a> {
     /// The name of the domain; `None` for the default one.
     pub domain: Option<&'a str>,
     /// The clock of its times.
-    pub clock: crate::time::Clock,
+    pub clock: Clock,
     /// When it began, or when it was.
     pub start: i64,
     /// When it ended; `None` for a mark.
@@ -422,7 +437,7 @@ pub(crate) fn deferred(event: &DeferredEvent<'_>) {
 
 /// Whether the observer is switched on.
 pub(crate) fn is_on() -> bool {
-    !crate::state::is_idle() && crate::state::current() & crate::state::OBSERVER != 0
+    !state::is_idle() && state::current() & state::OBSERVER != 0
 }
 
 fn if_on(call: impl FnOnce(&dyn Observer)) {

@@ -17,20 +17,16 @@
 //! ```
 
 use std::fmt::Arguments;
-use std::sync::OnceLock;
 
-use crate::domain::{Domain, DomainRef};
 use crate::event::Event;
+use crate::range::{ProcessRange, Range};
 use crate::state;
-use crate::string;
-use crate::sys::types::{EventAttributes, Handle, Message};
-use crate::told::Told;
-use crate::{ProcessRange, Range};
 
 pub use std::boxed::Box;
 pub use std::option::Option::{self, None, Some};
 pub use std::{concat, format_args, module_path};
 
+pub use crate::call_site::CallSite;
 pub use crate::instrument::InRange;
 
 /// Whether anyone looks, or may look: it costs one load.
@@ -47,41 +43,7 @@ pub fn call<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// A place in a program that makes events of one name. The tool is handed the name once.
-#[derive(Debug)]
-pub struct CallSite {
-    /// `None` until the macro knows it, as with [`CallSite::unnamed`].
-    name: Option<&'static str>,
-    domain: Option<&'static Domain>,
-    /// The name that was registered, and what the tool calls it.
-    registered: OnceLock<(&'static str, Option<Registered>)>,
-}
-
 impl CallSite {
-    /// A call site of the default domain.
-    #[must_use]
-    pub const fn new(name: &'static str) -> CallSite {
-        CallSite { name: Some(name), domain: None, registered: OnceLock::new() }
-    }
-
-    /// A call site of `domain`.
-    #[must_use]
-    pub const fn in_domain(name: &'static str, domain: &'static Domain) -> CallSite {
-        CallSite { name: Some(name), domain: Some(domain), registered: OnceLock::new() }
-    }
-
-    /// A call site whose name comes with the first event.
-    #[must_use]
-    pub const fn unnamed() -> CallSite {
-        CallSite { name: None, domain: None, registered: OnceLock::new() }
-    }
-
-    /// As [`CallSite::unnamed`], in `domain`.
-    #[must_use]
-    pub const fn unnamed_in_domain(domain: &'static Domain) -> CallSite {
-        CallSite { name: None, domain: Some(domain), registered: OnceLock::new() }
-    }
-
     /// Whether anyone looks, or may look: it costs one load.
     #[inline]
     #[must_use]
@@ -92,11 +54,7 @@ impl CallSite {
     /// Starts a range of this thread.
     #[inline]
     pub fn range(&'static self) -> Range {
-        if state::is_idle() {
-            Range::NONE
-        } else {
-            Range::begin_site(self, self.name.unwrap_or_default())
-        }
+        if state::is_idle() { Range::NONE } else { Range::begin_site(self, self.name()) }
     }
 
     /// Starts a range of this thread with what `describe` adds; it runs only if somebody looks.
@@ -128,38 +86,12 @@ impl CallSite {
         }
     }
 
-    /// Describes an event of this place.
-    #[cold]
-    pub fn event(&'static self) -> Event<'static> {
-        self.event_named(self.name.unwrap_or_default())
-    }
-
-    /// What the tool gets of a range with this name and no more; `None` where it does not take names beforehand, or the
-    /// place has another name. A place has one name; should it ever have two, the second is not registered.
-    #[inline]
-    pub(crate) fn registered(&'static self, name: &'static str) -> Option<&'static Registered> {
-        let (of, registered) = self.registered.get_or_init(|| (name, self.register(name)));
-        registered.as_ref().filter(|_| std::ptr::eq(*of, name) || *of == name)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn register(&'static self, name: &'static str) -> Option<Registered> {
-        let domain = DomainRef::of(self.domain);
-        string::register(domain, name).map(|name| Registered::new(domain, name))
-    }
-
-    pub(crate) fn event_named(&'static self, name: &'static str) -> Event<'static> {
-        let handle = if state::has_tool() { self.registered(name) } else { None };
-        Event::registered(DomainRef::of(self.domain), name, handle.map(Registered::name))
-    }
-
     /// Starts a range of this thread of a name that [`Name::new`] made.
     #[cold]
     pub fn range_of(&'static self, name: &Name) -> Range {
         match name {
             Name::Literal(name) => Range::begin_site(self, name),
-            Name::Formatted(name) => Range::begin_named(DomainRef::of(self.domain), name),
+            Name::Formatted(name) => Range::begin_named(self.domain(), name),
         }
     }
 
@@ -168,32 +100,8 @@ impl CallSite {
     pub fn event_of<'a>(&'static self, name: &'a Name) -> Event<'a> {
         match name {
             Name::Literal(name) => self.event_named(name),
-            Name::Formatted(name) => Event::in_domain(DomainRef::of(self.domain), name),
+            Name::Formatted(name) => Event::in_domain(self.domain(), name),
         }
-    }
-}
-
-/// A range of a place, as far as it is the same each time.
-#[derive(Debug)]
-pub(crate) struct Registered {
-    #[cfg_attr(not(feature = "enable"), expect(dead_code, reason = "without tools there is none"))]
-    pub(crate) domain: Told,
-    /// What the tool calls the domain; `None` is the default one.
-    #[cfg_attr(not(feature = "enable"), expect(dead_code, reason = "as above"))]
-    pub(crate) domain_handle: Option<Handle>,
-    name: Handle,
-    #[cfg_attr(not(feature = "enable"), expect(dead_code, reason = "as above"))]
-    pub(crate) attributes: EventAttributes<'static>,
-}
-
-impl Registered {
-    fn new(domain: DomainRef<'_>, name: Handle) -> Registered {
-        let attributes = EventAttributes::new(Message::Registered(name));
-        Registered { domain: domain.told(), domain_handle: domain.handle(), name, attributes }
-    }
-
-    fn name(&self) -> Handle {
-        self.name
     }
 }
 
@@ -220,7 +128,7 @@ impl Name {
 
 /// What the macros expand to, when nobody looks.
 pub mod idle {
-    use crate::{ProcessRange, Range};
+    use crate::range::{ProcessRange, Range};
 
     /// A range that nobody sees.
     #[inline]

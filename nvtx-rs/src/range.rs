@@ -6,14 +6,18 @@
 
 use std::marker::PhantomData;
 
-use crate::__private::CallSite;
+use crate::call_site::CallSite;
 use crate::domain::DomainRef;
 use crate::event::Event;
 use crate::observer::Token;
 use crate::schema::Record;
 use crate::state;
 #[cfg(feature = "enable")]
-use crate::{emit, observer, observer::RangeStart, told::Told};
+use crate::{
+    emit,
+    observer::{self, RangeStart},
+    told::Told,
+};
 
 /// Starts a range named `name` on this thread; it ends when the returned guard is dropped.
 ///
@@ -45,6 +49,35 @@ pub fn range(name: &str) -> Range {
 #[inline]
 pub fn process_range(name: &str) -> ProcessRange {
     ProcessRange::start(move || Event::in_domain(DomainRef::Default, name))
+}
+
+impl Event<'_> {
+    /// The range of the process that it is a stay in, as a poll is in the life of its future: for the observer, to which
+    /// the work of all stays is that of the whole. Tools have no place for it.
+    ///
+    /// ```
+    /// let request = nvtx::process_range("request");
+    /// {
+    ///     let _stay = nvtx::event("parse").within(&request).range();
+    /// }
+    /// ```
+    #[inline]
+    pub fn within(mut self, whole: &ProcessRange) -> Self {
+        self.within = whole.observed();
+        self
+    }
+
+    /// Starts a range of this thread, which ends when the guard is dropped.
+    #[inline]
+    pub fn range(self) -> Range {
+        if state::is_idle() { Range::NONE } else { Range::begin_event(self) }
+    }
+
+    /// Starts a range that may end on any thread.
+    #[inline]
+    pub fn process_range(self) -> ProcessRange {
+        if state::is_idle() { ProcessRange::NONE } else { ProcessRange::begin_event(self) }
+    }
 }
 
 /// A range that is going on; dropping it ends it. Made by [`range`](crate::range()).

@@ -6,16 +6,17 @@
 
 use std::sync::OnceLock;
 
-use crate::Error;
 use crate::domain::{Domain, DomainRef};
-use crate::range::{ProcessRange, Range};
+use crate::error::Error;
 use crate::state;
 use crate::sys::functions;
 use crate::sys::types::{
-    EnumAttributes, EnumEntry, PayloadData, SchemaAttributes, SchemaEntry, Semantics, TimeSemantics,
+    EnumAttributes, EnumEntry, SchemaAttributes, SchemaEntry, Semantics, TimeSemantics,
 };
 use crate::text::CStrings;
 use crate::time::Clock;
+#[cfg(feature = "enable")]
+use crate::told::Told;
 
 /// The type of an [`Entry`].
 #[derive(Clone, Copy, Debug)]
@@ -158,6 +159,7 @@ impl Entry {
         self
     }
 
+    #[cfg(feature = "enable")]
     fn is_message(&self) -> bool {
         self.flags & MESSAGE != 0
     }
@@ -278,6 +280,12 @@ impl Schema {
 
     pub(crate) fn domain(&self) -> DomainRef<'static> {
         DomainRef::of(self.domain)
+    }
+
+    /// Whether one of its entries is the name of the event.
+    #[cfg(feature = "enable")]
+    pub(crate) fn has_message(&self) -> bool {
+        self.entries.iter().any(Entry::is_message)
     }
 
     /// A record with these values, one for each entry.
@@ -627,72 +635,7 @@ impl Record {
 
     /// As [`is_of`](Record::is_of), for a domain that is known by its number.
     #[cfg(feature = "enable")]
-    pub(crate) fn is_of_told(&self, domain: crate::told::Told) -> bool {
+    pub(crate) fn is_of_told(&self, domain: Told) -> bool {
         self.schema.domain().told_already() == Some(domain)
-    }
-
-    /// Marks a moment by the record alone. Its name is that of the entry that is the [`message`](Entry::message); without
-    /// one, for a tool that knows no records, and for the observer it is the schema's.
-    pub fn mark(&self) {
-        #[cfg(feature = "enable")]
-        if !state::is_idle() {
-            let told =
-                self.alone().and_then(|(domain, data)| functions::mark_payloads(domain, &[data]));
-            if told.is_none() {
-                self.event().mark();
-            } else if state::current() & state::OBSERVER != 0 {
-                crate::observer::mark(&self.event().start());
-            }
-        }
-    }
-
-    /// Starts a range of this thread by the record alone, with the name as for [`mark`](Record::mark).
-    pub fn range(&self) -> Range {
-        #[cfg(feature = "enable")]
-        if !state::is_idle() {
-            let level =
-                self.alone().and_then(|(domain, data)| functions::push_payloads(domain, &[data]));
-            if level.is_none() {
-                return self.event().range();
-            }
-            let observed = state::current() & state::OBSERVER != 0;
-            let event = self.event();
-            let token = if observed { crate::observer::range_start(&event.start()) } else { None };
-            return Range::told(self.schema.domain(), true, token);
-        }
-        Range::NONE
-    }
-
-    /// Starts a range of the process by the record alone, with the name as for [`mark`](Record::mark).
-    pub fn process_range(&self) -> ProcessRange {
-        #[cfg(feature = "enable")]
-        if !state::is_idle() {
-            let range =
-                self.alone().and_then(|(domain, data)| functions::start_payloads(domain, &[data]));
-            if range.is_none() {
-                return self.event().process_range();
-            }
-            let observed = state::current() & state::OBSERVER != 0;
-            let event = self.event();
-            let token =
-                if observed { crate::observer::process_range_start(&event.start()) } else { None };
-            return ProcessRange::told(self.schema.domain(), range, token);
-        }
-        ProcessRange::NONE
-    }
-
-    /// The record as an event of its own, which has a name only where an entry is one: a tool may drop an event without.
-    #[cfg(feature = "enable")]
-    fn alone(&self) -> Option<(crate::sys::types::Handle, PayloadData<'_>)> {
-        if !self.schema.entries.iter().any(Entry::is_message) {
-            return None;
-        }
-        let data = PayloadData::new(self.schema_id()?, self.bytes());
-        Some((self.schema.domain().handle_or_null(), data))
-    }
-
-    #[cfg(feature = "enable")]
-    fn event(&self) -> crate::Event<'_> {
-        crate::Event::in_domain(self.schema.domain(), self.schema.name).record(self)
     }
 }

@@ -4,10 +4,12 @@
 //! for a tool at the first range costs the later ones nothing. Without the feature `enable` it is a
 //! constant zero, and with it goes all that would be done.
 
+#[cfg(nvtx_loom)]
+pub(crate) use self::tool::FIND;
+#[cfg(feature = "enable")]
+pub(crate) use self::tool::{attach_error, is_attached};
 #[cfg(feature = "enable")]
 use crate::shared::{AtomicU8, Ordering, shared};
-#[cfg(feature = "enable")]
-use crate::tool;
 
 /// No tool was looked for yet.
 #[cfg(feature = "enable")]
@@ -77,4 +79,80 @@ pub(crate) fn clear(bits: u8) {
 #[cfg(feature = "enable")]
 pub(crate) fn initialised() {
     clear(UNINITIALISED);
+}
+
+/// The tool of this process: searched for once, at the first range, and kept for the life of the process.
+#[cfg(feature = "enable")]
+mod tool {
+    use std::cell::Cell;
+    #[cfg(not(nvtx_loom))]
+    use std::env;
+
+    use super::{TOOL, initialised, set};
+    use crate::error::Error;
+    #[cfg(not(nvtx_loom))]
+    use crate::error::PATH_VARIABLE;
+    use crate::shared::{OnceLock, per_thread, shared};
+
+    /// The value by which a user says that no tool is wanted.
+    const NO_TOOL: &str = "./.";
+
+    shared! {
+        /// The outcome of the one attempt; `Ok(false)` where no tool was named.
+        static OUTCOME: OnceLock<Result<bool, Error>> = OnceLock::new();
+    }
+
+    per_thread! { static ATTACHING: Cell<bool> = Cell::new(false); }
+
+    /// Looks for the tool, once; `None` only inside that very attempt.
+    ///
+    /// A tool that is itself annotated may start ranges while it is being loaded. They do nothing: to
+    /// wait for the attempt to end would be to wait for ourselves.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn attach() -> Option<&'static Result<bool, Error>> {
+        if ATTACHING.with(Cell::get) {
+            return None;
+        }
+        ATTACHING.with(|attaching| attaching.set(true));
+        let outcome = OUTCOME.get_or_init(|| {
+            let outcome = find();
+            if matches!(outcome, Ok(true)) {
+                set(TOOL);
+            }
+            initialised();
+            outcome
+        });
+        ATTACHING.with(|attaching| attaching.set(false));
+        Some(outcome)
+    }
+
+    #[cfg(not(nvtx_loom))]
+    fn find() -> Result<bool, Error> {
+        match env::var_os(PATH_VARIABLE) {
+            Some(path) if !path.is_empty() && path != NO_TOOL => {
+                crate::sys::load(&path).map(|()| true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    #[cfg(nvtx_loom)]
+    std::thread_local! {
+        /// The search of a model, which replaces that for a library. loom plays its threads on one thread of the system.
+        pub(crate) static FIND: Cell<fn() -> Result<bool, Error>> = const { Cell::new(|| Ok(false)) };
+    }
+
+    #[cfg(nvtx_loom)]
+    fn find() -> Result<bool, Error> {
+        FIND.with(Cell::get)()
+    }
+
+    pub(crate) fn is_attached() -> bool {
+        matches!(attach(), Some(Ok(true)))
+    }
+
+    pub(crate) fn attach_error() -> Option<&'static Error> {
+        attach()?.as_ref().err()
+    }
 }

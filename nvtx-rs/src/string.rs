@@ -4,9 +4,7 @@ use crate::domain::{DomainKeep, DomainRef};
 use crate::event::Event;
 use crate::range::{ProcessRange, Range};
 use crate::state;
-use crate::sys::functions;
-use crate::sys::types::{Handle, Text};
-use crate::text::with_c_str;
+use crate::sys::types::Handle;
 
 /// A text that the tool keeps, for events that say it often. Made by
 /// [`Domain::register`](crate::Domain::register) and [`register`](crate::register).
@@ -30,7 +28,7 @@ pub struct RegisteredString {
 
 impl RegisteredString {
     pub(crate) fn new(domain: DomainRef<'_>, text: &str) -> RegisteredString {
-        let handle = if state::has_tool() { register(domain, text) } else { None };
+        let handle = if state::has_tool() { domain.register(text) } else { None };
         RegisteredString { text: text.into(), handle, domain: domain.keep() }
     }
 
@@ -70,11 +68,4 @@ impl RegisteredString {
             self.event().mark();
         }
     }
-}
-
-/// `None` where the tool does not take texts beforehand; its events then carry them.
-pub(crate) fn register(domain: DomainRef<'_>, text: &str) -> Option<Handle> {
-    let domain = domain.handle_or_null();
-    let handle = with_c_str(text, |text| functions::register_string(domain, Text::new(text)));
-    handle.filter(|handle| !handle.is_null())
 }

@@ -8,6 +8,7 @@
 //! `nvtx.*` fields reads them from its extensions, under their lock, which readers share.
 
 mod details;
+mod fields;
 mod place;
 mod stays;
 
@@ -19,10 +20,11 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-use self::details::{Details, Fields};
+use self::details::Details;
+use self::fields::Fields;
 use self::place::Place;
 use crate::__private::is_active;
-use crate::ProcessRange;
+use crate::range::ProcessRange;
 
 /// A layer that makes ranges of spans and marks of events.
 ///

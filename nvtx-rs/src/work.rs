@@ -7,6 +7,7 @@ use std::fmt;
 use std::ops::Add;
 
 use crate::field::{Field, FieldValue};
+use crate::schema::{Entry, EntryType};
 
 /// The type of the numbers that an event works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -432,8 +433,7 @@ const fn product([a, b, c, d]: [u64; 4]) -> u64 {
 
 /// What a tool gets of declared work; see [`tool_payload`].
 #[cfg(feature = "enable")]
-pub(crate) const ENTRIES: &[crate::schema::Entry] = {
-    use crate::schema::{Entry, EntryType};
+pub(crate) const ENTRIES: &[Entry] = {
     &[
         Entry::new(FLOPS, EntryType::F64).described("operations, 0 where not said"),
         Entry::new(BYTES, EntryType::F64).described("bytes moved, 0 where not said"),

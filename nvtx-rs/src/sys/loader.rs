@@ -7,7 +7,7 @@ use libloading::Library;
 
 use super::abi::{InitializeInjection, get_export_table};
 use super::extension::{self, InitializeExtension};
-use crate::Error;
+use crate::error::Error;
 
 const ENTRY_POINT: &[u8] = b"InitializeInjectionNvtx2\0";
 const EXTENSION_ENTRY_POINT: &[u8] = b"InitializeInjectionNvtxExtension\0";

@@ -9,8 +9,11 @@ use tracing_core::Metadata;
 use tracing_core::callsite::Identifier;
 
 use super::details::{self, Details};
-use crate::__private::CallSite;
-use crate::{Category, Domain, Event, ProcessRange, Range};
+use crate::call_site::CallSite;
+use crate::category::Category;
+use crate::domain::{Domain, DomainRef};
+use crate::event::Event;
+use crate::range::{ProcessRange, Range};
 
 /// A call site of `tracing`, with its target as a domain or without. Kept for the life of the process, as the call site
 /// itself is.
@@ -82,7 +85,7 @@ impl Place {
     pub(super) fn event<'a>(&self, name: &'a str) -> Event<'a> {
         match self.domain {
             Some(domain) => domain.event(name),
-            None => crate::event(name),
+            None => Event::in_domain(DomainRef::Default, name),
         }
     }
 
@@ -90,7 +93,7 @@ impl Place {
     pub(super) fn category(&self, name: &str) -> Category {
         let find = || match self.domain {
             Some(domain) => domain.category(name),
-            None => crate::category(name),
+            None => DomainRef::Default.category(name),
         };
         let first = *self.category.get_or_init(find);
         if first.name() == name { first } else { find() }

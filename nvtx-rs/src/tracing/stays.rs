@@ -6,7 +6,7 @@ use tracing_core::span::Id;
 
 use super::details::Details;
 use super::place::Place;
-use crate::Range;
+use crate::range::Range;
 
 /// The range of a stay, and what it takes to begin it again.
 #[derive(Debug)]

@@ -1,0 +1,105 @@
+//! A place in a program that makes events of one name, and what a tool was handed of it.
+
+use std::sync::OnceLock;
+
+use crate::domain::{Domain, DomainRef};
+use crate::event::Event;
+use crate::state;
+use crate::sys::types::{EventAttributes, Handle, Message};
+use crate::told::Told;
+
+/// A place in a program that makes events of one name. The tool is handed the name once.
+#[derive(Debug)]
+pub struct CallSite {
+    /// `None` until the macro knows it, as with [`CallSite::unnamed`].
+    name: Option<&'static str>,
+    domain: Option<&'static Domain>,
+    /// The name that was registered, and what the tool calls it.
+    registered: OnceLock<(&'static str, Option<Registered>)>,
+}
+
+impl CallSite {
+    /// A call site of the default domain.
+    #[must_use]
+    pub const fn new(name: &'static str) -> CallSite {
+        CallSite { name: Some(name), domain: None, registered: OnceLock::new() }
+    }
+
+    /// A call site of `domain`.
+    #[must_use]
+    pub const fn in_domain(name: &'static str, domain: &'static Domain) -> CallSite {
+        CallSite { name: Some(name), domain: Some(domain), registered: OnceLock::new() }
+    }
+
+    /// A call site whose name comes with the first event.
+    #[must_use]
+    pub const fn unnamed() -> CallSite {
+        CallSite { name: None, domain: None, registered: OnceLock::new() }
+    }
+
+    /// As [`CallSite::unnamed`], in `domain`.
+    #[must_use]
+    pub const fn unnamed_in_domain(domain: &'static Domain) -> CallSite {
+        CallSite { name: None, domain: Some(domain), registered: OnceLock::new() }
+    }
+
+    /// The name known at compile time; empty where the name comes with the event.
+    #[inline]
+    pub(crate) fn name(&self) -> &'static str {
+        self.name.unwrap_or_default()
+    }
+
+    pub(crate) fn domain(&self) -> DomainRef<'static> {
+        DomainRef::of(self.domain)
+    }
+
+    /// Describes an event of this place.
+    #[cold]
+    pub fn event(&'static self) -> Event<'static> {
+        self.event_named(self.name())
+    }
+
+    /// What the tool gets of a range with this name and no more; `None` where it does not take names beforehand, or the
+    /// place has another name. A place has one name; should it ever have two, the second is not registered.
+    #[inline]
+    pub(crate) fn registered(&'static self, name: &'static str) -> Option<&'static Registered> {
+        let (of, registered) = self.registered.get_or_init(|| (name, self.register(name)));
+        registered.as_ref().filter(|_| std::ptr::eq(*of, name) || *of == name)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn register(&'static self, name: &'static str) -> Option<Registered> {
+        let domain = self.domain();
+        domain.register(name).map(|name| Registered::new(domain, name))
+    }
+
+    pub(crate) fn event_named(&'static self, name: &'static str) -> Event<'static> {
+        let handle = if state::has_tool() { self.registered(name) } else { None };
+        Event::registered(self.domain(), name, handle.map(Registered::name))
+    }
+}
+
+/// A range of a place, as far as it is the same each time.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    #[cfg_attr(not(feature = "enable"), expect(dead_code, reason = "without tools there is none"))]
+    pub(crate) domain: Told,
+    /// What the tool calls the domain; `None` is the default one.
+    #[cfg_attr(not(feature = "enable"), expect(dead_code, reason = "as above"))]
+    pub(crate) domain_handle: Option<Handle>,
+    name: Handle,
+    #[cfg_attr(not(feature = "enable"), expect(dead_code, reason = "as above"))]
+    pub(crate) attributes: EventAttributes<'static>,
+}
+
+impl Registered {
+    fn new(domain: DomainRef<'_>, name: Handle) -> Registered {
+        let attributes = EventAttributes::new(Message::Registered(name));
+        Registered { domain: domain.told(), domain_handle: domain.handle(), name, attributes }
+    }
+
+    fn name(&self) -> Handle {
+        self.name
+    }
+}

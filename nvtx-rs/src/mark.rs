@@ -1,0 +1,45 @@
+//! Marks: events that are a moment.
+
+#[cfg(feature = "enable")]
+use crate::emit;
+use crate::event::{Event, event};
+#[cfg(feature = "enable")]
+use crate::observer;
+use crate::state;
+
+impl Event<'_> {
+    /// Marks a moment.
+    #[inline]
+    pub fn mark(self) {
+        if !state::is_idle() {
+            self.mark_now();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn mark_now(self) {
+        #[cfg(feature = "enable")]
+        {
+            let state = state::current();
+            if state & state::TOOL != 0 {
+                emit::mark(&self);
+            }
+            if state & state::OBSERVER != 0 {
+                observer::mark(&self.start());
+            }
+        }
+    }
+}
+
+/// Marks a moment in the default domain.
+///
+/// ```
+/// nvtx::mark("cache miss");
+/// ```
+#[inline]
+pub fn mark(name: &str) {
+    if !state::is_idle() {
+        event(name).mark_now();
+    }
+}
