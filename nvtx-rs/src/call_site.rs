@@ -3,10 +3,10 @@
 use std::sync::OnceLock;
 
 use crate::domain::{Domain, DomainRef};
+use crate::domain_slot::DomainSlot;
 use crate::event::Event;
 use crate::state;
 use crate::sys::types::{EventAttributes, Handle, Message};
-use crate::told::Told;
 
 /// A place in a program that makes events of one name. The tool is handed the name once.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl CallSite {
 #[derive(Debug)]
 pub(crate) struct Registered {
     #[cfg_attr(not(feature = "enable"), expect(dead_code, reason = "without tools there is none"))]
-    pub(crate) domain: Told,
+    pub(crate) domain: DomainSlot,
     /// What the tool calls the domain; `None` is the default one.
     #[cfg_attr(not(feature = "enable"), expect(dead_code, reason = "as above"))]
     pub(crate) domain_handle: Option<Handle>,
@@ -96,7 +96,7 @@ pub(crate) struct Registered {
 impl Registered {
     fn new(domain: DomainRef<'_>, name: Handle) -> Registered {
         let attributes = EventAttributes::new(Message::Registered(name));
-        Registered { domain: domain.told(), domain_handle: domain.handle(), name, attributes }
+        Registered { domain: domain.slot(), domain_handle: domain.handle(), name, attributes }
     }
 
     fn name(&self) -> Handle {

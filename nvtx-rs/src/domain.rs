@@ -5,11 +5,11 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use crate::category::{Categories, Category};
+use crate::domain_slot::DomainSlot;
 use crate::state;
 use crate::sys::functions;
 use crate::sys::types::{Handle, Text};
 use crate::text::with_c_str;
-use crate::told::Told;
 
 /// The events of a library, which tools show and filter together. Made for a `static`.
 ///
@@ -24,12 +24,12 @@ use crate::told::Told;
 /// # upload();
 /// ```
 ///
-/// A tool is told of the domain at its first event, and from then on the way is free of locks. Events
+/// The domain is registered with a tool at its first event; events after that take no lock. Events
 /// that name no domain are in the default one. A domain whose name is only known at run time, or that
 /// ends before the program does, is an [`OwnedDomain`].
 pub struct Domain {
     name: Cow<'static, str>,
-    told: OnceLock<(Handle, Told)>,
+    registered: OnceLock<(Handle, DomainSlot)>,
     categories: Categories,
     /// What the tool calls the schema of declared work.
     work_schema: OnceLock<Option<u64>>,
@@ -41,7 +41,7 @@ impl Domain {
     pub const fn new(name: &'static str) -> Domain {
         Domain {
             name: Cow::Borrowed(name),
-            told: OnceLock::new(),
+            registered: OnceLock::new(),
             categories: Categories::new(),
             work_schema: OnceLock::new(),
         }
@@ -56,24 +56,24 @@ impl Domain {
     /// What the tool calls it; to be asked for only where a tool is attached.
     #[inline]
     fn handle(&self) -> Handle {
-        self.told().0
+        self.registered().0
     }
 
     /// As [`handle`](Domain::handle), with the number of the domain in our own books.
     #[inline]
-    fn told(&self) -> (Handle, Told) {
-        *self.told.get_or_init(|| {
+    fn registered(&self) -> (Handle, DomainSlot) {
+        *self.registered.get_or_init(|| {
             let handle = with_c_str(&self.name, |name| functions::domain_create(Text::new(name)));
             let handle = handle.unwrap_or(Handle::NULL);
-            (handle, Told::new(handle))
+            (handle, DomainSlot::new(handle))
         })
     }
 }
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        if let Some(&(_, told)) = self.told.get() {
-            told.release();
+        if let Some(&(_, slot)) = self.registered.get() {
+            slot.release();
         }
     }
 }
@@ -84,7 +84,7 @@ impl fmt::Debug for Domain {
     }
 }
 
-/// A [`Domain`] of run time: a tool is told of its end when the last clone, range, string and resource
+/// A [`Domain`] of run time: it ends for a tool when the last clone, range, string and resource
 /// of it is dropped.
 ///
 /// ```
@@ -161,15 +161,15 @@ impl<'a> DomainRef<'a> {
     }
 
     /// The domain's number in our own books; to be asked for only where a tool is attached.
-    pub(crate) fn told(self) -> Told {
-        self.get().map_or(Told::DEFAULT, |domain| domain.told().1)
+    pub(crate) fn slot(self) -> DomainSlot {
+        self.get().map_or(DomainSlot::DEFAULT, |domain| domain.registered().1)
     }
 
-    /// As [`told`](DomainRef::told), of a domain of which a tool may not have been told.
-    pub(crate) fn told_already(self) -> Option<Told> {
+    /// The slot, or `None` where the domain is not registered with a tool yet.
+    pub(crate) fn registered_slot(self) -> Option<DomainSlot> {
         match self.get() {
-            None => Some(Told::DEFAULT),
-            Some(domain) => domain.told.get().map(|&(_, told)| told),
+            None => Some(DomainSlot::DEFAULT),
+            Some(domain) => domain.registered.get().map(|&(_, slot)| slot),
         }
     }
 

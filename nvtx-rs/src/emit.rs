@@ -4,12 +4,12 @@
 //! gets half of it.
 
 use crate::call_site::Registered;
+use crate::domain_slot::DomainSlot;
 use crate::event::Event;
 use crate::schema::{self, Record};
 use crate::sys::functions;
 use crate::sys::types::{EventAttributes, Handle, Message, PayloadData, ShortText, Text};
 use crate::text::{short, with_text};
-use crate::told::Told;
 use crate::work;
 
 /// Tells the tool of a start on this thread by a short name alone, in the default domain; `false` where the name is another,
@@ -44,7 +44,7 @@ pub(crate) fn push(event: &Event<'_>) -> bool {
 
 /// Ends the innermost range of this thread and domain.
 #[inline]
-pub(crate) fn pop(domain: Told) {
+pub(crate) fn pop(domain: DomainSlot) {
     match domain.handle() {
         None => functions::range_pop(),
         Some(domain) => functions::domain_range_pop(domain),
@@ -52,8 +52,8 @@ pub(crate) fn pop(domain: Told) {
 }
 
 /// As [`pop`], with a last word.
-pub(crate) fn pop_with(domain: Told, record: &Record) {
-    let schema = if record.is_of_told(domain) { record.schema_id() } else { None };
+pub(crate) fn pop_with(domain: DomainSlot, record: &Record) {
+    let schema = if record.is_of_slot(domain) { record.schema_id() } else { None };
     let handle = domain.handle().unwrap_or(Handle::NULL);
     let data = schema.map(|schema| [PayloadData::new(schema, record.bytes())]);
     let popped = data.and_then(|data| functions::pop_payloads(handle, &data));
@@ -73,7 +73,7 @@ pub(crate) fn start(event: &Event<'_>) -> Option<u64> {
     }
 }
 
-pub(crate) fn end(domain: Told, range: u64) {
+pub(crate) fn end(domain: DomainSlot, range: u64) {
     match domain.handle() {
         None => functions::range_end(range),
         Some(domain) => functions::domain_range_end(domain, range),
@@ -81,8 +81,8 @@ pub(crate) fn end(domain: Told, range: u64) {
 }
 
 /// As [`end`], with a last word.
-pub(crate) fn end_with(domain: Told, range: u64, record: &Record) {
-    let schema = if record.is_of_told(domain) { record.schema_id() } else { None };
+pub(crate) fn end_with(domain: DomainSlot, range: u64, record: &Record) {
+    let schema = if record.is_of_slot(domain) { record.schema_id() } else { None };
     let handle = domain.handle().unwrap_or(Handle::NULL);
     let data = schema.map(|schema| [PayloadData::new(schema, record.bytes())]);
     let ended = data.and_then(|data| functions::end_payloads(handle, range, &data));

@@ -100,6 +100,7 @@ pub mod cuda;
 pub mod deferred;
 mod domain;
 mod domain_methods;
+mod domain_slot;
 #[cfg(feature = "enable")]
 mod emit;
 mod error;
@@ -127,7 +128,6 @@ mod sys;
 mod text;
 mod thread;
 pub mod time;
-mod told;
 #[cfg(feature = "tracing")]
 mod tracing;
 mod work;

@@ -14,9 +14,9 @@ use crate::schema::Record;
 use crate::state;
 #[cfg(feature = "enable")]
 use crate::{
+    domain_slot::DomainSlot,
     emit,
     observer::{self, RangeStart},
-    told::Told,
 };
 
 /// Starts a range named `name` on this thread; it ends when the returned guard is dropped.
@@ -178,7 +178,7 @@ impl Range {
         Range::begin(&Event::in_domain(domain, name))
     }
 
-    /// The observer is told last, and of the end first, so that the times it takes leave the tool out.
+    /// The observer gets a start last and an end first, so that its times exclude the tool.
     pub(crate) fn begin(event: &Event<'_>) -> Range {
         #[cfg(feature = "enable")]
         {
@@ -186,7 +186,7 @@ impl Range {
             let pushed = state & state::TOOL != 0 && emit::push(event);
             let observed = state & state::OBSERVER != 0;
             let token = if observed { observer::range_start(&event.start()) } else { None };
-            Range::told(event.domain, pushed, token)
+            Range::from_parts(event.domain, pushed, token)
         }
         #[cfg(not(feature = "enable"))]
         {
@@ -195,9 +195,9 @@ impl Range {
         }
     }
 
-    /// A range of which the tool or the observer, or both, were told.
+    /// A range that the tool, the observer or both have seen start.
     #[cfg(feature = "enable")]
-    pub(crate) fn told(domain: DomainRef<'_>, pushed: bool, token: Option<Token>) -> Range {
+    pub(crate) fn from_parts(domain: DomainRef<'_>, pushed: bool, token: Option<Token>) -> Range {
         let ends = Ends::new(domain, pushed, token.is_some());
         Range::begun(ends, token.unwrap_or(Token::new(0)))
     }
@@ -243,8 +243,8 @@ struct Begun {
     token: Token,
 }
 
-/// Who was told of a start, and so is to be told of the end: the tool, the observer, both or, as 0, nobody. For the tool,
-/// the number of the domain too.
+/// Who saw the start and so gets the end: the tool, the observer, both or, as 0, nobody. For the tool, the domain's slot
+/// too.
 #[cfg(feature = "enable")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ends(u64);
@@ -264,10 +264,10 @@ impl Ends {
         if !tool {
             return Ends(observer);
         }
-        let told = domain.told();
-        let mut ends = Ends(Ends::tool_in(told).0 | observer);
+        let slot = domain.slot();
+        let mut ends = Ends(Ends::tool_in(slot).0 | observer);
         if domain.is_owned() {
-            told.keep();
+            slot.keep();
             ends.0 |= Ends::COUNTED;
         }
         ends
@@ -275,7 +275,7 @@ impl Ends {
 
     /// The tool, in a domain that does not end.
     #[inline]
-    fn tool_in(domain: Told) -> Ends {
+    fn tool_in(domain: DomainSlot) -> Ends {
         Ends(Ends::TOOL.0 | u64::from(domain.number()) << Ends::DOMAIN_SHIFT)
     }
 
@@ -283,12 +283,12 @@ impl Ends {
         self.0 & who.0 != 0
     }
 
-    fn domain(self) -> Told {
+    fn domain(self) -> DomainSlot {
         // CAST: the upper half is a domain's number.
-        Told::of_number((self.0 >> Ends::DOMAIN_SHIFT) as u32)
+        DomainSlot::of_number((self.0 >> Ends::DOMAIN_SHIFT) as u32)
     }
 
-    /// After the tool was told of the end.
+    /// After the tool has seen the end.
     fn release_domain(self) {
         if self.0 & Ends::COUNTED != 0 {
             self.domain().release();
@@ -300,7 +300,7 @@ impl Ends {
 #[cold]
 #[inline(never)]
 fn end_plainly(ends: Ends, token: Token) {
-    if ends == Ends::TOOL { emit::pop(Told::DEFAULT) } else { end_for_all(ends, token) }
+    if ends == Ends::TOOL { emit::pop(DomainSlot::DEFAULT) } else { end_for_all(ends, token) }
 }
 
 #[cfg(feature = "enable")]
@@ -376,7 +376,7 @@ impl ProcessRange {
             let number = if state & state::TOOL != 0 { emit::start(event) } else { None };
             let observed = state & state::OBSERVER != 0;
             let token = if observed { observer::process_range_start(&event.start()) } else { None };
-            ProcessRange::told(event.domain, number, token)
+            ProcessRange::from_parts(event.domain, number, token)
         }
         #[cfg(not(feature = "enable"))]
         {
@@ -385,9 +385,9 @@ impl ProcessRange {
         }
     }
 
-    /// A range of which the tool or the observer, or both, were told.
+    /// A range that the tool, the observer or both have seen start.
     #[cfg(feature = "enable")]
-    pub(crate) fn told(
+    pub(crate) fn from_parts(
         domain: DomainRef<'_>,
         number: Option<u64>,
         token: Option<Token>,
@@ -397,7 +397,7 @@ impl ProcessRange {
         ProcessRange { begun: BegunProcess { ends, token, number } }
     }
 
-    /// What the observer gave at its start, if it was told.
+    /// The token of the observer that saw its start, if one did.
     #[inline]
     pub(crate) fn observed(&self) -> Option<Token> {
         #[cfg(feature = "enable")]

@@ -19,9 +19,9 @@ impl Record {
     pub fn mark(&self) {
         #[cfg(feature = "enable")]
         if !state::is_idle() {
-            let told =
+            let marked =
                 self.alone().and_then(|(domain, data)| functions::mark_payloads(domain, &[data]));
-            if told.is_none() {
+            if marked.is_none() {
                 self.event().mark();
             } else if state::current() & state::OBSERVER != 0 {
                 observer::mark(&self.event().start());
@@ -41,7 +41,7 @@ impl Record {
             let observed = state::current() & state::OBSERVER != 0;
             let event = self.event();
             let token = if observed { observer::range_start(&event.start()) } else { None };
-            return Range::told(self.schema().domain(), true, token);
+            return Range::from_parts(self.schema().domain(), true, token);
         }
         Range::NONE
     }
@@ -58,7 +58,7 @@ impl Record {
             let observed = state::current() & state::OBSERVER != 0;
             let event = self.event();
             let token = if observed { observer::process_range_start(&event.start()) } else { None };
-            return ProcessRange::told(self.schema().domain(), range, token);
+            return ProcessRange::from_parts(self.schema().domain(), range, token);
         }
         ProcessRange::NONE
     }

@@ -7,6 +7,8 @@
 use std::sync::OnceLock;
 
 use crate::domain::{Domain, DomainRef};
+#[cfg(feature = "enable")]
+use crate::domain_slot::DomainSlot;
 use crate::error::Error;
 use crate::state;
 use crate::sys::functions;
@@ -15,8 +17,6 @@ use crate::sys::types::{
 };
 use crate::text::CStrings;
 use crate::time::Clock;
-#[cfg(feature = "enable")]
-use crate::told::Told;
 
 /// The type of an [`Entry`].
 #[derive(Clone, Copy, Debug)]
@@ -635,7 +635,7 @@ impl Record {
 
     /// As [`is_of`](Record::is_of), for a domain that is known by its number.
     #[cfg(feature = "enable")]
-    pub(crate) fn is_of_told(&self, domain: Told) -> bool {
-        self.schema.domain().told_already() == Some(domain)
+    pub(crate) fn is_of_slot(&self, domain: DomainSlot) -> bool {
+        self.schema.domain().registered_slot() == Some(domain)
     }
 }

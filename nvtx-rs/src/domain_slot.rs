@@ -1,4 +1,4 @@
-//! Domains that a tool was told of, by number.
+//! Slots of the domains that are registered with a tool, by number.
 //!
 //! A guard of a range has to know its domain when it ends. A reference would do for a `static` one, but an owned domain
 //! needs a count to stay alive, and a guard that has to count can't live in registers. So the guard holds a number, and the
@@ -10,9 +10,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use crate::sys::functions;
 use crate::sys::types::{AtomicHandle, Handle};
 
-/// A domain that a tool was told of; the default one, of which it need not be told, is 0.
+/// A domain registered with the tool. Slot 0, the default domain, needs no registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Told(u32);
+pub(crate) struct DomainSlot(u32);
 
 #[derive(Debug, Default)]
 struct Entry {
@@ -39,12 +39,12 @@ fn place(number: u32) -> (usize, usize) {
     (chunk as usize, (shifted - (FIRST << chunk)) as usize)
 }
 
-impl Told {
-    pub(crate) const DEFAULT: Told = Told(0);
+impl DomainSlot {
+    pub(crate) const DEFAULT: DomainSlot = DomainSlot(0);
 
-    /// A domain of which a tool was just told; [`release`](Told::release) ends it.
+    /// A slot for a domain that was just registered; [`release`](DomainSlot::release) frees it.
     #[cold]
-    pub(crate) fn new(handle: Handle) -> Told {
+    pub(crate) fn new(handle: Handle) -> DomainSlot {
         let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
         let number = numbers.free.pop().unwrap_or_else(|| {
             numbers.next += 1;
@@ -53,7 +53,7 @@ impl Told {
         let (chunk, at) = place(number);
         let Some(chunk) = CHUNKS.get(chunk) else {
             // More domains at a time than memory could hold; the events of this one go to the default one.
-            return Told::DEFAULT;
+            return DomainSlot::DEFAULT;
         };
         let entries = chunk
             .get_or_init(|| (0..FIRST << (place(number).0)).map(|_| Entry::default()).collect());
@@ -61,11 +61,11 @@ impl Told {
             entry.handle.store(handle);
             entry.users.store(1, Ordering::Release);
         }
-        Told(number)
+        DomainSlot(number)
     }
 
     fn entry(self) -> Option<&'static Entry> {
-        if self == Told::DEFAULT {
+        if self == DomainSlot::DEFAULT {
             return None;
         }
         let (chunk, at) = place(self.0);
@@ -84,7 +84,7 @@ impl Told {
         }
     }
 
-    /// One user fewer; after the last one the tool is told that the domain has ended.
+    /// One user fewer. The last one destroys the tool's domain and frees the slot.
     pub(crate) fn release(self) {
         let Some(entry) = self.entry() else { return };
         if entry.users.fetch_sub(1, Ordering::AcqRel) != 1 {
@@ -101,9 +101,9 @@ impl Told {
         self.0
     }
 
-    /// What [`number`](Told::number) gave.
-    pub(crate) fn of_number(number: u32) -> Told {
-        Told(number)
+    /// What [`number`](DomainSlot::number) gave.
+    pub(crate) fn of_number(number: u32) -> DomainSlot {
+        DomainSlot(number)
     }
 }
 
@@ -124,17 +124,17 @@ mod tests {
 
     #[test]
     fn a_number_comes_again_only_after_its_last_user() {
-        let domain = Told::new(Handle::NULL);
+        let domain = DomainSlot::new(Handle::NULL);
         domain.keep();
         domain.release();
-        let other = Told::new(Handle::NULL);
+        let other = DomainSlot::new(Handle::NULL);
         assert_ne!(domain, other);
         assert_eq!(domain.handle(), Some(Handle::NULL));
-        assert_eq!(Told::DEFAULT.handle(), None);
-        let numbers: Vec<Told> = (0..1_000).map(|_| Told::new(Handle::NULL)).collect();
+        assert_eq!(DomainSlot::DEFAULT.handle(), None);
+        let numbers: Vec<DomainSlot> = (0..1_000).map(|_| DomainSlot::new(Handle::NULL)).collect();
         assert!(!numbers.contains(&domain) && !numbers.contains(&other));
         domain.release();
-        let again: Vec<Told> = (0..2_000).map(|_| Told::new(Handle::NULL)).collect();
+        let again: Vec<DomainSlot> = (0..2_000).map(|_| DomainSlot::new(Handle::NULL)).collect();
         assert!(again.contains(&domain));
     }
 }
