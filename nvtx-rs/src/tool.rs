@@ -1,12 +1,12 @@
 //! The tool of this process: found once, at the first range, and kept for the life of the process.
 
 use std::cell::Cell;
-#[cfg(not(nvtx_loom))]
-use std::env;
 
 #[cfg(nvtx_loom)]
-use crate::model::find;
+use crate::model::find as load_named;
 use crate::shared::{OnceLock, per_thread, shared};
+#[cfg(not(nvtx_loom))]
+use crate::sys::load_named;
 use crate::{Error, state};
 
 /// The variable in which a tool names its library; NVTX has one for each pointer width.
@@ -15,9 +15,6 @@ pub(crate) const PATH_VARIABLE: &str = if cfg!(target_pointer_width = "32") {
 } else {
     "NVTX_INJECTION64_PATH"
 };
-
-/// The value by which a user says that no tool is wanted.
-const NO_TOOL: &str = "./.";
 
 shared! {
     /// The outcome of the one attempt; `Ok(false)` where no tool was named.
@@ -38,7 +35,7 @@ pub(crate) fn attach() -> Option<&'static Result<bool, Error>> {
     }
     ATTACHING.with(|attaching| attaching.set(true));
     let outcome = OUTCOME.get_or_init(|| {
-        let outcome = find();
+        let outcome = load_named();
         if matches!(outcome, Ok(true)) {
             state::set(state::TOOL);
         }
@@ -47,14 +44,6 @@ pub(crate) fn attach() -> Option<&'static Result<bool, Error>> {
     });
     ATTACHING.with(|attaching| attaching.set(false));
     Some(outcome)
-}
-
-#[cfg(not(nvtx_loom))]
-fn find() -> Result<bool, Error> {
-    match env::var_os(PATH_VARIABLE) {
-        Some(path) if !path.is_empty() && path != NO_TOOL => crate::sys::load(&path).map(|()| true),
-        _ => Ok(false),
-    }
 }
 
 pub(crate) fn is_attached() -> bool {
