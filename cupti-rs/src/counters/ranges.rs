@@ -15,6 +15,7 @@ use super::sets::Set;
 use crate::collector::Turn;
 use crate::error::{Error, Kind};
 use crate::library::Library;
+use crate::session;
 use crate::sys::counters::RangeApi;
 use crate::sys::driver::{Context, Contexts};
 use crate::sys::range::{EACH_KERNEL, Mode, RangeObject, USER_RANGES};
@@ -141,6 +142,9 @@ pub struct RangeProfiler {
 }
 
 fn turn() -> Result<parking_lot::MutexGuard<'static, ()>, Error> {
+    if session::is_child() {
+        return Err(Error::new(Kind::Forked));
+    }
     MEASURING.try_lock().ok_or_else(|| Error::new(Kind::AlreadyMeasuring))
 }
 
