@@ -394,6 +394,12 @@ mod tests {
 
     const COUNTER: ActivityKind = ActivityKind::UNIFIED_MEMORY_COUNTER;
 
+    #[test]
+    fn buffer_sizes_are_whole_and_bounded() {
+        let of = |bytes| Config::new().buffer_bytes(bytes).buffer_bytes;
+        assert_eq!([of(0), of(65_537), of(usize::MAX)], [64 << 10, 128 << 10, 1 << 30]);
+    }
+
     fn lacking(running: &Config, asked: &Config) -> String {
         running.covers(asked, &[]).unwrap_err()
     }
