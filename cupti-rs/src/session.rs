@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::error::{Error, Kind};
 use crate::graph_gate;
 use crate::sys::os;
 
@@ -131,6 +132,11 @@ pub(crate) fn leave_children_out() {
 /// Whether this process is such a child. Locks may be held there by threads that it does not have.
 pub(crate) fn is_child() -> bool {
     IS_CHILD.load(Ordering::Acquire)
+}
+
+/// In such a child CUPTI would hang.
+pub(crate) fn check_process() -> Result<(), Error> {
+    if is_child() { Err(Error::new(Kind::Forked)) } else { Ok(()) }
 }
 
 /// The program turned the switch. Rare, so that a lock does no harm.

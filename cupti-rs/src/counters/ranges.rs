@@ -142,9 +142,7 @@ pub struct RangeProfiler {
 }
 
 fn turn() -> Result<parking_lot::MutexGuard<'static, ()>, Error> {
-    if session::is_child() {
-        return Err(Error::new(Kind::Forked));
-    }
+    session::check_process()?;
     MEASURING.try_lock().ok_or_else(|| Error::new(Kind::AlreadyMeasuring))
 }
 
@@ -445,6 +443,8 @@ impl Ranges {
     #[must_use = "the range ends when this is dropped"]
     pub fn enter(&self, name: impl Into<String>) -> OpenRange {
         let shared = &*self.shared;
+        // Code of the caller's, which may open ranges itself.
+        let name = name.into();
         let state = &mut *shared.state.borrow_mut();
         let depth = state.open.len();
         let id = if depth >= shared.levels {
@@ -454,7 +454,7 @@ impl Ranges {
             state.run.dropped += 1;
             None
         } else {
-            state.begin(name.into(), shared)
+            state.begin(name, shared)
         };
         state.open.push(id);
         OpenRange { shared: self.shared.clone(), depth }

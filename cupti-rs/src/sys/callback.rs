@@ -39,7 +39,7 @@ pub(crate) unsafe extern "C" fn callback(
                 log_driver_call(state, call);
             }
         } else if state.has(ON | SWITCH) {
-            other(state, &payload);
+            other(state, payload);
         }
     }));
     if let Err(panic) = outcome {
@@ -49,7 +49,7 @@ pub(crate) unsafe extern "C" fn callback(
     }
 }
 
-/// CUPTI's structure for the callback that runs. It is a local of [`callback`]: all that is borrowed from CUPTI's memory
+/// CUPTI's structure for the callback that runs. It is a local of [`callback`] and what that calls: all that is borrowed from CUPTI's memory
 /// is borrowed from it, and so ends before the callback returns.
 struct Payload {
     domain: u32,
@@ -251,12 +251,12 @@ fn log_runtime_call(state: State, call: ApiData<'_>) {
     }
 }
 
-/// All but a driver call that is only logged.
+/// All but a driver call that is only logged. By value, so that the hot callback need not keep it in memory.
 #[inline(never)]
-fn other(state: State, payload: &Payload) {
+fn other(state: State, payload: Payload) {
     let Some(call) = payload.api_call() else {
         if state.has(ON) {
-            event(state, payload);
+            event(state, &payload);
         }
         return;
     };

@@ -5,6 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use crate::error::{Error, Kind};
 use crate::library::{Device, Driver};
+use crate::session;
 
 type Init = unsafe extern "C" fn(u32) -> c_int;
 type DriverGetVersion = unsafe extern "C" fn(*mut c_int) -> c_int;
@@ -88,6 +89,7 @@ impl Contexts {
 
     /// Waits for all work of the current context.
     pub(crate) fn synchronize(&self) -> Result<(), Error> {
+        session::check_process()?;
         // SAFETY: takes nothing; without a context it is refused.
         check("cuCtxSynchronize", unsafe { (self.synchronize)() })
     }
