@@ -35,8 +35,8 @@ type Handle = dyn Fn(&Callback<'_>) + Send + Sync;
 /// ```
 ///
 /// The handler runs on the thread of the call or event, inside it, and the program waits: it must be quick. It must not
-/// call CUDA, nor CUPTI through this crate, nor wait for a thread that does. Callbacks that it causes itself all the same
-/// are left out. A panic in it is caught and counted
+/// call CUDA, nor CUPTI through this crate, nor wait for a thread that does. Callbacks that it causes itself are not handed
+/// to it, and are counted ([`Losses::missed_callbacks`](crate::Losses::missed_callbacks)). A panic in it is caught and counted
 /// ([`Losses::handler_panics`](crate::Losses::handler_panics)). It is called while the collection is on, not while it is
 /// paused; a call under way when the collection begins is seen from its exit, if at all. This crate itself makes no CUDA
 /// call while it collects.
@@ -211,7 +211,8 @@ impl Callbacks {
         }
         let mut filter = Filter::default();
         enabled.iter().for_each(|enabled| filter.add(*enabled));
-        let handler = Handler { handle: self.handle.clone(), filter, panics: AtomicU64::new(0) };
+        let (panics, missed) = Default::default();
+        let handler = Handler { handle: self.handle.clone(), filter, panics, missed };
         Ok((enabled, Arc::new(handler)))
     }
 }
@@ -262,6 +263,7 @@ pub(crate) struct Handler {
     handle: Arc<Handle>,
     filter: Filter,
     panics: AtomicU64,
+    missed: AtomicU64,
 }
 
 impl fmt::Debug for Handler {
@@ -274,6 +276,11 @@ impl Handler {
     /// Panics that were caught in it.
     pub(crate) fn panics(&self) -> u64 {
         self.panics.load(Ordering::Relaxed)
+    }
+
+    /// Callbacks that it wanted and did not get, since it ran already on their thread.
+    pub(crate) fn missed(&self) -> u64 {
+        self.missed.load(Ordering::Relaxed)
     }
 }
 
@@ -290,29 +297,42 @@ pub(crate) fn install(handler: &Arc<Handler>) {
     *CURRENT.lock() = Arc::downgrade(handler);
 }
 
+/// This thread's copy of the present collection's handler. Without one, as at a thread's end when its locals are gone, the
+/// handler comes from under the lock.
+fn current(state: State) -> Option<Arc<Handler>> {
+    let own = OWN.try_with(|own| {
+        let mut own = own.try_borrow_mut().ok()?;
+        if !own.0.same_collection(state.epoch()) {
+            *own = (state.epoch(), CURRENT.lock().clone());
+        }
+        Some(own.1.upgrade())
+    });
+    match own {
+        Ok(Some(handler)) => handler,
+        _ => CURRENT.lock().upgrade(),
+    }
+}
+
 /// Calls the handler, if it wants this callback, with what `make` gives.
 pub(crate) fn dispatch<'a>(
     state: State,
     domain: u32,
     id: u32,
-    make: impl FnOnce() -> Callback<'a>,
+    make: impl FnOnce() -> Option<Callback<'a>>,
 ) {
-    // The thread's locals may be gone already; then it is about to end.
-    let Ok(Some(handler)) = OWN.try_with(|own| {
-        let mut own = own.try_borrow_mut().ok()?;
-        if !own.0.same_collection(state.epoch()) {
-            *own = (state.epoch(), CURRENT.lock().clone());
-        }
-        own.1.upgrade()
-    }) else {
+    let Some(handler) = current(state).filter(|handler| handler.filter.wants(domain, id)) else {
         return;
     };
-    if !handler.filter.wants(domain, id)
-        || INSIDE.try_with(|inside| inside.replace(true)) != Ok(false)
-    {
+    // A constant without a destructor: it is there until the thread is gone.
+    if INSIDE.try_with(|inside| inside.replace(true)) != Ok(false) {
+        handler.missed.fetch_add(1, Ordering::Relaxed);
         return;
     }
-    let outcome = catch_unwind(AssertUnwindSafe(|| (handler.handle)(&make())));
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        if let Some(callback) = make() {
+            (handler.handle)(&callback);
+        }
+    }));
     let _ = INSIDE.try_with(|inside| inside.set(false));
     if let Err(panic) = outcome {
         handler.panics.fetch_add(1, Ordering::Relaxed);

@@ -287,6 +287,8 @@ impl Logs {
 static LOGS: Mutex<Vec<Logs>> = Mutex::new(Vec::new());
 /// Panics caught in callbacks.
 static PANICS: AtomicU64 = AtomicU64::new(0);
+/// Calls and graph events that could not be logged.
+static UNLOGGED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     static CURRENT_WORD: Cell<u64> = const { Cell::new(0) };
@@ -380,12 +382,14 @@ pub(crate) struct Read {
     pub(crate) runtime_calls: Vec<ThreadCalls<RuntimeFunction>>,
     pub(crate) graphs: Vec<ThreadGraphs>,
     pub(crate) panics: u64,
+    pub(crate) unlogged: u64,
 }
 
 /// Forgets the calls of an earlier collection.
 pub(crate) fn clear() {
     LOGS.lock().clear();
     PANICS.store(0, Ordering::Relaxed);
+    UNLOGGED.store(0, Ordering::Relaxed);
 }
 
 /// Takes what was not drained of the collection that has ended. The threads keep their writers, and each a chunk.
@@ -441,7 +445,8 @@ pub(crate) enum Part {
 }
 
 fn read(logs: &[Logs], until_ns: u64, part: Part) -> Read {
-    let mut read = Read { panics: PANICS.load(Ordering::Relaxed), ..Read::default() };
+    let (panics, unlogged) = (PANICS.load(Ordering::Relaxed), UNLOGGED.load(Ordering::Relaxed));
+    let mut read = Read { panics, unlogged, ..Read::default() };
     let gives_most = matches!(part, Part::Finished | Part::Rest);
     for Logs { thread_id, calls: reader, graphs, .. } in logs {
         let mut reader = reader.lock();
@@ -491,13 +496,19 @@ pub(crate) fn panicked() {
     PANICS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Runs `with` on the thread's state; not at all while the thread's locals are being destroyed.
-fn with_thread(with: impl FnOnce(&mut Option<Thread>)) {
-    let _ = THREAD.try_with(|thread| {
-        if let Ok(mut thread) = thread.try_borrow_mut() {
-            with(&mut thread);
-        }
-    });
+/// Runs `with` on the thread's state. False where that cannot be had: the thread's locals are gone, or the callback runs
+/// within another one that uses it, as in a word source that calls CUDA.
+#[inline(always)] // into the one hot callback
+fn with_thread(with: impl FnOnce(&mut Option<Thread>)) -> bool {
+    let ran = THREAD.try_with(|thread| thread.try_borrow_mut().map(|mut thread| with(&mut thread)));
+    matches!(ran, Ok(Ok(())))
+}
+
+/// A call or a graph event could not be logged.
+#[cold]
+#[inline(never)]
+fn unlogged() {
+    UNLOGGED.fetch_add(1, Ordering::Relaxed);
 }
 
 #[cold]
@@ -525,7 +536,7 @@ fn renew(thread: &mut Option<Thread>, epoch: Epoch) -> &mut Thread {
 #[inline(always)] // into the one hot callback
 pub(crate) fn enter(state: State, api: Api, id: u32, correlation_id: u32, empty: bool) {
     let epoch = state.epoch();
-    with_thread(|thread| {
+    let logged = with_thread(|thread| {
         let thread = match thread {
             Some(thread) if thread.epoch == epoch => thread,
             _ => renew(thread, epoch),
@@ -535,6 +546,9 @@ pub(crate) fn enter(state: State, api: Api, id: u32, correlation_id: u32, empty:
         let slot = thread.writer.push([id, word_of_call(), os::monotonic_ns(), flags, 0]);
         thread.open.push(Open { id, slot });
     });
+    if !logged {
+        unlogged();
+    }
 }
 
 /// A call returns; nothing happens if it is none of those that are logged.
@@ -542,7 +556,8 @@ pub(crate) fn enter(state: State, api: Api, id: u32, correlation_id: u32, empty:
 pub(crate) fn exit(state: State, api: Api, id: u32, correlation_id: u32, result: u32) {
     let end = os::monotonic_ns();
     let id = id_word(api, id, correlation_id);
-    with_thread(|thread| {
+    // Without the thread's state its enter was not logged, and was counted.
+    let _ = with_thread(|thread| {
         let of_this = |thread: &&mut Thread| thread.epoch.same_collection(state.epoch());
         let Some(thread) = thread.as_mut().filter(of_this) else {
             return;
@@ -562,7 +577,8 @@ pub(crate) fn exit(state: State, api: Api, id: u32, correlation_id: u32, result:
 
 /// A graph node was made: if within a recorded call, that call was captured.
 pub(crate) fn node_created(state: State) {
-    with_thread(|thread| {
+    // Without the thread's state its call was not logged either.
+    let _ = with_thread(|thread| {
         let Some(thread) = thread.as_mut().filter(|thread| thread.epoch == state.epoch()) else {
             return;
         };
@@ -582,7 +598,7 @@ pub(crate) fn node_created(state: State) {
 #[cold]
 pub(crate) fn graph_event(state: State, event: GraphEvent) {
     let epoch = state.epoch();
-    with_thread(|thread| {
+    let logged = with_thread(|thread| {
         let thread = match thread {
             Some(thread) if thread.epoch == epoch => thread,
             _ => renew(thread, epoch),
@@ -603,6 +619,9 @@ pub(crate) fn graph_event(state: State, event: GraphEvent) {
         });
         writer.push(event.to_words());
     });
+    if !logged {
+        unlogged();
+    }
 }
 
 #[cfg(test)]

@@ -297,7 +297,8 @@ pub struct Losses {
     pub dropped_by_cupti: u64,
     /// Records thrown away at [`Config::memory_limit`].
     pub over_memory_limit: u64,
-    /// Records whose length is not that of their kind.
+    /// Records whose length is not that of their kind, or of a newer CUPTI whose layout may be another one
+    /// ([`Library`]).
     pub irregular: u64,
     /// Bytes that CUPTI's iterator could not step over.
     pub unreadable_bytes: u64,
@@ -317,6 +318,14 @@ pub struct Losses {
     pub refused_records: u64,
     /// Records thrown away since they came before the profiler switch was first on. They are no loss.
     pub before_switch: u64,
+    /// Calls and graph events that could not be logged: the locals of their thread, which was ending, were gone, or they were
+    /// made within the logging of another call, as by a word source that calls CUDA. Their records have no call.
+    pub unlogged_calls: u64,
+    /// Callbacks that the program's own handler wanted and did not get, since they were caused by that handler.
+    pub missed_callbacks: u64,
+    /// Buffers that CUPTI gave back with another size than it had been given. They are read as far as both sizes allow; what
+    /// CUPTI says to be valid beyond is in `unreadable_bytes`.
+    pub mismatched_buffers: u64,
 }
 
 impl Losses {
@@ -335,6 +344,9 @@ impl Losses {
             refused_buffers,
             refused_records,
             before_switch,
+            unlogged_calls,
+            missed_callbacks,
+            mismatched_buffers,
         } = *earlier;
         Self {
             dropped_by_cupti: self.dropped_by_cupti.saturating_sub(dropped_by_cupti),
@@ -349,6 +361,9 @@ impl Losses {
             refused_buffers: self.refused_buffers.saturating_sub(refused_buffers),
             refused_records: self.refused_records.saturating_sub(refused_records),
             before_switch: self.before_switch.saturating_sub(before_switch),
+            unlogged_calls: self.unlogged_calls.saturating_sub(unlogged_calls),
+            missed_callbacks: self.missed_callbacks.saturating_sub(missed_callbacks),
+            mismatched_buffers: self.mismatched_buffers.saturating_sub(mismatched_buffers),
         }
     }
 }
@@ -693,7 +708,7 @@ impl Collector {
         self.apart_from_graphs(|| self.turn_off());
         self.turn_callbacks_off();
         session::pause();
-        self.unfinished += held?;
+        self.unfinished = self.unfinished.saturating_add(held?);
         Ok(())
     }
 
@@ -745,7 +760,7 @@ impl Collector {
         let dropped = self.count_dropped();
         let log = LOG.lock().take().unwrap_or_default();
 
-        self.unfinished += held?;
+        self.unfinished = self.unfinished.saturating_add(held?);
         dropped?;
         let given = self.given.read();
         let cut = Cut {
@@ -754,7 +769,7 @@ impl Collector {
             windows_ns: self.bounded(windows, &marks),
             pending_from_ns: None,
         };
-        let losses = self.losses(log.counts, read.panics).since(&given.losses);
+        let losses = self.losses(log.counts, &read).since(&given.losses);
         Ok(self.collected(cut, read, log, losses))
     }
 
@@ -784,7 +799,7 @@ impl Collector {
         let clock = Clock { start: given.clock, stop: clock::read(&self.library)? };
         let cut = self.cut(at_ns, clock, settled_ns);
         let read = calls::read_until(at_ns, Part::Rest);
-        let losses = self.losses(log.counts, read.panics).since(&given.losses);
+        let losses = self.losses(log.counts, &read).since(&given.losses);
         Ok(self.collected(cut, read, log, losses))
     }
 
@@ -838,7 +853,7 @@ impl Collector {
         let clock = Clock { start: given.clock, stop: reading };
         let cut = self.cut(at_ns, clock, settled_ns);
         let read = calls::read_until(at_ns, Part::Finished);
-        let losses = self.losses(log.counts, read.panics);
+        let losses = self.losses(log.counts, &read);
         let since = losses.since(&given.losses);
         (given.losses, given.clock, given.until_ns) = (losses, reading, at_ns);
         drop(given);
@@ -913,21 +928,25 @@ impl Collector {
     }
 
     /// What was lost or odd since the start.
-    fn losses(&self, log: LogCounts, panics: u64) -> Losses {
+    fn losses(&self, log: LogCounts, read: &calls::Read) -> Losses {
         let counts = POOL.counts();
+        let of_handler = |count: fn(&Handler) -> u64| self.handler.as_deref().map_or(0, count);
         Losses {
             dropped_by_cupti: self.dropped.load(Ordering::Relaxed),
             over_memory_limit: log.over_limit,
             irregular: log.irregular,
             unreadable_bytes: log.unreadable_bytes,
-            panics,
-            handler_panics: self.handler.as_ref().map_or(0, |handler| handler.panics()),
+            panics: read.panics,
+            handler_panics: of_handler(Handler::panics),
             unfinished_buffers: self.unfinished,
             buffers: counts.requested,
             pool_misses: counts.misses,
             refused_buffers: counts.refused,
             refused_records: log.refused,
             before_switch: log.before_switch,
+            unlogged_calls: read.unlogged,
+            missed_callbacks: of_handler(Handler::missed),
+            mismatched_buffers: log.mismatched_buffers,
         }
     }
 

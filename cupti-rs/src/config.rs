@@ -261,10 +261,11 @@ impl Config {
     }
 
     /// Bytes in one activity buffer; a kernel takes 208 to 248. From CUPTI 13.0 on, every thread that calls CUDA has
-    /// one of its own. Rounded up to 64 KiB.
+    /// one of its own. Rounded up to 64 KiB; at most 1 GiB.
     #[must_use]
     pub fn buffer_bytes(mut self, bytes: usize) -> Self {
-        self.buffer_bytes = bytes.max(1).next_multiple_of(64 << 10);
+        const MOST: usize = 1 << 30;
+        self.buffer_bytes = bytes.clamp(1, MOST).next_multiple_of(64 << 10);
         self
     }
 
@@ -392,6 +393,12 @@ mod tests {
     use super::*;
 
     const COUNTER: ActivityKind = ActivityKind::UNIFIED_MEMORY_COUNTER;
+
+    #[test]
+    fn buffer_sizes_are_whole_and_bounded() {
+        let of = |bytes| Config::new().buffer_bytes(bytes).buffer_bytes;
+        assert_eq!([of(0), of(65_537), of(usize::MAX)], [64 << 10, 128 << 10, 1 << 30]);
+    }
 
     fn lacking(running: &Config, asked: &Config) -> String {
         running.covers(asked, &[]).unwrap_err()

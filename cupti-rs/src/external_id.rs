@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 
-use crate::error::{Error, Kind};
+use crate::error::Error;
 use crate::library::Library;
 use crate::record::ExternalCorrelationKind;
 use crate::session;
@@ -68,7 +68,7 @@ impl Library {
             return Err(self.refuse(why));
         }
         session::leave_children_out();
-        check_process()?;
+        session::check_process()?;
         self.api.push_external_id(kind.0, id).unwrap_or_else(|| Err(lacks(self)))?;
         Ok(ExternalId { library: self, kind, thread: PhantomData })
     }
@@ -85,7 +85,7 @@ impl ExternalId<'_> {
     }
 
     fn pop(&self) -> Result<u64, Error> {
-        check_process()?;
+        session::check_process()?;
         let popped = self.library.api.pop_external_id(self.kind.0);
         popped.unwrap_or_else(|| Err(lacks(self.library)))
     }
@@ -96,11 +96,6 @@ impl Drop for ExternalId<'_> {
         // An error has nobody to go to.
         let _ = self.pop();
     }
-}
-
-/// In a forked child CUPTI would hang.
-fn check_process() -> Result<(), Error> {
-    if session::is_child() { Err(Error::new(Kind::Forked)) } else { Ok(()) }
 }
 
 #[cold]

@@ -1,4 +1,4 @@
-//! CUPTI for Rust: found and loaded at run time, one binary for every CUPTI from 12.0 on.
+//! CUPTI for Rust: found and loaded at run time, one binary for every CUPTI 12 and 13.
 //!
 //! A [`Collector`] records what the GPU did (kernels, copies, memsets, synchronisations) and the driver calls that
 //! caused it, each with the calling thread and the *word* that the thread had set ([`calls::set_word`]). A profiler

@@ -12,6 +12,14 @@ use crate::sys::{driver, loader};
 /// CUPTI, found and loaded at run time, on a machine whose driver works.
 ///
 /// Cheap to clone. Nothing is ever unloaded: CUPTI's worker thread lives as long as the process.
+///
+/// # Versions
+/// CUPTI 12.0 to 13.5 are known: where each field of a record lies was compared with NVIDIA's headers, and every record's length
+/// with the libraries themselves. A library of another major version, such as 14, is refused
+/// ([`is_unavailable`](Error::is_unavailable)): its structures may be others. A newer minor version of 13 is used, with a
+/// [`Warning`], since within 12 and 13 records and structures only grew at their end. There a record that is shorter than that of
+/// 13.5 is counted ([`Losses::irregular`](crate::Losses::irregular)) and no pointer in it is followed, and memory that a record
+/// leaves to its reader is freed only if the record has the length of 13.5.
 #[derive(Debug, Clone)]
 pub struct Library {
     pub(crate) api: Api,
@@ -84,6 +92,9 @@ impl Device {
     }
 }
 
+/// The newest CUDA release whose records are known.
+pub(crate) const NEWEST: (u32, u32) = (13, 5);
+
 /// CUPTI's API version (`cuptiGetVersion`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u32);
@@ -100,6 +111,18 @@ impl Version {
             24..=25 => (12, 6),
             20..=23 => (12, self.0 - 18),
             _ => (12, 0),
+        }
+    }
+
+    /// Why no library of this version may be used, if that is so.
+    pub(crate) fn why_unusable(self) -> Option<&'static str> {
+        match self.cuda_release() {
+            _ if self.0 < 18 => Some("it is older than CUPTI 12.0"),
+            (major, _) if major > NEWEST.0 => Some(
+                "this version of cupti-rs knows CUPTI 12 and 13, and the structures of a newer major version may be others; \
+                 install CUPTI 13 beside it, which newer drivers serve, or update cupti-rs",
+            ),
+            _ => None,
         }
     }
 
@@ -137,20 +160,15 @@ impl Library {
     /// # Errors
     /// [`is_unavailable`](Error::is_unavailable): no driver, no device, no libcupti, or one that is too old or broken.
     pub fn open() -> Result<Self, Error> {
-        Self::open_with(None)
+        Self::open_with(loader::open)
     }
 
-    /// Opens CUPTI from this file and no other.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_path(path: impl AsRef<Path>) -> Result<Self, Error> {
-        Self::open_with(Some(path.as_ref()))
-    }
-
-    fn open_with(explicit: Option<&Path>) -> Result<Self, Error> {
+    /// With a library that is opened for a driver of this major version.
+    pub(crate) fn open_with(
+        open: impl FnOnce(u32) -> Result<loader::Found, Error>,
+    ) -> Result<Self, Error> {
         let driver = driver::probe()?;
-        let (api, path, mapped) = loader::open(explicit, driver.cuda_version / 1000)?;
+        let (api, path, mapped) = open(driver.cuda_version / 1000)?;
         let library = Self::from_parts(api, path, driver)?;
         match library.unusable {
             // A tool that is attached brings a CUPTI of its own. That it holds it is then the better answer.
@@ -171,11 +189,14 @@ impl Library {
 
     /// A library from its function table; checks that it can be used.
     pub(crate) fn from_parts(api: Api, path: PathBuf, driver: Driver) -> Result<Self, Error> {
-        let version = api.version()?;
+        let version = Version(api.version()?);
         let known_bad = "CUPTI 13.0 before update 1 deadlocks and crashes (fixed in 13.0.85)";
-        let unusable = (version == 130_000).then_some(known_bad);
-        let library = Self { api, path, version: Version(version), driver, unusable };
-        if version < 18 { Err(library.refuse("it is older than CUPTI 12.0")) } else { Ok(library) }
+        let unusable = (version.0 == 130_000).then_some(known_bad);
+        let library = Self { api, path, version, driver, unusable };
+        match version.why_unusable() {
+            Some(why) => Err(library.refuse(why)),
+            None => Ok(library),
+        }
     }
 
     /// The file it was loaded from, or the name under which it was already mapped.
@@ -220,6 +241,9 @@ fn warnings(version: Version, driver: &Driver, mapped: Vec<PathBuf>) -> Vec<Warn
     } else if release.0 < newest.0 {
         warnings.push(Warning::OlderThanDriver { version, cuda_version });
     }
+    if release > NEWEST {
+        warnings.push(Warning::NewerThanKnown { version });
+    }
     if majors.len() > 1 {
         warnings.push(Warning::SeveralMapped { files: mapped });
     }
@@ -253,6 +277,11 @@ pub enum Warning {
         /// The driver's, as in [`Driver::cuda_version`].
         cuda_version: u32,
     },
+    /// The library is of a newer minor version than this crate was compared with. See [`Library`] for what that means.
+    NewerThanKnown {
+        /// The library's.
+        version: Version,
+    },
     /// The process has mapped libcuptis of several major versions. They fight for the driver's one place.
     SeveralMapped {
         /// The files.
@@ -275,6 +304,12 @@ impl fmt::Display for Warning {
                 "CUPTI {version} is of an older major version than the driver, which serves CUDA {}: it works, and \
                  does not know what came later",
                 cuda(cuda_version)
+            ),
+            Self::NewerThanKnown { version } => write!(
+                f,
+                "CUPTI {version} is newer than {}.{}, the newest that this version of cupti-rs was compared with: records that \
+                 differ in length are read as far as they are known; a CUPTI of that release is the safe choice",
+                NEWEST.0, NEWEST.1
             ),
             Self::SeveralMapped { files } => {
                 write!(
@@ -305,6 +340,35 @@ mod tests {
         let text = warning.to_string();
         assert!(text.contains(twelve) && text.contains(thirteen), "{text}");
         assert_eq!(warnings(Version(27), &driver, Vec::new()).len(), 1, "12.9 is newer than 12.8");
+    }
+
+    #[test]
+    fn the_newest_known_release_is_that_of_the_layouts() {
+        let newest = crate::sys::generated::FAMILIES
+            .iter()
+            .flat_map(|(_, strides)| strides.iter().map(|(since, _)| *since))
+            .max();
+        assert_eq!(newest, Some(NEWEST));
+    }
+
+    #[test]
+    fn a_major_version_that_is_not_known_is_refused_and_a_minor_is_a_warning() {
+        let why = |version| Version(version).why_unusable();
+        assert!(why(17).is_some_and(|why| why.contains("older than CUPTI 12.0")));
+        for known in [18, 28, 130_001, 130_500, 130_600, 139_900] {
+            assert_eq!(why(known), None, "{known}");
+        }
+        for unknown in [140_000, 141_203, 200_000, u32::MAX] {
+            let why = why(unknown).unwrap_or_default();
+            assert!(
+                why.contains("12 and 13") && why.contains("update cupti-rs"),
+                "{unknown}: {why}"
+            );
+        }
+        let driver = Driver { cuda_version: 13_090, release: None, devices: Vec::new() };
+        let of = |version| warnings(Version(version), &driver, Vec::new());
+        assert_eq!(of(130_500), []);
+        assert_eq!(of(130_600), [Warning::NewerThanKnown { version: Version(130_600) }]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::error::{Error, Kind};
 use crate::graph_gate;
 use crate::sys::os;
 
@@ -88,7 +89,7 @@ pub(crate) fn begin(flags: u64) {
 pub(crate) fn resume() {
     let next = |state: u64| {
         // The stretch wraps within its 24 bits and leaves the number alone.
-        let stretch = (state + STRETCH) & 0xffff_ff00;
+        let stretch = state.wrapping_add(STRETCH) & 0xffff_ff00;
         Some(state & !0xffff_ff00 | stretch | ON)
     };
     graph_gate::begin();
@@ -114,19 +115,28 @@ pub(crate) fn marks() -> Vec<(u64, bool)> {
 /// True in a process that was forked off from one that had collected.
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
-/// Sees to it that a forked child takes no part: there the word is 0 from the first instruction on.
+/// Before CUPTI is used: sees to it that a forked child takes no part, where the word is 0 from the first instruction on, and
+/// that what CUPTI is given of ours stays.
 pub(crate) fn leave_children_out() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     extern "C" fn in_child() {
         STATE.store(0, Ordering::Release);
         IS_CHILD.store(true, Ordering::Release);
     }
-    ONCE.call_once(|| os::at_fork_in_child(in_child));
+    ONCE.call_once(|| {
+        os::stay_loaded();
+        os::at_fork_in_child(in_child);
+    });
 }
 
 /// Whether this process is such a child. Locks may be held there by threads that it does not have.
 pub(crate) fn is_child() -> bool {
     IS_CHILD.load(Ordering::Acquire)
+}
+
+/// In such a child CUPTI would hang.
+pub(crate) fn check_process() -> Result<(), Error> {
+    if is_child() { Err(Error::new(Kind::Forked)) } else { Ok(()) }
 }
 
 /// The program turned the switch. Rare, so that a lock does no harm.

@@ -225,8 +225,100 @@ fn what_a_handler_causes_itself_is_not_handed_on() {
     assert_eq!(count.load(Ordering::Relaxed), 2);
     mark();
     assert_eq!(count.load(Ordering::Relaxed), 3);
-    assert_eq!(collector.stop().unwrap().losses.handler_panics, 0);
+    let losses = collector.stop().unwrap().losses;
+    assert_eq!(
+        (losses.handler_panics, losses.missed_callbacks),
+        (0, 3),
+        "each was answered by one"
+    );
     FAKE.set(None);
+}
+
+/// Calls CUDA when it is dropped, with the thread's locals.
+struct AtThreadEnd(&'static Fake);
+
+impl Drop for AtThreadEnd {
+    fn drop(&mut self) {
+        self.0.launch(Work::kernel(c"at the end"));
+    }
+}
+
+thread_local! {
+    static AT_END: RefCell<Option<AtThreadEnd>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn calls_at_a_threads_end_reach_the_handler_and_the_log_or_are_counted() {
+    let owned = Box::into_raw(Box::new(Fake::new()));
+    // SAFETY: it is freed below, when all threads that have it were joined.
+    let fake: &'static Fake = unsafe { &*owned };
+    let count = Arc::new(AtomicU64::new(0));
+    let counted = count.clone();
+    let callbacks = Callbacks::new(move |_| _ = counted.fetch_add(1, Ordering::Relaxed));
+    let config = Config::new().callbacks(callbacks.driver_class(CallClass::KernelLaunch));
+    let collector = start(fake, config);
+    for logs_first in [true, false] {
+        let thread = std::thread::spawn(move || {
+            // What is made first is destroyed last.
+            if logs_first {
+                fake.launch(Work::kernel(c"first"));
+            }
+            AT_END.set(Some(AtThreadEnd(fake)));
+            fake.launch(Work::kernel(c"then"));
+        });
+        thread.join().unwrap();
+    }
+    assert_eq!(count.load(Ordering::Relaxed), 2 * 5, "each call begins and ends");
+    let collected = collector.stop().unwrap();
+    let logged: usize = collected.calls.iter().map(|thread| thread.calls.len()).sum();
+    let (records, unlogged) = (collected.records.iter().count(), collected.losses.unlogged_calls);
+    assert_eq!((records, logged as u64 + unlogged), (5, 5));
+    assert!(unlogged > 0, "in one of the two orders the thread's log was gone");
+    // SAFETY: made above, and nobody has it any more.
+    drop(unsafe { Box::from_raw(owned) });
+}
+
+#[test]
+fn calls_within_the_logging_of_another_are_counted() {
+    thread_local! {
+        static FAKE: RefCell<Option<Rc<Fake>>> = const { RefCell::new(None) };
+    }
+    // A word source is for the life of the process: on other threads this one does nothing.
+    let source: fn() -> u64 = || {
+        let call = |fake: &RefCell<Option<Rc<Fake>>>| {
+            fake.borrow().as_ref().map(|fake| fake.call_only("cuMemAlloc_v2", 0))
+        };
+        let _ = FAKE.try_with(call);
+        0
+    };
+    let fake = Rc::new(Fake::new());
+    let collector = start(&fake, Config::new());
+    calls::set_word_source(source).unwrap();
+    FAKE.set(Some(fake.clone()));
+    fake.launch(Work::kernel(c"k"));
+    FAKE.set(None);
+    let collected = collector.stop().unwrap();
+    assert_eq!(collected.calls[0].calls.len(), 1);
+    assert_eq!(collected.losses.unlogged_calls, 1);
+}
+
+/// The stand-in gives no event the data of another, whatever a test asks for.
+#[test]
+fn an_event_of_a_module_with_a_graphs_id_has_no_graph() {
+    let fake = Fake::new();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let graphs = seen.clone();
+    let callbacks = Callbacks::new(move |callback| {
+        if let Callback::Resource(event) = callback {
+            graphs.lock().push(event.graph);
+        }
+    });
+    let config = Config::new().graph_events(true).callbacks(callbacks.graphs().modules());
+    let collector = start(&fake, config);
+    fake.module(ResourceKind::GRAPH_CREATED, 5, &[1, 2, 3]);
+    fake.module(ResourceKind::MODULE_LOADED, 5, &[1, 2, 3]);
+    assert_eq!(*seen.lock(), [None, None]);
+    assert!(events(&collector.stop().unwrap()).is_empty());
 }
 
 #[test]

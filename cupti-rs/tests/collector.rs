@@ -8,7 +8,7 @@ use cupti::fake::{Fake, Work};
 use cupti::sys::abi::CuptiResult;
 use cupti::{
     ActivityKind, Call, CallClass, Collected, Collector, Config, CopyKind, Losses, Record,
-    SynchronizationKind, calls, clock,
+    SynchronizationKind, Warning, calls, clock,
 };
 
 fn collect(fake: &Fake, program: impl FnOnce()) -> Collected {
@@ -477,4 +477,33 @@ fn where_there_is_no_gpu_opening_says_what_is_missing() {
             );
         }
     }
+}
+
+#[test]
+fn a_cupti_of_an_unknown_major_version_is_refused() {
+    for version in [140_000, 150_203] {
+        let fake = Fake::builder().version(version).build();
+        let error = fake.library().unwrap_err();
+        let text = error.to_string();
+        assert!(error.is_unavailable(), "{text}");
+        for part in [&version.to_string(), "knows CUPTI 12 and 13", "update cupti-rs"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_cupti_of_an_unknown_minor_version_is_used_with_a_warning_and_no_pointer_of_another_layout_followed()
+ {
+    let fake = Fake::builder().version(130_600).build();
+    let library = fake.library().unwrap();
+    let is_warning = |warning: &Warning| matches!(warning, Warning::NewerThanKnown { version } if version.0 == 130_600);
+    assert!(library.warnings().iter().any(is_warning), "{:?}", library.warnings());
+    let collector = Collector::start(&library, &Config::new()).unwrap();
+    fake.launch(Work::kernel(c"known"));
+    fake.raw_record(ActivityKind::CONCURRENT_KERNEL, 96);
+    let collected = collector.stop().unwrap();
+    let names: Vec<_> = collected.records.names().map(|(_, name)| name.to_owned()).collect();
+    assert_eq!(names, ["known"]);
+    assert_eq!(collected.losses.irregular, 1, "the short one, once");
 }

@@ -353,6 +353,19 @@ fn samples_come_in_the_programs_time_and_their_gaps_are_told() {
 }
 
 #[test]
+fn extreme_times_and_limits_end_no_sampling() {
+    let fake = Fake::new();
+    let sampler = sampler(&fake, usize::MAX).unwrap();
+    let late = [(u64::MAX, 3), (u64::MAX, 4), (u64::MAX, 5)];
+    for (start, end) in [(0, 1), (5, u64::MAX - 1), (7, u64::MAX)].into_iter().chain(late) {
+        fake.sample(start, end, 1);
+    }
+    let samples = sampler.stop().unwrap();
+    assert_eq!((samples.failure(), samples.len()), (None, 5));
+    assert_eq!(samples.gaps().1, u64::MAX, "it saturates");
+}
+
+#[test]
 fn samples_are_bounded_and_what_goes_is_told() {
     let fake = Fake::new();
     let mut sampler = sampler(&fake, 1000).unwrap();

@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use cupti::counters::{PmSampler, Samples};
+use cupti::counters::{PmSampler, RangeProfiler, Samples};
 use cupti::fake::{Fake, Work};
 use cupti::{Callbacks, Collector, Config, Holder};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -27,7 +27,7 @@ enum End {
 
 type Scene = fn() -> ExitCode;
 
-const SCENES: [(&str, Scene, End); 10] = [
+const SCENES: [(&str, Scene, End); 11] = [
     ("main_returns", main_returns, End::Code(0)),
     ("main_returns_with_threads_that_launch", main_returns_with_threads, End::Code(0)),
     ("the_program_exits", the_program_exits, End::Code(3)),
@@ -38,6 +38,7 @@ const SCENES: [(&str, Scene, End); 10] = [
     ("a_child_of_a_stopped_collection_has_none", a_child_of_a_stopped_collection, End::Code(0)),
     ("a_child_drops_and_ends", a_child_drops_and_ends, End::Code(0)),
     ("a_child_does_not_wait_for_a_sampler", a_child_of_a_sampler, End::Code(0)),
+    ("a_child_ends_no_measurement_of_its_parents", a_child_of_a_measurement, End::Code(0)),
 ];
 
 fn main() -> ExitCode {
@@ -241,6 +242,33 @@ fn a_child_of_a_sampler() -> ExitCode {
     });
     let parent = sampler.unwrap().stop().is_ok_and(|samples| samples.len() == 2);
     ExitCode::from(u8::from(!drops) | u8::from(!stops) << 1 | u8::from(!parent) << 2)
+}
+
+/// A child that is forked off amid the work goes on with it, and meets no CUPTI.
+fn a_child_of_a_measurement() -> ExitCode {
+    let fake = fake();
+    let library = fake.library().unwrap();
+    let profiler = RangeProfiler::builder(&library).metrics(["fake__0.sum"]).build().unwrap();
+    let mut process = -1;
+    let waits = fake.context_waits();
+    let measured = profiler.measure(|ranges| {
+        // SAFETY: the child calls nothing but what is tested, and leaves with _exit.
+        process = unsafe { libc::fork() };
+        ranges.within("a", || fake.count(3));
+    });
+    if process == 0 {
+        let is_forked = measured.is_err_and(|error| error.to_string().contains("forked"));
+        // The counters are its parent's still, and nothing was waited for.
+        let is_left_alone = fake.counts() && fake.context_waits() == waits;
+        drop(profiler);
+        // SAFETY: ends the child without running the parent's exit handlers.
+        unsafe { libc::_exit(i32::from(!(is_forked && is_left_alone))) };
+    }
+    let mut status = 0;
+    // SAFETY: `process` is our child and `status` a live int.
+    unsafe { libc::waitpid(process, &mut status, 0) };
+    let parent = measured.is_ok_and(|measured| measured.range("a").is_some());
+    ExitCode::from(u8::from(status != 0) | u8::from(!parent) << 1)
 }
 
 fn a_child_drops_and_ends() -> ExitCode {

@@ -314,7 +314,8 @@ fn subscription(file: &Path) -> Result<(), Failed> {
 }
 
 fn unavailable(file: &Path) -> Result<(), Failed> {
-    match cupti::Library::open_path(file) {
+    // SAFETY: NVIDIA's library.
+    match unsafe { cupti::Library::open_path(file) } {
         Ok(library) => Err(format!("opened {}", library.version()).into()),
         Err(error) => ensure(error.is_unavailable(), || error.to_string()),
     }
@@ -328,7 +329,8 @@ const METRICS_SINCE: (u32, u32) = (12, 6);
 
 /// `None` for a library that is too old, once it has said so.
 fn host_library(file: &Path) -> Result<Option<HostLibrary>, Failed> {
-    match HostLibrary::open_path(file) {
+    // SAFETY: NVIDIA's library.
+    match unsafe { HostLibrary::open_path(file) } {
         Ok(library) => Ok(Some(library)),
         Err(error) => {
             ensure(error.is_unsupported(), || error.to_string())?;
@@ -644,7 +646,8 @@ fn alone(file: &Path) -> Result<(), Failed> {
     fs::create_dir_all(&folder)?;
     let copy = folder.join(file.file_name().unwrap_or_default());
     fs::copy(file, &copy)?;
-    let planned = HostLibrary::open_path(&copy).and_then(|library| library.host(CHIP));
+    // SAFETY: NVIDIA's library.
+    let planned = unsafe { HostLibrary::open_path(&copy) }.and_then(|library| library.host(CHIP));
     fs::remove_dir_all(&folder)?;
     let Err(error) = planned else { return Err("it planned alone".into()) };
     let text = error.to_string();

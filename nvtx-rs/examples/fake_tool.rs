@@ -421,6 +421,12 @@ fn the_rest() -> [(c_int, &'static [Entry]); 5] {
     ]
 }
 
+/// An annotated function, as a plugin has: loaded for it, this library is none that NVTX's variable names.
+#[unsafe(no_mangle)]
+pub extern "C" fn annotate() {
+    drop(nvtx::range("in a plugin"));
+}
+
 /// The entry point for the extensions of NVTX.
 ///
 /// # Safety

@@ -300,6 +300,10 @@ shared! { static PANICS: AtomicU64 = AtomicU64::new(0); }
 /// Two observers are the same when they lie at the same address. Values without a size may share
 /// one, so an observer should have a field.
 ///
+/// The observer is called until the process ends, which is what `'static` promises: the library that it lies in has to stay
+/// loaded as long as the one that this crate is linked into. Mostly both are the same one, whose ranges end with it; whoever
+/// closes such a library (`dlclose`) has to know that none of its code runs any more, as with every library.
+///
 /// # Errors
 ///
 /// [`Error::is_taken`] when another observer holds the slot, and [`Error::is_disabled`] when the

@@ -52,7 +52,8 @@ pub enum EntryType {
     Text(usize),
     /// One of the values of an [`Enum`], as a number of its size.
     Enum(&'static Enum),
-    /// What the tool calls a registered string: for deferred events, whose names are all such.
+    /// What the tool calls a registered string: for deferred events, whose names are all such. A tool may follow it, so that
+    /// no record of the program's own can have one.
     #[doc(hidden)]
     Registered,
 }
@@ -327,6 +328,13 @@ impl Schema {
             let why = format!("{} bytes for a record of {}", bytes.len(), self.size());
             return Err(Error::mismatch(self.name, why));
         }
+        if let Some(entry) =
+            self.entries.iter().find(|entry| matches!(entry.kind, EntryType::Registered))
+        {
+            let why =
+                format!("`{}` is a registered string, which only a tool can name", entry.name);
+            return Err(Error::mismatch(self.name, why));
+        }
         Ok(Record { schema: self, bytes: bytes.into() })
     }
 }
@@ -518,7 +526,10 @@ impl Value<'_> {
             (Value::Int(value), EntryType::I16) => int::<i16, 2>(value, i16::to_ne_bytes, place),
             (Value::Int(value), EntryType::I32) => int::<i32, 4>(value, i32::to_ne_bytes, place),
             (Value::Int(value), EntryType::I64) => int::<i64, 8>(value, i64::to_ne_bytes, place),
-            (_, EntryType::F32 | EntryType::F64 | EntryType::Text(_)) => false,
+            // What a tool may follow is no number of the program's.
+            (_, EntryType::F32 | EntryType::F64 | EntryType::Text(_) | EntryType::Registered) => {
+                false
+            }
             (Value::Int(value), _) => match place.len() {
                 1 => int::<u8, 1>(value, u8::to_ne_bytes, place),
                 2 => int::<u16, 2>(value, u16::to_ne_bytes, place),

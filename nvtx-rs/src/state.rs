@@ -85,17 +85,12 @@ pub(crate) fn initialised() {
 #[cfg(feature = "enable")]
 mod tool {
     use std::cell::Cell;
-    #[cfg(not(nvtx_loom))]
-    use std::env;
 
     use super::{TOOL, initialised, set};
     use crate::error::Error;
-    #[cfg(not(nvtx_loom))]
-    use crate::error::PATH_VARIABLE;
     use crate::shared::{OnceLock, per_thread, shared};
-
-    /// The value by which a user says that no tool is wanted.
-    const NO_TOOL: &str = "./.";
+    #[cfg(not(nvtx_loom))]
+    use crate::sys::load_named;
 
     shared! {
         /// The outcome of the one attempt; `Ok(false)` where no tool was named.
@@ -116,7 +111,7 @@ mod tool {
         }
         ATTACHING.with(|attaching| attaching.set(true));
         let outcome = OUTCOME.get_or_init(|| {
-            let outcome = find();
+            let outcome = load_named();
             if matches!(outcome, Ok(true)) {
                 set(TOOL);
             }
@@ -127,16 +122,6 @@ mod tool {
         Some(outcome)
     }
 
-    #[cfg(not(nvtx_loom))]
-    fn find() -> Result<bool, Error> {
-        match env::var_os(PATH_VARIABLE) {
-            Some(path) if !path.is_empty() && path != NO_TOOL => {
-                crate::sys::load(&path).map(|()| true)
-            }
-            _ => Ok(false),
-        }
-    }
-
     #[cfg(nvtx_loom)]
     std::thread_local! {
         /// The search of a model, which replaces that for a library. loom plays its threads on one thread of the system.
@@ -144,7 +129,7 @@ mod tool {
     }
 
     #[cfg(nvtx_loom)]
-    fn find() -> Result<bool, Error> {
+    fn load_named() -> Result<bool, Error> {
         FIND.with(Cell::get)()
     }
 

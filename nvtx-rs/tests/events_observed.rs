@@ -440,6 +440,16 @@ fn values_that_do_not_fit_make_no_record() {
     assert!(POINT.record_of_bytes(&[0; 8]).is_ok());
 }
 
+/// A tool may follow its handles: a number of the program's own would have it read anywhere.
+#[test]
+fn records_cannot_forge_what_a_tool_calls_a_registered_string() {
+    const ENTRIES: &[Entry] = &[Entry::new("name", EntryType::Registered)];
+    static FORGED: Schema = Schema::new("forged", ENTRIES);
+    assert!(FORGED.record(&[0x1000u64.into()]).unwrap_err().is_mismatch());
+    let error = FORGED.record_of_bytes(&0x1000u64.to_ne_bytes()).unwrap_err();
+    assert!(error.is_mismatch() && error.to_string().contains("registered string"), "{error}");
+}
+
 #[test]
 fn a_panic_at_a_mark_is_kept_from_the_program() {
     let turn = Turn::new();

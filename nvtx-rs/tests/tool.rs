@@ -34,6 +34,8 @@ fn main() {
         ("a_forked_child_ends_what_it_inherited", a_forked_child_ends_what_it_inherited),
         ("a_child_may_attach_the_tool_itself", a_child_may_attach_the_tool_itself),
         ("a_fork_amid_ranges_loses_none", a_fork_amid_ranges_loses_none),
+        ("a_clock_that_panics_reads_as_0", a_clock_that_panics_reads_as_0),
+        ("an_unloaded_library_stays_with_its_tool", an_unloaded_library_stays_with_its_tool),
         ("no_tool_is_no_error", no_tool_is_no_error),
         ("a_missing_library_is_told", a_missing_library_is_told),
         ("a_file_that_is_no_library_is_told", a_file_that_is_no_library_is_told),
@@ -289,6 +291,25 @@ fn a_fork_amid_ranges_loses_none() -> Result<(), Failed> {
     assert_eq!(outcome.stdout, told + "attached: true\n");
     let expected = [r#"0 RangeStartA "of the child""#, "0 RangeEnd 201"].repeat(CHILDREN);
     assert_eq!(others[1..], expected);
+    Ok(())
+}
+
+/// Also where the panic's payload panics when it is dropped: nothing unwinds into the tool, which would abort.
+fn a_clock_that_panics_reads_as_0() -> Result<(), Failed> {
+    let events = events("panicking-clock", "");
+    let read: Vec<_> = events.iter().filter(|event| event.starts_with("TimerSource")).collect();
+    assert_eq!(read, ["TimerSourceWithData 0 e 1 reads 0"]);
+    Ok(())
+}
+
+/// A tool has the addresses of the slots of whoever attached it: that library stays, whoever closes it.
+fn an_unloaded_library_stays_with_its_tool() -> Result<(), Failed> {
+    let closed = |tool| play("unload", tool, "").stdout;
+    assert_eq!(closed(None), "unloaded: true\nattached: false\n", "the control");
+    let tool = fake_tool();
+    let outcome = play("unload", Some(&tool), "");
+    assert!(outcome.stdout.starts_with("unloaded: false\n"), "{}", outcome.stdout);
+    assert_eq!(outcome.events, [r#"0 push "in a plugin""#, "0 pop"]);
     Ok(())
 }
 

@@ -89,6 +89,13 @@ pub struct Health {
     pub panics: u64,
     /// Panics caught in the program's own handler of callbacks. A fact about the program, not a loss.
     pub handler_panics: u64,
+    /// Calls and graph events that could not be logged: their thread was ending, or they were made within the logging of
+    /// another call. Work of theirs has no call, and counts for no range.
+    pub unlogged_calls: u64,
+    /// Callbacks that the program's own handler caused itself and therefore did not get. A fact about the program, not a loss.
+    pub missed_callbacks: u64,
+    /// Activity buffers that CUPTI gave back with another size than it had been given.
+    pub mismatched_buffers: u64,
     /// Calls before the start, in a pause or after the stop had begun; they and their records are left out of everything else.
     pub calls_outside: u64,
     /// Records of calls before the session's start, where others went on, or before the calls that were kept. A fact, not a
@@ -263,6 +270,9 @@ impl Health {
         self.refused_records += losses.refused_records;
         self.panics += losses.panics;
         self.handler_panics += losses.handler_panics;
+        self.unlogged_calls += losses.unlogged_calls;
+        self.missed_callbacks += losses.missed_callbacks;
+        self.mismatched_buffers += losses.mismatched_buffers;
         self.lost_ranges += losses.ranges;
         self.buffers += losses.buffers;
         self.pool_misses += losses.pool_misses;
@@ -297,6 +307,8 @@ impl Health {
             ("ranges lost", self.lost_ranges),
             ("calls in unknown ranges", self.calls_in_unknown_ranges),
             ("panics caught", self.panics),
+            ("calls that could not be logged", self.unlogged_calls),
+            ("buffers of another size", self.mismatched_buffers),
             ("losses in the capture's diagnostics", self.capture_losses),
         ]
         .into_iter()
@@ -368,6 +380,7 @@ impl fmt::Display for Health {
             ("calls outside the session", self.calls_outside),
             ("records of calls before those kept", self.records_before),
             ("panics in the program's handler", self.handler_panics),
+            ("callbacks caused by the program's handler", self.missed_callbacks),
             ("moves of managed memory", self.migrations),
             ("calls without a record", self.calls_without_record),
             ("graph launches traced as a whole", self.whole_graphs),

@@ -452,7 +452,11 @@ impl Emitter {
     fn guarded(&self, make: impl FnOnce(), results: u64) {
         match catch_unwind(AssertUnwindSafe(make)) {
             Ok(()) => self.emitted.fetch_add(results, Ordering::Relaxed),
-            Err(_) => self.panicked.fetch_add(1, Ordering::Relaxed),
+            Err(panic) => {
+                // Its drop runs code of the subscriber's, which could panic again.
+                std::mem::forget(panic);
+                self.panicked.fetch_add(1, Ordering::Relaxed)
+            }
         };
     }
 }

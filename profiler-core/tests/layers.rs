@@ -154,6 +154,31 @@ fn a_planted_unsafe_is_named() {
     assert!(unsafe_violations("nvtx-rs/src/sys/abi.rs", text).is_empty());
 }
 
+/// What a raw pointer points to is the caller's promise, which only `unsafe` can ask for.
+#[test]
+fn safe_functions_take_no_raw_pointers() {
+    let files: Vec<_> = LIBRARIES.into_iter().flat_map(sources).collect();
+    let at_boundary =
+        |(file, _): &&(String, String)| UNSAFE.iter().any(|place| file.starts_with(place));
+    let found: Vec<String> = files
+        .iter()
+        .filter(at_boundary)
+        .flat_map(|(file, text)| pointer_violations(file, text))
+        .collect();
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn a_planted_raw_pointer_is_named() {
+    let text = "unsafe fn a(p: *const u8) {}\nunsafe extern \"C\" fn b(p: *mut u8) {}\n\
+                fn c(f: &dyn Fn(u8), p: *const u8) {}\nextern \"C\" fn d<T>(p: &mut *mut T) {}\n\
+                fn e() -> *mut u8 {}\ntype F = fn(*mut u8);\nfn f(n: usize) { n as *const u8; }";
+    assert_eq!(
+        pointer_violations("nvtx-rs/src/sys/abi.rs", text),
+        ["nvtx-rs/src/sys/abi.rs:3: the safe function `c` takes a raw pointer"]
+    );
+}
+
 #[test]
 fn comments_and_literals_are_not_code() {
     let text = r##"a /* b /* c */ d */ e "f \" g" 'h' '\'' &'i j r#"k " l"# b"m" // n
@@ -220,6 +245,38 @@ fn unsafe_violations(file: &str, text: &str) -> Vec<String> {
         .into_iter()
         .map(|at| format!("{file}:{}: `unsafe` outside the C boundary", line_of(&code, at)))
         .collect()
+}
+
+/// Safe functions with a parameter that is a raw pointer. A place for one, `&mut *mut T`, is none.
+fn pointer_violations(file: &str, text: &str) -> Vec<String> {
+    let code = code_of(text);
+    let mut found = Vec::new();
+    for at in words(&code, "fn") {
+        let rest = code[at + "fn".len()..].trim_start();
+        let name = identifier(rest);
+        let before = code[..at].trim_end();
+        let before = before.strip_suffix("extern").unwrap_or(before).trim_end();
+        // A pointer to a function has no name.
+        if name.is_empty() || before.ends_with("unsafe") {
+            continue;
+        }
+        let Some(open) = rest.find('(') else { continue };
+        let mut depth = 0;
+        let end = rest[open..].find(|c| {
+            depth += match c {
+                '(' => 1,
+                ')' => -1,
+                _ => 0,
+            };
+            depth == 0
+        });
+        let parameters = &rest[open..open + end.unwrap_or(0)];
+        if [": *const ", ": *mut "].iter().any(|pointer| parameters.contains(pointer)) {
+            let line = line_of(&code, at);
+            found.push(format!("{file}:{line}: the safe function `{name}` takes a raw pointer"));
+        }
+    }
+    found
 }
 
 /// Every name that follows `root::`, with its line; of `root::{a, b::{c}}` these are `a` and `b`.

@@ -4,11 +4,14 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::log::{LOG, LogSlot};
-use super::pool::{POOL, TRAILER, is_scratch};
+use super::pool::{HEADER, POOL, is_scratch};
 use super::walk::walk;
 use crate::{calls, session};
 
 /// CUPTI wants a buffer: on an application thread, inside a CUDA call.
+///
+/// # Safety
+/// CUPTI's alone to call: all three places may be written.
 pub(crate) unsafe extern "C" fn requested(
     buffer: *mut *mut u8,
     size: *mut usize,
@@ -16,10 +19,7 @@ pub(crate) unsafe extern "C" fn requested(
 ) {
     let given = catch_unwind(|| POOL.take());
     let (pointer, bytes) = match given {
-        Ok(Some(words)) => {
-            let bytes = (words.len() - TRAILER) * 8;
-            (Box::into_raw(words).cast::<u8>(), bytes)
-        }
+        Ok(Some(words)) => lend(words),
         Ok(None) => (std::ptr::null_mut(), 0),
         Err(panic) => {
             calls::panicked();
@@ -36,7 +36,31 @@ pub(crate) unsafe extern "C" fn requested(
     unsafe { max_records.write(0) };
 }
 
+/// The part of a buffer that CUPTI gets, with its bytes: what follows the header. CUPTI's alignment of 8 is that of words.
+fn lend(words: Box<[u64]>) -> (*mut u8, usize) {
+    let bytes = words.len().saturating_sub(HEADER) * size_of::<u64>();
+    let first = Box::into_raw(words).cast::<u64>();
+    // SAFETY: every buffer of the pool has its header and more.
+    (unsafe { first.add(HEADER) }.cast(), bytes)
+}
+
+/// The buffer that was [lent](lend), by the size that its header holds: what CUPTI says of the size plays no part.
+///
+/// # Safety
+/// `buffer` is an address that [`lend`] gave, taken back for the first time.
+unsafe fn take_back(buffer: *mut u8) -> Box<[u64]> {
+    // SAFETY: by the caller's promise the header stands before it.
+    let first = unsafe { buffer.cast::<u64>().sub(HEADER) };
+    // SAFETY: the first word of the header, which the pool wrote and nobody else is told of, is the buffer's length.
+    let length = unsafe { first.read() } as usize;
+    // SAFETY: `lend` made the address of a box of this length, and by the caller's promise it is nobody's by now.
+    unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(first, length)) }
+}
+
 /// CUPTI gives a buffer back: on its worker thread, or on the one that flushes.
+///
+/// # Safety
+/// CUPTI's alone to call: `buffer` is null or an address that [`requested`] gave it, given back once.
 pub(crate) unsafe extern "C" fn completed(
     _context: *mut c_void,
     _stream: u32,
@@ -48,39 +72,74 @@ pub(crate) unsafe extern "C" fn completed(
     if buffer.is_null() || session::is_child() {
         return;
     }
-    let words = std::ptr::slice_from_raw_parts_mut(buffer.cast::<u64>(), size / 8 + TRAILER);
-    // SAFETY: CUPTI gives back, once, the address that `requested` made from a Box<[u64]>, and the size that it told, which
-    // leaves out the trailer: so it is ours.
-    let mut words = unsafe { Box::from_raw(words) };
-    let trailer = words.last().copied().unwrap_or_default();
+    // SAFETY: CUPTI's contract for this function is that of `take_back`.
+    let mut words = unsafe { take_back(buffer) };
+    let span = words.get(1).copied().unwrap_or_default();
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let valid = valid.min(size);
-        let walked = POOL.api().map(|api| walk(api, &mut words, valid)).unwrap_or_default();
-        if is_scratch(&words) {
-            LOG.lock().refuse(&walked);
-        } else if session::keeps_records() {
-            LOG.lock().append(walked);
-        } else {
-            LOG.lock().before_switch(&walked);
+        let records = words.get_mut(HEADER..).unwrap_or_default();
+        let own = size_of_val(records);
+        let readable = valid.min(size).min(own);
+        let walked = POOL.api().map(|api| walk(api, records, readable)).unwrap_or_default();
+        let is_scratch = is_scratch(&words);
+        let mut log = LOG.lock();
+        if size != own || valid > size {
+            log.mismatch((valid - readable) as u64);
         }
-        words.fill(0);
-        POOL.give(words);
+        if is_scratch {
+            log.refuse(&walked);
+        } else if session::keeps_records() {
+            log.append(walked);
+        } else {
+            log.before_switch(&walked);
+        }
     }));
     if let Err(panic) = outcome {
         calls::panicked();
         std::mem::forget(panic);
     }
-    POOL.returned(trailer);
+    words.fill(0);
+    POOL.give(words);
+    POOL.returned(span);
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::log::Log;
     use super::*;
 
+    /// The process has one log.
+    static LOG_TESTS: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+
+    /// What CUPTI says of a buffer's size when it gives it back is checked, not believed.
     #[test]
+    fn sizes_that_differ_from_the_buffers_own_are_counted_and_not_read_beyond() {
+        let _turn = LOG_TESTS.lock();
+        let round = |change: fn(usize) -> (usize, usize)| {
+            let (mut address, mut size, mut limit) = (std::ptr::null_mut(), 0, 0);
+            *LOG.lock() = Some(Log::new(u64::MAX));
+            // SAFETY: all three places are live.
+            unsafe { requested(&mut address, &mut size, &mut limit) };
+            let (size, valid) = change(size);
+            // SAFETY: the address is what `requested` gave, given back once.
+            unsafe { completed(std::ptr::null_mut(), 0, address, size, valid) };
+            let log = LOG.lock().take();
+            log.map(|log| (log.counts.mismatched_buffers, log.counts.unreadable_bytes))
+        };
+        assert_eq!(round(|size| (size, 0)), Some((0, 0)));
+        assert_eq!(round(|size| (size + 4096, 0)), Some((1, 0)));
+        assert_eq!(round(|size| (size - 4096, 0)), Some((1, 0)));
+        assert_eq!(round(|size| (size, size + 1)), Some((1, 1)));
+        assert_eq!(round(|_| (0, 8)), Some((1, 8)));
+        let all = round(|_| (usize::MAX, usize::MAX));
+        assert!(matches!(all, Some((1, bytes)) if bytes > 1 << 60), "{all:?}");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no fork")]
     fn in_a_forked_child_a_buffer_is_left_alone() {
+        let _turn = LOG_TESTS.lock();
         session::leave_children_out();
-        let buffer = Box::into_raw(vec![0u64; 1024].into_boxed_slice());
+        let (buffer, size) = lend(vec![1024; 1024].into_boxed_slice());
         // As when another thread of the parent appends at the time of the fork: the child's copy is never unlocked.
         let log = LOG.lock();
         // SAFETY: the child calls nothing but what is tested, and leaves with _exit.
@@ -88,8 +147,8 @@ mod tests {
         if child == 0 {
             // SAFETY: ends the child should it hang.
             unsafe { libc::alarm(10) };
-            // SAFETY: the buffer is a Box<[u64]> of this size, given back once.
-            unsafe { completed(std::ptr::null_mut(), 0, buffer.cast(), 8192, 0) };
+            // SAFETY: the buffer was lent, and is given back once.
+            unsafe { completed(std::ptr::null_mut(), 0, buffer, size, 0) };
             // SAFETY: ends the child without running the parent's exit handlers.
             unsafe { libc::_exit(0) };
         }
@@ -97,8 +156,8 @@ mod tests {
         // SAFETY: `child` is our child and `status` a live int.
         unsafe { libc::waitpid(child, &mut status, 0) };
         drop(log);
-        // SAFETY: made above; the parent's copy was given to nobody.
-        drop(unsafe { Box::from_raw(buffer) });
+        // SAFETY: lent above; the parent's copy was given to nobody.
+        drop(unsafe { take_back(buffer) });
         assert_eq!(status, 0, "the child went on");
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct Log {
 pub(crate) struct LogCounts {
     /// Records thrown away because the log was full.
     pub(crate) over_limit: u64,
-    /// Records whose length is not that of their kind.
+    /// Records whose length is not that of their kind, or of a newer library whose layout may be another one.
     pub(crate) irregular: u64,
     /// Bytes that the library's iterator could not step over.
     pub(crate) unreadable_bytes: u64,
@@ -47,6 +47,8 @@ pub(crate) struct LogCounts {
     pub(crate) refused: u64,
     /// Records from before the profiler switch was first on.
     pub(crate) before_switch: u64,
+    /// Buffers that came back with another size than they have.
+    pub(crate) mismatched_buffers: u64,
 }
 
 /// What the lock's holder can do, also while no collection is on.
@@ -54,6 +56,8 @@ pub(crate) trait LogSlot {
     fn append(&mut self, walked: Walked);
     fn refuse(&mut self, walked: &Walked);
     fn before_switch(&mut self, walked: &Walked);
+    /// A buffer came back with another size than it has, so that bytes which CUPTI says are valid cannot be read.
+    fn mismatch(&mut self, unreadable: u64);
 }
 
 impl LogSlot for Option<Log> {
@@ -65,16 +69,28 @@ impl LogSlot for Option<Log> {
 
     fn refuse(&mut self, walked: &Walked) {
         if let Some(log) = self {
-            log.counts.refused += walked.records.len() as u64;
-            log.counts.unreadable_bytes += walked.unreadable;
+            add(&mut log.counts.refused, walked.records.len() as u64);
+            add(&mut log.counts.unreadable_bytes, walked.unreadable);
         }
     }
 
     fn before_switch(&mut self, walked: &Walked) {
         if let Some(log) = self {
-            log.counts.before_switch += walked.records.len() as u64;
+            add(&mut log.counts.before_switch, walked.records.len() as u64);
         }
     }
+
+    fn mismatch(&mut self, unreadable: u64) {
+        if let Some(log) = self {
+            add(&mut log.counts.mismatched_buffers, 1);
+            add(&mut log.counts.unreadable_bytes, unreadable);
+        }
+    }
+}
+
+/// Adds to a count, some of which come from CUPTI and may be anything.
+fn add(count: &mut u64, more: u64) {
+    *count = count.saturating_add(more);
 }
 
 impl Log {
@@ -104,15 +120,17 @@ impl Log {
     }
 
     fn append(&mut self, mut walked: Walked) {
-        self.counts.unreadable_bytes += walked.unreadable;
+        add(&mut self.counts.unreadable_bytes, walked.unreadable);
         if walked.records.is_empty() {
             return;
         }
-        if self.held + walked.bytes.len() as u64 > self.limit {
-            self.counts.over_limit += walked.records.len() as u64;
+        let held = self.held.saturating_add(walked.bytes.len() as u64);
+        if held > self.limit {
+            add(&mut self.counts.over_limit, walked.records.len() as u64);
             return;
         }
-        self.held += walked.bytes.len() as u64;
+        self.held = held;
+        let irregular = self.counts.irregular;
         self.keep_names(&mut walked);
         self.keep_taken(&mut walked);
         let regular = walked
@@ -124,6 +142,10 @@ impl Log {
         } else {
             self.append_regular_runs(&walked);
         }
+        // Those beside others of their kind were counted for their length.
+        let counted = self.counts.irregular - irregular;
+        let unknown = walked.unknown_layouts.saturating_sub(counted);
+        add(&mut self.counts.irregular, unknown);
     }
 
     /// A key that is no address: those of user space leave the highest bit free.
@@ -205,7 +227,7 @@ impl Log {
             if self.strides.get(&kind) == Some(&len) {
                 run.extend_from_slice(record);
             } else {
-                self.counts.irregular += 1;
+                add(&mut self.counts.irregular, 1);
             }
         }
         self.buffers.push(Arc::new(run));

@@ -4,8 +4,9 @@
 use std::ffi::{CStr, c_char, c_void};
 
 use crate::kind::ActivityKind;
+use crate::library::NEWEST;
 use crate::record::OverheadKind;
-use crate::sys::field::{Field, Owned, OwnedSince13, Pointer, Value};
+use crate::sys::field::{self, Field, Owned, OwnedSince13, Pointer, Value};
 use crate::sys::generated::*;
 
 /// Bytes of `CUpti_ActivityOverheadCommandBufferFullData`.
@@ -14,6 +15,32 @@ const COMMAND_BUFFER_FULL: usize = 12;
 const MOST_LINKS: usize = 1024;
 /// `CUPTI_DEV_TYPE_GPU`: only such an end of an NVLink has ports.
 const GPU: u32 = 1;
+
+/// How far a record's layout is known, by its length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Layout {
+    /// It may be another one.
+    Unknown,
+    /// A newer library added to its end.
+    Grown,
+    /// It is one that is known.
+    Known,
+}
+
+/// The layout of a record that a library of this release wrote. Those of known releases were compared with the libraries; a
+/// newer minor version is taken to add to the newest layout that is known, as all before it did.
+pub(super) fn layout(kind: u32, release: (u32, u32), length: usize) -> Layout {
+    if release <= NEWEST {
+        return Layout::Known;
+    }
+    match field::stride_of_kind(kind, release) {
+        Some(known) if known == length => Layout::Known,
+        Some(known) if known < length => Layout::Grown,
+        // Of a kind that is not known no pointer is read.
+        None if texts(kind, release).is_empty() => Layout::Known,
+        _ => Layout::Unknown,
+    }
+}
 
 /// Where the records of a kind have pointers to text that CUPTI of this release keeps.
 pub(super) fn texts(kind: u32, release: (u32, u32)) -> &'static [usize] {
@@ -129,4 +156,26 @@ pub(super) unsafe fn text(address: u64) -> String {
     // SAFETY: there CUPTI writes the address of a NUL-terminated text that outlives the record.
     let text = unsafe { CStr::from_ptr(address as *const c_char) };
     text.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pointers_of_an_unknown_release_are_followed_in_known_and_grown_layouts_only() {
+        let kernel = ActivityKind::CONCURRENT_KERNEL.0;
+        let newest = kernel::STRIDES[kernel::STRIDES.len() - 1].1;
+        for release in [(12, 0), (13, 0), NEWEST] {
+            assert_eq!(layout(kernel, release, 8), Layout::Known, "compared with the library");
+        }
+        let next = (NEWEST.0, NEWEST.1 + 1);
+        assert_eq!(layout(kernel, next, newest), Layout::Known);
+        assert_eq!(layout(kernel, next, newest + 8), Layout::Grown);
+        assert_eq!(layout(kernel, next, newest - 8), Layout::Unknown);
+        assert_eq!(layout(u32::MAX, next, newest), Layout::Known, "nothing in it is followed");
+        // The older of two layouts of a kind is gone.
+        let links = nvlink5::STRIDES[nvlink5::STRIDES.len() - 1].1;
+        assert_eq!(layout(ActivityKind::NVLINK.0, next, links), Layout::Known);
+    }
 }

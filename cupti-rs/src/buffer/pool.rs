@@ -54,7 +54,7 @@ impl Pool {
 
     /// Makes the pool ready: `ready` zeroed buffers of `bytes` each, whose pages are there.
     pub(crate) fn prepare(&self, api: &'static Api, setup: Setup) {
-        let words = setup.bytes / 8 + TRAILER;
+        let words = setup.bytes / 8 + HEADER;
         let count = setup.ready.min(setup.most).min(KEPT);
         let other_size = self.buffer_words.swap(words, Ordering::Relaxed) != words;
         let wanted = if other_size { 0 } else { count };
@@ -93,13 +93,14 @@ impl Pool {
         unsafe { api.as_ref() }
     }
 
-    /// A buffer for CUPTI, all zero but for its last word, of which CUPTI is told nothing: that says to
+    /// A buffer for CUPTI, all zero but for its header, which CUPTI is not given: the length of the whole in words, and for
     /// [`returned`](Self::returned) when it was given out. `None` where there may be no more and CUPTI can do without.
     pub(crate) fn take(&self) -> Option<Box<[u64]>> {
         self.requested.fetch_add(1, Ordering::Relaxed);
         let mut buffer = self.free.pop().or_else(|| self.make())?;
-        if let Some(trailer) = buffer.last_mut() {
-            *trailer = u64::from(self.out.go());
+        let length = buffer.len() as u64;
+        if let Some(header) = buffer.first_chunk_mut::<HEADER>() {
+            *header = [length, u64::from(self.out.go())];
         }
         Some(buffer)
     }
@@ -131,9 +132,9 @@ impl Pool {
         }
     }
 
-    /// One buffer fewer is with CUPTI, the one with this last word.
-    pub(crate) fn returned(&self, trailer: u64) {
-        self.out.back(trailer as u32);
+    /// One buffer fewer is with CUPTI, the one with this second word.
+    pub(crate) fn returned(&self, span: u64) {
+        self.out.back(span as u32);
     }
 
     /// A flush has returned that was begun at this time. Gives the time up to which the records have all come of what was
@@ -158,11 +159,11 @@ impl Pool {
     }
 }
 
-/// Words of a buffer that CUPTI is not told of, at its end.
-pub(super) const TRAILER: usize = 1;
+/// Words at the beginning of a buffer that CUPTI is not given, so that nothing it says of the buffer is needed to free it.
+pub(super) const HEADER: usize = 2;
 
 /// Words of the buffers that stand in for none; fewer than any other has, by which they are known.
-const SCRATCH_WORDS: usize = (32 << 10) / 8 + TRAILER;
+const SCRATCH_WORDS: usize = (32 << 10) / 8 + HEADER;
 
 /// Whether what this buffer holds is to be thrown away.
 pub(crate) fn is_scratch(buffer: &[u64]) -> bool {

@@ -4,7 +4,7 @@ use std::collections::hash_map::Entry;
 
 use rustc_hash::FxHashMap;
 
-use super::pointers::{self, Taken};
+use super::pointers::{self, Layout, Taken};
 use crate::library::Version;
 use crate::sys::abi::CuptiResult;
 use crate::sys::api::Api;
@@ -23,12 +23,16 @@ pub(crate) struct Walked {
     pub(crate) names: FxHashMap<u64, String>,
     /// What lay in memory that was left to us, and where in `bytes` the pointer to it stood.
     pub(crate) taken: Vec<(usize, Taken)>,
+    /// Records of a newer library whose layout may be another one than is known here.
+    pub(crate) unknown_layouts: u64,
     /// The bytes after a record that CUPTI could not step over.
     pub(crate) unreadable: u64,
 }
 
-/// Steps through the first `valid` bytes with CUPTI's own iterator, whose strides only the library knows.
+/// Steps through the first `valid` bytes, or all where these are fewer, with CUPTI's own iterator, whose strides only the
+/// library knows.
 pub(crate) fn walk(api: &Api, words: &mut [u64], valid: usize) -> Walked {
+    let valid = valid.min(size_of_val(words));
     let release = api.version().map_or((0, 0), |version| Version(version).cuda_release());
     let mut out = Walked { release, ..Walked::default() };
     let base = words.as_mut_ptr().cast::<u8>();
@@ -65,6 +69,11 @@ pub(crate) fn walk(api: &Api, words: &mut [u64], valid: usize) -> Walked {
         if i >= told {
             continue;
         }
+        let layout = pointers::layout(kind, release, record.len());
+        if layout == Layout::Unknown {
+            out.unknown_layouts += 1;
+            continue;
+        }
         for &offset in pointers::texts(kind, release) {
             let address = u64_at(record, offset);
             // Most kernels come many times in a row.
@@ -73,9 +82,14 @@ pub(crate) fn walk(api: &Api, words: &mut [u64], valid: usize) -> Walked {
             }
             last_name = address;
             if let Entry::Vacant(place) = out.names.entry(address) {
-                // SAFETY: the address is not null, and stands where `texts` says in a record of this buffer.
+                // SAFETY: the address is not null, and stands where `texts` says in a record of this buffer, whose layout is
+                // known or has grown at its end.
                 place.insert(unsafe { pointers::text(address) });
             }
+        }
+        // Better a leak than to free what may be something else by now.
+        if layout != Layout::Known {
+            continue;
         }
         for left in pointers::left(kind, release, record).into_iter().flatten() {
             // SAFETY: a record of this buffer, which comes by here once, with what was found for it.

@@ -111,26 +111,23 @@ impl HostLibrary {
     /// [`is_unavailable`](Error::is_unavailable): no libcupti, or one of 13.2 or later where there is no driver.
     /// [`is_unsupported`](Error::is_unsupported): it is older than 12.6.
     pub fn open() -> Result<Self, Error> {
-        Self::open_with(None)
+        Self::open_with(loader::open)
     }
 
-    /// Opens CUPTI from this file and no other.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_path(path: impl AsRef<Path>) -> Result<Self, Error> {
-        Self::open_with(Some(path.as_ref()))
-    }
-
-    fn open_with(explicit: Option<&Path>) -> Result<Self, Error> {
+    pub(crate) fn open_with(
+        open: impl FnOnce(u32) -> Result<loader::Found, Error>,
+    ) -> Result<Self, Error> {
         let driver = driver::probe();
         let major = driver.as_ref().map_or(13, |driver| driver.cuda_version / 1000);
-        let (api, path, _) = loader::open(explicit, major)?;
+        let (api, path, _) = open(major)?;
         // Those from 13.2 on crash or answer nothing without a driver; that they have this function tells them.
         if api.records_v2 {
             driver?;
         }
         let version = Version(api.version()?);
+        if let Some(why) = version.why_unusable() {
+            return Err(Error::new(Kind::Unusable { path, version: version.0, why }));
+        }
         loader::map_companions(&path);
         match api.host {
             Some(api) => Ok(Self { api, version, path }),

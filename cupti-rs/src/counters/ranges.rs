@@ -15,6 +15,7 @@ use super::sets::Set;
 use crate::collector::Turn;
 use crate::error::{Error, Kind};
 use crate::library::Library;
+use crate::session;
 use crate::sys::counters::RangeApi;
 use crate::sys::driver::{Context, Contexts};
 use crate::sys::range::{EACH_KERNEL, Mode, RangeObject, USER_RANGES};
@@ -141,6 +142,7 @@ pub struct RangeProfiler {
 }
 
 fn turn() -> Result<parking_lot::MutexGuard<'static, ()>, Error> {
+    session::check_process()?;
     MEASURING.try_lock().ok_or_else(|| Error::new(Kind::AlreadyMeasuring))
 }
 
@@ -441,6 +443,8 @@ impl Ranges {
     #[must_use = "the range ends when this is dropped"]
     pub fn enter(&self, name: impl Into<String>) -> OpenRange {
         let shared = &*self.shared;
+        // Code of the caller's, which may open ranges itself.
+        let name = name.into();
         let state = &mut *shared.state.borrow_mut();
         let depth = state.open.len();
         let id = if depth >= shared.levels {
@@ -450,7 +454,7 @@ impl Ranges {
             state.run.dropped += 1;
             None
         } else {
-            state.begin(name.into(), shared)
+            state.begin(name, shared)
         };
         state.open.push(id);
         OpenRange { shared: self.shared.clone(), depth }

@@ -366,14 +366,15 @@ impl Decoder {
         }
         self.object.empty()?;
         let mut kept = self.shared.kept.lock();
-        kept.overflows += u64::from(decoded.overflowed);
+        kept.overflows = kept.overflows.saturating_add(decoded.overflowed.into());
         for ((start, end), values) in rows {
             let last_end = self.last_end.replace(end);
             let Some(last_end) = last_end else { continue };
             // The times of samples that follow each other differ by some hundred nanoseconds.
-            if start > last_end + kept.interval_ns / 2 {
-                kept.gaps += 1;
-                kept.gap_ns += start - last_end;
+            let gap_ns = start.saturating_sub(last_end);
+            if gap_ns > kept.interval_ns / 2 {
+                kept.gaps = kept.gaps.saturating_add(1);
+                kept.gap_ns = kept.gap_ns.saturating_add(gap_ns);
             }
             kept.push((start, end), &values);
         }
@@ -429,11 +430,11 @@ impl Samples {
 
     /// Lets the oldest go; a quarter at a time, so that it is not done for each.
     fn keep(&mut self, most: usize) {
-        if self.times.len() > most + most / 4 {
+        if self.times.len() > most.saturating_add(most / 4) {
             let gone = self.times.len() - most;
             self.times.drain(..gone);
             self.values.drain(..gone * self.metrics.len());
-            self.dropped += gone as u64;
+            self.dropped = self.dropped.saturating_add(gone as u64);
         }
     }
 

@@ -199,18 +199,22 @@ impl Added {
     }
 }
 
+/// The object that a parameter block names, for as long as the block is borrowed.
+///
 /// # Safety
 /// What `host_initialize` gave, and not yet given back.
-unsafe fn added<'a>(object: *mut c_void) -> &'a mut Added {
+unsafe fn added(object: &mut *mut c_void) -> &mut Added {
     // SAFETY: the caller's promise; calls of the host interface are made one at a time.
     unsafe { &mut *object.cast::<Added>() }
 }
 
+/// The names that a parameter block lists, for as long as the block is borrowed.
+///
 /// # Safety
-/// So many pointers to strings that end in a NUL.
-unsafe fn names<'a>(names: *mut *const c_char, count: usize) -> Vec<&'a CStr> {
+/// So many pointers to strings that end in a NUL, all of which live through the call.
+unsafe fn names<'a>(names: &'a *mut *const c_char, count: usize) -> Vec<&'a CStr> {
     // SAFETY: the caller's promise.
-    let names = unsafe { std::slice::from_raw_parts(names, count) };
+    let names: &'a [*const c_char] = unsafe { std::slice::from_raw_parts(*names, count) };
     // SAFETY: the caller's promise.
     names.iter().map(|name| unsafe { CStr::from_ptr(*name) }).collect()
 }
@@ -255,7 +259,7 @@ unsafe extern "C" fn sub_metrics(_params: *mut HostGetSubMetrics) -> CuptiResult
 unsafe extern "C" fn properties(params: *mut HostGetMetricProperties) -> CuptiResult {
     let params = block!(params);
     // SAFETY: the caller passes a live object.
-    let added = unsafe { added(params.host_object) };
+    let added = unsafe { added(&mut params.host_object) };
     // SAFETY: the name ends in a NUL.
     if added.number(unsafe { CStr::from_ptr(params.metric_name) }).is_none() {
         return CuptiResult::INVALID_METRIC_NAME;
@@ -270,9 +274,9 @@ unsafe extern "C" fn add_metrics(params: *mut HostConfigAddMetrics) -> CuptiResu
     faulty!("cuptiProfilerHostConfigAddMetrics");
     let params = block!(params);
     // SAFETY: the caller passes a live object.
-    let added = unsafe { added(params.host_object) };
+    let added = unsafe { added(&mut params.host_object) };
     // SAFETY: the caller passes as many names as told.
-    let names = unsafe { names(params.metric_names, params.num_metrics) };
+    let names = unsafe { names(&params.metric_names, params.num_metrics) };
     for name in names {
         match added.number(name) {
             Some(number) => added.numbers.insert(number),
@@ -285,14 +289,14 @@ unsafe extern "C" fn add_metrics(params: *mut HostConfigAddMetrics) -> CuptiResu
 unsafe extern "C" fn image_size(params: *mut HostGetConfigImageSize) -> CuptiResult {
     let params = block!(params);
     // SAFETY: the caller passes a live object.
-    params.config_image_size = 8 * unsafe { added(params.host_object) }.numbers.len();
+    params.config_image_size = 8 * unsafe { added(&mut params.host_object) }.numbers.len();
     CuptiResult::SUCCESS
 }
 
 unsafe extern "C" fn image(params: *mut HostGetConfigImage) -> CuptiResult {
     let params = block!(params);
     // SAFETY: the caller passes a live object.
-    let added = unsafe { added(params.host_object) };
+    let added = unsafe { added(&mut params.host_object) };
     let size = params.config_image_size;
     // SAFETY: the caller passes as much room as told.
     let room = unsafe { std::slice::from_raw_parts_mut(params.config_image, size) };
@@ -321,7 +325,7 @@ unsafe extern "C" fn evaluate(params: *mut HostEvaluateToGpuValues) -> CuptiResu
     let params = block!(params);
     let (count, index) = (params.num_metrics, params.range_index);
     // SAFETY: the caller passes as many names as told.
-    let names = unsafe { names(params.metric_names, count) };
+    let names = unsafe { names(&params.metric_names, count) };
     // SAFETY: the caller passes room for as many values as names.
     let values = unsafe { std::slice::from_raw_parts_mut(params.metric_values, count) };
     let state = STATE.lock();

@@ -133,7 +133,7 @@ impl Fake {
     /// The same, with the record in the buffer before the call begins, while it runs, or after it has returned.
     pub fn launch_with(&self, work: &Work, arrival: Arrival) -> u32 {
         let mut frame = driver_frame(work.function());
-        (frame.bytes, frame.symbol) = (work.bytes(), table::symbol(work));
+        (frame.bytes, frame.symbol) = (work.bytes(), work.name());
         let correlation = frame.correlation;
         let arrive = |now| {
             if arrival == now {
@@ -151,7 +151,7 @@ impl Fake {
     /// The same, with `within` run before the call returns.
     pub fn launch_around(&self, work: &Work, within: impl FnOnce()) -> u32 {
         let mut frame = driver_frame(work.function());
-        (frame.bytes, frame.symbol) = (work.bytes(), table::symbol(work));
+        (frame.bytes, frame.symbol) = (work.bytes(), work.name());
         frame.enter();
         table::execute(work, frame.correlation, None);
         within();
@@ -167,7 +167,7 @@ impl Fake {
     /// The same while its stream is captured.
     pub fn capture_through_runtime(&self, function: &str, work: &Work) -> u32 {
         self.through_runtime(function, work, |_| {
-            table::resource(RESOURCE_GRAPHNODE_CREATED, 1, 0, std::ptr::null());
+            table::resource(RESOURCE_GRAPHNODE_CREATED, 1, 0);
         })
     }
 
@@ -177,7 +177,7 @@ impl Fake {
         outer.enter();
         let mut inner =
             Frame::new(DOMAIN_DRIVER_API, driver_id(work.function()), outer.correlation);
-        (inner.bytes, inner.symbol) = (work.bytes(), table::symbol(work));
+        (inner.bytes, inner.symbol) = (work.bytes(), work.name());
         inner.enter();
         within(inner.correlation);
         inner.exit(0);
@@ -216,7 +216,7 @@ impl Fake {
         let mut frame = driver_frame(work.function());
         frame.bytes = work.bytes();
         frame.enter();
-        table::resource(RESOURCE_GRAPHNODE_CREATED, 1, 0, std::ptr::null());
+        table::resource(RESOURCE_GRAPHNODE_CREATED, 1, 0);
         frame.exit(0);
         frame.correlation
     }
@@ -224,7 +224,7 @@ impl Fake {
     fn call(&self, name: &str, result: u32, work: &[Work]) -> u32 {
         let mut frame = driver_frame(name);
         if let Some(work) = work.first() {
-            (frame.bytes, frame.symbol) = (work.bytes(), table::symbol(work));
+            (frame.bytes, frame.symbol) = (work.bytes(), work.name());
         }
         frame.enter();
         for work in work {
@@ -339,7 +339,7 @@ impl Fake {
 
     /// Something happens to a context or one of its streams; the ids are those that records have.
     pub fn resource(&self, kind: ResourceKind, context: u32, stream: u32) {
-        table::resource(kind.0, context, stream, std::ptr::null());
+        table::resource(kind.0, context, stream);
     }
 
     /// Something happens to a module.

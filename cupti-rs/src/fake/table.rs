@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::When;
 use super::counters;
 use super::work::Work;
-use super::written::{Written, stride};
+use super::written::Written;
 use crate::callbacks::GraphIds;
 use crate::calls::{CallClass, DriverFunction, RuntimeFunction};
 use crate::kind::ActivityKind;
@@ -19,6 +19,7 @@ use crate::library::Version;
 use crate::sys::abi::*;
 use crate::sys::api::Api;
 use crate::sys::callback_ids::*;
+use crate::sys::field::stride_of_kind;
 use crate::sys::generated::DRIVER_CALLS;
 use crate::sys::os;
 
@@ -282,7 +283,7 @@ unsafe extern "C" fn subscribe_v2(
             STATE.lock().holder.clone().unwrap_or_else(|| "CUPTI for <not provided>".into());
         // SAFETY: the caller passes live parameters.
         let params = unsafe { &*params };
-        let length = holder.len().min(params.old_subscriber_size - 1);
+        let length = holder.len().min(params.old_subscriber_size.saturating_sub(1));
         // SAFETY: the caller's buffer has `old_subscriber_size` bytes, more than `length`.
         let name = unsafe {
             std::slice::from_raw_parts_mut(params.old_subscriber_name.cast::<u8>(), length + 1)
@@ -727,15 +728,15 @@ unsafe extern "C" fn get_next_record(
     faulty!("cuptiActivityGetNextRecord");
     // SAFETY: the caller passes a live place.
     let last = unsafe { record.read() };
-    let version = version();
+    let release = version().cuda_release();
     let length = |at: *mut u8| {
         let odd = ODD_LENGTHS
             .lock()
             .iter()
             .find(|(address, _)| *address == at as usize)
             .map(|(_, len)| *len);
-        // SAFETY: a record begins at `at`, with its kind.
-        odd.or_else(|| stride(unsafe { at.cast::<u32>().read() }, version))
+        // SAFETY: a record begins at `at`, with its kind; after one of an odd length it is not aligned.
+        odd.or_else(|| stride_of_kind(unsafe { at.cast::<u32>().read_unaligned() }, release))
     };
     let next = if last.is_null() {
         0
@@ -831,9 +832,9 @@ pub(super) fn write(record: &[u8]) {
     unsafe { std::ptr::copy_nonoverlapping(record.as_ptr(), place, record.len()) };
     buffer.used += record.len();
     let kind = record.first_chunk().map_or(0, |kind| u32::from_ne_bytes(*kind));
-    let version = version();
+    let release = version().cuda_release();
     ODD_LENGTHS.lock().retain(|(address, _)| *address != place as usize);
-    if stride(kind, version).is_some_and(|stride| stride != record.len()) {
+    if stride_of_kind(kind, release).is_some_and(|stride| stride != record.len()) {
         ODD_LENGTHS.lock().push((place as usize, record.len()));
     }
 }
@@ -854,11 +855,11 @@ pub(super) fn execute(work: &Work, correlation: u32, node: Option<(u32, u64)>) {
         let now = state.now();
         let (mut start, mut end) = if work.is_on_gpu() {
             let free = state.streams.get_or_insert_default().entry(work.stream()).or_default();
-            let start = (*free).max(now + 2_000);
-            *free = start + work.duration_ns();
+            let start = (*free).max(now.saturating_add(2_000));
+            *free = start.saturating_add(work.duration_ns());
             (start, *free)
         } else {
-            (now, now + work.duration_ns())
+            (now, now.saturating_add(work.duration_ns()))
         };
         if state.timestamps_lost {
             (start, end) = (0, 0);
@@ -870,12 +871,11 @@ pub(super) fn execute(work: &Work, correlation: u32, node: Option<(u32, u64)>) {
     }
 }
 
-/// The kernel's name, as a launch's callback has it.
-pub(super) fn symbol(work: &Work) -> *const c_char {
-    work.name().map_or(std::ptr::null(), CStr::as_ptr)
-}
-
-fn call_back(domain: u32, id: u32, data: *const c_void) {
+/// Calls the subscriber, if it wants this callback.
+///
+/// # Safety
+/// `data` points to a live structure of the type that CUPTI passes for this domain and id.
+unsafe fn call_back(domain: u32, id: u32, data: *const c_void) {
     let callback = {
         let state = STATE.lock();
         let wanted = |_: &CallbackFunc| {
@@ -884,7 +884,7 @@ fn call_back(domain: u32, id: u32, data: *const c_void) {
         state.callback.filter(wanted)
     };
     if let Some(callback) = callback {
-        // SAFETY: the subscriber's callback, with data of the domain's type.
+        // SAFETY: the subscriber's callback; the data is as it has to be by the caller's promise.
         unsafe { callback(std::ptr::null_mut(), domain, id, data) };
     }
 }
@@ -897,16 +897,16 @@ pub(super) struct Frame {
     pub(super) correlation: u32,
     /// What stands wherever its parameter block has a size.
     pub(super) bytes: u64,
-    pub(super) symbol: *const c_char,
+    pub(super) symbol: Option<&'static CStr>,
     kept: u64,
 }
 
 impl Frame {
     pub(super) fn new(domain: u32, id: u32, correlation: u32) -> Self {
-        Self { domain, id, correlation, bytes: 1, symbol: std::ptr::null(), kept: 0 }
+        Self { domain, id, correlation, bytes: 1, symbol: None, kept: 0 }
     }
 
-    fn data(&mut self, site: u32, params: *const c_void, result: *const c_void) -> CallbackData {
+    fn data(&mut self, site: u32, params: Option<&[u64; 8]>, result: Option<&u32>) -> CallbackData {
         let names = names(self.domain);
         // A call of no function has a name too, so that a benchmark may take it for one that is not recorded.
         let name = names.get(self.id as usize).or(names.first());
@@ -914,9 +914,14 @@ impl Frame {
         CallbackData {
             callback_site: site,
             function_name: name,
-            function_params: params,
-            function_return_value: result,
-            symbol_name: if self.launches() { self.symbol } else { c"no symbol".as_ptr() },
+            function_params: params.map_or(std::ptr::null(), |params| params.as_ptr().cast()),
+            function_return_value: result
+                .map_or(std::ptr::null(), |result| std::ptr::from_ref(result).cast()),
+            symbol_name: match self.symbol {
+                _ if !self.launches() => c"no symbol".as_ptr(),
+                Some(symbol) => symbol.as_ptr(),
+                None => std::ptr::null(),
+            },
             context: std::ptr::null_mut(),
             context_uid: 1,
             correlation_data: &raw mut self.kept,
@@ -937,23 +942,45 @@ impl Frame {
     /// It begins.
     pub(super) fn enter(&mut self) {
         let params = [self.bytes; 8];
-        let data = self.data(API_ENTER, params.as_ptr().cast(), std::ptr::null());
-        call_back(self.domain, self.id, (&raw const data).cast());
+        let data = self.data(API_ENTER, Some(&params), None);
+        // SAFETY: a live CUpti_CallbackData, whose parameter block has room for all sizes that are read.
+        unsafe { call_back(self.domain, self.id, (&raw const data).cast()) };
     }
 
     /// It returns.
     pub(super) fn exit(&mut self, result: u32) {
         tie(self.domain, self.id, self.correlation);
-        let data = self.data(API_ENTER + 1, std::ptr::null(), (&raw const result).cast());
-        call_back(self.domain, self.id, (&raw const data).cast());
+        let data = self.data(API_ENTER + 1, None, Some(&result));
+        // SAFETY: a live CUpti_CallbackData, which points to a live result.
+        unsafe { call_back(self.domain, self.id, (&raw const data).cast()) };
     }
 }
 
+/// What an event of a resource is about, beside its context and stream.
+#[derive(Debug)]
+enum Descriptor {
+    Nothing,
+    Graph(GraphData),
+    Module(ModuleData),
+}
+
 /// A resource event happens on this thread.
-pub(super) fn resource(id: u32, context: u32, stream: u32, descriptor: *const c_void) {
+pub(super) fn resource(id: u32, context: u32, stream: u32) {
+    event_of(id, context, stream, &Descriptor::Nothing);
+}
+
+/// The same with what it is about, which is left out where the id is not one of such events.
+fn event_of(id: u32, context: u32, stream: u32, descriptor: &Descriptor) {
     let handle = |id: u32| id as usize as *mut c_void;
+    let is_module = (RESOURCE_MODULE_LOADED..=RESOURCE_MODULE_PROFILED).contains(&id);
+    let descriptor: *const c_void = match descriptor {
+        Descriptor::Graph(data) if !is_module => std::ptr::from_ref(data).cast(),
+        Descriptor::Module(data) if is_module => std::ptr::from_ref(data).cast(),
+        _ => std::ptr::null(),
+    };
     let data = ResourceData { context: handle(context), stream: handle(stream), descriptor };
-    call_back(DOMAIN_RESOURCE, id, (&raw const data).cast());
+    // SAFETY: a live CUpti_ResourceData, whose descriptor is of the type for this id, or null.
+    unsafe { call_back(DOMAIN_RESOURCE, id, (&raw const data).cast()) };
 }
 
 /// An event of a graph.
@@ -968,18 +995,19 @@ pub(super) fn graph_event(id: u32, ids: GraphIds) {
         dependency: std::ptr::null_mut(),
         graph_exec: handle(ids.exec.into()),
     };
-    resource(id, 1, 0, (&raw const data).cast());
+    event_of(id, 1, 0, &Descriptor::Graph(data));
 }
 
 pub(super) fn module_event(id: u32, module_id: u32, cubin: &[u8]) {
     let data = ModuleData { module_id, cubin_size: cubin.len(), cubin: cubin.as_ptr() };
-    resource(id, 1, 0, (&raw const data).cast());
+    event_of(id, 1, 0, &Descriptor::Module(data));
 }
 
 pub(super) fn synchronized(id: u32, context: u32, stream: u32) {
     let handle = |id: u32| id as usize as *mut c_void;
     let data = SynchronizeData { context: handle(context), stream: handle(stream) };
-    call_back(DOMAIN_SYNCHRONIZE, id, (&raw const data).cast());
+    // SAFETY: a live CUpti_SynchronizeData.
+    unsafe { call_back(DOMAIN_SYNCHRONIZE, id, (&raw const data).cast()) };
 }
 
 pub(super) fn nvtx(id: u32, name: &CStr) {
@@ -989,12 +1017,14 @@ pub(super) fn nvtx(id: u32, name: &CStr) {
         function_params: null,
         function_return_value: null,
     };
-    call_back(DOMAIN_NVTX, id, (&raw const data).cast());
+    // SAFETY: a live CUpti_NvtxData.
+    unsafe { call_back(DOMAIN_NVTX, id, (&raw const data).cast()) };
 }
 
 pub(super) fn notice(id: u32, result: CuptiResult, message: &CStr) {
     let data = StateData { result, message: message.as_ptr() };
-    call_back(DOMAIN_STATE, id, (&raw const data).cast());
+    // SAFETY: a live CUpti_StateData.
+    unsafe { call_back(DOMAIN_STATE, id, (&raw const data).cast()) };
 }
 
 /// Has the process's exit do what CUPTI may do then: give buffers back, and call back once more.

@@ -5,8 +5,7 @@ use std::marker::PhantomData;
 
 use crate::kind::ActivityKind;
 use crate::library::Version;
-use crate::sys::field::{self, Family, Field, Owned, OwnedSince13, Plain, Pointer, Strides};
-use crate::sys::generated::FAMILIES;
+use crate::sys::field::{self, Family, Field, Owned, OwnedSince13, Plain, Pointer};
 
 /// A record in the making: its fields, by the constants of [`generated`](crate::sys::generated), are zero until they
 /// are set. A field that the version does not have is left out, as its library leaves it out.
@@ -119,12 +118,4 @@ fn allocate(content: &[u8]) -> *mut c_void {
         unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), memory.cast(), content.len()) };
     }
     memory
-}
-
-/// The bytes from one record of this kind to the next, in a library of this version.
-pub(super) fn stride(kind: u32, version: Version) -> Option<usize> {
-    let strides = |(kinds, strides): &(&[u32], Strides)| {
-        kinds.contains(&kind).then(|| field::stride(strides, version)).flatten()
-    };
-    FAMILIES.iter().find_map(strides)
 }

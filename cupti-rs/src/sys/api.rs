@@ -29,10 +29,17 @@ macro_rules! api {
 
         impl Api {
             /// Looks every function up in `library`, which was opened from `path`.
-            pub(crate) fn load(library: &libloading::Library, path: &Path) -> Result<Self, Error> {
+            ///
+            /// # Safety
+            /// What the library has of CUPTI's functions are CUPTI's.
+            pub(crate) unsafe fn load(
+                library: &libloading::Library,
+                path: &Path,
+            ) -> Result<Self, Error> {
                 Ok(Self {
                     $($name: {
-                        // SAFETY: the type is CUPTI's declaration of this function, the same from 12.0 to 13.5.
+                        // SAFETY: the type is CUPTI's declaration of this function, the same from 12.0 to 13.5; a library
+                        // of another major version is asked for its version alone (`Version::why_unusable`).
                         let found = unsafe {
                             library.get::<unsafe extern "C" fn($($arg),*) -> CuptiResult>($symbol)
                         };
@@ -48,7 +55,10 @@ macro_rules! api {
                         };
                         found.ok().map(|symbol| *symbol)
                     },)*
-                    $($gname: <$group>::load(library),)*
+                    $($gname: {
+                        // SAFETY: the caller's promise.
+                        unsafe { <$group>::load(library) }
+                    },)*
                     $($pname: {
                         // SAFETY: only whether it is there is asked; it is never called as this type.
                         let found = unsafe { library.get::<unsafe extern "C" fn()>($psymbol) };

@@ -4,10 +4,10 @@
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
 
 use super::abi::*;
 use super::callback_ids::*;
-use super::generated::DriverCall;
 use crate::buffer::POOL;
 use crate::callbacks::{
     self, ApiCall, Callback, GraphIds, Module, NvtxCall, Resource, ResourceKind, Site, StateNotice,
@@ -19,6 +19,9 @@ use crate::graphs::{GraphEvent, GraphEventKind};
 use crate::session::{self, GATED, GRAPHS, HANDLER, ON, RUNTIME_CALLS, SWITCH, State};
 
 /// `CUpti_CallbackFunc`.
+///
+/// # Safety
+/// CUPTI's alone to call: `data` is null or the structure that CUPTI passes for this domain and id.
 pub(crate) unsafe extern "C" fn callback(
     _: *mut c_void,
     domain: u32,
@@ -27,14 +30,16 @@ pub(crate) unsafe extern "C" fn callback(
 ) {
     let state = State::load();
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        if data.is_null() {
+        // SAFETY: CUPTI passed `data` to this call for this domain and id, and the value is dropped before we return.
+        let Some(payload) = (unsafe { Payload::new(domain, id, data) }) else {
             return;
-        }
+        };
         if domain == DOMAIN_DRIVER_API && state.only_logs() {
-            // SAFETY: in this domain CUPTI passes a CUpti_CallbackData that lives until we return.
-            log_driver_call(state, id, unsafe { &*data.cast::<CallbackData>() });
+            if let Some(call) = payload.api_call() {
+                log_driver_call(state, call);
+            }
         } else if state.has(ON | SWITCH) {
-            other(state, domain, id, data);
+            other(state, payload);
         }
     }));
     if let Err(panic) = outcome {
@@ -44,72 +49,251 @@ pub(crate) unsafe extern "C" fn callback(
     }
 }
 
-#[inline(always)] // into the one hot callback
-fn log_driver_call(state: State, id: u32, data: &CallbackData) {
-    if data.callback_site != API_ENTER {
-        calls::exit(state, calls::Api::Driver, id, data.correlation_id, result(data));
-    } else if let Some(call) = DriverFunction(id).entry() {
-        calls::enter(state, calls::Api::Driver, id, data.correlation_id, is_empty(call, data));
+/// CUPTI's structure for the callback that runs. It is a local of [`callback`] and what that calls: all that is borrowed from CUPTI's memory
+/// is borrowed from it, and so ends before the callback returns.
+struct Payload {
+    domain: u32,
+    id: u32,
+    data: NonNull<c_void>,
+}
+
+impl Payload {
+    /// `None` for a null pointer.
+    ///
+    /// # Safety
+    /// `data` is null or what CUPTI passed for this domain and id to a callback that outlives the value.
+    #[inline(always)] // into the one hot callback
+    unsafe fn new(domain: u32, id: u32, data: *const c_void) -> Option<Self> {
+        Some(Self { domain, id, data: NonNull::new(data.cast_mut())? })
+    }
+
+    /// The structure.
+    ///
+    /// # Safety
+    /// `T` is the type that CUPTI documents for this domain, or for this id of it.
+    #[inline(always)] // as new
+    unsafe fn read<T>(&self) -> &T {
+        // SAFETY: not null; by the promise of `new` CUPTI's structure, which lives as long as `self` and is not written to
+        // while we run, and by the caller's promise a `T`.
+        unsafe { self.data.cast::<T>().as_ref() }
+    }
+
+    #[inline(always)] // as new
+    fn api_call(&self) -> Option<ApiData<'_>> {
+        if self.domain != DOMAIN_DRIVER_API && self.domain != DOMAIN_RUNTIME_API {
+            return None;
+        }
+        // SAFETY: in these two domains CUPTI passes a CUpti_CallbackData.
+        let data = unsafe { self.read::<CallbackData>() };
+        Some(ApiData { domain: self.domain, id: self.id, data })
+    }
+
+    fn resource(&self) -> Option<ResourceEvent<'_>> {
+        if self.domain != DOMAIN_RESOURCE {
+            return None;
+        }
+        // SAFETY: in this domain CUPTI passes a CUpti_ResourceData.
+        Some(ResourceEvent { id: self.id, data: unsafe { self.read::<ResourceData>() } })
+    }
+
+    fn synchronized(&self) -> Option<Callback<'_>> {
+        if self.domain != DOMAIN_SYNCHRONIZE {
+            return None;
+        }
+        // SAFETY: in this domain CUPTI passes a CUpti_SynchronizeData.
+        let data = unsafe { self.read::<SynchronizeData>() };
+        // SAFETY: the context is CUPTI's, in the callback that runs.
+        let context_id = unsafe { context_id(data.context) };
+        let stream_id = match self.id {
+            // SAFETY: so are both of these.
+            SYNCHRONIZE_STREAM => unsafe { stream_id(data.context, data.stream) },
+            _ => None,
+        };
+        Some(Callback::Synchronize(Synchronized { stream_id, context_id }))
+    }
+
+    fn nvtx(&self) -> Option<Callback<'_>> {
+        if self.domain != DOMAIN_NVTX {
+            return None;
+        }
+        // SAFETY: in this domain CUPTI passes a CUpti_NvtxData.
+        let data = unsafe { self.read::<NvtxData>() };
+        // SAFETY: CUPTI documents this member as the function's name, a constant.
+        let name = unsafe { text(data, data.function_name) };
+        Some(Callback::Nvtx(NvtxCall { id: self.id, name: name.unwrap_or_default() }))
+    }
+
+    fn state_notice(&self) -> Option<Callback<'_>> {
+        if self.domain != DOMAIN_STATE {
+            return None;
+        }
+        // SAFETY: in this domain CUPTI passes a CUpti_StateData.
+        let data = unsafe { self.read::<StateData>() };
+        // SAFETY: CUPTI documents this member as a message, or null.
+        let message = unsafe { text(data, data.message) };
+        Some(Callback::State(StateNotice { id: self.id, code: data.result.0, message }))
     }
 }
 
-fn log_runtime_call(state: State, id: u32, data: &CallbackData) {
+/// A call of one of the two APIs, as CUPTI describes it at its start and at its end. Made by [`Payload::api_call`] alone.
+#[derive(Clone, Copy)]
+struct ApiData<'a> {
+    domain: u32,
+    id: u32,
+    data: &'a CallbackData,
+}
+
+impl<'a> ApiData<'a> {
+    #[inline(always)] // into the one hot callback
+    fn is_entering(self) -> bool {
+        self.data.callback_site == API_ENTER
+    }
+
+    /// The result of a call that returns; 0 at its start.
+    #[inline(always)] // as is_entering
+    fn result(self) -> u32 {
+        if self.is_entering() || self.data.function_return_value.is_null() {
+            return 0;
+        }
+        // SAFETY: at the exit of a call CUPTI points this at the call's CUresult or cudaError_t, both C enums.
+        unsafe { self.data.function_return_value.cast::<u32>().read() }
+    }
+
+    /// For a driver call that the log records: whether it submits zero bytes of work. `None` for other calls.
+    #[inline(always)] // as is_entering
+    fn is_empty(self) -> Option<bool> {
+        if self.domain != DOMAIN_DRIVER_API {
+            return None;
+        }
+        let call = DriverFunction(self.id).entry()?;
+        if call.sizes.is_empty() || self.data.function_params.is_null() {
+            return Some(false);
+        }
+        let is_zero = |&offset: &usize| {
+            // SAFETY: the offsets of `sizes` lie in the parameter block of the function with this id, whose layout is part
+            // of the driver's ABI.
+            let place = unsafe { self.data.function_params.byte_add(offset) };
+            // SAFETY: a size_t lies there, aligned to 8.
+            unsafe { place.cast::<usize>().read() == 0 }
+        };
+        Some(call.sizes.iter().any(is_zero))
+    }
+
+    fn class(self) -> CallClass {
+        if self.domain == DOMAIN_DRIVER_API {
+            DriverFunction(self.id).class()
+        } else {
+            RuntimeFunction(self.id).class()
+        }
+    }
+
+    fn name(self) -> &'a str {
+        // SAFETY: CUPTI documents this member as the function's name.
+        let name = unsafe { text(self.data, self.data.function_name) };
+        name.unwrap_or_default()
+    }
+
+    /// The kernel's name, of a call that launches one: for other calls CUPTI does not define the member.
+    fn symbol(self) -> Option<&'a str> {
+        if self.class() != CallClass::KernelLaunch {
+            return None;
+        }
+        // SAFETY: CUPTI documents this member as the kernel's name for calls that launch one.
+        unsafe { text(self.data, self.data.symbol_name) }
+    }
+
+    fn kept(self) -> Option<&'a Cell<u64>> {
+        let place = NonNull::new(self.data.correlation_data)?;
+        // SAFETY: CUPTI keeps a u64 there for this call alone, from its enter to its exit, and this thread alone makes the
+        // call; a Cell has the layout of what it holds. The lifetime is the structure's, which ends with the callback.
+        Some(unsafe { place.cast::<Cell<u64>>().as_ref() })
+    }
+
+    fn to_callback(self) -> Callback<'a> {
+        let entering = self.is_entering();
+        let call = ApiCall {
+            site: if entering { Site::Enter } else { Site::Exit },
+            id: self.id,
+            name: self.name(),
+            symbol: self.symbol(),
+            correlation_id: self.data.correlation_id,
+            context_id: self.data.context_uid,
+            result: (!entering).then(|| self.result()),
+            kept: self.kept(),
+        };
+        if self.domain == DOMAIN_DRIVER_API {
+            Callback::Driver(call)
+        } else {
+            Callback::Runtime(call)
+        }
+    }
+}
+
+#[inline(always)] // into the one hot callback
+fn log_driver_call(state: State, call: ApiData<'_>) {
+    let (id, correlation) = (call.id, call.data.correlation_id);
+    if !call.is_entering() {
+        calls::exit(state, calls::Api::Driver, id, correlation, call.result());
+    } else if let Some(is_empty) = call.is_empty() {
+        calls::enter(state, calls::Api::Driver, id, correlation, is_empty);
+    }
+}
+
+fn log_runtime_call(state: State, call: ApiData<'_>) {
     if !state.has(RUNTIME_CALLS) {
         return;
     }
-    if data.callback_site != API_ENTER {
-        calls::exit(state, calls::Api::Runtime, id, data.correlation_id, result(data));
+    let (id, correlation) = (call.id, call.data.correlation_id);
+    if !call.is_entering() {
+        calls::exit(state, calls::Api::Runtime, id, correlation, call.result());
     } else if RuntimeFunction(id).is_recorded() {
-        calls::enter(state, calls::Api::Runtime, id, data.correlation_id, false);
+        calls::enter(state, calls::Api::Runtime, id, correlation, false);
     }
 }
 
-/// All but a driver call that is only logged.
+/// All but a driver call that is only logged. By value, so that the hot callback need not keep it in memory.
 #[inline(never)]
-fn other(state: State, domain: u32, id: u32, data: *const c_void) {
-    if domain != DOMAIN_DRIVER_API && domain != DOMAIN_RUNTIME_API {
+fn other(state: State, payload: Payload) {
+    let Some(call) = payload.api_call() else {
         if state.has(ON) {
-            event(state, domain, id, data);
+            event(state, &payload);
         }
         return;
-    }
-    // SAFETY: in these domains CUPTI passes a CUpti_CallbackData that lives until we return.
-    let data = unsafe { &*data.cast::<CallbackData>() };
+    };
     if state.has(SWITCH) {
-        switch(domain, id, data);
+        switch(call);
     }
     if !state.has(ON) {
         return;
     }
-    let log = if domain == DOMAIN_DRIVER_API { log_driver_call } else { log_runtime_call };
+    let is_driver = call.domain == DOMAIN_DRIVER_API;
+    let log = if is_driver { log_driver_call } else { log_runtime_call };
     // The handler's time is no part of the call's.
-    let entering = data.callback_site == API_ENTER;
-    let is_gated = state.has(GATED)
-        && domain == DOMAIN_DRIVER_API
-        && DriverFunction(id).class() == CallClass::GraphLaunch;
+    let entering = call.is_entering();
+    let is_gated = state.has(GATED) && is_driver && call.class() == CallClass::GraphLaunch;
     if is_gated && entering {
         graph_gate::enter();
     }
     if state.has(HANDLER) && entering {
-        hand_on(state, domain, id, data);
+        callbacks::dispatch(state, call.domain, call.id, || Some(call.to_callback()));
     }
-    log(state, id, data);
+    log(state, call);
     if is_gated && !entering {
         graph_gate::leave();
     }
     if state.has(HANDLER) && !entering {
-        hand_on(state, domain, id, data);
+        callbacks::dispatch(state, call.domain, call.id, || Some(call.to_callback()));
     }
 }
 
 /// Turns the switch at the end of a successful start and at the beginning of a stop.
 #[cold]
-fn switch(domain: u32, id: u32, data: &CallbackData) {
-    let entering = data.callback_site == API_ENTER;
-    match (domain, id) {
+fn switch(call: ApiData<'_>) {
+    let entering = call.is_entering();
+    match (call.domain, call.id) {
         (DOMAIN_DRIVER_API, DRIVER_PROFILER_START)
         | (DOMAIN_RUNTIME_API, RUNTIME_PROFILER_START)
-            if !entering && result(data) == 0 =>
+            if !entering && call.result() == 0 =>
         {
             session::switched(true);
         }
@@ -122,123 +306,47 @@ fn switch(domain: u32, id: u32, data: &CallbackData) {
     }
 }
 
-/// The result of a call that returns.
-#[inline]
-fn result(data: &CallbackData) -> u32 {
-    if data.function_return_value.is_null() {
-        return 0;
-    }
-    // SAFETY: at the exit of a call CUPTI points this at the call's CUresult or cudaError_t, both C enums.
-    unsafe { data.function_return_value.cast::<u32>().read() }
-}
-
-/// True if the call asks for zero bytes of work.
-#[inline]
-fn is_empty(call: &DriverCall, data: &CallbackData) -> bool {
-    if call.sizes.is_empty() || data.function_params.is_null() {
-        return false;
-    }
-    call.sizes.iter().any(|&offset| {
-        // SAFETY: the offsets of `call.sizes` lie in this function's parameter block, whose layout is part of the ABI.
-        let place = unsafe { data.function_params.byte_add(offset) };
-        // SAFETY: a size_t lies there, aligned to 8.
-        unsafe { place.cast::<usize>().read() == 0 }
-    })
-}
-
-/// A C string of CUPTI's that lives as long as the callback runs: a function's name, a launch's symbol, a message.
-fn text<'a>(string: *const c_char) -> Option<&'a str> {
+/// A C string of CUPTI's that lives as long as the structure it stands in: a function's name, a launch's symbol, a
+/// message. `None` for null, and for text that is not UTF-8.
+///
+/// # Safety
+/// `string` is null or a member of `_owner` that CUPTI documents as a string: it ends in a NUL and lives at least until
+/// the callback returns, and `_owner` no longer.
+unsafe fn text<T>(_owner: &T, string: *const c_char) -> Option<&str> {
     if string.is_null() {
         return None;
     }
-    // SAFETY: every caller gives a member that CUPTI documents as a string in the callback at hand: such end in a NUL and
-    // live at least until that callback returns, which is as long as the values of this module are lent.
+    // SAFETY: not null, and by the caller's promise a string that outlives `_owner`, from which the result is borrowed.
     let string = unsafe { CStr::from_ptr(string) };
     string.to_str().ok()
 }
 
-fn hand_on(state: State, domain: u32, id: u32, data: &CallbackData) {
-    callbacks::dispatch(state, domain, id, || {
-        let entering = data.callback_site == API_ENTER;
-        let kept = if data.correlation_data.is_null() {
-            None
-        } else {
-            // SAFETY: CUPTI keeps a u64 there for this call alone, from its enter to its exit, and this thread alone
-            // makes the call; a Cell has the layout of what it holds.
-            Some(unsafe { &*data.correlation_data.cast::<Cell<u64>>() })
-        };
-        let class = if domain == DOMAIN_DRIVER_API {
-            DriverFunction(id).class()
-        } else {
-            RuntimeFunction(id).class()
-        };
-        // Of other calls nobody says what stands there.
-        let symbol = if class == CallClass::KernelLaunch { text(data.symbol_name) } else { None };
-        let call = ApiCall {
-            site: if entering { Site::Enter } else { Site::Exit },
-            id,
-            name: text(data.function_name).unwrap_or_default(),
-            symbol,
-            correlation_id: data.correlation_id,
-            context_id: data.context_uid,
-            result: (!entering).then(|| result(data)),
-            kept,
-        };
-        if domain == DOMAIN_DRIVER_API { Callback::Driver(call) } else { Callback::Runtime(call) }
-    });
-}
-
 /// Everything but API calls: all of it is rare.
 #[cold]
-fn event(state: State, domain: u32, id: u32, data: *const c_void) {
+fn event(state: State, payload: &Payload) {
+    let (domain, id) = (payload.domain, payload.id);
     match domain {
         DOMAIN_RESOURCE => {
-            // SAFETY: in this domain CUPTI passes a CUpti_ResourceData that lives until we return.
-            resource(state, id, unsafe { &*data.cast::<ResourceData>() });
+            if let Some(event) = payload.resource() {
+                resource(state, event);
+            }
         }
-        DOMAIN_SYNCHRONIZE => callbacks::dispatch(state, domain, id, || {
-            // SAFETY: in this domain CUPTI passes a CUpti_SynchronizeData that lives until we return.
-            let data = unsafe { &*data.cast::<SynchronizeData>() };
-            Callback::Synchronize(Synchronized {
-                stream_id: if id == SYNCHRONIZE_STREAM {
-                    stream_id(data.context, data.stream)
-                } else {
-                    None
-                },
-                context_id: context_id(data.context),
-            })
-        }),
-        DOMAIN_NVTX => callbacks::dispatch(state, domain, id, || {
-            // SAFETY: in this domain CUPTI passes a CUpti_NvtxData that lives until we return.
-            let data = unsafe { &*data.cast::<NvtxData>() };
-            Callback::Nvtx(NvtxCall { id, name: text(data.function_name).unwrap_or_default() })
-        }),
-        DOMAIN_STATE => callbacks::dispatch(state, domain, id, || {
-            // SAFETY: in this domain CUPTI passes a CUpti_StateData that lives until we return.
-            let data = unsafe { &*data.cast::<StateData>() };
-            Callback::State(StateNotice { id, code: data.result.0, message: text(data.message) })
-        }),
+        DOMAIN_SYNCHRONIZE => {
+            callbacks::dispatch(state, domain, id, || payload.synchronized());
+        }
+        DOMAIN_NVTX => callbacks::dispatch(state, domain, id, || payload.nvtx()),
+        DOMAIN_STATE => callbacks::dispatch(state, domain, id, || payload.state_notice()),
         _ => {}
     }
 }
 
-fn resource(state: State, id: u32, data: &ResourceData) {
-    if id == RESOURCE_GRAPHNODE_CREATED {
+fn resource(state: State, event: ResourceEvent<'_>) {
+    if event.id == RESOURCE_GRAPHNODE_CREATED {
         calls::node_created(state);
     }
-    let graph = match id {
-        RESOURCE_GRAPH_CREATED..=RESOURCE_GRAPHNODE_CLONED
-        | RESOURCE_GRAPH_NODE_UPDATED
-        | RESOURCE_GRAPH_NODE_SET_PARAMS
-            if !data.descriptor.is_null() =>
-        {
-            // SAFETY: for the events of graphs and nodes CUPTI points the descriptor at a CUpti_GraphData.
-            Some(unsafe { &*data.descriptor.cast::<GraphData>() })
-        }
-        _ => None,
-    };
-    if let (true, Some(kind), Some(graph)) = (state.has(GRAPHS), graph_event_kind(id), graph) {
-        let ids = graph_ids(graph);
+    if let (true, Some(kind), Some(ids)) =
+        (state.has(GRAPHS), graph_event_kind(event.id), event.graph_ids())
+    {
         let event = GraphEvent {
             kind,
             at_ns: 0,
@@ -254,38 +362,93 @@ fn resource(state: State, id: u32, data: &ResourceData) {
         calls::graph_event(state, event);
     }
     if state.has(HANDLER) {
-        callbacks::dispatch(state, DOMAIN_RESOURCE, id, || {
-            Callback::Resource(Resource {
-                kind: ResourceKind(id),
-                context_id: context_id(data.context),
-                stream_id: match id {
-                    RESOURCE_STREAM_CREATED
-                    | RESOURCE_STREAM_DESTROY_STARTING
-                    | RESOURCE_STREAM_ATTRIBUTE_CHANGED => stream_id(data.context, data.stream),
-                    _ => None,
-                },
-                module: module(id, data),
-                graph: graph.map(graph_ids),
-            })
+        callbacks::dispatch(state, DOMAIN_RESOURCE, event.id, || {
+            Some(Callback::Resource(Resource {
+                kind: ResourceKind(event.id),
+                context_id: event.context_id(),
+                stream_id: event.stream_id(),
+                module: event.module(),
+                graph: event.graph_ids(),
+            }))
         });
     }
 }
 
-fn module<'a>(id: u32, data: &'a ResourceData) -> Option<Module<'a>> {
-    if !(RESOURCE_MODULE_LOADED..=RESOURCE_MODULE_PROFILED).contains(&id)
-        || data.descriptor.is_null()
-    {
-        return None;
+/// An event of a context, stream, module or graph. Made by [`Payload::resource`] alone, so that the handles in it are those
+/// that CUPTI gave to the callback that runs.
+#[derive(Clone, Copy)]
+struct ResourceEvent<'a> {
+    id: u32,
+    data: &'a ResourceData,
+}
+
+impl<'a> ResourceEvent<'a> {
+    fn context_id(self) -> Option<u32> {
+        // SAFETY: CUPTI gave this context in the callback that runs.
+        unsafe { context_id(self.data.context) }
     }
-    // SAFETY: for the events of modules CUPTI points the descriptor at a CUpti_ModuleResourceData.
-    let module = unsafe { &*data.descriptor.cast::<ModuleData>() };
-    let cubin = if module.cubin.is_null() {
-        &[][..]
-    } else {
-        // SAFETY: the image has this many bytes and stays until the callback returns, as CUPTI's documentation says.
-        unsafe { std::slice::from_raw_parts(module.cubin, module.cubin_size) }
-    };
-    Some(Module { id: module.module_id, cubin })
+
+    fn stream_id(self) -> Option<u32> {
+        match self.id {
+            RESOURCE_STREAM_CREATED
+            | RESOURCE_STREAM_DESTROY_STARTING
+            | RESOURCE_STREAM_ATTRIBUTE_CHANGED => {
+                // SAFETY: CUPTI gave this context and this stream in the callback that runs.
+                unsafe { stream_id(self.data.context, self.data.stream) }
+            }
+            _ => None,
+        }
+    }
+
+    fn module(self) -> Option<Module<'a>> {
+        if !(RESOURCE_MODULE_LOADED..=RESOURCE_MODULE_PROFILED).contains(&self.id)
+            || self.data.descriptor.is_null()
+        {
+            return None;
+        }
+        // SAFETY: for the events of modules CUPTI points the descriptor at a CUpti_ModuleResourceData, which lives as long
+        // as the structure it stands in.
+        let module: &'a ModuleData = unsafe { &*self.data.descriptor.cast::<ModuleData>() };
+        let cubin = if module.cubin.is_null() {
+            &[][..]
+        } else {
+            // SAFETY: the image has this many bytes and stays until the callback returns, as CUPTI's documentation says.
+            unsafe { std::slice::from_raw_parts(module.cubin, module.cubin_size) }
+        };
+        Some(Module { id: module.module_id, cubin })
+    }
+
+    /// The ids of the handles that the event of a graph or node has. CUPTI allows its id functions in callbacks; where one
+    /// refuses, the id is 0.
+    fn graph_ids(self) -> Option<GraphIds> {
+        match self.id {
+            RESOURCE_GRAPH_CREATED..=RESOURCE_GRAPHNODE_CLONED
+            | RESOURCE_GRAPH_NODE_UPDATED
+            | RESOURCE_GRAPH_NODE_SET_PARAMS
+                if !self.data.descriptor.is_null() => {}
+            _ => return None,
+        }
+        // SAFETY: for the events of graphs and nodes CUPTI points the descriptor at a CUpti_GraphData, which lives as long
+        // as the structure it stands in.
+        let data: &'a GraphData = unsafe { &*self.data.descriptor.cast::<GraphData>() };
+        let Some(api) = POOL.api() else {
+            return Some(GraphIds::default());
+        };
+        // SAFETY: the handles of `data` are CUPTI's, in the callback that runs.
+        let graph = |handle| unsafe { id_of(api.get_graph_id, handle) };
+        // SAFETY: as above.
+        let node = |handle| unsafe { id_of(api.get_graph_node_id, handle) };
+        // SAFETY: as above.
+        let exec = |function| unsafe { id_of(function, data.graph_exec) };
+        Some(GraphIds {
+            graph: graph(data.graph),
+            original_graph: graph(data.original_graph),
+            node: node(data.node),
+            original_node: node(data.original_node),
+            node_type: data.node_type,
+            exec: api.get_graph_exec_id.map_or(0, exec),
+        })
+    }
 }
 
 fn graph_event_kind(id: u32) -> Option<GraphEventKind> {
@@ -302,54 +465,39 @@ fn graph_event_kind(id: u32) -> Option<GraphEventKind> {
     })
 }
 
-/// The ids of the handles that the event has. CUPTI allows its id functions in callbacks; where one refuses, the id is
-/// 0.
-fn graph_ids(data: &GraphData) -> GraphIds {
-    let Some(api) = POOL.api() else {
-        return GraphIds::default();
-    };
-    let id = |function: unsafe extern "C" fn(*mut c_void, *mut u32) -> CuptiResult,
-              handle: *mut c_void| {
-        let mut id = 0;
-        if handle.is_null() {
-            return 0;
-        }
-        // SAFETY: CUPTI gave this live handle in the callback we are in; `id` is a live u32.
-        let code = unsafe { function(handle, &mut id) };
-        if code == CuptiResult::SUCCESS { id } else { 0 }
-    };
-    let node_id = |handle: *mut c_void| {
-        let mut id = 0;
-        if handle.is_null() {
-            return 0;
-        }
-        // SAFETY: CUPTI gave this live handle in the callback we are in; `id` is a live u64.
-        let code = unsafe { (api.get_graph_node_id)(handle, &mut id) };
-        if code == CuptiResult::SUCCESS { id } else { 0 }
-    };
-    GraphIds {
-        graph: id(api.get_graph_id, data.graph),
-        original_graph: id(api.get_graph_id, data.original_graph),
-        node: node_id(data.node),
-        original_node: node_id(data.original_node),
-        node_type: data.node_type,
-        exec: api.get_graph_exec_id.map_or(0, |function| id(function, data.graph_exec)),
+/// The id of a handle; the default where there is no handle or CUPTI refuses.
+///
+/// # Safety
+/// `handle` is null or a handle of the kind that `function` takes, which CUPTI gave to the callback that runs.
+unsafe fn id_of<T: Default>(
+    function: unsafe extern "C" fn(*mut c_void, *mut T) -> CuptiResult,
+    handle: *mut c_void,
+) -> T {
+    let mut id = T::default();
+    if handle.is_null() {
+        return id;
     }
+    // SAFETY: the handle is live by the caller's promise; `id` is a live place of the type that the function writes.
+    let code = unsafe { function(handle, &mut id) };
+    if code == CuptiResult::SUCCESS { id } else { T::default() }
 }
 
-fn context_id(context: *mut c_void) -> Option<u32> {
+/// # Safety
+/// `context` is null or a context that CUPTI gave to the callback that runs.
+unsafe fn context_id(context: *mut c_void) -> Option<u32> {
     let api = POOL.api().filter(|_| !context.is_null())?;
     let mut id = 0;
-    // SAFETY: CUPTI gave this live context in the callback we are in; `id` is a live u32.
+    // SAFETY: the context is live by the caller's promise; `id` is a live u32.
     let code = unsafe { (api.get_context_id)(context, &mut id) };
     (code == CuptiResult::SUCCESS).then_some(id)
 }
 
-fn stream_id(context: *mut c_void, stream: *mut c_void) -> Option<u32> {
+/// # Safety
+/// `context` is null or a context, and `stream` one of its streams, that CUPTI gave to the callback that runs.
+unsafe fn stream_id(context: *mut c_void, stream: *mut c_void) -> Option<u32> {
     let api = POOL.api().filter(|_| !context.is_null())?;
     let mut id = 0;
-    // SAFETY: CUPTI gave this live context and stream in the callback we are in; a null stream is the default one; `id`
-    // is a live u32.
+    // SAFETY: both are live by the caller's promise; a null stream is the default one; `id` is a live u32.
     let code = unsafe { (api.get_stream_id)(context, stream, 0, &mut id) };
     (code == CuptiResult::SUCCESS).then_some(id)
 }

@@ -16,7 +16,10 @@ macro_rules! group {
 
         impl $group {
             /// All of the group's functions, or `None` where the library lacks one.
-            pub(crate) fn load(library: &libloading::Library) -> Option<Self> {
+            ///
+            /// # Safety
+            /// What the library has of CUPTI's functions are CUPTI's.
+            pub(crate) unsafe fn load(library: &libloading::Library) -> Option<Self> {
                 Some(Self {
                     $($name: {
                         type Function = unsafe extern "C" fn(*mut $params) -> CuptiResult;

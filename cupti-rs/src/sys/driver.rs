@@ -5,6 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use crate::error::{Error, Kind};
 use crate::library::{Device, Driver};
+use crate::session;
 
 type Init = unsafe extern "C" fn(u32) -> c_int;
 type DriverGetVersion = unsafe extern "C" fn(*mut c_int) -> c_int;
@@ -61,9 +62,12 @@ impl Contexts {
     pub(crate) fn open() -> Result<Self, Error> {
         let library = open()?;
         let found = Self {
-            get_current: symbol(&library, "cuCtxGetCurrent")?,
-            get_device: symbol(&library, "cuCtxGetDevice")?,
-            synchronize: symbol(&library, "cuCtxSynchronize")?,
+            // SAFETY: `CtxGetCurrent` is the declaration of this function.
+            get_current: unsafe { symbol(&library, "cuCtxGetCurrent") }?,
+            // SAFETY: `CtxGetDevice` is the declaration of this function.
+            get_device: unsafe { symbol(&library, "cuCtxGetDevice") }?,
+            // SAFETY: `CtxSynchronize` is the declaration of this function.
+            synchronize: unsafe { symbol(&library, "cuCtxSynchronize") }?,
         };
         std::mem::forget(library);
         Ok(found)
@@ -80,11 +84,12 @@ impl Contexts {
         let mut device = 0;
         // SAFETY: `device` is a live int, and the thread has a context.
         check("cuCtxGetDevice", unsafe { (self.get_device)(&mut device) })?;
-        Ok(Some((Context(context.expose_provenance()), device as u32)))
+        Ok(Some((Context(context.expose_provenance()), device.max(0) as u32)))
     }
 
     /// Waits for all work of the current context.
     pub(crate) fn synchronize(&self) -> Result<(), Error> {
+        session::check_process()?;
         // SAFETY: takes nothing; without a context it is refused.
         check("cuCtxSynchronize", unsafe { (self.synchronize)() })
     }
@@ -100,8 +105,10 @@ fn check(function: &'static str, code: c_int) -> Result<(), Error> {
     if code == 0 { Ok(()) } else { Err(Error::new(Kind::Driver { function, code })) }
 }
 
-fn symbol<T: Copy>(library: &libloading::Library, name: &'static str) -> Result<T, Error> {
-    // SAFETY: every caller names the function whose declaration in the driver API is its `T`.
+/// # Safety
+/// `T` is the pointer to the function of this name, as the driver API declares it.
+unsafe fn symbol<T: Copy>(library: &libloading::Library, name: &'static str) -> Result<T, Error> {
+    // SAFETY: the caller's promise.
     let found = unsafe { library.get::<T>(name) };
     match found {
         Ok(symbol) => Ok(*symbol),
@@ -110,13 +117,20 @@ fn symbol<T: Copy>(library: &libloading::Library, name: &'static str) -> Result<
 }
 
 fn read(library: &libloading::Library) -> Result<Driver, Error> {
-    let init: Init = symbol(library, "cuInit")?;
-    let get_version: DriverGetVersion = symbol(library, "cuDriverGetVersion")?;
-    let get_count: DeviceGetCount = symbol(library, "cuDeviceGetCount")?;
-    let get: DeviceGet = symbol(library, "cuDeviceGet")?;
-    let get_name: DeviceGetName = symbol(library, "cuDeviceGetName")?;
-    let get_attribute: DeviceGetAttribute = symbol(library, "cuDeviceGetAttribute")?;
-    let total_mem: DeviceTotalMem = symbol(library, "cuDeviceTotalMem_v2")?;
+    // SAFETY: `Init` is the declaration of this function.
+    let init: Init = unsafe { symbol(library, "cuInit") }?;
+    // SAFETY: `DriverGetVersion` is the declaration of this function.
+    let get_version: DriverGetVersion = unsafe { symbol(library, "cuDriverGetVersion") }?;
+    // SAFETY: `DeviceGetCount` is the declaration of this function.
+    let get_count: DeviceGetCount = unsafe { symbol(library, "cuDeviceGetCount") }?;
+    // SAFETY: `DeviceGet` is the declaration of this function.
+    let get: DeviceGet = unsafe { symbol(library, "cuDeviceGet") }?;
+    // SAFETY: `DeviceGetName` is the declaration of this function.
+    let get_name: DeviceGetName = unsafe { symbol(library, "cuDeviceGetName") }?;
+    // SAFETY: `DeviceGetAttribute` is the declaration of this function.
+    let get_attribute: DeviceGetAttribute = unsafe { symbol(library, "cuDeviceGetAttribute") }?;
+    // SAFETY: `DeviceTotalMem` is the declaration of this function.
+    let total_mem: DeviceTotalMem = unsafe { symbol(library, "cuDeviceTotalMem_v2") }?;
 
     // SAFETY: cuInit takes a flags word that must be 0 and may be called any number of times.
     check("cuInit", unsafe { init(0) })?;
@@ -144,7 +158,8 @@ fn read(library: &libloading::Library) -> Result<Driver, Error> {
             let mut value = 0;
             // SAFETY: `value` is a live int and `device` came from cuDeviceGet.
             check("cuDeviceGetAttribute", unsafe { get_attribute(&mut value, which, device) })?;
-            Ok(value as u32)
+            // None of these attributes is negative.
+            Ok(u32::try_from(value).unwrap_or_default())
         };
         // A driver that does not tell one says 0, or refuses.
         let told = |which: c_int| attribute(which).ok().filter(|value| *value != 0);
@@ -173,7 +188,7 @@ fn read(library: &libloading::Library) -> Result<Driver, Error> {
             pci_bus_id,
         });
     }
-    Ok(Driver { cuda_version: version as u32, release: release(), devices })
+    Ok(Driver { cuda_version: version.max(0) as u32, release: release(), devices })
 }
 
 /// The kernel module's version: the first word of its line that looks like one.

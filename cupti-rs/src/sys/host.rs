@@ -11,6 +11,7 @@ use super::abi::CuptiResult;
 use super::counters::{HostApi, all_copied, check, copied, pointers};
 use super::params::*;
 use crate::error::Error;
+use crate::session;
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -80,6 +81,8 @@ impl HostObject {
         chip: &CStr,
         availability: Option<Box<[u8]>>,
     ) -> Result<Self, Error> {
+        session::leave_children_out();
+        session::check_process()?;
         let mut params = HostInitialize::new();
         params.profiler_type = kind;
         params.chip_name = chip.as_ptr();
@@ -199,6 +202,10 @@ impl HostObject {
 
 impl Drop for HostObject {
     fn drop(&mut self) {
+        // In a forked child another thread's call may hold the lock for ever.
+        if session::is_child() {
+            return;
+        }
         let mut params = HostDeinitialize::new();
         params.host_object = self.object;
         let _turn = ONE_AT_A_TIME.lock();

@@ -27,36 +27,85 @@ pub(crate) fn reason(error: &libloading::Error) -> String {
     }
 }
 
-/// Opens the library: `explicit`, else the environment's, else the first usable one of the usual places, preferring
-/// the major version of the driver.
+/// A library's functions, its path, and whether the process had it mapped already.
+pub(crate) type Found = (Api, PathBuf, bool);
+
+impl crate::Library {
+    /// Opens CUPTI from this file and no other.
+    ///
+    /// # Safety
+    /// The file is a libcupti, or none that can be loaded: its initialisers run, and functions of CUPTI's names in it are
+    /// called as CUPTI declares them.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub unsafe fn open_path(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::open_with(|_| {
+            // SAFETY: the caller's promise.
+            unsafe { open_file(path.as_ref()) }
+        })
+    }
+}
+
+impl crate::counters::HostLibrary {
+    /// Opens CUPTI from this file and no other.
+    ///
+    /// # Safety
+    /// As for [`Library::open_path`](crate::Library::open_path).
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub unsafe fn open_path(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::open_with(|_| {
+            // SAFETY: the caller's promise.
+            unsafe { open_file(path.as_ref()) }
+        })
+    }
+}
+
+/// Opens this file.
 ///
-/// Gives its functions, its path, and whether the process had it mapped already.
-pub(crate) fn open(
-    explicit: Option<&Path>,
-    cuda_major: u32,
-) -> Result<(Api, PathBuf, bool), Error> {
-    let named = explicit.map(Path::to_owned).or_else(|| told(env::var_os(PATH_VARIABLE)));
-    if let Some(path) = named {
-        let library = load(&path).map_err(|reason| {
-            let tried = vec![(path.clone(), reason)];
-            Error::new(Kind::LibraryNotFound { tried, folders: Vec::new() })
-        })?;
-        return table(library, path, false);
+/// # Safety
+/// It is a libcupti, or none that can be loaded.
+unsafe fn open_file(path: &Path) -> Result<Found, Error> {
+    // SAFETY: the caller's promise.
+    let library = unsafe { load(path) }.map_err(|reason| {
+        let tried = vec![(path.to_owned(), reason)];
+        Error::new(Kind::LibraryNotFound { tried, folders: Vec::new() })
+    })?;
+    // SAFETY: so is this.
+    unsafe { table(library, path.to_owned(), false) }
+}
+
+/// Opens the library that the environment names, else the first usable one of the usual places, preferring the major version
+/// of the driver.
+///
+/// This runs code that is found by the environment, and is safe to call all the same: whoever starts the process sets that and
+/// could as well use `LD_PRELOAD`, and within the process it takes `unsafe` to change it ([`env::set_var`]). What bears
+/// CUPTI's file name in a folder of CUDA's, or for the dynamic linker, is taken for CUPTI.
+pub(crate) fn open(cuda_major: u32) -> Result<Found, Error> {
+    if let Some(path) = told(env::var_os(PATH_VARIABLE)) {
+        // SAFETY: whoever set the variable says that it is a libcupti.
+        return unsafe { open_file(&path) };
     }
     let majors = if cuda_major >= 13 { [13, 12] } else { [12, 13] };
     for major in majors {
         let name = format!("libcupti.so.{major}");
         if let Some(library) = mapped(&name) {
             let file = mapped_files().into_iter().find(|file| self::major(file) == Some(major));
-            return table(library, file.unwrap_or_else(|| PathBuf::from(name)), true);
+            let file = file.unwrap_or_else(|| PathBuf::from(name));
+            // SAFETY: it bears CUPTI's name, by which this process loaded it before.
+            return unsafe { table(library, file, true) };
         }
     }
     let mut tried = Vec::new();
     let mut unusable = None;
     let folders = folders(env::var_os);
     for path in candidates(&majors, &folders) {
-        match load(&path) {
-            Ok(library) => match table(library, path, false) {
+        // SAFETY: the file bears CUPTI's name, in a folder of CUDA's or for the dynamic linker.
+        match unsafe { load(&path) } {
+            // SAFETY: as above.
+            Ok(library) => match unsafe { table(library, path, false) } {
                 Ok(found) => return Ok(found),
                 Err(error) => unusable = unusable.or(Some(error)),
             },
@@ -68,20 +117,20 @@ pub(crate) fn open(
     Err(unusable.unwrap_or_else(|| Error::new(Kind::LibraryNotFound { tried, folders })))
 }
 
-fn table(
-    library: libloading::Library,
-    path: PathBuf,
-    mapped: bool,
-) -> Result<(Api, PathBuf, bool), Error> {
-    let api = Api::load(&library, &path)?;
+/// # Safety
+/// The library is CUPTI, or has no functions of CUPTI's names.
+unsafe fn table(library: libloading::Library, path: PathBuf, mapped: bool) -> Result<Found, Error> {
+    // SAFETY: the caller's promise.
+    let api = unsafe { Api::load(&library, &path) }?;
     // CUPTI's worker thread and its callbacks into us live as long as the process.
     std::mem::forget(library);
     Ok((api, path, mapped))
 }
 
-fn load(path: &Path) -> Result<libloading::Library, String> {
-    // SAFETY: the file is a libcupti that the user named or that lies where CUDA puts it; its initialisers are made to
-    // run in any process.
+/// # Safety
+/// The file's initialisers may run in this process.
+unsafe fn load(path: &Path) -> Result<libloading::Library, String> {
+    // SAFETY: the caller's promise.
     let opened = unsafe { libloading::Library::new(path) };
     opened.map_err(|e| reason(&e))
 }
@@ -98,7 +147,8 @@ pub(crate) fn map_companions(library: &Path) {
             let path = file.parent()?.join(name);
             path.is_file().then_some(path)
         });
-        if let Some(library) = found.and_then(|path| load(&path).ok()) {
+        // SAFETY: NVIDIA's library of that name, beside CUPTI, which needs it: its initialisers are made to run in any process.
+        if let Some(library) = found.and_then(|path| unsafe { load(&path) }.ok()) {
             // As CUPTI itself, it stays.
             std::mem::forget(library);
         }
@@ -217,20 +267,23 @@ mod tests {
 
     #[test]
     fn a_path_that_does_not_exist_is_named_in_the_error() {
-        let error = open(Some(Path::new("/nonexistent/libcupti.so.13")), 13).unwrap_err();
+        // SAFETY: no CUPTI, and no initialiser that does harm.
+        let error = unsafe { open_file(Path::new("/nonexistent/libcupti.so.13")) }.unwrap_err();
         assert!(not_found(&error).contains("/nonexistent/libcupti.so.13"), "{error}");
     }
 
     #[test]
     fn a_file_that_is_no_library_says_so() {
-        let error = open(Some(Path::new("Cargo.toml")), 13).unwrap_err();
+        // SAFETY: no CUPTI, and no initialiser that does harm.
+        let error = unsafe { open_file(Path::new("Cargo.toml")) }.unwrap_err();
         let text = not_found(&error);
         assert!(text.contains("Cargo.toml") && text.contains(PATH_VARIABLE), "{text}");
     }
 
     #[test]
     fn a_library_without_cupti_names_the_missing_function() {
-        let error = open(Some(Path::new("libm.so.6")), 13).unwrap_err();
+        // SAFETY: no CUPTI, and no initialiser that does harm.
+        let error = unsafe { open_file(Path::new("libm.so.6")) }.unwrap_err();
         assert!(not_found(&error).contains("has no function cuptiGetVersion"), "{error}");
     }
 

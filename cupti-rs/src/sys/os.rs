@@ -27,7 +27,8 @@ pub(crate) fn advise_huge_pages<T>(memory: &mut [MaybeUninit<T>]) {
     let start = memory.as_mut_ptr().cast::<u8>();
     let skipped = start.addr().next_multiple_of(HUGE_PAGE) - start.addr();
     let bytes = size_of_val(memory).saturating_sub(skipped) / HUGE_PAGE * HUGE_PAGE;
-    if bytes != 0 {
+    // Miri has no such call.
+    if bytes != 0 && !cfg!(miri) {
         let first = start.wrapping_add(skipped).cast();
         // SAFETY: whole pages within `memory`; the advice changes how they come and nothing that they hold.
         let _ = unsafe { libc::madvise(first, bytes, libc::MADV_HUGEPAGE) };
@@ -47,9 +48,47 @@ pub(crate) fn prefetch(bytes: &[u8]) {
     let _ = bytes;
 }
 
+/// Keeps the shared object that this crate is linked into mapped until the process ends, whoever unloads it (`dlclose`).
+///
+/// CUPTI never forgets the functions that it was given: it has no call to take back those for buffers, which it may give back
+/// on a thread of its own at any time. Of the program itself, and of a program without shared objects, the dynamic linker
+/// refuses this, and neither is ever unloaded.
+pub(crate) fn stay_loaded() {
+    use std::ffi::{CStr, OsStr, c_void};
+    use std::os::unix::ffi::OsStrExt;
+
+    use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+
+    // Miri has no dynamic linker.
+    if cfg!(miri) {
+        return;
+    }
+    let mut info = libc::Dl_info {
+        dli_fname: std::ptr::null(),
+        dli_fbase: std::ptr::null_mut(),
+        dli_sname: std::ptr::null(),
+        dli_saddr: std::ptr::null_mut(),
+    };
+    let own: *const c_void = (stay_loaded as *const ()).cast();
+    // SAFETY: any address may be looked up; `info` is live.
+    if unsafe { libc::dladdr(own, &mut info) } == 0 || info.dli_fname.is_null() {
+        return;
+    }
+    // SAFETY: the dynamic linker's own name of the object that our code is in, which is mapped while we run.
+    let file = OsStr::from_bytes(unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes());
+    let flags = RTLD_NOW | RTLD_LOCAL | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
+    // SAFETY: nothing new is loaded, so no initialiser runs.
+    let kept = unsafe { Library::open(Some(file), flags) };
+    std::mem::forget(kept);
+}
+
 /// Has `child` run in every child that is forked off from now on, before anything else of this crate does. It may do
 /// only what a signal handler may.
 pub(crate) fn at_fork_in_child(child: extern "C" fn()) {
+    // Miri has no fork.
+    if cfg!(miri) {
+        return;
+    }
     // SAFETY: the two handlers that are not wanted may be null; `child` only stores to an atomic.
     let _ = unsafe { libc::pthread_atfork(None, None, Some(child)) };
 }

@@ -102,7 +102,8 @@ impl Api {
     /// Takes CUPTI's one place; where it is taken, the error says by whom if CUPTI does.
     pub(crate) fn subscribe_callback(&self) -> Result<Subscription, Error> {
         let mut handle = std::ptr::null_mut();
-        // SAFETY: `handle` is a live place, and the callback lives as long as the process and does not unwind.
+        // SAFETY: `handle` is a live place; the callback does not unwind, and stays as long as the process, even where we are
+        // in a library that is unloaded (`os::stay_loaded`, which every user of CUPTI calls first).
         match unsafe { (self.subscribe)(&mut handle, callback, std::ptr::null_mut()) } {
             CuptiResult::SUCCESS => Ok(Subscription { api: *self, handle }),
             CuptiResult::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED => {
@@ -144,7 +145,7 @@ impl Api {
 
     /// Has CUPTI take buffers from the pool and give them back to it.
     pub(crate) fn use_pool(&self) -> Result<(), Error> {
-        // SAFETY: both functions live as long as the process and do not unwind.
+        // SAFETY: both functions do not unwind, and stay as long as the process, as above.
         let code = unsafe { (self.register_callbacks)(buffer::requested, buffer::completed) };
         check("cuptiActivityRegisterCallbacks", code)
     }
@@ -278,8 +279,8 @@ impl Api {
 
     /// The ids of all versions and variants of the function of this name.
     pub(crate) fn callback_ids(&self, domain: u32, name: &str) -> Vec<u32> {
-        // Ids begin at 1 and have no gaps; the first that has no name is behind the last.
-        let names = (1..).map_while(|id| Some((id, self.callback_name(domain, id)?)));
+        // Ids begin at 1 and have no gaps; the first that has no name is behind the last. No library has so many.
+        let names = (1..1 << 16).map_while(|id| Some((id, self.callback_name(domain, id)?)));
         let of_this = |known: &CStr| known.to_str().is_ok_and(|known| is_variant(known, name));
         names.filter(|(_, known)| of_this(known)).map(|(id, _)| id).collect()
     }

@@ -5,6 +5,7 @@ use std::ffi::{CString, c_void};
 use super::counters::{SamplingApi, check, copied, pointers};
 use super::params::*;
 use crate::error::Error;
+use crate::session;
 
 /// `CUPTI_PM_SAMPLING_TRIGGER_MODE_GPU_TIME_INTERVAL`: the interval is in nanoseconds. Chips from GA10x on have it.
 const BY_TIME: u32 = 1;
@@ -183,6 +184,10 @@ impl SamplingObject {
 
 impl Drop for SamplingObject {
     fn drop(&mut self) {
+        // A forked child leaves what it has of its parent alone.
+        if session::is_child() {
+            return;
+        }
         let mut params = SamplingDisable::new();
         params.pm_sampling_object = self.object;
         // SAFETY: the block has the size it tells and names this object, which is used no more.

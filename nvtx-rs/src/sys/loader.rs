@@ -1,5 +1,6 @@
 //! Loading a tool's library and calling its entry point.
 
+use std::env;
 use std::ffi::OsStr;
 use std::mem;
 
@@ -7,14 +8,35 @@ use libloading::Library;
 
 use super::abi::{InitializeInjection, get_export_table};
 use super::extension::{self, InitializeExtension};
-use crate::error::Error;
+use crate::error::{Error, PATH_VARIABLE};
 
 const ENTRY_POINT: &[u8] = b"InitializeInjectionNvtx2\0";
 const EXTENSION_ENTRY_POINT: &[u8] = b"InitializeInjectionNvtxExtension\0";
 
-/// Attaches the tool in `library`, which then stays loaded.
-pub(crate) fn load(library: &OsStr) -> Result<(), Error> {
-    // SAFETY: whoever set NVTX's variable asked for this library's code to run in this process.
+/// The value by which a user says that no tool is wanted.
+const NO_TOOL: &str = "./.";
+
+/// Attaches the tool that the environment names; false where it names none.
+///
+/// This runs the code of a file whose path comes from outside, and is safe to call all the same: the environment is set by
+/// whoever starts the process and could as well name the file in `LD_PRELOAD`, and within the process it takes `unsafe` to
+/// change it ([`env::set_var`]).
+pub(crate) fn load_named() -> Result<bool, Error> {
+    match env::var_os(PATH_VARIABLE) {
+        Some(path) if !path.is_empty() && path != NO_TOOL => {
+            // SAFETY: by NVTX's convention the variable names a tool's library, whose code is meant to run here.
+            unsafe { load(&path) }.map(|()| true)
+        }
+        _ => Ok(false),
+    }
+}
+
+/// Attaches the tool in `library`, which then stays loaded, and so do we: it has the addresses of our slots.
+///
+/// # Safety
+/// The library's initialisers may run in this process, and what it has of NVTX's entry points are NVTX's.
+unsafe fn load(library: &OsStr) -> Result<(), Error> {
+    // SAFETY: the caller's promise.
     let loaded =
         unsafe { Library::new(library) }.map_err(|error| Error::not_loaded(library, &error))?;
     // SAFETY: NVTX defines the type of the function with this name.
@@ -27,9 +49,63 @@ pub(crate) fn load(library: &OsStr) -> Result<(), Error> {
     }
     // From here on the tool's code runs, and even one that refuses may leave threads or exit handlers.
     mem::forget(loaded);
+    stay_loaded();
     // SAFETY: the function has this type, as above, and its library is never unloaded.
     match unsafe { entry_point(get_export_table) } {
         0 => Err(Error::refused(library)),
         _ => Ok(()),
     }
 }
+
+/// Keeps the shared object that this crate is linked into mapped until the process ends, whoever unloads it.
+///
+/// A tool may keep what it got: the addresses of slots, to write to them later, and functions that read clocks. Of the
+/// program itself, and of a program without shared objects, the dynamic linker refuses this, and neither is ever unloaded.
+#[cfg(target_os = "linux")]
+fn stay_loaded() {
+    use std::ffi::{CStr, c_char, c_int, c_void};
+    use std::os::unix::ffi::OsStrExt;
+
+    use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+
+    const RTLD_NOLOAD: c_int = 0x4;
+    const RTLD_NODELETE: c_int = 0x1000;
+
+    /// `Dl_info`
+    #[repr(C)]
+    struct Info {
+        file: *const c_char,
+        base: *mut c_void,
+        symbol: *const c_char,
+        address: *mut c_void,
+    }
+    unsafe extern "C" {
+        fn dladdr(address: *const c_void, info: *mut Info) -> c_int;
+    }
+
+    let mut info = Info {
+        file: std::ptr::null(),
+        base: std::ptr::null_mut(),
+        symbol: std::ptr::null(),
+        address: std::ptr::null_mut(),
+    };
+    let own: *const c_void = (get_export_table as *const ()).cast();
+    // SAFETY: any address may be asked about; `info` is a live `Dl_info`.
+    if unsafe { dladdr(own, &mut info) } == 0 || info.file.is_null() {
+        return;
+    }
+    // SAFETY: the dynamic linker's own name for the object that our code is in, which is mapped while we run.
+    let file = unsafe { CStr::from_ptr(info.file) };
+    // SAFETY: nothing is loaded, so no initialiser runs.
+    let kept = unsafe {
+        Library::open(
+            Some(OsStr::from_bytes(file.to_bytes())),
+            RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD | RTLD_NODELETE,
+        )
+    };
+    mem::forget(kept);
+}
+
+/// Elsewhere it is on the program not to unload the library that it annotates while a tool is attached.
+#[cfg(not(target_os = "linux"))]
+fn stay_loaded() {}

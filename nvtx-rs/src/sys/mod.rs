@@ -17,4 +17,4 @@ pub(crate) mod types;
 #[cfg(nvtx_loom)]
 pub(crate) use abi::fill;
 #[cfg(all(feature = "enable", not(nvtx_loom)))]
-pub(crate) use loader::load;
+pub(crate) use loader::load_named;

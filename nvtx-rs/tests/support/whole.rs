@@ -11,6 +11,8 @@ use nvtx::schema::{Entry, EntryType, Enum, Record, Schema};
 use nvtx::time::{Clock, Scope};
 use nvtx::{Color, Domain, Dtype, OwnedDomain, ResourceId, Work};
 
+use super::{Folder, fake_tool};
+
 static GPU: Domain = Domain::new("gpu ∑");
 
 /// The default domain: each function, with each part of its attributes.
@@ -183,6 +185,35 @@ pub(crate) fn deferred() {
     clock.sync_point(Some(&GPU), 1, Clock::MONOTONIC, 2);
     clock.sync_points(Some(&GPU), Clock::TSC, &[(1, 2), (3, 4)]);
     clock.conversion(None, 7, Clock::REALTIME, 8, 0.5);
+}
+
+/// A clock that panics, with a payload that panics in its turn when it is dropped.
+pub(crate) fn panicking_clock() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("in the drop of a payload");
+        }
+    }
+    // The panics are meant: nothing is to be printed for them.
+    std::panic::set_hook(Box::new(|_| ()));
+    Clock::MONOTONIC.source_with(None, &|| std::panic::panic_any(Bomb));
+}
+
+/// A library that annotates is loaded, used and closed: whether it is gone. The fake tool's file is one, too.
+pub(crate) fn unload() {
+    let folder = Folder::new();
+    let path = folder.0.join("libplugin.so");
+    std::fs::copy(fake_tool(), &path).expect("a copy");
+    // SAFETY: the initialisers of a Rust library may run in any process.
+    let plugin = unsafe { libloading::Library::new(&path) }.expect("a library");
+    // SAFETY: the library has a function of this name and type.
+    let annotate = *unsafe { plugin.get::<extern "C" fn()>("annotate") }.expect("its function");
+    // The locals of a thread, which end with it, would keep the library as well.
+    thread::spawn(move || annotate()).join().expect("a thread");
+    plugin.close().expect("closed");
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("what is mapped");
+    println!("unloaded: {}", !maps.contains("libplugin.so"));
 }
 
 /// The macros: literal names are registered once for each place.

@@ -107,6 +107,12 @@ pub(crate) struct Losses {
     pub(crate) before_switch: u64,
     #[serde(default)]
     pub(crate) handler_panics: u64,
+    #[serde(default)]
+    pub(crate) unlogged_calls: u64,
+    #[serde(default)]
+    pub(crate) missed_callbacks: u64,
+    #[serde(default)]
+    pub(crate) mismatched_buffers: u64,
     pub(crate) ranges: u64,
 }
 
@@ -125,6 +131,9 @@ impl Losses {
             refused_records: losses.refused_records,
             before_switch: losses.before_switch,
             handler_panics: losses.handler_panics,
+            unlogged_calls: losses.unlogged_calls,
+            missed_callbacks: losses.missed_callbacks,
+            mismatched_buffers: losses.mismatched_buffers,
             ranges: 0,
         }
     }
@@ -145,6 +154,9 @@ impl Losses {
             refused_records: self.refused_records.min(MOST),
             before_switch: self.before_switch.min(MOST),
             handler_panics: self.handler_panics.min(MOST),
+            unlogged_calls: self.unlogged_calls.min(MOST),
+            missed_callbacks: self.missed_callbacks.min(MOST),
+            mismatched_buffers: self.mismatched_buffers.min(MOST),
             ranges: self.ranges.min(MOST),
         }
     }
@@ -162,6 +174,9 @@ impl Losses {
         self.refused_records += other.refused_records;
         self.before_switch += other.before_switch;
         self.handler_panics += other.handler_panics;
+        self.unlogged_calls += other.unlogged_calls;
+        self.missed_callbacks += other.missed_callbacks;
+        self.mismatched_buffers += other.mismatched_buffers;
         self.ranges += other.ranges;
     }
 }
