@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use crate::calls::CallClass;
+use crate::calls::{self, CallClass};
 use crate::session::{Epoch, State};
 use crate::sys::abi::*;
 use crate::sys::callback_ids::*;
@@ -297,16 +297,22 @@ pub(crate) fn dispatch<'a>(
     id: u32,
     make: impl FnOnce() -> Callback<'a>,
 ) {
-    // The thread's locals may be gone already; then it is about to end.
-    let Ok(Some(handler)) = OWN.try_with(|own| {
+    let handler = OWN.try_with(|own| {
         let mut own = own.try_borrow_mut().ok()?;
         if !own.0.same_collection(state.epoch()) {
             *own = (state.epoch(), CURRENT.lock().clone());
         }
-        own.1.upgrade()
-    }) else {
-        return;
+        Some(own.1.upgrade())
+    });
+    let handler = match handler {
+        Ok(Some(handler)) => handler,
+        // The thread takes its handler at this moment, which called CUDA.
+        Ok(None) => return calls::lose(),
+        // The thread's locals are gone: it is about to end.
+        Err(_) => CURRENT.lock().upgrade(),
     };
+    // `None` where the collection is over.
+    let Some(handler) = handler else { return };
     if !handler.filter.wants(domain, id)
         || INSIDE.try_with(|inside| inside.replace(true)) != Ok(false)
     {

@@ -207,6 +207,9 @@ const OUTCOME: usize = 3;
 const END: usize = 4;
 const CAPTURED: u64 = 1 << 32;
 const EMPTY: u64 = 1 << 33;
+/// Stands with the outcome, in the log alone, where the call's end was not seen and its thread has ended: `END` is when that
+/// was.
+const LEFT_OPEN: u64 = 1 << 34;
 /// Stands in the log's first word of a call of the runtime API; callback ids have less than 31 bits.
 const RUNTIME: u64 = 1 << 63;
 
@@ -219,7 +222,7 @@ impl<F: Function> Call<F> {
             correlation_id: words[ID] as u32,
             word: words[WORD],
             start_ns: words[START],
-            end_ns: (words[END] != 0).then_some(words[END]),
+            end_ns: (words[END] != 0 && words[OUTCOME] & LEFT_OPEN == 0).then_some(words[END]),
             result: words[OUTCOME] as u32,
             captured: words[OUTCOME] & CAPTURED != 0,
             empty: words[OUTCOME] & EMPTY != 0,
@@ -287,6 +290,8 @@ impl Logs {
 static LOGS: Mutex<Vec<Logs>> = Mutex::new(Vec::new());
 /// Panics caught in callbacks.
 static PANICS: AtomicU64 = AtomicU64::new(0);
+/// Callbacks that could not be logged or handed on.
+static LOST: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     static CURRENT_WORD: Cell<u64> = const { Cell::new(0) };
@@ -347,6 +352,20 @@ struct Thread {
     before_pause: usize,
 }
 
+impl Drop for Thread {
+    /// The thread ends, or goes on in another collection. Calls that did not return, as far as was seen, stay so, and their
+    /// entries have finished: the log can be taken out and freed.
+    fn drop(&mut self) {
+        let now = os::monotonic_ns();
+        // The innermost first: what lies in an entry has finished when it has.
+        for open in self.open.iter().rev() {
+            let flags = self.writer.get(open.slot, OUTCOME);
+            self.writer.set(open.slot, OUTCOME, flags | LEFT_OPEN);
+            self.writer.set(open.slot, END, now);
+        }
+    }
+}
+
 impl Thread {
     /// The innermost call that is under way.
     fn innermost(&self) -> Option<&Open> {
@@ -380,12 +399,14 @@ pub(crate) struct Read {
     pub(crate) runtime_calls: Vec<ThreadCalls<RuntimeFunction>>,
     pub(crate) graphs: Vec<ThreadGraphs>,
     pub(crate) panics: u64,
+    pub(crate) lost: u64,
 }
 
 /// Forgets the calls of an earlier collection.
 pub(crate) fn clear() {
     LOGS.lock().clear();
     PANICS.store(0, Ordering::Relaxed);
+    LOST.store(0, Ordering::Relaxed);
 }
 
 /// Takes what was not drained of the collection that has ended. The threads keep their writers, and each a chunk.
@@ -441,7 +462,8 @@ pub(crate) enum Part {
 }
 
 fn read(logs: &[Logs], until_ns: u64, part: Part) -> Read {
-    let mut read = Read { panics: PANICS.load(Ordering::Relaxed), ..Read::default() };
+    let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let mut read = Read { panics: of(&PANICS), lost: of(&LOST), ..Read::default() };
     let gives_most = matches!(part, Part::Finished | Part::Rest);
     for Logs { thread_id, calls: reader, graphs, .. } in logs {
         let mut reader = reader.lock();
@@ -491,50 +513,79 @@ pub(crate) fn panicked() {
     PANICS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Runs `with` on the thread's state; not at all while the thread's locals are being destroyed.
-fn with_thread(with: impl FnOnce(&mut Option<Thread>)) {
-    let _ = THREAD.try_with(|thread| {
-        if let Ok(mut thread) = thread.try_borrow_mut() {
-            with(&mut thread);
-        }
-    });
+/// A callback could not be logged or handed on: its thread is ending, or was within the log's own work.
+#[cold]
+pub(crate) fn lose() {
+    LOST.fetch_add(1, Ordering::Relaxed);
 }
 
+/// Runs `with` on the thread's state; `false` if not: while the thread's locals are being destroyed, and where the thread is
+/// in here already, as with an allocator that calls CUDA.
+#[inline(always)] // into the one hot callback
+fn with_thread(with: impl FnOnce(&mut Option<Thread>)) -> bool {
+    let run = THREAD.try_with(|thread| match thread.try_borrow_mut() {
+        Ok(mut thread) => {
+            with(&mut thread);
+            true
+        }
+        Err(_) => false,
+    });
+    run.unwrap_or(false)
+}
+
+/// Begins the thread's log of this collection. `None` if it has ended since the callback saw it: what the log would hold
+/// is none of the next one, which may have begun.
 #[cold]
 #[inline(never)]
-fn register(epoch: Epoch) -> Thread {
+fn register(epoch: Epoch) -> Option<Thread> {
     let writer = Writer::new();
     let log = writer.log();
     let calls = Arc::new(Mutex::new(log.reader(Some(END))));
-    LOGS.lock().push(Logs { thread_id: thread_id(), log, calls, graphs: None });
-    Thread { epoch, writer, graphs: None, open: Vec::with_capacity(16), before_pause: 0 }
+    let logs = Logs { thread_id: thread_id(), log, calls, graphs: None };
+    let mut all = LOGS.lock();
+    // A collection's logs are taken with this lock after it has ended.
+    if !State::load().epoch().same_collection(epoch) {
+        return None;
+    }
+    all.push(logs);
+    drop(all);
+    Some(Thread { epoch, writer, graphs: None, open: Vec::with_capacity(16), before_pause: 0 })
 }
 
 /// The thread's logs where it has none of this collection, or was last seen before a pause.
 #[cold]
 #[inline(never)]
-fn renew(thread: &mut Option<Thread>, epoch: Epoch) -> &mut Thread {
+fn renew(thread: &mut Option<Thread>, epoch: Epoch) -> Option<&mut Thread> {
     let known = thread.take().filter(|thread| thread.epoch.same_collection(epoch));
-    let mut known = known.unwrap_or_else(|| register(epoch));
+    let mut known = match known {
+        Some(known) => known,
+        None => register(epoch)?,
+    };
     known.epoch = epoch;
     known.before_pause = known.open.len();
-    thread.insert(known)
+    Some(thread.insert(known))
 }
 
 /// A call that is to be logged begins.
 #[inline(always)] // into the one hot callback
 pub(crate) fn enter(state: State, api: Api, id: u32, correlation_id: u32, empty: bool) {
     let epoch = state.epoch();
-    with_thread(|thread| {
+    let has_run = with_thread(|thread| {
         let thread = match thread {
             Some(thread) if thread.epoch == epoch => thread,
-            _ => renew(thread, epoch),
+            _ => match renew(thread, epoch) {
+                Some(thread) => thread,
+                None => return,
+            },
         };
         let id = id_word(api, id, correlation_id);
         let flags = if empty { EMPTY } else { 0 };
         let slot = thread.writer.push([id, word_of_call(), os::monotonic_ns(), flags, 0]);
         thread.open.push(Open { id, slot });
     });
+    if !has_run {
+        lose();
+    }
 }
 
 /// A call returns; nothing happens if it is none of those that are logged.
@@ -542,7 +593,8 @@ pub(crate) fn enter(state: State, api: Api, id: u32, correlation_id: u32, empty:
 pub(crate) fn exit(state: State, api: Api, id: u32, correlation_id: u32, result: u32) {
     let end = os::monotonic_ns();
     let id = id_word(api, id, correlation_id);
-    with_thread(|thread| {
+    // A call whose end cannot be logged was counted at its start, which could not be logged either.
+    let _ = with_thread(|thread| {
         let of_this = |thread: &&mut Thread| thread.epoch.same_collection(state.epoch());
         let Some(thread) = thread.as_mut().filter(of_this) else {
             return;
@@ -562,7 +614,8 @@ pub(crate) fn exit(state: State, api: Api, id: u32, correlation_id: u32, result:
 
 /// A graph node was made: if within a recorded call, that call was captured.
 pub(crate) fn node_created(state: State) {
-    with_thread(|thread| {
+    // Without the thread's state the call around it was counted.
+    let _ = with_thread(|thread| {
         let Some(thread) = thread.as_mut().filter(|thread| thread.epoch == state.epoch()) else {
             return;
         };
@@ -582,10 +635,13 @@ pub(crate) fn node_created(state: State) {
 #[cold]
 pub(crate) fn graph_event(state: State, event: GraphEvent) {
     let epoch = state.epoch();
-    with_thread(|thread| {
+    let has_run = with_thread(|thread| {
         let thread = match thread {
             Some(thread) if thread.epoch == epoch => thread,
-            _ => renew(thread, epoch),
+            _ => match renew(thread, epoch) {
+                Some(thread) => thread,
+                None => return,
+            },
         };
         let event = GraphEvent {
             at_ns: os::monotonic_ns(),
@@ -603,6 +659,9 @@ pub(crate) fn graph_event(state: State, event: GraphEvent) {
         });
         writer.push(event.to_words());
     });
+    if !has_run {
+        lose();
+    }
 }
 
 #[cfg(test)]

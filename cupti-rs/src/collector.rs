@@ -317,6 +317,9 @@ pub struct Losses {
     pub refused_records: u64,
     /// Records thrown away since they came before the profiler switch was first on. They are no loss.
     pub before_switch: u64,
+    /// Calls and graph events that could not be logged, and callbacks that the program's handler missed: their thread was
+    /// ending, or within the log's own work, as where an allocator calls CUDA.
+    pub callbacks: u64,
 }
 
 impl Losses {
@@ -335,6 +338,7 @@ impl Losses {
             refused_buffers,
             refused_records,
             before_switch,
+            callbacks,
         } = *earlier;
         Self {
             dropped_by_cupti: self.dropped_by_cupti.saturating_sub(dropped_by_cupti),
@@ -349,6 +353,7 @@ impl Losses {
             refused_buffers: self.refused_buffers.saturating_sub(refused_buffers),
             refused_records: self.refused_records.saturating_sub(refused_records),
             before_switch: self.before_switch.saturating_sub(before_switch),
+            callbacks: self.callbacks.saturating_sub(callbacks),
         }
     }
 }
@@ -754,7 +759,7 @@ impl Collector {
             windows_ns: self.bounded(windows, &marks),
             pending_from_ns: None,
         };
-        let losses = self.losses(log.counts, read.panics).since(&given.losses);
+        let losses = self.losses(log.counts, &read).since(&given.losses);
         Ok(self.collected(cut, read, log, losses))
     }
 
@@ -784,7 +789,7 @@ impl Collector {
         let clock = Clock { start: given.clock, stop: clock::read(&self.library)? };
         let cut = self.cut(at_ns, clock, settled_ns);
         let read = calls::read_until(at_ns, Part::Rest);
-        let losses = self.losses(log.counts, read.panics).since(&given.losses);
+        let losses = self.losses(log.counts, &read).since(&given.losses);
         Ok(self.collected(cut, read, log, losses))
     }
 
@@ -838,7 +843,7 @@ impl Collector {
         let clock = Clock { start: given.clock, stop: reading };
         let cut = self.cut(at_ns, clock, settled_ns);
         let read = calls::read_until(at_ns, Part::Finished);
-        let losses = self.losses(log.counts, read.panics);
+        let losses = self.losses(log.counts, &read);
         let since = losses.since(&given.losses);
         (given.losses, given.clock, given.until_ns) = (losses, reading, at_ns);
         drop(given);
@@ -913,14 +918,14 @@ impl Collector {
     }
 
     /// What was lost or odd since the start.
-    fn losses(&self, log: LogCounts, panics: u64) -> Losses {
+    fn losses(&self, log: LogCounts, read: &calls::Read) -> Losses {
         let counts = POOL.counts();
         Losses {
             dropped_by_cupti: self.dropped.load(Ordering::Relaxed),
             over_memory_limit: log.over_limit,
             irregular: log.irregular,
             unreadable_bytes: log.unreadable_bytes,
-            panics,
+            panics: read.panics,
             handler_panics: self.handler.as_ref().map_or(0, |handler| handler.panics()),
             unfinished_buffers: self.unfinished,
             buffers: counts.requested,
@@ -928,6 +933,7 @@ impl Collector {
             refused_buffers: counts.refused,
             refused_records: log.refused,
             before_switch: log.before_switch,
+            callbacks: read.lost,
         }
     }
 
