@@ -207,6 +207,9 @@ const OUTCOME: usize = 3;
 const END: usize = 4;
 const CAPTURED: u64 = 1 << 32;
 const EMPTY: u64 = 1 << 33;
+/// Stands with the outcome, in the log alone, where the call's end was not seen and its thread has ended: `END` is when that
+/// was.
+const LEFT_OPEN: u64 = 1 << 34;
 /// Stands in the log's first word of a call of the runtime API; callback ids have less than 31 bits.
 const RUNTIME: u64 = 1 << 63;
 
@@ -219,7 +222,7 @@ impl<F: Function> Call<F> {
             correlation_id: words[ID] as u32,
             word: words[WORD],
             start_ns: words[START],
-            end_ns: (words[END] != 0).then_some(words[END]),
+            end_ns: (words[END] != 0 && words[OUTCOME] & LEFT_OPEN == 0).then_some(words[END]),
             result: words[OUTCOME] as u32,
             captured: words[OUTCOME] & CAPTURED != 0,
             empty: words[OUTCOME] & EMPTY != 0,
@@ -347,6 +350,20 @@ struct Thread {
     open: Vec<Open>,
     /// How many of them were entered before a pause: those may have returned unseen.
     before_pause: usize,
+}
+
+impl Drop for Thread {
+    /// The thread ends, or goes on in another collection. Calls that did not return, as far as was seen, stay so, and their
+    /// entries have finished: the log can be taken out and freed.
+    fn drop(&mut self) {
+        let now = os::monotonic_ns();
+        // The innermost first: what lies in an entry has finished when it has.
+        for open in self.open.iter().rev() {
+            let flags = self.writer.get(open.slot, OUTCOME);
+            self.writer.set(open.slot, OUTCOME, flags | LEFT_OPEN);
+            self.writer.set(open.slot, END, now);
+        }
+    }
 }
 
 impl Thread {
@@ -511,25 +528,37 @@ fn unlogged() {
     UNLOGGED.fetch_add(1, Ordering::Relaxed);
 }
 
+/// Begins the thread's log of this collection. `None` if it has ended since the callback saw it: what the log would hold
+/// is none of the next one, which may have begun.
 #[cold]
 #[inline(never)]
-fn register(epoch: Epoch) -> Thread {
+fn register(epoch: Epoch) -> Option<Thread> {
     let writer = Writer::new();
     let log = writer.log();
     let calls = Arc::new(Mutex::new(log.reader(Some(END))));
-    LOGS.lock().push(Logs { thread_id: thread_id(), log, calls, graphs: None });
-    Thread { epoch, writer, graphs: None, open: Vec::with_capacity(16), before_pause: 0 }
+    let logs = Logs { thread_id: thread_id(), log, calls, graphs: None };
+    let mut all = LOGS.lock();
+    // A collection's logs are taken with this lock after it has ended.
+    if !State::load().epoch().same_collection(epoch) {
+        return None;
+    }
+    all.push(logs);
+    drop(all);
+    Some(Thread { epoch, writer, graphs: None, open: Vec::with_capacity(16), before_pause: 0 })
 }
 
 /// The thread's logs where it has none of this collection, or was last seen before a pause.
 #[cold]
 #[inline(never)]
-fn renew(thread: &mut Option<Thread>, epoch: Epoch) -> &mut Thread {
+fn renew(thread: &mut Option<Thread>, epoch: Epoch) -> Option<&mut Thread> {
     let known = thread.take().filter(|thread| thread.epoch.same_collection(epoch));
-    let mut known = known.unwrap_or_else(|| register(epoch));
+    let mut known = match known {
+        Some(known) => known,
+        None => register(epoch)?,
+    };
     known.epoch = epoch;
     known.before_pause = known.open.len();
-    thread.insert(known)
+    Some(thread.insert(known))
 }
 
 /// A call that is to be logged begins.
@@ -539,7 +568,10 @@ pub(crate) fn enter(state: State, api: Api, id: u32, correlation_id: u32, empty:
     let logged = with_thread(|thread| {
         let thread = match thread {
             Some(thread) if thread.epoch == epoch => thread,
-            _ => renew(thread, epoch),
+            _ => match renew(thread, epoch) {
+                Some(thread) => thread,
+                None => return,
+            },
         };
         let id = id_word(api, id, correlation_id);
         let flags = if empty { EMPTY } else { 0 };
@@ -601,7 +633,10 @@ pub(crate) fn graph_event(state: State, event: GraphEvent) {
     let logged = with_thread(|thread| {
         let thread = match thread {
             Some(thread) if thread.epoch == epoch => thread,
-            _ => renew(thread, epoch),
+            _ => match renew(thread, epoch) {
+                Some(thread) => thread,
+                None => return,
+            },
         };
         let event = GraphEvent {
             at_ns: os::monotonic_ns(),

@@ -30,8 +30,8 @@
 //!
 //! It is a guest in the process: it prints nothing, panics are caught at the C boundary, `cuptiFinalize` is never
 //! called, and a forked child never touches CUPTI. No lock is taken in a CUDA call, but once a thread and collection each
-//! for its first call, its first graph event and its first callback that a handler gets, and at each turn of the profiler
-//! switch.
+//! for its first call, its first graph event and its first callback that a handler gets, for a callback that a handler gets
+//! while the thread is ending, and at each turn of the profiler switch.
 //! Linux only; run on x86-64; compiled for aarch64 and not run there.
 //!
 //! Without a GPU, driver or libcupti, [`Library::open`] says what is missing. The feature `fake` has a stand-in that
@@ -55,8 +55,13 @@ mod graph_gate;
 mod graphs;
 mod kind;
 mod library;
+#[doc(hidden)]
+pub mod log_registry;
+#[cfg(all(test, cupti_loom))]
+mod model;
 pub mod record;
 mod session;
+mod shared;
 mod support;
 pub mod sys;
 #[doc(hidden)]

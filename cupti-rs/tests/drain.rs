@@ -715,3 +715,28 @@ fn before_13_a_launch_that_does_not_return_holds_nothing_up_for_good() {
     assert!(kernels(&collected).contains(&launched));
     assert_eq!(collected.losses.unfinished_buffers, 1, "of the pause");
 }
+
+/// A pause hides the ends of calls that are under way.
+#[test]
+fn calls_left_open_by_threads_that_ended_are_given_once_and_freed() {
+    const THREADS: usize = 20;
+    let fake = Fake::new();
+    let mut collector = start(&fake, &Config::new());
+    for _ in 0..THREADS {
+        std::thread::scope(|scope| {
+            let call = || fake.call_around("cuMemAlloc_v2", || collector.pause().unwrap());
+            // Joined, since a scope ends before its threads' locals are gone.
+            scope.spawn(call).join().unwrap();
+        });
+        collector.resume().unwrap();
+    }
+    let open = collector.unfinished_calls(clock::now_ns());
+    let drained = collector.drain().unwrap();
+    assert_eq!(collector.held_bytes(), 0);
+    let mut calls = flat(&drained.calls);
+    assert_eq!((calls.len(), ids(&open.calls).len()), (THREADS, 0));
+    let stopped = collector.stop().unwrap();
+    calls.extend(flat(&stopped.calls));
+    assert_eq!(calls.len(), THREADS);
+    assert!(calls.iter().all(|call| call.end_ns.is_none() && call.result == 0));
+}

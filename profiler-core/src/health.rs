@@ -79,10 +79,17 @@ pub struct Health {
     pub open_calls: u64,
     /// Ranges that had not ended at the stop; they count until then.
     pub open_ranges: u64,
-    /// Ranges that could not be recorded, and contexts of several ranges that could not be joined.
+    /// Ranges, marks and ends of ranges that could not be recorded, and contexts of several ranges that could not be
+    /// joined: on a thread that was ending, within the profiler's own work on the thread, or without a free number.
     pub lost_ranges: u64,
     /// Calls whose range is not in the recording, or one of several that they belong to.
     pub calls_in_unknown_ranges: u64,
+    /// Calls made in a range of an earlier recording, which the thread was still in; they count for no range. A fact, not a
+    /// loss.
+    pub calls_in_earlier_ranges: u64,
+    /// Contexts and ranges of the process of earlier recordings that were attached, joined or entered in this one, which
+    /// had no effect. A fact, not a loss.
+    pub earlier_contexts: u64,
     /// Graph launches that gave no record; right for a graph without kernels, copies and memsets.
     pub silent_graph_launches: u64,
     /// Panics caught in callbacks and observers.
@@ -262,20 +269,31 @@ impl Health {
 
     /// What the collectors lost.
     pub(crate) fn add_losses(&mut self, losses: &Losses) {
-        self.unreadable_bytes += losses.unreadable_bytes;
-        self.unknown_records += losses.irregular;
-        self.dropped_by_cupti += losses.dropped_by_cupti;
-        self.over_memory_limit += losses.over_memory_limit;
-        self.unfinished_buffers += losses.unfinished_buffers;
-        self.refused_records += losses.refused_records;
-        self.panics += losses.panics;
-        self.handler_panics += losses.handler_panics;
-        self.unlogged_calls += losses.unlogged_calls;
-        self.missed_callbacks += losses.missed_callbacks;
-        self.mismatched_buffers += losses.mismatched_buffers;
-        self.lost_ranges += losses.ranges;
-        self.buffers += losses.buffers;
-        self.pool_misses += losses.pool_misses;
+        for (sum, count) in [
+            (&mut self.unreadable_bytes, losses.unreadable_bytes),
+            (&mut self.unknown_records, losses.irregular),
+            (&mut self.dropped_by_cupti, losses.dropped_by_cupti),
+            (&mut self.over_memory_limit, losses.over_memory_limit),
+            (&mut self.unfinished_buffers, losses.unfinished_buffers),
+            (&mut self.refused_records, losses.refused_records),
+            (&mut self.panics, losses.panics),
+            (&mut self.handler_panics, losses.handler_panics),
+            (&mut self.unlogged_calls, losses.unlogged_calls),
+            (&mut self.missed_callbacks, losses.missed_callbacks),
+            (&mut self.mismatched_buffers, losses.mismatched_buffers),
+            (&mut self.buffers, losses.buffers),
+            (&mut self.pool_misses, losses.pool_misses),
+            (&mut self.lost_ranges, losses.ranges),
+            (&mut self.earlier_contexts, losses.earlier_contexts),
+        ] {
+            *sum = sum.saturating_add(count);
+        }
+    }
+
+    /// What the range log lost since the recording began.
+    pub(crate) fn set_range_losses(&mut self, losses: &Losses) {
+        self.lost_ranges = losses.ranges;
+        self.earlier_contexts = losses.earlier_contexts;
     }
 
     /// What samplers lost.
@@ -381,6 +399,8 @@ impl fmt::Display for Health {
             ("records of calls before those kept", self.records_before),
             ("panics in the program's handler", self.handler_panics),
             ("callbacks caused by the program's handler", self.missed_callbacks),
+            ("calls in ranges of earlier recordings", self.calls_in_earlier_ranges),
+            ("uses of contexts of earlier recordings", self.earlier_contexts),
             ("moves of managed memory", self.migrations),
             ("calls without a record", self.calls_without_record),
             ("graph launches traced as a whole", self.whole_graphs),
