@@ -132,10 +132,10 @@ fn launch_of_an_ending_thread_is_in_the_profile_or_in_its_health() {
     let ((), profile) = profiler.record(record).unwrap();
     let health = profile.health();
     assert!(health.unlogged_calls >= 1 && !health.is_complete(), "{health}");
-    assert!(health.to_string().contains("calls lost"), "{health}");
+    assert!(health.to_string().contains("calls that could not be logged"), "{health}");
     assert_eq!(profile.calls().count() as u64 + health.unlogged_calls, 3);
     let undecided = expect(&profile).launches(exactly(3)).check().unwrap_err().to_string();
-    assert!(undecided.contains("calls were lost"), "{undecided}");
+    assert!(undecided.contains("calls could not be logged"), "{undecided}");
     let late = profile.range("late").map_or(0, |range| range.instances());
     assert_eq!(late + health.lost_ranges, 2);
     let left_open = profile.range("left open").unwrap();
