@@ -715,3 +715,22 @@ fn before_13_a_launch_that_does_not_return_holds_nothing_up_for_good() {
     assert!(kernels(&collected).contains(&launched));
     assert_eq!(collected.losses.unfinished_buffers, 1, "of the pause");
 }
+
+#[test]
+fn forgotten_windows_are_gone_and_later_ones_count() {
+    let fake = Fake::new();
+    let mut collector = start(&fake, &Config::new());
+    for _ in 0..3 {
+        fake.launch(Work::kernel(c"k"));
+        collector.pause().unwrap();
+        collector.resume().unwrap();
+    }
+    let windows = collector.drain().unwrap().windows_ns;
+    assert_eq!(windows.len(), 4);
+    collector.forget_windows(windows[2].1);
+    fake.launch(Work::kernel(c"k"));
+    let collected = collector.stop().unwrap();
+    assert_eq!((kernels(&collected).len(), &collected.windows_ns[..1]), (1, &windows[2..3]));
+    assert_eq!(collected.windows_ns.len(), 2);
+    assert!(flat(&collected.calls).iter().all(|call| collected.was_on(call.start_ns)));
+}
