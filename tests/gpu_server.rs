@@ -11,6 +11,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)] // a test that prints what it measured
 
 use std::collections::{HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -103,6 +104,26 @@ struct Memory {
     at_the_end: u64,
 }
 
+impl Memory {
+    /// Watches it for a time, and calls `work` six times at even distances.
+    fn watch(&mut self, length: Duration, mut work: impl FnMut()) {
+        let begun = Instant::now();
+        for part in 1..=7 {
+            while begun.elapsed() < length * part / 7 {
+                self.most = self.most.max(resident());
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            if part < 7 {
+                work();
+            }
+            if part <= 2 {
+                self.at_a_third = self.at_a_third.max(resident());
+                self.most = self.at_a_third;
+            }
+        }
+    }
+}
+
 impl Server {
     /// Runs a server for a time. `work` is called in between, six times at even distances.
     fn run(length: Duration, mut work: impl FnMut(&Server)) -> (Server, Memory) {
@@ -114,7 +135,7 @@ impl Server {
         let (submit, requests) = sync_channel(QUEUED);
         let requests = Arc::new(Mutex::new(requests));
         let mut memory = Memory::default();
-        std::thread::scope(|scope| {
+        let watched = std::thread::scope(|scope| {
             for thread in 0..GPU_THREADS {
                 let (gpu, server, requests) = (gpu.clone(), &server, requests.clone());
                 scope.spawn(move || server.serve(&gpu, thread, &requests));
@@ -123,25 +144,12 @@ impl Server {
                 let (submit, closed) = (submit.clone(), &closed);
                 scope.spawn(move || submit_requests(client, &submit, closed));
             }
-            // The queue ends with its last client.
-            drop(submit);
-            let begun = Instant::now();
-            for part in 1..=6 {
-                while begun.elapsed() < length * part / 7 {
-                    memory.most = memory.most.max(resident());
-                    std::thread::sleep(Duration::from_millis(50));
-                }
-                work(&server);
-                if part <= 2 {
-                    memory.at_a_third = memory.at_a_third.max(resident());
-                    memory.most = memory.at_a_third;
-                }
-            }
-            while begun.elapsed() < length {
-                std::thread::sleep(Duration::from_millis(50));
-                memory.most = memory.most.max(resident());
-            }
+            // The queue ends with its last client, and so does a client when no GPU thread is left.
+            drop((submit, requests));
+            // A failed assertion must not leave the threads running.
+            let watched = catch_unwind(AssertUnwindSafe(|| memory.watch(length, || work(&server))));
             closed.store(true, Ordering::Relaxed);
+            watched
         });
         memory.at_the_end = resident();
         let served = server.served.load(Ordering::Relaxed);
@@ -154,6 +162,9 @@ impl Server {
             memory.most >> 20,
             memory.at_the_end >> 20,
         );
+        if let Err(panic) = watched {
+            resume_unwind(panic);
+        }
         assert!(served > 1000 * length.as_secs(), "{served} requests");
         (server, memory)
     }
