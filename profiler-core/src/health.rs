@@ -81,6 +81,12 @@ pub struct Health {
     pub open_ranges: u64,
     /// Ranges that could not be recorded, and contexts of several ranges that could not be joined.
     pub lost_ranges: u64,
+    /// Ranges and marks that were started in a range of another thread which had ended before the session began, or before
+    /// what it kept. They have no outer range. A fact, not a loss.
+    pub orphaned_ranges: u64,
+    /// Background threads of the profiler that could not be spawned, and panics in them. The logs may then be drained at
+    /// snapshots and at the stop alone, and what was being drained at a panic may be missing.
+    pub failed_threads: u64,
     /// Calls whose range is not in the recording, or one of several that they belong to.
     pub calls_in_unknown_ranges: u64,
     /// Graph launches that gave no record; right for a graph without kernels, copies and memsets.
@@ -264,6 +270,7 @@ impl Health {
         self.panics += losses.panics;
         self.handler_panics += losses.handler_panics;
         self.lost_ranges += losses.ranges;
+        self.failed_threads += losses.failed_threads;
         self.buffers += losses.buffers;
         self.pool_misses += losses.pool_misses;
     }
@@ -297,6 +304,7 @@ impl Health {
             ("ranges lost", self.lost_ranges),
             ("calls in unknown ranges", self.calls_in_unknown_ranges),
             ("panics caught", self.panics),
+            ("background threads failed", self.failed_threads),
             ("losses in the capture's diagnostics", self.capture_losses),
         ]
         .into_iter()
@@ -367,6 +375,7 @@ impl fmt::Display for Health {
             ("graph launches without a record", self.silent_graph_launches),
             ("calls outside the session", self.calls_outside),
             ("records of calls before those kept", self.records_before),
+            ("ranges whose outer range ended before those kept", self.orphaned_ranges),
             ("panics in the program's handler", self.handler_panics),
             ("moves of managed memory", self.migrations),
             ("calls without a record", self.calls_without_record),

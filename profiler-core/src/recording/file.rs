@@ -85,6 +85,8 @@ struct Done {
     epoch: u32,
     #[serde(default)]
     before_id: u32,
+    #[serde(default)]
+    begins_late: bool,
     losses: Losses,
 }
 
@@ -185,6 +187,7 @@ pub(super) fn write(recording: &Recording) -> Vec<u8> {
         clock_ns: recording.clocks.readings().iter().copied().map(pair).collect(),
         epoch: recording.epoch,
         before_id: recording.before_id,
+        begins_late: recording.begins_late,
         losses: recording.losses,
     };
     frame(&mut out, END, &json(&done));
@@ -396,6 +399,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
         clocks: Clocks::new(done.clock_ns.into_iter().map(reading).collect()),
         epoch: done.epoch,
         before_id: done.before_id,
+        begins_late: done.begins_late,
         records: RecordBytes::from_parts(version, buffers, strides, keys).with_data(data),
         calls,
         runtime_calls,

@@ -36,6 +36,8 @@ pub struct Recording {
     pub(crate) epoch: u32,
     /// Records that have no call and a correlation id up to this are of calls before those that were kept.
     pub(crate) before_id: u32,
+    /// Ranges of its collection that ended before it are not in it: what was started in them elsewhere has no outer range.
+    pub(crate) begins_late: bool,
     pub(crate) records: RecordBytes,
     pub(crate) calls: Vec<ThreadCalls>,
     pub(crate) runtime_calls: Vec<ThreadCalls<RuntimeFunction>>,
@@ -108,6 +110,8 @@ pub(crate) struct Losses {
     #[serde(default)]
     pub(crate) handler_panics: u64,
     pub(crate) ranges: u64,
+    #[serde(default)]
+    pub(crate) failed_threads: u64,
 }
 
 impl Losses {
@@ -126,6 +130,7 @@ impl Losses {
             before_switch: losses.before_switch,
             handler_panics: losses.handler_panics,
             ranges: 0,
+            failed_threads: 0,
         }
     }
 
@@ -146,6 +151,7 @@ impl Losses {
             before_switch: self.before_switch.min(MOST),
             handler_panics: self.handler_panics.min(MOST),
             ranges: self.ranges.min(MOST),
+            failed_threads: self.failed_threads.min(MOST),
         }
     }
 
@@ -163,6 +169,7 @@ impl Losses {
         self.before_switch += other.before_switch;
         self.handler_panics += other.handler_panics;
         self.ranges += other.ranges;
+        self.failed_threads += other.failed_threads;
     }
 }
 
