@@ -25,6 +25,25 @@ pub fn is_within(windows_ns: &[(u64, u64)], at_ns: u64) -> bool {
     begun.checked_sub(1).is_some_and(|last| at_ns < windows_ns[last].1)
 }
 
+/// The times that lie in both lists of windows, each in order and apart. Takes one pass over both.
+#[must_use]
+pub fn intersection(windows_ns: &[(u64, u64)], others_ns: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let (mut windows, mut others) = (windows_ns.iter().peekable(), others_ns.iter().peekable());
+    let mut both = Vec::new();
+    while let (Some(&&(start, stop)), Some(&&(from, to))) = (windows.peek(), others.peek()) {
+        if start.max(from) < stop.min(to) {
+            both.push((start.max(from), stop.min(to)));
+        }
+        // The window that ends first overlaps nothing later.
+        if stop < to {
+            windows.next();
+        } else {
+            others.next();
+        }
+    }
+    both
+}
+
 /// One comparison of the two clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reading {
@@ -121,6 +140,14 @@ mod tests {
         assert!([10, 19, 20, 30, 39].into_iter().all(inside));
         assert!(![0, 9, 21, 29, 40, u64::MAX].into_iter().any(inside));
         assert!(!is_within(&[], 0));
+    }
+
+    #[test]
+    fn intersection_has_the_times_of_both_lists() {
+        assert_eq!(intersection(&[(0, 10), (20, 30)], &[(5, 25)]), [(5, 10), (20, 25)]);
+        assert_eq!(intersection(&[(5, 25)], &[(0, 10), (20, 30)]), [(5, 10), (20, 25)]);
+        assert_eq!(intersection(&[(0, 10)], &[(10, 20)]), []);
+        assert_eq!(intersection(&[(0, 10)], &[]), []);
     }
 
     #[test]

@@ -912,6 +912,16 @@ impl Collector {
         self.windows.iter().copied().chain(open).collect()
     }
 
+    /// Forgets the windows that ended before a time: [`Collected::windows_ns`] of later drains and of the stop lacks them. For
+    /// a collection that is drained and pauses often, whose list would grow without end. Keep those in which a call began that
+    /// has not been drained ([`unfinished_calls`](Self::unfinished_calls)).
+    pub fn forget_windows(&mut self, before_ns: u64) {
+        self.windows.retain(|(_, stop)| *stop >= before_ns);
+        if self.config.profiler_switch {
+            session::forget_marks(before_ns);
+        }
+    }
+
     /// The windows as far as the program's switch lets them count.
     fn bounded(&self, windows: Vec<(u64, u64)>, marks: &[(u64, bool)]) -> Vec<(u64, u64)> {
         if self.config.profiler_switch {

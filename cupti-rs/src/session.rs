@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::clock;
 use crate::error::{Error, Kind};
 use crate::graph_gate;
 use crate::sys::os;
@@ -169,20 +170,17 @@ pub(crate) fn while_switched_on(windows: &[(u64, u64)], marks: &[(u64, bool)]) -
         .chunks(2)
         .map(|turns| (turns[0].0, turns.get(1).map_or(u64::MAX, |&(at, _)| at)))
         .collect();
-    let (mut windows, mut on) = (windows.iter().peekable(), on.iter().peekable());
-    let mut both = Vec::new();
-    while let (Some(&&(start, stop)), Some(&&(from, to))) = (windows.peek(), on.peek()) {
-        if start.max(from) < stop.min(to) {
-            both.push((start.max(from), stop.min(to)));
-        }
-        // What ends first meets nothing later.
-        if stop < to {
-            windows.next();
-        } else {
-            on.next();
-        }
-    }
-    both
+    clock::intersection(windows, &on)
+}
+
+/// Forgets the stretches for which the switch was on that ended before a time.
+pub(crate) fn forget_marks(before_ns: u64) {
+    forget(&mut MARKS.lock(), before_ns);
+}
+
+fn forget(marks: &mut Vec<(u64, bool)>, before_ns: u64) {
+    let ended = marks.chunks_exact(2).take_while(|turns| turns[1].0 < before_ns).count();
+    marks.drain(..2 * ended);
 }
 
 #[cfg(test)]
@@ -210,6 +208,16 @@ mod tests {
         let ways: Vec<bool> = marks.iter().map(|&(_, on)| on).collect();
         assert_eq!(ways, [true, false, true]);
         assert!(marks.is_sorted());
+    }
+
+    #[test]
+    fn stretches_that_ended_are_forgotten_and_open_ones_stay() {
+        let mut marks = vec![(10, true), (20, false), (30, true), (40, false), (50, true)];
+        for (before_ns, left) in [(20, 5), (21, 3), (40, 3), (41, 1), (u64::MAX, 1)] {
+            forget(&mut marks, before_ns);
+            assert_eq!(marks.len(), left, "before {before_ns}");
+        }
+        assert_eq!(while_switched_on(&[(0, 100)], &marks), [(50, 100)]);
     }
 
     #[test]

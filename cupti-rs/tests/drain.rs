@@ -740,3 +740,22 @@ fn calls_left_open_by_threads_that_ended_are_given_once_and_freed() {
     assert_eq!(calls.len(), THREADS);
     assert!(calls.iter().all(|call| call.end_ns.is_none() && call.result == 0));
 }
+
+#[test]
+fn forgotten_windows_are_gone_and_later_ones_count() {
+    let fake = Fake::new();
+    let mut collector = start(&fake, &Config::new());
+    for _ in 0..3 {
+        fake.launch(Work::kernel(c"k"));
+        collector.pause().unwrap();
+        collector.resume().unwrap();
+    }
+    let windows = collector.drain().unwrap().windows_ns;
+    assert_eq!(windows.len(), 4);
+    collector.forget_windows(windows[2].1);
+    fake.launch(Work::kernel(c"k"));
+    let collected = collector.stop().unwrap();
+    assert_eq!((kernels(&collected).len(), &collected.windows_ns[..1]), (1, &windows[2..3]));
+    assert_eq!(collected.windows_ns.len(), 2);
+    assert!(flat(&collected.calls).iter().all(|call| collected.was_on(call.start_ns)));
+}

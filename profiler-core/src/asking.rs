@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use cupti::clock::now_ns;
 use parking_lot::{Condvar, Mutex};
 
+use crate::background::Background;
+
 /// Of so many parts of the time the answers may take one,
 const PARTS: u64 = 10;
 /// but however slow they are, it is asked again after such a time: a call whose record does not come is given up after a
@@ -92,10 +94,11 @@ impl Pace {
 impl Asker {
     /// `ask` is what the thread does when it is asked to. `None` if there can be no thread.
     pub(crate) fn start(
+        background: &Background,
         ask: impl Fn() -> Result<(), cupti::Error> + Send + 'static,
     ) -> Option<Self> {
         let asking = Arc::new(Asking::default());
-        let shared = asking.clone();
+        let (shared, caught) = (asking.clone(), background.clone());
         let work = move || {
             let mut state = shared.state.lock();
             while !state.ended {
@@ -106,7 +109,7 @@ impl Asker {
                 state.is_asking = true;
                 drop(state);
                 let asked_ns = now_ns();
-                let answer = ask();
+                let answer = caught.catch(&ask).unwrap_or(Ok(()));
                 state = shared.state.lock();
                 state.pace.answered(asked_ns, now_ns());
                 state.is_asking = false;
@@ -117,8 +120,8 @@ impl Asker {
                 shared.changed.notify_all();
             }
         };
-        let thread = std::thread::Builder::new().name("gpu-profiler-ask".to_owned()).spawn(work);
-        Some(Self { asking, thread: Some(thread.ok()?), process_id: std::process::id() })
+        let thread = background.spawn("gpu-profiler-ask", work).ok()?;
+        Some(Self { asking, thread: Some(thread), process_id: std::process::id() })
     }
 
     /// Asks if it is time to, or an answer is under way; then there is something to wait for.
@@ -155,7 +158,7 @@ impl Drop for Asker {
         self.asking.state.lock().ended = true;
         self.asking.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // What it does is CUPTI's; a panic in it has been told where it happened.
+            // A panic in it was counted.
             let _ = thread.join();
         }
     }
@@ -202,7 +205,7 @@ mod tests {
             let _ = gate.recv();
             Ok(())
         };
-        (Asker::start(ask).unwrap(), open, begun)
+        (Asker::start(&Background::default(), ask).unwrap(), open, begun)
     }
 
     #[test]
@@ -269,8 +272,23 @@ mod tests {
     #[test]
     fn a_refusal_is_told_to_who_waited_for_it() {
         let refusal = || cupti::counters::CounterData::from_bytes(&[]).map(drop);
-        let asker = Asker::start(refusal).unwrap();
+        let asker = Asker::start(&Background::default(), refusal).unwrap();
         assert!(asker.ask_now().wait(LONG).is_err());
+    }
+
+    #[test]
+    fn flush_that_panics_is_counted_and_the_next_one_runs() {
+        let (background, first) = (Background::default(), std::sync::Once::new());
+        let ask = move || {
+            first.call_once(|| panic!("planted"));
+            Ok(())
+        };
+        let asker = Asker::start(&background, ask).unwrap();
+        asker.ask_now().wait(LONG).unwrap();
+        assert_eq!(background.take_failures(), 1);
+        // The `Once` is poisoned: each further call panics, too.
+        asker.ask_now().wait(LONG).unwrap();
+        assert_eq!((asker.asking.state.lock().answers, background.take_failures()), (2, 1));
     }
 
     #[test]

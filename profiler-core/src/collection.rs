@@ -7,13 +7,15 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use cupti::clock::{intersection, now_ns};
 use cupti::{Collector, Config, Flusher, Library};
 use parking_lot::{Condvar, Mutex};
 
 use crate::asking::{Asked, Asker, Need};
+use crate::background::Background;
 use crate::error::{Error, Kind};
 use crate::follow::Follow;
 use crate::recent::is_up_to;
@@ -33,6 +35,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 const CALLS_RETURN: Duration = Duration::from_millis(20);
 /// Over such a time it is looked how much comes.
 const RATE_NS: u64 = 100_000_000;
+/// Windows of a collection or a session from which on those that are no longer needed are looked for.
+const WINDOWS: usize = 64;
 
 /// What a session keeps of the raw logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -72,7 +76,23 @@ pub(crate) struct Session {
     /// They begin before it and end after it.
     samplers: Mutex<Samplers>,
     process_id: u32,
-    ended: bool,
+    stop_call: Arc<StopCall>,
+    ended: AtomicBool,
+}
+
+/// When a session's stop was called. Set before any lock is waited for, so that nothing is let go in the meantime that the
+/// session keeps.
+#[derive(Debug, Default)]
+struct StopCall(AtomicU64);
+
+impl StopCall {
+    fn set(&self, at_ns: u64) {
+        self.0.store(at_ns.max(1), Ordering::Release);
+    }
+
+    fn at_ns(&self) -> Option<u64> {
+        Some(self.0.load(Ordering::Acquire)).filter(|at_ns| *at_ns != 0)
+    }
 }
 
 /// Where a session is that goes on.
@@ -95,6 +115,7 @@ static COLLECTION: Mutex<Option<Collection>> = Mutex::new(None);
 struct Collection {
     /// Ends before what it asks.
     asker: Option<Asker>,
+    background: Background,
     collector: Collector,
     observing: Observing,
     library: Library,
@@ -107,6 +128,8 @@ struct Collection {
     first: u64,
     /// When the collection was on, as the last part told, and when that was.
     windows_ns: Vec<(u64, u64)>,
+    /// How many windows there may be before the next look at which are no longer needed.
+    most_windows: usize,
     parts_until_ns: u64,
     /// What parts up to a number said of ranges that had not ended.
     remains: (u64, Remains),
@@ -132,10 +155,10 @@ struct View {
     start_ns: u64,
     windows_ns: Vec<(u64, u64)>,
     on_since_ns: Option<u64>,
-    /// When it was stopped, while what was asked for by then is waited for.
+    stop_call: Arc<StopCall>,
+    /// Where it ends: when its stop was called, but not before the end of a part that was followed.
     left_ns: Option<u64>,
-    /// Where it ends, as far as that is known by then.
-    cut_ns: Option<u64>,
+    followed_ns: u64,
     before_id: u32,
     remains: Remains,
     panics_before: u64,
@@ -218,11 +241,18 @@ impl Session {
             }
             none => none.insert(Collection::start(wish)?),
         };
-        let id = running.add_view(wish)?;
+        let stop_call = Arc::new(StopCall::default());
+        let added = running.add_view(wish, &stop_call);
+        let background = running.background.clone();
+        if running.views.is_empty() {
+            *collection = None;
+        }
         drop(collection);
+        let id = added?;
         let is_bounded = wish.keep != Keep::All || wish.follow.is_some();
-        let ticker = if is_bounded { Some(tick(wish.period, wish.then.clone())) } else { None };
-        Ok(Self { id, ticker, samplers, process_id: std::process::id(), ended: false })
+        let ticker = is_bounded.then(|| tick(&background, wish.period, wish.then.clone()));
+        let (process_id, ended) = (std::process::id(), AtomicBool::new(false));
+        Ok(Self { id, ticker, samplers, process_id, stop_call, ended })
     }
 
     /// In a forked child the lock may be held by a thread that it does not have.
@@ -291,7 +321,7 @@ impl Session {
             running.take()?;
             let info = running.info.clone();
             let start_ns = running.view(self.id)?.start_ns;
-            let ns = cupti::clock::now_ns().saturating_sub(start_ns);
+            let ns = now_ns().saturating_sub(start_ns);
             Ok(SoFar { info, duration: Duration::from_nanos(ns) })
         })
     }
@@ -303,10 +333,11 @@ impl Session {
         self.with(Collection::take)
     }
 
-    /// Ends it and gives what it saw.
-    pub(crate) fn stop(mut self) -> Result<Recording, Error> {
+    /// Ends it and gives what it saw up to a time, when its stop was called.
+    pub(crate) fn stop(&self, called_ns: u64) -> Result<Recording, Error> {
         self.check_process()?;
-        self.ended = true;
+        self.stop_call.set(called_ns);
+        self.ended.store(true, Ordering::Release);
         let samplers = std::mem::take(&mut *self.samplers.lock());
         let mut recording = self.stop_collecting()?;
         recording.series = samplers.stop(recording.window_ns);
@@ -333,7 +364,8 @@ impl Session {
                     self.end_ticker();
                     continue;
                 }
-                Some(result) if is_alone => _ = result?,
+                // The collector's own stop flushes once more, and returns CUPTI's refusal if there still is one.
+                Some(_) if is_alone => {}
                 Some(result) => {
                     let recording =
                         result.and_then(|unfinished| running.stop_view(self.id, unfinished));
@@ -373,7 +405,7 @@ impl Drop for Session {
             return;
         }
         self.end_ticker();
-        if self.ended {
+        if self.ended.load(Ordering::Acquire) {
             return;
         }
         let mut collection = COLLECTION.lock();
@@ -387,31 +419,35 @@ impl Drop for Session {
     }
 }
 
-/// Takes the logs out again and again, on a thread of its own, until it is told to end.
-fn tick(period: Duration, then: Option<Then>) -> Arc<Ticker> {
+/// Drains the logs once per period, on a thread of its own, until the ticker ends. A panic in a drain is counted, and the
+/// next one comes all the same.
+fn tick(background: &Background, period: Duration, then: Option<Then>) -> Arc<Ticker> {
     let ticker = Arc::new(Ticker::default());
-    let told = ticker.clone();
+    let (of_thread, caught) = (ticker.clone(), background.clone());
+    let drain = move || {
+        let due = |running: &&mut Collection| running.is_due(period);
+        let asked = COLLECTION.lock().as_mut().filter(due).and_then(Collection::ask);
+        if let Some(asked) = asked {
+            let _ = asked.wait(period);
+        }
+        // What CUPTI refuses now comes with the next part, or with the error of the stop.
+        let _ = COLLECTION.lock().as_mut().filter(due).map(Collection::take);
+        if let Some(then) = &then {
+            then();
+        }
+    };
     let work = move || {
-        let mut ended = told.ended.lock();
+        let mut ended = of_thread.ended.lock();
         while !*ended {
-            if told.changed.wait_for(&mut ended, period).timed_out() {
+            if of_thread.changed.wait_for(&mut ended, period).timed_out() {
                 drop(ended);
-                let due = |running: &&mut Collection| running.is_due(period);
-                let asked = COLLECTION.lock().as_mut().filter(due).and_then(Collection::ask);
-                if let Some(asked) = asked {
-                    let _ = asked.wait(period);
-                }
-                // What CUPTI refuses now comes with the next part, or with the error of the stop.
-                let _ = COLLECTION.lock().as_mut().filter(due).map(Collection::take);
-                if let Some(then) = &then {
-                    then();
-                }
-                ended = told.ended.lock();
+                let _ = caught.catch(&drain);
+                ended = of_thread.ended.lock();
             }
         }
     };
-    // Without it the logs are taken out at snapshots and at the stop alone, and take more memory until then.
-    let _ = std::thread::Builder::new().name("gpu-profiler".to_owned()).spawn(work);
+    // Without the thread the logs are drained at snapshots and at the stop alone, which the health shows.
+    let _ = background.spawn("gpu-profiler", work);
     ticker
 }
 
@@ -422,6 +458,7 @@ impl Collection {
         let collector = Collector::start(wish.library, wish.config)?;
         Ok(Self {
             asker: None,
+            background: Background::default(),
             collector,
             observing: Observing::begin()?,
             library: wish.library.clone(),
@@ -431,11 +468,12 @@ impl Collection {
             parts: VecDeque::new(),
             first: 0,
             windows_ns: Vec::new(),
+            most_windows: WINDOWS,
             parts_until_ns: 0,
             remains: (0, Remains::default()),
             settled_ns: 0,
             came: 0,
-            coming: (0, cupti::clock::now_ns()),
+            coming: (0, now_ns()),
             last_id: 0,
             has_first: false,
             next_id: 0,
@@ -452,14 +490,14 @@ impl Collection {
         self.take()
     }
 
-    fn add_view(&mut self, wish: &Wish<'_>) -> Result<u64, Error> {
+    fn add_view(&mut self, wish: &Wish<'_>, stop_call: &Arc<StopCall>) -> Result<u64, Error> {
         let id = self.next_id;
         self.next_id += 1;
         let from = self.first + self.parts.len() as u64;
         let remains = if from == 0 { Remains::default() } else { self.remains_until(from) };
-        let now_ns = cupti::clock::now_ns();
+        let began_ns = now_ns();
         let is_first = self.views.is_empty();
-        let start_ns = if is_first { self.collector.start_ns() } else { now_ns };
+        let start_ns = if is_first { self.collector.start_ns() } else { began_ns };
         self.views.push(View {
             id,
             keep: wish.keep,
@@ -467,8 +505,9 @@ impl Collection {
             start_ns,
             windows_ns: Vec::new(),
             on_since_ns: None,
+            stop_call: stop_call.clone(),
             left_ns: None,
-            cut_ns: None,
+            followed_ns: start_ns,
             before_id: self.last_id,
             remains,
             panics_before: self.observing.switch.panics(),
@@ -530,14 +569,14 @@ impl Collection {
 
     /// This session ends: what it asked for by now is to be waited for, without the collection's lock.
     fn leave(&mut self, id: u64) -> Result<Waiter, Error> {
-        self.view(id)?.left_ns = Some(cupti::clock::now_ns());
+        self.view(id)?.see_stop_call();
         Ok(self.waiter())
     }
 
     /// Whether calls that a session asked for before it was stopped have not returned.
     fn has_calls_under_way(&mut self, id: u64) -> Result<bool, Error> {
         let left_ns = self.view(id)?.left_ns.unwrap_or(u64::MAX);
-        let open = self.collector.unfinished_calls(cupti::clock::now_ns()).calls;
+        let open = self.collector.unfinished_calls(now_ns()).calls;
         Ok(open.iter().flat_map(|thread| &thread.calls).any(|call| call.start_ns < left_ns))
     }
 
@@ -549,7 +588,7 @@ impl Collection {
         if self.view(id)?.on_since_ns.is_some() {
             return Ok(());
         }
-        let since = cupti::clock::now_ns();
+        let since = now_ns();
         if self.collector.is_paused() {
             self.collector.resume()?;
         }
@@ -562,10 +601,10 @@ impl Collection {
         let remains = self.remains_until(from);
         let (last_id, panics) = (self.last_id, self.observing.switch.panics());
         let view = self.view(id)?;
-        let now_ns = cupti::clock::now_ns();
-        view.on_since_ns = view.on_since_ns.map(|_| now_ns);
+        let began_ns = now_ns();
+        view.on_since_ns = view.on_since_ns.map(|_| began_ns);
         view.windows_ns.clear();
-        (view.from, view.start_ns, view.remains) = (from, now_ns, remains);
+        (view.from, view.start_ns, view.remains) = (from, began_ns, remains);
         (view.before_id, view.panics_before) = (last_id, panics);
         self.let_go();
         Ok(())
@@ -574,7 +613,7 @@ impl Collection {
     /// False if another session's thread has just taken the logs out.
     fn is_due(&self, period: Duration) -> bool {
         let last_ns = self.parts_until_ns;
-        let since_ns = cupti::clock::now_ns().saturating_sub(last_ns);
+        let since_ns = now_ns().saturating_sub(last_ns);
         since_ns >= u64::try_from(period.as_nanos()).unwrap_or(u64::MAX) / 2
     }
 
@@ -582,7 +621,7 @@ impl Collection {
     fn asker(&mut self) -> Option<&Asker> {
         if self.asker.is_none() {
             let flusher = self.collector.flusher();
-            self.asker = Asker::start(move || flusher.flush());
+            self.asker = Asker::start(&self.background, move || flusher.flush());
         }
         self.asker.as_ref()
     }
@@ -606,6 +645,7 @@ impl Collection {
     /// Takes what CUPTI has handed over, and the calls, out of the logs.
     fn take(&mut self) -> Result<(), Error> {
         let (mut part, windows_ns) = Part::take(&self.collector)?;
+        part.losses.failed_threads = self.background.take_failures();
         self.count_bytes(&part);
         self.windows_ns = windows_ns;
         (self.parts_until_ns, self.settled_ns) = (part.until_ns, part.settled_ns);
@@ -616,10 +656,12 @@ impl Collection {
         self.find_first(&part);
         let mut open = None;
         for view in &mut self.views {
-            view.cut(part.settled_ns);
+            view.see_stop_call();
             if let Some(follow) = &view.follow {
                 let open = open.get_or_insert_with(|| OpenRanges::at(part.until_ns));
-                follow.lock().add(&part, open, &view.followed_until(part.until_ns));
+                view.followed_ns = view.until_ns(part.until_ns);
+                let windows_ns = view.windows(part.first_call_ns(), part.until_ns);
+                follow.lock().add(&part, open, &windows_ns);
             }
         }
         match self.parts.back_mut().filter(|last| last.is_empty() && part.is_empty()) {
@@ -630,7 +672,35 @@ impl Collection {
             self.count_operations();
         }
         self.let_go();
+        self.forget_windows();
         Ok(())
+    }
+
+    /// Forgets windows that nothing lies in that a session may still get. Those of a session that keeps everything stay.
+    fn forget_windows(&mut self) {
+        let count = |views: &[View]| views.iter().map(|view| view.windows_ns.len()).max();
+        let windows = self.windows_ns.len().max(count(&self.views).unwrap_or(0));
+        if windows < self.most_windows {
+            return;
+        }
+        // A call that is under way counts for the window in which it began.
+        let at_ns = self.parts_until_ns;
+        let open = self.collector.unfinished_calls(at_ns).calls;
+        let starts = open.iter().flat_map(|thread| &thread.calls).map(|call| call.start_ns);
+        let oldest_ns = starts.min().unwrap_or(at_ns);
+        let mut needed_ns = at_ns;
+        for view in &mut self.views {
+            let from_ns = match view.keep {
+                Keep::Nothing => oldest_ns,
+                _ => view.first_ns(at_ns),
+            };
+            view.windows_ns.retain(|(_, stop)| *stop >= from_ns);
+            needed_ns = needed_ns.min(from_ns);
+        }
+        self.collector.forget_windows(needed_ns);
+        self.windows_ns.retain(|(_, stop)| *stop >= needed_ns);
+        let windows = self.windows_ns.len().max(count(&self.views).unwrap_or(0));
+        self.most_windows = WINDOWS.max(2 * windows);
     }
 
     /// Finds the id of the first call, once: whose record has an earlier one was under way when the collection began.
@@ -679,6 +749,7 @@ impl Collection {
         let end = self.first + self.parts.len() as u64;
         for view in &mut self.views {
             // What it is to keep was there when it was stopped.
+            view.see_stop_call();
             if view.left_ns.is_some() && view.keep != Keep::Nothing {
                 continue;
             }
@@ -689,8 +760,7 @@ impl Collection {
                     Keep::All => false,
                     Keep::Nothing => true,
                     Keep::LastTime(time) => {
-                        let now_ns = cupti::clock::now_ns();
-                        part.until_ns < now_ns.saturating_sub(time.as_nanos() as u64)
+                        part.until_ns < now_ns().saturating_sub(time.as_nanos() as u64)
                     }
                     // Some of what the next one has was asked for before its beginning, and is left out then.
                     Keep::LastOperations(count) => {
@@ -747,9 +817,10 @@ impl Collection {
             info: self.info.clone(),
             first_log: self.observing.first_log,
             window_ns: (view.first_ns(until_ns), until_ns),
-            windows_ns: both(&self.windows_ns, &view.windows_until(until_ns)),
+            windows_ns: intersection(&self.windows_ns, &view.windows(0, until_ns)),
             pending_from_ns,
             before_id: view.before_id,
+            begins_late: view.begins_late(until_ns),
             parts: self.parts.iter().skip((view.from - self.first) as usize).collect(),
             remains: Some(&view.remains),
             rest,
@@ -774,10 +845,10 @@ impl Collection {
         let mut view = self.views.swap_remove(place.ok_or_else(|| Error::new(Kind::NotRunning))?);
         if let Some(follow) = view.follow.clone() {
             // What it follows is to hear of all that is done by now.
-            let (part, windows_ns) = Part::take(&self.collector)?;
+            let (mut part, windows_ns) = Part::take(&self.collector)?;
+            part.losses.failed_threads = self.background.take_failures();
             self.windows_ns = windows_ns;
-            view.cut(part.settled_ns);
-            let windows_ns = view.followed_until(part.until_ns);
+            let windows_ns = view.windows(part.first_call_ns(), part.until_ns);
             follow.lock().add(&part, &OpenRanges::at(part.until_ns), &windows_ns);
             if view.keep != Keep::Nothing {
                 self.parts.push_back(part);
@@ -787,14 +858,12 @@ impl Collection {
                 }
             }
         }
-        let flusher = self.collector.flusher();
         let collected = self.collector.stop()?;
-        view.cut(flusher.settled_ns());
         let panics = self.observing.switch.panics();
         let first_log = self.observing.first_log;
         let ranges = self.observing.end();
         let stop_ns = view.until_ns(collected.window_ns.1);
-        let windows_ns = both(&collected.windows_ns, &view.windows_until(stop_ns));
+        let windows_ns = intersection(&collected.windows_ns, &view.windows(0, stop_ns));
         let pieces = Pieces {
             info: self.info,
             first_log,
@@ -802,11 +871,13 @@ impl Collection {
             windows_ns,
             pending_from_ns: None,
             before_id: view.before_id,
+            begins_late: view.begins_late(stop_ns),
             parts: self.parts.iter().skip((view.from - self.first) as usize).collect(),
             remains: Some(&view.remains),
             rest: Rest::Stopped { collected: Box::new(collected), ranges },
         };
         let mut recording = parts::recording(pieces, panics.saturating_sub(view.panics_before));
+        recording.losses.failed_threads += self.background.take_failures();
         parts::leave_open(&mut recording);
         Ok(recording)
     }
@@ -833,52 +904,47 @@ impl Waiter {
 impl View {
     fn turn_off(&mut self) {
         if let Some(since) = self.on_since_ns.take() {
-            self.windows_ns.push((since, cupti::clock::now_ns()));
+            self.windows_ns.push((since, now_ns()));
         }
     }
 
-    /// When it was on, for what it follows: of a session that was stopped it is not known yet where it is cut off.
-    fn followed_until(&self, at_ns: u64) -> Vec<(u64, u64)> {
-        self.windows_until(self.left_ns.map_or(at_ns, |left_ns| left_ns.min(at_ns)))
+    /// Ends it where its stop was called, if that was.
+    fn see_stop_call(&mut self) {
+        if self.left_ns.is_none() {
+            let earliest_ns = self.followed_ns.max(self.start_ns);
+            self.left_ns = self.stop_call.at_ns().map(|at_ns| at_ns.max(earliest_ns));
+        }
     }
 
-    /// It is cut off where it was stopped, once all that was asked for before has come; else at the end of the wait.
-    fn cut(&mut self, settled_ns: u64) {
-        self.cut_ns = self.left_ns.filter(|left_ns| settled_ns >= *left_ns).or(self.cut_ns);
-    }
-
-    /// A time at which it is looked at, or at which it was cut off before.
+    /// A time at which it is looked at, or its stop before.
     fn until_ns(&self, at_ns: u64) -> u64 {
-        self.cut_ns.map_or(at_ns, |cut_ns| cut_ns.min(at_ns))
+        self.left_ns.map_or(at_ns, |left_ns| left_ns.min(at_ns))
     }
 
     /// From when on what was asked for counts, at a time, or at its stop before.
     fn first_ns(&self, at_ns: u64) -> u64 {
-        let at_ns = self.left_ns.map_or(at_ns, |left_ns| left_ns.min(at_ns));
+        let at_ns = self.until_ns(at_ns);
         match self.keep {
             Keep::LastTime(time) => self.start_ns.max(at_ns.saturating_sub(time.as_nanos() as u64)),
             _ => self.start_ns,
         }
     }
 
-    /// When it was on, of what counts at a time.
-    fn windows_until(&self, at_ns: u64) -> Vec<(u64, u64)> {
+    /// Whether ranges that ended before it are missing in what it saw.
+    fn begins_late(&self, at_ns: u64) -> bool {
+        self.from > 0 || self.first_ns(at_ns) > self.start_ns
+    }
+
+    /// When it was on, of what counts at a time, without the windows that ended before `from_ns`.
+    fn windows(&self, from_ns: u64, at_ns: u64) -> Vec<(u64, u64)> {
         let at_ns = self.until_ns(at_ns);
         let first_ns = self.first_ns(at_ns);
         let open = self.on_since_ns.map(|since| (since, at_ns));
-        let windows = self.windows_ns.iter().copied().chain(open);
+        let ended = self.windows_ns.partition_point(|(_, stop)| *stop < from_ns);
+        let windows = self.windows_ns[ended..].iter().copied().chain(open);
         let counts = windows.map(|(start, stop)| (start.max(first_ns), stop.min(at_ns)));
         counts.filter(|(start, stop)| start < stop).collect()
     }
-}
-
-/// The times that are in both.
-fn both(windows_ns: &[(u64, u64)], others_ns: &[(u64, u64)]) -> Vec<(u64, u64)> {
-    let with_others = |&(start, stop): &(u64, u64)| {
-        let within = move |&(from, to): &(u64, u64)| (start.max(from), stop.min(to));
-        others_ns.iter().map(within)
-    };
-    windows_ns.iter().flat_map(with_others).filter(|(start, stop)| start < stop).collect()
 }
 
 #[cfg(test)]
@@ -916,8 +982,128 @@ mod tests {
         };
         assert!(is_forked(session.snapshot().map(drop)) && is_forked(session.pause()));
         assert!(is_forked(session.restart()) && is_forked(session.catch_up().map(drop)));
-        assert!(!session.is_paused() && is_forked(session.stop().map(drop)));
+        assert!(!session.is_paused() && is_forked(session.stop(now_ns()).map(drop)));
         *locked = None;
+    }
+
+    /// Empty and complete, where the window ended when the lock was free.
+    #[test]
+    fn window_ends_where_stop_was_called_though_the_lock_is_held() {
+        const KEPT: Duration = Duration::from_millis(50);
+        let fake = Fake::new();
+        let other = session(&fake, Keep::All);
+        let session = session(&fake, Keep::LastTime(KEPT));
+        fake.launch(Work::kernel(c"kept"));
+        session.flush().unwrap();
+        let called_ns = now_ns();
+        let recording = std::thread::scope(|scope| {
+            let mut locked = COLLECTION.lock();
+            let stop = scope.spawn(|| session.stop(called_ns));
+            while session.stop_call.at_ns().is_none() {
+                std::thread::yield_now();
+            }
+            // As the thread of another session does, for longer than what is kept.
+            let running = locked.as_mut().unwrap();
+            while now_ns() < called_ns + 3 * KEPT.as_nanos() as u64 {
+                running.take().unwrap();
+            }
+            drop(locked);
+            stop.join().unwrap().unwrap()
+        });
+        let (from_ns, until_ns) = recording.window_ns;
+        assert_eq!(until_ns, called_ns);
+        assert!(until_ns - from_ns <= KEPT.as_nanos() as u64);
+        assert_eq!((recording.records.iter().count(), recording.calls.len()), (1, 1));
+        // The one that is stopped after it has its own window.
+        fake.launch(Work::kernel(c"later"));
+        let called_ns = now_ns();
+        let later = other.stop(called_ns).unwrap();
+        assert_eq!((later.records.iter().count(), later.window_ns.1), (2, called_ns));
+    }
+
+    #[test]
+    fn refused_flush_ends_the_collection_all_the_same() {
+        use cupti::fake::When;
+        use cupti::sys::abi::CuptiResult;
+        for when in [When::Once, When::Always] {
+            let fake = Fake::new();
+            // One with a thread that drains: its stop flushes before the collector's does.
+            let keep = Keep::LastTime(Duration::from_secs(60));
+            let first = session(&fake, keep);
+            fake.launch(Work::kernel(c"kernel"));
+            fake.fail("cuptiActivityFlushAll", CuptiResult::UNKNOWN, when);
+            let stopped = first.stop(now_ns());
+            assert!(COLLECTION.lock().is_none() && !fake.is_subscribed());
+            if let Ok(recording) = &stopped {
+                assert_eq!(recording.records.iter().count(), 1);
+            }
+            drop(first);
+            drop(fake);
+            // A new collection begins.
+            let fake = Fake::new();
+            let second = session(&fake, keep);
+            fake.launch(Work::kernel(c"kernel"));
+            assert_eq!(second.stop(now_ns()).unwrap().records.iter().count(), 1);
+        }
+    }
+
+    #[test]
+    fn windows_do_not_grow_with_pauses() {
+        let fake = Fake::new();
+        let follow = Arc::new(Mutex::new(Follow::new(0)));
+        let session = following(&fake, Keep::Nothing, Some(follow.clone()));
+        for _ in 0..40 * WINDOWS {
+            fake.launch(Work::kernel(c"counts"));
+            session.pause().unwrap();
+            fake.launch(Work::kernel(c"does not"));
+            session.resume().unwrap();
+            session.with(Collection::take).unwrap();
+        }
+        let windows = |running: &mut Collection| {
+            let of_views: usize = running.views.iter().map(|view| view.windows_ns.len()).sum();
+            Ok((running.windows_ns.len(), of_views))
+        };
+        let (of_collection, of_view) = session.with(windows).unwrap();
+        assert!(
+            of_collection <= 2 * WINDOWS && of_view <= 2 * WINDOWS,
+            "{of_collection}, {of_view}"
+        );
+        let recording = session.stop(now_ns()).unwrap();
+        assert!(recording.windows_ns.len() <= 2 * WINDOWS, "{}", recording.windows_ns.len());
+        let mut follow = follow.lock();
+        follow.end(Some(&recording));
+        assert_eq!(follow.health.kernels.records, 40 * WINDOWS as u64);
+        assert!(follow.health.is_complete(), "{}", follow.health);
+    }
+
+    #[test]
+    fn panic_in_the_draining_thread_is_counted_and_draining_goes_on() {
+        let fake = Fake::new();
+        let (library, config) = (fake.library().unwrap(), Config::new());
+        let calls = Arc::new(AtomicU64::new(0));
+        let of_thread = calls.clone();
+        let then: Then = Arc::new(move || {
+            if of_thread.fetch_add(1, Ordering::Relaxed) == 0 {
+                panic!("planted");
+            }
+        });
+        let wish = Wish {
+            library: &library,
+            config: &config,
+            keep: Keep::LastTime(Duration::from_secs(60)),
+            follow: None,
+            samplings: &[],
+            period: Duration::from_millis(1),
+            then: Some(then),
+        };
+        let session = Session::start(&wish).unwrap();
+        while calls.load(Ordering::Relaxed) < 3 {
+            std::thread::yield_now();
+        }
+        let mut health = crate::health::Health::default();
+        health.add_losses(&session.stop(now_ns()).unwrap().losses);
+        assert_eq!(health.failed_threads, 1);
+        assert!(health.to_string().contains("INCOMPLETE"), "{health}");
     }
 
     #[test]
@@ -932,9 +1118,9 @@ mod tests {
             follow.lock().waits_since_ns()
         };
         assert_eq!(waits_since_ns(), None);
-        let before_ns = cupti::clock::now_ns();
+        let before_ns = now_ns();
         fake.launch(Work::kernel(c"first"));
-        let after_ns = cupti::clock::now_ns();
+        let after_ns = now_ns();
         fake.launch(Work::kernel(c"second"));
         fake.call_only("cuMemAlloc_v2", 0);
         let since_ns = waits_since_ns().unwrap();
@@ -947,7 +1133,7 @@ mod tests {
             fake.launch_graph(&[Work::kernel(c"node")]);
         }
         assert!(waits_since_ns().is_some());
-        session.stop().unwrap();
+        session.stop(now_ns()).unwrap();
     }
 
     #[test]
@@ -963,7 +1149,7 @@ mod tests {
         assert_eq!([parts(), parts(), parts()], [2, 3, 3]);
         let until_ns = session.with(|running| Ok(running.parts[2].until_ns)).unwrap();
         assert!(until_ns > session.with(|running| Ok(running.parts[1].until_ns)).unwrap());
-        let recording = session.stop().unwrap();
+        let recording = session.stop(now_ns()).unwrap();
         assert_eq!(recording.records.iter().count(), 1);
     }
 
@@ -985,7 +1171,7 @@ mod tests {
         (0..ranges::SLOTS + 5).for_each(|_| work());
         drop(outer);
         (0..10).for_each(|_| work());
-        let recording = session.stop().unwrap();
+        let recording = session.stop(now_ns()).unwrap();
         let entries = |thread: &parts::ThreadRanges| thread.entries.len() as u64;
         let recorded = recording.ranges.iter().map(entries).sum::<u64>();
         let lost = recording.losses.ranges;
@@ -1002,11 +1188,5 @@ mod tests {
         };
         let mut calls = recording.calls.iter().flat_map(|thread| &thread.calls);
         assert!(calls.all(|call| finds_range(call.word)));
-    }
-
-    #[test]
-    fn what_counts_is_in_both() {
-        assert_eq!(both(&[(0, 10), (20, 30)], &[(5, 25)]), [(5, 10), (20, 25)]);
-        assert_eq!(both(&[(0, 10)], &[(10, 20)]), []);
     }
 }

@@ -432,7 +432,10 @@ impl Follow {
                     Some(Place { word, node, wholes, shares, .. }) => {
                         (Some(word), Some(node), wholes, shares)
                     }
-                    None => (parent, None, None, None),
+                    None => {
+                        self.health.orphaned_ranges += u64::from(parent.is_some());
+                        (parent, None, None, None)
+                    }
                 };
             let node = self.node(parent_node, name, domain);
             self.nodes[node as usize].begun += 1;

@@ -82,6 +82,12 @@ pub struct Health {
     /// Ranges, marks and ends of ranges that could not be recorded, and contexts of several ranges that could not be
     /// joined: on a thread that was ending, within the profiler's own work on the thread, or without a free number.
     pub lost_ranges: u64,
+    /// Ranges and marks that were started in a range of another thread which had ended before the session began, or before
+    /// what it kept. They have no outer range. A fact, not a loss.
+    pub orphaned_ranges: u64,
+    /// Background threads of the profiler that could not be spawned, and panics in them. The logs may then be drained at
+    /// snapshots and at the stop alone, and what was being drained at a panic may be missing.
+    pub failed_threads: u64,
     /// Calls whose range is not in the recording, or one of several that they belong to.
     pub calls_in_unknown_ranges: u64,
     /// Calls made in a range of an earlier recording, which the thread was still in; they count for no range. A fact, not a
@@ -285,6 +291,7 @@ impl Health {
             (&mut self.pool_misses, losses.pool_misses),
             (&mut self.lost_ranges, losses.ranges),
             (&mut self.earlier_contexts, losses.earlier_contexts),
+            (&mut self.failed_threads, losses.failed_threads),
         ] {
             *sum = sum.saturating_add(count);
         }
@@ -327,6 +334,7 @@ impl Health {
             ("panics caught", self.panics),
             ("calls that could not be logged", self.unlogged_calls),
             ("buffers of another size", self.mismatched_buffers),
+            ("background threads failed", self.failed_threads),
             ("losses in the capture's diagnostics", self.capture_losses),
         ]
         .into_iter()
@@ -397,6 +405,7 @@ impl fmt::Display for Health {
             ("graph launches without a record", self.silent_graph_launches),
             ("calls outside the session", self.calls_outside),
             ("records of calls before those kept", self.records_before),
+            ("ranges whose outer range ended before those kept", self.orphaned_ranges),
             ("panics in the program's handler", self.handler_panics),
             ("callbacks caused by the program's handler", self.missed_callbacks),
             ("calls in ranges of earlier recordings", self.calls_in_earlier_ranges),

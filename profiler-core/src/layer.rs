@@ -285,7 +285,7 @@ impl LayerGuard {
     /// As [`Profiler::stop`].
     pub fn finish(mut self) -> Result<Profile, Error> {
         let session = self.session.take().ok_or_else(|| Error::new(Kind::NotRunning))?;
-        let recording = session.stop();
+        let recording = session.stop(cupti::clock::now_ns());
         self.results.follow.lock().end(recording.as_ref().ok());
         self.results.emit(true);
         recording.map(Profile::from_recording)

@@ -159,6 +159,7 @@
 //! from another machine can be read anywhere.
 
 mod asking;
+mod background;
 mod collection;
 mod compare;
 mod context;

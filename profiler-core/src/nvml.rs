@@ -35,6 +35,7 @@ mod known {
     use nvml_wrapper::{Device, Nvml};
     use parking_lot::Mutex;
 
+    use crate::background::Background;
     use crate::recording::{DeviceInfo, RecordingInfo};
     use crate::series::{Cause, Failure, Kept, Kind, Lost, Metric, Series, Unit};
 
@@ -226,9 +227,16 @@ mod known {
             let shared = Arc::new(Shared { ends: AtomicBool::new(false), kept });
             let (for_thread, begun_ns) = (shared.clone(), cupti::clock::now_ns());
             let watch = Watch { gpu, columns, last: first, last_ns: begun_ns };
-            let thread = thread::Builder::new()
-                .name("gpu-profiler-nvml".to_owned())
-                .spawn(move || watch.run(&for_thread, interval))
+            let background = Background::default();
+            let caught = background.clone();
+            let work = move || {
+                if caught.catch(|| watch.run(&for_thread, interval)).is_none() {
+                    let why = "the thread that samples NVML panicked";
+                    for_thread.kept.lock().fail(Failure::new(Cause::Ended, why));
+                }
+            };
+            let thread = background
+                .spawn("gpu-profiler-nvml", work)
                 .map_err(|error| refused(Cause::Other, error.to_string()))?;
             Ok(Self { shared, thread: Some(thread), process_id: std::process::id() })
         }
@@ -252,10 +260,8 @@ mod known {
             self.shared.ends.store(true, Ordering::Release);
             let Some(thread) = self.thread.take() else { return };
             thread.thread().unpark();
-            if thread.join().is_err() {
-                let failure = Failure::new(Cause::Ended, "the thread that asks NVML panicked");
-                self.with(|kept| kept.fail(failure));
-            }
+            // A panic in it is the series' failure.
+            let _ = thread.join();
         }
     }
 

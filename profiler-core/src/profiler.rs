@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cupti::clock::now_ns;
 use cupti::{Config, Library};
 use parking_lot::Mutex;
 
@@ -48,7 +49,8 @@ pub struct Profiler {
     keep: Keep,
     period: Option<Duration>,
     samplings: Vec<Sampling>,
-    session: Mutex<Option<Session>>,
+    /// Shared with those who use it, so that none of them keeps a stop waiting.
+    session: Mutex<Option<Arc<Session>>>,
 }
 
 /// Settings of a [`Profiler`].
@@ -76,7 +78,8 @@ impl ProfilerBuilder {
     }
 
     /// Keeps what was asked for in the last such time, and lets go of what was before. Ranges that are
-    /// open stay, however long ago they began.
+    /// open stay, however long ago they began. A range that was started on another thread, in one that ended before the
+    /// time kept, has no outer range: [`Health::orphaned_ranges`](crate::Health::orphaned_ranges).
     ///
     /// A thread of its own takes the logs out several times within that time, and lets go of them piece by piece. What is
     /// kept grows with what is asked for in that time, and with the number of different names; not with that of different values
@@ -163,7 +166,7 @@ impl Profiler {
         if session.is_some() {
             return Err(Error::new(Kind::Running));
         }
-        *session = Some(Session::start(&self.wish(self.keep, None))?);
+        *session = Some(Arc::new(Session::start(&self.wish(self.keep, None))?));
         Ok(())
     }
 
@@ -220,7 +223,7 @@ impl Profiler {
     ///
     /// Other threads may go on, too: what they ask for counts up to this call, and a call that is under way then and does not
     /// return in time is [open](crate::Health::open_calls). Where the GPU is not done with it all within the configured
-    /// time, the session ends there, and what has not come is unfinished.
+    /// time, what has not come is unfinished. The session ends even if CUPTI refuses something.
     ///
     /// # Errors
     /// [`is_not_running`](Error::is_not_running), or CUPTI's refusal.
@@ -233,8 +236,9 @@ impl Profiler {
     /// # Errors
     /// As [`stop`](Self::stop).
     pub fn stop_recording(&self) -> Result<Recording, Error> {
+        let called_ns = now_ns();
         let session = self.session.lock().take();
-        session.ok_or_else(|| Error::new(Kind::NotRunning))?.stop()
+        session.ok_or_else(|| Error::new(Kind::NotRunning))?.stop(called_ns)
     }
 
     /// What the session saw up to now, joined. It goes on, and the profile that its stop gives is what it would have been.
@@ -248,7 +252,7 @@ impl Profiler {
     /// Copies and joins all that was collected: time and memory grow with the session, the time by some 0.2 us an
     /// operation. Threads of the program go on; only one that makes its first call, or opens a range under a new name,
     /// may wait for a copy of its own log's names or of the list of threads. Any thread may take one; several at once, and
-    /// [`stop`](Self::stop), take turns while the logs are copied, not while they are joined.
+    /// [`stop`](Self::stop), take turns while the logs are copied, not while CUPTI is waited for or they are joined.
     ///
     /// # Errors
     /// [`is_not_running`](Error::is_not_running), or CUPTI's refusal; also with
@@ -298,12 +302,12 @@ impl Profiler {
     /// True between a pause and the next resume of a session.
     #[must_use]
     pub fn is_paused(&self) -> bool {
-        self.session.lock().as_ref().is_some_and(Session::is_paused)
+        self.with_session(|session| Ok(session.is_paused())).unwrap_or(false)
     }
 
     fn with_session<R>(&self, with: impl FnOnce(&Session) -> Result<R, Error>) -> Result<R, Error> {
-        let session = self.session.lock();
-        with(session.as_ref().ok_or_else(|| Error::new(Kind::NotRunning))?)
+        let session = self.session.lock().clone();
+        with(&*session.ok_or_else(|| Error::new(Kind::NotRunning))?)
     }
 
     /// Records while `f` runs. If it panics, the session ends and is thrown away.
@@ -385,7 +389,7 @@ impl Summarizing {
     /// # Errors
     /// CUPTI's refusal.
     pub fn stop(self) -> Result<Summary, Error> {
-        let recording = self.session.stop()?;
+        let recording = self.session.stop(now_ns())?;
         let mut follow = self.follow.lock();
         follow.end(Some(&recording));
         Ok(Summary::of(&follow, recording.info().clone(), recording.duration()))

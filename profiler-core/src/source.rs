@@ -321,7 +321,7 @@ fn read_events(
                     if let Detail::Handed(word) = detail {
                         match all.range(word) {
                             None if word.is_joined() => in_several.push((subject, word)),
-                            parent => hand(store, subject, parent, health),
+                            parent => hand(store, subject, parent, recording, health),
                         }
                         continue;
                     }
@@ -358,7 +358,7 @@ fn read_events(
     let mut opened = FxHashMap::default();
     for (subject, word) in in_several {
         let first = joined.first(word, |word| all.range(word));
-        hand(store, subject, first, health);
+        hand(store, subject, first, recording, health);
         if let Subject::Range(range) = subject {
             opened.insert(range, word);
         }
@@ -376,9 +376,19 @@ fn read_events(
 }
 
 /// A range or mark lies in a range of another thread.
-fn hand(store: &mut Store, subject: Subject, parent: Option<RangeId>, health: &mut Health) {
+fn hand(
+    store: &mut Store,
+    subject: Subject,
+    parent: Option<RangeId>,
+    recording: &Recording,
+    health: &mut Health,
+) {
     let Some(parent) = parent else {
-        health.unknown_records += 1;
+        let count = match recording.begins_late {
+            true => &mut health.orphaned_ranges,
+            false => &mut health.unknown_records,
+        };
+        *count += 1;
         return;
     };
     match subject {

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 /// The modules in import order: a module uses only those before it. One with submodules counts as one. `lib.rs` stands
 /// above all and is not checked.
-const ORDER: [&str; 53] = [
+const ORDER: [&str; 54] = [
     "error",
+    "background",
     "units",
     "recent",
     "tap",

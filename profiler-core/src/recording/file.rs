@@ -92,6 +92,8 @@ struct Done {
     epoch: Option<u32>,
     #[serde(default)]
     before_id: u32,
+    #[serde(default)]
+    begins_late: bool,
     losses: Losses,
 }
 
@@ -193,6 +195,7 @@ pub(super) fn write(recording: &Recording) -> Vec<u8> {
         first_log: Some(recording.logs.start),
         epoch: None,
         before_id: recording.before_id,
+        begins_late: recording.begins_late,
         losses: recording.losses,
     };
     frame(&mut out, END, &json(&done));
@@ -418,6 +421,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
         clocks: Clocks::new(done.clock_ns.into_iter().map(reading).collect()),
         logs,
         before_id: done.before_id,
+        begins_late: done.begins_late,
         records: RecordBytes::from_parts(version, buffers, strides, keys).with_data(data),
         calls,
         runtime_calls,

@@ -38,6 +38,8 @@ pub struct Recording {
     pub(crate) logs: Range<u64>,
     /// Records that have no call and a correlation id up to this are of calls before those that were kept.
     pub(crate) before_id: u32,
+    /// Ranges of its collection that ended before it are not in it: what was started in them elsewhere has no outer range.
+    pub(crate) begins_late: bool,
     pub(crate) records: RecordBytes,
     pub(crate) calls: Vec<ThreadCalls>,
     pub(crate) runtime_calls: Vec<ThreadCalls<RuntimeFunction>>,
@@ -118,6 +120,8 @@ pub(crate) struct Losses {
     pub(crate) ranges: u64,
     #[serde(default)]
     pub(crate) earlier_contexts: u64,
+    #[serde(default)]
+    pub(crate) failed_threads: u64,
 }
 
 impl Losses {
@@ -143,7 +147,7 @@ impl Losses {
     }
 
     /// Every count.
-    fn counts(&mut self) -> [&mut u64; 17] {
+    fn counts(&mut self) -> [&mut u64; 18] {
         let Self {
             dropped_by_cupti,
             over_memory_limit,
@@ -162,6 +166,7 @@ impl Losses {
             mismatched_buffers,
             ranges,
             earlier_contexts,
+            failed_threads,
         } = self;
         [
             dropped_by_cupti,
@@ -181,6 +186,7 @@ impl Losses {
             mismatched_buffers,
             ranges,
             earlier_contexts,
+            failed_threads,
         ]
     }
 

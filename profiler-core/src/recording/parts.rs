@@ -86,6 +86,12 @@ impl Part {
         }
     }
 
+    /// When the first of its calls began; its end without one.
+    pub(crate) fn first_call_ns(&self) -> u64 {
+        let calls = self.calls.iter().flat_map(|thread| &thread.calls);
+        calls.map(|call| call.start_ns).min().unwrap_or(self.until_ns)
+    }
+
     /// True if it has only its times and losses.
     pub(crate) fn is_empty(&self) -> bool {
         let has_bytes = self.records.buffers().any(|bytes| !bytes.is_empty());
@@ -116,27 +122,51 @@ impl Part {
     }
 }
 
-/// What ended within a part, by the number of the thread that it began on: ranges, and ranges of the process.
+/// What ended within a part, by the number of the thread that it began on: ranges, and ranges of the process, each with its
+/// end.
 #[derive(Debug, Default)]
 struct Ended {
     ranges: FxHashMap<u64, FxHashSet<u64>>,
-    process_ranges: FxHashMap<u64, FxHashSet<u64>>,
+    process_ranges: FxHashMap<u64, FxHashMap<u64, (Arc<Shared>, LoggedEvent)>>,
 }
 
 impl Ended {
-    fn of(part: &Part) -> Self {
+    /// `early` are ends of ranges of the process whose start was in no part so far.
+    fn of(part: &Part, early: Vec<(Arc<Shared>, LoggedEvent)>) -> Self {
         let mut ended = Self::default();
+        early.iter().for_each(|(shared, event)| ended.add_end(shared, *event));
         for thread in &part.ranges {
             let of_thread = ended.ranges.entry(thread.shared.number).or_default();
             of_thread.extend(thread.slots.iter());
-            for (_, words) in &thread.events {
-                if let Event::ProcessEnd { of, .. } = Event::from_words(*words) {
-                    let of_thread = ended.process_ranges.entry(of.log()).or_default();
-                    of_thread.insert(of.slot());
-                }
+            for event in &thread.events {
+                ended.add_end(&thread.shared, *event);
             }
         }
         ended
+    }
+
+    fn add_end(&mut self, shared: &Arc<Shared>, event: LoggedEvent) {
+        if let Event::ProcessEnd { of, .. } = Event::from_words(event.1) {
+            let of_log = self.process_ranges.entry(of.log()).or_default();
+            of_log.insert(of.slot(), (shared.clone(), event));
+        }
+    }
+
+    /// Takes the ends of ranges of the process whose start was in no part so far: the log of the thread that ended them was
+    /// read after that of the thread that started them. The starts are in the next part.
+    fn take_early(
+        &mut self,
+        ranges: &BTreeMap<u64, ThreadPart>,
+    ) -> Vec<(Arc<Shared>, LoggedEvent)> {
+        let mut early = Vec::new();
+        for (number, ends) in &mut self.process_ranges {
+            let events = ranges.get(number).map_or(&[][..], |thread| &thread.events);
+            let is_start = |words| matches!(Event::from_words(words), Event::ProcessStart { .. });
+            let starts = events.iter().filter(|(_, words)| is_start(*words));
+            let known: FxHashSet<u64> = starts.map(|(slot, _)| *slot).collect();
+            early.extend(ends.extract_if(|slot, _| !known.contains(slot)).map(|(_, end)| end));
+        }
+        early
     }
 
     /// Keeps what was said of ranges that have not ended and of what is yet to come, and ranges of the process that have not
@@ -146,11 +176,14 @@ impl Ended {
         let has = |ended: &FxHashMap<u64, FxHashSet<u64>>, slot: u64| {
             ended.get(&number).is_some_and(|slots| slots.contains(&slot))
         };
+        let has_ended = |slot: u64| {
+            self.process_ranges.get(&number).is_some_and(|ends| ends.contains_key(&slot))
+        };
         let open: FxHashSet<u64> = thread
             .events
             .iter()
             .filter(|(slot, words)| match Event::from_words(*words) {
-                Event::ProcessStart { .. } => !has(&self.process_ranges, *slot),
+                Event::ProcessStart { .. } => !has_ended(*slot),
                 _ => false,
             })
             .map(|(slot, _)| *slot)
@@ -227,6 +260,8 @@ const MOST_JOINED: usize = 1 << 16;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Remains {
     ranges: BTreeMap<u64, ThreadPart>,
+    /// Ends of ranges of the process whose start comes with the next part, each with its thread.
+    early_ends: Vec<(Arc<Shared>, LoggedEvent)>,
     /// As they came, each with its thread: what is more than two before the context itself. They may be attached at any time.
     joins: VecDeque<(Arc<Shared>, LoggedEvent)>,
     /// The contexts among these.
@@ -236,7 +271,7 @@ pub(crate) struct Remains {
 impl Remains {
     /// Lets go of a part. What it says of ranges that it has not is left, for they are in later parts.
     pub(crate) fn add(&mut self, part: &Part) {
-        let ended = Ended::of(part);
+        let mut ended = Ended::of(part, std::mem::take(&mut self.early_ends));
         for thread in &part.ranges {
             for event in &thread.events {
                 match Event::from_words(event.1) {
@@ -252,6 +287,7 @@ impl Remains {
                 self.joins.push_back((thread.shared.clone(), *event));
             }
         }
+        self.early_ends = ended.take_early(&self.ranges);
         self.ranges.retain(|_, thread| {
             ended.remove_from(thread);
             !thread.events.is_empty()
@@ -271,7 +307,7 @@ impl Remains {
     /// By thread, each as its log had it.
     fn threads(&self) -> impl Iterator<Item = ThreadPart> {
         let mut threads = self.ranges.clone();
-        for (shared, event) in &self.joins {
+        for (shared, event) in self.joins.iter().chain(&self.early_ends) {
             let none = || ThreadPart::none(shared);
             threads.entry(shared.number).or_insert_with(none).events.push(*event);
         }
@@ -294,6 +330,8 @@ pub(crate) struct Pieces<'a> {
     pub(crate) pending_from_ns: Option<u64>,
     /// Records that have no call and an id up to this are of calls that were let go, or made before; 0 if all calls are there.
     pub(crate) before_id: u32,
+    /// Parts of the collection before these are not in it.
+    pub(crate) begins_late: bool,
     pub(crate) parts: Vec<&'a Part>,
     pub(crate) remains: Option<&'a Remains>,
     /// What was not taken, at the end.
@@ -336,6 +374,7 @@ pub(crate) fn recording(pieces: Pieces<'_>, observer_panics: u64) -> Recording {
     let Pieces {
         info, first_log, window_ns, windows_ns, pending_from_ns, before_id, parts, ..
     } = pieces;
+    let begins_late = pieces.begins_late;
     let mut losses = Losses::default();
     let mut readings: Vec<Reading> = Vec::with_capacity(parts.len() + 2);
     let mut records: Option<RecordBytes> = None;
@@ -411,6 +450,7 @@ pub(crate) fn recording(pieces: Pieces<'_>, observer_panics: u64) -> Recording {
         clocks: Clocks::new(readings),
         logs: logs_from(first_log),
         before_id,
+        begins_late,
         records: records.unwrap_or_else(none),
         calls,
         runtime_calls: runtime_calls.finish(),
@@ -639,6 +679,36 @@ mod tests {
         assert_eq!(left(&[payload(3, 4)]), [2, 3]);
         assert_eq!(left(&[start(4), payload(5, 6)]), [2, 3, 4, 5]);
         assert_eq!(left(&[mark(6)]), [2, 3, 4]);
+    }
+
+    #[test]
+    fn end_that_is_drained_before_its_start_closes_the_process_range() {
+        let of_thread = |number, events: &[LoggedEvent]| ThreadPart {
+            events: events.to_vec(),
+            ..ThreadPart::none(&Shared::of_thread(number))
+        };
+        let (client, server) = (3, 5);
+        let start = |slot| (slot, [2 << 56, 100 + slot, 0]);
+        let end = |slot, of: u64| {
+            let word = ranges::RangeWord::new(client, of).unwrap();
+            (slot, [3 << 56, 200 + of, word.0])
+        };
+        let mut remains = Remains::default();
+        let mut left = |threads: Vec<ThreadPart>| -> Vec<(u64, u64)> {
+            remains.add(&part(threads));
+            let of = |thread: ThreadPart| {
+                let number = thread.shared.number;
+                thread.events.into_iter().map(move |(slot, _)| (number, slot))
+            };
+            remains.threads().flat_map(of).collect()
+        };
+        let first =
+            vec![of_thread(client, &[start(0)]), of_thread(server, &[end(0, 0), end(1, 1)])];
+        // The start of the second one is not there yet: its end is left for a recording that has it.
+        assert_eq!(left(first), [(server, 1)]);
+        let second = vec![of_thread(client, &[start(1), start(2)])];
+        assert_eq!(left(second), [(client, 2)]);
+        assert_eq!(left(vec![of_thread(server, &[end(2, 2)])]), []);
     }
 
     #[test]

@@ -1,0 +1,86 @@
+//! Background threads: the one place that spawns them for sessions, names them, and counts what goes wrong in them.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{Builder, JoinHandle};
+
+/// Counts threads that could not be spawned, and panics in those that were.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Background {
+    failures: Arc<AtomicU64>,
+}
+
+impl Background {
+    /// Spawns a thread. A failure is counted.
+    pub(crate) fn spawn(
+        &self,
+        name: &str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> io::Result<JoinHandle<()>> {
+        self.spawn_with(Builder::new(), name, work)
+    }
+
+    fn spawn_with(
+        &self,
+        builder: Builder,
+        name: &str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> io::Result<JoinHandle<()>> {
+        let of_thread = self.clone();
+        let thread = builder.name(name.to_owned()).spawn(move || _ = of_thread.catch(work));
+        if thread.is_err() {
+            self.count();
+        }
+        thread
+    }
+
+    /// Runs a step of a thread that goes on after a panic in it. A panic is counted and gives `None`.
+    pub(crate) fn catch<R>(&self, step: impl FnOnce() -> R) -> Option<R> {
+        match catch_unwind(AssertUnwindSafe(step)) {
+            Ok(result) => Some(result),
+            Err(payload) => {
+                // Dropping the payload may panic in turn.
+                std::mem::forget(payload);
+                self.count();
+                None
+            }
+        }
+    }
+
+    fn count(&self) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the failures since the last call.
+    pub(crate) fn take_failures(&self) -> u64 {
+        self.failures.swap(0, Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thread_that_cannot_be_spawned_is_counted() {
+        let background = Background::default();
+        // No address space has room for its stack.
+        let builder = Builder::new().stack_size(1 << 60);
+        assert!(background.spawn_with(builder, "test", || ()).is_err());
+        assert_eq!((background.take_failures(), background.take_failures()), (1, 0));
+    }
+
+    #[test]
+    fn panic_is_counted_and_does_not_leave_the_thread() {
+        let background = Background::default();
+        let thread = background.spawn("test thread", || {
+            assert_eq!(std::thread::current().name(), Some("test thread"));
+            panic!("planted");
+        });
+        assert!(thread.unwrap().join().is_ok());
+        assert_eq!(background.catch(|| 7), Some(7));
+        assert_eq!(background.take_failures(), 1);
+    }
+}
