@@ -4,14 +4,10 @@
 //! with a tool in the place of one that is loaded. As C code would, the tool fills its slots by stores that order nothing.
 
 use std::cell::Cell;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int};
 
 use crate::error::Error;
 use crate::sys::fill;
-
-/// The slots of the two functions that the tool has.
-const RANGE_PUSH_A: usize = 9;
-const RANGE_POP: usize = 11;
 
 /// What there is to be found.
 #[derive(Clone, Copy, Default, PartialEq)]
@@ -61,8 +57,7 @@ fn find() -> Result<bool, Error> {
     if kind == Kind::None {
         return Ok(false);
     }
-    fill(RANGE_PUSH_A, push as *mut c_void);
-    fill(RANGE_POP, pop as *mut c_void);
+    fill(push, pop);
     if kind == Kind::Annotated {
         drop(crate::range::range("in the tool"));
     }

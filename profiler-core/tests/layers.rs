@@ -173,7 +173,8 @@ fn safe_functions_take_no_raw_pointers() {
 fn a_planted_raw_pointer_is_named() {
     let text = "unsafe fn a(p: *const u8) {}\nunsafe extern \"C\" fn b(p: *mut u8) {}\n\
                 fn c(f: &dyn Fn(u8), p: *const u8) {}\nextern \"C\" fn d<T>(p: &mut *mut T) {}\n\
-                fn e() -> *mut u8 {}\ntype F = fn(*mut u8);\nfn f(n: usize) { n as *const u8; }";
+                fn e() -> *mut u8 {}\ntype F = fn(*mut u8);\nfn f(n: usize) { n as *const u8; }\n\
+                unsafe extern \"C\" { fn g(p: *const u8) -> u8; }";
     assert_eq!(
         pointer_violations("nvtx-rs/src/sys/abi.rs", text),
         ["nvtx-rs/src/sys/abi.rs:3: the safe function `c` takes a raw pointer"]
@@ -271,7 +272,11 @@ fn pointer_violations(file: &str, text: &str) -> Vec<String> {
             };
             depth == 0
         });
-        let parameters = &rest[open..open + end.unwrap_or(0)];
+        let (parameters, after) = rest[open..].split_at(end.unwrap_or(0));
+        // A foreign function is declared, and has no body.
+        if after.find([';', '{']).is_some_and(|next| after[next..].starts_with(';')) {
+            continue;
+        }
         if [": *const ", ": *mut "].iter().any(|pointer| parameters.contains(pointer)) {
             let line = line_of(&code, at);
             found.push(format!("{file}:{line}: the safe function `{name}` takes a raw pointer"));

@@ -72,11 +72,17 @@ modules! {
     SYNC = 6, 7 slots, SYNC_TABLE;
 }
 
-/// Fills a slot of [`CORE`], as a tool does: a C program, by a plain store.
+/// Fills two slots of [`CORE`], as a tool does: a C program, by plain stores.
 #[cfg(nvtx_loom)]
-pub(crate) fn fill(slot: usize, function: *mut c_void) {
-    if let Some(slot) = CORE.get(slot) {
-        slot.store(function, Ordering::Relaxed);
+pub(crate) fn fill(
+    push: extern "C" fn(*const std::ffi::c_char) -> c_int,
+    pop: extern "C" fn() -> c_int,
+) {
+    // `RANGE_PUSH_A` and `RANGE_POP`, whose types these are.
+    for (slot, function) in [(9, push as *mut c_void), (11, pop as *mut c_void)] {
+        if let Some(slot) = CORE.get(slot) {
+            slot.store(function, Ordering::Relaxed);
+        }
     }
 }
 
