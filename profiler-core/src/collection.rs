@@ -146,16 +146,16 @@ struct View {
 #[derive(Debug)]
 struct Observing {
     switch: nvtx::observer::Switch,
-    epoch: u32,
+    first_log: u64,
 }
 
 impl Observing {
     fn begin() -> Result<Self, Error> {
         let switch = nvtx::observer::install(&RECORDER)
             .map_err(|error| Error::new(Kind::Observer(error.to_string())))?;
-        let epoch = ranges::begin();
+        let first_log = ranges::begin();
         switch.on();
-        Ok(Self { switch, epoch })
+        Ok(Self { switch, first_log })
     }
 
     /// Ends it and gives what was left.
@@ -475,7 +475,7 @@ impl Collection {
             follow: wish.follow.clone(),
         });
         if let Some(follow) = &wish.follow {
-            follow.lock().begin(self.observing.epoch, self.last_id, start_ns);
+            follow.lock().begin(self.observing.first_log, self.last_id, start_ns);
         }
         if !wish.config.starts_paused() {
             let resumed = self.resume(id);
@@ -745,7 +745,7 @@ impl Collection {
         let until_ns = view.until_ns(at_ns);
         let pieces = Pieces {
             info: self.info.clone(),
-            epoch: self.observing.epoch,
+            first_log: self.observing.first_log,
             window_ns: (view.first_ns(until_ns), until_ns),
             windows_ns: both(&self.windows_ns, &view.windows_until(until_ns)),
             pending_from_ns,
@@ -791,13 +791,13 @@ impl Collection {
         let collected = self.collector.stop()?;
         view.cut(flusher.settled_ns());
         let panics = self.observing.switch.panics();
-        let epoch = self.observing.epoch;
+        let first_log = self.observing.first_log;
         let ranges = self.observing.end();
         let stop_ns = view.until_ns(collected.window_ns.1);
         let windows_ns = both(&collected.windows_ns, &view.windows_until(stop_ns));
         let pieces = Pieces {
             info: self.info,
-            epoch,
+            first_log,
             window_ns: (view.first_ns(stop_ns), stop_ns),
             windows_ns,
             pending_from_ns: None,
@@ -996,9 +996,9 @@ mod tests {
         assert!(recording.ranges.iter().flat_map(|thread| &thread.entries).all(has_end));
         // Every launch was in a range, and finds it.
         let finds_range = |word: u64| {
-            let (number, slot) = ranges::RangeWord(word).place();
-            let mut logs = recording.ranges.iter().filter(|log| log.number as usize == number);
-            logs.any(|log| log.slots.row(slot as u64).is_some())
+            let Some((number, slot)) = ranges::RangeWord(word).place() else { return false };
+            let mut logs = recording.ranges.iter().filter(|log| log.number == number);
+            logs.any(|log| log.slots.row(slot).is_some())
         };
         let mut calls = recording.calls.iter().flat_map(|thread| &thread.calls);
         assert!(calls.all(|call| finds_range(call.word)));

@@ -30,7 +30,7 @@ use crate::recording::ranges::{self, RangeWord};
 /// ```
 ///
 /// It costs a read of a thread's own word to capture one, and a few stores to attach it. Without a session it is empty,
-/// and so is one of an earlier session: to attach it does nothing. The range may have ended by then; work still counts for
+/// and one of an earlier session has no effect: [`Health::earlier_contexts`](crate::Health::earlier_contexts) counts its uses. The range may have ended by then; work still counts for
 /// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Context {

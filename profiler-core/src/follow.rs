@@ -13,7 +13,7 @@ use crate::health::{Health, Owed, is_failure};
 use crate::recent::{Recent, is_up_to};
 use crate::recording::Recording;
 use crate::recording::parts::{OpenRanges, Part, ThreadRangesPart};
-use crate::recording::ranges::{Detail, Event, RangeEntry, RangeWord, Subject};
+use crate::recording::ranges::{self, Detail, Event, RangeEntry, RangeWord, Subject};
 use crate::store::{NameId, Names};
 use crate::totals::Totals;
 
@@ -317,13 +317,16 @@ pub(crate) struct Follow {
     last_kernel: Option<(u64, NameId)>,
     early: Vec<Early>,
     /// By thread: name and domain of each label.
-    labels: FxHashMap<u32, Vec<(NameId, Option<NameId>)>>,
+    labels: FxHashMap<u64, Vec<(NameId, Option<NameId>)>>,
     kernel_names: FxHashMap<u64, NameId>,
     /// Where the nodes of CUDA graphs that there are were made, or what they are copies of.
     captures: FxHashMap<u64, Node>,
     /// Records up to this id that have no call are of calls before the session.
     before_id: u32,
-    epoch: u32,
+    /// Ranges that were open when their thread ended.
+    left_open: u64,
+    /// The number of the first log of ranges of the recording.
+    first_log: u64,
     /// When the session began.
     #[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "a layer asks for it"))]
     pub(crate) start_ns: u64,
@@ -349,8 +352,8 @@ impl Follow {
         Self { most_done, ..Self::default() }
     }
 
-    pub(crate) fn begin(&mut self, epoch: u32, before_id: u32, start_ns: u64) {
-        (self.epoch, self.before_id, self.start_ns) = (epoch, before_id, start_ns);
+    pub(crate) fn begin(&mut self, first_log: u64, before_id: u32, start_ns: u64) {
+        (self.first_log, self.before_id, self.start_ns) = (first_log, before_id, start_ns);
     }
 
     /// The id of the first call of the collection: records that come with earlier ones are of calls before it.
@@ -372,6 +375,7 @@ impl Follow {
     /// Adds a part. `open` is what was open at its end.
     pub(crate) fn add(&mut self, part: &Part, open: &OpenRanges, windows_ns: &[(u64, u64)]) {
         self.health.add_losses(&part.losses);
+        self.health.set_range_losses(&ranges::losses());
         self.begin_ranges(part, open);
         self.add_graphs(part);
         let mut calls = Calls::of(part);
@@ -383,7 +387,7 @@ impl Follow {
         self.settle(part);
         for thread in part.ranges() {
             for (slot, entry) in thread.entries() {
-                self.end_range(word(self.epoch, &thread, slot), entry);
+                self.end_range(word(&thread, slot), entry);
             }
         }
         self.end_process_ranges(part.until_ns);
@@ -402,19 +406,19 @@ impl Follow {
                 if let Event::Detail { of: Subject::Range(slot), detail: Detail::Handed(from) } =
                     Event::from_words(*words)
                 {
-                    let of = word(self.epoch, &thread, slot);
+                    let of = word(&thread, slot);
                     if !self.live.contains_key(&of) {
                         self.handed.insert(of, from.0);
                     }
                 }
             }
             for (slot, entry) in thread.entries() {
-                let of = word(self.epoch, &thread, slot);
+                let of = word(&thread, slot);
                 if self.live.contains_key(&of) {
                     continue;
                 }
                 let (name, domain) = self.label(&thread, entry.label());
-                let parent = entry.parent().map(|slot| word(self.epoch, &thread, slot));
+                let parent = entry.parent().map(|slot| word(&thread, slot));
                 let (start_ns, thread_id) = (entry.start_ns(), thread.thread_id());
                 new.push(New { start_ns, of, parent, thread_id, name, domain });
             }
@@ -460,7 +464,7 @@ impl Follow {
     fn begin_process_ranges(&mut self, part: &Part, open: &OpenRanges) {
         for thread in part.ranges() {
             for (slot, words) in thread.events {
-                let of_event = word(self.epoch, &thread, *slot);
+                let of_event = word(&thread, *slot);
                 match Event::from_words(*words) {
                     Event::ProcessStart { label, at_ns, .. } => {
                         let begun = LiveProcessRange {
@@ -486,18 +490,17 @@ impl Follow {
                         of: Subject::Event(slot),
                         detail: Detail::Payload(payload),
                     } => {
-                        let of = Subject::Event(word(self.epoch, &thread, slot));
+                        let of = Subject::Event(word(&thread, slot));
                         self.payloads.insert(of, payload);
                     }
                     Event::Detail { of: Subject::Event(slot), detail: Detail::Member(member) } => {
-                        let of = word(self.epoch, &thread, slot);
+                        let of = word(&thread, slot);
                         self.members.entry(of).or_default().push(member.0);
                     }
                     Event::Joined { first, second } => {
                         let mut members = vec![first.0, second.0];
                         members.extend(self.members.remove(&of_event).unwrap_or_default());
-                        let number = thread.number.into();
-                        if let Some(word) = RangeWord::joined(self.epoch, number, *slot) {
+                        if let Some(word) = RangeWord::joined(thread.number, *slot) {
                             self.add_joined(word.0, members);
                         }
                     }
@@ -511,7 +514,7 @@ impl Follow {
                 else {
                     continue;
                 };
-                let range = word(self.epoch, &thread, slot);
+                let range = word(&thread, slot);
                 match detail {
                     _ if self.live.contains_key(&range) => {}
                     Detail::Within(of) => _ = self.within.insert(range, of.0),
@@ -781,7 +784,9 @@ impl Follow {
         let (mut node, mut wholes, mut shares) = (None, None, None);
         let mut word = call.word;
         if counts {
-            let mut is_known = word == 0 || RangeWord(word).epoch() != self.epoch;
+            let is_earlier = RangeWord(word).log() < self.first_log;
+            self.health.calls_in_earlier_ranges += u64::from(word != 0 && is_earlier);
+            let mut is_known = is_earlier;
             if let Some(place) = self.place_of(word) {
                 (word, node, is_known) = (place.word, Some(place.node), !place.is_cut);
                 (wholes, shares) = (place.wholes, place.shares);
@@ -892,7 +897,7 @@ impl Follow {
                 }
                 Record::Overhead(overhead) => {
                     let ns = overhead.span.end_ns.saturating_sub(overhead.span.start_ns);
-                    self.health.overhead_ns += ns;
+                    self.health.overhead_ns = self.health.overhead_ns.saturating_add(ns);
                     continue;
                 }
                 Record::Unreadable { bytes } => {
@@ -1086,11 +1091,15 @@ impl Follow {
     }
 
     fn end_range(&mut self, word: u64, entry: &RangeEntry) {
-        let host_ns = entry.end_ns().unwrap_or(entry.start_ns()).saturating_sub(entry.start_ns());
+        let host_ns = entry.end_ns().map(|end_ns| end_ns.saturating_sub(entry.start_ns()));
         if let Some(live) = self.live.get_mut(&word) {
-            live.host_ns = Some(host_ns);
+            live.host_ns = Some(host_ns.unwrap_or_default());
             let node = live.node;
-            self.nodes[node as usize].host.add(host_ns);
+            match host_ns {
+                Some(host_ns) => self.nodes[node as usize].host.add(host_ns),
+                // Its thread has ended before it.
+                None => self.left_open += 1,
+            }
             self.finish_range(word);
         }
     }
@@ -1192,13 +1201,14 @@ impl Follow {
         self.health.pending_calls = 0;
         let ranges = self.live.values().filter(|live| live.host_ns.is_none());
         let process_ranges = self.process_ranges.values().filter(|live| live.host_ns.is_none());
-        self.health.open_ranges = (ranges.count() + process_ranges.count()) as u64;
+        let open = (ranges.count() + process_ranges.count()) as u64;
+        self.health.open_ranges = self.left_open + open;
     }
 }
 
 /// The word of a range of a thread.
-fn word(epoch: u32, thread: &ThreadRangesPart<'_>, slot: u64) -> u64 {
-    RangeWord::new(epoch, thread.number.into(), slot).map_or(0, |word| word.0)
+fn word(thread: &ThreadRangesPart<'_>, slot: u64) -> u64 {
+    RangeWord::new(thread.number, slot).map_or(0, |word| word.0)
 }
 
 #[cfg(test)]

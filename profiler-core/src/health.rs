@@ -79,10 +79,20 @@ pub struct Health {
     pub open_calls: u64,
     /// Ranges that had not ended at the stop; they count until then.
     pub open_ranges: u64,
-    /// Ranges that could not be recorded, and contexts of several ranges that could not be joined.
+    /// Ranges, marks and ends of ranges that could not be recorded, and contexts of several ranges that could not be
+    /// joined: on a thread that was ending, within the profiler's own work on the thread, or without a free number.
     pub lost_ranges: u64,
+    /// Calls and graph events that could not be logged: on a thread that was ending, or within the log's own work on the
+    /// thread. Callbacks that the program's handler missed for the same reasons are among them.
+    pub lost_callbacks: u64,
     /// Calls whose range is not in the recording, or one of several that they belong to.
     pub calls_in_unknown_ranges: u64,
+    /// Calls made in a range of an earlier recording, which the thread was still in; they count for no range. A fact, not a
+    /// loss.
+    pub calls_in_earlier_ranges: u64,
+    /// Contexts and ranges of the process of earlier recordings that were attached, joined or entered in this one, which
+    /// had no effect. A fact, not a loss.
+    pub earlier_contexts: u64,
     /// Graph launches that gave no record; right for a graph without kernels, copies and memsets.
     pub silent_graph_launches: u64,
     /// Panics caught in callbacks and observers.
@@ -255,17 +265,29 @@ impl Health {
 
     /// What the collectors lost.
     pub(crate) fn add_losses(&mut self, losses: &Losses) {
-        self.unreadable_bytes += losses.unreadable_bytes;
-        self.unknown_records += losses.irregular;
-        self.dropped_by_cupti += losses.dropped_by_cupti;
-        self.over_memory_limit += losses.over_memory_limit;
-        self.unfinished_buffers += losses.unfinished_buffers;
-        self.refused_records += losses.refused_records;
-        self.panics += losses.panics;
-        self.handler_panics += losses.handler_panics;
-        self.lost_ranges += losses.ranges;
-        self.buffers += losses.buffers;
-        self.pool_misses += losses.pool_misses;
+        for (sum, count) in [
+            (&mut self.unreadable_bytes, losses.unreadable_bytes),
+            (&mut self.unknown_records, losses.irregular),
+            (&mut self.dropped_by_cupti, losses.dropped_by_cupti),
+            (&mut self.over_memory_limit, losses.over_memory_limit),
+            (&mut self.unfinished_buffers, losses.unfinished_buffers),
+            (&mut self.refused_records, losses.refused_records),
+            (&mut self.panics, losses.panics),
+            (&mut self.handler_panics, losses.handler_panics),
+            (&mut self.lost_callbacks, losses.callbacks),
+            (&mut self.buffers, losses.buffers),
+            (&mut self.pool_misses, losses.pool_misses),
+            (&mut self.lost_ranges, losses.ranges),
+            (&mut self.earlier_contexts, losses.earlier_contexts),
+        ] {
+            *sum = sum.saturating_add(count);
+        }
+    }
+
+    /// What the range log lost since the recording began.
+    pub(crate) fn set_range_losses(&mut self, losses: &Losses) {
+        self.lost_ranges = losses.ranges;
+        self.earlier_contexts = losses.earlier_contexts;
     }
 
     /// What samplers lost.
@@ -295,6 +317,7 @@ impl Health {
             ("calls open at the stop", self.open_calls),
             ("ranges open at the stop", self.open_ranges),
             ("ranges lost", self.lost_ranges),
+            ("calls lost", self.lost_callbacks),
             ("calls in unknown ranges", self.calls_in_unknown_ranges),
             ("panics caught", self.panics),
             ("losses in the capture's diagnostics", self.capture_losses),
@@ -368,6 +391,8 @@ impl fmt::Display for Health {
             ("calls outside the session", self.calls_outside),
             ("records of calls before those kept", self.records_before),
             ("panics in the program's handler", self.handler_panics),
+            ("calls in ranges of earlier recordings", self.calls_in_earlier_ranges),
+            ("uses of contexts of earlier recordings", self.earlier_contexts),
             ("moves of managed memory", self.migrations),
             ("calls without a record", self.calls_without_record),
             ("graph launches traced as a whole", self.whole_graphs),

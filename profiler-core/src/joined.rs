@@ -141,8 +141,8 @@ mod tests {
 
     #[test]
     fn contexts_of_contexts_are_all_their_ranges_once_and_end_where_a_file_goes_round() {
-        let word = |slot| RangeWord::new(1, 0, slot).unwrap_or(RangeWord(0));
-        let context = |slot| RangeWord::joined(1, 0, slot).unwrap_or(RangeWord(0));
+        let word = |slot| RangeWord::new(1, slot).unwrap_or(RangeWord(0));
+        let context = |slot| RangeWord::joined(1, slot).unwrap_or(RangeWord(0));
         let mut joined = Joined::default();
         let lists = [
             (context(0), vec![word(3), word(1)]),
@@ -155,8 +155,8 @@ mod tests {
             members.into_iter().for_each(|member| joined.add(context, member));
         }
         let range_of = |word: RangeWord| {
-            let is_known = !word.is_joined() && word.place().1 < 9;
-            is_known.then(|| RangeId(word.place().1 as u32))
+            let (_, slot) = word.place()?;
+            (slot < 9).then_some(RangeId(slot as u32))
         };
         let mut unknown = 0;
         let mut ranges = |word| {

@@ -87,11 +87,8 @@ impl Captures {
 /// The range that a word stands for; `None` where it stands for none of this recording, and `Some(None)` where that is lost.
 fn range_of_word(recording: &Recording, rows: &Rows<'_>, word: u64) -> Option<Option<RangeId>> {
     let place = RangeWord(word);
-    // A word of another epoch belongs to a range that began before this recording.
-    if word == 0 || place.epoch() != recording.epoch {
-        return None;
-    }
-    Some(rows.range(place))
+    // A word of another recording's log belongs to a range that began before this one.
+    recording.logs.contains(&place.log()).then(|| rows.range(place))
 }
 
 fn thread(
@@ -113,15 +110,19 @@ fn thread(
 /// Where the entries of all threads' logs are in the store.
 struct Rows<'a> {
     threads: Vec<ThreadRows<'a>>,
-    /// By the number of a thread that words have; most recordings have all threads in their order.
-    places: Option<FxHashMap<usize, usize>>,
+    /// The number of the first log.
+    first: u64,
+    /// By a log's number after the first; most recordings have all logs in their order.
+    places: Option<FxHashMap<u64, usize>>,
 }
 
 impl<'a> Rows<'a> {
     #[inline]
-    fn of_number(&self, number: usize) -> Option<&ThreadRows<'a>> {
+    fn of_number(&self, number: u64) -> Option<&ThreadRows<'a>> {
+        let number = number.checked_sub(self.first)?;
         match &self.places {
-            None => self.threads.get(number),
+            // CAST: pointers have 64 bits where CUDA runs.
+            None => self.threads.get(number as usize),
             Some(places) => self.threads.get(*places.get(&number)?),
         }
     }
@@ -129,8 +130,8 @@ impl<'a> Rows<'a> {
     /// The range of a word of this recording.
     #[inline]
     fn range(&self, word: RangeWord) -> Option<RangeId> {
-        let (thread, slot) = word.place();
-        self.of_number(thread)?.range(slot as u64)
+        let (log, slot) = word.place()?;
+        self.of_number(log)?.range(slot)
     }
 }
 
@@ -217,10 +218,12 @@ fn read_ranges<'a>(
         }
         rows.push(thread_rows);
     }
-    let in_order = recording.ranges.iter().zip(0..).all(|(log, place)| log.number == place);
-    let places = || recording.ranges.iter().map(|log| log.number as usize).zip(0..).collect();
+    let first = recording.logs.start;
+    let numbers = || recording.ranges.iter().map(|log| log.number.saturating_sub(first));
+    let in_order = numbers().zip(0..).all(|(number, place): (u64, u64)| number == place);
+    let places = || numbers().zip(0..).collect();
     let places = (!in_order).then(places);
-    let mut rows = Rows { threads: rows, places };
+    let mut rows = Rows { threads: rows, first, places };
     let joined = read_events(recording, store, &mut rows, health);
     (rows, joined)
 }
@@ -241,7 +244,7 @@ fn read_events(
     health: &mut Health,
 ) -> Joined {
     let mut joined = Joined::default();
-    let context = |number: u32, slot: u64| RangeWord::joined(recording.epoch, number.into(), slot);
+    let context = RangeWord::joined;
     for (log, rows) in recording.ranges.iter().zip(&mut rows.threads) {
         for (row, words) in log.events.iter().enumerate() {
             let slot = log.event_slots.slot(row);
@@ -280,8 +283,8 @@ fn read_events(
     // What lies in several ranges lies in the first of them.
     let mut in_several: Vec<(Subject, RangeWord)> = Vec::new();
     let process_range = |word: RangeWord| {
-        let (thread, slot) = word.place();
-        rows.of_number(thread)?.process_ranges.get(&(slot as u64)).copied()
+        let (log, slot) = word.place()?;
+        rows.of_number(log)?.process_ranges.get(&slot).copied()
     };
     let all = &*rows;
     for (log, rows) in recording.ranges.iter().zip(&all.threads) {
@@ -454,9 +457,14 @@ impl CallReader<'_> {
         call: &cupti::Call<F>,
         health: &mut Health,
     ) -> Call {
+        // Of a call that is left out the range may be left out too.
+        let counts = || cupti::clock::is_within(&self.recording.windows_ns, call.start_ns);
         let Place { range, share, is_cut } =
             match range_of_word(self.recording, self.rows, call.word) {
-                None => Place::default(),
+                None => {
+                    health.calls_in_earlier_ranges += u64::from(call.word != 0 && counts());
+                    Place::default()
+                }
                 Some(Some(range)) => {
                     Place { range: Some(range), share: self.joined.share_of(range), is_cut: false }
                 }
@@ -467,8 +475,6 @@ impl CallReader<'_> {
                     self.joined.place(store, RangeWord(call.word), range_of)
                 }
             };
-        // Of a call that is left out the range may be left out too.
-        let counts = || cupti::clock::is_within(&self.recording.windows_ns, call.start_ns);
         health.calls_in_unknown_ranges += u64::from(is_cut && counts());
         let end_ns = call.end_ns;
         let id = call.function.id();

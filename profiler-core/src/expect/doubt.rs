@@ -59,6 +59,7 @@ impl Doubts {
             return;
         }
         let health = profile.health();
+        self.add(health.lost_callbacks, "calls were lost");
         let (account, what) = match quantity {
             Quantity::Launches | Quantity::GraphLaunches => {
                 (health.kernels, "kernels have no call")

@@ -2,7 +2,8 @@
 //! is JSON. A reader skips tags it does not know; the last frame says that nothing is cut off.
 //!
 //! Format 2 added labels and the second log of each thread, calls of the runtime API, graph events, windows and attributes. In
-//! a file of format 1 an entry's index is that of its name, and the session was on all the time.
+//! a file of format 1 an entry's index is that of its name, and the session was on all the time. Files from before logs had
+//! numbers of their own have an epoch in place of the number of the first log.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::parts::ThreadRanges;
 use super::ranges::{self, Label, RangeEntry, Slots, Texts};
+use super::word::{logs_from, logs_of_epoch};
 use super::{Clocks, Losses, Recording, RecordingInfo};
 use crate::error::Error;
 use crate::series::{Kind, Series, Source};
@@ -53,7 +55,7 @@ struct ThreadHead {
     names: Vec<String>,
     #[serde(default)]
     labels: Option<Vec<Label>>,
-    /// The thread's number in the words of its ranges, if it is not its place among the threads.
+    /// The number of the thread's log less that of the first one, if it is not its place among the threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     number: Option<u32>,
     /// Where the entries stood in the log, if parts of it are gone.
@@ -82,7 +84,12 @@ struct Done {
     missing_kinds: Vec<u32>,
     /// At start, at stop and perhaps between: when the clocks were compared, and how far CUPTI's was ahead.
     clock_ns: Vec<(u64, i64)>,
-    epoch: u32,
+    /// The number of the first log of ranges.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    first_log: Option<u64>,
+    /// In its place, in older files: which recording of the process it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    epoch: Option<u32>,
     #[serde(default)]
     before_id: u32,
     losses: Losses,
@@ -154,7 +161,7 @@ pub(super) fn write(recording: &Recording) -> Vec<u8> {
             thread_name: thread.thread_name.clone(),
             names: thread.texts.texts.clone(),
             labels: Some(thread.texts.labels.clone()),
-            number: (thread.number as usize != place).then_some(thread.number),
+            number: number_after(recording.logs.start, thread.number, place),
             slots: listed(&thread.slots),
         };
         frame(
@@ -183,7 +190,8 @@ pub(super) fn write(recording: &Recording) -> Vec<u8> {
             .collect(),
         missing_kinds: recording.missing_kinds.iter().map(|kind| kind.0).collect(),
         clock_ns: recording.clocks.readings().iter().copied().map(pair).collect(),
-        epoch: recording.epoch,
+        first_log: Some(recording.logs.start),
+        epoch: None,
         before_id: recording.before_id,
         losses: recording.losses,
     };
@@ -278,6 +286,12 @@ fn read_thread<const WORDS: usize>(
     Ok((head, entries.iter().map(|entry| entry.map(u64::from_le_bytes)).collect()))
 }
 
+/// A log's number after the first one, if it is not its place. A recording has fewer than 2^32 logs.
+fn number_after(first: u64, number: u64, place: usize) -> Option<u32> {
+    let after = number.saturating_sub(first);
+    if after == place as u64 { None } else { Some(u32::try_from(after).unwrap_or(u32::MAX)) }
+}
+
 /// The slots, if a reader cannot know them.
 fn listed(slots: &Slots) -> Option<Vec<u64>> {
     (!slots.are_rows()).then(|| slots.iter().collect())
@@ -340,8 +354,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
             let plain = || (0..).map(Label::plain).take(head.names.len()).collect();
             let labels = head.labels.unwrap_or_else(plain);
             threads.push(ThreadRanges {
-                // CAST: a file has fewer threads.
-                number: head.number.unwrap_or(threads.len() as u32),
+                // From the first one on, whose number comes later.
+                number: head.number.map_or(threads.len() as u64, u64::from),
                 thread_id: head.thread_id,
                 thread_name: head.thread_name,
                 texts: Texts { texts: head.names, labels },
@@ -372,7 +386,15 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
     let names = names.ok_or_else(|| missing("table of kernel names"))?;
     let mut done = done.ok_or_else(|| missing("closing frame"))?;
     done.losses = done.losses.clamped();
-    done.losses.irregular += unknown_series;
+    done.losses.irregular = done.losses.irregular.saturating_add(unknown_series);
+    let logs = match (done.first_log, done.epoch) {
+        (Some(first), _) => logs_from(first),
+        (None, Some(epoch)) => logs_of_epoch(epoch),
+        (None, None) => return Err(missing("number of its first log of ranges")),
+    };
+    for thread in &mut threads {
+        thread.number = thread.number.saturating_add(logs.start);
+    }
     let windows_ns = done.windows_ns.unwrap_or_else(|| vec![done.window_ns]);
     let is_forward = |window: &(u64, u64)| window.0 <= window.1;
     if !windows_ns.iter().all(is_forward) || !windows_ns.is_sorted_by(|one, next| one.1 <= next.0) {
@@ -394,7 +416,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
         windows_ns,
         pending_from_ns: done.pending_from_ns,
         clocks: Clocks::new(done.clock_ns.into_iter().map(reading).collect()),
-        epoch: done.epoch,
+        logs,
         before_id: done.before_id,
         records: RecordBytes::from_parts(version, buffers, strides, keys).with_data(data),
         calls,

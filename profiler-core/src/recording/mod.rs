@@ -5,8 +5,10 @@ mod file;
 mod info;
 pub(crate) mod parts;
 pub(crate) mod ranges;
+pub(crate) mod word;
 
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,8 +34,8 @@ pub struct Recording {
     /// In a snapshot: from when on returned calls may have records that have not come yet.
     pub(crate) pending_from_ns: Option<u64>,
     pub(crate) clocks: Clocks,
-    /// The epoch that the range words of its calls carry.
-    pub(crate) epoch: u32,
+    /// The numbers of its threads' logs, which the range words of its calls carry.
+    pub(crate) logs: Range<u64>,
     /// Records that have no call and a correlation id up to this are of calls before those that were kept.
     pub(crate) before_id: u32,
     pub(crate) records: RecordBytes,
@@ -108,6 +110,10 @@ pub(crate) struct Losses {
     #[serde(default)]
     pub(crate) handler_panics: u64,
     pub(crate) ranges: u64,
+    #[serde(default)]
+    pub(crate) callbacks: u64,
+    #[serde(default)]
+    pub(crate) earlier_contexts: u64,
 }
 
 impl Losses {
@@ -125,44 +131,61 @@ impl Losses {
             refused_records: losses.refused_records,
             before_switch: losses.before_switch,
             handler_panics: losses.handler_panics,
-            ranges: 0,
+            callbacks: losses.callbacks,
+            ..Self::default()
         }
+    }
+
+    /// Every count.
+    fn counts(&mut self) -> [&mut u64; 15] {
+        let Self {
+            dropped_by_cupti,
+            over_memory_limit,
+            irregular,
+            unreadable_bytes,
+            panics,
+            unfinished_buffers,
+            buffers,
+            pool_misses,
+            refused_buffers,
+            refused_records,
+            before_switch,
+            handler_panics,
+            ranges,
+            callbacks,
+            earlier_contexts,
+        } = self;
+        [
+            dropped_by_cupti,
+            over_memory_limit,
+            irregular,
+            unreadable_bytes,
+            panics,
+            unfinished_buffers,
+            buffers,
+            pool_misses,
+            refused_buffers,
+            refused_records,
+            before_switch,
+            handler_panics,
+            ranges,
+            callbacks,
+            earlier_contexts,
+        ]
     }
 
     /// As a file says, which may be damaged: no number that is added to overflows.
-    pub(crate) fn clamped(self) -> Self {
+    pub(crate) fn clamped(mut self) -> Self {
         const MOST: u64 = 1 << 48;
-        Self {
-            dropped_by_cupti: self.dropped_by_cupti.min(MOST),
-            over_memory_limit: self.over_memory_limit.min(MOST),
-            irregular: self.irregular.min(MOST),
-            unreadable_bytes: self.unreadable_bytes.min(MOST),
-            panics: self.panics.min(MOST),
-            unfinished_buffers: self.unfinished_buffers.min(MOST),
-            buffers: self.buffers.min(MOST),
-            pool_misses: self.pool_misses.min(MOST),
-            refused_buffers: self.refused_buffers.min(MOST),
-            refused_records: self.refused_records.min(MOST),
-            before_switch: self.before_switch.min(MOST),
-            handler_panics: self.handler_panics.min(MOST),
-            ranges: self.ranges.min(MOST),
-        }
+        self.counts().into_iter().for_each(|count| *count = (*count).min(MOST));
+        self
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
-        self.dropped_by_cupti += other.dropped_by_cupti;
-        self.over_memory_limit += other.over_memory_limit;
-        self.irregular += other.irregular;
-        self.unreadable_bytes += other.unreadable_bytes;
-        self.panics += other.panics;
-        self.unfinished_buffers += other.unfinished_buffers;
-        self.buffers += other.buffers;
-        self.pool_misses += other.pool_misses;
-        self.refused_buffers += other.refused_buffers;
-        self.refused_records += other.refused_records;
-        self.before_switch += other.before_switch;
-        self.handler_panics += other.handler_panics;
-        self.ranges += other.ranges;
+        let mut other = *other;
+        for (sum, count) in self.counts().into_iter().zip(other.counts()) {
+            *sum = sum.saturating_add(*count);
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use super::ranges::{
     self, Detail, EVENT_WORDS, Event, LoggedEvent, RangeEntry, Shared, Slots, Subject, Texts,
     ThreadPart,
 };
+use super::word::logs_from;
 use super::{Clocks, Losses, Recording, RecordingInfo};
 
 /// The kinds of records that operations have.
@@ -118,8 +119,8 @@ impl Part {
 /// What ended within a part, by the number of the thread that it began on: ranges, and ranges of the process.
 #[derive(Debug, Default)]
 struct Ended {
-    ranges: FxHashMap<u32, FxHashSet<u64>>,
-    process_ranges: FxHashMap<u32, FxHashSet<u64>>,
+    ranges: FxHashMap<u64, FxHashSet<u64>>,
+    process_ranges: FxHashMap<u64, FxHashSet<u64>>,
 }
 
 impl Ended {
@@ -130,9 +131,8 @@ impl Ended {
             of_thread.extend(thread.slots.iter());
             for (_, words) in &thread.events {
                 if let Event::ProcessEnd { of, .. } = Event::from_words(*words) {
-                    let (number, slot) = of.place();
-                    let of_thread = ended.process_ranges.entry(number as u32).or_default();
-                    of_thread.insert(slot as u64);
+                    let of_thread = ended.process_ranges.entry(of.log()).or_default();
+                    of_thread.insert(of.slot());
                 }
             }
         }
@@ -143,7 +143,7 @@ impl Ended {
     /// ended.
     fn remove_from(&self, thread: &mut ThreadPart) {
         let number = thread.shared.number;
-        let has = |ended: &FxHashMap<u32, FxHashSet<u64>>, slot: u64| {
+        let has = |ended: &FxHashMap<u64, FxHashSet<u64>>, slot: u64| {
             ended.get(&number).is_some_and(|slots| slots.contains(&slot))
         };
         let open: FxHashSet<u64> = thread
@@ -169,7 +169,7 @@ impl Ended {
 
 /// What a part has of one thread.
 pub(crate) struct ThreadRangesPart<'a> {
-    pub(crate) number: u32,
+    pub(crate) number: u64,
     shared: &'a Arc<Shared>,
     entries: &'a [RangeEntry],
     slots: &'a Slots,
@@ -226,7 +226,7 @@ const MOST_JOINED: usize = 1 << 16;
 /// that came last.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Remains {
-    ranges: BTreeMap<u32, ThreadPart>,
+    ranges: BTreeMap<u64, ThreadPart>,
     /// As they came, each with its thread: what is more than two before the context itself. They may be attached at any time.
     joins: VecDeque<(Arc<Shared>, LoggedEvent)>,
     /// The contexts among these.
@@ -285,8 +285,8 @@ impl Remains {
 /// What a recording is made of.
 pub(crate) struct Pieces<'a> {
     pub(crate) info: RecordingInfo,
-    /// The epoch of its range words.
-    pub(crate) epoch: u32,
+    /// The number of its first log of ranges.
+    pub(crate) first_log: u64,
     /// When the session was on; calls at other times are left out.
     pub(crate) window_ns: (u64, u64),
     pub(crate) windows_ns: Vec<(u64, u64)>,
@@ -333,8 +333,9 @@ pub(crate) fn first_id<'a>(calls: impl IntoIterator<Item = &'a Call>) -> Option<
 
 /// Puts a recording together.
 pub(crate) fn recording(pieces: Pieces<'_>, observer_panics: u64) -> Recording {
-    let Pieces { info, epoch, window_ns, windows_ns, pending_from_ns, before_id, parts, .. } =
-        pieces;
+    let Pieces {
+        info, first_log, window_ns, windows_ns, pending_from_ns, before_id, parts, ..
+    } = pieces;
     let mut losses = Losses::default();
     let mut readings: Vec<Reading> = Vec::with_capacity(parts.len() + 2);
     let mut records: Option<RecordBytes> = None;
@@ -391,8 +392,8 @@ pub(crate) fn recording(pieces: Pieces<'_>, observer_panics: u64) -> Recording {
             Settings { attributes: collected.attributes, missing_kinds: collected.missing_kinds }
         }
     };
-    losses.panics += observer_panics;
-    losses.ranges = ranges::lost();
+    losses.panics = losses.panics.saturating_add(observer_panics);
+    losses.add(&ranges::losses());
     let calls = calls.finish();
     // Of a collection from its start: a record with an earlier id is of a call that began before it. Calls are in the order
     // they were made.
@@ -408,7 +409,7 @@ pub(crate) fn recording(pieces: Pieces<'_>, observer_panics: u64) -> Recording {
         windows_ns,
         pending_from_ns,
         clocks: Clocks::new(readings),
-        epoch,
+        logs: logs_from(first_log),
         before_id,
         records: records.unwrap_or_else(none),
         calls,
@@ -505,8 +506,8 @@ impl<F> Calls<F> {
 /// The ranges of one thread, in the order they began.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct ThreadRanges {
-    /// The thread's number in the words of its ranges.
-    pub(crate) number: u32,
+    /// The log's number in the words of its ranges.
+    pub(crate) number: u64,
     /// The kernel's id of the thread.
     pub(crate) thread_id: u32,
     pub(crate) thread_name: Option<String>,
@@ -521,7 +522,7 @@ pub(crate) struct ThreadRanges {
 
 /// Ranges of all threads, of which one part after the other comes.
 #[derive(Debug, Default)]
-struct Threads(BTreeMap<u32, (ThreadPart, bool)>);
+struct Threads(BTreeMap<u64, (ThreadPart, bool)>);
 
 impl Threads {
     fn add(&mut self, mut part: ThreadPart) {
@@ -654,7 +655,7 @@ mod tests {
         remains.add(&part(vec![thread(3, &[(0, [member(1), 7, 0])])]));
         let two = [(1, [joins, 5, 6]), (2, [joins, 6, 7])];
         remains.add(&part(vec![thread(3, &two), thread(5, &[(8, [1 << 56, 0, 0])])]));
-        let left = |remains: &mut Remains, most| -> Vec<(u32, u64)> {
+        let left = |remains: &mut Remains, most| -> Vec<(u64, u64)> {
             remains.forget_joined(most);
             let of = |thread: ThreadPart| {
                 let number = thread.shared.number;

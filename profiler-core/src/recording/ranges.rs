@@ -10,10 +10,11 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cupti::calls::set_word;
 use cupti::clock::now_ns;
+use cupti::log_registry::{LogRegistry, Registered};
 use cupti::tables;
 use cupti::thread_log::{Reader, Writer};
 use nvtx::observer::{Mark, Observer, RangeStart, Token};
@@ -22,52 +23,12 @@ use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
+use super::Losses;
+use super::word::LOGS_END;
+pub(crate) use super::word::RangeWord;
+#[cfg(test)]
+pub(crate) use super::word::SLOTS;
 use crate::tap;
-
-/// A range's identity while it is recorded: which recording, which thread's log, which entry. Never 0. Or that of a context
-/// of several ranges: which entry of a thread's second log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct RangeWord(pub(crate) u64);
-
-const SLOT_BITS: u32 = 30;
-const THREAD_BITS: u32 = 22;
-const EPOCH_BITS: u32 = 64 - SLOT_BITS - THREAD_BITS;
-/// Entries of a log that have a word: 1,073,741,824; a thread has a new log then.
-pub(crate) const SLOTS: u64 = if cfg!(test) { 1 << 12 } else { 1 << SLOT_BITS };
-/// Stands in the thread of a word of several ranges: no thread has such a number, so that whoever does not know of these finds
-/// none.
-const JOINED: u64 = 1 << (THREAD_BITS - 1);
-
-impl RangeWord {
-    /// `None` where a number does not fit: the range is then counted as lost.
-    pub(crate) fn new(epoch: u32, thread: u64, slot: u64) -> Option<Self> {
-        let fits = thread < JOINED && slot < SLOTS;
-        fits.then_some(Self(
-            u64::from(epoch) << (SLOT_BITS + THREAD_BITS) | thread << SLOT_BITS | slot,
-        ))
-    }
-
-    /// The word of several ranges that this entry of a thread's second log joins.
-    pub(crate) fn joined(epoch: u32, thread: u64, slot: u64) -> Option<Self> {
-        Self::new(epoch, thread, slot).map(|word| Self(word.0 | JOINED << SLOT_BITS))
-    }
-
-    /// True for the word of several ranges; in recordings from before there were such, of a thread after 2 million others.
-    #[inline]
-    pub(crate) fn is_joined(self) -> bool {
-        self.0 >> SLOT_BITS & JOINED != 0
-    }
-
-    pub(crate) fn epoch(self) -> u32 {
-        (self.0 >> (SLOT_BITS + THREAD_BITS)) as u32
-    }
-
-    /// (index of the thread's log, index of the entry in it)
-    pub(crate) fn place(self) -> (usize, usize) {
-        let thread = self.0 >> SLOT_BITS & ((1 << THREAD_BITS) - 1);
-        (thread as usize, (self.0 & ((1 << SLOT_BITS) - 1)) as usize)
-    }
-}
 
 /// Words of an entry.
 pub(crate) const WORDS: usize = 3;
@@ -75,6 +36,8 @@ pub(crate) const WORDS: usize = 3;
 const PLACE: usize = 0;
 const START: usize = 1;
 const END: usize = 2;
+/// Stands in an entry's start, in the log alone, where the range is open and its thread has ended: `END` is when that was.
+const LEFT_OPEN: u64 = 1 << 63;
 
 /// One range, as its thread wrote it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +46,12 @@ pub(crate) struct RangeEntry([u64; WORDS]);
 impl RangeEntry {
     pub(crate) fn from_words(words: [u64; WORDS]) -> Self {
         Self(words)
+    }
+
+    /// As it stands in the log.
+    fn from_log([place, start, end]: [u64; WORDS]) -> Self {
+        let end = if start & LEFT_OPEN == 0 { end } else { 0 };
+        Self([place, start & !LEFT_OPEN, end])
     }
 
     pub(crate) fn to_words(self) -> [u64; WORDS] {
@@ -351,8 +320,8 @@ pub(crate) struct Texts {
 /// A thread's log, as the recording sees it.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// Its number in the words of its ranges.
-    pub(super) number: u32,
+    /// The log's number in the words of its ranges.
+    pub(super) number: u64,
     pub(super) thread_id: u32,
     pub(super) thread_name: Option<String>,
     pub(super) texts: Mutex<Texts>,
@@ -398,7 +367,7 @@ impl ThreadPart {
 
 impl Shared {
     #[cfg(test)]
-    pub(super) fn of_thread(number: u32) -> Arc<Self> {
+    pub(super) fn of_thread(number: u64) -> Arc<Self> {
         let readers = Readers::of(&Writer::new());
         let texts = Mutex::default();
         Arc::new(Self { number, thread_id: 0, thread_name: None, texts, readers })
@@ -414,7 +383,7 @@ impl Shared {
         };
         let mut entries = tables::with_capacity(readers.ranges.len());
         let visit = |slot, words| {
-            let entry = RangeEntry::from_words(words);
+            let entry = RangeEntry::from_log(words);
             if entry.start_ns() < until_ns {
                 entries.push(entry.at(until_ns));
                 slots.push(slot);
@@ -511,40 +480,36 @@ impl FromIterator<u64> for Slots {
     }
 }
 
-/// The threads of the present recording.
-#[derive(Debug)]
-struct Threads {
-    /// The number of the next one.
-    next: u64,
-    list: Vec<Arc<Shared>>,
-}
-
-static EPOCH: AtomicU32 = AtomicU32::new(0);
-static THREADS: Mutex<Threads> = Mutex::new(Threads { next: 0, list: Vec::new() });
+/// The logs of the threads of the present recording. The number of its first log tells recordings apart.
+static LOGS: LogRegistry<Arc<Shared>> = LogRegistry::new();
 
 /// The process's one observer of ranges.
-pub(crate) static RECORDER: Recorder = Recorder { lost: AtomicU64::new(0) };
+pub(crate) static RECORDER: Recorder =
+    Recorder { lost: AtomicU64::new(0), earlier_contexts: AtomicU64::new(0) };
 
 #[derive(Debug)]
 pub(crate) struct Recorder {
     /// Ranges that could not be recorded.
     lost: AtomicU64,
+    /// Contexts and ranges of the process of earlier recordings that were used in the present one.
+    earlier_contexts: AtomicU64,
 }
 
-/// Begins a recording; gives its epoch, which its range words carry.
-pub(crate) fn begin() -> u32 {
-    static LAST: AtomicU32 = AtomicU32::new(0);
-    let epoch = LAST.fetch_add(1, Ordering::Relaxed) % ((1 << EPOCH_BITS) - 1) + 1;
-    *THREADS.lock() = Threads { next: 0, list: Vec::new() };
-    RECORDER.lost.store(0, Ordering::Relaxed);
-    EPOCH.store(epoch, Ordering::Release);
-    epoch
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Begins a recording; gives the number of its first log.
+pub(crate) fn begin() -> u64 {
+    LOGS.begin(|| {
+        RECORDER.lost.store(0, Ordering::Relaxed);
+        RECORDER.earlier_contexts.store(0, Ordering::Relaxed);
+    })
 }
 
 /// Ends it and gives what of it was not taken. Ranges that are still open have no end.
 pub(super) fn end() -> Vec<ThreadPart> {
-    EPOCH.store(0, Ordering::Release);
-    let threads = std::mem::take(&mut THREADS.lock().list);
+    let threads = LOGS.end();
     let last = |thread: &Arc<Shared>| {
         let part = thread.read(u64::MAX, false);
         thread.let_go();
@@ -556,28 +521,34 @@ pub(super) fn end() -> Vec<ThreadPart> {
 /// Takes the ranges that had ended before a time, which has passed, and all that was said of any range; threads go on
 /// recording. Only a thread that meets a new name, or begins its second log, may wait.
 pub(super) fn take(until_ns: u64) -> Vec<ThreadPart> {
-    let threads = THREADS.lock().list.clone();
+    let threads = LOGS.logs();
     let parts = threads.iter().map(|thread| thread.read(until_ns, true));
     let parts = parts.filter(|part| !(part.entries.is_empty() && part.events.is_empty())).collect();
-    THREADS.lock().list.retain(|thread| !thread.is_done());
+    LOGS.retain(|thread| !thread.is_done());
     parts
 }
 
 /// What was recorded before a time, which has passed, and was not taken. What began before it and is being recorded at
 /// this moment is left out, and nothing of another thread can refer to it yet.
 pub(super) fn rest(until_ns: u64) -> Vec<ThreadPart> {
-    let threads = THREADS.lock().list.clone();
+    let threads = LOGS.logs();
     threads.iter().map(|thread| thread.read(until_ns, false)).collect()
 }
 
-/// Ranges of the present recording that could not be recorded.
-pub(super) fn lost() -> u64 {
-    RECORDER.lost.load(Ordering::Relaxed)
+/// What the present recording lost so far, and what it met of earlier ones.
+pub(crate) fn losses() -> Losses {
+    let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    Losses {
+        ranges: of(&RECORDER.lost),
+        earlier_contexts: of(&RECORDER.earlier_contexts),
+        ..Losses::default()
+    }
 }
 
 /// The present thread's part of a recording.
 struct Thread {
-    epoch: u32,
+    /// The number of the first log of the recording.
+    first_log: u64,
     number: u64,
     writer: Writer<WORDS>,
     events: Option<Writer<EVENT_WORDS>>,
@@ -629,37 +600,50 @@ const DETAILS: u64 = 3;
 const RECENT: usize = 16;
 
 /// Puts a range of any thread up on this one; gives the number of the attachment, or `None` if the range is none of the
-/// present recording.
+/// present recording, which is counted.
 pub(crate) fn attach(word: RangeWord) -> Option<u64> {
+    if word.log() < LOGS.first() {
+        count(&RECORDER.earlier_contexts);
+        return None;
+    }
     let enter = |thread: &mut Thread| {
+        // Another recording may have begun meanwhile.
+        if !thread.is_of_recording(word) {
+            return None;
+        }
         thread.attached += 1;
         thread.enter(Open { word, attached: thread.attached });
         Some(thread.attached)
     };
-    if EPOCH.load(Ordering::Acquire) == word.epoch() { RECORDER.with_thread(enter) } else { None }
+    RECORDER.with_thread(enter).flatten()
 }
 
 /// Takes away what [`attach`] put up under this number.
 pub(crate) fn detach(word: RangeWord, attached: u64) {
-    let _ = THREAD.try_with(|thread| {
-        if let Ok(mut thread) = thread.try_borrow_mut()
-            && let Some(thread) = thread.as_mut().filter(|thread| thread.epoch == word.epoch())
-        {
-            thread.leave(Open { word, attached });
-        }
-    });
+    RECORDER.with_known_thread(|thread| _ = thread.leave(Open { word, attached }));
 }
 
 /// The word under which work belongs to several ranges of the present recording, each of which is there once; of one that
 /// of this one, and `None` of none. If it cannot be written down, which is counted, the first one is left.
 pub(crate) fn join(words: impl IntoIterator<Item = RangeWord>) -> Option<RangeWord> {
-    let epoch = EPOCH.load(Ordering::Acquire);
+    let first_log = LOGS.first();
     let mut known = FxHashSet::default();
-    let is_of_this = |word: &RangeWord| word.0 != 0 && word.epoch() == epoch;
-    let words = words.into_iter().filter(|word| is_of_this(word) && known.insert(*word));
+    let words = words.into_iter().filter(|word| {
+        let is_of_this = first_log != 0 && word.log() >= first_log;
+        if first_log != 0 && word.0 != 0 && !is_of_this {
+            count(&RECORDER.earlier_contexts);
+        }
+        is_of_this && known.insert(*word)
+    });
     match words.collect::<Vec<_>>()[..] {
         [first, second, ref more @ ..] => {
-            RECORDER.with_thread(|thread| thread.join(first, second, more)).or(Some(first))
+            let join = |thread: &mut Thread| {
+                // Another recording may have begun meanwhile.
+                let is_same = thread.first_log == first_log;
+                let joined = if is_same { thread.join(first, second, more) } else { None };
+                joined.or_else(|| RECORDER.lose())
+            };
+            RECORDER.with_thread(join).flatten().or(Some(first))
         }
         [one] => Some(one),
         [] => None,
@@ -671,26 +655,25 @@ thread_local!(static THREAD: RefCell<Option<Thread>> = const { RefCell::new(None
 impl Thread {
     #[cold]
     #[inline(never)]
-    fn register(epoch: u32) -> Self {
+    fn register() -> Option<Self> {
+        let thread_id = cupti::calls::thread_id();
+        let thread_name = std::thread::current().name().map(str::to_owned);
         let writer = Writer::new();
-        let mut threads = THREADS.lock();
-        let number = threads.next;
-        threads.next += 1;
-        let shared = Arc::new(Shared {
-            // CAST: a word has no place for one that does not fit, and is not made then.
-            number: number as u32,
-            thread_id: cupti::calls::thread_id(),
-            thread_name: std::thread::current().name().map(str::to_owned),
-            texts: Mutex::default(),
-            readers: Readers::of(&writer),
-        });
-        threads.list.push(shared.clone());
-        drop(threads);
+        let readers = Readers::of(&writer);
+        let make = |number| {
+            let texts = Mutex::default();
+            Arc::new(Shared { number, thread_id, thread_name, texts, readers })
+        };
+        let Registered { first, log, .. } = LOGS.register(LOGS_END, make)?;
         // A range that began before this recording is none of it.
         set_word(0);
+        Some(Self::new(first, log, writer))
+    }
+
+    fn new(first_log: u64, shared: Arc<Shared>, writer: Writer<WORDS>) -> Self {
         Self {
-            epoch,
-            number,
+            first_log,
+            number: shared.number,
             writer,
             events: None,
             shared,
@@ -703,6 +686,16 @@ impl Thread {
             open: Vec::with_capacity(32),
             attached: 0,
         }
+    }
+
+    /// Whether a word is one of this recording; counts those of earlier ones.
+    #[inline]
+    fn is_of_recording(&self, word: RangeWord) -> bool {
+        let is_of_recording = word.log() >= self.first_log;
+        if !is_of_recording {
+            count(&RECORDER.earlier_contexts);
+        }
+        is_of_recording
     }
 
     #[inline]
@@ -782,9 +775,9 @@ impl Thread {
 
     fn start(&mut self, range: &RangeStart<'_>) -> Option<RangeWord> {
         // Nothing is written of a range that has no word: it would have no end.
-        let word = match RangeWord::new(self.epoch, self.number, self.writer.len()) {
+        let word = match RangeWord::new(self.number, self.writer.len()) {
             Some(word) => word,
-            None => self.renew().then(|| RangeWord::new(self.epoch, self.number, 0)).flatten()?,
+            None => self.renew().then(|| RangeWord::new(self.number, 0)).flatten()?,
         };
         let label = self.label(range);
         let parent = self.parent();
@@ -801,11 +794,8 @@ impl Thread {
     /// Begins new logs in place of full ones; not while a range is open, whose end stands in the old one.
     #[cold]
     fn renew(&mut self) -> bool {
-        let is_full = self.number < JOINED && self.open.is_empty();
-        if is_full {
-            *self = Self::register(self.epoch);
-        }
-        is_full
+        let renewed = if self.open.is_empty() { Self::register() } else { None };
+        renewed.map(|renewed| *self = renewed).is_some()
     }
 
     fn enter(&mut self, open: Open) {
@@ -834,7 +824,7 @@ impl Thread {
         more: &[RangeWord],
     ) -> Option<RangeWord> {
         let slot = self.events.as_ref().map_or(0, Writer::len) + more.len() as u64;
-        let word = RangeWord::joined(self.epoch, self.number, slot)?;
+        let word = RangeWord::joined(self.number, slot)?;
         for member in more {
             self.event([MEMBER << KIND_SHIFT | OF_EVENT | slot, member.0, 0]);
         }
@@ -844,8 +834,8 @@ impl Thread {
 
     /// The entry of the innermost open range plus 1; 0 if there is none, or it is one of another thread, or of several.
     fn parent(&self) -> u64 {
-        match self.open.last().map(|parent| parent.word.place()) {
-            Some((thread, slot)) if thread as u64 == self.number => slot as u64 + 1,
+        match self.open.last().and_then(|parent| parent.word.place()) {
+            Some((log, slot)) if log == self.number => slot + 1,
             _ => 0,
         }
     }
@@ -854,13 +844,13 @@ impl Thread {
     #[inline]
     fn handed(&self) -> Option<RangeWord> {
         let innermost = self.open.last()?.word;
-        (innermost.place().0 as u64 != self.number).then_some(innermost)
+        innermost.place().is_none_or(|(log, _)| log != self.number).then_some(innermost)
     }
 
     fn end(&mut self, word: RangeWord) {
         let now = now_ns();
         if self.leave(Open { word, attached: 0 }) {
-            self.writer.set(word.place().1 as u64, END, now);
+            self.writer.set(word.slot(), END, now);
         }
     }
 
@@ -907,7 +897,7 @@ impl Thread {
             self.unsaid.push([HANDED << KIND_SHIFT, parent.0, 0]);
         }
         if let Some(within) = event.within
-            && RangeWord(within.get()).epoch() == self.epoch
+            && self.is_of_recording(RangeWord(within.get()))
         {
             self.unsaid.push([WITHIN << KIND_SHIFT, within.get(), 0]);
         }
@@ -961,33 +951,72 @@ fn has_details(event: &RangeStart<'_>) -> bool {
     event.payload.is_some() || event.within.is_some() || !event.fields.is_empty()
 }
 
+impl Drop for Thread {
+    /// The thread ends, or goes on in another recording. Ranges that are open stay so, and their entries have finished: the
+    /// log can be taken out and freed.
+    fn drop(&mut self) {
+        let now = now_ns();
+        // The innermost first: what lies in an entry has finished when it has.
+        for open in self.open.iter().rev().filter(|open| open.attached == 0) {
+            let slot = open.word.slot();
+            self.writer.set(slot, START, self.writer.get(slot, START) | LEFT_OPEN);
+            self.writer.set(slot, END, now);
+        }
+        // No call that follows on the thread is made in them.
+        set_word(0);
+    }
+}
+
 impl Recorder {
+    /// Counts a range, or a context of several, that could not be recorded.
+    #[cold]
+    fn lose<R>(&self) -> Option<R> {
+        // What begins as a recording ends is none of it.
+        if LOGS.first() != 0 {
+            count(&self.lost);
+        }
+        None
+    }
+
     /// Runs `with` on this thread's part of the recording that is on, which is made if it is new; `None` while none is on, or
-    /// on a thread that is ending, which is counted.
-    fn with_thread<R>(&self, with: impl FnOnce(&mut Thread) -> Option<R>) -> Option<R> {
-        let epoch = EPOCH.load(Ordering::Acquire);
-        if epoch == 0 {
+    /// where the thread cannot have a part, which is counted: it is ending, or in here already, as where an allocator has
+    /// ranges.
+    #[inline]
+    fn with_thread<R>(&self, with: impl FnOnce(&mut Thread) -> R) -> Option<R> {
+        let first_log = LOGS.first();
+        if first_log == 0 {
             return None;
         }
         let result = THREAD.try_with(|thread| {
             let mut thread = thread.try_borrow_mut().ok()?;
             let thread = match &mut *thread {
-                Some(thread) if thread.epoch == epoch => thread,
-                other => other.insert(Thread::register(epoch)),
+                Some(thread) if thread.first_log == first_log => thread,
+                other => other.insert(Thread::register()?),
             };
-            with(thread)
+            Some(with(thread))
         });
-        let result = result.ok().flatten();
-        if result.is_none() {
-            self.lost.fetch_add(1, Ordering::Relaxed);
-        }
-        result
+        result.ok().flatten().or_else(|| self.lose())
+    }
+
+    /// Runs `with` on this thread's part of the recording that it was seen in last, if it has one; not on a thread that is
+    /// ending, which has left all that it was in. Where the thread is in here already, that is counted.
+    #[inline]
+    fn with_known_thread(&self, with: impl FnOnce(&mut Thread)) {
+        let _ = THREAD.try_with(|thread| match thread.try_borrow_mut() {
+            Ok(mut thread) => {
+                if let Some(thread) = &mut *thread {
+                    with(thread);
+                }
+            }
+            Err(_) => _ = self.lose::<()>(),
+        });
     }
 }
 
 impl Observer for Recorder {
     fn range_start(&self, range: &RangeStart<'_>) -> Token {
-        let word = self.with_thread(|thread| thread.start(range));
+        let start = |thread: &mut Thread| thread.start(range).or_else(|| self.lose());
+        let word = self.with_thread(start).flatten();
         // Without a recording they may be counted. No word of a recording is as small.
         Token::new(word.map_or_else(|| tap::begin(range.name).unwrap_or(0), |word| word.0))
     }
@@ -997,66 +1026,48 @@ impl Observer for Recorder {
             return;
         }
         let word = RangeWord(token.get());
-        let _ = THREAD.try_with(|thread| {
-            if let Ok(mut thread) = thread.try_borrow_mut()
-                && let Some(thread) = thread.as_mut().filter(|thread| thread.epoch == word.epoch())
-            {
-                thread.end(word);
-            } else if word.epoch() == 0 {
-                tap::end(word.0);
-            }
-        });
+        if word.is_below_logs() {
+            tap::end(word.0);
+        } else {
+            self.with_known_thread(|thread| thread.end(word));
+        }
     }
 
     fn process_range_start(&self, range: &RangeStart<'_>) -> Option<Token> {
-        let word = self.with_thread(|thread| {
+        let start = |thread: &mut Thread| {
             // What is said of it comes before it. Nothing is written of one that has no word.
             let room = entries_of(range.fields) + DETAILS;
             let has_room = |thread: &Thread| {
                 let next = thread.events.as_ref().map_or(0, Writer::len);
-                RangeWord::new(thread.epoch, thread.number, next + room).is_some()
+                RangeWord::new(thread.number, next + room).is_some()
             };
             if has_room(thread) || thread.renew() && has_room(thread) {
                 let slot = thread.occurrence(PROCESS_START, range);
-                return RangeWord::new(thread.epoch, thread.number, slot);
+                return RangeWord::new(thread.number, slot);
             }
-            None
-        });
-        word.map(|word| Token::new(word.0))
+            self.lose()
+        };
+        self.with_thread(start).flatten().map(|word| Token::new(word.0))
     }
 
     fn process_range_end(&self, token: Token) {
         let of = RangeWord(token.get());
-        // One that began in an earlier recording is none of this one.
-        if EPOCH.load(Ordering::Acquire) == of.epoch() {
-            self.with_thread(|thread| {
-                Some(thread.event([PROCESS_END << KIND_SHIFT, now_ns(), of.0]))
-            });
-        }
+        self.with_thread(|thread| {
+            // One that began in an earlier recording is none of this one.
+            if of.log() >= thread.first_log {
+                thread.event([PROCESS_END << KIND_SHIFT, now_ns(), of.0]);
+            }
+        });
     }
 
     fn mark(&self, mark: &Mark<'_>) {
-        self.with_thread(|thread| Some(thread.occurrence(MARK, mark)));
+        self.with_thread(|thread| thread.occurrence(MARK, mark));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_word_holds_its_place() {
-        let last = SLOTS - 1;
-        let word = RangeWord::new(4095, (1 << 21) - 1, last).unwrap();
-        assert_eq!((word.epoch(), word.place()), (4095, ((1 << 21) - 1, last as usize)));
-        let joined = RangeWord::joined(4095, 5, 7).unwrap();
-        assert_eq!((joined.epoch(), joined.place()), (4095, ((1 << 21) + 5, 7)));
-        assert!(joined.is_joined() && !word.is_joined());
-        let word = RangeWord::new(1, 0, 0).unwrap();
-        assert_ne!(word.0, 0);
-        assert_eq!((word.epoch(), word.place()), (1, (0, 0)));
-        assert!(RangeWord::new(1, 1 << 21, 0).is_none() && RangeWord::new(1, 0, SLOTS).is_none());
-    }
 
     #[test]
     fn what_a_thread_recorded_is_let_go_but_for_a_chunk() {
@@ -1080,9 +1091,40 @@ mod tests {
     }
 
     #[test]
+    fn ended_thread_leaves_no_log_behind_its_open_ranges() {
+        let writer = Writer::new();
+        let log = writer.log();
+        let shared = Shared::of_thread(1);
+        *shared.readers.lock() = Readers::of(&writer).into_inner();
+        let mut thread = Thread::new(1, shared.clone(), writer);
+        let starts = ["outer", "ended", "inner"].map(|name| {
+            let word = thread.start(&RangeStart::new(name)).unwrap();
+            if name == "ended" {
+                thread.end(word);
+            }
+            word.slot()
+        });
+        assert_eq!(starts, [0, 1, 2]);
+        let taken = shared.read(u64::MAX, true);
+        assert_eq!((taken.slots.iter().collect::<Vec<_>>(), shared.is_done()), (vec![1], false));
+        drop(thread);
+        assert_eq!(cupti::calls::word(), 0);
+        // A drain up to a time before the thread's end leaves them, and both come together.
+        assert!(shared.read(1, true).entries.is_empty() && !shared.is_done());
+        let rest = shared.read(u64::MAX, false);
+        let taken = shared.read(u64::MAX, true);
+        assert_eq!(rest.entries, taken.entries);
+        assert_eq!(taken.slots.iter().collect::<Vec<_>>(), [0, 2]);
+        assert!(taken.entries.iter().all(|entry| entry.end_ns().is_none()));
+        let now = now_ns();
+        assert!(taken.entries.iter().all(|entry| (1..=now).contains(&entry.start_ns())));
+        assert!(shared.is_done());
+        assert_eq!(Arc::strong_count(&log), 1, "the chunk is freed");
+    }
+
+    #[test]
     fn a_table_of_texts_has_an_end_and_values_beyond_it_are_put_together() {
-        let mut thread = Thread::register(u32::MAX);
-        THREADS.lock().list.retain(|other| !Arc::ptr_eq(other, &thread.shared));
+        let mut thread = Thread::new(1, Shared::of_thread(1), Writer::new());
         let value = |i: usize| format!("{}{i}", "\u{e9}\u{20ac}".repeat(i % 23));
         const COUNT: usize = 10_000;
         for i in 0..COUNT {
