@@ -2,18 +2,23 @@
 //! of the program wrote down while it made it.
 //!
 //! `RANDOM_PROGRAMS` says how many, `RANDOM_PROGRAMS_SEED` the first seed; each program has the next one.
+//! `RANDOM_SESSIONS` is the number of sessions that keep the same threads, which is 10,000 otherwise.
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // the helpers are tests too
 
+#[path = "support/many_sessions.rs"]
+mod many_sessions;
 #[path = "support/outcome.rs"]
 mod outcome;
 #[path = "support/program.rs"]
 mod program;
 #[path = "support/truth.rs"]
 mod truth;
+#[path = "support/worker.rs"]
+mod worker;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use cupti::CopyKind;
@@ -433,10 +438,28 @@ impl Drop for Named {
     }
 }
 
+/// The process has one collection, and one fake. It is never dropped: threads of any length of life may use it.
+fn lock_fake() -> (MutexGuard<'static, ()>, &'static Fake) {
+    static FAKE: OnceLock<&'static Fake> = OnceLock::new();
+    static COLLECTION: Mutex<()> = Mutex::new(());
+    let guard = COLLECTION.lock().unwrap_or_else(PoisonError::into_inner);
+    (guard, *FAKE.get_or_init(|| Box::leak(Box::default())))
+}
+
+#[test]
+fn kept_guards_and_contexts_count_for_their_own_session_among_10_000() {
+    let (_fake, fake) = lock_fake();
+    let profiler = Profiler::builder().library(fake.library().unwrap()).build().unwrap();
+    let sessions = setting("RANDOM_SESSIONS", 10_000);
+    let [calls, contexts] = many_sessions::play(fake, &profiler, sessions);
+    eprintln!("{sessions} sessions: {calls} calls in ranges of earlier ones, {contexts} contexts");
+    // What never happens proves nothing.
+    assert!(sessions < 1000 || calls > sessions / 100 && contexts > sessions / 100);
+}
+
 #[test]
 fn random_programs_come_back_as_they_were_made() {
-    // Never dropped: threads of any length of life may use it.
-    let fake: &'static Fake = Box::leak(Box::default());
+    let (_fake, fake) = lock_fake();
     let profiler = || {
         let builder = Profiler::builder().library(fake.library().unwrap());
         builder.period(Duration::from_millis(1)).build().unwrap()
