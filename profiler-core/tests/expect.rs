@@ -113,6 +113,19 @@ fn every_quantity_is_what_the_program_did() {
 
 /// Busy and idle are of the GPU's clock alone: what runs at the same time counts once, what lies between is idle.
 #[test]
+fn copied_bytes_beyond_64_bits_stop_at_the_largest_number() {
+    let profile = record(|fake| {
+        let _step = range("step");
+        for _ in 0..3 {
+            fake.launch(Work::host_to_device(u64::MAX));
+        }
+    });
+    let text = failure(expect(&profile).range("step").copied_bytes(at_most(1))).to_string();
+    assert!(text.contains(&u64::MAX.to_string()), "{text}");
+    assert_eq!(profile.totals().copy_bytes, u64::MAX);
+}
+
+#[test]
 fn busy_and_idle_are_those_of_the_operations() {
     let profile = record(program);
     let mut intervals: Vec<(Duration, Duration)> = profile

@@ -102,8 +102,8 @@ fn sums<'a>(quantity: &Quantity, parts: impl Iterator<Item = Part<'a>>) -> Vec<S
         match sums.get_mut(&(part.name.clone(), part.path.clone())) {
             Some(sum) => {
                 sum.count += part.count;
-                sum.ns += part.ns;
-                sum.bytes += part.bytes;
+                sum.ns = sum.ns.saturating_add(part.ns);
+                sum.bytes = sum.bytes.saturating_add(part.bytes);
                 let start = |part: &Part<'_>| part.first.map(|call| call.start());
                 if sum.first.is_none() || (part.first.is_some() && start(&part) < start(sum)) {
                     sum.first = part.first;

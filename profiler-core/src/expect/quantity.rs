@@ -166,25 +166,24 @@ impl Quantity {
         let operations = || instances().flat_map(|instance| self.operations(instance));
         match self {
             Self::Instances => groups.iter().map(|group| group.entered).sum(),
-            Self::CopiedBytes(_) => operations()
+            Self::CopiedBytes(_) => sum(operations()
                 .filter_map(|operation| operation.as_copy())
-                .map(|copy| copy.bytes())
-                .sum(),
+                .map(|copy| copy.bytes())),
             Self::Streams => {
                 let streams: BTreeSet<_> =
                     operations().map(|operation| stream(&operation)).collect();
                 streams.len() as u64
             }
-            Self::GpuTime => operations().map(|operation| ns(&operation)).sum(),
+            Self::GpuTime => sum(operations().map(|operation| ns(&operation))),
             Self::GpuTimeOf(statistic) => {
                 let outermost = instances().filter(|instance| !instance.nested);
-                let time = |instance: &Instance<'_>| instance.operations.iter().map(ns).sum();
+                let time = |instance: &Instance<'_>| sum(instance.operations.iter().map(ns));
                 statistic.of(outermost.map(time).collect())
             }
             Self::BusyTime | Self::BusyShare | Self::Idle => {
                 let spans = || instances().flat_map(spans);
                 let (total, busy): (u64, u64) =
-                    spans().fold((0, 0), |sum, span| (sum.0 + span.total, sum.1 + span.busy));
+                    (sum(spans().map(|span| span.total)), sum(spans().map(|span| span.busy)));
                 match self {
                     Self::BusyTime => busy,
                     Self::Idle => total - busy,
@@ -245,6 +244,11 @@ pub(super) struct Span<'a> {
     pub(super) busy: u64,
     /// In which none did: how long, and the operation that ended it.
     pub(super) gaps: Vec<(u64, GpuOperation<'a>)>,
+}
+
+/// The sum, or the largest number: a damaged file may hold any.
+fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
+    numbers.fold(0, u64::saturating_add)
 }
 
 pub(super) fn spans<'a>(instance: &Instance<'a>) -> Vec<Span<'a>> {

@@ -192,7 +192,7 @@ impl Profile {
             summary.exclusive += node.exclusive();
             // A range within one of the same name is in its sum already.
             if !node.ancestors().any(|ancestor| ancestor.matches(path)) {
-                summary.host_ns += node.node().host_ns;
+                summary.host_ns = summary.host_ns.saturating_add(node.node().host_ns);
                 summary.inclusive += node.inclusive();
                 summary.replayed += node.replayed();
             }
