@@ -48,10 +48,6 @@ impl Names {
         id
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.strings.len()
-    }
-
     pub(crate) fn get(&self, id: NameId) -> &str {
         &self.strings[id.0 as usize]
     }
