@@ -805,8 +805,8 @@ impl Collector {
 
     /// Takes what was collected up to now; the collection goes on. What a drain gives is not given again: all drains and
     /// the stop together give what a stop alone would have, with their [`losses`](Collected::losses) added up. A
-    /// collection that is drained now and then needs memory for what came since, and for names, of which each is kept
-    /// once.
+    /// collection that is drained now and then needs memory for what came since, and for the names of the program's
+    /// kernels, of which each is kept once. A drain has the names of its own records.
     ///
     /// Has CUPTI hand over the records that are complete. The GPU is not waited for, and no thread of the program, but for
     /// one that makes its first call meanwhile. It gives

@@ -189,16 +189,22 @@ fn a_drain_that_fails_takes_nothing() {
 fn a_name_keeps_its_key() {
     let fake = Fake::new();
     let collector = start(&fake, &Config::new());
-    let mut seen = Vec::new();
+    let (mut seen, mut all) = (Vec::new(), None::<cupti::RecordBytes>);
     for name in [c"first", c"second", c"first"] {
         fake.launch(Work::kernel(name));
         let drained = collector.drain().unwrap();
+        assert_eq!(drained.records.names().count(), 1, "those of its own records");
+        match &mut all {
+            Some(all) => all.append(&drained.records),
+            None => all = Some(drained.records.clone()),
+        }
         let Some(Record::Kernel(kernel)) = drained.records.iter().next() else { panic!() };
         assert_eq!(drained.records.name(kernel.name), name.to_str().ok());
         seen.push(kernel.name);
     }
     assert_eq!(seen[0], seen[2]);
-    assert_eq!(collector.stop().unwrap().records.names().count(), 2);
+    assert_eq!(collector.stop().unwrap().records.names().count(), 0);
+    assert_eq!(all.unwrap().names().count(), 2);
 }
 
 #[test]

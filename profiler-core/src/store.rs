@@ -15,7 +15,7 @@ use crate::health::is_failure;
 use crate::series::Series;
 
 /// Index of an interned name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub(crate) struct NameId(u32);
 
 /// Strings, each held once.
@@ -33,6 +33,18 @@ impl Names {
         let id = NameId(self.strings.len() as u32);
         self.strings.push(name.into());
         self.ids.insert(name.into(), id);
+        id
+    }
+
+    /// The id of a string that is held already.
+    pub(crate) fn find(&self, name: &str) -> Option<NameId> {
+        self.ids.get(name).copied()
+    }
+
+    /// Holds a string that [`intern`](Self::intern) does not find: an equal one is another name.
+    pub(crate) fn add_apart(&mut self, name: &str) -> NameId {
+        let id = NameId(self.strings.len() as u32);
+        self.strings.push(name.into());
         id
     }
 
@@ -329,7 +341,7 @@ pub(crate) const BYTES_A_KERNEL: usize = size_of::<Operation>() + size_of::<Call
 const _: () = assert!(BYTES_A_KERNEL <= 96);
 
 /// What operations have in common that are run again and again: all but when, and by which call.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Work {
     pub(crate) what: What,
     pub(crate) place: cupti::Place,
@@ -361,7 +373,7 @@ impl Work {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum What {
     Kernel { names: KernelNames, details: cupti::Kernel },
     Copy(cupti::Memcpy),
@@ -430,15 +442,27 @@ impl What {
 }
 
 /// Rows that are each held once.
+///
+/// A row is found by a quick hash of some of its fields. Where that hash is another row's, a hash of the whole row decides:
+/// rows that differ in the other fields alone cost no search.
 #[derive(Debug)]
 pub(crate) struct Interned<T, I> {
     rows: Vec<T>,
-    ids: FxHashMap<u64, I>,
+    by_quick_hash: FxHashMap<u64, I>,
+    by_whole_hash: FxHashMap<u64, I>,
+}
+
+/// Where a new row is to be found later.
+#[derive(Debug, Clone, Copy)]
+enum Slot {
+    Quick(u64),
+    Whole(u64),
 }
 
 impl<T, I> Default for Interned<T, I> {
     fn default() -> Self {
-        Self { rows: Vec::new(), ids: FxHashMap::default() }
+        let (by_quick_hash, by_whole_hash) = (FxHashMap::default(), FxHashMap::default());
+        Self { rows: Vec::new(), by_quick_hash, by_whole_hash }
     }
 }
 
@@ -453,37 +477,55 @@ impl<T, I> Interned<T, I> {
     }
 }
 
-impl<T: PartialEq, I: Copy> Interned<T, I> {
-    /// The row of this fingerprint that is the right one.
+impl<T, I: Copy> Interned<T, I> {
+    /// The row for which `is` is true, or the slot of a new one.
     #[inline]
-    fn find(&self, fingerprint: u64, at: fn(I) -> usize, is: impl Fn(&T) -> bool) -> Option<I> {
-        let mut key = fingerprint;
-        loop {
-            let known = *self.ids.get(&key)?;
-            if is(&self.rows[at(known)]) {
-                return Some(known);
-            }
-            key = key.wrapping_add(1);
+    fn find(
+        &self,
+        quick_hash: u64,
+        whole_hash: impl FnOnce() -> u64,
+        at: fn(I) -> usize,
+        is: impl Fn(&T) -> bool,
+    ) -> Result<I, Slot> {
+        match self.by_quick_hash.get(&quick_hash) {
+            None => Err(Slot::Quick(quick_hash)),
+            Some(&known) if is(&self.rows[at(known)]) => Ok(known),
+            Some(_) => self.find_whole(whole_hash(), at, is),
         }
     }
 
-    /// The row that is equal to this one, which may be new.
-    fn intern(&mut self, fingerprint: u64, row: T, id: fn(u32) -> I, at: fn(I) -> usize) -> I {
-        let mut key = fingerprint;
-        loop {
-            match self.ids.get(&key) {
-                None => {
-                    let new = id(self.rows.len() as u32);
-                    self.ids.insert(key, new);
-                    self.rows.push(row);
-                    return new;
-                }
-                Some(&known) if self.rows[at(known)] == row => return known,
-                // Another row of the same fingerprint.
-                Some(_) => key = key.wrapping_add(1),
+    #[cold]
+    fn find_whole(
+        &self,
+        mut hash: u64,
+        at: fn(I) -> usize,
+        is: impl Fn(&T) -> bool,
+    ) -> Result<I, Slot> {
+        while let Some(&known) = self.by_whole_hash.get(&hash) {
+            if is(&self.rows[at(known)]) {
+                return Ok(known);
             }
+            // Two rows of one hash.
+            hash = hash.wrapping_add(1);
         }
+        Err(Slot::Whole(hash))
     }
+
+    fn push(&mut self, slot: Slot, row: T, id: fn(u32) -> I) -> I {
+        let new = id(self.rows.len() as u32);
+        self.rows.push(row);
+        match slot {
+            Slot::Quick(hash) => self.by_quick_hash.insert(hash, new),
+            Slot::Whole(hash) => self.by_whole_hash.insert(hash, new),
+        };
+        new
+    }
+}
+
+fn hash_of(value: &impl Hash) -> u64 {
+    let mut hasher = FxHasher::default();
+    value.hash(&mut hasher);
+    hasher.finish()
 }
 
 #[derive(Debug)]
@@ -671,9 +713,11 @@ impl Store {
     }
 
     pub(crate) fn intern_call_kind(&mut self, kind: CallKind) -> CallKindId {
-        let mut hasher = FxHasher::default();
-        kind.hash(&mut hasher);
-        self.call_kinds.intern(hasher.finish(), kind, CallKindId, CallKindId::at)
+        let hash = hash_of(&kind);
+        match self.call_kinds.find(hash, || hash, CallKindId::at, |known| *known == kind) {
+            Ok(known) => known,
+            Err(slot) => self.call_kinds.push(slot, kind, CallKindId),
+        }
     }
 
     /// The work of a kernel that is like one that came before, whose names have the same key; otherwise `names` tells them.
@@ -702,20 +746,25 @@ impl Store {
         let node = details.graph_node.map_or(0, |node| node.node);
         let stream_and_grid = u64::from(details.place.stream) << 32 | u64::from(details.grid[0]);
         (details.name, stream_and_grid, node ^ u64::from(details.grid[1])).hash(&mut hasher);
-        let fingerprint = hasher.finish();
-        if let Some(known) = self.works.find(fingerprint, WorkId::at, is_same) {
-            return known;
+        let whole_hash = || hash_of(&(details, shared_memory));
+        match self.works.find(hasher.finish(), whole_hash, WorkId::at, is_same) {
+            Ok(known) => known,
+            Err(slot) => {
+                let what = What::Kernel { names: names(&mut self.names), details };
+                let work = Work { shared_memory, ..Work::new(what, kernel.place) };
+                self.works.push(slot, work, WorkId)
+            }
         }
-        let what = What::Kernel { names: names(&mut self.names), details };
-        let work = Work { shared_memory, ..Work::new(what, kernel.place) };
-        self.works.intern(fingerprint, work, WorkId, WorkId::at)
     }
 
     /// What is left of a work when it is freed from when it was, and by which call.
     pub(crate) fn intern_work(&mut self, work: Work) -> WorkId {
-        let fingerprint = work.what.fingerprint(work.place);
+        let quick_hash = work.what.fingerprint(work.place);
         let work = Work { what: work.what.without_instance(), ..work };
-        self.works.intern(fingerprint, work, WorkId, WorkId::at)
+        match self.works.find(quick_hash, || hash_of(&work), WorkId::at, |known| *known == work) {
+            Ok(known) => known,
+            Err(slot) => self.works.push(slot, work, WorkId),
+        }
     }
 
     /// An order in which every range comes after the one it lies in: by start, and then by row.
@@ -753,5 +802,60 @@ impl Store {
     #[inline]
     pub(crate) fn range_of(&self, call: Maybe<CallId>) -> Option<RangeId> {
         self.calls[call.get()?.at()].range.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Interns this many rows of one quick hash, and gives how often two rows were compared.
+    fn comparisons(rows: u32) -> u64 {
+        let compared = Cell::new(0);
+        let mut interned: Interned<u32, u32> = Interned::default();
+        for round in 0..2 {
+            for row in 0..rows {
+                let is = |known: &u32| {
+                    compared.set(compared.get() + 1);
+                    *known == row
+                };
+                let found = interned.find(7, || hash_of(&row), |id| id as usize, is);
+                let id = found.unwrap_or_else(|slot| interned.push(slot, row, |id| id));
+                assert_eq!(id, row, "round {round}");
+            }
+        }
+        compared.get()
+    }
+
+    #[test]
+    fn rows_of_one_quick_hash_are_found_without_a_search() {
+        let (few, many) = (comparisons(1_000), comparisons(4_000));
+        assert!(many <= 5 * few, "{few} comparisons, of four times the rows {many}");
+        assert!(few <= 4_000, "{few}");
+    }
+
+    #[test]
+    fn works_that_differ_in_one_field_are_kept_apart() {
+        let mut store = Store::default();
+        let names = |names: &mut Names| {
+            let name = names.intern("kernel");
+            KernelNames { name, demangled: None, short: None }
+        };
+        let works = |store: &mut Store, block: u32| {
+            let mut kernel = cupti::Kernel::default();
+            // No part of the quick hash.
+            (kernel.block, kernel.dynamic_shared_bytes) = ([1, block, 1], block);
+            let of_kernel = store.intern_kernel(&kernel, Default::default(), None, names);
+            let mut copy = cupti::Memcpy::default();
+            copy.source = cupti::MemoryKind(block as u8);
+            let copy = Work::new(What::Copy(copy), cupti::Place::default());
+            (of_kernel, store.intern_work(copy))
+        };
+        let first: Vec<_> = (0..100).map(|block| works(&mut store, block)).collect();
+        let again: Vec<_> = (0..100).map(|block| works(&mut store, block)).collect();
+        assert_eq!(first, again);
+        assert_eq!(store.works().len(), 200);
     }
 }

@@ -20,14 +20,16 @@ pub(crate) struct Log {
     pub(crate) buffers: Vec<Arc<Vec<u8>>>,
     /// Bytes from one record to the next, by kind, as the library stepped.
     pub(crate) strides: BTreeMap<u32, u32>,
-    /// Texts by the address in the records, or by a key that stands in its place. They stay: a key means one text as
-    /// long as the collection goes on.
-    pub(crate) names: Arc<FxHashMap<u64, String>>,
+    /// The texts that `buffers` point to, by the address in the records or by a key in its place.
+    pub(crate) names: Arc<FxHashMap<u64, Arc<str>>>,
     /// Other bytes that records point to, by such a key, each of one record.
     pub(crate) data: Arc<FxHashMap<u64, Vec<u8>>>,
     pub(crate) counts: LogCounts,
+    /// Every address of the collection so far with the text that it had first: an address or key means one text as long
+    /// as the collection goes on.
+    known: FxHashMap<u64, Arc<str>>,
     /// The keys of texts whose address cannot tell them.
-    keys: FxHashMap<String, u64>,
+    keys: FxHashMap<Arc<str>, u64>,
     last_key: u64,
     /// Bytes of the buffers.
     pub(crate) held: u64,
@@ -110,10 +112,11 @@ impl Log {
         }
     }
 
-    /// The same, and forgets the records. What came later may have the names of what came before.
+    /// The same, and forgets the records and their names. Costs what came since the last drain, not the collection.
     pub(crate) fn drain(&mut self) -> Self {
         let drained = self.snapshot();
         self.buffers.clear();
+        self.names = Arc::default();
         self.data = Arc::default();
         self.held = 0;
         drained
@@ -154,14 +157,24 @@ impl Log {
         1 << 63 | self.last_key
     }
 
-    fn key_of(&mut self, text: String) -> u64 {
-        if let Some(&key) = self.keys.get(&text) {
-            return key;
-        }
-        let key = self.new_key();
-        Arc::make_mut(&mut self.names).insert(key, text.clone());
-        self.keys.insert(text, key);
+    fn key_of(&mut self, text: &str) -> u64 {
+        let (key, text) = match self.keys.get_key_value(text) {
+            Some((text, &key)) => (key, text.clone()),
+            None => {
+                let (key, text) = (self.new_key(), Arc::<str>::from(text));
+                self.keys.insert(text.clone(), key);
+                (key, text)
+            }
+        };
+        self.keep_name(key, text);
         key
+    }
+
+    /// Copies the names that a snapshot shares, and only for a name that is not among them.
+    fn keep_name(&mut self, key: u64, text: Arc<str>) {
+        if !self.names.contains_key(&key) {
+            Arc::make_mut(&mut self.names).insert(key, text);
+        }
     }
 
     /// Keeps a buffer's texts by their addresses. Where an address has another text than in an earlier buffer (a module
@@ -169,18 +182,20 @@ impl Log {
     fn keep_names(&mut self, walked: &mut Walked) {
         let mut changed = FxHashMap::default();
         for (address, name) in walked.names.drain() {
-            match self.names.get(&address) {
-                // Only here, so that a buffer without new names copies none that are shared.
-                None => _ = Arc::make_mut(&mut self.names).insert(address, name),
-                Some(known) if *known == name => {}
-                Some(_) => _ = changed.insert(address, name),
+            let known = self.known.entry(address).or_insert_with(|| name.as_str().into());
+            if **known == *name {
+                let text = known.clone();
+                self.keep_name(address, text);
+            } else {
+                changed.insert(address, name);
             }
         }
+        self.keep_names_of_last(walked);
         if changed.is_empty() {
             return;
         }
         let keys: FxHashMap<u64, u64> =
-            changed.into_iter().map(|(address, name)| (address, self.key_of(name))).collect();
+            changed.into_iter().map(|(address, name)| (address, self.key_of(&name))).collect();
         let mut at = 0;
         for &(kind, len) in &walked.records {
             for &offset in pointers::texts(kind, walked.release)
@@ -198,12 +213,28 @@ impl Log {
         }
     }
 
+    /// The last record before bytes that could not be read has pointers that were not followed. Its name is one that was
+    /// read from an earlier buffer, or unknown.
+    fn keep_names_of_last(&mut self, walked: &Walked) {
+        let Some(&(kind, len)) = walked.records.last().filter(|_| walked.unreadable != 0) else {
+            return;
+        };
+        let record = &walked.bytes[walked.bytes.len() - len as usize..];
+        for &offset in pointers::texts(kind, walked.release) {
+            let pointer = record.get(offset..).and_then(|rest| rest.first_chunk());
+            let address = pointer.map_or(0, |pointer| u64::from_ne_bytes(*pointer));
+            if let Some(text) = self.known.get(&address).cloned() {
+                self.keep_name(address, text);
+            }
+        }
+    }
+
     /// Keeps what was taken from memory that is freed by now, and has the records say which: the address may come
     /// again.
     fn keep_taken(&mut self, walked: &mut Walked) {
         for (at, taken) in walked.taken.drain(..) {
             let key = match taken {
-                Taken::Text(text) => self.key_of(text),
+                Taken::Text(text) => self.key_of(&text),
                 Taken::Data(bytes) => {
                     let key = self.new_key();
                     Arc::make_mut(&mut self.data).insert(key, bytes);
@@ -280,5 +311,55 @@ mod tests {
         let keys: Vec<_> =
             records.names().map(|(key, _)| key).filter(|key| key.0 >> 63 == 1).collect();
         assert_eq!(keys, [NameKey(1 << 63 | 1)], "one key for one text");
+    }
+    /// What a drain gives after this many different names were drained one by one.
+    fn names_of_a_late_drain(drains: u64) -> (usize, usize) {
+        let mut log = Log::new(u64::MAX);
+        for drain in 0..drains {
+            log.append(walked(&[(ADDRESS + 16 * drain, &format!("kernel {drain}"))]));
+            assert_eq!(log.drain().names.len(), 1);
+        }
+        log.append(walked(&[(OTHER, "late"), (ADDRESS, "kernel 0")]));
+        let known = log.known.len();
+        (log.drain().names.len(), known)
+    }
+
+    #[test]
+    fn a_drain_has_the_names_of_its_own_records_and_copies_no_other() {
+        assert_eq!(names_of_a_late_drain(10), (2, 11));
+        assert_eq!(names_of_a_late_drain(200), (2, 201));
+    }
+
+    #[test]
+    fn an_address_means_one_text_in_all_drains() {
+        let mut log = Log::new(u64::MAX);
+        log.append(walked(&[(ADDRESS, "first")]));
+        let mut all = RecordBytes::from_log(log.drain(), Version(18));
+        for text in ["second", "first", "second"] {
+            log.append(walked(&[(ADDRESS, text)]));
+            all.append(&RecordBytes::from_log(log.drain(), Version(18)));
+        }
+        let names: Vec<_> = all
+            .iter()
+            .filter_map(|record| match record {
+                Record::Kernel(kernel) => all.name(kernel.name),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(names, ["first", "second", "first", "second"]);
+    }
+
+    #[test]
+    fn the_last_record_before_unreadable_bytes_has_a_name_that_was_drained_before() {
+        let mut log = Log::new(u64::MAX);
+        log.append(walked(&[(ADDRESS, "first"), (OTHER, "other")]));
+        log.drain();
+        let mut cut = walked(&[(ADDRESS, "")]);
+        cut.names.clear();
+        cut.unreadable = 3;
+        log.append(cut);
+        let drained = log.drain();
+        let names: Vec<&str> = drained.names.values().map(|name| &**name).collect();
+        assert_eq!(names, ["first"]);
     }
 }

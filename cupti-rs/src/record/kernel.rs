@@ -9,7 +9,7 @@ use crate::sys::generated::kernel;
 record! {
     /// A kernel (`CONCURRENT_KERNEL`, `KERNEL`): what a profile wants of it. A record has more:
     /// [`KernelRecord::details`].
-    #[derive(Default)]
+    #[derive(Eq, Hash, Default)]
     Kernel, raw, f of kernel {
         /// Its name, mangled (`name`); [`RecordBytes::name`](super::RecordBytes::name) gives the text.
         name: NameKey = NameKey(f.get(NAME).0),

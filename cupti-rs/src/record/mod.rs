@@ -98,7 +98,7 @@ pub struct RecordBytes {
     version: Version,
     buffers: Vec<Arc<Vec<u8>>>,
     strides: BTreeMap<u32, u32>,
-    names: Arc<FxHashMap<u64, String>>,
+    names: Arc<FxHashMap<u64, Arc<str>>>,
     data: Arc<FxHashMap<u64, Vec<u8>>>,
 }
 
@@ -121,7 +121,7 @@ impl RecordBytes {
             version,
             buffers: buffers.into_iter().map(Arc::new).collect(),
             strides: strides.into_iter().map(|(kind, stride)| (kind.0, stride)).collect(),
-            names: Arc::new(names.into_iter().map(|(key, name)| (key.0, name)).collect()),
+            names: Arc::new(names.into_iter().map(|(key, name)| (key.0, name.into())).collect()),
             data: Arc::default(),
         }
     }
@@ -137,14 +137,11 @@ impl RecordBytes {
     pub fn append(&mut self, later: &Self) {
         self.buffers.extend(later.buffers.iter().cloned());
         self.strides.extend(&later.strides);
-        if !Arc::ptr_eq(&self.names, &later.names) {
-            let known = |(key, _): &(&u64, &String)| !self.names.contains_key(key);
-            if self.names.iter().all(|(key, _)| later.names.contains_key(key)) {
-                self.names = later.names.clone();
-            } else if later.names.iter().any(|name| known(&name)) {
-                let names = later.names.iter().map(|(key, name)| (*key, name.clone()));
-                Arc::make_mut(&mut self.names).extend(names);
-            }
+        if self.names.is_empty() {
+            self.names = later.names.clone();
+        } else if later.names.keys().any(|key| !self.names.contains_key(key)) {
+            let names = later.names.iter().map(|(key, name)| (*key, name.clone()));
+            Arc::make_mut(&mut self.names).extend(names);
         }
         if !later.data.is_empty() {
             let data = later.data.iter().map(|(key, data)| (*key, data.clone()));
@@ -170,13 +167,13 @@ impl RecordBytes {
 
     /// All names, by key.
     pub fn names(&self) -> impl Iterator<Item = (NameKey, &str)> {
-        self.names.iter().map(|(&key, name)| (NameKey(key), name.as_str()))
+        self.names.iter().map(|(&key, name)| (NameKey(key), &**name))
     }
 
     /// The text of a key: a kernel's name is mangled as the compiler made it. Costs a look into a hash table.
     #[must_use]
     pub fn name(&self, key: NameKey) -> Option<&str> {
-        self.names.get(&key.0).map(String::as_str)
+        self.names.get(&key.0).map(|name| &**name)
     }
 
     /// All bytes beside the records, by key.
@@ -412,7 +409,7 @@ pub struct Place {
 }
 
 /// When something was, in CUPTI's time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct Span {
     /// Nanoseconds (`start`); 0 if CUPTI has none.

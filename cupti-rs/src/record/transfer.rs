@@ -112,7 +112,7 @@ impl Peers {
 const FLAG_ASYNC: u16 = 1;
 
 /// A copy (`MEMCPY`, or `MEMCPY2` between devices).
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct Memcpy {
     /// From where to where (`copyKind`).
@@ -207,7 +207,7 @@ impl Memcpy {
 
 record! {
     /// A fill (`MEMSET`).
-    #[derive(Default)]
+    #[derive(Eq, Hash, Default)]
     Memset, raw, f of memset {
         /// The value written (`value`).
         value: u32 = f.get(VALUE),

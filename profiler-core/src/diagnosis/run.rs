@@ -77,7 +77,11 @@ impl Run<'_> {
                 places.entry(node).or_default().push((*piece, 1.0));
             }
         }
-        let found = places.into_iter().filter_map(|(node, pieces)| {
+        // Each costs a look at the whole clock: only those that come first are worked out.
+        let cost = |pieces: &[(Piece, f64)]| pieces.iter().map(|of| of.0.time.ns()).sum::<u64>();
+        let places = places.into_iter().map(|(node, pieces)| (cost(&pieces), (node, pieces)));
+        let places = self.costliest(places.collect(), IDLE_PLACES, |(node, _)| *node);
+        let found = places.into_iter().filter_map(|(_, (node, pieces))| {
             let is_loading = pieces.iter().all(|(piece, _)| piece.part == Part::Loading);
             let what = if is_loading { "loads data" } else { "is in no CUDA call" };
             let count = pieces.len();

@@ -96,9 +96,8 @@ impl<'a> Scope<'a> {
         let Some(pattern) = self.pattern() else {
             return profile.roots().collect();
         };
-        let is_outermost =
-            |node: &RangeNode<'_>| !node.ancestors().any(|around| around.matches(pattern));
-        profile.nodes().filter(|node| node.matches(pattern) && is_outermost(node)).collect()
+        let is_outermost = profile.outermost(pattern);
+        profile.nodes().filter(|node| is_outermost[node.id.at()]).collect()
     }
 
     /// What it is, as the head of its violations.
@@ -136,7 +135,7 @@ impl<'a> Scope<'a> {
 
 /// The ranges of the pattern in the order they began; `each` if they are looked at one by one.
 fn instances<'a>(profile: &'a Profile, pattern: &Pattern, each: bool) -> Vec<Instance<'a>> {
-    let of_pattern: Vec<bool> = profile.nodes().map(|node| node.matches(pattern)).collect();
+    let of_pattern = profile.matching(pattern);
     let mut instances: Vec<Instance<'a>> = Vec::new();
     // Of every range, the innermost instance that it is or lies in; and of every instance, the one around it.
     let store = &profile.store;
@@ -160,8 +159,22 @@ fn instances<'a>(profile: &'a Profile, pattern: &Pattern, each: bool) -> Vec<Ins
     let all_around = |range: Range<'_>| {
         std::iter::successors(innermost[range.id.at()], |instance| around[*instance])
     };
+    // All together, only those that lie in no other are looked at.
+    let outermost: Vec<usize> = if each {
+        Vec::new()
+    } else {
+        let mut outermost: Vec<usize> = Vec::with_capacity(around.len());
+        for (instance, around) in around.iter().enumerate() {
+            outermost.push(around.map_or(instance, |around| outermost[around]));
+        }
+        outermost
+    };
     let mut all_of = |range: Option<Range<'a>>, add: &mut dyn FnMut(&mut Instance<'a>)| {
-        range.into_iter().flat_map(all_around).for_each(|instance| add(&mut instances[instance]));
+        let Some(range) = range else { return };
+        match innermost[range.id.at()] {
+            Some(instance) if !each => add(&mut instances[outermost[instance]]),
+            _ => all_around(range).for_each(|instance| add(&mut instances[instance])),
+        }
     };
     for operation in profile.operations() {
         all_of(operation.range(), &mut |instance| instance.operations.push(operation));

@@ -31,11 +31,9 @@ struct Node<'a> {
     times: BTreeMap<&'a str, u64>,
 }
 
-/// The ranges from the outermost on, each with a `;` behind it.
+/// The ranges from the outermost on, each with a `;` behind it; cut as [`RangeNode::path`] is.
 fn stack(node: &RangeNode<'_>) -> String {
-    let mut names = vec![node.name()];
-    names.extend(node.ancestors().map(|node| node.name()));
-    names.iter().rev().flat_map(|name| [frame(name), ";".into()]).collect()
+    node.path_names().iter().flat_map(|name| [frame(name), ";".into()]).collect()
 }
 
 /// A name without what has a meaning between names.

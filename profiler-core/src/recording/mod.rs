@@ -122,6 +122,8 @@ pub(crate) struct Losses {
     pub(crate) earlier_contexts: u64,
     #[serde(default)]
     pub(crate) failed_threads: u64,
+    #[serde(default)]
+    pub(crate) forgotten_lanes: u64,
 }
 
 impl Losses {
@@ -147,7 +149,7 @@ impl Losses {
     }
 
     /// Every count.
-    fn counts(&mut self) -> [&mut u64; 18] {
+    fn counts(&mut self) -> [&mut u64; 19] {
         let Self {
             dropped_by_cupti,
             over_memory_limit,
@@ -167,6 +169,7 @@ impl Losses {
             ranges,
             earlier_contexts,
             failed_threads,
+            forgotten_lanes,
         } = self;
         [
             dropped_by_cupti,
@@ -187,6 +190,7 @@ impl Losses {
             ranges,
             earlier_contexts,
             failed_threads,
+            forgotten_lanes,
         ]
     }
 

@@ -484,8 +484,11 @@ impl FromIterator<u64> for Slots {
 static LOGS: LogRegistry<Arc<Shared>> = LogRegistry::new();
 
 /// The process's one observer of ranges.
-pub(crate) static RECORDER: Recorder =
-    Recorder { lost: AtomicU64::new(0), earlier_contexts: AtomicU64::new(0) };
+pub(crate) static RECORDER: Recorder = Recorder {
+    lost: AtomicU64::new(0),
+    earlier_contexts: AtomicU64::new(0),
+    forgotten_lanes: AtomicU64::new(0),
+};
 
 #[derive(Debug)]
 pub(crate) struct Recorder {
@@ -493,6 +496,8 @@ pub(crate) struct Recorder {
     lost: AtomicU64,
     /// Contexts and ranges of the process of earlier recordings that were used in the present one.
     earlier_contexts: AtomicU64,
+    /// Lanes that threads forgot to stay within their bound.
+    forgotten_lanes: AtomicU64,
 }
 
 fn count(counter: &AtomicU64) {
@@ -504,6 +509,7 @@ pub(crate) fn begin() -> u64 {
     LOGS.begin(|| {
         RECORDER.lost.store(0, Ordering::Relaxed);
         RECORDER.earlier_contexts.store(0, Ordering::Relaxed);
+        RECORDER.forgotten_lanes.store(0, Ordering::Relaxed);
     })
 }
 
@@ -541,8 +547,19 @@ pub(crate) fn losses() -> Losses {
     Losses {
         ranges: of(&RECORDER.lost),
         earlier_contexts: of(&RECORDER.earlier_contexts),
+        forgotten_lanes: of(&RECORDER.forgotten_lanes),
         ..Losses::default()
     }
+}
+
+/// The number of the first log of the present recording; 0 without one.
+pub(crate) fn first_log() -> u64 {
+    LOGS.first()
+}
+
+/// Counts a lane that its thread forgot.
+pub(crate) fn count_forgotten_lane() {
+    count(&RECORDER.forgotten_lanes);
 }
 
 /// The present thread's part of a recording.
