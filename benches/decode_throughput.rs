@@ -77,6 +77,29 @@ fn join(c: &mut Criterion) {
     group.finish();
 }
 
+/// A recording of a million launches as bytes and back, in memory and through a file.
+fn file(c: &mut Criterion) {
+    let launches: u64 = if is_measuring() { 1_000_000 } else { 2_000 };
+    let recording = training(launches);
+    let bytes = recording.to_bytes();
+    let path = std::env::temp_dir().join(format!("decode-{}.gpuprof", std::process::id()));
+    let mut group = c.benchmark_group("file");
+    group.sample_size(10);
+    group.throughput(Throughput::Bytes(bytes.len() as u64));
+    group.bench_function("write to memory", |b| b.iter_with_large_drop(|| recording.to_bytes()));
+    group.bench_function("read from memory", |b| {
+        b.iter_with_large_drop(|| Recording::from_bytes(&bytes).expect("it was written whole"));
+    });
+    group.bench_function("write to a file", |b| {
+        b.iter(|| recording.save(&path).expect("the folder can be written to"));
+    });
+    group.bench_function("read from a file", |b| {
+        b.iter_with_large_drop(|| Recording::load(&path).expect("it was written whole"));
+    });
+    group.finish();
+    std::fs::remove_file(&path).expect("it was written");
+}
+
 /// What a session sees of this.
 fn recording(work: impl FnOnce(&Fake)) -> Recording {
     let fake = Fake::new();
@@ -133,6 +156,6 @@ fn one_by_one(launches: u64) -> Recording {
 criterion_group! {
     name = benches;
     config = gpu_profiler_benches::criterion(5);
-    targets = decode, join
+    targets = decode, join, file
 }
 criterion_main!(benches);

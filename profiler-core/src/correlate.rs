@@ -99,6 +99,8 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
     let mut found = vec![0u8; store.calls.len()];
 
     let (calls, works) = (&store.calls, &store.works);
+    // Other tools' captures may have two calls with one id.
+    let is_own = store.session.ranges_by == RangesBy::Calls;
     store.operations.retain_mut(|operation| {
         let work = works.row(operation.work.at());
         let process = || work.process;
@@ -117,11 +119,18 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
             }
             return counts;
         };
+        let is_first = found[row.at()] & OPERATIONS == 0;
         found[row.at()] |= OPERATIONS;
         let call = &calls[row.at()];
         let counts = within(call);
         if counts {
             count(health, work, operation, Some(call));
+            let is_repeat = || {
+                let kind = store.call_kinds.row(call.kind.at());
+                let is_own_work = !work.is_migration() && work.what.graph_node().is_none();
+                is_own_work && kind.has_one_operation(store.names.get(kind.name))
+            };
+            health.repeated_records += u64::from(!is_first && is_own && is_repeat());
         }
         counts
     });

@@ -29,6 +29,8 @@ pub(crate) enum Kind {
     Differs(String),
     /// A file could not be read or written.
     Io { what: &'static str, path: PathBuf, source: Arc<io::Error> },
+    /// A source without a path could not be read.
+    Read { source: Arc<io::Error> },
     /// A schedule that never comes to a profile.
     Schedule,
     /// A profile could not be written in another format.
@@ -65,10 +67,20 @@ impl Error {
         Self::new(Kind::Format { what: what.into(), path: None })
     }
 
-    /// Says which file's content is none.
+    #[cold]
+    pub(crate) fn read(source: io::Error) -> Self {
+        Self::new(Kind::Read { source: Arc::new(source) })
+    }
+
+    /// Says which file's content is none, or which could not be read.
     pub(crate) fn of_file(mut self, file: &Path) -> Self {
-        if let Kind::Format { path, .. } = &mut *self.0 {
-            *path = Some(file.to_owned());
+        match &mut *self.0 {
+            Kind::Format { path, .. } => *path = Some(file.to_owned()),
+            Kind::Read { source } => {
+                let (what, path, source) = ("read", file.to_owned(), source.clone());
+                *self.0 = Kind::Io { what, path, source };
+            }
+            _ => {}
         }
         self
     }
@@ -138,6 +150,7 @@ impl fmt::Display for Error {
                 "the schedule has no active step and would never give a profile: ask for at least one with active(1)",
             ),
             Kind::Io { what, path, source } => write!(f, "could not {what} {}: {source}", path.display()),
+            Kind::Read { source } => write!(f, "could not read the recording: {source}"),
             Kind::Export { format, source } => {
                 write!(f, "could not write the profile as {format}: {source}; what was written is cut short")
             }
@@ -172,7 +185,9 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &*self.0 {
             Kind::Cupti(error) => Some(error),
-            Kind::Io { source, .. } | Kind::Export { source, .. } => Some(&**source),
+            Kind::Io { source, .. } | Kind::Read { source } | Kind::Export { source, .. } => {
+                Some(&**source)
+            }
             _ => None,
         }
     }

@@ -57,6 +57,10 @@ pub struct Health {
     pub memsets: Account,
     /// Synchronisations, waits for events among them. Queries give such records too; they owe none.
     pub synchronizations: Account,
+    /// 1 if the recording was read from a file that ends before it does: all that came later is missing.
+    pub truncated: u64,
+    /// Operations beyond the first of a call that has one. The call's records are in the file more than once.
+    pub repeated_records: u64,
     /// Records of a kind or length that this version cannot read.
     pub unknown_records: u64,
     /// Bytes that could not be divided into records.
@@ -327,6 +331,8 @@ impl Health {
     /// The losses, by name.
     pub(crate) fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
+            ("truncated recording", self.truncated),
+            ("repeated records of calls", self.repeated_records),
             ("records that could not be read", self.unknown_records),
             ("bytes that could not be read", self.unreadable_bytes),
             ("operations without timestamps", self.zero_timestamps),

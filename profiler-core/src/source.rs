@@ -20,6 +20,7 @@ use crate::store::{
 pub(crate) fn read(recording: &Recording, health: &mut Health) -> Store {
     let mut store = Store::default();
     health.add_losses(&recording.losses);
+    health.truncated = u64::from(recording.is_truncated);
     store.session = Session {
         window_ns: recording.window_ns,
         windows_ns: recording.windows_ns.clone(),
@@ -518,6 +519,9 @@ impl CallReader<'_> {
     }
 }
 
+/// No record of work has fewer bytes; what is shorter is not decoded as one.
+const MIN_RECORD: usize = 32;
+
 fn read_records(
     recording: &Recording,
     captures: &Captures,
@@ -544,10 +548,12 @@ fn read_records(
         operation.captured = captured.into();
         operation
     };
-    // No record of work is shorter than the shortest kind's: more memory is asked for than is used.
+    // No record of work is shorter than the shortest kind's: more memory is asked for than is used. A damaged stride
+    // claims no more rows than the bytes can have.
     let bytes: usize = recording.records.buffers().map(<[u8]>::len).sum();
     let strides = recording.records.strides().filter(|(kind, _)| WORK.contains(kind));
-    let shortest = strides.map(|(_, stride)| stride as usize).filter(|stride| *stride > 0).min();
+    let strides = strides.map(|(_, stride)| stride as usize).filter(|stride| *stride > 0);
+    let shortest = strides.min().map(|shortest| shortest.max(MIN_RECORD));
     tables::reserve(&mut store.operations, shortest.map_or(0, |shortest| bytes / shortest));
     let mut last_kernel = None;
     for record in &recording.records {

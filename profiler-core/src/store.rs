@@ -279,6 +279,15 @@ impl CallKind {
     pub(crate) fn is_failure(&self) -> bool {
         self.has_returned && is_failure(self.class, self.result)
     }
+
+    /// Whether its work is one operation. Batches, launches on several devices and copies between devices may be several.
+    pub(crate) fn has_one_operation(&self, name: &str) -> bool {
+        let is_single =
+            matches!(self.class, CallClass::KernelLaunch | CallClass::Memcpy | CallClass::Memset);
+        let may_be_several =
+            ["Batch", "MultiDevice", "Peer"].iter().any(|part| name.contains(part));
+        is_single && self.api == Api::Driver && !may_be_several
+    }
 }
 
 /// A call into CUDA.

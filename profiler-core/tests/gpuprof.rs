@@ -7,7 +7,7 @@ mod support;
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -707,6 +707,72 @@ fn a_recording_that_was_cut_short_is_told_as_one() {
         let is_told = message.contains("cut short") || message.contains("too few");
         assert!(is_told, "{length}: {message}");
     }
+}
+
+#[test]
+fn a_truncated_recording_is_reported_as_incomplete() {
+    let folder = Folder::new();
+    let whole = Profile::load(recording()).unwrap().recording().unwrap().to_bytes();
+    let path = folder.file("cut.gpuprof", &whole[..whole.len() / 2]);
+    let report = result_of(args([&"report", &path]));
+    assert!(report.text().contains("INCOMPLETE"), "{}", report.text());
+    assert!(report.text().contains("1 truncated recording"), "{}", report.text());
+    let gate = ran(gpuprof().args(args([&"report", &"--fail-if-incomplete", &path])));
+    assert_eq!(gate.status, 3, "{}", gate.error);
+    let empty = folder.file("empty.gpuprof", &whole[..30]);
+    let message = failure_of(args([&"report", &empty]), 1);
+    assert!(message.contains("cut short before its first frame"), "{message}");
+}
+
+#[test]
+fn a_file_or_pipe_beyond_the_limit_is_refused_early() {
+    let folder = Folder::new();
+    let new = Profile::load(recording()).unwrap().recording().unwrap().to_bytes();
+    let old = fs::read(recording()).unwrap();
+    for whole in [&new, &old] {
+        let sparse = folder.file("sparse.gpuprof", whole);
+        File::options().write(true).open(&sparse).unwrap().set_len(1 << 40).unwrap();
+        let message = failure_of(args([&"report", &sparse]), 1);
+        assert!(message.contains("1099511627776") && message.contains("--max-bytes"), "{message}");
+        let above = failure_of(args([&"report", &"--max-bytes=2000000000000", &sparse]), 1);
+        assert!(above.contains("bytes follow its last frame"), "{above}");
+    }
+    let path = folder.file("large.gpuprof", &new);
+    let message = failure_of(args([&"report", &"--max-bytes=1000", &path]), 1);
+    assert!(message.contains("the limit is 1000"), "{message}");
+
+    for option in ["--peaks", "--counted"] {
+        let message = failure_of(args([&"roofline", &option, &"/dev/zero", &path]), 1);
+        assert!(message.contains("it has more than 67108864 bytes"), "{message}");
+    }
+
+    // Pipes without an end: what follows a recording, frames of a kind that is skipped, and no frames at all.
+    let unknown = [&b"XTRA"[..], &[0; 8]].concat();
+    for (head, part, expected) in [
+        (&new[..], &b"\0"[..], "bytes follow its last frame"),
+        (&new[..8], b"y\n", "is damaged"),
+        (&old[..8], b"\0", "no frame begins"),
+        (&old[..8], &unknown, "the limit is 1000000"),
+    ] {
+        let mut command = gpuprof();
+        command.args(["report", "--max-bytes=1000000", "/dev/stdin"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut pipe = child.stdin.take().unwrap();
+        let mut bytes = head.to_vec();
+        // Until nobody reads it any more.
+        while pipe.write_all(&bytes).is_ok() {
+            bytes = part.repeat(1000);
+        }
+        let output = child.wait_with_output().unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(1) && message.contains(expected), "{message}");
+    }
+    // And one with an end, as from another program.
+    let mut command = gpuprof();
+    command.args(["report", "/dev/stdin"]).stdin(File::open(&path).unwrap());
+    let piped = command.output().unwrap();
+    assert_eq!(piped.stdout, result_of(args([&"report", &path])).out);
 }
 
 #[test]

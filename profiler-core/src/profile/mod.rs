@@ -67,7 +67,8 @@ impl Profile {
     /// Bytes that a kernel and its launch take in a profile without its recording.
     pub const BYTES_A_KERNEL: usize = BYTES_A_KERNEL;
 
-    /// Reads and joins a recording that [`save`](Self::save) wrote.
+    /// Reads and joins a recording that [`save`](Self::save) wrote. One that was cut off is not
+    /// [complete](Health::is_complete); [`Recording::load_up_to`] reads what is larger than 4 GiB.
     ///
     /// # Errors
     /// The file cannot be read, or [`is_format`](Error::is_format).
@@ -78,7 +79,7 @@ impl Profile {
     /// The same, from a file's content.
     ///
     /// # Errors
-    /// [`is_format`](Error::is_format): not a recording, cut short, or written by a newer version.
+    /// [`is_format`](Error::is_format): not a recording, damaged, or written by a newer version.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         Recording::from_bytes(bytes).map(Self::from_recording)
     }

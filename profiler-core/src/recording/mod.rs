@@ -1,13 +1,16 @@
 //! The recording: three append-only logs (CUPTI's bytes, driver calls, ranges) with what is needed to read them
 //! anywhere. Live runs, replays and tests all go through it; nothing in it is joined or judged yet.
 
+mod check;
 mod file;
+mod frames;
 mod info;
 pub(crate) mod parts;
 pub(crate) mod ranges;
 pub(crate) mod word;
 
 use std::fs;
+use std::io::{self, BufWriter, Read, Write};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -22,6 +25,9 @@ use crate::error::{Error, Kind};
 use crate::series::Series;
 pub use info::{DeviceInfo, RecordingInfo};
 use parts::ThreadRanges;
+
+/// Heads of frames and what is smaller than this are written together.
+const WRITE_BYTES: usize = 64 << 10;
 
 /// The raw logs of one session, whole or up to a snapshot. [`Profile::from_recording`](crate::Profile::from_recording) reads them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +57,8 @@ pub struct Recording {
     pub(crate) losses: Losses,
     /// What samplers saw meanwhile.
     pub(crate) series: Vec<Arc<Series>>,
+    /// It was read from a file that ends before the recording does.
+    pub(crate) is_truncated: bool,
 }
 
 /// How the records' timestamps relate to `CLOCK_MONOTONIC`: readings in order, at least two.
@@ -240,6 +248,13 @@ impl Recording {
         self.pending_from_ns.is_some()
     }
 
+    /// True if it was read from a file that ends before the recording does: the writer was killed, the disk was full, or
+    /// it is still being written. [`Health::truncated`](crate::Health::truncated) counts it.
+    #[must_use]
+    pub fn is_truncated(&self) -> bool {
+        self.is_truncated
+    }
+
     /// The calls of the runtime API, by thread, where they were logged.
     #[must_use]
     pub fn runtime_calls(&self) -> &[ThreadCalls<RuntimeFunction>] {
@@ -290,40 +305,80 @@ impl Recording {
         self
     }
 
-    /// Writes it to a file, replacing what is there.
+    /// Writes it to a file, replacing what is there. What a writer that was killed leaves is a truncated recording.
     ///
     /// # Errors
     /// The file cannot be written.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
-        fs::write(path, self.to_bytes()).map_err(|source| {
+        let write = |file| self.write_to(BufWriter::with_capacity(WRITE_BYTES, file));
+        fs::File::create(path).and_then(write).map_err(|source| {
             Error::new(Kind::Io { what: "write", path: path.to_owned(), source: Arc::new(source) })
         })
     }
 
-    /// Reads a file that [`save`](Self::save) wrote.
+    /// Writes it to a file, a pipe or a socket, in many small writes: give a buffered one.
     ///
     /// # Errors
-    /// The file cannot be read, or [`is_format`](Error::is_format).
+    /// Those of the writer. What it has then is a truncated recording.
+    pub fn write_to(&self, out: impl Write) -> io::Result<()> {
+        file::write(self, out)?.flush()
+    }
+
+    /// The size of the largest file that [`load`](Self::load) reads: 4 GiB, some 14 million kernels with their launches.
+    pub const MAX_BYTES: u64 = 4 << 30;
+
+    /// Reads a file that [`save`](Self::save) wrote, of at most [`MAX_BYTES`](Self::MAX_BYTES).
+    ///
+    /// A file that ends before the recording does is no error: see [`is_truncated`](Self::is_truncated).
+    ///
+    /// # Errors
+    /// The file cannot be read, or [`is_format`](Error::is_format): not a recording, damaged, too large, or written by a
+    /// newer version.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::load_up_to(path, Self::MAX_BYTES)
+    }
+
+    /// The same with another limit. Reading takes up to ten times the memory of the file, which holds for damaged files
+    /// too.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_up_to(path: impl AsRef<Path>, max_bytes: u64) -> Result<Self, Error> {
         let path = path.as_ref();
-        let bytes = fs::read(path).map_err(|source| {
+        let io_error = |source| {
             Error::new(Kind::Io { what: "read", path: path.to_owned(), source: Arc::new(source) })
-        })?;
-        Self::from_bytes(&bytes).map_err(|error| error.of_file(path))
+        };
+        let file = fs::File::open(path).map_err(io_error)?;
+        let about = file.metadata().map_err(io_error)?;
+        if about.is_file() && about.len() > max_bytes {
+            return Err(frames::too_large(about.len(), max_bytes).of_file(path));
+        }
+        Self::read_from(file, max_bytes).map_err(|error| error.of_file(path))
+    }
+
+    /// Reads a recording from a file, a pipe or a socket to its end, and at most so many bytes. Its frames are read and
+    /// verified one by one: a source without an end is an error as soon as it sends what is no frame, or the limit is
+    /// reached.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn read_from(source: impl Read, max_bytes: u64) -> Result<Self, Error> {
+        file::read(source, max_bytes)
     }
 
     /// The file's content.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        file::write(self)
+        // Writing to memory does not fail.
+        file::write(self, Vec::new()).unwrap_or_default()
     }
 
     /// Reads the content of a file.
     ///
     /// # Errors
-    /// [`is_format`](Error::is_format): not a recording, cut short, or written by a newer version.
+    /// [`is_format`](Error::is_format): not a recording, damaged, or written by a newer version.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
-        file::read(bytes)
+        Self::read_from(bytes, u64::MAX)
     }
 }

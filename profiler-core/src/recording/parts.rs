@@ -460,6 +460,7 @@ pub(crate) fn recording(pieces: Pieces<'_>, observer_panics: u64) -> Recording {
         missing_kinds: settings.missing_kinds,
         losses,
         series: Vec::new(),
+        is_truncated: false,
     }
 }
 

@@ -80,6 +80,17 @@ pub(crate) fn logs_of_epoch(epoch: u32) -> Range<u64> {
     first..first + (1 << LOW_BITS)
 }
 
+/// The epoch of the numbers that [`logs_of_epoch`] gave.
+pub(super) fn epoch_of(logs: &Range<u64>) -> Option<u32> {
+    let epoch = u32::try_from(logs.start >> LOW_BITS).ok()?;
+    (*logs == logs_of_epoch(epoch)).then_some(epoch)
+}
+
+/// The log with the same place among its recording's logs, in this epoch.
+pub(super) fn in_epoch(epoch: u32, log: u64) -> u64 {
+    logs_of_epoch(epoch).start + (log & ((1 << LOW_BITS) - 1))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
-use profiler_core::Profile;
 use profiler_core::kernels::KernelClass;
 use profiler_core::scorecard::{ScoreKind, Target};
+use profiler_core::{Profile, Recording};
 
 use crate::failure::Failure;
 
@@ -21,6 +21,9 @@ use crate::failure::Failure;
     after_help = "Exit status: 0 success, 1 error, 2 arguments that make no sense, 3 a gate that failed."
 )]
 pub(crate) struct Args {
+    /// The size of the largest recording to read; also ends the reading of a pipe
+    #[arg(long, global = true, value_name = "BYTES", default_value_t = Recording::MAX_BYTES)]
+    pub(crate) max_bytes: u64,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::ProgressBar;
 use profiler_core::{Profile, Recording};
@@ -18,6 +19,27 @@ const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 /// What files there are for this program.
 const GIVE: &str =
     "give a recording (.gpuprof) or what `nsys export --type sqlite` made of a capture";
+
+/// How large a recording may be that is read: of `--max-bytes`.
+static MAX_BYTES: AtomicU64 = AtomicU64::new(Recording::MAX_BYTES);
+
+pub(crate) fn set_max_bytes(max_bytes: u64) {
+    MAX_BYTES.store(max_bytes, Ordering::Relaxed);
+}
+
+/// Peaks and counts are far shorter.
+const MAX_TEXT_BYTES: u64 = 64 << 20;
+
+/// A text file, which may be a pipe.
+pub(crate) fn text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let read = File::open(path)?.take(MAX_TEXT_BYTES + 1).read_to_string(&mut text)? as u64;
+    if read > MAX_TEXT_BYTES {
+        let why = format!("it has more than {MAX_TEXT_BYTES} bytes: is it the right file?");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
+    Ok(text)
+}
 
 /// Without the logs of a recording, which take more memory than what is asked of them.
 pub(crate) fn profile(path: &Path) -> Result<Profile, Failure> {
@@ -35,7 +57,7 @@ fn read(path: &Path, keep: impl FnOnce(Profile) -> Profile) -> Result<Profile, F
     if about.is_dir() {
         return Err(Failure::Error(format!("{} is a directory: {GIVE}", path.display())));
     }
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(SQLITE.len());
     let read = file.by_ref().take(SQLITE.len() as u64).read_to_end(&mut bytes);
     read.map_err(|error| unreadable(path, &error))?;
     let is_large = progress::is_large(about.len());
@@ -56,18 +78,16 @@ fn read(path: &Path, keep: impl FnOnce(Profile) -> Profile) -> Result<Profile, F
             true => progress::bar("reading", about.len(), true),
             false => ProgressBar::hidden(),
         };
-        // A hint alone: the file may be a pipe, or grow.
-        bytes.reserve(usize::try_from(about.len()).unwrap_or(0));
-        let read = bar.wrap_read(file).read_to_end(&mut bytes);
+        let max_bytes = MAX_BYTES.load(Ordering::Relaxed);
+        let recording = match about.is_file() && about.len() > max_bytes {
+            // Fails at once.
+            true => Recording::load_up_to(path, max_bytes).map_err(Failure::from),
+            false => Recording::read_from(bar.wrap_read((&bytes[..]).chain(file)), max_bytes)
+                .map_err(|error| Failure::Error(format!("{}: {error}", path.display()))),
+        };
         bar.finish_and_clear();
-        read.map_err(|error| unreadable(path, &error))?;
         let spinner = progress::spinner("joining calls and records", is_large);
-        let recording = Recording::from_bytes(&bytes);
-        // The file takes as much again.
-        drop(bytes);
-        let profile = recording
-            .map(|recording| keep(Profile::from_recording(recording)))
-            .map_err(|error| Failure::Error(format!("{}: {error}", path.display())));
+        let profile = recording.map(|recording| keep(Profile::from_recording(recording)));
         spinner.finish_and_clear();
         return profile;
     }

@@ -36,7 +36,9 @@ use failure::{Failure, note};
 use output::Output;
 
 fn main() -> ExitCode {
-    match run(Args::parse().command) {
+    let Args { max_bytes, command } = Args::parse();
+    input::set_max_bytes(max_bytes);
+    match run(command) {
         Ok(()) | Err(Failure::Closed) => ExitCode::SUCCESS,
         Err(failure) => {
             note(failure.message());
