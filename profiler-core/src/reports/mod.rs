@@ -540,11 +540,11 @@ struct Ends {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EndsWith {
     /// Sums of ranges.
-    LastAnnotation,
+    Annotations,
     /// Ranges with their work.
-    LastRange,
+    Ranges,
     /// The trace of ranges of threads.
-    LastThreadRange,
+    ThreadRanges,
 }
 
 impl Ends {
@@ -552,14 +552,14 @@ impl Ends {
         if !is_imported(store) {
             return Self { open_ns: None };
         }
-        if with == EndsWith::LastAnnotation {
+        if with == EndsWith::Annotations {
             return Self { open_ns: Some(store.session.last_annotation_ns) };
         }
         let end =
             |time: &Interval, is_open: bool| if is_open { time.start_ns } else { time.end_ns };
         let ranges = store.ranges.iter().map(|range| end(&range.time, range.is_open));
         let process = match with {
-            EndsWith::LastThreadRange => &[][..],
+            EndsWith::ThreadRanges => &[][..],
             _ => &store.process_ranges,
         };
         let process = process.iter();

@@ -203,7 +203,7 @@ impl Reports<'_> {
     }
 
     fn range_sums(self, is_wanted: impl Fn(Style) -> bool) -> Report<NvtxSum> {
-        let (store, ends) = (self.store(), Ends::new(self.store(), EndsWith::LastAnnotation));
+        let (store, ends) = (self.store(), Ends::new(self.store(), EndsWith::Annotations));
         let mut texts = Texts::default();
         let names: Vec<u32> = range_texts(store).iter().map(|name| texts.intern(name)).collect();
         let mut groups = Groups::new();

@@ -95,7 +95,7 @@ impl Spans {
     /// Of threads alone, or of both styles.
     pub(super) fn new(reports: Reports<'_>, with_process: bool) -> Self {
         let store = reports.store();
-        let with = if with_process { EndsWith::LastRange } else { EndsWith::LastThreadRange };
+        let with = if with_process { EndsWith::Ranges } else { EndsWith::ThreadRanges };
         let ends = Ends::new(store, with);
         let known = &store.range_numbers;
         let mut all: Vec<Span> = store

@@ -81,7 +81,7 @@ impl Reader<'_> {
     /// The GPUs by the number that CUDA gave them; nsys numbers all of the machine.
     fn read_devices(&mut self) -> Result<Vec<DeviceInfo>, Error> {
         let file = self.file;
-        let mut pairs = BTreeSet::new();
+        let mut pairs: BTreeSet<(u64, u32)> = BTreeSet::new();
         file.rows("TARGET_INFO_CUDA_DEVICE", ["gpuId", "cudaId"], |row| {
             if let (Some(gpu), Some(cuda)) = (row.number(0), row.number(1)) {
                 pairs.insert((gpu, cuda));
