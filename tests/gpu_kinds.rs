@@ -29,6 +29,7 @@ fn main() -> ExitCode {
     harness::run(&[
         ("every_kind_that_can_be_had_agrees_with_cuda", every_kind_that_can_be_had),
         ("a_graph_as_a_whole_is_one_record_a_launch", a_graph_as_a_whole),
+        ("graphs_as_a_whole_are_busy_time_of_their_range", graphs_of_a_range),
         ("managed_memory_tells_of_its_pages", managed_memory),
         ("copies_between_devices_name_both", copies_between_devices),
         ("calls_are_tied_to_an_id_of_the_program", external_ids),
@@ -156,6 +157,34 @@ fn a_graph_as_a_whole() {
         let call = calls.iter().find(|call| call.correlation_id == launch.correlation_id);
         assert!(call.unwrap().function.name().starts_with("cuGraphLaunch"));
     }
+    gpu.destroy_graph(graph);
+    gpu.destroy(stream);
+}
+
+fn graphs_of_a_range() {
+    let gpu = Gpu::get();
+    let stream = gpu.stream();
+    let config = Config::new().add_kind(ActivityKind::GRAPH_TRACE);
+    let profiler = Profiler::builder().config(config).build().unwrap();
+    profiler.start().unwrap();
+    let graph = gpu.capture(stream, || (0..20).for_each(|_| gpu.launch_empty(stream)));
+    {
+        let _replay = nvtx::range("replay");
+        for _ in 0..10 {
+            gpu.launch_graph(graph, stream);
+        }
+        gpu.synchronize(stream);
+    }
+    gpu.launch_empty(stream);
+    gpu.synchronize(stream);
+    let profile = profiler.stop().unwrap();
+    profile.health().assert_complete();
+    let replay = profile.range("replay").unwrap().inclusive();
+    assert_eq!((replay.graphs, replay.kernels, replay.launches), (10, 0, 10), "{profile}");
+    assert_eq!((profile.totals().kernels, profile.health().whole_graphs), (1, 10));
+    let busy = profile.query().in_range("replay").busy_time();
+    assert!(!busy.is_zero() && busy <= replay.gpu_time(), "{busy:?}");
+    assert_eq!(profile.health().silent_graph_launches, 0);
     gpu.destroy_graph(graph);
     gpu.destroy(stream);
 }

@@ -2,12 +2,12 @@
 //!
 //! No time is compared to find a call: CUPTI's correlation id says it. A call then says its range.
 
-use cupti::tables;
-use rustc_hash::FxHashMap;
+use cupti::{CallClass, tables};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::health::{Health, Owed};
 use crate::recent::is_up_to;
-use crate::store::{Api, Call, CallId, Operation, RangesBy, Store, What, Work};
+use crate::store::{Api, Call, CallId, Interval, Operation, RangesBy, Store, ThreadId, What, Work};
 
 /// What was found for a call, a bit a kind.
 const OPERATIONS: u8 = 1;
@@ -96,6 +96,7 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
     let (stop_ns, before_id) = (store.session.window_ns.1, store.session.before_id);
     let is_before = |id: u32| before_id != 0 && is_up_to(id, before_id);
     let by_id = ByProcess::of(store, |_| false);
+    let repeated = Repeated::of(store);
     let mut found = vec![0u8; store.calls.len()];
 
     let (calls, works) = (&store.calls, &store.works);
@@ -104,7 +105,9 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
     store.operations.retain_mut(|operation| {
         let work = works.row(operation.work.at());
         let process = || work.process;
-        let call = by_id.get(process, operation.correlation_id);
+        let call = repeated
+            .get(work.process, operation)
+            .or_else(|| by_id.get(process, operation.correlation_id));
         operation.call = call.into();
         let Some(row) = call else {
             if is_before(operation.correlation_id) {
@@ -121,6 +124,7 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
         };
         let is_first = found[row.at()] & OPERATIONS == 0;
         found[row.at()] |= OPERATIONS;
+        repeated.rows(row).for_each(|row| found[row.at()] |= OPERATIONS);
         let call = &calls[row.at()];
         let counts = within(call);
         if counts {
@@ -170,6 +174,7 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
         health.synchronizations.matched_records += u64::from(synchronization.call.is_some());
     }
     let mut are_outside = 0;
+    let mut missing = Missing::default();
     for (call, found) in store.calls.iter().zip(&found) {
         if within(call) {
             let kind = store.call_kind(call);
@@ -186,6 +191,7 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
             let by_time = store.session.ranges_by == RangesBy::Containment;
             if by_time && owed.owes_one() && !operations && !synchronizations {
                 health.calls_without_record += 1;
+                missing.add(kind.class, call);
                 continue;
             }
             let pending_from_ns = store.session.pending_from_ns;
@@ -194,9 +200,159 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
             are_outside += 1;
         }
     }
+    health.calls_without_any_record = missing.count(store, health);
     health.calls_outside += are_outside;
+    store.repeated_calls = repeated.into_calls(store);
     remove_calls_outside(store, are_outside, within);
     store.session.windows_ns = windows;
+}
+
+/// Calls of a capture that share their correlation id with another of their process: nsys joins work to each of them.
+#[derive(Default)]
+struct Repeated {
+    /// By process and id, in the order of their starts. The rows are those of [`Store::calls`], or of
+    /// [`Store::outer_calls`] if they are beyond.
+    by_id: FxHashMap<(u32, u32), Vec<(u64, u32)>>,
+    /// The ids of each.
+    ids: FxHashMap<u32, (u32, u32)>,
+    calls: u32,
+}
+
+/// Calls of one correlation id that are looked at; a real capture has two.
+const MOST_REPEATED: usize = 64;
+
+impl Repeated {
+    fn of(store: &Store) -> Self {
+        if store.session.ranges_by != RangesBy::Containment {
+            return Self::default();
+        }
+        let all = || (0..).zip(store.calls.iter().chain(&store.outer_calls));
+        let key = |call: &Call| (store.threads[call.thread.at()].process, call.correlation_id);
+        let (mut seen, mut by_id) = (FxHashSet::default(), FxHashMap::default());
+        for (_, call) in all().filter(|(_, call)| call.correlation_id != 0) {
+            if !seen.insert(key(call)) {
+                by_id.insert(key(call), Vec::new());
+            }
+        }
+        let mut ids = FxHashMap::default();
+        if !by_id.is_empty() {
+            for (row, call) in all() {
+                if let Some(rows) = by_id.get_mut(&key(call)) {
+                    rows.push((call.time.start_ns, row));
+                }
+            }
+            for (key, rows) in &mut by_id {
+                rows.sort_unstable();
+                rows.truncate(MOST_REPEATED);
+                ids.extend(rows.iter().map(|(_, row)| (*row, *key)));
+            }
+        }
+        Self { by_id, ids, calls: store.calls.len() as u32 }
+    }
+
+    /// The call of an operation: the last that began before it, or the first.
+    fn get(&self, process: u32, operation: &Operation) -> Option<CallId> {
+        if self.by_id.is_empty() {
+            return None;
+        }
+        let rows = self.by_id.get(&(process, operation.correlation_id))?;
+        let mut rows = rows.iter().filter(|(_, row)| *row < self.calls).copied();
+        let first = rows.next()?;
+        let start_ns = operation.time().map_or(u64::MAX, |time| time.start_ns);
+        let last = rows.take_while(|(call_ns, _)| *call_ns <= start_ns).last();
+        Some(CallId(last.unwrap_or(first).1))
+    }
+
+    /// All calls that share a call's id and are in [`Store::calls`].
+    fn rows(&self, call: CallId) -> impl Iterator<Item = CallId> {
+        // Most profiles have none.
+        let key = if self.ids.is_empty() { None } else { self.ids.get(&call.0) };
+        let rows = key.and_then(|key| self.by_id.get(key));
+        let rows = rows.into_iter().flatten().map(|(_, row)| *row);
+        rows.filter(|row| *row < self.calls).map(CallId)
+    }
+
+    fn into_calls(self, store: &Store) -> FxHashMap<(u32, u32), Vec<Call>> {
+        let call = |row: u32| match row.checked_sub(self.calls) {
+            None => store.calls[row as usize],
+            Some(row) => store.outer_calls[row as usize],
+        };
+        let calls = |rows: Vec<(u64, u32)>| rows.into_iter().map(|(_, row)| call(row)).collect();
+        self.by_id.into_iter().map(|(key, rows)| (key, calls(rows))).collect()
+    }
+}
+
+/// Calls of a capture that mostly give a record and gave none.
+#[derive(Default)]
+struct Missing {
+    kernels: Vec<(ThreadId, u64)>,
+    copies: Vec<(ThreadId, u64)>,
+    memsets: Vec<(ThreadId, u64)>,
+}
+
+impl Missing {
+    fn add(&mut self, class: CallClass, call: &Call) {
+        let calls = match class {
+            CallClass::KernelLaunch => &mut self.kernels,
+            CallClass::Memcpy => &mut self.copies,
+            CallClass::Memset => &mut self.memsets,
+            _ => return,
+        };
+        calls.push((call.thread, call.time.start_ns));
+    }
+
+    /// Those of kinds that have no record at all, but for calls that were perhaps captured into a graph.
+    fn count(self, store: &Store, health: &Health) -> u64 {
+        let kinds = [
+            (self.kernels, health.kernels.records),
+            (self.copies, health.copies.records),
+            (self.memsets, health.memsets.records),
+        ];
+        let calls: Vec<(ThreadId, u64)> = kinds
+            .into_iter()
+            .filter(|(_, records)| *records == 0)
+            .flat_map(|(calls, _)| calls)
+            .collect();
+        if calls.is_empty() {
+            return 0;
+        }
+        let captures = captures(store);
+        let is_captured = |thread: ThreadId, at_ns: u64| {
+            let process = store.threads[thread.at()].process;
+            let captures = captures.get(&process).map_or(&[][..], |captures| captures);
+            let next = captures.partition_point(|time| time.start_ns <= at_ns);
+            next.checked_sub(1).is_some_and(|last| at_ns <= captures[last].end_ns)
+        };
+        calls.iter().filter(|(thread, at_ns)| !is_captured(*thread, *at_ns)).count() as u64
+    }
+}
+
+/// The times of each process in which a stream was captured into a graph, apart and in order.
+fn captures(store: &Store) -> FxHashMap<u32, Vec<Interval>> {
+    let mut edges: Vec<(u32, u64, bool)> = Vec::new();
+    for call in store.calls.iter().chain(&store.outer_calls) {
+        let name = store.names.get(store.call_kind(call).name);
+        let begins = name.contains("StreamBeginCapture");
+        if begins || name.contains("StreamEndCapture") {
+            let at_ns = if begins { call.time.start_ns } else { call.time.end_ns };
+            edges.push((store.threads[call.thread.at()].process, at_ns, begins));
+        }
+    }
+    edges.sort_unstable();
+    let mut captures: FxHashMap<u32, Vec<Interval>> = FxHashMap::default();
+    let mut open = 0_u64;
+    for (process, at_ns, begins) in edges {
+        let of = captures.entry(process).or_default();
+        // Nothing of another process is open in this one.
+        open = if of.is_empty() { 0 } else { open };
+        match (begins, of.last_mut()) {
+            (true, _) if open == 0 => of.push(Interval { start_ns: at_ns, end_ns: u64::MAX }),
+            (false, Some(last)) if open == 1 => last.end_ns = at_ns,
+            _ => {}
+        }
+        open = if begins { open + 1 } else { open.saturating_sub(1) };
+    }
+    captures
 }
 
 /// Takes the calls of the runtime API that made a driver call out of the table: the driver call stands for both.
@@ -224,12 +380,18 @@ fn count(health: &mut Health, work: &Work, operation: &Operation, call: Option<&
         return;
     }
     let account = match work.what {
-        What::Kernel { .. } => &mut health.kernels,
-        What::Copy(_) => &mut health.copies,
-        What::Memset(_) => &mut health.memsets,
+        What::Kernel { .. } => Some(&mut health.kernels),
+        What::Copy(_) => Some(&mut health.copies),
+        What::Memset(_) => Some(&mut health.memsets),
+        What::Graph(_) => None,
     };
-    account.records += 1;
-    account.matched_records += u64::from(call.is_some());
+    match account {
+        Some(account) => {
+            account.records += 1;
+            account.matched_records += u64::from(call.is_some());
+        }
+        None => health.count_whole_graph(call.is_some()),
+    }
     if let (Some(call), Some(time)) = (call, operation.time()) {
         let early = call.time.start_ns.saturating_sub(time.start_ns);
         health.before_their_call += u64::from(early != 0);

@@ -279,6 +279,7 @@ enum What {
     Kernel(NameId),
     Copy(CopyKind, u64),
     Memset(u64),
+    Graph,
 }
 
 impl What {
@@ -288,6 +289,7 @@ impl What {
             Self::Kernel(_) => totals.add_kernel(ns),
             Self::Copy(_, bytes) => totals.add_copy(ns, bytes),
             Self::Memset(bytes) => totals.add_memset(ns, bytes),
+            Self::Graph => totals.add_graph(ns),
         }
     }
 }
@@ -979,6 +981,7 @@ impl Follow {
                 Record::Memset(set) => {
                     (What::Memset(set.bytes), set.span, set.graph_node, set.correlation_id)
                 }
+                Record::GraphTrace(graph) => (What::Graph, graph.span, None, graph.correlation_id),
                 Record::Synchronization(record) => {
                     let (id, now_ns) = (record.correlation_id, part.until_ns);
                     calls.until(id, |call| {
@@ -1063,12 +1066,18 @@ impl Follow {
         self.add_to_wholes(wholes, |totals| what.add_to(totals, ns));
         self.add_to_shares(node, shares, |totals| what.add_to(totals, ns));
         let account = match what {
-            What::Kernel(_) => &mut self.health.kernels,
-            What::Copy(..) => &mut self.health.copies,
-            What::Memset(_) => &mut self.health.memsets,
+            What::Kernel(_) => Some(&mut self.health.kernels),
+            What::Copy(..) => Some(&mut self.health.copies),
+            What::Memset(_) => Some(&mut self.health.memsets),
+            What::Graph => None,
         };
-        account.records += 1;
-        account.matched_records += 1;
+        match account {
+            Some(account) => {
+                account.records += 1;
+                account.matched_records += 1;
+            }
+            None => self.health.count_whole_graph(true),
+        }
         if let Some(live) = waiting.and_then(|word| self.live.get_mut(&word)) {
             what.add_to(&mut live.totals, ns);
         }
@@ -1110,7 +1119,7 @@ impl Follow {
                 times.add(ns);
                 *sum = sum.saturating_add(bytes);
             }
-            What::Memset(_) => {}
+            What::Memset(_) | What::Graph => {}
         }
     }
 
@@ -1126,6 +1135,7 @@ impl Follow {
                     What::Kernel(_) => self.health.kernels.records += 1,
                     What::Copy(..) => self.health.copies.records += 1,
                     What::Memset(_) => self.health.memsets.records += 1,
+                    What::Graph => self.health.count_whole_graph(false),
                 }
             }
         }

@@ -151,9 +151,11 @@ pub struct Health {
     /// In a capture of another tool: successful calls that mostly give a record and gave none; it does not say whether they
     /// were captured into a graph or lost theirs. A fact, not a loss.
     pub calls_without_record: u64,
-    /// In a capture of another tool: graph launches that it traced as a whole, so that what ran in them is not told. A
-    /// fact, not a loss.
+    /// Graph launches that were traced as one interval each (`GRAPH_TRACE`): their kernels, copies and memsets have no
+    /// records. A fact, not a loss.
     pub whole_graphs: u64,
+    /// Those of them whose call is not in the call log.
+    pub whole_graphs_without_call: u64,
     /// In a capture of another tool: warnings and errors among its own diagnostics. A fact, not a loss.
     pub capture_warnings: u64,
     /// In a capture of another tool: those of its diagnostics that say that events were lost.
@@ -165,6 +167,11 @@ pub struct Health {
     /// Lanes that a thread forgot because it had [as many as it keeps](crate::Context::hand_over): what it launched in one
     /// of them later has no range. A fact: of a lane that is not used again nothing is missing.
     pub forgotten_lanes: u64,
+    /// In a capture of another tool: tables of it that are views or virtual. Their rows are not read.
+    pub computed_tables: u64,
+    /// In a capture of another tool: [calls without a record](Self::calls_without_record) of a kind (kernels, copies,
+    /// memsets) of which the capture has no record at all, made while no stream was captured into a graph.
+    pub calls_without_any_record: u64,
     /// Samplers that were asked for and did not begin, or ended early: [`Series::failure`](crate::Series::failure) says why.
     /// As all that follows it tells of samples, and is no loss of work.
     pub failed_samplers: u64,
@@ -229,6 +236,12 @@ impl Owed {
 }
 
 impl Health {
+    /// Adds a graph launch that was traced as one interval.
+    pub(crate) fn count_whole_graph(&mut self, has_call: bool) {
+        self.whole_graphs += 1;
+        self.whole_graphs_without_call += u64::from(!has_call);
+    }
+
     /// Adds a call to the account: whether it has the records it owes, or may still get them.
     pub(crate) fn settle(
         &mut self,
@@ -350,6 +363,9 @@ impl Health {
             ("buffers of another size", self.mismatched_buffers),
             ("background threads failed", self.failed_threads),
             ("losses in the capture's diagnostics", self.capture_losses),
+            ("graph launches traced as a whole without a call", self.whole_graphs_without_call),
+            ("tables of the capture that are views or virtual", self.computed_tables),
+            ("calls of a kind without any record", self.calls_without_any_record),
         ]
         .into_iter()
         .filter(|(_, count)| *count != 0)

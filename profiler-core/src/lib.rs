@@ -251,8 +251,8 @@ pub use nsys::Progress as NsysProgress;
 pub use parquet::ParquetOptions;
 pub use process_range::ProcessRange;
 pub use profile::{
-    ApiCall, Attribution, Copy, DeviceClocks, GpuOperation, Kernel, Memset, OperationKind, Profile,
-    Range, RangeNode, RangeSummary, Sampled, Slowed, Track, TrackSample,
+    ApiCall, Attribution, Copy, DeviceClocks, GpuOperation, Graph, Kernel, Memset, OperationKind,
+    Profile, Range, RangeNode, RangeSummary, Sampled, Slowed, Track, TrackSample,
 };
 pub use profiler::{Profiler, ProfilerBuilder, Summarizing};
 pub use profiler_macros::gpu_test;

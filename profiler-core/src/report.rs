@@ -23,8 +23,8 @@ impl fmt::Display for Profile {
         let totals = self.totals();
         writeln!(
             f,
-            "{} recorded; on the GPU {} in {} kernels, {} in {} copies ({}), {} in {} memsets; \
-             {} synchronisations blocked the host for {}",
+            "{} recorded; on the GPU {} in {} kernels, {} in {} copies ({}), {} in {} memsets\
+             {}{} synchronisations blocked the host for {}",
             time(self.duration()),
             time(totals.kernel_time()),
             totals.kernels,
@@ -33,6 +33,7 @@ impl fmt::Display for Profile {
             bytes(totals.copy_bytes),
             time(Duration::from_nanos(totals.memset_ns)),
             totals.memsets,
+            graphs(&totals),
             totals.synchronizations,
             time(totals.synchronization_time()),
         )?;
@@ -51,6 +52,14 @@ impl fmt::Display for Profile {
             writeln!(f)?;
         }
         write!(f, "health: {}", self.health())
+    }
+}
+
+/// Graphs that were traced as one interval each, where there are any; and what follows.
+fn graphs(totals: &Totals) -> String {
+    match totals.graphs {
+        0 => "; ".to_owned(),
+        count => format!(", {} in {count} graphs traced as a whole; ", time(totals.graph_time())),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::store::{
     Api, Call, CallKind, CallKindId, Field, FieldValue, Interval, KernelNames, Label, LabelId,
     Managed, ManagedMemory, Mark, MarkId, Maybe, MemoryEvent, Multiprocessor, NameId, Operation,
     ProcessRange, ProcessRangeId, Range, RangeId, RangesBy, Session, ShareId, Store, Subject,
-    Synchronization, Thread, ThreadId, What, Work,
+    Synchronization, Thread, ThreadId, What, WholeGraph, Work,
 };
 
 /// Reads everything a recording holds; what cannot be read is counted in `health`.
@@ -27,6 +27,8 @@ pub(crate) fn read(recording: &Recording, health: &mut Health) -> Store {
         pending_from_ns: recording.pending_from_ns,
         before_id: recording.before_id,
         ranges_by: RangesBy::Calls,
+        zero_ns: recording.window_ns.0,
+        last_annotation_ns: 0,
     };
 
     store.series = recording.series.clone();
@@ -522,6 +524,18 @@ impl CallReader<'_> {
 /// No record of work has fewer bytes; what is shorter is not decoded as one.
 const MIN_RECORD: usize = 32;
 
+/// Where the first node ran, or where the last one did if the first ran on the host.
+fn device_of_graph(graph: &cupti::record::GraphTrace) -> cupti::Place {
+    let mut place = graph.place;
+    // CUPTI's number of the host in place of a device.
+    let is_device = |device: &u32| *device != i32::MAX as u32;
+    let last = graph.end_device.filter(is_device).zip(graph.end_context);
+    if let (false, Some((device, context))) = (is_device(&place.device), last) {
+        (place.device, place.context) = (device, context);
+    }
+    place
+}
+
 fn read_records(
     recording: &Recording,
     captures: &Captures,
@@ -573,6 +587,10 @@ fn read_records(
             Record::Memcpy(copy) => (What::Copy(copy), copy.place, copy.span, copy.correlation_id),
             Record::Memset(memset) => {
                 (What::Memset(memset), memset.place, memset.span, memset.correlation_id)
+            }
+            Record::GraphTrace(graph) => {
+                let what = WholeGraph { executable: graph.graph, template: None };
+                (What::Graph(what), device_of_graph(&graph), graph.span, graph.correlation_id)
             }
             Record::Synchronization(mut record) => {
                 if record.span.is_known() {

@@ -384,9 +384,23 @@ impl Work {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum What {
-    Kernel { names: KernelNames, details: cupti::Kernel },
+    Kernel {
+        names: KernelNames,
+        details: cupti::Kernel,
+    },
     Copy(cupti::Memcpy),
     Memset(cupti::Memset),
+    /// A launch of a CUDA graph that was traced as one interval.
+    Graph(WholeGraph),
+}
+
+/// Which graph a launch was of, where it was traced as one interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct WholeGraph {
+    /// The executable graph.
+    pub(crate) executable: u32,
+    /// The graph that it was instantiated from, where the source has it.
+    pub(crate) template: Option<u32>,
 }
 
 /// A kernel's names, of which a source may know several.
@@ -410,6 +424,7 @@ impl What {
             Self::Kernel { details, .. } => details.graph_node,
             Self::Copy(copy) => copy.graph_node,
             Self::Memset(memset) => memset.graph_node,
+            Self::Graph(_) => None,
         }
     }
 
@@ -424,6 +439,7 @@ impl What {
                 (&mut copy.span, &mut copy.correlation_id)
             }
             Self::Memset(memset) => (&mut memset.span, &mut memset.correlation_id),
+            Self::Graph(_) => return self,
         };
         *span = cupti::Span::default();
         *correlation_id = 0;
@@ -445,6 +461,7 @@ impl What {
             Self::Memset(set) => {
                 (set.value, set.bytes, set.graph_node.map(|node| node.node)).hash(&mut hasher);
             }
+            Self::Graph(graph) => (graph.executable, graph.template).hash(&mut hasher),
         }
         hasher.finish()
     }
@@ -645,6 +662,19 @@ pub(crate) struct Session {
     /// Records that have no call and a correlation id up to this are of calls before the session, or that were let go.
     pub(crate) before_id: u32,
     pub(crate) ranges_by: RangesBy,
+    /// The time that the source calls 0.
+    pub(crate) zero_ns: u64,
+    /// Of a capture: the last time of all annotations, those that are neither ranges nor marks among them.
+    pub(crate) last_annotation_ns: u64,
+}
+
+impl Session {
+    /// A time as the source has it; negative before its 0.
+    pub(crate) fn since_zero(&self, ns: u64) -> i64 {
+        let since = i128::from(ns) - i128::from(self.zero_ns);
+        // CAST: a time that is further away is none.
+        since.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+    }
 }
 
 #[derive(Debug, Default)]
@@ -669,6 +699,8 @@ pub(crate) struct Store {
     pub(crate) calls: Vec<Call>,
     /// The calls of the runtime API that made driver calls; filled in by `correlate`.
     pub(crate) outer_calls: Vec<Call>,
+    /// Of a capture: the calls that share their correlation id, by process and id; filled in by `correlate`.
+    pub(crate) repeated_calls: FxHashMap<(u32, u32), Vec<Call>>,
     pub(crate) works: Interned<Work, WorkId>,
     /// By start; those without timestamps first.
     pub(crate) operations: Vec<Operation>,
@@ -805,6 +837,17 @@ impl Store {
             return &[];
         }
         self.call_kind(call).share.map_or(&[], |share| &self.shares[share.at()])
+    }
+
+    /// The calls that nsys joins to an operation: its own, or all of its correlation id where there are several.
+    pub(crate) fn calls_of(&self, operation: &Operation) -> &[Call] {
+        let Some(call) = operation.call.get() else { return &[] };
+        let own = std::slice::from_ref(&self.calls[call.at()]);
+        if self.repeated_calls.is_empty() {
+            return own;
+        }
+        let key = (self.threads[own[0].thread.at()].process, operation.correlation_id);
+        self.repeated_calls.get(&key).map_or(own, |calls| calls)
     }
 
     /// The range whose call caused this work.

@@ -29,6 +29,11 @@ pub struct Totals {
     pub memset_ns: u64,
     /// Bytes they wrote.
     pub memset_bytes: u64,
+    /// Launches of CUDA graphs that were traced as one interval each. The kernels, copies and memsets in them
+    /// have no records, and are in no other count.
+    pub graphs: u64,
+    /// Their time on the GPU from the first node's start to the last node's end, in nanoseconds.
+    pub graph_ns: u64,
     /// Calls that blocked the host until the GPU got somewhere: `cuCtxSynchronize`, `cuStreamSynchronize`,
     /// `cuEventSynchronize`. Copies that block are not among them.
     pub synchronizations: u64,
@@ -43,14 +48,15 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Kernels, copies and memsets: what nsys calls "GPU Ops".
+    /// Kernels, copies and memsets, and [`graphs`](Self::graphs), which nsys leaves out of its "GPU Ops".
     #[must_use]
     pub fn gpu_operations(&self) -> u64 {
-        self.kernels + self.copies + self.memsets
+        self.kernels + self.copies + self.memsets + self.graphs
     }
 
     fn gpu_ns(&self) -> u64 {
-        self.kernel_ns.saturating_add(self.copy_ns).saturating_add(self.memset_ns)
+        let transfers = self.copy_ns.saturating_add(self.memset_ns);
+        self.kernel_ns.saturating_add(transfers).saturating_add(self.graph_ns)
     }
 
     /// The time of all GPU operations, summed.
@@ -69,6 +75,12 @@ impl Totals {
     #[must_use]
     pub fn copy_time(&self) -> Duration {
         Duration::from_nanos(self.copy_ns)
+    }
+
+    /// The time of all graphs that were traced as one interval each, summed.
+    #[must_use]
+    pub fn graph_time(&self) -> Duration {
+        Duration::from_nanos(self.graph_ns)
     }
 
     /// The host time in synchronisation calls, summed.
@@ -98,6 +110,12 @@ impl Totals {
         self.memsets += 1;
         self.memset_ns = self.memset_ns.saturating_add(ns);
         self.memset_bytes = self.memset_bytes.saturating_add(bytes);
+    }
+
+    #[inline]
+    pub(crate) fn add_graph(&mut self, ns: u64) {
+        self.graphs += 1;
+        self.graph_ns = self.graph_ns.saturating_add(ns);
     }
 
     /// What one call adds, apart from its work on the GPU.
@@ -133,6 +151,8 @@ impl AddAssign for Totals {
         self.memsets = self.memsets.saturating_add(other.memsets);
         self.memset_ns = self.memset_ns.saturating_add(other.memset_ns);
         self.memset_bytes = self.memset_bytes.saturating_add(other.memset_bytes);
+        self.graphs = self.graphs.saturating_add(other.graphs);
+        self.graph_ns = self.graph_ns.saturating_add(other.graph_ns);
         self.synchronizations = self.synchronizations.saturating_add(other.synchronizations);
         self.synchronization_ns = self.synchronization_ns.saturating_add(other.synchronization_ns);
         self.allocations = self.allocations.saturating_add(other.allocations);

@@ -671,6 +671,7 @@ fn add_operation(totals: &mut Totals, store: &Store, operation: &Operation) {
         What::Kernel { .. } => totals.add_kernel(ns),
         What::Copy(copy) => totals.add_copy(ns, copy.bytes),
         What::Memset(memset) => totals.add_memset(ns, memset.bytes),
+        What::Graph(_) => totals.add_graph(ns),
     }
 }
 

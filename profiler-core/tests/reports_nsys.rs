@@ -11,10 +11,13 @@
 //! - The rules on copies and memsets take calls of other processes with the same correlation id for theirs; ours do not.
 //!   They are not compared where there are several processes.
 //! - `um_total_sum` has a row of zeros where the tables are there without rows; ours has none.
+//! - nsys has no index by which ranges that begin at once would have an order; here the first row names kernels.
 //! - A range of a thread and another with the very same times are each the other's parent to nsys, and in no tree. No
 //!   capture has any.
 //! - Of ranges of several domains of a thread that overlap, a call is in the shortest around it and in what is around
 //!   that; to nsys in all that are around it. No capture has any.
+//! - Where no range of a capture has an end, nsys has none for those without one, and no work in them; here they end with the
+//!   last start. No capture has any.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -78,6 +78,7 @@ fn kinds(profile: &Profile, sums: &mut Sums) {
         ("kernels", all.clone().kernels()),
         ("copies", all.clone().copies()),
         ("memsets", all.clone().memsets()),
+        ("graphs", all.clone().graphs()),
     ] {
         sums.add(name.to_owned(), query.busy_time());
     }

@@ -271,7 +271,9 @@ impl Clock {
             let sort = |id: OperationId| match profile.operation(id).kind() {
                 OperationKind::Copy => Part::Copies,
                 OperationKind::Kernel if is_communication(id) => Part::Communication,
-                OperationKind::Kernel | OperationKind::Memset => Part::Kernels,
+                OperationKind::Kernel | OperationKind::Memset | OperationKind::Graph => {
+                    Part::Kernels
+                }
             };
             let rows = (0..store.operations.len() as u32).map(OperationId);
             union(rows.filter_map(|id| {

@@ -24,6 +24,9 @@ pub(super) fn doubts(quantity: &Quantity, scope: &Scope<'_>, group: &Group<'_>) 
         Source::Work | Source::Times => {
             doubts.of_work(health, quantity, scope.pattern().is_some());
             doubts.of_graphs(group);
+            if quantity.source() == Source::Work {
+                doubts.of_whole_graphs(group);
+            }
         }
     }
     doubts.of_copies(quantity, group);
@@ -76,6 +79,8 @@ impl Doubts {
         self.add(health.over_memory_limit, "records were over the memory limit");
         self.add(health.unknown_records, "records could not be read");
         self.add(health.unreadable_bytes, "bytes of records could not be read");
+        self.add(health.computed_tables, "tables of the capture are views or virtual");
+        self.add(health.calls_without_any_record, "calls are of a kind without any record");
         self.add(health.unfinished_buffers, "buffers were unfinished at the stop");
         self.add(health.pending_calls, "calls were pending at the snapshot");
         let accounts = match quantity {
@@ -116,6 +121,13 @@ impl Doubts {
         };
         let silent: usize = group.instances.iter().map(silent).sum();
         self.add(silent as u64, "graph launches gave no record");
+    }
+
+    /// What ran in them has no records.
+    fn of_whole_graphs(&mut self, group: &Group<'_>) {
+        let operations = group.instances.iter().flat_map(|instance| &instance.operations);
+        let graphs = operations.filter(|operation| operation.as_graph().is_some()).count();
+        self.add(graphs as u64, "CUDA graphs were traced as a whole");
     }
 
     fn of_copies(&mut self, quantity: &Quantity, group: &Group<'_>) {

@@ -88,6 +88,9 @@ fn name(operation: &GpuOperation<'_>) -> String {
     if let Some(kernel) = operation.as_kernel() {
         return shortened(&demangled(kernel.name()), NAME_WIDTH);
     }
+    if operation.as_graph().is_some() {
+        return "CUDA graph, traced as a whole".to_owned();
+    }
     let Some(copy) = operation.as_copy() else {
         return "memset".to_owned();
     };

@@ -131,7 +131,7 @@ impl Quantity {
             Self::Copies(kind) | Self::CopiedBytes(kind) => {
                 copy(operation, &|copy| kind.is_none_or(|kind| kind == copy.kind()))
             }
-            Self::Memsets => operation.as_kernel().is_none() && operation.as_copy().is_none(),
+            Self::Memsets => operation.as_memset().is_some(),
             _ => matches!(self.source(), Source::Work | Source::Times),
         };
         let of_instance = match self {

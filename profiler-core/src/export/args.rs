@@ -234,6 +234,10 @@ pub(super) fn of_operation<'a>(
             args.add_some("value", record.map(|record| record.value));
             args.add_some("memory", record.map(|record| record.memory.to_string()));
         }
+        Work::Graph(graph) => {
+            args.add("executable graph", graph.executable_id());
+            args.add_some("graph", graph.template_id());
+        }
     }
     if let Some(captured) = operation.operation.captured_in() {
         args.add("graph node made in", &*timeline.paths[captured.node().id.at()]);

@@ -58,7 +58,7 @@ pub(super) fn write(timeline: &Timeline<'_>, out: &mut dyn Write) -> io::Result<
         let ns = operation.span.map_or(0, |span| span.ns());
         metrics.time_ns = metrics.time_ns.saturating_add(ns);
         let bytes = match &operation.work {
-            Work::Kernel(..) => None,
+            Work::Kernel(..) | Work::Graph(_) => None,
             Work::Copy(copy) => Some(copy.bytes),
             Work::Memset(record) => record.map(|record| record.bytes),
         };

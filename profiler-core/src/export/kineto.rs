@@ -53,6 +53,7 @@ fn name<'a>(timeline: &'a Timeline<'_>, operation: &OperationRow<'_>) -> Cow<'a,
         }
         Work::Memset(Some(memset)) => format!("Memset ({})", memory(memset.memory)).into(),
         Work::Memset(None) => "Memset (Unknown)".into(),
+        Work::Graph(_) => timeline.name(operation).into(),
     }
 }
 
@@ -148,6 +149,11 @@ impl Dialect for Kineto<'_> {
             }
             Work::Copy(copy) => Some(copy.bytes),
             Work::Memset(record) => record.map(|record| record.bytes),
+            Work::Graph(graph) => {
+                args.add("graph id", graph.executable_id());
+                // Kineto has no category for it; readers take what has a stream for work of the GPU.
+                return Said { name: self.name(row), category: "gpu_graph", args };
+            }
         };
         if let Some(bytes) = bytes {
             args.add("bytes", bytes);

@@ -231,6 +231,7 @@ fn counts(totals: &Totals) -> String {
         ("bytes copied", totals.copy_bytes),
         ("memsets", totals.memsets),
         ("bytes set", totals.memset_bytes),
+        ("graphs traced as a whole", totals.graphs),
         ("synchronisations", totals.synchronizations),
         ("allocations", totals.allocations),
         ("frees", totals.frees),

@@ -28,8 +28,8 @@ const UNIT_COUNT: u64 = 2;
 const UNIT_BYTES: u64 = 3;
 
 /// Categories, numbered from 1.
-const CATEGORIES: [&str; 8] =
-    ["range", "process range", "mark", "api", "kernel", "copy", "memset", "recording"];
+const CATEGORIES: [&str; 9] =
+    ["range", "process range", "mark", "api", "kernel", "copy", "memset", "graph", "recording"];
 
 pub(super) fn write(
     timeline: &Timeline<'_>,

@@ -89,6 +89,7 @@ impl OperationRow<'_> {
             Work::Kernel(..) => "kernel",
             Work::Copy(_) => "copy",
             Work::Memset(_) => "memset",
+            Work::Graph(_) => "graph",
         }
     }
 
@@ -98,6 +99,7 @@ impl OperationRow<'_> {
             Work::Kernel(kernel, _) => kernel.details().graph_node,
             Work::Copy(copy) => copy.graph_node,
             Work::Memset(record) => record.and_then(|record| record.graph_node),
+            Work::Graph(_) => None,
         }
     }
 }
@@ -109,6 +111,8 @@ pub(super) enum Work<'a> {
     Copy(cupti::Memcpy),
     /// A fill, and its record if it was found.
     Memset(Option<cupti::Memset>),
+    /// A graph that was traced as one interval.
+    Graph(crate::profile::Graph<'a>),
 }
 
 #[derive(Debug, Default)]
@@ -224,6 +228,8 @@ impl<'a> Timeline<'a> {
                 Work::Kernel(kernel, name)
             } else if let Some(copy) = operation.as_copy() {
                 Work::Copy(*copy.details())
+            } else if let Some(graph) = operation.as_graph() {
+                Work::Graph(graph)
             } else {
                 Work::Memset(operation.as_memset().map(|memset| *memset.details()))
             };
@@ -268,6 +274,7 @@ impl<'a> Timeline<'a> {
                 _ => "copy",
             },
             Work::Memset(_) => "memset",
+            Work::Graph(_) => "CUDA graph",
         }
     }
 

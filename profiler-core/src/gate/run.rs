@@ -97,6 +97,7 @@ impl Part {
             ("copied_bytes", totals.copy_bytes),
             ("memsets", totals.memsets),
             ("set_bytes", totals.memset_bytes),
+            ("graphs", totals.graphs),
             ("synchronizations", totals.synchronizations),
             ("allocations", totals.allocations),
             ("frees", totals.frees),

@@ -286,6 +286,9 @@ fn code_of(kind: CopyKind) -> u64 {
     }
 }
 
+/// The kind of a graph that was traced as one interval; 6 is a memset.
+const WHOLE_GRAPH: u64 = 7;
+
 fn ns(duration: Duration) -> u64 {
     duration.as_nanos().try_into().unwrap_or(u64::MAX)
 }
@@ -510,8 +513,11 @@ impl Builder {
             let (work, bytes) = self.work(&operation);
             let took = operation.gpu_time().map(ns);
             let [kind, name, ..] = self.works[work as usize][..] else { continue };
-            let rows = if kind == 0 { &mut self.kernel_rows } else { &mut self.memory_rows };
-            rows.add(name as NameRow, work, took, bytes, false);
+            match kind {
+                0 => self.kernel_rows.add(name as NameRow, work, took, bytes, false),
+                WHOLE_GRAPH => {}
+                _ => self.memory_rows.add(name as NameRow, work, took, bytes, false),
+            }
             if kind != 0 {
                 table.bytes.push(bytes);
             }
@@ -537,7 +543,8 @@ impl Builder {
     }
 
     /// Row of what an operation is, and its bytes. A kernel's row: 0, name, name as compiled, grid, block,
-    /// registers, static and dynamic shared memory; a copy's and a memset's: kind, name, name in full.
+    /// registers, static and dynamic shared memory; a copy's and a memset's: kind, name, name in full; that of a graph
+    /// traced as one interval: [`WHOLE_GRAPH`], name, id of the executable graph.
     fn work(&mut self, operation: &GpuOperation<'_>) -> (u32, u64) {
         let (work, bytes) = if let Some(kernel) = operation.as_kernel() {
             let raw = self.names.row(kernel.name());
@@ -562,6 +569,9 @@ impl Builder {
             let full = format!("{} to {}", details.source, details.destination);
             let full = self.names.row(&full);
             (vec![code_of(copy.kind()), u64::from(name), u64::from(full)], copy.bytes())
+        } else if let Some(graph) = operation.as_graph() {
+            let name = u64::from(self.names.row("CUDA graph"));
+            (vec![WHOLE_GRAPH, name, u64::from(graph.executable_id())], 0)
         } else {
             let name = u64::from(self.names.row("memset"));
             (vec![6, name, name], operation.as_memset().map_or(0, |memset| memset.bytes()))

@@ -195,7 +195,7 @@
   const OPERATIONS = [
     ["Kernel", "#2f6db5", "#4d8fdb"], ["Copy host to device", "#2c7d4f", "#4fae78"], ["Copy device to host", "#b4532a", "#dd8457"],
     ["Copy device to device", "#7650b0", "#a486dc"], ["Copy peer to peer", "#a13f7d", "#d479b2"], ["Other copy", "#5f6b76", "#8f9ba6"],
-    ["Memset", "#7a7223", "#b9af52"],
+    ["Memset", "#7a7223", "#b9af52"], ["CUDA graph", "#23697a", "#52a3b9"],
   ];
   const CALLS = {
     "launch": ["Launch", "#8fb4dd", "#3d628a"], "graph launch": ["Graph launch", "#6f97cf", "#4a75a8"],
@@ -1114,7 +1114,8 @@
       ...(work[0] === 0 ? [
         ["Grid", xyz(3)], ["Block", xyz(6)], ["Registers", `${count(work[9])} a thread`],
         ["Shared memory", `${bytes(work[10])} static, ${bytes(work[11])} dynamic`]] : []),
-      ...(work[0] !== 0 ? [["Bytes", bytes(O.bytes[row])], ["Rate", rate(O.bytes[row], O.ns[row])], ["Memory", work[1] === work[2] ? "" : names[work[2]]]] : []),
+      ...(work[0] === 7 ? [["Executable graph", count(work[2])], ["In it", "not recorded: the graph was traced as one interval"]] : []),
+      ...(work[0] !== 0 && work[0] !== 7 ? [["Bytes", bytes(O.bytes[row])], ["Rate", rate(O.bytes[row], O.ns[row])], ["Memory", work[1] === work[2] ? "" : names[work[2]]]] : []),
       ["GPU", `${device}${deviceName(device) ? `, ${shown(deviceName(device))}` : ""}`],
       ["Stream", `${stream}, context ${context}${process ? `, process ${process}` : ""}`],
       ["Range", range < 0 ? "none" : pathOf(R.node[range]), "name"],
@@ -1493,7 +1494,7 @@
       const first = firstInstance[R.node[i]];
       if (first < 0 || R.start[i] < R.start[first]) firstInstance[R.node[i]] = i;
     }
-    const gpu = (totals) => totals.kernel_ns + totals.copy_ns + totals.memset_ns;
+    const gpu = (totals) => totals.kernel_ns + totals.copy_ns + totals.memset_ns + totals.graph_ns;
     const whole = gpu(data.totals);
     const columns = [
       { label: "Range", class: "wide", value: (row) => names[nodes[row].name] },
@@ -1507,6 +1508,7 @@
       numbers("Copies", (row) => nodes[row].inclusive.copies),
       sizes("Copied", (row) => nodes[row].inclusive.copy_bytes),
       numbers("Memsets", (row) => nodes[row].inclusive.memsets),
+      ...(data.totals.graphs ? [numbers("Graphs", (row) => nodes[row].inclusive.graphs, "CUDA graphs traced as one interval each")] : []),
       numbers("Syncs", (row) => nodes[row].inclusive.synchronizations, "Synchronisation calls"),
       times("Sync time", (row) => nodes[row].inclusive.synchronization_ns, "Host time in them"),
     ];
@@ -1642,6 +1644,7 @@
       tile("Kernels", [count(totals.kernels)], `${time(totals.kernel_ns)}, ${plural(totals.launches, "launch", "launches")}`),
       tile("Copies", [count(totals.copies)], `${time(totals.copy_ns)}, ${bytes(totals.copy_bytes)}`),
       tile("Memsets", [count(totals.memsets)], `${time(totals.memset_ns)}, ${bytes(totals.memset_bytes)}`),
+      ...(totals.graphs ? [tile("Graphs", [count(totals.graphs)], `${time(totals.graph_ns)}, each traced as one interval`)] : []),
       tile("Synchronisations", [count(totals.synchronizations)], `${time(totals.synchronization_ns)} blocked`),
       tile("API calls", [count(data.calls.driver)], `${time(callTime)}${totals.failed_calls ? `, ${count(totals.failed_calls)} failed` : ""}`),
     );

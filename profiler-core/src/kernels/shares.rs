@@ -116,8 +116,12 @@ impl<'c, 'a> Classes<'c, 'a> {
                 let classify = || kernel.class_with(self.classifier);
                 *self.known.borrow_mut().entry(kernel.name()).or_insert_with(classify)
             }
-            None if operation.kind() == OperationKind::Memset => KernelClass::Memset,
-            None => KernelClass::Copy,
+            None => match operation.kind() {
+                OperationKind::Copy => KernelClass::Copy,
+                OperationKind::Memset => KernelClass::Memset,
+                // What ran in a graph that was traced as one interval has no name.
+                OperationKind::Kernel | OperationKind::Graph => KernelClass::Other,
+            },
         }
     }
 }
@@ -125,6 +129,7 @@ impl<'c, 'a> Classes<'c, 'a> {
 /// By class.
 impl<'a> Query<'a> {
     /// By what they are for: kernels by their names, and copies and memsets that are no kernels as what they are.
+    /// Graphs that were traced as one interval are [`KernelClass::Other`].
     #[must_use]
     pub fn by_kernel_class(&self) -> Groups<KernelClass> {
         self.by_kernel_class_with(&Classifier::new())

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::io;
+use std::fmt::Write as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,12 +25,34 @@ pub(super) struct File {
     bytes: u64,
     /// Bytes of text in the rows of the table that is read.
     text_bytes: Cell<u64>,
+    /// What is added to the capture's times, so that none is negative.
+    zero_ns: u64,
+    /// Views and virtual tables that have a name of a capture's table.
+    computed_tables: u64,
 }
 
 /// Steps of SQLite's machine, in thousands, that any file may take; it takes some 50 million a second.
 const STEPS: u64 = 64 << 10;
-/// And further steps a byte: a row takes two for each of its bytes, and some tables are read twice.
+/// And further steps a byte: a row takes two for each of its bytes, and some tables are read three times.
 const STEPS_A_BYTE: u64 = 16;
+
+/// The tables that are read whose rows have a `start`.
+const TIMES: [&str; 14] = [
+    "CUPTI_ACTIVITY_KIND_RUNTIME",
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+    "CUPTI_ACTIVITY_KIND_MEMCPY",
+    "CUPTI_ACTIVITY_KIND_MEMSET",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+    "CUPTI_ACTIVITY_KIND_OVERHEAD",
+    "PROFILER_OVERHEAD",
+    "CUDA_GPU_MEMORY_USAGE_EVENTS",
+    "CUDA_UM_CPU_PAGE_FAULT_EVENTS",
+    "CUDA_UM_GPU_PAGE_FAULT_EVENTS",
+    "CUDA_GRAPH_NODE_EVENTS",
+    "CUDA_GRAPH_EVENTS",
+    "NVTX_EVENTS",
+];
 
 /// The tables of which every capture has one.
 const OF_A_CAPTURE: [&str; 3] = ["META_DATA_EXPORT", "EXPORT_META_DATA", "NVTX_EVENTS"];
@@ -37,12 +60,9 @@ const OF_A_CAPTURE: [&str; 3] = ["META_DATA_EXPORT", "EXPORT_META_DATA", "NVTX_E
 impl File {
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
         // SQLite would not say why.
-        let bytes = std::fs::File::open(path)
-            .and_then(|file| Ok(file.metadata()?.len()))
-            .map_err(|source| io_error("open", path, source))?;
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection =
-            Connection::open_with_flags(path, flags).map_err(|error| unreadable(path, &error))?;
+        let header = Header::read(path).map_err(|source| io_error("open", path, source))?;
+        let bytes = header.bytes;
+        let connection = connect(path, &header)?;
         let mut file = Self {
             connection,
             path: path.to_owned(),
@@ -50,6 +70,8 @@ impl File {
             odd_cells: Cell::new(0),
             bytes,
             text_bytes: Cell::new(0),
+            zero_ns: 0,
+            computed_tables: 0,
         };
         file.limit().map_err(|error| file.error(&error))?;
         file.tables = file.read_tables().map_err(|error| file.error(&error))?;
@@ -64,7 +86,76 @@ impl File {
             );
             return Err(Error::new(Kind::Capture { what }));
         }
+        file.computed_tables = file.count_computed_tables().map_err(|error| file.error(&error))?;
+        file.zero_ns = match file.earliest().map_err(|error| file.error(&error))? {
+            // The earliest time is 1: as for an operation, 0 to 0 stands for no time.
+            Some(earliest) if earliest < 0 => earliest.unsigned_abs().saturating_add(1),
+            _ => 0,
+        };
         Ok(file)
+    }
+
+    /// The earliest time of all rows that have one.
+    fn earliest(&self) -> rusqlite::Result<Option<i64>> {
+        let mut earliest: Option<i64> = None;
+        for table in TIMES {
+            let columns = self.tables.get(table);
+            let has =
+                |of: &str| columns.is_some_and(|columns| columns.iter().any(|name| name == of));
+            // Names of domains and categories have times that mean nothing.
+            let events = match table {
+                "NVTX_EVENTS" if has("eventtype") => " WHERE eventType IN (34, 59, 60, 70, 71)",
+                "NVTX_EVENTS" => continue,
+                _ => "",
+            };
+            if !has("start") {
+                continue;
+            }
+            let query = format!("SELECT min(start) FROM {table}{events}");
+            let found = self.connection.query_row(&query, (), |row| {
+                Ok(match row.get_ref(0)? {
+                    ValueRef::Integer(time) => Some(time),
+                    _ => None,
+                })
+            })?;
+            earliest = earliest.into_iter().chain(found).min();
+        }
+        Ok(earliest)
+    }
+
+    /// What a view or a module computes is not read: its rows are missing.
+    fn count_computed_tables(&self) -> rusqlite::Result<u64> {
+        let mut names = self.connection.prepare(
+            "SELECT name FROM sqlite_schema WHERE type = 'view' OR (type = 'table' AND rootpage = 0)",
+        )?;
+        let mut count = 0;
+        let mut rows = names.query(())?;
+        while let Some(row) = rows.next()? {
+            let name: String = row.get(0)?;
+            let is_of_capture = TIMES.iter().any(|table| name.eq_ignore_ascii_case(table))
+                || name.eq_ignore_ascii_case("StringIds");
+            count += u64::from(is_of_capture);
+        }
+        Ok(count)
+    }
+
+    /// What is added to the capture's times: their 0 is this.
+    pub(super) fn zero_ns(&self) -> u64 {
+        self.zero_ns
+    }
+
+    /// When the capture begins: at its 0, or with the first event if that was before.
+    pub(super) fn first_ns(&self) -> u64 {
+        u64::from(self.zero_ns != 0)
+    }
+
+    /// A time of the capture; `None` before [`first_ns`](Self::first_ns).
+    pub(super) fn at(&self, ns: i64) -> Option<u64> {
+        self.zero_ns.checked_add_signed(ns)
+    }
+
+    pub(super) fn computed_tables(&self) -> u64 {
+        self.computed_tables
     }
 
     /// Pages that lead to one page again and again, and texts that share their bytes, would make a small file endless.
@@ -112,6 +203,10 @@ impl File {
         self.odd_cells.get()
     }
 
+    pub(super) fn set_odd_cells(&self, odd_cells: u64) {
+        self.odd_cells.set(odd_cells);
+    }
+
     /// How many rows a table has.
     pub(super) fn count(&self, table: &str) -> Result<u64, Error> {
         let mut count = 0;
@@ -142,7 +237,7 @@ impl File {
             let mut statement = self.connection.prepare(&query)?;
             let mut rows = statement.query(())?;
             while let Some(row) = rows.next()? {
-                each(Cells { row, odd: &self.odd_cells, text_bytes: &self.text_bytes });
+                each(Cells { row, file: self });
                 if self.text_bytes.get() > self.bytes {
                     is_over = true;
                     break;
@@ -164,6 +259,81 @@ impl File {
 
 pub(super) fn io_error(what: &'static str, path: &Path, source: io::Error) -> Error {
     Error::new(Kind::Io { what, path: path.to_owned(), source: Arc::new(source) })
+}
+
+/// What the first bytes of an SQLite file say.
+struct Header {
+    bytes: u64,
+    /// True if changes of the file may stand in a write-ahead log beside it.
+    has_log: bool,
+}
+
+impl Header {
+    /// How far the header is read: byte 18 is 2 where the file has a write-ahead log.
+    const LENGTH: u64 = 20;
+
+    fn read(path: &Path) -> io::Result<Self> {
+        let file = std::fs::File::open(path)?;
+        let bytes = file.metadata()?.len();
+        let mut header = Vec::new();
+        // A folder can be opened and not read; SQLite's error names it.
+        if file.metadata()?.is_file() {
+            file.take(Self::LENGTH).read_to_end(&mut header)?;
+        }
+        Ok(Self { bytes, has_log: header.get(18) == Some(&2) })
+    }
+}
+
+/// Opens the file for reading. A file with a write-ahead log takes SQLite a shared index beside it, which it would write
+/// even to read: in a folder that cannot be written that fails, and elsewhere it leaves files behind. Where the log is
+/// empty the file is opened as one that does not change, which takes neither.
+fn connect(path: &Path, header: &Header) -> Result<Connection, Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let log = beside(path, "-wal");
+    let log_bytes = std::fs::metadata(&log).map_or(0, |log| log.len());
+    if header.has_log && log_bytes == 0 {
+        let address = format!("file:{}?immutable=1", escaped(path));
+        let flags = flags | OpenFlags::SQLITE_OPEN_URI;
+        return Connection::open_with_flags(address, flags)
+            .map_err(|error| unreadable(path, &error));
+    }
+    let connection =
+        Connection::open_with_flags(path, flags).map_err(|error| unreadable(path, &error))?;
+    if header.has_log
+        && let Err(error) =
+            connection.query_row("SELECT 1 FROM sqlite_schema LIMIT 1", (), |_| Ok(()))
+        && error.sqlite_error_code() == Some(ErrorCode::CannotOpen)
+    {
+        let what = format!(
+            "{} has changes in its write-ahead log {}, which SQLite cannot read in a folder that it cannot write: copy \
+             both files to one that can be written",
+            path.display(),
+            log.display()
+        );
+        return Err(Error::new(Kind::Capture { what }));
+    }
+    Ok(connection)
+}
+
+/// A file whose name has this at its end.
+fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    name.into()
+}
+
+/// A path as SQLite's addresses have it: with all bytes but the plainest as numbers.
+fn escaped(path: &Path) -> String {
+    let mut address = String::new();
+    for &byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'-' => {
+                address.push(char::from(byte));
+            }
+            _ => _ = write!(address, "%{byte:02X}"),
+        }
+    }
+    address
 }
 
 fn unreadable(path: &Path, error: &rusqlite::Error) -> Error {
@@ -193,8 +363,7 @@ fn endless(path: &Path) -> String {
 #[derive(Clone, Copy)]
 pub(super) struct Cells<'a> {
     row: &'a Row<'a>,
-    odd: &'a Cell<u64>,
-    text_bytes: &'a Cell<u64>,
+    file: &'a File,
 }
 
 impl<'a> Cells<'a> {
@@ -205,6 +374,11 @@ impl<'a> Cells<'a> {
             Ok(ValueRef::Integer(value)) => T::try_from(value).ok().or_else(|| self.note()),
             _ => self.note(),
         }
+    }
+
+    /// A time of the capture in the store's time; see [`File::zero_ns`].
+    pub(super) fn time(self, column: usize) -> Option<u64> {
+        self.number(column).and_then(|ns| self.file.at(ns))
     }
 
     /// 64 bits, which SQLite holds as a signed number.
@@ -225,7 +399,8 @@ impl<'a> Cells<'a> {
         match self.row.get_ref(column) {
             Ok(ValueRef::Null) => None,
             Ok(ValueRef::Text(bytes)) => {
-                self.text_bytes.set(self.text_bytes.get().saturating_add(bytes.len() as u64));
+                let read = &self.file.text_bytes;
+                read.set(read.get().saturating_add(bytes.len() as u64));
                 Some(String::from_utf8_lossy(bytes))
             }
             _ => self.note(),
@@ -234,7 +409,7 @@ impl<'a> Cells<'a> {
 
     #[cold]
     fn note<T>(self) -> Option<T> {
-        self.odd.set(self.odd.get() + 1);
+        self.file.odd_cells.set(self.file.odd_cells.get() + 1);
         None
     }
 }

@@ -15,6 +15,11 @@ pub(super) mod event {
     pub(crate) const THREAD: i64 = 39;
     pub(crate) const PUSH_POP: i64 = 59;
     pub(crate) const START_END: i64 = 60;
+    /// Ranges that nsys imported from text files of NVTXT.
+    #[cfg(feature = "nsys")]
+    pub(crate) const NVTXT_PUSH_POP: i64 = 70;
+    #[cfg(feature = "nsys")]
+    pub(crate) const NVTXT_START_END: i64 = 71;
     pub(crate) const DOMAIN: i64 = 75;
 }
 

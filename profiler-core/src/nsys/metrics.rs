@@ -34,6 +34,9 @@ pub(super) fn read(file: &File) -> Result<(Vec<Series>, u64), Error> {
             metrics.push((id, metric(&name)));
         }
     })?;
+    for metrics in metrics.values_mut() {
+        metrics.sort_by_key(|(id, _)| *id);
+    }
     let mut places: FxHashMap<(i64, i64), usize> = FxHashMap::default();
     for (of, metrics) in &metrics {
         places.extend(metrics.iter().enumerate().map(|(place, (id, _))| ((*of, *id), place)));
@@ -53,7 +56,7 @@ pub(super) fn read(file: &File) -> Result<(Vec<Series>, u64), Error> {
         };
         let Some(&place) = places.get(&(of, id)) else { return unreadable += 1 };
         // nsys samples from before the session's start on.
-        if let Ok(at) = u64::try_from(at) {
+        if let Some(at) = file.at(at).filter(|at| *at >= file.first_ns()) {
             values.entry(of).or_default().push((at, place, value));
         }
     })?;
@@ -66,7 +69,7 @@ pub(super) fn read(file: &File) -> Result<(Vec<Series>, u64), Error> {
         let device = ordinals.get(&gpu).copied().unwrap_or(u32::try_from(gpu).unwrap_or(0));
         let metrics = metrics.remove(&of).unwrap_or_default();
         let metrics = metrics.into_iter().map(|(_, metric)| metric).collect();
-        values.sort_by_key(|&(at, ..)| at);
+        values.sort_by_key(|&(at, place, value)| (at, place, value.to_bits()));
         all.extend(all_series(device, metrics, values));
     }
     all.sort_by_key(Series::device);

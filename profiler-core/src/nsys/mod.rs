@@ -52,6 +52,14 @@ impl Profile {
     /// nsys has them. What cannot be read is counted in [`health`](Self::health). There is no
     /// [`recording`](Self::recording). Costs some microsecond an operation.
     ///
+    /// Rows may stand in any order. Times before nsys's session (negative ones) are kept: the profile then begins with the
+    /// first event, and [reports](crate::reports) have nsys's own times. A range without an end lasts until the end of the
+    /// capture. Graphs that nsys traced as one interval each are [operations](crate::OperationKind::Graph).
+    ///
+    /// A file with a write-ahead log beside it is read with the log's changes, for which SQLite has to write an index in its
+    /// folder. Where the log is empty or gone the file is opened as one that does not change, without a lock: a program
+    /// that writes to it meanwhile makes what is read wrong.
+    ///
     /// # Errors
     /// The file cannot be opened, or [`is_format`](Error::is_format): no SQLite, no capture, or a damaged one.
     pub fn from_nsys(path: impl AsRef<Path>) -> Result<Self, Error> {
@@ -63,6 +71,7 @@ impl Profile {
     /// is there when it is whole; a file that is there already is replaced, and of a link the file that it leads to.
     /// `progress` is told every 50,000 rows and at the end.
     ///
+    /// Ranges of a profile that was read from a capture keep their row's number there, which nsys's reports call `RangeId`.
     /// It holds no environment, user, host name or path. Where the profile has its [`recording`](Self::recording), kernels
     /// have their grid id, launch type and total of local memory. Calls of the driver API are in it as such: nsys's sums and traces
     /// show them, and its rules, which look for names of the runtime API alone, do not. Of a call of the runtime API and the

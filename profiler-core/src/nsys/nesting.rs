@@ -5,9 +5,12 @@ use crate::store::Interval;
 /// The ranges of one thread that have begun, as a sweep in order of their starts meets them.
 ///
 /// Of the ranges around something the shortest is taken, as nsys does. On one stack that is the innermost; ranges of
-/// several domains may overlap.
+/// several domains may overlap. A range that has no end ends at `u64::MAX`; nsys takes it to be as long as if it had ended
+/// with the last range of all.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
+    /// The last start or end of all ranges.
+    last_ns: u64,
     open: Vec<Open>,
     /// How many may be open before those that have ended are looked for.
     room: usize,
@@ -25,6 +28,15 @@ struct Open {
 const MOST_LOOKED_AT: usize = 4096;
 
 impl Sweep {
+    pub(super) fn new(last_ns: u64) -> Self {
+        Self { last_ns, ..Self::default() }
+    }
+
+    fn length(&self, time: Interval) -> u64 {
+        let end_ns = if time.end_ns == u64::MAX { self.last_ns } else { time.end_ns };
+        end_ns.saturating_sub(time.start_ns)
+    }
+
     pub(super) fn clear(&mut self) {
         self.open.clear();
         self.room = 0;
@@ -58,11 +70,12 @@ impl Sweep {
         for open in self.open.iter().rev().take(MOST_LOOKED_AT) {
             // An earlier one cannot be shorter than this.
             let least = time.end_ns.saturating_sub(open.time.start_ns);
-            if best.is_some_and(|best| best.time.ns() <= least) {
+            if best.is_some_and(|best| self.length(best.time) <= least) {
                 break;
             }
             let is_around = open.time.end_ns >= time.end_ns;
-            if is_around && best.is_none_or(|best| open.time.ns() < best.time.ns()) {
+            let is_shorter = |best: &Open| self.length(open.time) < self.length(best.time);
+            if is_around && best.is_none_or(is_shorter) {
                 best = Some(open);
             }
             // Those before this one end no sooner: they are around it, and longer.
@@ -114,6 +127,20 @@ mod tests {
                 sweep.begin(row as u32, range);
             }
         }
+    }
+
+    #[test]
+    fn a_range_without_an_end_is_around_calls_in_a_longer_one() {
+        let mut sweep = Sweep::new(1000);
+        sweep.begin(0, time(0, 1000));
+        sweep.begin(1, time(500, u64::MAX));
+        assert_eq!(sweep.around(time(600, 610)), Some(1));
+        assert_eq!(sweep.around(time(1600, 1610)), Some(1), "it has not ended");
+        let mut sweep = Sweep::new(1000);
+        sweep.begin(0, time(0, u64::MAX));
+        sweep.begin(1, time(500, 1000));
+        assert_eq!(sweep.around(time(600, 610)), Some(1));
+        assert_eq!(sweep.around(time(700, 1010)), Some(0));
     }
 
     #[test]

@@ -1,28 +1,29 @@
 //! From the tables of a capture to the store.
 
+mod annotations;
+mod info;
+
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
-use std::rc::Rc;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cupti::record::Peers;
 use cupti::record::SharedMemorySetting;
 use cupti::{CallClass, CopyKind, GraphNode, Kernel, Memcpy, Memset, Place, SynchronizationKind};
-use nvtx::Payload;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::file::{Cells, File};
-use super::format::{self, NO_STREAM, event, memory_kind, process_of, thread_of};
+use super::format::{self, NO_STREAM, memory_kind, process_of, thread_of};
 use super::metrics;
 use super::nesting::Sweep;
 use crate::error::Error;
 use crate::health::Health;
-use crate::recording::{DeviceInfo, RecordingInfo};
+use crate::recording::RecordingInfo;
 use crate::store::{
-    Call, CallKind, CallKindId, Details, Field, FieldValue, Interval, KernelNames, Label, LabelId,
-    Managed, ManagedMemory, Mark, MarkId, Maybe, MemoryEvent, Multiprocessor, NameId, Operation,
-    Overhead, Process, ProcessRange, ProcessRangeId, Range, RangeId, RangesBy, Session, Store,
-    Subject, Synchronization, Thread, ThreadId, What, Work,
+    Call, CallKind, CallKindId, Interval, KernelNames, Managed, ManagedMemory, Maybe, MemoryEvent,
+    NameId, Operation, Overhead, Process, RangeId, RangesBy, Session, Store, Synchronization,
+    Thread, ThreadId, What, WholeGraph, Work,
 };
 
 /// Reads everything that a capture holds and a store has room for; what cannot be read is counted.
@@ -38,8 +39,11 @@ pub(super) fn read(file: &File) -> Result<(Store, RecordingInfo, Health), Error>
         asynchronous: FxHashSet::default(),
         captures: Captures::default(),
         end_ns: 0,
+        last_range_ns: 0,
+        last_annotation_ns: 0,
     };
     reader.read_processes()?;
+    reader.read_threads()?;
     reader.read_ranges()?;
     reader.read_calls()?;
     reader.nest();
@@ -47,6 +51,7 @@ pub(super) fn read(file: &File) -> Result<(Store, RecordingInfo, Health), Error>
     reader.read_kernels()?;
     reader.read_copies()?;
     reader.read_memsets()?;
+    reader.read_whole_graphs()?;
     reader.read_synchronizations()?;
     reader.read_memory()?;
     reader.read_managed_memory()?;
@@ -104,6 +109,9 @@ struct Reader<'a> {
     captures: Captures,
     /// The last time of all.
     end_ns: u64,
+    /// The last start or end of all ranges, and of all annotations.
+    last_range_ns: u64,
+    last_annotation_ns: u64,
 }
 
 /// Where the nodes of CUDA graphs were made, by process and node.
@@ -124,9 +132,9 @@ impl Captures {
     }
 }
 
-/// The time of a row; `None` where it ends before it starts, or before the session did.
+/// The time of a row; `None` where it ends before it starts.
 fn interval(row: Cells<'_>, start: usize, end: usize) -> Option<Interval> {
-    let (start_ns, end_ns) = (row.number(start)?, row.number(end)?);
+    let (start_ns, end_ns) = (row.time(start)?, row.time(end)?);
     (start_ns <= end_ns).then_some(Interval { start_ns, end_ns })
 }
 
@@ -150,7 +158,8 @@ const OPERATION: [&str; 8] = [
 ];
 
 struct OperationRow {
-    time: Interval,
+    /// `None` where both of the row's times are 0: that stands for no time at all.
+    time: Option<Interval>,
     place: Place,
     correlation_id: u32,
     process: u32,
@@ -212,13 +221,49 @@ impl Reader<'_> {
 
     fn read_processes(&mut self) -> Result<(), Error> {
         let file = self.file;
+        let mut names: BTreeMap<u64, Option<Box<str>>> = BTreeMap::new();
         file.rows("PROCESSES", ["globalPid", "name"], |row| {
             let Some(global) = row.bits(0) else { return self.unreadable() };
-            let row_of = self.process_row(global);
-            if let Some(name) = row.text(1) {
-                self.store.processes[row_of].name = Some(name.into());
+            let name = row.text(1).map(Box::from);
+            let known = names.entry(global).or_default();
+            // Of several names the first in the order of letters.
+            if name.is_some() && (known.is_none() || name < *known) {
+                *known = name;
             }
-        })
+        })?;
+        for (global, name) in names {
+            let row = self.process_row(global);
+            if name.is_some() {
+                self.store.processes[row].name = name;
+            }
+        }
+        Ok(())
+    }
+
+    /// Threads in the order of their numbers: that of rows means nothing.
+    fn read_threads(&mut self) -> Result<(), Error> {
+        let file = self.file;
+        let odd_cells = file.odd_cells();
+        let mut threads = BTreeSet::new();
+        for (table, columns) in [
+            ("NVTX_EVENTS", ["globalTid", "endGlobalTid"]),
+            ("CUPTI_ACTIVITY_KIND_RUNTIME", ["globalTid", "globalTid"]),
+            ("CUDA_GRAPH_NODE_EVENTS", ["globalTid", "globalTid"]),
+            ("CUDA_GRAPH_EVENTS", ["globalTid", "globalTid"]),
+        ] {
+            let mut last = None;
+            file.rows(table, columns, |row| {
+                let of_row = (row.bits(0), row.bits(1));
+                if last != Some(of_row) {
+                    threads.extend([of_row.0, of_row.1].into_iter().flatten());
+                    last = Some(of_row);
+                }
+            })?;
+        }
+        // What is odd in them is counted when they are read.
+        file.set_odd_cells(odd_cells);
+        threads.into_iter().for_each(|global| _ = self.thread(global));
+        Ok(())
     }
 
     /// Names that threads have beside what NVTX calls them; of several the one of the highest priority.
@@ -229,9 +274,11 @@ impl Reader<'_> {
             let (Some(global), Some(name)) = (row.bits(0), row.number(1)) else {
                 return self.unreadable();
             };
+            // Of equal priority that of the least number, in whatever order they stand.
+            let order = |(priority, name): (Option<i64>, i64)| (priority, Reverse(name));
             let named = (row.number(2), name);
             let known = best.entry(global).or_insert(named);
-            if known.0 < named.0 {
+            if order(*known) < order(named) {
                 *known = named;
             }
         })?;
@@ -269,9 +316,10 @@ impl Reader<'_> {
             self.store.calls.push(Call { time, correlation_id, kind, thread, range });
         })?;
         // The calls around others come before them.
-        self.store
-            .calls
-            .sort_by_key(|call| (call.thread, call.time.start_ns, Reverse(call.time.end_ns)));
+        self.store.calls.sort_by_key(|call| {
+            let Call { thread, time, correlation_id, .. } = *call;
+            (thread, time.start_ns, Reverse(time.end_ns), correlation_id)
+        });
         self.name_threads()
     }
 
@@ -309,9 +357,15 @@ impl Reader<'_> {
     }
 
     /// Fills in the range around each range, process range, mark and call.
+    ///
+    /// A range without an end lies in those around its start and the last end of all ranges, as in nsys. A call after that
+    /// is in it if all ranges around it have no end either.
     fn nest(&mut self) {
+        let last_ns = self.last_range_ns;
         let Store { ranges, process_ranges, marks, calls, threads, .. } = &mut self.store;
-        let mut sweep = Sweep::default();
+        let mut sweep = Sweep::new(last_ns);
+        // Ranges without an end that lie in no others than such.
+        let mut is_open = vec![false; ranges.len()];
         let (mut next, mut next_call, mut next_process, mut next_mark) = (0, 0, 0, 0);
         for thread in (0..threads.len() as u32).map(ThreadId) {
             sweep.clear();
@@ -325,7 +379,10 @@ impl Reader<'_> {
                 while let Some(call) = calls.get_mut(next_call)
                     && is_due(call.thread, call.time.start_ns)
                 {
-                    call.range = sweep.around(call.time).map(RangeId).into();
+                    let is_around =
+                        |range: &u32| call.time.end_ns <= last_ns || is_open[*range as usize];
+                    let around = sweep.around(call.time).filter(is_around);
+                    call.range = around.map(RangeId).into();
                     next_call += 1;
                 }
                 while let Some(process) = process_ranges.get_mut(next_process)
@@ -347,7 +404,10 @@ impl Reader<'_> {
                     break;
                 }
                 let range = &mut ranges[next];
-                range.parent = sweep.around(range.time).map(RangeId).into();
+                let time = Interval { end_ns: range.time.end_ns.min(last_ns), ..range.time };
+                let parent = sweep.around(time).map(RangeId);
+                range.parent = parent.into();
+                is_open[next] = range.is_open && parent.is_none_or(|parent| is_open[parent.at()]);
                 sweep.begin(next as u32, range.time);
                 next += 1;
             }
@@ -361,6 +421,8 @@ impl Reader<'_> {
             return None;
         };
         self.end_ns = self.end_ns.max(time.end_ns);
+        let zero_ns = self.file.zero_ns();
+        let time = Some(time).filter(|time| (time.start_ns, time.end_ns) != (zero_ns, zero_ns));
         let mut place = Place::default();
         place.device = row.number(2).unwrap_or(0);
         place.context = row.number(3).unwrap_or(0);
@@ -387,9 +449,7 @@ impl Reader<'_> {
         let (process, green_context) = (row.process, row.green_context);
         let work = Work { process, green_context, ..work };
         let work = self.store.intern_work(work);
-        // Two zeros stand for no time at all.
-        let time = (row.time != Interval::default()).then_some(row.time);
-        let mut operation = Operation::new(work, time, row.correlation_id);
+        let mut operation = Operation::new(work, row.time, row.correlation_id);
         operation.captured = captured.into();
         self.store.operations.push(operation);
     }
@@ -492,7 +552,7 @@ impl Reader<'_> {
                 self.store.managed.push(ManagedMemory {
                     what,
                     address: row.bits(18).unwrap_or(0),
-                    time: operation.time,
+                    time: operation.time.unwrap_or_default(),
                     device: Some(operation.place.device),
                     process: operation.process,
                 });
@@ -517,6 +577,19 @@ impl Reader<'_> {
             memset.asynchronous = memset.graph_node.is_some()
                 || self.asynchronous.contains(&(operation.process, operation.correlation_id));
             self.push_operation(&operation, What::Memset(memset), 0);
+        })
+    }
+
+    /// Launches of graphs that nsys traced as one interval each.
+    fn read_whole_graphs(&mut self) -> Result<(), Error> {
+        let file = self.file;
+        let columns: [&str; 10] = format::with(OPERATION, ["graphId", "graphExecId"]);
+        file.rows("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", columns, |row| {
+            let Some(operation) = self.operation(row) else { return };
+            let template = row.number(8);
+            let executable = row.number(9).or(template).unwrap_or(0);
+            let graph = What::Graph(WholeGraph { executable, template });
+            self.push_operation(&operation, graph, 0);
         })
     }
 
@@ -566,7 +639,7 @@ impl Reader<'_> {
             "correlationId",
         ];
         file.rows("CUDA_GPU_MEMORY_USAGE_EVENTS", columns, |row| {
-            let fields = (row.number(0), row.bits(4), row.number::<u32>(6));
+            let fields = (row.time(0), row.bits(4), row.number::<u32>(6));
             let (Some(at_ns), Some(bytes), Some(operation)) = fields else {
                 return self.unreadable();
             };
@@ -593,7 +666,7 @@ impl Reader<'_> {
         let columns =
             ["start", "globalPid", "address", "CpuInstruction", "sourceFile", "sourceLine"];
         file.rows("CUDA_UM_CPU_PAGE_FAULT_EVENTS", columns, |row| {
-            let Some(at_ns) = row.number(0) else { return self.unreadable() };
+            let Some(at_ns) = row.time(0) else { return self.unreadable() };
             let instruction = row.number(3).and_then(|id| self.strings.name(&mut self.store, id));
             let file = row.number(4).and_then(|id| self.strings.name(&mut self.store, id));
             let line = file.zip(row.number(5));
@@ -645,7 +718,7 @@ impl Reader<'_> {
     /// Where graph nodes were made: the range around that on its thread.
     fn read_graph_nodes(&mut self) -> Result<(), Error> {
         let file = self.file;
-        let (mut made, mut calls) = (Vec::new(), Vec::new());
+        let (mut made, mut calls, mut copies) = (Vec::new(), Vec::new(), Vec::new());
         for table in ["CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS"] {
             let columns = ["start", "end", "globalTid", "graphNodeId", "originalGraphNodeId"];
             file.rows(table, columns, |row| {
@@ -662,15 +735,16 @@ impl Reader<'_> {
                     return;
                 }
                 match row.bits(4).filter(|original| *original != 0 && *original != node) {
-                    Some(original) => {
-                        self.captures.originals.insert((process, node), original);
-                    }
+                    Some(original) => copies.push((time.start_ns, (process, node), original)),
                     None => made.push((thread, time, process, node)),
                 }
             })?;
         }
+        copies.sort_unstable();
+        let copies = copies.into_iter().map(|(_, copy, original)| (copy, original));
+        self.captures.originals.extend(copies);
         made.sort_by_key(|(thread, time, ..)| (*thread, time.start_ns, Reverse(time.end_ns)));
-        let mut sweep = Sweep::default();
+        let mut sweep = Sweep::new(self.last_range_ns);
         let (mut next, mut of) = (0, None);
         for (thread, time, process, node) in made {
             if of != Some(thread) {
@@ -692,7 +766,6 @@ impl Reader<'_> {
         for (thread, time) in calls {
             self.mark_captured(thread, time);
         }
-        self.health.whole_graphs = file.count("CUPTI_ACTIVITY_KIND_GRAPH_TRACE")?;
         Ok(())
     }
 
@@ -746,15 +819,36 @@ impl Reader<'_> {
 
     fn finish(&mut self) {
         let store = &mut self.store;
-        store.operations.sort_by_key(Operation::start_ns);
-        store.memory.sort_by_key(|event| event.at_ns);
-        store.managed.sort_by_key(|event| event.time.start_ns);
-        store.overheads.sort_by_key(|overhead| overhead.time.start_ns);
+        // In whatever order the rows stand. Of what starts at once it is that of ids.
+        let mut operations = std::mem::take(&mut store.operations);
+        let rest = |operation: &Operation| {
+            let work = store.work(operation);
+            let place = (work.process, work.place.device, work.place.context, work.place.stream);
+            let node = work.what.graph_node().map(|node| node.node);
+            (operation.ns(), operation.correlation_id, place, node)
+        };
+        operations
+            .sort_by(|a, b| a.start_ns().cmp(&b.start_ns()).then_with(|| rest(a).cmp(&rest(b))));
+        store.operations = operations;
+        store.synchronizations.sort_by_key(|row| {
+            let cupti::Span { start_ns, end_ns, .. } = row.record.span;
+            (start_ns, end_ns, row.process, row.record.correlation_id)
+        });
+        store.memory.sort_by_key(|event| {
+            (event.at_ns, event.process, event.correlation_id, event.address, event.is_allocation)
+        });
+        store.managed.sort_by_key(|event| (event.time.start_ns, event.process, event.address));
+        store.overheads.sort_by_key(|overhead| {
+            (overhead.time.start_ns, overhead.time.end_ns, overhead.process, overhead.holds_gpu)
+        });
         self.health.unknown_records += self.file.odd_cells();
+        self.health.computed_tables = self.file.computed_tables();
         store.session = Session {
-            window_ns: (0, self.end_ns),
+            window_ns: (self.file.first_ns(), self.end_ns),
             windows_ns: vec![(0, u64::MAX)],
             ranges_by: RangesBy::Containment,
+            zero_ns: self.file.zero_ns(),
+            last_annotation_ns: self.last_annotation_ns,
             ..Session::default()
         };
     }
@@ -768,437 +862,3 @@ fn graph_node(row: Cells<'_>, node: usize, graph: Option<usize>) -> Option<Graph
     let graph = graph.unwrap_or((node >> 32) as u32);
     GraphNode::new(if graph == 0 { u32::MAX } else { graph }, node)
 }
-
-/// Of which process, domain and number.
-type Registered = (u32, u64, u64);
-
-/// What NVTX was told of domains and categories.
-#[derive(Default)]
-struct Registry {
-    domains: FxHashMap<(u32, u64), NameId>,
-    categories: FxHashMap<Registered, NameId>,
-    threads: FxHashMap<ThreadId, Box<str>>,
-    labels: FxHashMap<Label, LabelId>,
-    /// Of payloads that rows name by their text's number; `None` could not be read.
-    payloads: FxHashMap<i64, Option<Rc<[Field]>>>,
-    /// Of such fields, those that rows have.
-    shared_fields: u64,
-}
-
-/// Fields of payloads that rows may have by their number, besides one for each byte of the file: a text is in it once, however
-/// many rows name it.
-const SHARED_FIELDS: u64 = 1 << 20;
-
-/// A row of `NVTX_EVENTS` before its place in the store is known.
-struct Event {
-    thread: ThreadId,
-    end_thread: Option<ThreadId>,
-    start_ns: u64,
-    end_ns: Option<u64>,
-    label: LabelId,
-    number: u64,
-    details: Option<Details>,
-}
-
-impl Reader<'_> {
-    fn read_ranges(&mut self) -> Result<(), Error> {
-        let mut registry = self.read_registry()?;
-        let (mut ranges, mut process_ranges, mut marks) = (Vec::new(), Vec::new(), Vec::new());
-        let file = self.file;
-        let columns = [
-            "start",
-            "end",
-            "eventType",
-            "globalTid",
-            "endGlobalTid",
-            "text",
-            "textId",
-            "domainId",
-            "category",
-            "color",
-            "uint64Value",
-            "int64Value",
-            "doubleValue",
-            "uint32Value",
-            "int32Value",
-            "floatValue",
-            "jsonText",
-            "jsonTextId",
-            "rowid",
-        ];
-        file.rows("NVTX_EVENTS", columns, |row| {
-            let to = match row.number(2) {
-                Some(event::PUSH_POP) => &mut ranges,
-                Some(event::START_END) => &mut process_ranges,
-                Some(event::MARK) => &mut marks,
-                Some(event::CATEGORY | event::DOMAIN | event::THREAD) => return,
-                Some(_) => {
-                    self.health.unused_records += 1;
-                    return;
-                }
-                None => return self.unreadable(),
-            };
-            match self.event(row, &mut registry) {
-                Some(event) => to.push(event),
-                None => self.unreadable(),
-            }
-        })?;
-        for (thread, name) in registry.threads {
-            self.store.threads[thread.at()].name = Some(name);
-        }
-        let order = |event: &Event| {
-            (event.thread, event.start_ns, Reverse(event.end_ns.unwrap_or(u64::MAX)), event.number)
-        };
-        for events in [&mut ranges, &mut process_ranges, &mut marks] {
-            events.sort_by_key(order);
-        }
-        self.push_ranges(ranges);
-        self.push_process_ranges(process_ranges);
-        for event in marks {
-            let id = MarkId(self.store.marks.len() as u32);
-            self.add_details(Subject::Mark(id), event.details);
-            let (label, thread, at_ns) = (event.label, event.thread, event.start_ns);
-            self.store.marks.push(Mark { label, thread, at_ns, parent: None });
-        }
-        Ok(())
-    }
-
-    fn push_ranges(&mut self, events: Vec<Event>) {
-        for event in events {
-            let id = RangeId(self.store.ranges.len() as u32);
-            self.add_details(Subject::Range(id), event.details);
-            self.store.range_numbers.push(event.number);
-            self.health.open_ranges += u64::from(event.end_ns.is_none());
-            self.store.ranges.push(Range {
-                time: Interval {
-                    start_ns: event.start_ns,
-                    // Until the end of all, which is not known yet.
-                    end_ns: event.end_ns.unwrap_or(u64::MAX),
-                },
-                label: event.label,
-                thread: event.thread,
-                parent: Maybe::NONE,
-                is_open: event.end_ns.is_none(),
-            });
-        }
-    }
-
-    fn push_process_ranges(&mut self, events: Vec<Event>) {
-        for event in events {
-            let id = ProcessRangeId(self.store.process_ranges.len() as u32);
-            self.add_details(Subject::ProcessRange(id), event.details);
-            self.store.range_numbers.push(event.number);
-            self.health.open_ranges += u64::from(event.end_ns.is_none());
-            self.store.process_ranges.push(ProcessRange {
-                label: event.label,
-                thread: event.thread,
-                parent: None,
-                time: Interval {
-                    start_ns: event.start_ns,
-                    end_ns: event.end_ns.unwrap_or(u64::MAX),
-                },
-                end_thread: event.end_ns.map(|_| event.end_thread.unwrap_or(event.thread)),
-            });
-        }
-    }
-
-    fn add_details(&mut self, subject: Subject, details: Option<Details>) {
-        if let Some(details) = details {
-            self.store.details.insert(subject, details);
-        }
-    }
-
-    /// Names come first: they may stand after what has them.
-    fn read_registry(&mut self) -> Result<Registry, Error> {
-        let file = self.file;
-        let mut registry = Registry::default();
-        let columns = ["eventType", "globalTid", "text", "textId", "domainId", "category"];
-        file.rows("NVTX_EVENTS", columns, |row| {
-            let Some(kind @ (event::CATEGORY | event::DOMAIN | event::THREAD)) = row.number(0)
-            else {
-                return;
-            };
-            let (Some(global), Some(name)) = (row.bits(1), self.event_text(row, 2, 3)) else {
-                return self.unreadable();
-            };
-            let process = self.process(global);
-            let domain = row.bits(4).unwrap_or(0);
-            match kind {
-                event::DOMAIN => {
-                    registry.domains.insert((process, domain), name);
-                }
-                event::CATEGORY => {
-                    let number = row.bits(5).unwrap_or(0);
-                    registry.categories.insert((process, domain, number), name);
-                }
-                _ => {
-                    let thread = self.thread(global);
-                    registry.threads.insert(thread, self.store.names.get(name).into());
-                }
-            }
-        })?;
-        Ok(registry)
-    }
-
-    /// Registered texts have a number; others stand in the row.
-    fn event_text(&mut self, row: Cells<'_>, text: usize, id: usize) -> Option<NameId> {
-        match row.number(id) {
-            Some(id) => self.strings.name(&mut self.store, id),
-            None => row.text(text).map(|text| self.store.names.intern(&text)),
-        }
-    }
-
-    fn event(&mut self, row: Cells<'_>, registry: &mut Registry) -> Option<Event> {
-        let (start_ns, global) = (row.number::<u64>(0)?, row.bits(3)?);
-        let end = row.number::<i64>(1);
-        let end_ns = match end {
-            Some(end) => Some(u64::try_from(end).ok().filter(|end| *end >= start_ns)?),
-            None => None,
-        };
-        self.end_ns = self.end_ns.max(end_ns.unwrap_or(start_ns));
-        let thread = self.thread(global);
-        let process = self.store.threads[thread.at()].process;
-        let end_thread = row.bits(4).map(|global| self.thread(global));
-        let name = self.event_text(row, 5, 6);
-        let name = name.unwrap_or_else(|| self.store.names.intern(""));
-        let domain = row.bits(7).filter(|domain| *domain != 0);
-        let category = row.bits(8).filter(|category| *category != 0);
-        let in_domain = domain.unwrap_or(0);
-        let label = Label {
-            name,
-            domain: domain.map(|domain| {
-                let known = registry.domains.get(&(process, domain)).copied();
-                known.unwrap_or_else(|| self.store.names.intern(&format!("(domain {domain})")))
-            }),
-            category: category.map(|number| {
-                let known = registry.categories.get(&(process, in_domain, number)).copied();
-                known.unwrap_or_else(|| self.store.names.intern(&number.to_string()))
-            }),
-            // CAST: the colour's 32 bits, whatever sign they were written with.
-            color: row.number::<i64>(9).map(|color| color as u32),
-        };
-        let label = *registry.labels.entry(label).or_insert_with(|| {
-            self.store.labels.push(label);
-            LabelId(self.store.labels.len() as u32 - 1)
-        });
-        let number = row.bits(18).unwrap_or(0);
-        let details = self.details(row, registry);
-        Some(Event { thread, end_thread, start_ns, end_ns, label, number, details })
-    }
-
-    fn details(&mut self, row: Cells<'_>, registry: &mut Registry) -> Option<Details> {
-        let payload = (row.bits(10).map(Payload::U64))
-            .or_else(|| row.number(11).map(Payload::I64))
-            .or_else(|| row.real(12).map(Payload::F64))
-            .or_else(|| row.number(13).map(Payload::U32))
-            .or_else(|| row.number(14).map(Payload::I32))
-            // CAST: it was 32 bits wide before.
-            .or_else(|| row.real(15).map(|value| Payload::F32(value as f32)));
-        let fields = match (row.text(16), row.number(17)) {
-            (Some(json), _) => fields_of(&mut self.store, &json),
-            (None, Some(id)) => self.shared_fields(id, registry),
-            (None, None) => Some(Vec::new()),
-        };
-        let fields = fields.unwrap_or_else(|| {
-            self.unreadable();
-            Vec::new()
-        });
-        let is_any = payload.is_some() || !fields.is_empty();
-        is_any.then_some(Details { payload, within: None, fields })
-    }
-
-    /// Those of a text with a number, which is parsed once. `None` too where a file would have more than it has room for.
-    fn shared_fields(&mut self, id: i64, registry: &mut Registry) -> Option<Vec<Field>> {
-        let Self { store, strings, .. } = self;
-        let parse = || Some(fields_of(store, strings.text(id)?)?.into());
-        let fields = registry.payloads.entry(id).or_insert_with(parse).clone()?;
-        let shared = registry.shared_fields.saturating_add(fields.len() as u64);
-        if shared > SHARED_FIELDS.saturating_add(self.file.bytes()) {
-            return None;
-        }
-        registry.shared_fields = shared;
-        let copy = |field: &Field| Field { name: field.name, unit: field.unit, value: field.value };
-        Some(fields.iter().map(copy).collect())
-    }
-}
-
-/// Payloads of more than a number are exported as the object of their fields; what lies deeper in it is kept as text.
-fn fields_of(store: &mut Store, json: &str) -> Option<Vec<Field>> {
-    use serde_json::Value;
-    let Ok(Value::Object(object)) = serde_json::from_str(json) else { return None };
-    let names = &mut store.names;
-    let unit = names.intern("");
-    let mut fields = Vec::with_capacity(object.len());
-    for (name, value) in object {
-        let value = match &value {
-            Value::Bool(value) => FieldValue::Bool(*value),
-            Value::Number(number) => match (number.as_u64(), number.as_i64()) {
-                (Some(value), _) => FieldValue::U64(value),
-                (None, Some(value)) => FieldValue::I64(value),
-                _ => FieldValue::F64(number.as_f64().unwrap_or(f64::NAN)),
-            },
-            Value::String(text) => FieldValue::Text(names.intern(text)),
-            other => FieldValue::Text(names.intern(&other.to_string())),
-        };
-        fields.push(Field { name: names.intern(&name), unit, value });
-    }
-    Some(fields)
-}
-
-impl Reader<'_> {
-    fn read_info(&mut self) -> Result<RecordingInfo, Error> {
-        let file = self.file;
-        let mut said: FxHashMap<String, String> = FxHashMap::default();
-        for table in ["META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE"] {
-            file.rows(table, ["name", "value"], |row| {
-                if let (Some(name), Some(value)) = (row.text(0), row.text(1)) {
-                    said.insert(name.into_owned(), value.into_owned());
-                }
-            })?;
-        }
-        let said = |name: &str| said.get(name).map_or("unknown", String::as_str);
-        let (name, version) = (said("EXPORT_PRODUCT_NAME"), said("EXPORT_PRODUCT_VERSION"));
-        let recorder_version =
-            format!("{name} {version} (schema {})", said("EXPORT_SCHEMA_VERSION"));
-        let number = |name: &str| said(name).parse().unwrap_or(0);
-        let (cupti_version, cuda_driver_version) =
-            (number(format::CUPTI_VERSION), number(format::CUDA_VERSION));
-        let driver_release = match said(format::DRIVER_RELEASE) {
-            "unknown" => None,
-            release => Some(release.to_owned()),
-        };
-        // All of a newer schema may mean something else; what is read is what looks known.
-        let major = said("EXPORT_SCHEMA_VERSION_MAJOR").parse::<u32>();
-        self.health.capture_warnings += u64::from(major.is_ok_and(|major| major > SCHEMA_MAJOR));
-        // Times are since then.
-        let mut utc_offset_ns = None;
-        file.rows("TARGET_INFO_SESSION_START_TIME", ["utcEpochNs"], |row| {
-            utc_offset_ns = row.number::<i64>(0).filter(|ns| *ns >= 0);
-        })?;
-        let recorded_at_s = utc_offset_ns.unwrap_or(0).unsigned_abs() / 1_000_000_000;
-        file.rows("ANALYSIS_DETAILS", ["stopTime"], |row| {
-            self.end_ns = self.end_ns.max(row.number(0).unwrap_or(0));
-        })?;
-        let end_ns = self.end_ns;
-        for range in self.store.ranges.iter_mut().filter(|range| range.is_open) {
-            range.time.end_ns = end_ns;
-        }
-        for range in &mut self.store.process_ranges {
-            if range.end_thread.is_none() {
-                range.time.end_ns = end_ns;
-            }
-        }
-        self.count_unused()?;
-        let devices = self.read_devices()?;
-        Ok(RecordingInfo {
-            recorded_at_s,
-            cupti_version,
-            cuda_driver_version,
-            driver_release,
-            devices,
-            recorder_version,
-            process_id: None,
-            utc_offset_ns,
-        })
-    }
-
-    /// Tables of CUDA that may be of a newer schema.
-    fn count_unused(&mut self) -> Result<(), Error> {
-        for table in self.file.tables() {
-            if table.starts_with("CUPTI_ACTIVITY_KIND_") && !READ.contains(&table) {
-                self.health.unused_records += self.file.count(table)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The GPUs by the number that CUDA gave them; nsys numbers all of the machine.
-    fn read_devices(&mut self) -> Result<Vec<DeviceInfo>, Error> {
-        let file = self.file;
-        let mut ordinals: FxHashMap<u64, Vec<u32>> = FxHashMap::default();
-        file.rows("TARGET_INFO_CUDA_DEVICE", ["gpuId", "cudaId"], |row| {
-            if let (Some(gpu), Some(cuda)) = (row.number(0), row.number(1)) {
-                ordinals.entry(gpu).or_default().push(cuda);
-            }
-        })?;
-        let has_ordinals = !ordinals.is_empty();
-        let mut seen = FxHashSet::default();
-        let mut devices: Vec<DeviceInfo> = Vec::new();
-        let columns = [
-            "id",
-            "name",
-            "totalMemory",
-            "smCount",
-            "computeMajor",
-            "computeMinor",
-            "cuDevice",
-            "maxWarpsPerSm",
-            "maxBlocksPerSm",
-            "maxRegistersPerSm",
-            "maxRegistersPerBlock",
-            "maxShmemPerSm",
-            "maxShmemPerBlockOptin",
-            "clockRate",
-            "memoryBandwidth",
-            "l2CacheSize",
-        ];
-        file.rows("TARGET_INFO_GPU", columns, |row| {
-            let Some(gpu) = row.number::<u64>(0) else { return self.unreadable() };
-            let mut numbers = ordinals.remove(&gpu).unwrap_or_default();
-            if !has_ordinals {
-                // CAST: a machine has few.
-                numbers.push(row.number(6).unwrap_or(gpu as u32));
-            }
-            for id in numbers {
-                // Processes that see different ones may call them the same: the first is named.
-                if !seen.insert(id) {
-                    continue;
-                }
-                let number = |column: usize| row.number(column).unwrap_or(0);
-                let (compute_capability, multiprocessors) = ((number(4), number(5)), number(3));
-                self.store.multiprocessors.push(Multiprocessor {
-                    device: id,
-                    compute_capability,
-                    multiprocessors,
-                    warps: number(7),
-                    blocks: number(8),
-                    registers: number(9),
-                    registers_per_block: number(10),
-                    shared_bytes: number(11),
-                    shared_bytes_per_block: number(12),
-                });
-                devices.push(DeviceInfo {
-                    id,
-                    name: row.text(1).unwrap_or_default().into_owned(),
-                    compute_capability,
-                    multiprocessors,
-                    memory_bytes: row.bits(2).unwrap_or(0),
-                    // In Hz; 0 is not known.
-                    core_clock_khz: row
-                        .number::<u64>(13)
-                        .and_then(|hertz| u32::try_from(hertz / 1000).ok())
-                        .filter(|khz| *khz != 0),
-                    memory_bandwidth: row.number(14).filter(|bytes| *bytes != 0),
-                    l2_bytes: row.number(15).filter(|bytes| *bytes != 0),
-                    pci_bus_id: None,
-                });
-            }
-        })?;
-        devices.sort_by_key(|device| device.id);
-        Ok(devices)
-    }
-}
-
-/// The newest schema whose changes are all of them breaking that is known.
-const SCHEMA_MAJOR: u32 = 3;
-
-/// Those of CUPTI's tables that are read.
-const READ: [&str; 7] = [
-    "CUPTI_ACTIVITY_KIND_KERNEL",
-    "CUPTI_ACTIVITY_KIND_MEMCPY",
-    "CUPTI_ACTIVITY_KIND_MEMSET",
-    "CUPTI_ACTIVITY_KIND_RUNTIME",
-    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
-    "CUPTI_ACTIVITY_KIND_OVERHEAD",
-    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
-];

@@ -110,6 +110,15 @@ CREATE TABLE GPU_METRICS (
 );
 ";
 
+/// Written only where graphs were traced as one interval each.
+pub(crate) const GRAPHS_TABLE: &str = "
+CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (
+    start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL, contextId INTEGER NOT NULL,
+    greenContextId INTEGER, streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER,
+    graphId INTEGER NOT NULL, graphExecId INTEGER NOT NULL
+);
+";
+
 pub(crate) const OVERHEAD_TABLE: &str = "
 CREATE TABLE PROFILER_OVERHEAD (
     start INTEGER NOT NULL, end INTEGER NOT NULL, globalTid INTEGER, nameId INTEGER NOT NULL,
@@ -148,10 +157,11 @@ pub(crate) const CAPTURED: &str = "capturedRangeId";
 
 #[cfg(feature = "parquet")]
 /// The tables that have them beside that one.
-pub(crate) const WITH_RANGE: [&str; 6] = [
+pub(crate) const WITH_RANGE: [&str; 7] = [
     "CUPTI_ACTIVITY_KIND_KERNEL",
     "CUPTI_ACTIVITY_KIND_MEMCPY",
     "CUPTI_ACTIVITY_KIND_MEMSET",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
     "CUPTI_ACTIVITY_KIND_RUNTIME",
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
     "CUDA_GPU_MEMORY_USAGE_EVENTS",

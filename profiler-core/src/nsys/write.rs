@@ -160,8 +160,13 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
 
     /// nsys's times are from its session's start.
     fn at(&self, ns: u64) -> i64 {
-        let since = ns.saturating_sub(self.store.session.window_ns.0);
-        i64::try_from(since).unwrap_or(i64::MAX)
+        self.store.session.since_zero(ns)
+    }
+
+    /// A time since the profile's start, which may lie before that of nsys's session.
+    fn at_since_start(&self, time: Duration) -> i64 {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.at(self.store.session.window_ns.0.saturating_add(ns))
     }
 
     /// The start moves, and with it the end.
@@ -215,7 +220,9 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
                 insert.set(name)?.set(&*value)?.row()?;
             }
         }
-        let start = Duration::from_nanos(self.profile.epoch_ns());
+        let session = &self.store.session;
+        let before_ns = session.zero_ns.saturating_sub(session.window_ns.0);
+        let start = Duration::from_nanos(self.profile.epoch_ns().saturating_add(before_ns));
         let start = start.min(Duration::from_secs(LAST_SECOND));
         let text = humantime::format_rfc3339_seconds(UNIX_EPOCH + start).to_string();
         let text = text.trim_end_matches('Z');
@@ -326,6 +333,10 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
         let columns: [&str; 13] =
             format::with(OPERATION, ["value", "bytes", "memKind", "graphNodeId", "graphId"]);
         let mut memsets = self.insert("CUPTI_ACTIVITY_KIND_MEMSET", columns)?;
+        let mut graphs = match self.profile.totals().graphs {
+            0 => None,
+            _ => Some(self.insert_graphs()?),
+        };
         let mut migrations = self.migrations();
         let mut launched = self.launched();
         let store = self.store;
@@ -395,9 +406,23 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
                     memsets.set(memory_kind(memset.memory))?.set(node)?.set(graph)?;
                     memsets.ranges(range, captured)?.row()?;
                 }
+                What::Graph(graph) => {
+                    let Some(graphs) = &mut graphs else { continue };
+                    self.operation(graphs, operation)?;
+                    // Of a recording only the executable graph is known.
+                    graphs.set(graph.template.unwrap_or(graph.executable))?;
+                    graphs.set(graph.executable)?.ranges(range, captured)?.row()?;
+                }
             }
         }
         Ok(())
+    }
+
+    /// Graphs that were traced as one interval have a table where there are any.
+    fn insert_graphs(&self) -> Result<T::Rows, T::Error> {
+        self.tables.create(schema::GRAPHS_TABLE)?;
+        let columns: [&str; 10] = format::with(OPERATION, ["graphId", "graphExecId"]);
+        self.insert("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", columns)
     }
 
     /// What the records of kernels say that the store has no room for, where there are records: the first stands last.
@@ -733,6 +758,8 @@ struct Event {
     thread: ThreadId,
     end_thread: Option<ThreadId>,
     subject: Subject,
+    /// The row's number, by which nsys's reports name ranges.
+    number: Option<i64>,
 }
 
 impl<T: Tables, P: FnMut(Progress)> Writer<'_, T, P> {
@@ -756,9 +783,15 @@ impl<T: Tables, P: FnMut(Progress)> Writer<'_, T, P> {
             "floatValue",
             "jsonText",
         ];
-        let mut insert = self.insert("NVTX_EVENTS", columns)?;
-        let mut registry = Registry::default();
         let store = self.store;
+        let mut insert = if self.has_numbers() {
+            let columns: [&str; 18] = format::with(columns, ["rowid"]);
+            self.insert("NVTX_EVENTS", columns)?
+        } else {
+            self.insert("NVTX_EVENTS", columns)?
+        };
+        let number = |row: usize| store.range_numbers.get(row).map(|number| number.cast_signed());
+        let mut registry = Registry::default();
         for (row, range) in (0..).zip(&store.ranges) {
             let (start, end) = self.span(range.time);
             self.write_event(
@@ -772,6 +805,7 @@ impl<T: Tables, P: FnMut(Progress)> Writer<'_, T, P> {
                     thread: range.thread,
                     end_thread: None,
                     subject: Subject::Range(crate::store::RangeId(row)),
+                    number: number(row as usize),
                 },
             )?;
         }
@@ -789,6 +823,7 @@ impl<T: Tables, P: FnMut(Progress)> Writer<'_, T, P> {
                     // Of the same thread nsys says nothing.
                     end_thread: range.end_thread.filter(|end| *end != range.thread),
                     subject: Subject::ProcessRange(crate::store::ProcessRangeId(row)),
+                    number: number(store.ranges.len() + row as usize),
                 },
             )?;
         }
@@ -804,6 +839,7 @@ impl<T: Tables, P: FnMut(Progress)> Writer<'_, T, P> {
                     thread: mark.thread,
                     end_thread: None,
                     subject: Subject::Mark(crate::store::MarkId(row)),
+                    number: None,
                 },
             )?;
         }
@@ -866,7 +902,7 @@ impl<T: Tables, P: FnMut(Progress)> Writer<'_, T, P> {
             let name = format::metric_name(track.label(), track.unit(), track.kind());
             metrics.set(of)?.set(track.device())?.set("")?.set(id)?.set(&*name)?.row()?;
             for sample in track.samples().filter(|sample| !sample.value.is_nan()) {
-                let at = i64::try_from(sample.start.as_nanos()).unwrap_or(i64::MAX);
+                let at = self.at_since_start(sample.start);
                 values.set(at)?.set(at)?.set(of)?.set(id)?.set(sample.value)?.row()?;
             }
         }
@@ -884,7 +920,7 @@ impl<T: Tables, P: FnMut(Progress)> Writer<'_, T, P> {
                 Kind::Mean => "mean",
                 Kind::State => "state",
             };
-            let at = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+            let at = |time: Duration| self.at_since_start(time);
             for sample in track.samples() {
                 insert.set(track.device())?.set(&*source)?.set(track.name())?.set(track.label())?;
                 insert.set(&*unit)?.set(kind)?.set(at(sample.start))?.set(at(sample.end))?;
@@ -963,7 +999,16 @@ impl<T: Tables, P: FnMut(Progress)> Writer<'_, T, P> {
             };
         }
         let fields = details.and_then(|details| json(store, details));
-        insert.set(fields.as_deref())?.row()
+        insert.set(fields.as_deref())?;
+        if self.has_numbers() {
+            insert.set(event.number)?;
+        }
+        insert.row()
+    }
+
+    /// True if ranges keep the numbers of the capture that they are from. Parquet has no numbers of rows.
+    fn has_numbers(&self) -> bool {
+        !T::HAS_RANGES && !self.store.range_numbers.is_empty()
     }
 }
 

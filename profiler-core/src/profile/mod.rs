@@ -20,7 +20,7 @@ use crate::{correlate, source};
 pub use call::ApiCall;
 pub(crate) use clocks::THROTTLED;
 pub use clocks::{DeviceClocks, Slowed};
-pub use operation::{Attribution, Copy, GpuOperation, Kernel, Memset, OperationKind};
+pub use operation::{Attribution, Copy, GpuOperation, Graph, Kernel, Memset, OperationKind};
 use range::Walk;
 pub use range::{Range, RangeNode, RangeSummary};
 pub(crate) use track::united;
@@ -259,6 +259,11 @@ impl Profile {
     /// Every copy by start.
     pub fn copies(&self) -> impl Iterator<Item = Copy<'_>> {
         self.operations().filter_map(|operation| operation.as_copy())
+    }
+
+    /// Every launch of a CUDA graph that was traced as one interval, by start.
+    pub fn graphs(&self) -> impl Iterator<Item = Graph<'_>> {
+        self.operations().filter_map(|operation| operation.as_graph())
     }
 
     /// Every call into CUDA that was recorded, by thread and in the order they were made. Of a call of the runtime API

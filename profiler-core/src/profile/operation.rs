@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::{ApiCall, Profile, Range};
 use crate::names;
 use crate::store::{
-    CallId, Interval, Maybe, Operation, OperationId, RangeId, RangesBy, SAME_ID, What, Work,
+    CallId, Interval, Maybe, Operation, OperationId, RangeId, RangesBy, SAME_ID, What, WholeGraph,
+    Work,
 };
 
 /// How a GPU operation came to its range. More ways will follow.
@@ -30,6 +31,7 @@ pub enum Attribution {
 /// What kind of GPU operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum OperationKind {
     /// A kernel ran.
     Kernel,
@@ -37,9 +39,11 @@ pub enum OperationKind {
     Copy,
     /// Memory was filled.
     Memset,
+    /// A CUDA graph ran and was traced as one interval. What ran in it has no records.
+    Graph,
 }
 
-/// A kernel, a copy or a memset.
+/// A kernel, a copy, a memset, or a CUDA graph that was traced as one interval.
 #[derive(Debug, Clone, Copy)]
 pub struct GpuOperation<'a> {
     pub(super) profile: &'a Profile,
@@ -79,6 +83,7 @@ impl<'a> GpuOperation<'a> {
             What::Kernel { .. } => OperationKind::Kernel,
             What::Copy(_) => OperationKind::Copy,
             What::Memset(_) => OperationKind::Memset,
+            What::Graph(_) => OperationKind::Graph,
         }
     }
 
@@ -138,6 +143,15 @@ impl<'a> GpuOperation<'a> {
                 (details.span, details.correlation_id) = self.instance();
                 Some(Memset { operation: *self, details })
             }
+            _ => None,
+        }
+    }
+
+    /// It as a graph that was traced as one interval, if it is one.
+    #[must_use]
+    pub fn as_graph(&self) -> Option<Graph<'a>> {
+        match self.work().what {
+            What::Graph(graph) => Some(Graph { operation: *self, graph }),
             _ => None,
         }
     }
@@ -391,6 +405,37 @@ impl Memset<'_> {
 }
 
 impl<'a> std::ops::Deref for Memset<'a> {
+    type Target = GpuOperation<'a>;
+    fn deref(&self) -> &GpuOperation<'a> {
+        &self.operation
+    }
+}
+
+/// A launch of a CUDA graph that was traced as one interval, from the start of its first node to the end of its last:
+/// what CUPTI's kind `GRAPH_TRACE` records, and `nsys profile --cuda-graph-trace=graph`. How many kernels ran in it, and
+/// when it was idle, is not recorded.
+#[derive(Debug, Clone, Copy)]
+pub struct Graph<'a> {
+    operation: GpuOperation<'a>,
+    graph: WholeGraph,
+}
+
+impl Graph<'_> {
+    /// CUPTI's id of the executable graph.
+    #[must_use]
+    pub fn executable_id(&self) -> u32 {
+        self.graph.executable
+    }
+
+    /// CUPTI's id of the graph that it was instantiated from. `None` where the source has none: CUPTI's records do not,
+    /// captures of Nsight Systems do.
+    #[must_use]
+    pub fn template_id(&self) -> Option<u32> {
+        self.graph.template
+    }
+}
+
+impl<'a> std::ops::Deref for Graph<'a> {
     type Target = GpuOperation<'a>;
     fn deref(&self) -> &GpuOperation<'a> {
         &self.operation

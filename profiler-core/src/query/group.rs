@@ -261,7 +261,7 @@ impl<K: Eq + Hash> Grouping<K> {
 /// Bytes copied or set.
 pub(super) fn bytes(operation: &GpuOperation<'_>) -> u64 {
     match &operation.work().what {
-        What::Kernel { .. } => 0,
+        What::Kernel { .. } | What::Graph(_) => 0,
         What::Copy(copy) => copy.bytes,
         What::Memset(memset) => memset.bytes,
     }

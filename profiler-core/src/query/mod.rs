@@ -353,6 +353,12 @@ impl<'a> Query<'a> {
         self
     }
 
+    /// CUDA graphs that were traced as one interval.
+    pub fn graphs(mut self) -> Self {
+        self.sorts.push(Sort::Kind(OperationKind::Graph));
+        self
+    }
+
     /// Kernels of this name, as the compiler made it or as the report shows it. A `*` stands for any text.
     pub fn named(mut self, name: &str) -> Self {
         self.names.push(Pattern::new(name));

@@ -63,7 +63,7 @@ struct Device {
 
 impl Query<'_> {
     /// How kernels and copies overlap on each device, by its number. Memsets count as copies, unless the query leaves them
-    /// out: `.kernels().copies()`. Operations without timestamps are left out. Costs O(n log n).
+    /// out: `.kernels().copies()`. A graph that was traced as one interval counts as a kernel. Operations without timestamps are left out. Costs O(n log n).
     #[must_use]
     pub fn overlap(&self) -> Vec<Overlap> {
         let mut devices: Vec<Device> = Vec::new();
@@ -78,7 +78,8 @@ impl Query<'_> {
                 devices.push(Device { number, edges: Vec::new() });
                 devices.len() - 1
             });
-            let is_kernel = operation.kind() == OperationKind::Kernel;
+            let is_kernel =
+                matches!(operation.kind(), OperationKind::Kernel | OperationKind::Graph);
             let edges = &mut devices[place].edges;
             edges.push((time.start_ns, is_kernel, 1));
             edges.push((time.end_ns, is_kernel, -1));

@@ -180,7 +180,8 @@ impl Sort {
         match (self, what) {
             (Self::Kind(OperationKind::Kernel), What::Kernel { .. })
             | (Self::Kind(OperationKind::Copy), What::Copy(_))
-            | (Self::Kind(OperationKind::Memset), What::Memset(_)) => true,
+            | (Self::Kind(OperationKind::Memset), What::Memset(_))
+            | (Self::Kind(OperationKind::Graph), What::Graph(_)) => true,
             (Self::Copies(kind), What::Copy(copy)) => copy.kind == kind,
             _ => false,
         }

@@ -12,7 +12,7 @@ use crate::profile::Attribution;
 use crate::recording::RecordingInfo;
 use crate::store::{
     self, Api, CallKind, Interval, KernelNames, Label, LabelId, MemoryEvent as Event, Session,
-    Store, ThreadId, What, Work,
+    Store, ThreadId, What, WholeGraph, Work,
 };
 
 /// When sessions begin.
@@ -156,6 +156,7 @@ impl Made {
                     memset.bytes = ran.bytes;
                     What::Memset(memset)
                 }
+                OperationKind::Graph => What::Graph(WholeGraph { executable: 1, template: None }),
             };
             let work = store.intern_work(Work::new(what, place));
             let id = ran.call.map_or(0, |call| call as u32 + 1);

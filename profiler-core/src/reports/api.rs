@@ -50,7 +50,7 @@ impl Row for CudaApiSum {
 #[non_exhaustive]
 pub struct CudaApiTrace {
     /// When it was called.
-    pub start_ns: u64,
+    pub start_ns: i64,
     /// How long it took on the host; `None` if it had not returned.
     pub duration_ns: Option<u64>,
     /// The function.

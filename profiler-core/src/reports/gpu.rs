@@ -102,7 +102,8 @@ impl Reports<'_> {
             operation: texts.get(group.key.1),
         };
         let rows = groups.into_iter().map(row).collect();
-        Report::new(rows, "no kernel, copy or memset was recorded").leaving_out(left_out)
+        let report = Report::new(rows, "no kernel, copy or memset was recorded");
+        report.leaving_out(left_out).without_graphs(self.whole_graphs())
     }
 
     /// Calls, kernels, copies and memsets by name. Those that took most come first, then by name.
@@ -130,13 +131,14 @@ impl Reports<'_> {
             operation: texts.get(group.key.1),
         };
         let rows = groups.into_iter().map(row).collect();
-        Report::new(rows, "no call, kernel, copy or memset was recorded").leaving_out(left_out)
+        let report = Report::new(rows, "no call, kernel, copy or memset was recorded");
+        report.leaving_out(left_out).without_graphs(self.whole_graphs())
     }
 
     /// How many have no timestamps.
     fn add_operations(self, texts: &mut OperationTexts<'_>, groups: &mut Groups<Key>) -> u64 {
         let mut left_out = 0;
-        for operation in &self.store().operations {
+        for operation in self.operations() {
             let Some(time) = operation.time() else {
                 left_out += 1;
                 continue;

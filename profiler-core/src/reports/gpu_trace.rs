@@ -14,7 +14,7 @@ use crate::store::What;
 #[non_exhaustive]
 pub struct CudaGpuTrace {
     /// When it started on the GPU.
-    pub start_ns: u64,
+    pub start_ns: i64,
     /// How long it ran.
     pub duration_ns: u64,
     /// The id that the call that caused it has too.
@@ -104,7 +104,7 @@ impl Reports<'_> {
         let mut devices = Devices::new(self);
         let mut rows = Vec::with_capacity(store.operations.len());
         let mut left_out = 0;
-        for operation in &store.operations {
+        for operation in self.operations() {
             let Some(time) = operation.time() else {
                 left_out += 1;
                 continue;
@@ -148,10 +148,12 @@ impl Reports<'_> {
                     row.bytes = Some(memset.bytes);
                     row.source_memory = Some(memory_text(memset.memory));
                 }
+                What::Graph(_) => {}
             }
             row.throughput_bytes_per_s = row.bytes.and_then(|bytes| throughput(bytes, time.ns()));
             rows.push(row);
         }
-        Report::new(rows, "no kernel, copy or memset was recorded").leaving_out(left_out)
+        let report = Report::new(rows, "no kernel, copy or memset was recorded");
+        report.leaving_out(left_out).without_graphs(self.whole_graphs())
     }
 }

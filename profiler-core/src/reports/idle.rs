@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::table::{Cells, Columns, Row, Unit, column};
-use super::{Report, Rules};
+use super::{Report, Rules, is_imported};
 use crate::store::Interval;
 
 /// From which length on a gap between GPU operations counts.
@@ -38,7 +38,7 @@ pub struct GpuGap {
     /// How long it was.
     pub duration_ns: u64,
     /// When it began.
-    pub start_ns: u64,
+    pub start_ns: i64,
     /// The kernel's id of the process.
     pub pid: u32,
     /// The device's CUDA ordinal.
@@ -75,7 +75,7 @@ pub struct GpuTimeUtil {
     /// How long it was.
     pub duration_ns: u64,
     /// When it began.
-    pub start_ns: u64,
+    pub start_ns: i64,
     /// The kernel's id of the process.
     pub pid: u32,
     /// The device's CUDA ordinal.
@@ -116,10 +116,14 @@ impl Rules<'_> {
     fn busy(&self) -> Vec<Busy> {
         let (store, scopes) = (self.store(), self.scopes());
         let mut busy: BTreeMap<(u32, u32, u32), Vec<(Interval, u32)>> = BTreeMap::new();
-        for operation in &store.operations {
+        for operation in self.reports().operations() {
             let Some(time) = operation.time().filter(|time| self.is_between(*time)) else {
                 continue;
             };
+            // nsys leaves out what started before its session.
+            if is_imported(store) && self.reports().at(time.start_ns) <= 0 {
+                continue;
+            }
             let Some(scope) = scopes.of(store.range_of(operation.call)) else { continue };
             let work = store.work(operation);
             let key = (scope, work.process, work.place.device);
@@ -176,6 +180,7 @@ impl Rules<'_> {
             row.row = number;
         }
         let report = Report::new(rows, "no device was idle for so long between its operations");
+        let report = report.without_graphs(self.reports().whole_graphs());
         self.limited(report.leaving_out(self.without_time(|_| true)))
     }
 
@@ -195,6 +200,7 @@ impl Rules<'_> {
         }
         let report =
             Report::new(rows, "every device had enough to do between its first and last operation");
+        let report = report.without_graphs(self.reports().whole_graphs());
         self.limited(report.leaving_out(self.without_time(|_| true)))
     }
 

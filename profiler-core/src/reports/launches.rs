@@ -92,15 +92,15 @@ impl Row for CudaKernExecSum {
 #[non_exhaustive]
 pub struct CudaKernExecTrace {
     /// When the launch was called.
-    pub api_start_ns: u64,
+    pub api_start_ns: i64,
     /// How long the call took on the host.
     pub api_duration_ns: u64,
     /// When it had returned, if the kernel waited from then on.
-    pub queue_start_ns: Option<u64>,
+    pub queue_start_ns: Option<i64>,
     /// How long the kernel waited from then on, if it did.
     pub queue_duration_ns: Option<u64>,
     /// When the kernel started on the GPU.
-    pub kernel_start_ns: u64,
+    pub kernel_start_ns: i64,
     /// How long it ran.
     pub kernel_duration_ns: u64,
     /// From the call until both the call and the kernel had ended.
@@ -184,9 +184,12 @@ impl<'a> Reports<'a> {
         let launches = store
             .operations
             .iter()
-            .filter_map(|operation| {
-                let details = kernel_details(store, operation)?;
-                let call = &store.calls[operation.call.get()?.at()];
+            .filter_map(|operation| Some((operation, kernel_details(store, operation)?)))
+            .flat_map(|(operation, details)| {
+                let calls = store.calls_of(operation).iter();
+                calls.map(move |call| (operation, details, call))
+            })
+            .filter_map(|(operation, details, call)| {
                 let returned = store.call_kind(call).has_returned;
                 let Some(time) = operation.time().filter(|_| returned) else {
                     left_out += 1;

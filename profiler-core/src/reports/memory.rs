@@ -85,7 +85,7 @@ impl Reports<'_> {
         let mut texts = OperationTexts::new(self);
         let mut groups = Groups::new();
         let mut left_out = 0;
-        for operation in &self.store().operations {
+        for operation in self.operations() {
             if matches!(self.store().work(operation).what, What::Kernel { .. }) {
                 continue;
             }
@@ -116,7 +116,7 @@ impl Reports<'_> {
         let mut groups = Groups::new();
         for operation in &self.store().operations {
             let bytes = match &self.store().work(operation).what {
-                What::Kernel { .. } => continue,
+                What::Kernel { .. } | What::Graph(_) => continue,
                 What::Copy(copy) => copy.bytes,
                 What::Memset(memset) => memset.bytes,
             };

@@ -46,7 +46,7 @@ use serde::{Serialize, Serializer};
 
 use crate::profile::Profile;
 use crate::store::{
-    Call, Interval, Operation, ProcessRange, Range, RangesBy, Store, Thread, ThreadId,
+    Call, Interval, Operation, ProcessRange, Range, RangesBy, Store, Thread, ThreadId, What,
 };
 pub use api::{CudaApiSum, CudaApiTrace};
 pub use gpu::{Category, CudaApiGpuSum, CudaGpuSum};
@@ -78,16 +78,21 @@ pub struct Report<R> {
     reason: &'static str,
     left_out: u64,
     more: u64,
+    whole_graphs: u64,
 }
 
 impl<R> Report<R> {
     /// `reason` is why, if it has no rows.
     pub(crate) fn new(rows: Vec<R>, reason: &'static str) -> Self {
-        Self { rows, reason, left_out: 0, more: 0 }
+        Self { rows, reason, left_out: 0, more: 0, whole_graphs: 0 }
     }
 
     pub(crate) fn leaving_out(self, left_out: u64) -> Self {
         Self { left_out, ..self }
+    }
+
+    fn without_graphs(self, whole_graphs: u64) -> Self {
+        Self { whole_graphs, ..self }
     }
 
     /// Keeps the first rows alone; `None` is all.
@@ -134,6 +139,13 @@ impl<R> Report<R> {
     pub fn more_rows(&self) -> u64 {
         self.more
     }
+
+    /// Launches of CUDA graphs that were traced as one interval each. They are in no row: nsys leaves them out of its
+    /// reports on GPU work, as if the GPU had been idle. 0 in reports without GPU work.
+    #[must_use]
+    pub fn whole_graphs(&self) -> u64 {
+        self.whole_graphs
+    }
 }
 
 impl<R: Row> Report<R> {
@@ -172,6 +184,13 @@ impl<R: Row> fmt::Display for Report<R> {
         if self.left_out != 0 {
             write!(f, "\n({} without timestamps are not in it)", self.left_out)?;
         }
+        if self.whole_graphs != 0 {
+            let graphs = self.whole_graphs;
+            write!(
+                f,
+                "\n({graphs} graph launches traced as a whole are not in it, as nsys leaves them out)"
+            )?;
+        }
         Ok(())
     }
 }
@@ -197,6 +216,7 @@ trait Printed: fmt::Debug + fmt::Display {
     fn skipped(&self) -> Option<&'static str>;
     fn left_out(&self) -> u64;
     fn more_rows(&self) -> u64;
+    fn whole_graphs(&self) -> u64;
     fn csv(&self) -> String;
     fn json(&self) -> String;
 }
@@ -220,6 +240,10 @@ impl<R: Row + fmt::Debug> Printed for Report<R> {
 
     fn more_rows(&self) -> u64 {
         self.more
+    }
+
+    fn whole_graphs(&self) -> u64 {
+        self.whole_graphs
     }
 
     fn csv(&self) -> String {
@@ -275,6 +299,12 @@ impl AnyReport {
     #[must_use]
     pub fn more_rows(&self) -> u64 {
         self.0.more_rows()
+    }
+
+    /// Graph launches that are in no row; see [`Report::whole_graphs`].
+    #[must_use]
+    pub fn whole_graphs(&self) -> u64 {
+        self.0.whole_graphs()
     }
 
     /// See [`Report::csv`].
@@ -403,8 +433,8 @@ impl Profile {
 /// a name some microseconds.
 ///
 /// Of a program that was recorded by a [`Profiler`](crate::Profiler) the calls of the driver API count, and those of the
-/// runtime API where they were recorded. Times are nanoseconds since the session's start; process ids are 0 in
-/// recordings that do not know theirs.
+/// runtime API where they were recorded. Times are nanoseconds since the session's start, negative before it, as
+/// events of a capture of nsys may be; process ids are 0 in recordings that do not know theirs.
 ///
 /// A range is around a call if the call was made in it; of a capture of nsys, if it lies in it on the same thread. Ranges
 /// of the process count where they began and ended on one thread, by time.
@@ -463,10 +493,20 @@ impl<'a> Reports<'a> {
         &self.profile.store
     }
 
+    /// The operations of nsys's reports: all but graphs that were traced as one interval.
+    fn operations(self) -> impl Iterator<Item = &'a Operation> {
+        let store = self.store();
+        store.operations.iter().filter(|row| !matches!(store.work(row).what, What::Graph(_)))
+    }
+
+    /// How many graphs that leaves out.
+    fn whole_graphs(self) -> u64 {
+        self.profile.totals().graphs
+    }
+
     /// The operations that a report means and cannot have in a row.
     fn without_time(self, is_meant: impl Fn(&Operation) -> bool) -> u64 {
-        let operations = self.store().operations.iter();
-        operations.filter(|row| row.time().is_none() && is_meant(row)).count() as u64
+        self.operations().filter(|row| row.time().is_none() && is_meant(row)).count() as u64
     }
 
     /// Every call of either API that was recorded.
@@ -483,30 +523,48 @@ impl<'a> Reports<'a> {
         self.profile.process_id(process)
     }
 
-    /// Since the session's start.
-    fn at(self, ns: u64) -> u64 {
-        ns.saturating_sub(self.store().session.window_ns.0)
+    /// Since the time that the source calls 0, which is the session's start; negative before it.
+    fn at(self, ns: u64) -> i64 {
+        self.store().session.since_zero(ns)
     }
 }
 
-/// When a range ended; of an open one when nsys takes it to have ended: with the last range or mark of all.
+/// When a range ended; of an open one of a capture when nsys takes it to have ended: with the last annotation of all, or
+/// with the last range, as its reports differ.
 #[derive(Debug, Clone, Copy)]
 struct Ends {
     open_ns: Option<u64>,
 }
 
+/// With what nsys ends ranges that have no end of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EndsWith {
+    /// Sums of ranges.
+    Annotations,
+    /// Ranges with their work.
+    Ranges,
+    /// The trace of ranges of threads.
+    ThreadRanges,
+}
+
 impl Ends {
-    fn new(store: &Store) -> Self {
+    fn new(store: &Store, with: EndsWith) -> Self {
         if !is_imported(store) {
             return Self { open_ns: None };
+        }
+        if with == EndsWith::Annotations {
+            return Self { open_ns: Some(store.session.last_annotation_ns) };
         }
         let end =
             |time: &Interval, is_open: bool| if is_open { time.start_ns } else { time.end_ns };
         let ranges = store.ranges.iter().map(|range| end(&range.time, range.is_open));
-        let process = store.process_ranges.iter();
+        let process = match with {
+            EndsWith::ThreadRanges => &[][..],
+            _ => &store.process_ranges,
+        };
+        let process = process.iter();
         let process = process.map(|range| end(&range.time, range.end_thread.is_none()));
-        let marks = store.marks.iter().map(|mark| mark.at_ns);
-        Self { open_ns: ranges.chain(process).chain(marks).max() }
+        Self { open_ns: ranges.chain(process).max() }
     }
 
     fn of(self, range: &Range) -> Interval {

@@ -112,14 +112,15 @@ impl Reports<'_> {
     /// name.
     pub fn nvprof_gpu_activities(self) -> Report<NvprofGpuActivities> {
         let of = self.cuda_gpu_sum();
-        let left_out = of.left_out();
+        let (left_out, graphs) = (of.left_out(), of.whole_graphs());
         let rows = of.into_iter().map(|row| NvprofGpuActivities {
             time_percent: row.time_percent,
             calls: row.instances,
             time: row.time,
             name: short(row.operation),
         });
-        Report::new(rows.collect(), "no kernel, copy or memset was recorded").leaving_out(left_out)
+        let report = Report::new(rows.collect(), "no kernel, copy or memset was recorded");
+        report.leaving_out(left_out).without_graphs(graphs)
     }
 
     /// nvprof's table "API calls": calls by function. Those that took most come first, then by name.
@@ -138,12 +139,13 @@ impl Reports<'_> {
     /// nvprof's GPU trace: every kernel, copy and memset by start.
     pub fn nvprof_gpu_trace(self) -> Report<NvprofGpuTrace> {
         let of = self.cuda_gpu_trace();
-        let left_out = of.left_out();
+        let (left_out, graphs) = (of.left_out(), of.whole_graphs());
         let rows = of.into_iter().map(|row| {
             let name = short(row.name);
             NvprofGpuTrace(CudaGpuTrace { name, ..row })
         });
-        Report::new(rows.collect(), "no kernel, copy or memset was recorded").leaving_out(left_out)
+        let report = Report::new(rows.collect(), "no kernel, copy or memset was recorded");
+        report.leaving_out(left_out).without_graphs(graphs)
     }
 }
 

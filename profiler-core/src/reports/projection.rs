@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
 use super::overlay::{self, Overlay};
@@ -11,7 +11,7 @@ use super::sums::Summary;
 use super::table::{Cells, Columns, Row, Unit, column};
 use super::texts::{OperationTexts, Texts, kernel_details};
 use super::{Report, Reports, Style};
-use crate::store::{Interval, RangeId, ThreadId};
+use crate::store::{Call, CallId, Interval, RangeId, ThreadId};
 
 const NO_WORK: &str = "no GPU operation was recorded that was asked for in a range";
 
@@ -74,11 +74,11 @@ pub struct NvtxGpuProjTrace {
     /// Its domain and name: `domain:name`, in the default domain `:name`.
     pub name: Arc<str>,
     /// When its first operation started on the GPU.
-    pub projected_start_ns: u64,
+    pub projected_start_ns: i64,
     /// From there to the end of its last operation, idle time among it.
     pub projected_duration_ns: u64,
     /// When it began on the host.
-    pub original_start_ns: u64,
+    pub original_start_ns: i64,
     /// How long the host was in it.
     pub original_duration_ns: u64,
     /// How it was told of.
@@ -188,19 +188,25 @@ struct Projected {
     calls: u64,
 }
 
+impl Projected {
+    fn add(&mut self, time: Interval) {
+        self.time.start_ns = self.time.start_ns.min(time.start_ns);
+        self.time.end_ns = self.time.end_ns.max(time.end_ns);
+    }
+}
+
 fn merge(into: &mut Option<Projected>, other: Projected) {
     match into {
         Some(into) => {
-            into.time.start_ns = into.time.start_ns.min(other.time.start_ns);
-            into.time.end_ns = into.time.end_ns.max(other.time.end_ns);
+            into.add(other.time);
             into.calls += other.calls;
         }
         None => *into = Some(other),
     }
 }
 
-/// A kernel in a range of a thread: the range's place among all, the kernel's time, and the range.
-type Placed = (usize, u64, RangeId);
+/// A kernel in a range of a thread: the range's place among all, the kernel's time, the range, and the kernel's row.
+type Placed = (usize, u64, RangeId, u32);
 
 /// A span with work, and how many such are directly within it.
 struct ProjectedSpan {
@@ -213,8 +219,16 @@ impl Reports<'_> {
     fn projected(self, spans: &Spans) -> Vec<ProjectedSpan> {
         let store = self.store();
         let mut of_calls: Vec<Option<Projected>> = vec![None; store.calls.len()];
-        for operation in &store.operations {
+        let mut of_repeated: FxHashMap<CallId, (&[Call], Projected)> = FxHashMap::default();
+        for operation in self.operations() {
             if let (Some(call), Some(time)) = (operation.call.get(), operation.time()) {
+                let calls = store.calls_of(operation);
+                if calls.len() > 1 {
+                    let one = Projected { time, calls: 1 };
+                    let (_, of) = of_repeated.entry(call).or_insert((calls, one));
+                    of.add(time);
+                    continue;
+                }
                 // Several operations of a call count once, as nsys counts them.
                 let of = &mut of_calls[call.at()];
                 let calls = u64::from(of.is_none());
@@ -224,7 +238,7 @@ impl Reports<'_> {
         let mut of_spans: Vec<Option<Projected>> = vec![None; spans.all.len()];
         for (call, of) in store.calls.iter().zip(of_calls) {
             let Some(of) = of else { continue };
-            let own = call.range.get().map(|range| range.0);
+            let own = spans.range_around(call).map(|range| range.0);
             for span in own.into_iter().chain(spans.process_around(call)) {
                 merge(&mut of_spans[span as usize], of);
             }
@@ -238,6 +252,18 @@ impl Reports<'_> {
             {
                 merge(&mut of_spans[parent.at()], of);
             }
+        }
+        // In a range around several calls of one correlation id these count once.
+        for (calls, of) in of_repeated.into_values() {
+            let mut around = FxHashSet::default();
+            for call in calls {
+                let mut own = spans.range_around(call);
+                while let Some(range) = own.filter(|range| around.insert(range.0)) {
+                    own = store.ranges[range.at()].parent.get();
+                }
+                around.extend(spans.process_around(call));
+            }
+            around.into_iter().for_each(|span| merge(&mut of_spans[span as usize], of));
         }
         let mut children = vec![0; spans.all.len()];
         for (span, _) in spans.all.iter().zip(&of_spans).filter(|(_, of)| of.is_some()) {
@@ -293,7 +319,8 @@ impl Reports<'_> {
             let by_time = b.projected.total_ns.cmp(&a.projected.total_ns);
             by_time.then_with(|| (&a.range, a.style).cmp(&(&b.range, b.style)))
         });
-        Report::new(rows, NO_WORK).leaving_out(self.without_time(|row| row.call.get().is_some()))
+        let left_out = self.without_time(|row| row.call.get().is_some());
+        Report::new(rows, NO_WORK).leaving_out(left_out).without_graphs(self.whole_graphs())
     }
 
     /// Every range with work on the GPU, by when it began on the host; of those that began at once the longest first.
@@ -325,7 +352,8 @@ impl Reports<'_> {
             let longest_first = std::cmp::Reverse(row.original_duration_ns);
             (row.original_start_ns, longest_first, row.range_id)
         });
-        Report::new(rows, NO_WORK).leaving_out(self.without_time(|row| row.call.get().is_some()))
+        let left_out = self.without_time(|row| row.call.get().is_some());
+        Report::new(rows, NO_WORK).leaving_out(left_out).without_graphs(self.whole_graphs())
     }
 
     /// Kernels by range, thread and name: by range, then by thread, and there those that took most first.
@@ -348,7 +376,7 @@ impl Reports<'_> {
         // In ranges of threads, by thread and name.
         let mut placed: FxHashMap<(ThreadId, u32), Vec<Placed>> = FxHashMap::default();
         let mut left_out = 0;
-        for (row, operation) in (0..).zip(&store.operations) {
+        for (row, operation) in (0_u32..).zip(&store.operations) {
             if kernel_details(store, operation).is_none() {
                 continue;
             }
@@ -357,9 +385,7 @@ impl Reports<'_> {
                 continue;
             };
             let kernel = kernels.of(operation);
-            let call = operation.call.get().map(|call| &store.calls[call.at()]);
-            let thread = call.map(|call| call.thread);
-            let mut add = |span: Option<u32>| {
+            let mut add = |thread: Option<ThreadId>, span: Option<u32>| {
                 let name = span.map(|span| names[spans.all[span as usize].label as usize]);
                 let sum = sums.entry((name, thread, kernel)).or_default();
                 sum.times.push(time.ns());
@@ -367,18 +393,24 @@ impl Reports<'_> {
                 sum.kernels += u64::from(sum.last != Some(row));
                 sum.last = Some(row);
             };
-            let mut is_in_none = true;
-            if let Some((call, range)) = call.and_then(|call| Some((call, call.range.get()?))) {
-                is_in_none = false;
-                let of = placed.entry((call.thread, kernel)).or_default();
-                of.push((tree.places(range).start, time.ns(), range));
+            let calls = store.calls_of(operation);
+            if calls.is_empty() {
+                add(None, None);
             }
-            for span in call.into_iter().flat_map(|call| spans.process_around(call)) {
-                is_in_none = false;
-                add(Some(span));
-            }
-            if is_in_none {
-                add(None);
+            for call in calls {
+                let mut is_in_none = true;
+                if let Some(range) = spans.range_around(call) {
+                    is_in_none = false;
+                    let of = placed.entry((call.thread, kernel)).or_default();
+                    of.push((tree.places(range).start, time.ns(), range, row));
+                }
+                for span in spans.process_around(call) {
+                    is_in_none = false;
+                    add(Some(call.thread), Some(span));
+                }
+                if is_in_none {
+                    add(Some(call.thread), None);
+                }
             }
         }
         let row = |named: Option<(u32, Style)>, thread: Option<ThreadId>, kernel, sum: Overlay| {
@@ -407,9 +439,9 @@ impl Reports<'_> {
         let mut met = vec![u32::MAX; store.ranges.len()];
         for (group, ((thread, kernel), mut of)) in (0..).zip(placed) {
             of.sort_unstable();
-            let values = of.iter().map(|(_, ns, _)| *ns).collect();
+            let values = of.iter().map(|(_, ns, ..)| *ns).collect();
             let mut by_name: FxHashMap<u32, Vec<std::ops::Range<usize>>> = FxHashMap::default();
-            for &(_, _, range) in &of {
+            for &(_, _, range, _) in &of {
                 let mut around = Some(range);
                 while let Some(range) = around.filter(|range| met[range.at()] != group) {
                     met[range.at()] = group;
@@ -423,7 +455,18 @@ impl Reports<'_> {
             }
             let named: Vec<_> = by_name.into_iter().collect();
             let (names, spans): (Vec<_>, Vec<_>) = named.into_iter().unzip();
-            for (name, sum) in names.into_iter().zip(overlay::sums(values, spans)) {
+            // A kernel with several calls in ranges of a name is one.
+            let kernels: Option<Vec<u64>> = (!store.repeated_calls.is_empty()).then(|| {
+                let count = |spans: &Vec<std::ops::Range<usize>>| {
+                    let rows = spans.iter().flat_map(|span| &of[span.clone()]);
+                    rows.map(|(.., row)| *row).collect::<FxHashSet<_>>().len() as u64
+                };
+                spans.iter().map(count).collect()
+            });
+            for (at, (name, mut sum)) in
+                names.into_iter().zip(overlay::sums(values, spans)).enumerate()
+            {
+                sum.values = kernels.as_ref().map_or(sum.values, |kernels| kernels[at]);
                 rows.push(row(Some((name, Style::PushPop)), Some(thread), kernel, sum));
             }
         }

@@ -8,7 +8,7 @@ use super::spans::{NameTree, RangeStack, Spans};
 use super::sums::{Group, Groups, Summary, percent};
 use super::table::{Cells, Columns, Row, Unit, column};
 use super::texts::{Texts, range_texts};
-use super::{Ends, Report, Reports};
+use super::{Ends, EndsWith, Report, Reports};
 
 /// How a range was told of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -127,9 +127,9 @@ of_one_style! {
 #[non_exhaustive]
 pub struct NvtxPushpopTrace {
     /// When it began.
-    pub start_ns: u64,
+    pub start_ns: i64,
     /// When it ended; of an open one the stop.
-    pub end_ns: u64,
+    pub end_ns: i64,
     /// How long the host was in it.
     pub duration_ns: u64,
     /// How long it was in the ranges directly within it.
@@ -203,7 +203,7 @@ impl Reports<'_> {
     }
 
     fn range_sums(self, is_wanted: impl Fn(Style) -> bool) -> Report<NvtxSum> {
-        let (store, ends) = (self.store(), Ends::new(self.store()));
+        let (store, ends) = (self.store(), Ends::new(self.store(), EndsWith::Annotations));
         let mut texts = Texts::default();
         let names: Vec<u32> = range_texts(store).iter().map(|name| texts.intern(name)).collect();
         let mut groups = Groups::new();

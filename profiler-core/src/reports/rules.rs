@@ -58,7 +58,7 @@ pub struct CudaApiSync {
     /// How long the host waited.
     pub duration_ns: u64,
     /// When it was called.
-    pub start_ns: u64,
+    pub start_ns: i64,
     /// The kernel's id of the process.
     pub pid: u32,
     /// The kernel's id of the thread.
@@ -92,7 +92,7 @@ macro_rules! copies {
             /// How long it took on the GPU.
             pub duration_ns: u64,
             /// When it started on the GPU.
-            pub start_ns: u64,
+            pub start_ns: i64,
             /// The memory that was read.
             pub source_memory: &'static str,
             /// The memory that was written.
@@ -174,7 +174,7 @@ pub struct CudaMemsetSync {
     /// How long it took on the GPU.
     pub duration_ns: u64,
     /// When it started on the GPU.
-    pub start_ns: u64,
+    pub start_ns: i64,
     /// The memory that was set.
     pub memory: &'static str,
     /// Bytes set.
@@ -228,7 +228,7 @@ impl Profile {
             rows: Some(50),
             driver_api: !of_nsys,
             path: None,
-            between_ns: (0, u64::MAX),
+            between_ns: (i64::MIN, i64::MAX),
             gap,
             chunks: 30,
             below_percent: 50.0,
@@ -248,7 +248,7 @@ pub struct Rules<'a> {
     rows: Option<usize>,
     driver_api: bool,
     path: Option<&'a str>,
-    between_ns: (u64, u64),
+    between_ns: (i64, i64),
     pub(super) gap: GapThreshold,
     pub(super) chunks: u32,
     pub(super) below_percent: f64,
@@ -297,7 +297,7 @@ impl<'a> Rules<'a> {
 
     /// Looks alone at what started and ended between these times since the session's start.
     pub fn between(self, start: Duration, end: Duration) -> Self {
-        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let ns = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
         Self { between_ns: (ns(start), ns(end)), ..self }
     }
 
@@ -394,9 +394,9 @@ impl<'a> Rules<'a> {
             .map(|call| ((process(call), call.correlation_id), call))
             .collect();
         let mut texts = Texts::default();
-        let mut found: Vec<Found<'a>> = store
-            .operations
-            .iter()
+        let mut found: Vec<Found<'a>> = self
+            .reports()
+            .operations()
             .filter_map(|operation| {
                 if matches!(store.work(operation).what, What::Kernel { .. }) {
                     return None;
@@ -404,11 +404,19 @@ impl<'a> Rules<'a> {
                 let time = operation.time().filter(|time| self.is_between(*time))?;
                 let call = &store.calls[operation.call.get()?.at()];
                 scopes.of(call.range.get())?;
-                let outer = || outer.get(&(process(call), call.correlation_id)).copied();
                 let is_meant = |call: &&Call| self.verb(call).is_some_and(&is_meant);
-                let call = Some(call).filter(is_meant).or_else(|| outer().filter(is_meant))?;
+                let mut calls: Vec<&Call> =
+                    store.calls_of(operation).iter().filter(is_meant).collect();
+                if calls.is_empty() {
+                    let outer = outer.get(&(process(call), call.correlation_id)).copied();
+                    calls.extend(outer.filter(is_meant));
+                }
+                Some(calls.into_iter().map(move |call| (operation, time, call)))
+            })
+            .flatten()
+            .map(|(operation, time, call)| {
                 let name = texts.intern(recorded_function(store, call));
-                Some(Found { operation, time, function: texts.get(name).clone() })
+                Found { operation, time, function: texts.get(name).clone() }
             })
             .collect();
         found.sort_by_key(|found| std::cmp::Reverse(found.time.ns()));

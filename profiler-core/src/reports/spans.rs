@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
 
 use super::texts::range_texts;
-use super::{Ends, Reports, Style};
+use super::{Ends, EndsWith, Reports, Style, is_imported};
 use crate::store::{Call, Interval, RangeId, Store, ThreadId};
 
 /// A range of either style.
@@ -26,6 +26,13 @@ pub(super) struct Span {
     pub(super) level: u32,
 }
 
+impl Span {
+    /// Of those around a call nsys names the greatest.
+    pub(super) fn order(&self) -> (u64, Reverse<u64>) {
+        (self.time.start_ns, Reverse(self.number))
+    }
+}
+
 /// All ranges: those of threads by their row, then those of the process that began and ended on one thread.
 #[derive(Debug)]
 pub(super) struct Spans {
@@ -34,6 +41,8 @@ pub(super) struct Spans {
     pub(super) names: Vec<Arc<str>>,
     /// By thread: those of the process.
     process: FxHashMap<ThreadId, Overlaps>,
+    /// True if ranges have work by time.
+    is_imported: bool,
 }
 
 /// Spans that may overlap, found by what they are around: for each some steps, however many others there are.
@@ -85,7 +94,9 @@ impl Overlaps {
 impl Spans {
     /// Of threads alone, or of both styles.
     pub(super) fn new(reports: Reports<'_>, with_process: bool) -> Self {
-        let (store, ends) = (reports.store(), Ends::new(reports.store()));
+        let store = reports.store();
+        let with = if with_process { EndsWith::Ranges } else { EndsWith::ThreadRanges };
+        let ends = Ends::new(store, with);
         let known = &store.range_numbers;
         let mut all: Vec<Span> = store
             .ranges
@@ -121,7 +132,8 @@ impl Spans {
             });
         }
         process.values_mut().for_each(Overlaps::finish);
-        let mut spans = Self { all, names: range_texts(store), process };
+        let (names, is_imported) = (range_texts(store), is_imported(store));
+        let mut spans = Self { all, names, process, is_imported };
         if known.is_empty() {
             spans.number();
         }
@@ -217,6 +229,13 @@ impl Spans {
         self.all.iter().map(|span| (span.number, span.parent)).collect()
     }
 
+    /// The range of a thread in which a call was made. Of a capture, not one that has no end and that nsys takes to have
+    /// ended before the call.
+    pub(super) fn range_around(&self, call: &Call) -> Option<RangeId> {
+        let has_it = |range: &RangeId| self.all[range.at()].time.end_ns >= call.time.end_ns;
+        call.range.get().filter(|range| !self.is_imported || has_it(range))
+    }
+
     /// The spans of the process in which a call was made.
     pub(super) fn process_around(&self, call: &Call) -> impl Iterator<Item = u32> {
         let (process, time) = (self.process.get(&call.thread), call.time);
@@ -225,14 +244,14 @@ impl Spans {
 
     /// Of the spans in which a call was made the last that began.
     pub(super) fn innermost_around(&self, store: &Store, call: &Call) -> Option<&Span> {
-        let own = call.range.get();
+        let own = self.range_around(call);
         let start = |range: RangeId| self.all[range.at()].time.start_ns;
         let parent = |range: &RangeId| store.ranges[range.at()].parent.get();
-        // Of those that began at once nsys takes the outermost.
+        // Of those that began at once nsys takes the one with the least number.
         let ranges = std::iter::successors(own, parent)
             .take_while(|range| own.is_some_and(|own| start(*range) >= start(own)));
         let around = ranges.map(|range| range.0).chain(self.process_around(call));
-        around.map(|span| &self.all[span as usize]).max_by_key(|span| span.time.start_ns)
+        around.map(|span| &self.all[span as usize]).max_by_key(|span| span.order())
     }
 }
 

@@ -71,6 +71,7 @@ impl<'a> OperationTexts<'a> {
                 .or_insert_with(|| texts.intern(&kernel_text(reports, &work.what))),
             What::Copy(copy) => texts.intern(copy_text(work.copy_kind, copy.kind)),
             What::Memset(_) => texts.intern("[CUDA memset]"),
+            What::Graph(_) => texts.intern("[CUDA graph]"),
         };
         let ids = store.works.rows().iter().map(text).collect();
         let spans = reports.with_range.then(|| Spans::new(reports, true));
@@ -82,9 +83,9 @@ impl<'a> OperationTexts<'a> {
         let id = self.ids[operation.work.at()];
         let (Some(spans), store) = (&self.spans, self.reports.store()) else { return id };
         let is_kernel = matches!(store.work(operation).what, What::Kernel { .. });
-        let Some(call) = operation.call.get().filter(|_| is_kernel) else { return id };
-        let innermost = spans.innermost_around(store, &store.calls[call.at()]);
-        let Some(span) = innermost else { return id };
+        let calls = if is_kernel { store.calls_of(operation) } else { &[] };
+        let innermost = calls.iter().filter_map(|call| spans.innermost_around(store, call));
+        let Some(span) = innermost.max_by_key(|span| span.order()) else { return id };
         let texts = &mut self.texts;
         *self.in_ranges.entry((id, span.label)).or_insert_with(|| {
             let range = store.names.get(store.labels[span.label as usize].name);

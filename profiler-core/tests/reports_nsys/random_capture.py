@@ -156,4 +156,34 @@ for process in range(rng.choice([1, 1, 2, 3])):
         else:
             insert("CUDA_UM_GPU_PAGE_FAULT_EVENTS", start=start, end=start + 5, globalPid=pid_global, deviceId=0, address=address, numberOfPageFaults=3,
                    faultAccessType=1)
+# Rare rows, in captures of their own: graphs that were traced as one interval in all of them.
+db.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE ({span}, {place}, graphId INTEGER NOT NULL, graphExecId INTEGER NOT NULL)")
+calls = db.execute("SELECT start, end, globalTid, correlationId, nameId FROM CUPTI_ACTIVITY_KIND_RUNTIME ORDER BY rowid").fetchall()
+for start, end, tid_global, correlation, name in calls:
+    if name == strings.get("cudaGraphLaunch_v10000") and rng.randrange(2):
+        insert("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", start=end, end=end + scale, deviceId=0, contextId=1, streamId=7, correlationId=correlation,
+               globalPid=tid_global >> 24 << 24, graphId=1, graphExecId=2)
+rare = seed % 4
+if rare == 1:
+    # Before the session's start.
+    last, = db.execute("SELECT max(end) FROM CUPTI_ACTIVITY_KIND_RUNTIME").fetchone()
+    shift = rng.randrange(1, last)
+    for table in ["KERNEL", "MEMCPY", "MEMSET", "RUNTIME", "GRAPH_TRACE"]:
+        db.execute(f"UPDATE CUPTI_ACTIVITY_KIND_{table} SET start = start - ?, end = end - ?", (shift, shift))
+    for table in ["NVTX_EVENTS", "PROFILER_OVERHEAD", "CUDA_UM_GPU_PAGE_FAULT_EVENTS"]:
+        db.execute(f"UPDATE {table} SET start = start - ?, end = end - ?", (shift, shift))
+    db.execute("UPDATE CUDA_UM_CPU_PAGE_FAULT_EVENTS SET start = start - ?", (shift,))
+if rare == 2:
+    # Several calls of one correlation id, on one thread or on two.
+    for start, end, tid_global, correlation, _ in calls:
+        if rng.randrange(8) == 0:
+            start = start + rng.randrange(-scale, scale)
+            insert("CUPTI_ACTIVITY_KIND_RUNTIME", start=start, end=start + rng.randrange(1, scale), eventClass=1,
+                   globalTid=tid_global if rng.randrange(2) else tid_global + 50, correlationId=correlation, nameId=string("cuLaunchKernel"), returnValue=0)
+if rare == 3:
+    # Ranges without an end, the last of their thread.
+    for tid_global, in db.execute("SELECT DISTINCT globalTid FROM CUPTI_ACTIVITY_KIND_RUNTIME").fetchall():
+        row, = db.execute("SELECT rowid FROM NVTX_EVENTS WHERE globalTid = ? AND eventType = 59 ORDER BY end DESC LIMIT 1", (tid_global,)).fetchone() or (None,)
+        if row is not None:
+            db.execute("UPDATE NVTX_EVENTS SET end = NULL WHERE rowid = ?", (row,))
 db.commit()

@@ -313,6 +313,12 @@ fn note_rest(name: &str, report: &AnyReport) {
     if report.left_out() != 0 {
         note(&format!("{name}: {} without timestamps are not in it", report.left_out()));
     }
+    if report.whole_graphs() != 0 {
+        let graphs = report.whole_graphs();
+        note(&format!(
+            "{name}: {graphs} graph launches traced as a whole are not in it, as nsys leaves them out"
+        ));
+    }
 }
 
 pub(crate) fn write_json(out: &mut dyn Write, value: &impl Serialize) -> Result<(), Failure> {
