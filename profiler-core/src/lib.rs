@@ -198,6 +198,7 @@ mod profiler;
 mod query;
 mod recent;
 mod recording;
+mod replace;
 mod report;
 pub mod reports;
 mod roofline;
@@ -214,6 +215,7 @@ mod tap;
 mod totals;
 mod tree;
 mod turn;
+mod text;
 mod units;
 
 pub use compare::{

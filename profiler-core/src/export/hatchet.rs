@@ -1,5 +1,6 @@
 //! Proton's tree: hatchet's literal, a JSON list of a root and a table of devices.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
@@ -7,6 +8,7 @@ use serde::Serialize;
 
 use super::timeline::{Timeline, Work};
 use crate::profile::RangeNode;
+use crate::text::{self, printable};
 
 /// Ranges within each other: Python's JSON and hatchet recurse, and give up at a thousand calls.
 const DEEPEST: usize = 200;
@@ -97,7 +99,7 @@ pub(super) fn write(timeline: &Timeline<'_>, out: &mut dyn Write) -> io::Result<
         }
     }
     out.write_all(b"]},\n")?;
-    serde_json::to_writer(&mut *out, &devices(timeline))?;
+    text::write_json(&mut *out, &devices(timeline))?;
     out.write_all(b"]\n")
 }
 
@@ -109,7 +111,7 @@ enum Step<'a> {
 fn begin(out: &mut dyn Write, name: &str, is_first: &mut bool) -> io::Result<()> {
     separate(out, is_first)?;
     out.write_all(b"{\"frame\":{\"name\":")?;
-    serde_json::to_writer(&mut *out, name)?;
+    text::write_json(&mut *out, &printable(name))?;
     out.write_all(b",\"type\":\"function\"},\"metrics\":{},\"children\":[")?;
     *is_first = true;
     Ok(())
@@ -124,7 +126,7 @@ fn add_leaves(out: &mut dyn Write, leaves: &Leaves<'_>, is_first: &mut bool) -> 
     }
     #[derive(Serialize)]
     struct Frame<'a> {
-        name: &'a str,
+        name: Cow<'a, str>,
         r#type: &'static str,
     }
     #[derive(Serialize)]
@@ -137,8 +139,8 @@ fn add_leaves(out: &mut dyn Write, leaves: &Leaves<'_>, is_first: &mut bool) -> 
     for (&(name, device), &metrics) in leaves {
         separate(out, is_first)?;
         let metrics = LeafMetrics { metrics, device_id: device.to_string(), device_type: "CUDA" };
-        let leaf = Leaf { frame: Frame { name, r#type: "function" }, metrics, children: [] };
-        serde_json::to_writer(&mut *out, &leaf)?;
+        let leaf = Leaf { frame: Frame { name: printable(name), r#type: "function" }, metrics, children: [] };
+        text::write_json(&mut *out, &leaf)?;
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use profiler_core::{Declared, Peaks, Profile};
 use crate::args::{RooflineArgs, RooflineFormat};
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::tables::write_json;
 use crate::{input, note_losses};
 
 /// A roof of `--peak`, in operations a second.
@@ -62,10 +63,7 @@ fn write(
     output.write(|out| {
         match format {
             RooflineFormat::Text => writeln!(out, "{roofline}")?,
-            RooflineFormat::Json => {
-                serde_json::to_writer_pretty(&mut *out, roofline).map_err(std::io::Error::from)?;
-                writeln!(out)?;
-            }
+            RooflineFormat::Json => write_json(out, roofline)?,
             RooflineFormat::Svg => out.write_all(svg().as_bytes())?,
             RooflineFormat::Html => out.write_all(html().as_bytes())?,
         }

@@ -8,6 +8,7 @@ use crate::failure::Failure;
 use crate::input;
 use crate::output::Output;
 use crate::roofline::read_peaks;
+use crate::tables::write_json;
 
 pub(crate) fn scorecard(args: ScorecardArgs) -> Result<(), Failure> {
     let inputs = [Some(&*args.file), args.peaks.as_deref()];
@@ -29,10 +30,7 @@ pub(crate) fn scorecard(args: ScorecardArgs) -> Result<(), Failure> {
     output.write(|out| {
         match args.format {
             ScorecardFormat::Text => writeln!(out, "{card}")?,
-            ScorecardFormat::Json => {
-                serde_json::to_writer_pretty(&mut *out, &card).map_err(std::io::Error::from)?;
-                writeln!(out)?;
-            }
+            ScorecardFormat::Json => write_json(out, &card)?,
             ScorecardFormat::Markdown => out.write_all(card.to_markdown().as_bytes())?,
         }
         Ok(())
