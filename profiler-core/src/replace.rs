@@ -179,9 +179,8 @@ mod tests {
 
         fn names(&self) -> Vec<String> {
             let entries = fs::read_dir(&self.0).unwrap();
-            let name = |entry: io::Result<fs::DirEntry>| {
-                entry.unwrap().file_name().into_string().unwrap()
-            };
+            let name =
+                |entry: io::Result<fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
             entries.map(name).collect()
         }
     }
@@ -209,7 +208,10 @@ mod tests {
         let new = Replacement::begin(to.clone()).unwrap();
         new.file().write_all(b"half").unwrap();
         drop(new);
-        assert_eq!((fs::read_to_string(&to).unwrap().as_str(), folder.names()), ("444", vec!["to".into()]));
+        assert_eq!(
+            (fs::read_to_string(&to).unwrap().as_str(), folder.names()),
+            ("444", vec!["to".into()])
+        );
     }
 
     #[test]

@@ -242,7 +242,13 @@ fn line(text: &str) -> String {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "gate {}: {}\n  on {}", line(&self.baseline), self.headline(), line(&self.machine))?;
+        write!(
+            f,
+            "gate {}: {}\n  on {}",
+            line(&self.baseline),
+            self.headline(),
+            line(&self.machine)
+        )?;
         let mut list = |title: &str, lines: Vec<String>| -> fmt::Result {
             if !lines.is_empty() {
                 write!(f, "\n{title}:")?;

@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use crate::args::{DiffArgs, DiffFormat, Gated};
 use crate::failure::{Failure, note};
+use crate::input;
 use crate::output::Output;
 use crate::tables::write_json;
 use crate::text::printable;
-use crate::input;
 
 /// Values that the message of a gate names.
 const NAMED: usize = 5;

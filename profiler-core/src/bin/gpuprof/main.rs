@@ -24,10 +24,10 @@ mod replace;
 mod roofline;
 mod scorecard;
 mod tables;
-mod tracks;
 #[allow(dead_code)] // shared with the library, which uses the rest
 #[path = "../../text.rs"]
 mod text;
+mod tracks;
 #[allow(dead_code)] // as above
 #[path = "../../units.rs"]
 mod units;

@@ -80,6 +80,11 @@ pub(crate) fn target(text: &str) -> Result<(ScoreKind, Target), String> {
         _ => Err(format!("{text:?} is no number")),
     };
     let target = Target::new(number(good)?, number(bad)?);
+    // A share in percent would be a target that everything meets, or nothing.
+    let is_share = !matches!(kind, ScoreKind::Health | ScoreKind::Bound);
+    if is_share && (target.good > 1.0 || target.bad > 1.0) {
+        return Err(format!("{name} is a share, which counts from 0 to 1: give 0.9 for 90 %"));
+    }
     let is_beyond = match kind.more_is_better() {
         true => target.bad > target.good,
         false => target.bad < target.good,
