@@ -212,10 +212,10 @@ mod statistics;
 mod store;
 mod summary;
 mod tap;
+mod text;
 mod totals;
 mod tree;
 mod turn;
-mod text;
 mod units;
 
 pub use compare::{

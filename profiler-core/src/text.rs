@@ -167,7 +167,10 @@ pub(crate) fn json_pretty(value: &impl Serialize) -> serde_json::Result<String> 
 }
 
 /// A part of a JSON string that serde_json has nothing to escape in.
-pub(crate) fn write_json_fragment<W: ?Sized + io::Write>(out: &mut W, text: &str) -> io::Result<()> {
+pub(crate) fn write_json_fragment<W: ?Sized + io::Write>(
+    out: &mut W,
+    text: &str,
+) -> io::Result<()> {
     if is_plain(text) {
         return out.write_all(text.as_bytes());
     }
@@ -261,7 +264,8 @@ mod tests {
         assert_eq!(printable("a\tb\r\nc\u{2028}d"), "a b  c d");
         assert_eq!(printable("\u{1b}[2J\u{9b}1m\u{7f}\0"), "\u{fffd}[2J\u{fffd}1m\u{fffd}\u{fffd}");
         assert_eq!(printable("a\u{202e}b\u{200b}c\u{feff}"), "a\u{fffd}b\u{fffd}c\u{fffd}");
-        for kept in ["größe e\u{301} กำ नमस्ते שלום 核 🚀", "f<\"x\", y>(int*)", ""] {
+        for kept in ["größe e\u{301} กำ नमस्ते שלום 核 🚀", "f<\"x\", y>(int*)", ""]
+        {
             assert!(matches!(printable(kept), Cow::Borrowed(text) if text == kept));
         }
     }

@@ -123,7 +123,9 @@ fn poisoned_capture(from: &Path, to: &Path, keeps_calls: bool, long: bool) {
     let connection = Connection::open(to).unwrap();
     let tables: Vec<String> = {
         let mut names = connection
-            .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'ENUM%'")
+            .prepare(
+                "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'ENUM%'",
+            )
             .unwrap();
         names.query_map((), |row| row.get(0)).unwrap().map(Result::unwrap).collect()
     };
@@ -532,11 +534,17 @@ fn errors_are_safe_too() {
         let (status, out, error) = gpuprof(&["report".as_ref(), path.as_ref()]);
         assert_eq!((status, out.as_str()), (Some(1), ""));
         is_readable(name, &error);
-        let run = Profile::load(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/recordings/samples-h200.gpuprof"));
+        let run = Profile::load(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/recordings/samples-h200.gpuprof"
+        ));
         let judged = Gate::new(&path).judge(&run.unwrap()).unwrap_err();
         is_readable(name, &judged.to_string());
     }
-    is_readable("peaks", &Peaks::from_json(&format!("{{\"device\": {quoted}}}")).unwrap_err().to_string());
+    is_readable(
+        "peaks",
+        &Peaks::from_json(&format!("{{\"device\": {quoted}}}")).unwrap_err().to_string(),
+    );
     let name: Result<StatsReport, _> = ATTACK.parse();
     is_readable("report", &name.unwrap_err().to_string());
 }

@@ -24,13 +24,16 @@ fn train() -> PathBuf {
 /// Everything that a profile can be asked for as text or as a file.
 fn ask_everything(profile: &Profile, folder: &Folder) {
     assert!(!profile.to_string().is_empty() && !profile.json_lines().is_empty());
-    let _ = profile.snapshot();
-    for &report in StatsReport::ALL {
-        let report = profile.stats(report);
-        let _ = (report.csv(), report.json(), report.to_string());
-    }
-    for &rule in Rule::ALL {
-        let _ = profile.rules().get(rule).csv();
+    let state = if profile.health().is_complete() { "complete\n" } else { "INCOMPLETE\n" };
+    assert!(profile.snapshot().ends_with(state));
+    let stats = StatsReport::ALL.iter().map(|&report| profile.stats(report));
+    for rows in stats.chain(Rule::ALL.iter().map(|&rule| profile.rules().get(rule))) {
+        let name = rows.name();
+        let lines = if rows.is_empty() { 0 } else { rows.len() + 1 };
+        assert_eq!(rows.csv().lines().count(), lines, "{name}");
+        let json: serde_json::Value = serde_json::from_str(&rows.json()).unwrap();
+        assert_eq!(json.as_array().unwrap().len(), rows.len(), "{name}");
+        assert!(rows.to_string().starts_with(name), "{name}");
     }
     for format in
         [Format::Perfetto, Format::Kineto, Format::Chrome, Format::Hatchet, Format::Folded]

@@ -139,7 +139,11 @@ fn add_leaves(out: &mut dyn Write, leaves: &Leaves<'_>, is_first: &mut bool) -> 
     for (&(name, device), &metrics) in leaves {
         separate(out, is_first)?;
         let metrics = LeafMetrics { metrics, device_id: device.to_string(), device_type: "CUDA" };
-        let leaf = Leaf { frame: Frame { name: printable(name), r#type: "function" }, metrics, children: [] };
+        let leaf = Leaf {
+            frame: Frame { name: printable(name), r#type: "function" },
+            metrics,
+            children: [],
+        };
         text::write_json(&mut *out, &leaf)?;
     }
     Ok(())

@@ -165,9 +165,7 @@ impl fmt::Display for Disagreement {
         let (Self::Flops { name, .. } | Self::Bytes { name, .. } | Self::Type { name, .. }) = self;
         let name = &shortened(name, PATH_WIDTH);
         match self {
-            Self::Flops { declared, counted, .. } => {
-                amounts(f, name, *declared, *counted, "FLOP")
-            }
+            Self::Flops { declared, counted, .. } => amounts(f, name, *declared, *counted, "FLOP"),
             Self::Bytes { declared, counted, .. } => amounts(f, name, *declared, *counted, "B"),
             Self::Type { declared, counted, .. } => {
                 write!(f, "{name}: {declared} declared, most operations were {counted}")

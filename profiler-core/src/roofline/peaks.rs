@@ -374,8 +374,14 @@ impl Peaks {
 
     /// Where they are from, and what is not known.
     pub(super) fn notes(&self) -> Vec<String> {
-        let source = self.source.as_ref().map(|source| format!("rates: {}", shortened(source, MESSAGE_WIDTH)));
-        let missing = self.missing.as_ref().map(|missing| format!("{}: give the peaks", shortened(missing, MESSAGE_WIDTH)));
+        let source = self
+            .source
+            .as_ref()
+            .map(|source| format!("rates: {}", shortened(source, MESSAGE_WIDTH)));
+        let missing = self
+            .missing
+            .as_ref()
+            .map(|missing| format!("{}: give the peaks", shortened(missing, MESSAGE_WIDTH)));
         source.into_iter().chain(missing).collect()
     }
 }
