@@ -60,6 +60,8 @@ pub(crate) struct Replacement {
     to: PathBuf,
     partial: PathBuf,
     file: File,
+    /// The permissions of the file that it replaces.
+    mode: Option<u32>,
     is_done: bool,
 }
 
@@ -84,7 +86,7 @@ impl Replacement {
             // A file system without locks has no abandoned files found either.
             let is_locked = !matches!(file.try_lock(), Err(TryLockError::WouldBlock));
             if is_locked && is_at(&file, &partial) {
-                let new = Self { to, partial, file, is_done: false };
+                let mut new = Self { to, partial, file, mode: None, is_done: false };
                 new.keep_permissions()?;
                 return Ok(new);
             }
@@ -94,13 +96,15 @@ impl Replacement {
     }
 
     /// Of a file that may be written by its group, the group has to be the same.
-    fn keep_permissions(&self) -> io::Result<()> {
+    fn keep_permissions(&mut self) -> io::Result<()> {
         let Ok(old) = fs::metadata(&self.to) else { return Ok(()) };
         let new = self.file.metadata()?;
         let is_same = (old.uid(), old.gid()) == (new.uid(), new.gid());
         let is_kept = is_same || fchown(&self.file, Some(old.uid()), Some(old.gid())).is_ok();
         let mode = old.mode() & if is_kept { 0o777 } else { 0o700 };
-        self.file.set_permissions(Permissions::from_mode(mode))
+        self.mode = Some(mode);
+        // It has to be written yet, by its path too.
+        self.file.set_permissions(Permissions::from_mode(mode | 0o600))
     }
 
     /// Where to write.
@@ -116,6 +120,9 @@ impl Replacement {
 
     /// Puts it where it is to be.
     pub(crate) fn commit(mut self) -> io::Result<()> {
+        if let Some(mode) = self.mode {
+            self.file.set_permissions(Permissions::from_mode(mode))?;
+        }
         fs::rename(&self.partial, &self.to)?;
         self.is_done = true;
         Ok(())

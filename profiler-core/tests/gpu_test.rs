@@ -283,7 +283,7 @@ fn who_waits_says_for_whom() {
 
 #[test]
 fn a_lock_that_cannot_be_had_is_a_failure_that_says_why() {
-    let output = process("takes_turns", Path::new("/no/such/folder")).output().unwrap();
+    let output = process("holds_until_told", Path::new("/no/such/folder")).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
     assert!(said.contains("cannot take the lock of GPU tests: /no/such/folder/gpu-"), "{said}");
