@@ -276,8 +276,11 @@ fn who_waits_says_for_whom() {
     // It goes on when the first has ended, and not before.
     assert_eq!(other.try_wait().unwrap(), None);
     drop(holder.stdin.take());
-    line_with(&mut BufReader::new(other.stdout.take().unwrap()).lines(), "has it");
+    let mut has = BufReader::new(other.stdout.take().unwrap()).lines();
+    line_with(&mut has, "has it");
     drop(other.stdin.take());
+    // They have more to print.
+    assert!([said, has].into_iter().flatten().all(|line| line.is_ok()));
     assert!(other.wait().unwrap().success() && holder.wait().unwrap().success());
 }
 
