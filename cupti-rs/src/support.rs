@@ -444,7 +444,8 @@ impl fmt::Display for Support {
         };
         writeln!(f, "counters   {counters}")?;
         for way in self.counter_ways() {
-            let hindrance = way.hindrance.map_or("yes".to_owned(), |why| format!("no: {why}"));
+            let hindrance =
+                way.hindrance.map_or("yes".to_owned(), |why| format!("no: {}", why.escape_debug()));
             let of = match (&self.metrics, way.name) {
                 (Ok(version), METRICS) => format!(", of CUPTI {version}"),
                 _ => String::new(),
@@ -523,7 +524,7 @@ mod tests {
         let shown = hostile.to_string();
         assert!(!shown.contains(['\u{1b}', '\u{9b}', '\u{202e}', '\u{200b}']), "{shown:?}");
         assert!(!shown.lines().any(|line| line.starts_with("GPU 1")), "{shown}");
-        assert_eq!(shown.matches("\\u{1b}[2J").count(), 5, "{shown}");
+        assert_eq!(shown.matches("\\u{1b}[2J").count(), 7, "{shown}");
     }
 
     /// What stands in the way of each.
