@@ -3,7 +3,7 @@
 //! Names may hold anything: escape sequences for terminals, characters that reverse or hide what stands beside them, markup,
 //! formulas. Every output passes them through a function of this file; none has a rule of its own.
 //!
-//! - Tables, reports, messages, CSV, Markdown, HTML, SVG and the line formats (`counts`, folded stacks, Hatchet) show
+//! - Tables, reports, messages, CSV, Markdown, HTML, SVG and the line formats (`counts`, folded stacks) show
 //!   [`printable`] text: one line, without characters that act instead of being seen.
 //! - JSON keeps the text whole and writes such characters as `\uXXXX`.
 //! - Binary formats (Perfetto, SQLite, Parquet, recordings) keep the bytes.

@@ -1,6 +1,5 @@
 //! Proton's tree: hatchet's literal, a JSON list of a root and a table of devices.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
@@ -8,7 +7,7 @@ use serde::Serialize;
 
 use super::timeline::{Timeline, Work};
 use crate::profile::RangeNode;
-use crate::text::{self, printable};
+use crate::text;
 
 /// Ranges within each other: Python's JSON and hatchet recurse, and give up at a thousand calls.
 const DEEPEST: usize = 200;
@@ -111,7 +110,7 @@ enum Step<'a> {
 fn begin(out: &mut dyn Write, name: &str, is_first: &mut bool) -> io::Result<()> {
     separate(out, is_first)?;
     out.write_all(b"{\"frame\":{\"name\":")?;
-    text::write_json(&mut *out, &printable(name))?;
+    text::write_json(&mut *out, &name)?;
     out.write_all(b",\"type\":\"function\"},\"metrics\":{},\"children\":[")?;
     *is_first = true;
     Ok(())
@@ -126,7 +125,7 @@ fn add_leaves(out: &mut dyn Write, leaves: &Leaves<'_>, is_first: &mut bool) -> 
     }
     #[derive(Serialize)]
     struct Frame<'a> {
-        name: Cow<'a, str>,
+        name: &'a str,
         r#type: &'static str,
     }
     #[derive(Serialize)]
@@ -139,11 +138,7 @@ fn add_leaves(out: &mut dyn Write, leaves: &Leaves<'_>, is_first: &mut bool) -> 
     for (&(name, device), &metrics) in leaves {
         separate(out, is_first)?;
         let metrics = LeafMetrics { metrics, device_id: device.to_string(), device_type: "CUDA" };
-        let leaf = Leaf {
-            frame: Frame { name: printable(name), r#type: "function" },
-            metrics,
-            children: [],
-        };
+        let leaf = Leaf { frame: Frame { name, r#type: "function" }, metrics, children: [] };
         text::write_json(&mut *out, &leaf)?;
     }
     Ok(())
