@@ -64,6 +64,24 @@ pub(crate) fn shortened(text: &str, width: usize) -> String {
     short
 }
 
+/// The largest file that [`read_file`] reads: baselines, peaks and counts have some hundred KiB.
+const LARGEST: u64 = 64 << 20;
+
+/// A file of text, which may be a device or a pipe without an end.
+///
+/// # Errors
+/// It cannot be read, has more than 64 MiB, or is not UTF-8.
+pub(crate) fn read_file(path: &std::path::Path) -> io::Result<String> {
+    let mut text = String::new();
+    let read = io::Read::take(std::fs::File::open(path)?, LARGEST + 1);
+    io::Read::read_to_string(&mut { read }, &mut text)?;
+    if text.len() as u64 > LARGEST {
+        let why = format!("it has more than {} MiB", LARGEST >> 20);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
+    Ok(text)
+}
+
 // --- CSV ---
 
 /// Text as a cell of a comma-separated file.

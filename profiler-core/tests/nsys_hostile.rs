@@ -330,16 +330,21 @@ fn a_capture_takes_the_place_of_a_file_and_of_nothing_else() {
     assert!(fs::metadata(&socket).unwrap().file_type().is_socket());
     refused(Path::new("/dev/null"), "device");
     let link = folder.file("link");
-    symlink(folder.file("nowhere"), &link).unwrap();
+    symlink(folder.file("no/where"), &link).unwrap();
     refused(&link, "No such file");
-    assert!(!folder.file("nowhere").exists());
+    assert!(!folder.file("no").exists());
     for to in ["/dev/null", folder.0.to_str().unwrap()] {
         fs::remove_file(&link).unwrap();
         symlink(to, &link).unwrap();
         refused(&link, "it is a d");
     }
 
-    // A link stays one, and leads to the capture.
+    // A link stays one, and leads to the capture, also where there was no file.
+    fs::remove_file(&link).unwrap();
+    symlink(folder.file("new.sqlite"), &link).unwrap();
+    write(&link).unwrap();
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(Profile::from_nsys(folder.file("new.sqlite")).unwrap().totals(), profile.totals());
     let there = folder.file("there.sqlite");
     fs::write(&there, "something else").unwrap();
     fs::remove_file(&link).unwrap();
@@ -348,7 +353,7 @@ fn a_capture_takes_the_place_of_a_file_and_of_nothing_else() {
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     assert_eq!(Profile::from_nsys(&there).unwrap().totals(), profile.totals());
     // What an earlier process of the same number left is not written to.
-    let left = folder.file(&format!(".nsys.{}.0.partial", std::process::id()));
+    let left = folder.file(&format!(".gpuprof.{}.0.partial", std::process::id()));
     symlink(folder.file("elsewhere"), &left).unwrap();
     let longest = folder.file(&"x".repeat(255));
     write(&longest).unwrap();

@@ -252,7 +252,7 @@ impl Entry {
 impl File {
     /// `None` if there is no such file.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>, Error> {
-        let text = match fs::read_to_string(path) {
+        let text = match crate::text::read_file(path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(io_error("read", path, error)),

@@ -74,7 +74,7 @@ fn write(
 /// Counts as serde writes them.
 fn read_counted(file: &Path) -> Result<Measured, Failure> {
     let name = file.display();
-    let text = std::fs::read_to_string(file)
+    let text = crate::text::read_file(file)
         .map_err(|error| Failure::Error(format!("could not read {name}: {error}")))?;
     serde_json::from_str(&text)
         .map_err(|error| Failure::Error(format!("{name} has no counts of ranges: {error}")))
@@ -112,7 +112,7 @@ fn peaks(args: &RooflineArgs, profile: &Profile) -> Result<Peaks, Failure> {
 /// Roofs as `Peaks::to_json` wrote them.
 pub(crate) fn read_peaks(file: &Path) -> Result<Peaks, Failure> {
     let name = file.display();
-    let text = std::fs::read_to_string(file)
+    let text = crate::text::read_file(file)
         .map_err(|error| Failure::Error(format!("could not read {name}: {error}")))?;
     Peaks::from_json(&text).map_err(|error| Failure::Error(format!("{name}: {error}")))
 }
