@@ -151,8 +151,10 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_does_not_panic() {
+    fn extreme_readings_wrap_and_are_a_step() {
         let extreme = clock((u64::MAX, i64::MIN), (0, i64::MAX));
-        let _ = (extreme.monotonic_ns(0), extreme.monotonic_ns(u64::MAX), extreme.step_ns());
+        assert_eq!(extreme.monotonic_ns(0), 1 << 63);
+        assert_eq!(extreme.monotonic_ns(u64::MAX), (1 << 63) - 1);
+        assert_eq!(extreme.step_ns(), u64::MAX);
     }
 }

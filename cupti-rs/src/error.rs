@@ -240,7 +240,7 @@ impl fmt::Display for Error {
             Kind::Busy { holder } => {
                 write!(f, "another subscriber holds CUPTI in this process")?;
                 if let Some(name) = holder {
-                    write!(f, " (it calls itself \"{name}\")")?;
+                    write!(f, " (it calls itself {name:?})")?;
                 }
                 write!(
                     f,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::collector::Turn;
 use crate::counters::HostLibrary;
@@ -387,19 +387,25 @@ fn counters_in(params: &str, status: &str) -> Counters {
     }
 }
 
+fn shown(path: &Path) -> String {
+    path.to_string_lossy().escape_debug().to_string()
+}
+
 impl fmt::Display for Support {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.driver {
             Ok(driver) => {
                 let (major, minor) = driver.cuda_release();
                 let release = driver.release.as_deref().unwrap_or("of unknown version");
+                // Texts of the driver and of other tools may hold what a terminal obeys.
+                let release = release.escape_debug();
                 writeln!(f, "driver     {release}, serves CUDA {major}.{minor}")?;
                 for device in &driver.devices {
                     writeln!(
                         f,
                         "GPU {:<6} {}: sm_{}{}, {} SMs, {} GiB",
                         device.id,
-                        device.name,
+                        device.name.escape_debug(),
                         device.compute_capability.0,
                         device.compute_capability.1,
                         device.multiprocessors,
@@ -411,7 +417,7 @@ impl fmt::Display for Support {
         }
         match &self.cupti {
             Ok(cupti) => {
-                writeln!(f, "CUPTI      {}, {}", cupti.version, cupti.path.display())?;
+                writeln!(f, "CUPTI      {}, {}", cupti.version, shown(&cupti.path))?;
                 let names = |has| {
                     let list = cupti.features.list();
                     let names = list.iter().filter(|(_, there)| *there == has);
@@ -430,7 +436,7 @@ impl fmt::Display for Support {
             Holder::Other(None) => "another tool, which gives no name",
             Holder::Unknown(_) => "unknown",
         };
-        writeln!(f, "held by    {holder}")?;
+        writeln!(f, "held by    {}", holder.escape_debug())?;
         let counters = match self.counters {
             Counters::Allowed => "may be read",
             Counters::AdministratorsOnly => "administrators only",
@@ -438,14 +444,15 @@ impl fmt::Display for Support {
         };
         writeln!(f, "counters   {counters}")?;
         for way in self.counter_ways() {
-            let hindrance = way.hindrance.map_or("yes".to_owned(), |why| format!("no: {why}"));
+            let hindrance =
+                way.hindrance.map_or("yes".to_owned(), |why| format!("no: {}", why.escape_debug()));
             let of = match (&self.metrics, way.name) {
                 (Ok(version), METRICS) => format!(", of CUPTI {version}"),
                 _ => String::new(),
             };
             writeln!(f, "  {:<22} {hindrance}{of}", way.name)?;
         }
-        let mapped: Vec<_> = self.mapped.iter().map(|file| file.display().to_string()).collect();
+        let mapped: Vec<_> = self.mapped.iter().map(|file| shown(file)).collect();
         let none = |list: String| if list.is_empty() { "none".to_owned() } else { list };
         writeln!(f, "mapped     {}", none(mapped.join(", ")))?;
         writeln!(f, "variables  {}", none(self.variables.join(", ")))?;
@@ -499,6 +506,25 @@ mod tests {
             mapped: Vec::new(),
             variables: Vec::new(),
         }
+    }
+
+    #[test]
+    fn texts_of_the_driver_and_of_other_tools_move_no_cursor() {
+        let mut hostile = support();
+        let text = "\u{1b}[2J\u{9b}\u{202e}\u{200b}\nGPU 1".to_owned();
+        if let Ok(driver) = &mut hostile.driver {
+            driver.devices[0].name.clone_from(&text);
+            driver.release = Some(text.clone());
+        }
+        if let Ok(cupti) = &mut hostile.cupti {
+            cupti.path = PathBuf::from(&text);
+        }
+        hostile.holder = Holder::Other(Some(text.clone()));
+        hostile.mapped = vec![PathBuf::from(&text)];
+        let shown = hostile.to_string();
+        assert!(!shown.contains(['\u{1b}', '\u{9b}', '\u{202e}', '\u{200b}']), "{shown:?}");
+        assert!(!shown.lines().any(|line| line.starts_with("GPU 1")), "{shown}");
+        assert_eq!(shown.matches("\\u{1b}[2J").count(), 7, "{shown}");
     }
 
     /// What stands in the way of each.

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::profile::Profile;
 use crate::profiler::Profiler;
 use crate::sampling::Sampling;
+use crate::units::{MESSAGE_WIDTH, shortened};
 
 const VARIABLE: &str = "GPU_PROFILER";
 const HELP: &str = "write report, report=PATH, snapshot=PATH, json=PATH or save=PATH, sample, or several with commas between";
@@ -199,7 +200,7 @@ impl Outputs {
 
 /// To the user, who asked by the variable. What cannot be said is no reason to stop the program.
 fn say(what: &str) {
-    let _ = writeln!(std::io::stderr(), "{VARIABLE}: {what}");
+    let _ = writeln!(std::io::stderr(), "{VARIABLE}: {}", shortened(what, MESSAGE_WIDTH));
 }
 
 #[cfg(test)]

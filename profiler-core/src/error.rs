@@ -5,6 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::units::{MESSAGE_WIDTH, shortened};
+
 /// Why a profile could not be taken or read.
 ///
 /// Opaque; ask it what a caller can act on. Its text says what was tried, what came back and what to do.
@@ -127,8 +129,17 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut message = String::new();
+        self.write_message(&mut message)?;
+        // Paths and texts of files are in it.
+        f.write_str(&shortened(&message, MESSAGE_WIDTH))
+    }
+}
+
+impl Error {
+    fn write_message(&self, f: &mut dyn fmt::Write) -> fmt::Result {
         match &*self.0 {
-            Kind::Cupti(error) => error.fmt(f),
+            Kind::Cupti(error) => write!(f, "{error}"),
             Kind::Observer(why) => write!(f, "ranges cannot be observed: {why}"),
             Kind::Forked => f.write_str(
                 "the profiler was started before this process was forked off, and CUPTI does not survive a fork: fork before CUDA \

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Kind as ErrorKind};
-use crate::units;
+use crate::units::{self, MESSAGE_WIDTH, shortened};
 pub(crate) use kept::{Kept, Lost};
 
 /// Who sampled.
@@ -163,7 +163,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&shortened(&self.message, MESSAGE_WIDTH))
     }
 }
 

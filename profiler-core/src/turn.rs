@@ -1,14 +1,17 @@
-//! Taking turns at the GPU: CUPTI serves one session at a time, and tests run beside each other.
+//! The lock of GPU tests: CUPTI serves one session at a time, and tests run beside each other.
 
 use std::cell::RefCell;
-use std::fs::{File, OpenOptions};
-use std::io;
-use std::path::Path;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
-/// The right to be the only one that measures, among the threads of this process and the processes of this machine. Ends
-/// when dropped.
+use crate::text::shortened;
+
+/// The right to be the only one that measures, among the threads of this process and the processes of this user. Ends when
+/// dropped.
 #[derive(Debug)]
 #[must_use = "the turn ends when this is dropped"]
 pub struct Turn(ReentrantMutexGuard<'static, RefCell<Held>>);
@@ -23,35 +26,75 @@ static TURN: ReentrantMutex<RefCell<Held>> =
     ReentrantMutex::new(RefCell::new(Held { depth: 0, file: None }));
 
 impl Turn {
-    /// Waits until nobody else has it, for however long that is. A thread that has it already has it again at once.
+    /// Waits until nobody else has it, for however long that is, and says on standard error for whom. A thread that has it
+    /// already has it again at once.
     ///
-    /// Processes are kept apart by a lock on `gpu-profiler-tests.lock` in the folder for temporary files, whoever made it:
-    /// that it can be read is enough. Where it can be neither read nor made, processes may meet, and the second to start a
-    /// session is told that CUPTI is busy.
+    /// Processes are kept apart by a lock on `gpu-profiler-tests-UID.lock` in the folder for temporary files, with the number
+    /// of the user: nobody else can hold it.
+    ///
+    /// # Panics
+    /// The file cannot be opened or locked, or belongs to another user.
+    #[track_caller]
     pub fn wait() -> Self {
         let here = TURN.lock();
-        {
-            let mut held = here.borrow_mut();
-            if held.depth == 0 {
-                let path = std::env::temp_dir().join("gpu-profiler-tests.lock");
-                held.file = locked(&path).ok();
+        let is_first = here.borrow().depth == 0;
+        if is_first {
+            match lock_file().and_then(|path| locked(&path)) {
+                Ok(file) => here.borrow_mut().file = Some(file),
+                Err(why) => panic!("cannot take the lock of GPU tests: {why}"),
             }
-            held.depth += 1;
         }
+        here.borrow_mut().depth += 1;
         Self(here)
     }
 }
 
-/// The file with its lock; another user's can be read alone.
-fn locked(path: &Path) -> io::Result<File> {
-    let made = || OpenOptions::new().write(true).create(true).truncate(false).open(path);
-    let file = File::open(path).or_else(|_| made())?;
-    loop {
-        match file.lock() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            locked => return locked.map(|()| file),
+/// The user that this process runs as.
+fn user() -> io::Result<u32> {
+    Ok(fs::metadata("/proc/self")?.uid())
+}
+
+fn lock_file() -> Result<PathBuf, String> {
+    let user = user().map_err(|error| format!("the user is not known: /proc/self: {error}"))?;
+    Ok(std::env::temp_dir().join(format!("gpu-profiler-tests-{user}.lock")))
+}
+
+/// The file with its lock, and this process's number in it for those who wait.
+fn locked(path: &Path) -> Result<File, String> {
+    let failed = |error: &dyn std::fmt::Display| {
+        let path = shortened(&path.display().to_string(), 500);
+        format!("{path}: {error}; set TMPDIR to a folder of your own")
+    };
+    let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+    let mut file = open.map_err(|error| failed(&error))?;
+    let owner = file.metadata().map_err(|error| failed(&error))?.uid();
+    if user().ok() != Some(owner) {
+        return Err(failed(&format!("it belongs to user {owner}")));
+    }
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::Error(error)) => return Err(failed(&error)),
+        Err(TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            // What cannot be read or said is no reason not to wait.
+            let _: io::Result<usize> = (&file).take(20).read_to_string(&mut holder);
+            let holder = shortened(holder.trim(), 20);
+            let path = shortened(&path.display().to_string(), 500);
+            let _: io::Result<()> =
+                writeln!(io::stderr(), "waiting for the GPU: process {holder} holds {path}");
+            loop {
+                match file.lock() {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    locked => break locked.map_err(|error| failed(&error))?,
+                }
+            }
         }
     }
+    let number = std::process::id().to_string();
+    let said = file.set_len(0).and_then(|()| io::Seek::rewind(&mut file));
+    // Those who wait are told less.
+    let _: io::Result<()> = said.and_then(|()| file.write_all(number.as_bytes()));
+    Ok(file)
 }
 
 impl Drop for Turn {
@@ -66,29 +109,29 @@ impl Drop for Turn {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::TryLockError;
-
     use super::*;
 
     #[test]
-    fn a_file_that_can_only_be_read_is_locked_and_kept_as_it_is() {
+    fn a_lock_file_that_cannot_be_had_says_why() {
+        let missing = Path::new("/no/such/folder/x.lock");
+        let why = locked(missing).unwrap_err();
+        assert!(why.contains("/no/such/folder/x.lock: No such file"), "{why}");
+        assert!(why.ends_with("set TMPDIR to a folder of your own"), "{why}");
+        assert!(locked(Path::new("/proc")).unwrap_err().contains("/proc: "));
+        // A file of the system stands for that of another user, whom it may not be opened by at all.
         let name = format!("turn-{}.lock", std::process::id());
         let path = std::env::temp_dir().join(name);
-        std::fs::write(&path, "another's").unwrap();
-        let mut permissions = std::fs::metadata(&path).unwrap().permissions();
-        permissions.set_readonly(true);
-        std::fs::set_permissions(&path, permissions).unwrap();
-        let mut held = locked(&path).unwrap();
-        // Not opened for writing, which root alone could do.
-        assert!(io::Write::write(&mut held, b"x").is_err());
-        let other = File::open(&path).unwrap();
-        assert!(matches!(other.try_lock(), Err(TryLockError::WouldBlock)));
-        drop(held);
-        other.try_lock().unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "another's");
-        std::fs::remove_file(&path).unwrap();
-        drop(locked(&path).unwrap());
-        assert!(path.exists(), "it is made where there is none");
-        std::fs::remove_file(&path).unwrap();
+        fs::write(&path, "").unwrap();
+        match std::os::unix::fs::chown(&path, Some(65534), None) {
+            Ok(()) => {
+                let why = locked(&path).unwrap_err();
+                assert!(why.contains("it belongs to user 65534"), "{why}");
+            }
+            Err(_) => {
+                let why = locked(Path::new("/etc/passwd")).unwrap_err();
+                assert!(why.contains("Permission denied"), "{why}");
+            }
+        }
+        fs::remove_file(&path).unwrap();
     }
 }

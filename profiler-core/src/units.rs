@@ -1,9 +1,11 @@
-//! Times, sizes, names and tables as people read them.
+//! Times, sizes and tables as people read them.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+pub(crate) use crate::text::shortened;
 
 /// Longest name of a kernel or range in a table.
 pub(crate) const NAME_WIDTH: usize = 60;
@@ -29,25 +31,6 @@ pub(crate) fn table(header: &[&str], right_from: usize) -> Table {
 /// The table's text, without spaces at the ends of lines.
 pub(crate) fn finish(table: &Table) -> String {
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
-}
-
-/// Text without what moves a terminal's cursor or ends a line.
-pub(crate) fn on_a_line(text: &str) -> String {
-    text.replace(char::is_control, " ")
-}
-
-/// Names that are too long lose their middle: what tells kernels of a family apart often stands at the end.
-pub(crate) fn shortened(name: &str, width: usize) -> String {
-    let clean = on_a_line(name);
-    let length = clean.chars().count();
-    if length <= width {
-        return clean;
-    }
-    let head = (width - 1).div_ceil(2);
-    let mut short: String = clean.chars().take(head).collect();
-    short.push('…');
-    short.extend(clean.chars().skip(length - (width - 1 - head)));
-    short
 }
 
 /// Three significant digits or more, in the unit that suits: 950 ns, 1.23 us, 45.6 ms.
@@ -101,32 +84,6 @@ pub(crate) fn shape(size: [u32; 3]) -> String {
     }
 }
 
-/// Text as a cell of a comma-separated file.
-pub(crate) fn csv_cell(text: &str) -> String {
-    match text.contains(['"', ',', '\n', '\r']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_owned(),
-    }
-}
-
-/// Text in which nothing is markup for those who show Markdown, HTML in it included.
-pub(crate) fn markdown(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for char in text.chars() {
-        match char {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            // Nobody is to be called by the name of a kernel.
-            '@' => out.push_str("&#64;"),
-            '\\' | '`' | '*' | '_' | '[' | ']' | '#' | '|' | '~' | '!' => out.extend(['\\', char]),
-            char if char.is_control() => out.push(' '),
-            char => out.push(char),
-        }
-    }
-    out
-}
-
 fn scaled(value: f64, units: &[(f64, &str)]) -> String {
     let (size, unit) = units.iter().rev().find(|(size, _)| value >= *size).unwrap_or(&units[0]);
     let scaled = value / size;
@@ -167,11 +124,5 @@ mod tests {
             ["0 B", "2 B", "0.250 B", "2.10e-3 B", "33.55 MB", "466.3 GB", "989.4 TB", "20000 EB"]
         );
         assert_eq!(per_second(1e12, "FLOP"), "1 TFLOP/s");
-    }
-
-    #[test]
-    fn names_are_kept_to_a_width() {
-        assert_eq!(shortened("a\tb", 10), "a b");
-        assert_eq!(shortened("größer als fünf", 6), "grö…nf");
     }
 }

@@ -1,6 +1,9 @@
 //! A program that is profiled from outside: this binary starts itself again with `GPU_PROFILER` set.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
+#[path = "support/folder.rs"]
+mod folder;
+
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -65,21 +68,14 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// A new, empty folder.
-fn folder(name: &str) -> std::path::PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).unwrap();
-    folder
-}
-
 #[test]
 fn everything_that_is_asked_for_is_written() {
-    let folder = folder("everything");
+    let kept = folder::Folder::new();
+    let folder = kept.0.as_path();
     let value = "report,report=r.txt,snapshot=s.txt,json=j.json,save=run-%p.gpuprof";
-    let output = run("program", value, true, &folder);
+    let output = run("program", value, true, folder);
     let (mut names, mut recording) = (Vec::new(), None);
-    for entry in std::fs::read_dir(&folder).unwrap() {
+    for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "gpuprof") {
             recording = Some(Profile::load(&path).unwrap());
@@ -102,33 +98,36 @@ fn everything_that_is_asked_for_is_written() {
 
 #[test]
 fn without_the_variable_nothing_is_done() {
-    let folder = folder("nothing");
+    let kept = folder::Folder::new();
+    let folder = kept.0.as_path();
     for program in ["program", "program_that_cannot_record", "program_of_this_machine"] {
-        let output = run(program, "", false, &folder);
+        let output = run(program, "", false, folder);
         assert_eq!(stderr(&output), "");
     }
-    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(folder).unwrap().count(), 0);
 }
 
 #[test]
 fn a_word_that_is_not_understood_is_named_and_nothing_is_recorded() {
-    let folder = folder("mistake");
-    let output = run("program", "report=r.txt,sav=x", false, &folder);
+    let kept = folder::Folder::new();
+    let folder = kept.0.as_path();
+    let output = run("program", "report=r.txt,sav=x", false, folder);
     let said = stderr(&output);
     assert!(
         said.contains("GPU_PROFILER: `sav` is not understood: write report, report=PATH"),
         "{said}"
     );
     // What a program's own profiler samples is not for the variable to say.
-    let said = stderr(&run("program", "report,sample", false, &folder));
+    let said = stderr(&run("program", "report,sample", false, folder));
     assert!(said.contains("GPU_PROFILER: `sample` is not for this program"), "{said}");
-    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(folder).unwrap().count(), 0);
 }
 
 #[test]
 fn where_nothing_can_be_recorded_the_program_goes_on_and_says_why() {
-    let folder = folder("cannot");
-    let said = stderr(&run("program_that_cannot_record", "report", false, &folder));
+    let kept = folder::Folder::new();
+    let folder = kept.0.as_path();
+    let said = stderr(&run("program_that_cannot_record", "report", false, folder));
     assert!(
         said.contains("GPU_PROFILER: nothing is recorded: ") && said.contains("another tool"),
         "{said}"
@@ -137,8 +136,9 @@ fn where_nothing_can_be_recorded_the_program_goes_on_and_says_why() {
 
 #[test]
 fn a_file_that_cannot_be_written_is_named_and_the_others_are_written() {
-    let folder = folder("unwritable");
-    let output = run("program", "save=no/such/folder/a.gpuprof,snapshot=s.txt", true, &folder);
+    let kept = folder::Folder::new();
+    let folder = kept.0.as_path();
+    let output = run("program", "save=no/such/folder/a.gpuprof,snapshot=s.txt", true, folder);
     let said = stderr(&output);
     assert!(said.contains("GPU_PROFILER: could not write no/such/folder/a.gpuprof: "), "{said}");
     assert!(folder.join("s.txt").exists());
@@ -146,8 +146,9 @@ fn a_file_that_cannot_be_written_is_named_and_the_others_are_written() {
 
 #[test]
 fn a_panic_does_not_lose_the_profile() {
-    let folder = folder("panic");
-    run("program_that_panics", "snapshot=s.txt", true, &folder);
+    let kept = folder::Folder::new();
+    let folder = kept.0.as_path();
+    run("program_that_panics", "snapshot=s.txt", true, folder);
     let text = std::fs::read_to_string(folder.join("s.txt")).unwrap();
     assert!(text.contains("1 x doomed"), "{text}");
 }

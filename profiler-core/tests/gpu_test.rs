@@ -1,8 +1,13 @@
 //! Measured tests: what is run how often, who waits for whom, and what a skipped one says.
-#![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // the helpers are tests too
+
+#[path = "support/folder.rs"]
+mod folder;
 
 use std::cell::{Cell, RefCell};
-use std::process::{Command, Output};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -186,7 +191,7 @@ fn threads_take_turns() {
                     let _turn = Turn::wait();
                     let _again = Turn::wait(); // its own turn does not stop a thread
                     assert!(!INSIDE.swap(true, Ordering::Relaxed), "two at once");
-                    std::thread::sleep(Duration::from_micros(200));
+                    (0..100).for_each(|_| std::thread::yield_now());
                     INSIDE.store(false, Ordering::Relaxed);
                 }
             });
@@ -194,24 +199,95 @@ fn threads_take_turns() {
     });
 }
 
-/// The file is locked while somebody has the turn, and not a moment longer.
+/// A process of its own for the tests below, with the lock file in this folder.
+fn process(test: &str, folder: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--ignored", "--nocapture"]).env("TMPDIR", folder);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Lines of a process as they come.
+fn line_with(lines: &mut impl Iterator<Item = std::io::Result<String>>, part: &str) -> String {
+    lines
+        .map(Result::unwrap)
+        .find(|line| line.contains(part))
+        .unwrap_or_else(|| panic!("no {part}"))
+}
+
+const TURNS: usize = 20;
+
+#[test]
+#[ignore = "a process of `processes_take_turns`"]
+fn takes_turns() {
+    let log = std::env::temp_dir().join("log");
+    let mut log = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
+    let me = std::process::id();
+    for _ in 0..TURNS {
+        let _turn = Turn::wait();
+        writeln!(log, "{me} begins").unwrap();
+        std::thread::yield_now();
+        writeln!(log, "{me} ends").unwrap();
+    }
+}
+
+#[test]
+#[ignore = "a process of `who_waits_says_for_whom`"]
+fn holds_until_told() {
+    let _turn = Turn::wait();
+    println!("has it");
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+}
+
+/// Nobody is between the begin and the end of another.
 #[test]
 fn processes_take_turns() {
-    let path = std::env::temp_dir().join("gpu-profiler-tests.lock");
-    let turn = Turn::wait();
-    let file = std::fs::File::create(path).unwrap();
-    assert!(matches!(file.try_lock(), Err(std::fs::TryLockError::WouldBlock)));
-    drop(Turn::wait());
-    assert!(matches!(file.try_lock(), Err(std::fs::TryLockError::WouldBlock)), "still its turn");
-    drop(turn);
-    file.lock().unwrap();
-    let (sender, receiver) = std::sync::mpsc::channel();
-    let other = std::thread::spawn(move || {
-        let _turn = Turn::wait();
-        sender.send(()).unwrap();
-    });
-    receiver.recv_timeout(Duration::from_millis(200)).unwrap_err();
-    drop(file);
-    receiver.recv_timeout(Duration::from_secs(300)).unwrap();
-    other.join().unwrap();
+    let folder = folder::Folder::new();
+    let start = |_| process("takes_turns", &folder.0).spawn().unwrap();
+    let children: Vec<_> = (0..4).map(start).collect();
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let log = std::fs::read_to_string(folder.0.join("log")).unwrap();
+    let lines: Vec<&str> = log.lines().collect();
+    assert_eq!(lines.len(), 4 * TURNS * 2, "{log}");
+    let (pairs, _) = lines.as_chunks::<2>();
+    for [begins, ends] in pairs {
+        let who = begins.strip_suffix(" begins").unwrap();
+        assert_eq!(ends.strip_suffix(" ends"), Some(who), "{log}");
+    }
+    let who: std::collections::BTreeSet<_> =
+        lines.iter().map(|line| line.split(' ').next()).collect();
+    assert_eq!(who.len(), 4, "{log}");
+}
+
+#[test]
+fn who_waits_says_for_whom() {
+    let folder = folder::Folder::new();
+    let mut holder = process("holds_until_told", &folder.0).spawn().unwrap();
+    let mut said = BufReader::new(holder.stdout.take().unwrap()).lines();
+    line_with(&mut said, "has it");
+    let mut other = process("holds_until_told", &folder.0).spawn().unwrap();
+    let mut others = BufReader::new(other.stderr.take().unwrap()).lines();
+    let line = line_with(&mut others, "waiting for the GPU");
+    assert!(line.contains(&format!("process {} holds ", holder.id())), "{line}");
+    assert!(line.contains(&*folder.0.to_string_lossy()), "{line}");
+    // It goes on when the first has ended, and not before.
+    assert_eq!(other.try_wait().unwrap(), None);
+    drop(holder.stdin.take());
+    let mut has = BufReader::new(other.stdout.take().unwrap()).lines();
+    line_with(&mut has, "has it");
+    drop(other.stdin.take());
+    // They have more to print.
+    assert!([said, has].into_iter().flatten().all(|line| line.is_ok()));
+    assert!(other.wait().unwrap().success() && holder.wait().unwrap().success());
+}
+
+#[test]
+fn a_lock_that_cannot_be_had_is_a_failure_that_says_why() {
+    let output = process("holds_until_told", Path::new("/no/such/folder")).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(said.contains("cannot take the lock of GPU tests: /no/such/folder/gpu-"), "{said}");
 }

@@ -272,27 +272,36 @@ fn every_format_of_the_library_is_exported() {
     assert_eq!(folder.names().len(), formats.len(), "nothing else is left: {:?}", folder.names());
 }
 
-/// A run that was killed leaves its partial file, and containers often have the same process numbers again.
+/// A killed run cannot remove its partial file: the next one that writes to the folder does, and leaves those of living ones.
 #[test]
-fn a_partial_file_that_was_left_is_stepped_over() {
+fn what_a_killed_run_left_is_removed_by_the_next() {
     let folder = Folder::new();
-    let script =
-        "touch .gpuprof.$$.0.partial && exec \"$0\" export --format=chrome -o x.json \"$1\"";
-    let mut shell = Command::new("sh");
-    shell.current_dir(&folder.0).args(["-c", script, env!("CARGO_BIN_EXE_gpuprof")]);
-    let ran = ran(shell.arg(recording()));
-    assert_eq!((ran.status, ran.error.as_str()), (0, ""));
+    let to = folder.0.join("x.json");
+    let is_partial = |name: &String| name.ends_with(".partial");
+    let killed = (0..200).any(|_| {
+        let mut command = gpuprof();
+        command.args(args([&"export", &"--format=chrome", &"-o", &to, &recording()]));
+        let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+        while child.try_wait().unwrap().is_none() {
+            if folder.names().iter().any(is_partial) {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                break;
+            }
+            std::thread::yield_now();
+        }
+        folder.names().iter().any(is_partial)
+    });
+    assert!(killed, "no run was killed while it wrote");
+    let living = folder.0.join(".gpuprof.1.0.partial");
+    let lock = File::create_new(&living).unwrap();
+    lock.lock().unwrap();
+    result_of(args([&"export", &"--format=nsys", &"-o", &folder.0.join("y"), &recording()]));
+    result_of(args([&"export", &"--format=chrome", &"-o", &to, &recording()]));
     let mut names = folder.names();
     names.sort_unstable();
-    assert!(names.len() == 2 && names[0].ends_with(".0.partial"), "another's stays: {names:?}");
-    let written = fs::read(folder.0.join("x.json")).unwrap();
-    assert!(serde_json::from_slice::<Value>(&written).is_ok());
-    // With all numbers taken it says what to do.
-    let script = "for n in $(seq 0 999); do : > .gpuprof.$$.$n.partial; done; exec \"$0\" report -o y \"$1\"";
-    let mut shell = Command::new("sh");
-    shell.current_dir(&folder.0).args(["-c", script, env!("CARGO_BIN_EXE_gpuprof")]);
-    let ran = self::ran(shell.arg(recording()));
-    assert!(ran.status == 1 && ran.error.contains("remove .gpuprof.*.partial"), "{}", ran.error);
+    assert_eq!(names, [".gpuprof.1.0.partial", "x.json", "y"]);
+    assert!(serde_json::from_slice::<Value>(&fs::read(to).unwrap()).is_ok());
 }
 
 #[test]
@@ -913,6 +922,123 @@ fn a_pipe_is_written_to_and_never_replaced() {
     assert!(!fs::metadata(&pipe).unwrap().is_file());
 }
 
+/// A shell's redirection of this program's standard output.
+fn redirected(to: &str, words: &[&OsStr]) -> Ran {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("exec \"$0\" \"$@\" {to}"), env!("CARGO_BIN_EXE_gpuprof")]);
+    ran(shell.args(words))
+}
+
+#[test]
+fn an_output_that_is_lost_is_no_success() {
+    let file = recording();
+    for words in [
+        args([&"report", &file]).to_vec(),
+        args([&"stats", &"list"]).to_vec(),
+        args([&"diagnose", &file]).to_vec(),
+        args([&"export", &"--format=counts", &file]).to_vec(),
+        args([&"completions", &"bash"]).to_vec(),
+        args([&"doctor"]).to_vec(),
+        args([&"--version"]).to_vec(),
+        args([&"--help"]).to_vec(),
+    ] {
+        let closed = redirected(">&-", &words);
+        assert_eq!(closed.status, 1, "{words:?}");
+        assert!(closed.error.contains("standard output is closed"), "{}", closed.error);
+        let full = redirected(">/dev/full", &words);
+        assert_eq!(full.status, 1, "{words:?}");
+        assert!(full.error.contains("No space left"), "{}", full.error);
+        assert_eq!(redirected(">/dev/null", &words).status, 0, "{words:?}");
+        // As Python's subprocess.DEVNULL is.
+        assert_eq!(redirected("1<>/dev/null", &words).status, 0, "{words:?}");
+    }
+    // A file needs no standard output.
+    let folder = Folder::new();
+    let to = folder.0.join("to");
+    assert_eq!(redirected(">&-", &args([&"report", &"-o", &to, &file])).status, 0);
+    assert!(fs::metadata(&to).unwrap().len() > 100);
+    let full = ran(gpuprof().args(args([&"report", &"-o", &"/dev/full", &file])));
+    assert!(full.status == 1 && full.error.contains("/dev/full"), "{}", full.error);
+}
+
+#[test]
+fn a_gate_decides_although_nobody_reads() {
+    let file = recording();
+    let mut command = gpuprof();
+    command.args(args([&"analyze", &"--fail-if-found", &"cuda_api_sync", &file]));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{error}");
+    assert!(error.contains("--fail-if-found"), "{error}");
+}
+
+#[test]
+fn permissions_and_links_of_an_output_stay() {
+    let folder = Folder::new();
+    let file = recording();
+    let path = |name: &str| folder.0.join(name);
+    for (number, mode) in [0o600, 0o640, 0o664, 0o755].into_iter().enumerate() {
+        for format in ["chrome", "nsys"] {
+            let to = folder.file(&format!("{number}-{format}"), b"old");
+            fs::set_permissions(&to, fs::Permissions::from_mode(mode)).unwrap();
+            result_of(args([&"export", &"--format", &format, &"-o", &to, &file]));
+            assert_eq!(fs::metadata(&to).unwrap().permissions().mode() & 0o777, mode, "{format}");
+            assert_ne!(fs::read(&to).unwrap(), b"old");
+        }
+    }
+    // Also a link to a file that is yet to be, by way of another.
+    std::os::unix::fs::symlink("second", path("first")).unwrap();
+    std::os::unix::fs::symlink("target", path("second")).unwrap();
+    for format in ["chrome", "nsys"] {
+        result_of(args([&"export", &"--format", &format, &"-o", &path("first"), &file]));
+        assert!(path("first").is_symlink() && path("second").is_symlink());
+        assert!(!path("target").is_symlink() && fs::read(path("target")).unwrap().len() > 100);
+        fs::remove_file(path("target")).unwrap();
+    }
+    std::os::unix::fs::symlink("circle", path("circle")).unwrap();
+    let circle = failure_of(args([&"html", &"-o", &path("circle"), &file]), 1);
+    assert!(circle.contains("circle"), "{circle}");
+}
+
+#[test]
+fn standard_output_by_its_name_is_standard_output() {
+    let folder = Folder::new();
+    let log = folder.file("log", b"before\n");
+    let report = result_of(args([&"report", &recording()])).out;
+    for name in ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"] {
+        let file = recording();
+        let words = args([&"report", &"-o", &name, &file]);
+        assert_eq!(result_of(words).out, report, "{name}");
+        let to = format!(">>{}", log.display());
+        assert_eq!(redirected(&to, &words).status, 0, "{name}");
+    }
+    let whole = fs::read(&log).unwrap();
+    assert_eq!(whole, [b"before\n", &report[..], &report, &report].concat());
+    assert_eq!(folder.names(), ["log"]);
+}
+
+#[test]
+fn numbers_that_no_gate_can_mean_are_refused() {
+    let file = recording();
+    for words in [
+        ["gate", "--error-rate=1000"],
+        ["gate", "--error-rate=50.1"],
+        ["gate", "--error-rate=0"],
+        ["gate", "--error-rate=-1"],
+        ["gate", "--error-rate=nan"],
+        ["diagnose", "--verdict-share=1.1"],
+        ["diagnose", "--verdict-share=30"],
+        ["scorecard", "--target=gpu_busy=95,70"],
+        ["scorecard", "--target=small_kernels=50,100"],
+    ] {
+        let refused = ran(gpuprof().args(words).args(args([&file, &file])));
+        assert_eq!((refused.status, refused.out.len()), (2, 0), "{words:?}");
+        assert!(refused.error.contains("invalid value"), "{words:?}: {}", refused.error);
+    }
+}
+
 fn ran_to(out: File, words: &[&str]) -> (i32, String) {
     let mut command = gpuprof();
     command.args(words).stdout(out).stderr(Stdio::piped());
@@ -1210,7 +1336,10 @@ fn tracks_are_what_the_library_says() {
     let path = folder.0.join("hostile.gpuprof");
     support::recorded().with_series(hostile).save(&path).unwrap();
     let text = result_of(args([&"tracks", &path])).text().to_owned();
-    assert_eq!(text.lines().last(), Some("GPU 3, hardware counters: not to be had:  [2Jmetric "));
+    assert_eq!(
+        text.lines().last(),
+        Some("GPU 3, hardware counters: not to be had: \u{fffd}[2Jmetric ")
+    );
     let none = result_of(args([&"tracks", &recording()]));
     assert_eq!(none.text(), "tracks: no sampler ran, or none saw anything\n");
 }

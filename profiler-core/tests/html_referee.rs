@@ -72,7 +72,8 @@ fn main() -> ExitCode {
 }
 
 fn judge(referee: &Path, check: &str, profile: &Profile) -> Result<(), Failed> {
-    let page = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{check}.html"));
+    let name = format!("{check}-{}.html", std::process::id());
+    let page = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     profile.write_html(File::create(&page)?)?;
     let mut command = Command::new(referee);
     command.arg(SCRIPT).arg(check).arg(&page).args(env::var_os("HTML_PICTURES"));

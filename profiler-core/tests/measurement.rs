@@ -1,13 +1,17 @@
 //! Criterion measures what the GPU did, not how long the host took.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
-use std::path::{Path, PathBuf};
+#[path = "support/folder.rs"]
+mod folder;
+
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::measurement::Measurement;
 use criterion::{BatchSize, Criterion};
 use cupti::fake::{Fake, Work};
+use folder::Folder;
 use profiler_core::{BusyTime, GpuTime, Profiler};
 
 fn profiler(fake: &Fake) -> Profiler {
@@ -15,16 +19,15 @@ fn profiler(fake: &Fake) -> Profiler {
 }
 
 /// Criterion with as few samples as it takes, its results in a folder of their own.
-fn criterion<M: Measurement>(name: &str, measurement: M) -> (Criterion<M>, PathBuf) {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = std::fs::remove_dir_all(&folder);
+fn criterion<M: Measurement>(measurement: M) -> (Criterion<M>, Folder) {
+    let folder = Folder::new();
     let criterion = Criterion::default()
         .sample_size(10)
         .nresamples(1000)
         .warm_up_time(Duration::from_millis(1))
         .measurement_time(Duration::from_millis(5))
         .without_plots()
-        .output_directory(&folder)
+        .output_directory(&folder.0)
         .with_measurement(measurement);
     (criterion, folder)
 }
@@ -43,7 +46,7 @@ fn is_about(actual: Option<f64>, expected: f64) -> bool {
 #[test]
 fn criterion_sees_the_gpu_time_of_an_iteration() {
     let fake = Fake::new();
-    let (mut criterion, folder) = criterion("gpu-time", GpuTime::new(profiler(&fake)).unwrap());
+    let (mut criterion, folder) = criterion(GpuTime::new(profiler(&fake)).unwrap());
     criterion.bench_function("iter", |bencher| {
         bencher.iter(|| {
             std::thread::sleep(Duration::from_micros(50)); // of no account
@@ -52,13 +55,13 @@ fn criterion_sees_the_gpu_time_of_an_iteration() {
             fake.launch(Work::host_to_device(8).taking_ns(3));
         });
     });
-    assert!(is_about(mean(&folder, "iter"), 1_523.0), "{:?}", mean(&folder, "iter"));
+    assert!(is_about(mean(&folder.0, "iter"), 1_523.0), "{:?}", mean(&folder.0, "iter"));
     // In batches the sample is a sum.
     criterion.bench_function("batches", |bencher| {
         let work = || fake.launch(Work::kernel(c"k").taking_ns(70));
         bencher.iter_batched(|| (), |()| work(), BatchSize::NumIterations(3));
     });
-    assert!(is_about(mean(&folder, "batches"), 70.0), "{:?}", mean(&folder, "batches"));
+    assert!(is_about(mean(&folder.0, "batches"), 70.0), "{:?}", mean(&folder.0, "batches"));
 }
 
 #[test]
@@ -85,9 +88,9 @@ fn busy_time_counts_once_what_runs_at_once() {
 fn what_is_not_known_is_no_result() {
     let fake = Fake::new();
     let profiler = Arc::new(profiler(&fake));
-    let (mut criterion, folder) = criterion("unknown", GpuTime::new(profiler.clone()).unwrap());
+    let (mut criterion, folder) = criterion(GpuTime::new(profiler.clone()).unwrap());
     criterion.bench_function("nothing on the GPU", |bencher| bencher.iter(|| ()));
-    assert_eq!(mean(&folder, "nothing on the GPU"), None);
+    assert_eq!(mean(&folder.0, "nothing on the GPU"), None);
     // One lost record in one batch of many is enough.
     criterion.bench_function("lost", |bencher| {
         bencher.iter_batched(
@@ -96,18 +99,18 @@ fn what_is_not_known_is_no_result() {
             BatchSize::NumIterations(5),
         );
     });
-    assert_eq!(mean(&folder, "lost"), None);
+    assert_eq!(mean(&folder.0, "lost"), None);
     profiler.start().unwrap(); // its place is taken
     criterion.bench_function("busy", |bencher| {
         bencher.iter(|| fake.launch(Work::kernel(c"k")));
     });
-    assert_eq!(mean(&folder, "busy"), None);
+    assert_eq!(mean(&folder.0, "busy"), None);
     assert!(GpuTime::new(profiler.clone()).unwrap_err().is_busy());
     drop(profiler.stop().unwrap());
     criterion.bench_function("again", |bencher| {
         bencher.iter(|| fake.launch(Work::kernel(c"k").taking_ns(9)));
     });
-    assert!(is_about(mean(&folder, "again"), 9.0));
+    assert!(is_about(mean(&folder.0, "again"), 9.0));
 }
 
 #[test]

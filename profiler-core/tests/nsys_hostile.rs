@@ -24,13 +24,16 @@ fn train() -> PathBuf {
 /// Everything that a profile can be asked for as text or as a file.
 fn ask_everything(profile: &Profile, folder: &Folder) {
     assert!(!profile.to_string().is_empty() && !profile.json_lines().is_empty());
-    let _ = profile.snapshot();
-    for &report in StatsReport::ALL {
-        let report = profile.stats(report);
-        let _ = (report.csv(), report.json(), report.to_string());
-    }
-    for &rule in Rule::ALL {
-        let _ = profile.rules().get(rule).csv();
+    let state = if profile.health().is_complete() { "complete\n" } else { "INCOMPLETE\n" };
+    assert!(profile.snapshot().ends_with(state));
+    let stats = StatsReport::ALL.iter().map(|&report| profile.stats(report));
+    for rows in stats.chain(Rule::ALL.iter().map(|&rule| profile.rules().get(rule))) {
+        let name = rows.name();
+        let lines = if rows.is_empty() { 0 } else { rows.len() + 1 };
+        assert_eq!(rows.csv().lines().count(), lines, "{name}");
+        let json: serde_json::Value = serde_json::from_str(&rows.json()).unwrap();
+        assert_eq!(json.as_array().unwrap().len(), rows.len(), "{name}");
+        assert!(rows.to_string().starts_with(name), "{name}");
     }
     for format in
         [Format::Perfetto, Format::Kineto, Format::Chrome, Format::Hatchet, Format::Folded]
@@ -327,16 +330,21 @@ fn a_capture_takes_the_place_of_a_file_and_of_nothing_else() {
     assert!(fs::metadata(&socket).unwrap().file_type().is_socket());
     refused(Path::new("/dev/null"), "device");
     let link = folder.file("link");
-    symlink(folder.file("nowhere"), &link).unwrap();
+    symlink(folder.file("no/where"), &link).unwrap();
     refused(&link, "No such file");
-    assert!(!folder.file("nowhere").exists());
+    assert!(!folder.file("no").exists());
     for to in ["/dev/null", folder.0.to_str().unwrap()] {
         fs::remove_file(&link).unwrap();
         symlink(to, &link).unwrap();
         refused(&link, "it is a d");
     }
 
-    // A link stays one, and leads to the capture.
+    // A link stays one, and leads to the capture, also where there was no file.
+    fs::remove_file(&link).unwrap();
+    symlink(folder.file("new.sqlite"), &link).unwrap();
+    write(&link).unwrap();
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(Profile::from_nsys(folder.file("new.sqlite")).unwrap().totals(), profile.totals());
     let there = folder.file("there.sqlite");
     fs::write(&there, "something else").unwrap();
     fs::remove_file(&link).unwrap();
@@ -345,7 +353,7 @@ fn a_capture_takes_the_place_of_a_file_and_of_nothing_else() {
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     assert_eq!(Profile::from_nsys(&there).unwrap().totals(), profile.totals());
     // What an earlier process of the same number left is not written to.
-    let left = folder.file(&format!(".nsys.{}.0.partial", std::process::id()));
+    let left = folder.file(&format!(".gpuprof.{}.0.partial", std::process::id()));
     symlink(folder.file("elsewhere"), &left).unwrap();
     let longest = folder.file(&"x".repeat(255));
     write(&longest).unwrap();

@@ -1,6 +1,9 @@
 //! The reports of sessions and recordings: the driver API counts, and thresholds scale with what is looked at.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
+#[path = "support/folder.rs"]
+mod folder;
+
 use std::time::{Duration, Instant};
 
 use cupti::fake::{Fake, Work, Written};
@@ -244,7 +247,8 @@ fn all_reports_of_400_000_events_take_less_than_a_second() {
         }
     });
     let bytes = {
-        let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("reports_400000.gpuprof");
+        let folder = folder::Folder::new();
+        let path = folder.0.join("400000.gpuprof");
         recorded.save(&path).unwrap();
         std::fs::read(path).unwrap()
     };

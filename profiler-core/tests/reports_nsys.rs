@@ -93,7 +93,8 @@ fn rules(profile: &Profile) -> Vec<(String, AnyReport)> {
 }
 
 fn check(nsys: &OsString, seed: u64) -> Result<(), Failed> {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("reports_nsys_{seed}"));
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("reports_nsys_{}_{seed}", std::process::id()));
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder)?;
     let capture = folder.join("capture.sqlite");

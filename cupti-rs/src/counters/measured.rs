@@ -165,12 +165,13 @@ impl<'a> RangeValues<'a> {
 impl fmt::Display for Measured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let runs = if self.runs == 1 { "run" } else { "runs" };
-        writeln!(f, "{}, {} {runs}", self.chip, self.runs)?;
+        writeln!(f, "{}, {} {runs}", self.chip.escape_debug(), self.runs)?;
         for range in self.ranges() {
             let indent = 2 * range.level().min(32);
-            writeln!(f, "{:indent$}{}", "", range.name())?;
+            writeln!(f, "{:indent$}{}", "", range.name().escape_debug())?;
             for (metric, value) in range.values() {
                 let value = if value.is_nan() { "not known".to_owned() } else { number(value) };
+                let metric = metric.escape_debug();
                 writeln!(f, "{:indent$}{value:>20}  {metric}", "")?;
             }
         }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::text::{Only, side};
 use super::{Change, Comparison, Presence, Quantity};
-use crate::units::markdown;
+use crate::text::{html, markdown};
 
 const STYLE: &str = include_str!("style.css");
 /// Its SHA-256, as the page's policy names it; a test holds it.
@@ -183,20 +183,4 @@ fn only((row, values): &Only<'_>) -> (Tone, Vec<String>) {
     };
     let cells = vec![row.label(), text(Quantity::Kernels), text(Quantity::GpuNs)];
     (Tone::Plain, cells)
-}
-
-fn html(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for char in text.chars() {
-        match char {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            char if char.is_control() => out.push(' '),
-            char => out.push(char),
-        }
-    }
-    out
 }

@@ -9,7 +9,7 @@ use super::{
     Bottleneck, Change, ChangeKind, Compared, Comparison, Leader, Presence, Quantity, Shape,
     TimeShift,
 };
-use crate::units;
+use crate::{text, units};
 
 /// Rows of a table for people, unless all are asked for.
 const SHOWN: usize = 40;
@@ -190,7 +190,7 @@ impl Comparison {
              Median After (ns),MAD Before (ns),MAD After (ns),Ratio,Ratio Low,Ratio High\n",
         );
         for row in &self.changes {
-            let cell = |text: Option<&str>| text.map(units::csv_cell).unwrap_or_default();
+            let cell = |text: Option<&str>| text.map(text::csv_cell).unwrap_or_default();
             let shape = |of: fn(&Shape) -> [u32; 3]| {
                 row.shape.as_ref().map(|shape| units::shape(of(shape))).unwrap_or_default()
             };
@@ -200,7 +200,7 @@ impl Comparison {
                 row.kind,
                 row.status,
                 cell(row.domain.as_deref()),
-                units::csv_cell(&row.path),
+                text::csv_cell(&row.path),
                 cell(row.kernel.as_deref()),
                 shape(|shape| shape.grid),
                 shape(|shape| shape.block),

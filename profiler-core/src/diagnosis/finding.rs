@@ -16,7 +16,7 @@ use super::verdict::{Cost, Factor, finite};
 use crate::profile::RangeNode;
 use crate::statistics::as_ns;
 use crate::tree::NodeId;
-use crate::units::{PATH_WIDTH, shortened};
+use crate::units::{MESSAGE_WIDTH, PATH_WIDTH, shortened};
 
 /// What can be found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -190,7 +190,7 @@ impl Finding {
 
     /// What, where, and what it costs.
     pub(crate) fn line(&self) -> String {
-        let mut line = self.title.clone();
+        let mut line = shortened(&self.title, MESSAGE_WIDTH);
         if let Some(path) = self.path() {
             line.push_str(&format!(", in {}", shortened(path, PATH_WIDTH)));
         }

@@ -498,7 +498,7 @@ impl fmt::Display for Factor {
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.path {
-            Some(path) => write!(f, "{path}")?,
+            Some(path) => f.write_str(&crate::units::shortened(path, crate::units::PATH_WIDTH))?,
             None => f.write_str("the run")?,
         }
         match (self.bottleneck, self.inconclusive) {

@@ -9,6 +9,7 @@ use super::quantity::Quantity;
 use super::scope::{Group, Scope};
 use crate::profile::RangeNode;
 use crate::report;
+use crate::text::printable;
 use crate::units;
 
 /// Instances or runs that are named.
@@ -63,8 +64,8 @@ impl Violation {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.quantity, self.outcome)?;
-        self.lines.iter().try_for_each(|line| write!(f, "\n  {line}"))
+        write!(f, "{}: {}", printable(&self.quantity), printable(&self.outcome))?;
+        self.lines.iter().try_for_each(|line| write!(f, "\n  {}", printable(line)))
     }
 }
 
@@ -102,7 +103,7 @@ pub(super) struct Section {
 
 impl fmt::Display for Section {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.title)?;
+        f.write_str(&printable(&self.title))?;
         for violation in &self.violations {
             write!(f, "\n  {}", violation.to_string().replace('\n', "\n  "))?;
         }

@@ -9,6 +9,7 @@ use super::json::{Event, Events, Named, Track, TrackIds};
 use super::lanes::APART;
 use super::timeline::Timeline;
 use super::trace_events::{self, Dialect, Said};
+use crate::text;
 
 struct Chrome<'a> {
     timeline: &'a Timeline<'a>,
@@ -58,7 +59,7 @@ pub(super) fn write(
 ) -> io::Result<()> {
     let head = [
         ("displayTimeUnit", "\"ns\"".to_owned()),
-        ("otherData", serde_json::to_string(&args::of_recording(timeline, most_samples))?),
+        ("otherData", text::json(&args::of_recording(timeline, most_samples))?),
     ];
     let mut events = Events::begin(out, &head)?;
     let (mut ids, chrome) = (TrackIds::new(), Chrome { timeline });

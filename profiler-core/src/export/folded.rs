@@ -6,6 +6,7 @@ use std::io::{self, Write};
 
 use super::timeline::Timeline;
 use crate::profile::RangeNode;
+use crate::text::printable;
 
 pub(super) fn write(timeline: &Timeline<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut nodes: BTreeMap<Option<usize>, Node<'_>> = BTreeMap::new();
@@ -41,14 +42,9 @@ fn frame(name: &str) -> Cow<'_, str> {
     if name.trim().is_empty() {
         return "(no name)".into();
     }
-    let has_meaning = |c: char| c == ';' || c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
-    if !name.contains(has_meaning) {
-        return name.into();
+    let name = printable(name);
+    match name.contains(';') {
+        true => name.replace(';', ":").into(),
+        false => name,
     }
-    let replaced = |c| match c {
-        ';' => ':',
-        c if has_meaning(c) => ' ',
-        c => c,
-    };
-    name.chars().map(replaced).collect::<String>().into()
 }

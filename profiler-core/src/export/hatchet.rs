@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::timeline::{Timeline, Work};
 use crate::profile::RangeNode;
+use crate::text;
 
 /// Ranges within each other: Python's JSON and hatchet recurse, and give up at a thousand calls.
 const DEEPEST: usize = 200;
@@ -97,7 +98,7 @@ pub(super) fn write(timeline: &Timeline<'_>, out: &mut dyn Write) -> io::Result<
         }
     }
     out.write_all(b"]},\n")?;
-    serde_json::to_writer(&mut *out, &devices(timeline))?;
+    text::write_json(&mut *out, &devices(timeline))?;
     out.write_all(b"]\n")
 }
 
@@ -109,7 +110,7 @@ enum Step<'a> {
 fn begin(out: &mut dyn Write, name: &str, is_first: &mut bool) -> io::Result<()> {
     separate(out, is_first)?;
     out.write_all(b"{\"frame\":{\"name\":")?;
-    serde_json::to_writer(&mut *out, name)?;
+    text::write_json(&mut *out, &name)?;
     out.write_all(b",\"type\":\"function\"},\"metrics\":{},\"children\":[")?;
     *is_first = true;
     Ok(())
@@ -138,7 +139,7 @@ fn add_leaves(out: &mut dyn Write, leaves: &Leaves<'_>, is_first: &mut bool) -> 
         separate(out, is_first)?;
         let metrics = LeafMetrics { metrics, device_id: device.to_string(), device_type: "CUDA" };
         let leaf = Leaf { frame: Frame { name, r#type: "function" }, metrics, children: [] };
-        serde_json::to_writer(&mut *out, &leaf)?;
+        text::write_json(&mut *out, &leaf)?;
     }
     Ok(())
 }

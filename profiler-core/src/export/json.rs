@@ -8,6 +8,7 @@ use serde_json::ser::{CharEscape, CompactFormatter, Formatter};
 
 use super::args::Args;
 use super::timeline::{Place, Timeline};
+use crate::text::write_json_fragment;
 
 /// Nanoseconds, which such files tell in microseconds.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +24,14 @@ impl Serialize for Micros {
 struct Escapes;
 
 impl Formatter for Escapes {
+    fn write_string_fragment<W: ?Sized + Write>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        write_json_fragment(writer, fragment)
+    }
+
     fn write_char_escape<W: ?Sized + Write>(
         &mut self,
         writer: &mut W,

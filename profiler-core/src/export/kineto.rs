@@ -13,6 +13,7 @@ use super::json::{Events, TrackIds};
 use super::lanes::NESTED;
 use super::timeline::{OperationRow, Timeline, Work};
 use super::trace_events::{self, Dialect, Said};
+use crate::text;
 
 struct Kineto<'a> {
     timeline: &'a Timeline<'a>,
@@ -192,7 +193,7 @@ pub(super) fn write(
 ) -> io::Result<()> {
     let info = timeline.profile.recording_info();
     let device = |device: &crate::recording::DeviceInfo| {
-        serde_json::to_string(&Device {
+        text::json(&Device {
             id: device.id,
             name: &device.name,
             total_global_mem: device.memory_bytes,
@@ -207,10 +208,10 @@ pub(super) fn write(
         ("deviceProperties", format!("[{}]", devices.join(","))),
         ("displayTimeUnit", "\"ms\"".to_owned()),
         ("baseTimeNanoseconds", timeline.profile.epoch_ns().to_string()),
-        ("otherData", serde_json::to_string(&args::of_recording(timeline, most_samples))?),
+        ("otherData", text::json(&args::of_recording(timeline, most_samples))?),
     ];
     if let Some(rank) = rank {
-        head.push(("distributedInfo", serde_json::to_string(&rank)?));
+        head.push(("distributedInfo", text::json(&rank)?));
     }
     let mut events = Events::begin(out, &head)?;
     let mut ids = TrackIds::new();

@@ -24,6 +24,7 @@ use crate::health::Health;
 use crate::profile::{Profile, Range, RangeNode, Sampled, Track};
 use crate::reports::{NodeTimes, TrackSum};
 use crate::series::Head;
+use crate::text::{self, printable};
 use crate::totals::Totals;
 use crate::tree::NodeId;
 pub use format::{Export, Format};
@@ -63,20 +64,20 @@ impl Profile {
             add(call.range(), call.name().to_owned());
         }
 
-        let mut text = String::new();
+        let mut out = String::new();
         // The next one last; ranges may lie in each other deeper than a stack is.
         let mut nodes = by_name_backwards(self.roots(), 0);
         while let Some((node, depth)) = nodes.pop() {
-            add_node(&mut text, &node, depth, &names);
+            add_node(&mut out, &node, depth, &names);
             nodes.extend(by_name_backwards(node.children(), depth + 1));
         }
         let outside = self.outside_ranges();
         if outside != Totals::default() || names.contains_key(&None) {
-            let _ = writeln!(text, "(outside any range): {}", counts(&outside));
-            add_names(&mut text, 0, names.get(&None));
+            let _ = writeln!(out, "(outside any range): {}", counts(&outside));
+            add_names(&mut out, 0, names.get(&None));
         }
         let state = if self.health().is_complete() { "complete" } else { "INCOMPLETE" };
-        text + state + "\n"
+        out + state + "\n"
     }
 
     /// One JSON object a line, for scripts: every range by path, one around others before those within it, and last of all
@@ -94,15 +95,15 @@ impl Profile {
     /// nothing.
     #[must_use]
     pub fn json_lines(&self) -> String {
-        let mut text = String::new();
+        let mut lines = String::new();
         let mut add = |line: Result<String, _>| {
             // Numbers and strings: serde_json has no way to fail here.
-            let _: Result<(), serde_json::Error> = line.map(|line| text.push_str(&(line + "\n")));
+            let _: Result<(), serde_json::Error> = line.map(|line| lines.push_str(&(line + "\n")));
         };
         let tracks: Vec<Track<'_>> = self.tracks().filter(|track| !track.is_empty()).collect();
         let times = (!tracks.is_empty()).then(|| NodeTimes::of(self, &tracks));
         for node in self.nodes() {
-            add(serde_json::to_string(&RangeLine {
+            add(text::json(&RangeLine {
                 path: node.path(),
                 parent: node.parent().map(|parent| parent.id.0),
                 instances: node.instances(),
@@ -119,7 +120,7 @@ impl Profile {
                 },
             }));
         }
-        add(serde_json::to_string(&LastLine {
+        add(text::json(&LastLine {
             path: "",
             inclusive: self.totals(),
             exclusive: self.outside_ranges(),
@@ -128,7 +129,7 @@ impl Profile {
             tracks: self.track_sums().into_rows(),
             samplers: self.series().map(|series| &series.head).collect(),
         }));
-        text
+        lines
     }
 }
 
@@ -200,9 +201,10 @@ fn by_name_backwards<'a>(
 fn add_node(text: &mut String, node: &RangeNode<'_>, depth: usize, names: &Names) {
     let indent = indent(depth);
     let counts = counts(&node.exclusive());
-    let domain = node.domain().map(|domain| format!(" (domain {domain})")).unwrap_or_default();
+    let domain = node.domain().map(|domain| format!(" (domain {})", printable(domain)));
+    let domain = domain.unwrap_or_default();
     let shared = shared(node).map(|shared| format!("; shared: {}", self::counts(&shared)));
-    let (instances, name) = (node.instances(), node.name());
+    let (instances, name) = (node.instances(), printable(node.name()));
     let shared = shared.unwrap_or_default();
     let _ = writeln!(text, "{indent}{instances} x {name}{domain}: {counts}{shared}");
     add_names(text, depth, names.get(&Some(node.id)));
@@ -219,7 +221,7 @@ fn indent(depth: usize) -> String {
 fn add_names(text: &mut String, depth: usize, names: Option<&BTreeMap<String, u64>>) {
     let indent = indent(depth);
     for (name, count) in names.into_iter().flatten() {
-        let _ = writeln!(text, "{indent}  - {count} x {name}");
+        let _ = writeln!(text, "{indent}  - {count} x {}", printable(name));
     }
 }
 

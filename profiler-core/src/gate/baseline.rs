@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::run::Run;
 use crate::error::{Error, Kind};
 use crate::recording::RecordingInfo;
+use crate::replace::{Replacement, Target};
 use crate::shift::median;
 
 /// The format that this version writes, and the only one that it reads.
@@ -251,7 +252,7 @@ impl Entry {
 impl File {
     /// `None` if there is no such file.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>, Error> {
-        let text = match fs::read_to_string(path) {
+        let text = match crate::text::read_file(path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(io_error("read", path, error)),
@@ -299,19 +300,20 @@ impl File {
     /// It is there when it is whole; its folder is made.
     pub(crate) fn write(&self, path: &Path) -> Result<(), Error> {
         let failed = |error| io_error("write", path, error);
-        let mut text = serde_json::to_string_pretty(self).map_err(|error| failed(error.into()))?;
+        let mut text = crate::text::json_pretty(self).map_err(|error| failed(error.into()))?;
         text.push('\n');
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(failed)?;
         }
-        let mut partial = path.as_os_str().to_owned();
-        partial.push(format!(".{}.partial", std::process::id()));
-        fs::write(&partial, text).map_err(failed)?;
-        fs::rename(&partial, path).map_err(|error| {
-            // It stays where even that fails; the error is the one that came first.
-            let _: io::Result<()> = fs::remove_file(&partial);
-            failed(error)
-        })
+        let to = match Target::of(path).map_err(failed)? {
+            Target::File(to) => to,
+            Target::Stream(_) => {
+                let why = "it is a device or a pipe: name a file";
+                return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, why)));
+            }
+        };
+        let new = Replacement::begin(to).map_err(failed)?;
+        new.file().write_all(text.as_bytes()).and_then(|()| new.commit()).map_err(failed)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::run::{EVERYTHING, OUTSIDE};
-use crate::units::{self, NAME_WIDTH, shortened};
+use crate::units::{self, MESSAGE_WIDTH, NAME_WIDTH, shortened};
 
 /// Changes that a text names, of each sort.
 const NAMED: usize = 20;
@@ -186,7 +186,7 @@ impl Verdict {
             }
             let _ = write!(text, "\n**{title}**\n\n");
             for line in lines.iter().take(NAMED) {
-                let _ = writeln!(text, "- {}", units::markdown(line));
+                let _ = writeln!(text, "- {}", crate::text::markdown(line));
             }
             if lines.len() > NAMED {
                 let _ = writeln!(text, "- and {} more", lines.len() - NAMED);
@@ -235,14 +235,25 @@ const SORTS: [(&str, Outcome); 3] = [
     ("Faster", Outcome::Faster),
 ];
 
+/// Text of files as a line has room for it.
+fn line(text: &str) -> String {
+    shortened(text, MESSAGE_WIDTH)
+}
+
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "gate {}: {}\n  on {}", self.baseline, self.headline(), self.machine)?;
+        write!(
+            f,
+            "gate {}: {}\n  on {}",
+            line(&self.baseline),
+            self.headline(),
+            line(&self.machine)
+        )?;
         let mut list = |title: &str, lines: Vec<String>| -> fmt::Result {
             if !lines.is_empty() {
                 write!(f, "\n{title}:")?;
             }
-            lines.iter().take(NAMED).try_for_each(|line| write!(f, "\n  {line}"))?;
+            lines.iter().take(NAMED).try_for_each(|line| write!(f, "\n  {}", self::line(line)))?;
             match lines.len().saturating_sub(NAMED) {
                 0 => Ok(()),
                 more => write!(f, "\n  and {more} more"),
@@ -259,7 +270,7 @@ impl fmt::Display for Verdict {
         f.write_str("\nwhat to do: ")?;
         if self.is_undecided() {
             if let Some(why) = &self.too_few {
-                return f.write_str(why);
+                return f.write_str(&line(why));
             }
             return write!(
                 f,

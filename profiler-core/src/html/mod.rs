@@ -12,6 +12,7 @@ use crate::diagnosis::Thresholds;
 use crate::error::{Error, Kind};
 use crate::profile::Profile;
 use crate::scorecard::{Scorecard, Targets};
+use crate::text;
 
 const TEMPLATE: &str = include_str!("template.html");
 const STYLE: &str = include_str!("style.css");
@@ -65,14 +66,14 @@ fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
         ("{data}", ""),
         ("{script}", SCRIPT),
     ];
-    for (place, text) in places {
+    for (place, content) in places {
         if let Some((before, after)) = rest.split_once(place) {
             out.write_all(before.as_bytes())?;
-            out.write_all(text.as_bytes())?;
+            out.write_all(content.as_bytes())?;
             rest = after;
         }
         if place == "{data}" {
-            serde_json::to_writer(Escaped(&mut out), &data)?;
+            text::write_page_json(Escaped(&mut out), &data)?;
         }
     }
     out.write_all(rest.as_bytes())?;

@@ -13,7 +13,7 @@ use crate::profile::{Kernel, Profile};
 use crate::query::Query;
 use crate::reports::{Cells, Columns, Report, Row, Unit, column};
 use crate::store::WorkId;
-use crate::units::{shortened, time};
+use crate::units::{MESSAGE_WIDTH, shortened, time};
 
 /// All launches of one kernel in one shape.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -175,7 +175,8 @@ impl fmt::Display for LaunchShapes {
                 f.write_str("\n\nworth a look with counters:")?;
             }
             let saves = time(Duration::from_nanos(row.saves_at_most_ns));
-            write!(f, "\n{}, at most {saves} to save:\n  {}", shortened(&row.name, 100), row.ncu)?;
+            let (name, command) = (shortened(&row.name, 100), shortened(&row.ncu, MESSAGE_WIDTH));
+            write!(f, "\n{name}, at most {saves} to save:\n  {command}")?;
         }
         Ok(())
     }

@@ -1,8 +1,7 @@
 //! The tables of a capture as an SQLite file.
 
-use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, Statement, ToSql};
@@ -13,6 +12,7 @@ use super::tables::{Cell, Rows, Tables};
 use super::write::Writer;
 use crate::error::{Error, Kind};
 use crate::profile::Profile;
+use crate::replace::{Replacement, Target};
 
 /// Writes the file beside where it is to be, and puts it there when it is whole.
 pub(super) fn write(
@@ -20,58 +20,18 @@ pub(super) fn write(
     path: &Path,
     progress: impl FnMut(Progress),
 ) -> Result<(), Error> {
-    let to = destination(path).map_err(|source| io_error("write", path, source))?;
-    // SQLite would not say why, and would go on with what is there.
-    let partial = new_beside(&to).map_err(|source| io_error("write", path, source))?;
-    let written = write_tables(profile, &partial, progress)
-        .map_err(|error| unwritable(path, &error))
-        .and_then(|()| fs::rename(&partial, &to).map_err(|source| io_error("write", path, source)));
-    if written.is_err() {
-        // It stays where even that fails; the error is the one that came first.
-        let _ = fs::remove_file(&partial);
-    }
-    written
-}
-
-/// What may be replaced: a file, and of a link that which it leads to.
-fn destination(path: &Path) -> io::Result<PathBuf> {
-    let refuse = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-    let to = match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(path.to_owned()),
-        Err(error) => return Err(error),
-        Ok(about) if about.is_symlink() => fs::canonicalize(path)?,
-        Ok(_) => path.to_owned(),
-    };
-    let about = fs::metadata(&to)?;
-    if about.is_dir() {
-        return refuse("it is a directory: name a file in it");
-    }
-    if !about.is_file() {
-        return refuse("it is a device, a pipe or a socket, and a capture needs a file of its own");
-    }
-    Ok(to)
-}
-
-/// Partial files of one process, of which many may be written at once, and that may have been left by another of the same
-/// number.
-const PARTIAL_FILES: u32 = 1000;
-
-/// A new, empty file with a short name: that of the file it is for may have the greatest length.
-fn new_beside(to: &Path) -> io::Result<PathBuf> {
-    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
-    for number in 0..PARTIAL_FILES {
-        let partial = folder.join(format!(".nsys.{}.{number}.partial", std::process::id()));
-        match fs::File::create_new(&partial) {
-            Ok(_) => return Ok(partial),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
+    let failed = |source| io_error("write", path, source);
+    let to = match Target::of(path).map_err(failed)? {
+        Target::File(to) => to,
+        Target::Stream(_) => {
+            let why = "it is a device, a pipe or a socket, and a capture needs a file of its own";
+            return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, why)));
         }
-    }
-    Err(io::Error::new(
-        io::ErrorKind::AlreadyExists,
-        "partial files of earlier writers stand beside it: remove .nsys.*.partial",
-    ))
+    };
+    // SQLite would not say why, and would go on with what is there.
+    let new = Replacement::begin(to).map_err(failed)?;
+    write_tables(profile, new.path(), progress).map_err(|error| unwritable(path, &error))?;
+    new.commit().map_err(failed)
 }
 
 fn unwritable(path: &Path, error: &rusqlite::Error) -> Error {

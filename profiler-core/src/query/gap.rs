@@ -12,6 +12,7 @@ use super::timeline::{Timeline, within};
 use super::{Query, Span, Sweep, ns};
 use crate::profile::{GpuOperation, Profile, Range};
 use crate::store::{CallId, Interval, RangeId};
+use crate::text::printable;
 use crate::units::time;
 
 /// Why a device had nothing to do.
@@ -41,7 +42,7 @@ pub struct IdleCause<'a> {
 impl fmt::Display for IdleCause<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.reason {
-            IdleReason::Call(name, _) => write!(f, "host in {name}")?,
+            IdleReason::Call(name, _) => write!(f, "host in {}", printable(name))?,
             IdleReason::Host => f.write_str("host in no CUDA call")?,
             IdleReason::Queued => f.write_str("work launched, not started")?,
             IdleReason::Unknown => return f.write_str("not known"),

@@ -14,6 +14,7 @@ use crate::names;
 use crate::profile::{ApiCall, GpuOperation, Kernel, RangeNode};
 use crate::statistics::Statistics;
 use crate::store::What;
+use crate::text::printable;
 use crate::units::{self, NAME_WIDTH, shortened, time};
 
 /// Groups, by time: the most first, those of the same time by how many they hold and then by which came first.
@@ -284,16 +285,24 @@ impl<'a> KernelName<'a> {
     pub fn as_str(&self) -> &'a str {
         self.name
     }
+
+    /// Without parameters.
+    fn short(&self) -> String {
+        match self.demangled {
+            Some(name) => names::without_parameters(name),
+            None => names::demangled(self.name),
+        }
+    }
 }
 
 impl fmt::Display for KernelName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&match self.demangled {
-            Some(name) => names::without_parameters(name),
-            None => names::demangled(self.name),
-        })
+        f.write_str(&printable(&self.short()))
     }
 }
+
+/// What stands for the place outside all ranges.
+const OUTSIDE: &str = "(outside any range)";
 
 /// The path of a range, or the place outside all ranges.
 #[derive(Debug, Clone, Copy)]
@@ -339,8 +348,8 @@ impl Hash for RangePath<'_> {
 impl fmt::Display for RangePath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.node {
-            Some(node) => f.write_str(&node.path()),
-            None => f.write_str("(outside any range)"),
+            Some(node) => f.write_str(&printable(&node.path())),
+            None => f.write_str(OUTSIDE),
         }
     }
 }
@@ -392,7 +401,7 @@ impl fmt::Display for CallThread<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.id, self.name) {
             (0, _) => f.write_str("(unknown thread)"),
-            (id, Some(name)) => write!(f, "thread {id} ({name})"),
+            (id, Some(name)) => write!(f, "thread {id} ({})", printable(name)),
             (id, None) => write!(f, "thread {id}"),
         }
     }
@@ -425,7 +434,24 @@ macro_rules! serialize_as_text {
         }
     )+};
 }
-serialize_as_text!(KernelName<'_> RangePath<'_> TransferKey);
+serialize_as_text!(TransferKey);
+
+/// The short name, as it was recorded.
+impl Serialize for KernelName<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.short())
+    }
+}
+
+/// The path, as it was recorded.
+impl Serialize for RangePath<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.node {
+            Some(node) => serializer.serialize_str(&node.path()),
+            None => serializer.serialize_str(OUTSIDE),
+        }
+    }
+}
 
 /// Grouped.
 impl<'a> Query<'a> {

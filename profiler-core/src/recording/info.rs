@@ -6,6 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use crate::units::{NAME_WIDTH, shortened};
+
 /// Where and when a recording was made, and with what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -100,29 +102,35 @@ impl RecordingInfo {
     }
 }
 
+/// A name of a device or a version as a line has room for it.
+fn shown(name: &str) -> String {
+    shortened(name, NAME_WIDTH)
+}
+
 impl fmt::Display for RecordingInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.devices[..] {
             [] => write!(f, "no device")?,
-            [one] => write!(f, "{}", one.name)?,
+            [one] => f.write_str(&shown(&one.name))?,
             [first, rest @ ..] if rest.iter().all(|device| device.name == first.name) => {
-                write!(f, "{} x {}", self.devices.len(), first.name)?;
+                write!(f, "{} x {}", self.devices.len(), shown(&first.name))?;
             }
             [first, rest @ ..] => {
-                write!(f, "{}", first.name)?;
-                rest.iter().try_for_each(|device| write!(f, " + {}", device.name))?;
+                f.write_str(&shown(&first.name))?;
+                rest.iter().try_for_each(|device| write!(f, " + {}", shown(&device.name)))?;
             }
         }
         let cuda = self.cuda_driver_version;
         match &self.driver_release {
             Some(release) => {
+                let release = shown(release);
                 write!(f, ", driver {release} (CUDA {}.{})", cuda / 1000, cuda / 10 % 100)?
             }
             None if cuda != 0 => write!(f, ", driver of CUDA {}.{}", cuda / 1000, cuda / 10 % 100)?,
             None => {}
         }
         match self.cupti_version {
-            0 => write!(f, ", {}", self.recorder_version)?,
+            0 => write!(f, ", {}", shown(&self.recorder_version))?,
             version => write!(f, ", CUPTI {}", cupti::Version(version))?,
         }
         write!(f, ", recorded {}", self.date())

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::spans::{NameTree, RangeStack};
 use super::sums::Summary;
+use crate::text::{guard_formula, json as json_string, quote_cell};
 use crate::{series, units};
 
 /// What the numbers of a column are.
@@ -206,7 +207,10 @@ pub(super) fn csv<R: Row>(rows: &[R]) -> String {
             }
             let at = text.len();
             let _ = write_value(&mut text, column.unit, value);
-            quote_csv(&mut text, at);
+            if matches!(value, Value::Text(_) | Value::Tree(_)) {
+                guard_formula(&mut text, at);
+                quote_cell(&mut text, at);
+            }
         });
         text.push('\n');
     }
@@ -216,14 +220,6 @@ pub(super) fn csv<R: Row>(rows: &[R]) -> String {
 fn separate(text: &mut String, by: char) {
     if !text.is_empty() {
         text.push(by);
-    }
-}
-
-fn quote_csv(text: &mut String, at: usize) {
-    if text[at..].contains(['"', ',', '\n', '\r']) {
-        let quoted = text[at..].replace('"', "\"\"");
-        text.truncate(at);
-        let _ = write!(text, "\"{quoted}\"");
     }
 }
 
@@ -246,7 +242,7 @@ pub(super) fn json<R: Row>(rows: &[R]) -> String {
                     Value::Integer(_) | Value::Signed(_) | Value::Real(_) | Value::Measured(..)
                 );
             if !is_number {
-                let quoted = serde_json::to_string(&text[at..]).unwrap_or_default();
+                let quoted = json_string(&&text[at..]).unwrap_or_default();
                 text.truncate(at);
                 text.push_str(&quoted);
             }
@@ -369,13 +365,5 @@ mod tests {
         };
         let all = [10683.15, 0.25, 0.75, 2.25, 10683.0, 0.05, 1.0 / 3.0].map(text);
         assert_eq!(all, ["10683.1", "0.3", "0.8", "2.3", "10683.0", "0.1", "0.3"]);
-    }
-
-    #[test]
-    fn cells_with_commas_and_quotes_are_quoted() {
-        let mut text = String::from("a,");
-        text.push_str("f<\"x\", y>");
-        quote_csv(&mut text, 2);
-        assert_eq!(text, "a,\"f<\"\"x\"\", y>\"");
     }
 }

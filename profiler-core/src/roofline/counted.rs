@@ -19,7 +19,9 @@ use super::plot::{self, Shape, Slope, Spot};
 use super::{ComputeRoof, Peaks, Roof, Roofline, percent};
 use crate::counted::CountedKernels;
 use crate::names::Level;
-use crate::units::{NAME_WIDTH, finish, number, per_second, shortened, si, table, time};
+use crate::units::{
+    NAME_WIDTH, PATH_WIDTH, finish, number, per_second, shortened, si, table, time,
+};
 
 /// By how much declared and counted may differ before a table says so: counts of DRAM have what lies in the caches.
 const TOLERANCE: f64 = 0.1;
@@ -160,12 +162,12 @@ impl fmt::Display for Disagreement {
                 number(counted / declared)
             )
         };
+        let (Self::Flops { name, .. } | Self::Bytes { name, .. } | Self::Type { name, .. }) = self;
+        let name = &shortened(name, PATH_WIDTH);
         match self {
-            Self::Flops { name, declared, counted } => {
-                amounts(f, name, *declared, *counted, "FLOP")
-            }
-            Self::Bytes { name, declared, counted } => amounts(f, name, *declared, *counted, "B"),
-            Self::Type { name, declared, counted } => {
+            Self::Flops { declared, counted, .. } => amounts(f, name, *declared, *counted, "FLOP"),
+            Self::Bytes { declared, counted, .. } => amounts(f, name, *declared, *counted, "B"),
+            Self::Type { declared, counted, .. } => {
                 write!(f, "{name}: {declared} declared, most operations were {counted}")
             }
         }
@@ -788,7 +790,7 @@ fn title(point: &CountedPoint, level: Option<MemoryLevel>) -> String {
 
 impl fmt::Display for CountedRoofline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "roofline, counted: {}", self.peaks.device())?;
+        writeln!(f, "roofline, counted: {}", shortened(self.peaks.device(), NAME_WIDTH))?;
         let mut rows = table(&HEADER, 1);
         self.rows(NAME_WIDTH).into_iter().for_each(|row| {
             rows.add_row(row);

@@ -289,7 +289,7 @@ fn busy(mut times: Vec<(u32, Interval)>) -> (Duration, u64) {
 
 impl fmt::Display for Roofline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "roofline: {}", self.peaks.device())?;
+        writeln!(f, "roofline: {}", shortened(self.peaks.device(), NAME_WIDTH))?;
         if self.points.is_empty() {
             writeln!(
                 f,

@@ -10,7 +10,7 @@ use super::rates::{Architecture, Board};
 use crate::error::{Error, Kind};
 use crate::profile::{OperationKind, Profile};
 use crate::recording::DeviceInfo;
-use crate::units::{finish, per_second, table};
+use crate::units::{MESSAGE_WIDTH, finish, per_second, shortened, table};
 
 /// Where a peak is from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -303,7 +303,7 @@ impl Peaks {
     #[must_use]
     pub fn to_json(&self) -> String {
         // Numbers and strings alone: there is no way to fail.
-        serde_json::to_string_pretty(self).unwrap_or_default()
+        crate::text::json_pretty(self).unwrap_or_default()
     }
 
     /// What [`to_json`](Self::to_json) wrote.
@@ -374,8 +374,14 @@ impl Peaks {
 
     /// Where they are from, and what is not known.
     pub(super) fn notes(&self) -> Vec<String> {
-        let source = self.source.as_ref().map(|source| format!("rates: {source}"));
-        let missing = self.missing.as_ref().map(|missing| format!("{missing}: give the peaks"));
+        let source = self
+            .source
+            .as_ref()
+            .map(|source| format!("rates: {}", shortened(source, MESSAGE_WIDTH)));
+        let missing = self
+            .missing
+            .as_ref()
+            .map(|missing| format!("{}: give the peaks", shortened(missing, MESSAGE_WIDTH)));
         source.into_iter().chain(missing).collect()
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use nvtx::Dtype;
 
 use super::{ComputeRoof, Peaks, Roof, Roofline, RooflinePoint, percent};
+use crate::text::html;
 use crate::units::{NAME_WIDTH, number, per_second, shortened, si, time};
 
 const STYLE: &str = include_str!("style.css");
@@ -63,7 +64,7 @@ pub(super) fn page(
     tables: &[(&str, String)],
     notes: &[String],
 ) -> String {
-    let device = escaped(peaks.device());
+    let device = html(peaks.device());
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src '{STYLE_HASH}'; img-src data:; \
@@ -76,7 +77,7 @@ pub(super) fn page(
     page += svg;
     page.extend(said.iter().map(|said| paragraph(said)));
     for (heading, table) in tables {
-        let _ = writeln!(page, "<h2>{}</h2>", escaped(heading));
+        let _ = writeln!(page, "<h2>{}</h2>", html(heading));
         page += table;
     }
     page.extend(notes.iter().map(|note| paragraph(note)));
@@ -93,7 +94,7 @@ pub(super) fn svg(
     alone: bool,
 ) -> String {
     let axes = Axes::of(slopes, roofs, spots);
-    let device = escaped(peaks.device());
+    let device = html(peaks.device());
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"Roofline: {device}\">\n"
     );
@@ -293,7 +294,7 @@ fn draw_roofs(
                     "<text class=\"{said}\" transform=\"translate({:.1} {:.1}) rotate({angle:.1})\" x=\"12\" y=\"{off}\">{}</text>",
                     start.0,
                     start.1,
-                    escaped(&label)
+                    html(&label)
                 );
             }
         }
@@ -319,7 +320,8 @@ fn draw_spots(svg: &mut String, axes: &Axes, spots: &[Spot], mut taken: Vec<Plac
     for spot in spots {
         let (x, y) = (axes.x(spot.intensity), axes.y(spot.achieved));
         svg.push_str("<g>\n");
-        let _ = writeln!(svg, "<title>{}</title>", escaped(&spot.title));
+        let lines: Vec<String> = spot.title.split('\n').map(html).collect();
+        let _ = writeln!(svg, "<title>{}</title>", lines.join("\n"));
         if let Some(attainable) = spot.attainable {
             svg.push_str(&line("rl-gap", (x, y), (x, axes.y(attainable))));
         }
@@ -447,48 +449,29 @@ fn line(class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) -> String {
 fn text(x: f64, y: f64, class: &str, anchor: &str, text: &str) -> String {
     format!(
         "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{}</text>\n",
-        escaped(text)
+        html(text)
     )
 }
 
 fn paragraph(text: &str) -> String {
-    format!("<p>{}</p>\n", escaped(text))
+    format!("<p>{}</p>\n", html(text))
 }
 
 pub(super) fn html_table<const N: usize>(header: &[&str; N], rows: &[[String; N]]) -> String {
     let mut table = String::from("<div class=\"rl-scroll\"><table>\n<thead><tr>");
     header.iter().for_each(|name| {
-        let _ = write!(table, "<th scope=\"col\">{}</th>", escaped(name));
+        let _ = write!(table, "<th scope=\"col\">{}</th>", html(name));
     });
     table += "</tr></thead>\n<tbody>\n";
     for row in rows {
         table += "<tr>";
         row.iter().for_each(|cell| {
-            let _ = write!(table, "<td>{}</td>", escaped(cell));
+            let _ = write!(table, "<td>{}</td>", html(cell));
         });
         table += "</tr>\n";
     }
     table += "</tbody>\n</table></div>\n";
     table
-}
-
-/// Text that is text in elements and in attributes, of HTML and of XML, which has no control characters at all.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            '\n' => out.push('\n'),
-            '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
-            other if other.is_control() => out.push('\u{fffd}'),
-            other => out.push(other),
-        }
-    }
-    out
 }
 
 #[cfg(test)]
@@ -521,13 +504,5 @@ mod tests {
         assert_eq!((axes.x(0.01), axes.x(100.0)), (LEFT, RIGHT));
         assert_eq!(axes.x(1.0), (LEFT + RIGHT) / 2.0);
         assert_eq!((axes.y(1e9), axes.y(1e13), axes.y(1e99)), (BOTTOM, TOP, TOP));
-    }
-
-    #[test]
-    fn markup_is_text() {
-        assert_eq!(
-            escaped("<a b='c'>&\"\u{0}\u{1b}\u{ffff}"),
-            "&lt;a b=&#39;c&#39;&gt;&amp;&quot;\u{fffd}\u{fffd}\u{fffd}"
-        );
     }
 }

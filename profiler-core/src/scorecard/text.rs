@@ -4,7 +4,8 @@ use std::fmt::{self, Write as _};
 
 use super::kind::Unit;
 use super::{Flag, Score, Scorecard, Target, factor};
-use crate::units::{finish, markdown, shortened, table};
+use crate::text::markdown;
+use crate::units::{finish, shortened, table};
 
 /// Longest note in a table.
 const NOTE_WIDTH: usize = 72;

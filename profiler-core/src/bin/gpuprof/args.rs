@@ -253,7 +253,7 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, value_name = "PATTERN")]
     pub(crate) loading: Vec<String>,
     /// What part of the clock a cause has to take to be the verdict, from 0 to 1
-    #[arg(long, value_name = "SHARE", value_parser = at_least_zero)]
+    #[arg(long, value_name = "SHARE", value_parser = share)]
     pub(crate) verdict_share: Option<f64>,
     /// Give verdicts even if records are missing
     #[arg(long)]
@@ -424,8 +424,8 @@ pub(crate) struct GateArgs {
     /// From how many percent on a time is slower
     #[arg(long, value_name = "PERCENT", value_parser = at_least_zero, default_value_t = 3.0)]
     pub(crate) minimum_effect: f64,
-    /// How often a gate may be wrong, in percent: pass what is slower, or call slower what is not
-    #[arg(long, value_name = "PERCENT", value_parser = at_least_zero, default_value_t = 1.0)]
+    /// How often a gate may be wrong, in percent, above 0 and up to 50: pass what is slower, or call slower what is not
+    #[arg(long, value_name = "PERCENT", value_parser = error_rate, default_value_t = 1.0)]
     pub(crate) error_rate: f64,
     /// What the build is called in the baseline
     #[arg(long, value_name = "NAME", default_value = "release")]
@@ -447,6 +447,21 @@ fn at_least_zero(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(number) if f64::is_finite(number) && number >= 0.0 => Ok(number),
         _ => Err("a number of 0 or more is asked for".to_owned()),
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(number) if (0.0..=1.0).contains(&number) => Ok(number),
+        _ => Err("give a number from 0 to 1".to_owned()),
+    }
+}
+
+/// A gate that is wrong more often than a coin decides nothing, and one that is never wrong never decides.
+fn error_rate(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(number) if number > 0.0 && number <= 50.0 => Ok(number),
+        _ => Err("give a number of percent above 0 and up to 50".to_owned()),
     }
 }
 

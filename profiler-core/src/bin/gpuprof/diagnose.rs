@@ -9,6 +9,7 @@ use crate::args::{DiagnoseArgs, DiagnoseFormat};
 use crate::failure::Failure;
 use crate::input;
 use crate::output::Output;
+use crate::tables::write_json;
 
 pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
     let output = Output::new(args.output.output.clone(), &[&args.file])?;
@@ -69,10 +70,7 @@ fn write(
     output.write(|out| {
         match format {
             DiagnoseFormat::Text => writeln!(out, "{text}")?,
-            DiagnoseFormat::Json => {
-                serde_json::to_writer_pretty(&mut *out, json).map_err(std::io::Error::from)?;
-                writeln!(out)?;
-            }
+            DiagnoseFormat::Json => write_json(out, json)?,
         }
         Ok(())
     })

@@ -7,9 +7,10 @@ use serde::Serialize;
 
 use crate::args::{DiffArgs, DiffFormat, Gated};
 use crate::failure::{Failure, note};
+use crate::input;
 use crate::output::Output;
 use crate::tables::write_json;
-use crate::{input, units};
+use crate::text::printable;
 
 /// Values that the message of a gate names.
 const NAMED: usize = 5;
@@ -31,7 +32,7 @@ pub(crate) fn diff(args: DiffArgs) -> Result<(), Failure> {
         match args.format {
             DiffFormat::Table => {
                 for (letter, (file, _)) in ["before", "after"].into_iter().zip(sides) {
-                    writeln!(out, "{letter}: {}", clean(&file.display().to_string()))?;
+                    writeln!(out, "{letter}: {}", printable(&file.display().to_string()))?;
                 }
                 match args.all {
                     true => write!(out, "\n{}", comparison.to_text())?,
@@ -96,8 +97,4 @@ fn gate(
         grown.len(),
         named.join("; ")
     )))
-}
-
-fn clean(text: &str) -> String {
-    units::shortened(text, usize::MAX)
 }

@@ -27,20 +27,6 @@ pub(crate) fn set_max_bytes(max_bytes: u64) {
     MAX_BYTES.store(max_bytes, Ordering::Relaxed);
 }
 
-/// Peaks and counts are far shorter.
-const MAX_TEXT_BYTES: u64 = 64 << 20;
-
-/// A text file, which may be a pipe.
-pub(crate) fn text(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    let read = File::open(path)?.take(MAX_TEXT_BYTES + 1).read_to_string(&mut text)? as u64;
-    if read > MAX_TEXT_BYTES {
-        let why = format!("it has more than {MAX_TEXT_BYTES} bytes: is it the right file?");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
-    }
-    Ok(text)
-}
-
 /// Without the logs of a recording, which take more memory than what is asked of them.
 pub(crate) fn profile(path: &Path) -> Result<Profile, Failure> {
     read(path, Profile::without_recording)

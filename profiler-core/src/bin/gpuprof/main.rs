@@ -8,6 +8,7 @@
 //! error, 2 for arguments that make no sense, 3 for a gate that failed. Who stops reading the output ends it with success.
 
 mod args;
+mod closed;
 mod diagnose;
 mod diff;
 mod doctor;
@@ -17,14 +18,21 @@ mod input;
 mod kernels;
 mod output;
 mod progress;
+#[allow(dead_code)] // as text
+#[path = "../../replace.rs"]
+mod replace;
 mod roofline;
 mod scorecard;
 mod tables;
-mod tracks;
 #[allow(dead_code)] // shared with the library, which uses the rest
+#[path = "../../text.rs"]
+mod text;
+mod tracks;
+#[allow(dead_code)] // as above
 #[path = "../../units.rs"]
 mod units;
 
+use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -36,15 +44,28 @@ use failure::{Failure, note};
 use output::Output;
 
 fn main() -> ExitCode {
-    let Args { max_bytes, command } = Args::parse();
-    input::set_max_bytes(max_bytes);
-    match run(command) {
+    match Args::try_parse().map_err(parsed).and_then(|args| {
+        input::set_max_bytes(args.max_bytes);
+        run(args.command)
+    }) {
         Ok(()) | Err(Failure::Closed) => ExitCode::SUCCESS,
         Err(failure) => {
             note(failure.message());
             ExitCode::from(failure.status())
         }
     }
+}
+
+/// What `--help` and `--version` print is a result; what else clap has to say ends the program with its status.
+fn parsed(error: clap::Error) -> Failure {
+    if error.use_stderr() {
+        error.exit();
+    }
+    let printed = output::standard().and_then(|mut out| {
+        error.print()?;
+        Ok(out.flush()?)
+    });
+    printed.err().unwrap_or(Failure::Closed)
 }
 
 fn run(command: Command) -> Result<(), Failure> {
@@ -90,12 +111,12 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Gate(args) => gate::gate(args),
         Command::Doctor { format, require } => {
             let support = cupti::support();
-            Output::standard().write(|out| {
+            Output::Standard.write(|out| {
                 match format {
                     DoctorFormat::Text => {
                         writeln!(out, "cupti-rs {}\n\n{support}", cupti::version())?;
                     }
-                    DoctorFormat::Json => writeln!(out, "{:#}", doctor::json(&support))?,
+                    DoctorFormat::Json => tables::write_json(out, &doctor::json(&support))?,
                 }
                 Ok(())
             })?;
@@ -108,7 +129,7 @@ fn run(command: Command) -> Result<(), Failure> {
             // It panics where it cannot write.
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "gpuprof", &mut script);
-            Output::standard().write(|out| Ok(out.write_all(&script)?))
+            Output::Standard.write(|out| Ok(out.write_all(&script)?))
         }
     }
 }

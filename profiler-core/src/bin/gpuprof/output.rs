@@ -1,52 +1,54 @@
-//! Where results go: standard output, or a file that is there when it is whole.
+//! Where results go: standard output, a stream, or a file that gets its content when that is whole.
 
-use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
-use indicatif::ProgressBar;
 use profiler_core::Profile;
 
 use crate::args::ExportFormat;
 use crate::failure::Failure;
 use crate::progress;
+use crate::replace::{Replacement, Target};
 
-pub(crate) struct Output {
-    to: Option<PathBuf>,
+pub(crate) enum Output {
+    Standard,
+    /// A device or a pipe, which is written to and not replaced.
+    Stream(PathBuf),
+    /// Not a link.
+    File(PathBuf),
 }
 
 impl Output {
-    pub(crate) fn standard() -> Self {
-        Self { to: None }
-    }
-
     /// Refuses to write over a file that is to be read.
     pub(crate) fn new(to: Option<PathBuf>, inputs: &[&Path]) -> Result<Self, Failure> {
-        let Some(to) = to else { return Ok(Self::standard()) };
-        // A link stays one.
-        let to = to.canonicalize().unwrap_or(to);
-        if to.is_dir() {
-            let to = to.display();
-            return Err(Failure::Error(format!(
-                "the output {to} is a directory: name a file in it"
-            )));
+        let Some(to) = to else { return Ok(Self::Standard) };
+        match Target::of(&to).map_err(|error| unwritable(&to, &error))? {
+            Target::Stream(stream) if is_standard(&stream) => Ok(Self::Standard),
+            Target::Stream(stream) => Ok(Self::Stream(stream)),
+            Target::File(file) => {
+                let is_input = |input: &&Path| match (input.canonicalize(), file.canonicalize()) {
+                    (Ok(input), Ok(file)) => input == file,
+                    _ => false,
+                };
+                match inputs.iter().any(is_input) {
+                    true => Err(Failure::Error(format!(
+                        "{} is both input and output: name another output",
+                        to.display()
+                    ))),
+                    false => Ok(Self::File(file)),
+                }
+            }
         }
-        let is_input = |input: &&Path| input.canonicalize().is_ok_and(|input| input == to);
-        if to.is_file() && inputs.iter().any(is_input) {
-            let to = to.display();
-            return Err(Failure::Error(format!(
-                "{to} is both input and output: name another output"
-            )));
-        }
-        Ok(Self { to: Some(to) })
     }
 
     /// Whether this format can go there.
     pub(crate) fn check(&self, format: ExportFormat) -> Result<(), Failure> {
-        match format {
-            ExportFormat::Perfetto => self.refuse_terminal("a Perfetto trace, which is binary,"),
-            ExportFormat::Nsys if self.to.is_none() => Err(Failure::Usage(
+        match (format, self) {
+            (ExportFormat::Perfetto, _) => {
+                self.refuse_terminal("a Perfetto trace, which is binary,")
+            }
+            (ExportFormat::Nsys, Self::Standard) => Err(Failure::Usage(
                 "a capture is a database and needs a file of its own: name it with -o".to_owned(),
             )),
             _ => Ok(()),
@@ -54,7 +56,7 @@ impl Output {
     }
 
     pub(crate) fn refuse_terminal(&self, what: &str) -> Result<(), Failure> {
-        match self.to.is_none() && io::stdout().is_terminal() {
+        match matches!(self, Self::Standard) && io::stdout().is_terminal() {
             true => Err(Failure::Usage(format!(
                 "{what} is nothing for a terminal: name a file with -o, or send it to a program"
             ))),
@@ -62,40 +64,37 @@ impl Output {
         }
     }
 
+    /// A reader that stops reading is no failure: gates decide all the same.
     pub(crate) fn write(
         &self,
         content: impl FnOnce(&mut dyn Write) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let Some(to) = &self.to else {
-            let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
-            return content(&mut out).and_then(|()| Ok(out.flush()?));
+        let written = match self {
+            Self::Standard => standard().and_then(|out| fill(out, content)),
+            Self::Stream(to) => {
+                let file = File::options().append(true).open(to);
+                let file = file.map_err(|error| unwritable(to, &error));
+                file.and_then(|file| fill(file, content).map_err(|failure| of(to, failure)))
+            }
+            Self::File(to) => replace(to, content),
         };
-        if is_special(to) {
-            let file = File::options().write(true).open(to);
-            let file = file.map_err(|error| unwritable(to, &error))?;
-            return fill(file, ProgressBar::hidden(), content).map_err(|failure| of(to, failure));
+        match written {
+            Err(Failure::Closed) => Ok(()),
+            written => written,
         }
-        let (partial, file) = new_beside(to).map_err(|error| unwritable(to, &error))?;
-        let bar = progress::spinner("writing", true);
-        let written = fill(file, bar, content)
-            .map_err(|failure| of(to, failure))
-            .and_then(|()| fs::rename(&partial, to).map_err(|error| unwritable(to, &error)));
-        if written.is_err() {
-            // It stays where even that fails; the error is the one that came first.
-            let _: io::Result<()> = fs::remove_file(&partial);
-        }
-        written
     }
 
     pub(crate) fn write_nsys(&self, profile: &Profile) -> Result<(), Failure> {
-        let Some(to) = &self.to else { return self.check(ExportFormat::Nsys) };
-        // It would be replaced by a file.
-        if is_special(to) {
-            let to = to.display();
-            return Err(Failure::Error(format!(
-                "{to} is no file, and a capture needs one of its own"
-            )));
-        }
+        let to = match self {
+            Self::Standard => return self.check(ExportFormat::Nsys),
+            Self::Stream(to) => {
+                let to = to.display();
+                return Err(Failure::Error(format!(
+                    "{to} is no file, and a capture needs one of its own"
+                )));
+            }
+            Self::File(to) => to,
+        };
         let bar = progress::bar("writing", 0, false);
         let written = profile.write_nsys(to, |progress| {
             bar.set_length(progress.of);
@@ -106,40 +105,39 @@ impl Output {
     }
 }
 
-fn fill(
-    file: File,
-    bar: ProgressBar,
+/// Standard output, which is an error where the program was started without one.
+pub(crate) fn standard() -> Result<io::StdoutLock<'static>, Failure> {
+    match crate::closed::was_stdout_open() {
+        true => Ok(io::stdout().lock()),
+        false => Err(Failure::Error(
+            "standard output is closed: open it, or name a file with -o".to_owned(),
+        )),
+    }
+}
+
+fn replace(
+    to: &Path,
     content: impl FnOnce(&mut dyn Write) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let mut out = BufWriter::with_capacity(1 << 16, bar.wrap_write(file));
-    let written = content(&mut out).and_then(|()| Ok(out.flush()?));
+    let new = Replacement::begin(to.to_owned()).map_err(|error| unwritable(to, &error))?;
+    let bar = progress::spinner("writing", true);
+    let written = fill(bar.wrap_write(new.file()), content);
     bar.finish_and_clear();
-    written
+    written.map_err(|failure| of(to, failure))?;
+    new.commit().map_err(|error| unwritable(to, &error))
 }
 
-/// A device or a pipe, which is written to and not replaced.
-fn is_special(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|about| !about.is_file())
+fn fill(
+    out: impl Write,
+    content: impl FnOnce(&mut dyn Write) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut out = BufWriter::with_capacity(1 << 16, out);
+    content(&mut out).and_then(|()| Ok(out.flush()?))
 }
 
-/// Partial files that may have been left by others of the same process number, which containers often share.
-const PARTIAL_FILES: u32 = 1000;
-
-/// A new file with a short name: that of the file it is for may have the greatest length.
-fn new_beside(to: &Path) -> io::Result<(PathBuf, File)> {
-    let folder = to.parent().filter(|folder| *folder != OsStr::new("")).unwrap_or(Path::new("."));
-    for number in 0..PARTIAL_FILES {
-        let partial = folder.join(format!(".gpuprof.{}.{number}.partial", std::process::id()));
-        match File::create_new(&partial) {
-            Ok(file) => return Ok((partial, file)),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Err(io::Error::new(
-        io::ErrorKind::AlreadyExists,
-        "partial files of earlier writers stand beside it: remove .gpuprof.*.partial",
-    ))
+/// True for this process's own standard output, as `/dev/stdout` leads to.
+fn is_standard(stream: &Path) -> bool {
+    stream == Path::new(&format!("/proc/{}/fd/1", std::process::id()))
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> Failure {

@@ -9,6 +9,7 @@ use profiler_core::{Declared, Peaks, Profile};
 use crate::args::{RooflineArgs, RooflineFormat};
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::tables::write_json;
 use crate::{input, note_losses};
 
 /// A roof of `--peak`, in operations a second.
@@ -62,10 +63,7 @@ fn write(
     output.write(|out| {
         match format {
             RooflineFormat::Text => writeln!(out, "{roofline}")?,
-            RooflineFormat::Json => {
-                serde_json::to_writer_pretty(&mut *out, roofline).map_err(std::io::Error::from)?;
-                writeln!(out)?;
-            }
+            RooflineFormat::Json => write_json(out, roofline)?,
             RooflineFormat::Svg => out.write_all(svg().as_bytes())?,
             RooflineFormat::Html => out.write_all(html().as_bytes())?,
         }
@@ -76,7 +74,7 @@ fn write(
 /// Counts as serde writes them.
 fn read_counted(file: &Path) -> Result<Measured, Failure> {
     let name = file.display();
-    let text = crate::input::text(file)
+    let text = crate::text::read_file(file)
         .map_err(|error| Failure::Error(format!("could not read {name}: {error}")))?;
     serde_json::from_str(&text)
         .map_err(|error| Failure::Error(format!("{name} has no counts of ranges: {error}")))
@@ -114,7 +112,7 @@ fn peaks(args: &RooflineArgs, profile: &Profile) -> Result<Peaks, Failure> {
 /// Roofs as `Peaks::to_json` wrote them.
 pub(crate) fn read_peaks(file: &Path) -> Result<Peaks, Failure> {
     let name = file.display();
-    let text = crate::input::text(file)
+    let text = crate::text::read_file(file)
         .map_err(|error| Failure::Error(format!("could not read {name}: {error}")))?;
     Peaks::from_json(&text).map_err(|error| Failure::Error(format!("{name}: {error}")))
 }

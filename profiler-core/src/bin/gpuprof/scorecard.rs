@@ -8,6 +8,7 @@ use crate::failure::Failure;
 use crate::input;
 use crate::output::Output;
 use crate::roofline::read_peaks;
+use crate::tables::write_json;
 
 pub(crate) fn scorecard(args: ScorecardArgs) -> Result<(), Failure> {
     let inputs = [Some(&*args.file), args.peaks.as_deref()];
@@ -29,10 +30,7 @@ pub(crate) fn scorecard(args: ScorecardArgs) -> Result<(), Failure> {
     output.write(|out| {
         match args.format {
             ScorecardFormat::Text => writeln!(out, "{card}")?,
-            ScorecardFormat::Json => {
-                serde_json::to_writer_pretty(&mut *out, &card).map_err(std::io::Error::from)?;
-                writeln!(out)?;
-            }
+            ScorecardFormat::Json => write_json(out, &card)?,
             ScorecardFormat::Markdown => out.write_all(card.to_markdown().as_bytes())?,
         }
         Ok(())
@@ -82,6 +80,11 @@ pub(crate) fn target(text: &str) -> Result<(ScoreKind, Target), String> {
         _ => Err(format!("{text:?} is no number")),
     };
     let target = Target::new(number(good)?, number(bad)?);
+    // A share in percent would be a target that everything meets, or nothing.
+    let is_share = !matches!(kind, ScoreKind::Health | ScoreKind::Bound);
+    if is_share && (target.good > 1.0 || target.bad > 1.0) {
+        return Err(format!("{name} is a share, which counts from 0 to 1: give 0.9 for 90 %"));
+    }
     let is_beyond = match kind.more_is_better() {
         true => target.bad > target.good,
         false => target.bad < target.good,

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::args::{AnalyzeArgs, StatsArgs, TableFormat};
 use crate::failure::{Failure, note};
 use crate::output::Output;
-use crate::{input, note_losses, units};
+use crate::{input, note_losses, text, units};
 
 /// What the words of a command line ask for.
 enum Asked<T> {
@@ -247,7 +247,7 @@ fn list<T>(
                         out,
                         "{},{},{}",
                         listed.name,
-                        units::csv_cell(listed.shows),
+                        text::csv_cell(listed.shows),
                         rows(listed)
                     )?;
                 }
@@ -322,6 +322,6 @@ fn note_rest(name: &str, report: &AnyReport) {
 }
 
 pub(crate) fn write_json(out: &mut dyn Write, value: &impl Serialize) -> Result<(), Failure> {
-    serde_json::to_writer_pretty(&mut *out, value).map_err(std::io::Error::from)?;
+    text::write_json_pretty(&mut *out, value).map_err(std::io::Error::from)?;
     Ok(out.write_all(b"\n")?)
 }

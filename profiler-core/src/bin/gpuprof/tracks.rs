@@ -5,7 +5,7 @@ use profiler_core::series::Series;
 use crate::args::{TableFormat, TracksArgs};
 use crate::failure::{Failure, note};
 use crate::output::Output;
-use crate::units::on_a_line;
+use crate::units::{MESSAGE_WIDTH, shortened};
 use crate::{input, note_losses, tables};
 
 pub(crate) fn tracks(args: TracksArgs) -> Result<(), Failure> {
@@ -50,5 +50,5 @@ fn is_incomplete(series: &Series) -> bool {
 fn losses(series: &Series) -> Option<String> {
     let losses = series.losses();
     let who = format!("GPU {}, {}", series.device(), series.source());
-    (!losses.is_empty()).then(|| on_a_line(&format!("{who}: {}", losses.join("; "))))
+    (!losses.is_empty()).then(|| shortened(&format!("{who}: {}", losses.join("; ")), MESSAGE_WIDTH))
 }

@@ -1,0 +1,267 @@
+//! Files that get their new content at once: it is written beside them and renamed when it is whole.
+
+use std::fs::{self, File, Permissions, TryLockError};
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
+use std::path::{Path, PathBuf};
+
+/// Where a path leads.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// A file, or a place without one. Not a link.
+    File(PathBuf),
+    /// A device, a pipe, a socket, or a descriptor of a process such as `/dev/stdout`: never replaced.
+    Stream(PathBuf),
+}
+
+/// Links that are followed, as many as Linux does.
+const LINKS: u32 = 40;
+
+impl Target {
+    /// Follows links, also one to a file that does not exist.
+    ///
+    /// # Errors
+    /// It is a directory, or a link that leads nowhere.
+    pub(crate) fn of(path: &Path) -> io::Result<Self> {
+        let mut path = path.to_owned();
+        for _ in 0..LINKS {
+            let about = match fs::symlink_metadata(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return Ok(Self::File(path));
+                }
+                about => about?,
+            };
+            if about.is_dir() {
+                let why = "it is a directory: name a file in it";
+                return Err(io::Error::new(io::ErrorKind::IsADirectory, why));
+            }
+            if !about.is_symlink() {
+                return Ok(if about.is_file() { Self::File(path) } else { Self::Stream(path) });
+            }
+            let folder = folder_of(&path).canonicalize()?;
+            if folder.starts_with("/proc") && folder.ends_with("fd") {
+                return Ok(Self::Stream(folder.join(path.file_name().unwrap_or_default())));
+            }
+            path = folder.join(fs::read_link(&path)?);
+        }
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "its links lead in a circle"))
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// The new content of a file. Dropped before [`commit`](Self::commit), it goes and the file stays as it was.
+///
+/// What a killed process left is removed by the next writer to the same folder: partial files are locked by their writers.
+#[derive(Debug)]
+pub(crate) struct Replacement {
+    to: PathBuf,
+    partial: PathBuf,
+    file: File,
+    /// The permissions of the file that it replaces.
+    mode: Option<u32>,
+    is_done: bool,
+}
+
+/// Partial files of one process in a folder, of which many may be written at once.
+const PARTIAL_FILES: u32 = 1000;
+const PREFIX: &str = ".gpuprof.";
+const SUFFIX: &str = ".partial";
+
+impl Replacement {
+    /// An empty file beside `to`, with the permissions and the owner of `to` if that exists.
+    pub(crate) fn begin(to: PathBuf) -> io::Result<Self> {
+        let folder = folder_of(&to);
+        remove_abandoned(folder);
+        for number in 0..PARTIAL_FILES {
+            // A short name: that of the file may have the greatest length.
+            let name = format!("{PREFIX}{}.{number}{SUFFIX}", std::process::id());
+            let partial = folder.join(name);
+            let file = match File::create_new(&partial) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                file => file?,
+            };
+            // A file system without locks has no abandoned files found either.
+            let is_locked = !matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+            if is_locked && is_at(&file, &partial) {
+                let mut new = Self { to, partial, file, mode: None, is_done: false };
+                new.keep_permissions()?;
+                return Ok(new);
+            }
+        }
+        let why = format!("{PARTIAL_FILES} partial files are being written beside it");
+        Err(io::Error::new(io::ErrorKind::AlreadyExists, why))
+    }
+
+    /// Of a file that may be written by its group, the group has to be the same.
+    fn keep_permissions(&mut self) -> io::Result<()> {
+        let Ok(old) = fs::metadata(&self.to) else { return Ok(()) };
+        let new = self.file.metadata()?;
+        let is_same = (old.uid(), old.gid()) == (new.uid(), new.gid());
+        let is_kept = is_same || fchown(&self.file, Some(old.uid()), Some(old.gid())).is_ok();
+        let mode = old.mode() & if is_kept { 0o777 } else { 0o700 };
+        self.mode = Some(mode);
+        // It has to be written yet, by its path too.
+        self.file.set_permissions(Permissions::from_mode(mode | 0o600))
+    }
+
+    /// Where to write.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The path of [`file`](Self::file).
+    #[cfg(any(test, feature = "nsys"))]
+    pub(crate) fn path(&self) -> &Path {
+        &self.partial
+    }
+
+    /// Puts it where it is to be.
+    pub(crate) fn commit(mut self) -> io::Result<()> {
+        if let Some(mode) = self.mode {
+            self.file.set_permissions(Permissions::from_mode(mode))?;
+        }
+        fs::rename(&self.partial, &self.to)?;
+        self.is_done = true;
+        Ok(())
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        if !self.is_done {
+            // Where that fails, the next writer removes it.
+            let _: io::Result<()> = fs::remove_file(&self.partial);
+        }
+    }
+}
+
+/// True if the file is what stands there: another writer may have removed it before it was locked.
+fn is_at(file: &File, path: &Path) -> bool {
+    let (Ok(file), Ok(there)) = (file.metadata(), fs::symlink_metadata(path)) else { return false };
+    (file.dev(), file.ino()) == (there.dev(), there.ino())
+}
+
+/// Removes partial files whose writers are gone.
+fn remove_abandoned(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let number = |name: &str| {
+            let number = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
+            number.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'.')).then_some(())
+        };
+        if name.to_str().and_then(number).is_none() {
+            continue;
+        }
+        let path = entry.path();
+        if !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            continue;
+        }
+        let Ok(file) = File::open(&path) else { continue };
+        if file.try_lock().is_ok() && is_at(&file, &path) {
+            // Another's may not be ours to remove.
+            let _: io::Result<()> = fs::remove_file(&path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    /// An empty folder that goes away.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(test: &str) -> Self {
+            let name = format!("replace-{}-{test}", std::process::id());
+            let folder = std::env::temp_dir().join(name);
+            fs::create_dir(&folder).unwrap();
+            Self(folder)
+        }
+
+        fn names(&self) -> Vec<String> {
+            let entries = fs::read_dir(&self.0).unwrap();
+            let name =
+                |entry: io::Result<fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+            entries.map(name).collect()
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn content_is_replaced_at_once_and_permissions_stay() {
+        let folder = Folder::new("at_once");
+        let to = folder.0.join("to");
+        fs::write(&to, "old").unwrap();
+        for mode in [0o640, 0o600, 0o755, 0o444] {
+            fs::set_permissions(&to, Permissions::from_mode(mode)).unwrap();
+            let new = Replacement::begin(to.clone()).unwrap();
+            new.file().write_all(format!("{mode:o}").as_bytes()).unwrap();
+            assert_ne!(fs::read_to_string(&to).unwrap(), format!("{mode:o}"));
+            new.commit().unwrap();
+            assert_eq!(fs::read_to_string(&to).unwrap(), format!("{mode:o}"));
+            assert_eq!(fs::metadata(&to).unwrap().mode() & 0o7777, mode);
+        }
+        let new = Replacement::begin(to.clone()).unwrap();
+        new.file().write_all(b"half").unwrap();
+        drop(new);
+        assert_eq!(
+            (fs::read_to_string(&to).unwrap().as_str(), folder.names()),
+            ("444", vec!["to".into()])
+        );
+    }
+
+    #[test]
+    fn what_a_dead_writer_left_is_removed_and_what_a_living_one_writes_is_not() {
+        let folder = Folder::new("left");
+        let to = folder.0.join("to");
+        for name in [".gpuprof.1.0.partial", ".gpuprof.9999999.7.partial"] {
+            fs::write(folder.0.join(name), "left").unwrap();
+        }
+        let kept = [".gpuprof.mine.partial", "a.gpuprof.1.0.partial"];
+        kept.iter().for_each(|name| fs::write(folder.0.join(name), "kept").unwrap());
+        let one = Replacement::begin(to.clone()).unwrap();
+        let other = Replacement::begin(to.clone()).unwrap();
+        assert_ne!(one.path(), other.path());
+        assert_eq!(folder.names().len(), kept.len() + 2, "{:?}", folder.names());
+        other.file().write_all(b"other").unwrap();
+        one.file().write_all(b"one").unwrap();
+        one.commit().unwrap();
+        other.commit().unwrap();
+        assert_eq!(fs::read_to_string(&to).unwrap(), "other");
+        assert_eq!(folder.names().len(), kept.len() + 1, "{:?}", folder.names());
+    }
+
+    #[test]
+    fn links_are_followed_and_streams_are_none_to_replace() {
+        use std::os::unix::fs::symlink;
+        let folder = Folder::new("links");
+        let root = folder.0.canonicalize().unwrap();
+        let path = |name: &str| root.join(name);
+        fs::write(path("file"), "").unwrap();
+        symlink("file", path("link")).unwrap();
+        symlink("link", path("second")).unwrap();
+        symlink("missing", path("dangling")).unwrap();
+        symlink("circle", path("circle")).unwrap();
+        let file = |name| Target::File(path(name));
+        let of = |name| Target::of(&path(name)).unwrap();
+        assert_eq!([of("file"), of("link"), of("second")], ["file"; 3].map(file));
+        assert_eq!([of("dangling"), of("missing")], ["missing"; 2].map(file));
+        assert!(Target::of(&path("circle")).unwrap_err().to_string().contains("circle"));
+        assert!(Target::of(&root).unwrap_err().to_string().contains("directory"));
+        for stream in ["/dev/null", "/dev/stdout", "/dev/fd/2", "/proc/self/fd/0"] {
+            let target = Target::of(Path::new(stream)).unwrap();
+            assert!(matches!(target, Target::Stream(_)), "{stream}: {target:?}");
+        }
+    }
+}

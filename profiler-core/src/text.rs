@@ -1,0 +1,343 @@
+//! Text from recordings, captures and devices, made safe for the outputs that show it.
+//!
+//! Names may hold anything: escape sequences for terminals, characters that reverse or hide what stands beside them, markup,
+//! formulas. Every output passes them through a function of this file; none has a rule of its own.
+//!
+//! - Tables, reports, messages, CSV, Markdown, HTML, SVG and the line formats (`counts`, folded stacks) show
+//!   [`printable`] text: one line, without characters that act instead of being seen.
+//! - JSON keeps the text whole and writes such characters as `\uXXXX`.
+//! - Binary formats (Perfetto, SQLite, Parquet, recordings) keep the bytes.
+
+use std::borrow::Cow;
+use std::io;
+
+use serde::Serialize;
+use serde_json::ser::{CharEscape, CompactFormatter, Formatter, PrettyFormatter};
+
+/// True for a character that a terminal, a browser or an editor obeys or hides instead of showing it: controls, separators of
+/// lines, controls of direction, and what has no width. Variation selectors and joiners are among them; letters that combine
+/// are not.
+fn is_active(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+            | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{fffe}' | '\u{ffff}' | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// What stands for a character in a line of text.
+fn shown(c: char) -> char {
+    match c {
+        c if !is_active(c) => c,
+        '\t'..='\r' | '\u{85}' | '\u{2028}' | '\u{2029}' => ' ',
+        _ => char::REPLACEMENT_CHARACTER,
+    }
+}
+
+/// Names are mostly ASCII, which needs no look at each character.
+fn is_plain(text: &str) -> bool {
+    text.bytes().all(|byte| matches!(byte, b' '..=b'~')) || !text.contains(is_active)
+}
+
+/// Text on one line: separators of lines and tabs are spaces, other active characters are U+FFFD.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    match is_plain(text) {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned(text.chars().map(shown).collect()),
+    }
+}
+
+/// Printable text of at most `width` characters. Longer text loses its middle: kernels of one family often differ at the end.
+pub(crate) fn shortened(text: &str, width: usize) -> String {
+    // A character has a byte at least.
+    let is_short = text.len() <= width;
+    let length = if is_short { 0 } else { text.chars().count() };
+    if length <= width {
+        return printable(text).into_owned();
+    }
+    let head = (width - 1).div_ceil(2);
+    let mut short: String = text.chars().take(head).map(shown).collect();
+    short.push('…');
+    short.extend(text.chars().skip(length - (width - 1 - head)).map(shown));
+    short
+}
+
+/// The largest file that [`read_file`] reads: baselines, peaks and counts have some hundred KiB.
+const LARGEST: u64 = 64 << 20;
+
+/// A file of text, which may be a device or a pipe without an end.
+///
+/// # Errors
+/// It cannot be read, has more than 64 MiB, or is not UTF-8.
+pub(crate) fn read_file(path: &std::path::Path) -> io::Result<String> {
+    let mut text = String::new();
+    let read = io::Read::take(std::fs::File::open(path)?, LARGEST + 1);
+    io::Read::read_to_string(&mut { read }, &mut text)?;
+    if text.len() as u64 > LARGEST {
+        let why = format!("it has more than {} MiB", LARGEST >> 20);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
+    Ok(text)
+}
+
+// --- CSV ---
+
+/// Text as a cell of a comma-separated file.
+///
+/// A cell that a spreadsheet would take for a formula begins with `'`, as OWASP advises: text alone, numbers never pass here.
+pub(crate) fn csv_cell(text: &str) -> String {
+    let mut cell = text.to_owned();
+    guard_formula(&mut cell, 0);
+    quote_cell(&mut cell, 0);
+    cell
+}
+
+/// Puts `'` before the cell that begins at `at` if a spreadsheet would take it for a formula.
+pub(crate) fn guard_formula(line: &mut String, at: usize) {
+    const SIGNS: [char; 8] = ['=', '+', '-', '@', '＝', '＋', '－', '＠'];
+    let cell = line[at..].trim_start_matches(|c: char| c.is_whitespace() || is_active(c));
+    // A colon needs something before it, so that nsys's `--:name` is no formula.
+    if cell.starts_with(SIGNS) && !cell.trim_start_matches(SIGNS).starts_with(':') {
+        line.insert(at, '\'');
+    }
+}
+
+/// Makes the cell that begins at `at` printable and quotes it where it has to be.
+pub(crate) fn quote_cell(line: &mut String, at: usize) {
+    let cell = &line[at..];
+    let needs_quotes = cell.contains(['"', ',']);
+    if !needs_quotes && is_plain(cell) {
+        return;
+    }
+    let cell = printable(cell).into_owned();
+    line.truncate(at);
+    match needs_quotes {
+        true => line.extend(["\"", &cell.replace('"', "\"\""), "\""]),
+        false => line.push_str(&cell),
+    }
+}
+
+// --- markup ---
+
+/// Text in which nothing is markup for those who show Markdown, HTML in it included.
+pub(crate) fn markdown(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            // A kernel's name must mention nobody.
+            '@' => out.push_str("&#64;"),
+            '\\' | '`' | '*' | '_' | '[' | ']' | '#' | '|' | '~' | '!' => out.extend(['\\', c]),
+            c => out.push(shown(c)),
+        }
+    }
+    out
+}
+
+/// Text for elements and attributes of HTML and XML.
+pub(crate) fn html(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(shown(c)),
+        }
+    }
+    out
+}
+
+// --- JSON ---
+
+/// Writes JSON on one line, with active characters as `\uXXXX`.
+pub(crate) fn write_json(out: impl io::Write, value: &impl Serialize) -> serde_json::Result<()> {
+    value.serialize(&mut serde_json::Serializer::with_formatter(out, Ascii(CompactFormatter)))
+}
+
+/// The same with an indent for each level.
+pub(crate) fn write_json_pretty(
+    out: impl io::Write,
+    value: &impl Serialize,
+) -> serde_json::Result<()> {
+    let formatter = Ascii(PrettyFormatter::new());
+    value.serialize(&mut serde_json::Serializer::with_formatter(out, formatter))
+}
+
+/// [`write_json`] as text.
+pub(crate) fn json(value: &impl Serialize) -> serde_json::Result<String> {
+    let mut bytes = Vec::new();
+    write_json(&mut bytes, value)?;
+    Ok(String::from_utf8(bytes).unwrap_or_default())
+}
+
+/// [`write_json_pretty`] as text.
+pub(crate) fn json_pretty(value: &impl Serialize) -> serde_json::Result<String> {
+    let mut bytes = Vec::new();
+    write_json_pretty(&mut bytes, value)?;
+    Ok(String::from_utf8(bytes).unwrap_or_default())
+}
+
+/// A part of a JSON string that serde_json has nothing to escape in.
+pub(crate) fn write_json_fragment<W: ?Sized + io::Write>(
+    out: &mut W,
+    text: &str,
+) -> io::Result<()> {
+    if is_plain(text) {
+        return out.write_all(text.as_bytes());
+    }
+    let mut written = 0;
+    for (at, active) in text.match_indices(is_active) {
+        out.write_all(&text.as_bytes()[written..at])?;
+        for unit in active.encode_utf16() {
+            write!(out, "\\u{unit:04x}")?;
+        }
+        written = at + active.len();
+    }
+    out.write_all(&text.as_bytes()[written..])
+}
+
+/// Writes JSON on one line whose strings are [printable]: for a page, whose script would read escapes back.
+pub(crate) fn write_page_json(
+    out: impl io::Write,
+    value: &impl Serialize,
+) -> serde_json::Result<()> {
+    value.serialize(&mut serde_json::Serializer::with_formatter(out, Shown))
+}
+
+struct Shown;
+
+impl Formatter for Shown {
+    fn write_string_fragment<W: ?Sized + io::Write>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        writer.write_all(printable(fragment).as_bytes())
+    }
+
+    fn write_char_escape<W: ?Sized + io::Write>(
+        &mut self,
+        writer: &mut W,
+        escape: CharEscape,
+    ) -> io::Result<()> {
+        use CharEscape::{AsciiControl, Backspace, CarriageReturn, FormFeed, LineFeed, Tab};
+        match escape {
+            Tab | LineFeed | FormFeed | CarriageReturn => writer.write_all(b" "),
+            Backspace | AsciiControl(_) => {
+                write!(writer, "{}", char::REPLACEMENT_CHARACTER)
+            }
+            mark => CompactFormatter.write_char_escape(writer, mark),
+        }
+    }
+}
+
+/// Writes as its formatter does, but for active characters.
+struct Ascii<F>(F);
+
+macro_rules! as_the_formatter {
+    ($($name:ident($($arg:ident: $type:ty),*);)+) => {$(
+        fn $name<W: ?Sized + io::Write>(&mut self, writer: &mut W, $($arg: $type),*) -> io::Result<()> {
+            self.0.$name(writer, $($arg),*)
+        }
+    )+};
+}
+
+impl<F: Formatter> Formatter for Ascii<F> {
+    fn write_string_fragment<W: ?Sized + io::Write>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        write_json_fragment(writer, fragment)
+    }
+
+    as_the_formatter! {
+        write_char_escape(escape: CharEscape);
+        begin_array();
+        end_array();
+        begin_array_value(first: bool);
+        end_array_value();
+        begin_object();
+        end_object();
+        begin_object_key(first: bool);
+        end_object_key();
+        begin_object_value();
+        end_object_value();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn active_characters_are_replaced_and_all_others_kept() {
+        assert_eq!(printable("a\tb\r\nc\u{2028}d"), "a b  c d");
+        assert_eq!(printable("\u{1b}[2J\u{9b}1m\u{7f}\0"), "\u{fffd}[2J\u{fffd}1m\u{fffd}\u{fffd}");
+        assert_eq!(printable("a\u{202e}b\u{200b}c\u{feff}"), "a\u{fffd}b\u{fffd}c\u{fffd}");
+        for kept in ["größe e\u{301} กำ नमस्ते שלום 核 🚀", "f<\"x\", y>(int*)", ""]
+        {
+            assert!(matches!(printable(kept), Cow::Borrowed(text) if text == kept));
+        }
+    }
+
+    #[test]
+    fn long_text_loses_its_middle() {
+        assert_eq!(shortened("a\tb", 10), "a b");
+        assert_eq!(shortened("größer als fünf", 6), "grö…nf");
+        assert_eq!(shortened("größe", 5), "größe");
+        assert_eq!(shortened("\u{1b}bcdefg\u{1b}", 4), "\u{fffd}b…\u{fffd}");
+    }
+
+    #[test]
+    fn cells_are_quoted_and_are_no_formulas() {
+        assert_eq!(csv_cell("f<\"x\", y>"), "\"f<\"\"x\"\", y>\"");
+        assert_eq!(csv_cell("a\nb"), "a b");
+        for formula in ["=1", "+1", "-1", "@a", "\t=1", "\r\n=1", " =1", "＝1", "\u{200b}=1"] {
+            assert!(csv_cell(formula).starts_with('\''), "{formula:?}");
+        }
+        assert_eq!(csv_cell("=A1,\"B\""), "\"'=A1,\"\"B\"\"\"");
+        for kept in ["a=1", "--:name", "[CUDA memcpy]", "'a'", ""] {
+            assert_eq!(csv_cell(kept), kept);
+        }
+        let mut line = "-1,".to_owned();
+        guard_formula(&mut line, 3);
+        quote_cell(&mut line, 3);
+        assert_eq!(line, "-1,", "what stands before is left as it is");
+    }
+
+    #[test]
+    fn markup_is_text() {
+        assert_eq!(
+            html("<a b='c'>&\"\u{0}\u{1b}\u{ffff}\n"),
+            "&lt;a b=&#39;c&#39;&gt;&amp;&quot;\u{fffd}\u{fffd}\u{fffd} "
+        );
+        assert_eq!(markdown("|*a*|\n@b\u{202e}"), "\\|\\*a\\*\\| &#64;b\u{fffd}");
+    }
+
+    #[test]
+    fn json_is_the_same_with_active_characters_escaped() {
+        let text = "\u{1b}\u{7f}\u{9b}\u{202e}\u{e0001}\u{feff} \"\\ ä 🚀\n";
+        let value = serde_json::json!({ text: [text, 1, 2.5, null, { "a": {} }, []] });
+        for written in [json(&value).unwrap(), json_pretty(&value).unwrap()] {
+            let has_active = written.contains(|c| c != '\n' && is_active(c));
+            assert!(!has_active && written.contains("ä 🚀"), "{written}");
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&written).unwrap(), value);
+        }
+        let mut page = Vec::new();
+        write_page_json(&mut page, &value).unwrap();
+        let page: serde_json::Value = serde_json::from_slice(&page).unwrap();
+        assert_eq!(page[&*printable(text)][0], *printable(text));
+        assert!(json(&text).unwrap().contains("\\udb40\\udc01"), "{}", json(&text).unwrap());
+        let plain = serde_json::json!({ "a": [1, "b"] });
+        assert_eq!(json(&plain).unwrap(), serde_json::to_string(&plain).unwrap());
+        assert_eq!(json_pretty(&plain).unwrap(), serde_json::to_string_pretty(&plain).unwrap());
+    }
+}
