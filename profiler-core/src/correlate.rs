@@ -5,7 +5,7 @@
 use cupti::tables;
 use rustc_hash::FxHashMap;
 
-use crate::health::{Health, Owed};
+use crate::health::{Account, Health, Owed};
 use crate::recent::is_up_to;
 use crate::store::{Api, Call, CallId, Operation, RangesBy, Store, What, Work};
 
@@ -156,6 +156,7 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
         }
     }
 
+    count_at_start(store, health);
     for synchronization in &store.synchronizations {
         health.synchronizations.records += 1;
         health.synchronizations.matched_records += u64::from(synchronization.call.is_some());
@@ -190,6 +191,22 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
     store.session.windows_ns = windows;
 }
 
+/// Counts the operations without a call that started before the first one with a call. Their calls were made before the
+/// recording began.
+fn count_at_start(store: &Store, health: &mut Health) {
+    let starts = |with_call: bool| {
+        let is_one = move |row: &&Operation| row.call.get().is_some() == with_call;
+        store.operations.iter().filter(is_one).filter_map(|row| Some((row, row.time()?.start_ns)))
+    };
+    let Some(first_ns) = starts(true).map(|(_, start_ns)| start_ns).min() else { return };
+    for (row, _) in starts(false).filter(|(_, start_ns)| *start_ns < first_ns) {
+        let work = store.work(row);
+        if !work.is_migration() {
+            account(health, work).records_at_start += 1;
+        }
+    }
+}
+
 /// Takes the calls of the runtime API that made a driver call out of the table: the driver call stands for both.
 fn set_outer_calls_apart(store: &mut Store) {
     if !store.call_kinds.rows().iter().any(|kind| kind.api == Api::Runtime) {
@@ -206,6 +223,14 @@ fn set_outer_calls_apart(store: &mut Store) {
     (store.outer_calls, store.calls) = (outer, calls);
 }
 
+fn account<'h>(health: &'h mut Health, work: &Work) -> &'h mut Account {
+    match work.what {
+        What::Kernel { .. } => &mut health.kernels,
+        What::Copy(_) => &mut health.copies,
+        What::Memset(_) => &mut health.memsets,
+    }
+}
+
 /// Puts an operation to the account of its kind, with its call if that is known.
 #[inline]
 fn count(health: &mut Health, work: &Work, operation: &Operation, call: Option<&Call>) {
@@ -214,11 +239,7 @@ fn count(health: &mut Health, work: &Work, operation: &Operation, call: Option<&
         health.migrations += 1;
         return;
     }
-    let account = match work.what {
-        What::Kernel { .. } => &mut health.kernels,
-        What::Copy(_) => &mut health.copies,
-        What::Memset(_) => &mut health.memsets,
-    };
+    let account = account(health, work);
     account.records += 1;
     account.matched_records += u64::from(call.is_some());
     if let (Some(call), Some(time)) = (call, operation.time()) {
