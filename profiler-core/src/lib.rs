@@ -159,6 +159,7 @@
 //! from another machine can be read anywhere.
 
 mod asking;
+mod busy;
 mod collection;
 mod compare;
 mod context;

@@ -18,7 +18,7 @@ const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 /// SHA-256 of the two as the page's policy names them: what else stands in the page never runs. A test holds them.
 const STYLE_HASH: &str = "sha256-8JwcgI5VETK5EyDuTjp8v3TtBNCauX/TbVqDkBf19F4=";
-const SCRIPT_HASH: &str = "sha256-1yyxyzWWnQwsXCjm1fxj3zJhSie46JpqjheprPBQTa0=";
+const SCRIPT_HASH: &str = "sha256-OOyv6KiydpJSeoUge6Qj/mtHVM1+lFmOcQzZ3i3at9E=";
 
 impl Profile {
     /// One page of HTML that shows this profile: [`write_html`](Self::write_html) as text.
