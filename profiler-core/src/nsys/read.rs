@@ -1152,6 +1152,7 @@ impl Reader<'_> {
             for id in numbers {
                 // Processes that see different ones may call them the same: the first is named.
                 if !seen.insert(id) {
+                    self.store.shared_ordinals.push(id);
                     continue;
                 }
                 let number = |column: usize| row.number(column).unwrap_or(0);
