@@ -118,7 +118,7 @@ fn series(text: &mut String, profile: &Profile, from: Duration, to: Duration) ->
     let labelled = |label: &str| -> Option<Track<'_>> {
         profile.tracks().find(|track| track.label() == label)
     };
-    ["energy", "power", "power now"].map(|label| {
+    ["energy", "power (lags up to 1 s)", "power now"].map(|label| {
         let Some(track) = labelled(label) else {
             _ = writeln!(text, "  {label}: no track");
             return f64::NAN;
@@ -149,6 +149,10 @@ fn load(gpu: &Gpu, work: &dyn Fn(), epoch: Instant) -> (f64, f64) {
 }
 
 fn steady() {
+    let out = std::env::var_os("OUT").map(PathBuf::from);
+    if let Some(out) = &out {
+        std::fs::create_dir_all(out).unwrap();
+    }
     let gpu = Gpu::get();
     let nvml = Nvml::init().unwrap();
     let [domain, bus, slot] = [
@@ -193,7 +197,7 @@ fn steady() {
             (readings.join().unwrap(), loaded, profile)
         });
         means.push(measured(&mut text, &readings, (from, to), &profile, interval));
-        if let Some(out) = std::env::var_os("OUT") {
+        if let Some(out) = &out {
             let mut rows = String::from("begun,ended,energy_j,power_w,average_w,instant_w\n");
             for reading in &readings {
                 let Reading { begun, ended, energy, power, average, instant } = reading;
@@ -203,12 +207,12 @@ fn steady() {
                 );
             }
             let name = format!("power-{}ms.csv", interval.as_millis());
-            std::fs::write(PathBuf::from(out).join(name), rows).unwrap();
+            std::fs::write(out.join(name), rows).unwrap();
         }
     }
     eprintln!("{text}");
-    if let Some(out) = std::env::var_os("OUT") {
-        std::fs::write(PathBuf::from(out).join("power.txt"), &text).unwrap();
+    if let Some(out) = &out {
+        std::fs::write(out.join("power.txt"), &text).unwrap();
     }
     gpu.free(x);
     gpu.free(y);
