@@ -60,11 +60,11 @@ impl Cause {
     }
 }
 
-/// Records without a call, and calls without a record: few enough for a verdict.
+/// Records without a call, and calls without a record or open at the stop: few enough for a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Unmatched {
-    /// The part of all records and calls that they are, from 0 to 1: [`Health::unmatched_share`](crate::Health::unmatched_share).
+    /// The part of all records and calls that they are, from 0 to 1.
     pub share: f64,
     /// The time that operations without a call ran. It is in the clock; what the GPU waited for before them is not known.
     #[serde(rename = "time_ns", serialize_with = "as_ns")]
@@ -412,8 +412,9 @@ impl Run<'_> {
         let missing = accounts.iter().map(|(_, of)| of.calls.saturating_sub(of.matched_calls));
         let missing = missing.fold(health.open_calls, u64::saturating_add);
         let all = accounts.iter().map(|(_, of)| of.records.max(of.calls));
-        let without = accounts.iter().map(|(_, of)| of.unmatched()).fold(0, u64::saturating_add);
-        let share = ratio(without, all.fold(0, u64::saturating_add));
+        let without = accounts.iter().map(|(_, of)| of.unmatched());
+        let without = without.fold(health.open_calls, u64::saturating_add);
+        let share = ratio(without, all.fold(health.open_calls, u64::saturating_add));
         let operations = self.profile.store.operations.iter();
         let rows = operations.filter(|row| row.call.get().is_none());
         let rows = rows.filter(|row| !self.profile.store.work(row).is_migration());
