@@ -1,11 +1,12 @@
-//! Runs four programs before and after a change that is known to help, and holds what it brought against what was said.
+//! Runs four programs before and after a change that is known to help, and compares what it brought with the estimates.
 //!
 //! ```text
 //! cargo run --release -p gpu-profiler-examples --example case_studies -- [--save FOLDER] [NAME...]
 //! ```
 //!
 //! For each it prints the diagnosis of the program before, the comparison of both, and the diagnosis after; and at the end
-//! the gain, without the profiler (the best of five runs) and with it, beside the bounds. With `--save`
+//! the gain, without the profiler (the best of five runs) and with it, beside the estimates and their assumptions. A gain
+//! may exceed an estimate: a change often shortens more than the estimate assumes. With `--save`
 //! it writes `NAME-before.gpuprof` and `NAME-after.gpuprof` into the folder.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program, not a library
@@ -107,12 +108,12 @@ fn study(case: CaseStudy, folder: Option<&Path>) -> Result<Outcome, Box<dyn Erro
 /// What a change brought, and what was said before.
 struct Outcome {
     case: CaseStudy,
-    /// Without the profiler, by the median step with it, and on the clock of the recording, on which the bounds are.
+    /// Without the profiler, by the median step with it, and on the clock of the recording, on which the estimates are.
     gains: [f64; 3],
     before: Option<Bottleneck>,
     after: Option<Bottleneck>,
-    /// What was said, and how much faster it is at most.
-    bounds: Vec<(String, f64)>,
+    /// What was found, the assumption and the estimate.
+    estimates: Vec<(String, f64)>,
 }
 
 impl Outcome {
@@ -122,17 +123,20 @@ impl Outcome {
             steps.statistics(Step::host_time).median().as_secs_f64()
         };
         let clock = |said: &Diagnosis| said.verdict().clock.as_secs_f64();
-        let mut bounds = Vec::new();
+        let mut estimates = Vec::new();
         // That the work of the GPU goes away is no way to do it.
         let cause = said[0].verdict().cause();
         if let Some(cause) = cause.filter(|cause| cause.bottleneck != Bottleneck::GpuCompute) {
-            bounds.push((cause.bottleneck.to_string(), cause.bound));
+            estimates.push((format!("{}, {}", cause.bottleneck, cause.assumption), cause.estimate));
         }
         if let Some(found) = said[0].findings().iter().find(|found| !found.kind.is_note()) {
-            bounds.push((found.kind.text().to_owned(), found.bound));
+            estimates.push((format!("{}, {}", found.kind, found.assumption), found.estimate));
         }
-        if let Some(bound) = on_tensor_cores(&before.profile, &said[0]) {
-            bounds.push(("f32 done in bf16 at the roof of tensor cores".to_owned(), bound));
+        if let Some(estimate) = on_tensor_cores(&before.profile, &said[0]) {
+            estimates.push((
+                "if f32 took the time of bf16 at the roof of tensor cores".to_owned(),
+                estimate,
+            ));
         }
         Outcome {
             case,
@@ -143,12 +147,12 @@ impl Outcome {
             ],
             before: said[0].verdict().bottleneck,
             after: said[1].verdict().bottleneck,
-            bounds,
+            estimates,
         }
     }
 }
 
-/// How much faster the run is at most if its declared work in f32 is done at the roof of bf16.
+/// How much faster the run is if its declared work in f32 is done at the roof of bf16.
 fn on_tensor_cores(profile: &Profile, said: &Diagnosis) -> Option<f64> {
     let peaks = profile.peaks(None)?;
     let roof = peaks.flops(Dtype::Bf16, Some(Pipe::Tensor))?.roof.peak?;
@@ -172,8 +176,8 @@ impl fmt::Display for Outcome {
             "  {alone:.2}x as fast; with the profiler {step:.2}x by the median step, {clock:.2}x as a whole"
         )?;
         write!(f, "  {} before, {} after", named(self.before), named(self.after))?;
-        for (what, bound) in &self.bounds {
-            write!(f, "\n  at most {bound:.2}x: {what}")?;
+        for (what, estimate) in &self.estimates {
+            write!(f, "\n  estimated {estimate:.2}x: {what}")?;
         }
         Ok(())
     }

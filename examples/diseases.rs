@@ -4,7 +4,7 @@
 //! cargo run --release -p gpu-profiler-examples --example diseases -- FOLDER [NAME...]
 //! ```
 //!
-//! For each it writes `NAME-ill.gpuprof` and `NAME-cured.gpuprof` into the folder, and prints how long the steps took
+//! For each it writes `NAME-ill.gpuprof` and `NAME-cured.gpuprof` into the folder, which it creates if needed, and prints how long the steps took
 //! without the profiler (the best of five runs) and with it.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program, not a library
@@ -33,6 +33,10 @@ fn main() -> ExitCode {
     }
     if let Some(why) = mlp::unavailable() {
         eprintln!("diseases: {why}");
+        return ExitCode::FAILURE;
+    }
+    if let Err(error) = std::fs::create_dir_all(&folder) {
+        eprintln!("diseases: cannot create the folder {}: {error}", folder.display());
         return ExitCode::FAILURE;
     }
     let chosen = |disease: &Disease| names.is_empty() || names.iter().any(|n| n == disease.name());

@@ -1,5 +1,5 @@
 //! Programs that are slow for one known reason, and their cured twins, live: each reason is named first, gone when cured,
-//! and the cure brings no more than was said. Run with `cargo test --release -p gpu-profiler-tests --test gpu_diagnosis`.
+//! and the cure, which does what the estimate assumes, brings no more than that. Run with `cargo test --release -p gpu-profiler-tests --test gpu_diagnosis`.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // tests
 
 use std::process::ExitCode;
@@ -41,8 +41,8 @@ fn every_disease_is_named() {
         let [ill, cured] = [false, true].map(|cured| record(disease, cured));
         match diseases::judge(disease.name(), &ill, &cured, 0.04) {
             Ok(outcome) => println!(
-                "{disease:<20} cured {:6.2}x, at most {:6.2}x was said",
-                outcome.gain, outcome.bound
+                "{disease:<20} cured {:6.2}x, estimated {:6.2}x",
+                outcome.gain, outcome.estimate
             ),
             Err(why) => wrong.push(why),
         }

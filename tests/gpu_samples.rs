@@ -18,6 +18,7 @@ const READ: &str = "dram__bytes_read.sum";
 const WRITTEN: &str = "dram__bytes_write.sum";
 const TENSOR: &str = "tensor active";
 const SMS: &str = "SM active";
+const POWER: &str = "power (lags up to 1 s)";
 
 const GIB: f64 = (1 << 30) as f64;
 
@@ -94,7 +95,9 @@ impl Drop for Bench {
 }
 
 fn out(name: &str) -> Option<PathBuf> {
-    std::env::var_os("OUT").map(|out| PathBuf::from(out).join(name))
+    let out = PathBuf::from(std::env::var_os("OUT")?);
+    std::fs::create_dir_all(&out).unwrap();
+    Some(out.join(name))
 }
 
 fn save(name: &str, text: &str) {
@@ -276,7 +279,7 @@ fn nvml() {
     let mean = |label: &str| labelled(&profile, label).mean(from, to).map(|mean| mean.value);
     assert!(mean("SM clock").unwrap() > 1e8 && mean("memory clock").unwrap() > 1e8);
     assert!(mean("memory used").unwrap() > 2.0 * GIB);
-    let (power, energy) = (mean("power").unwrap(), mean("energy"));
+    let (power, energy) = (mean(POWER).unwrap(), mean("energy"));
     assert!(power > 10.0, "{power}");
     if let Some(energy) = energy {
         near("watts by energy", energy, power, 25.0);
@@ -286,7 +289,7 @@ fn nvml() {
         None,
         "flags have no mean"
     );
-    let covered = labelled(&profile, "power").mean(from, to).unwrap();
+    let covered = labelled(&profile, POWER).mean(from, to).unwrap();
     assert!(covered.coverage() > 0.95, "{covered:?}");
     eprintln!("{:?}", profile.device_clocks());
 }

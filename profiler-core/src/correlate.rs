@@ -5,7 +5,7 @@
 use cupti::{CallClass, tables};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::health::{Health, Owed};
+use crate::health::{Account, Health, Owed};
 use crate::recent::is_up_to;
 use crate::store::{Api, Call, CallId, Interval, Operation, RangesBy, Store, ThreadId, What, Work};
 
@@ -169,6 +169,7 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
         }
     }
 
+    count_at_start(store, health);
     for synchronization in &store.synchronizations {
         health.synchronizations.records += 1;
         health.synchronizations.matched_records += u64::from(synchronization.call.is_some());
@@ -355,6 +356,24 @@ fn captures(store: &Store) -> FxHashMap<u32, Vec<Interval>> {
     captures
 }
 
+/// Counts the operations without a call that started before the first one with a call. Their calls were made before the
+/// recording began.
+fn count_at_start(store: &Store, health: &mut Health) {
+    let starts = |with_call: bool| {
+        let is_one = move |row: &&Operation| row.call.get().is_some() == with_call;
+        store.operations.iter().filter(is_one).filter_map(|row| Some((row, row.time()?.start_ns)))
+    };
+    let Some(first_ns) = starts(true).map(|(_, start_ns)| start_ns).min() else { return };
+    for (row, _) in starts(false).filter(|(_, start_ns)| *start_ns < first_ns) {
+        let work = store.work(row);
+        if !work.is_migration()
+            && let Some(account) = account(health, work)
+        {
+            account.records_at_start += 1;
+        }
+    }
+}
+
 /// Takes the calls of the runtime API that made a driver call out of the table: the driver call stands for both.
 fn set_outer_calls_apart(store: &mut Store) {
     if !store.call_kinds.rows().iter().any(|kind| kind.api == Api::Runtime) {
@@ -371,6 +390,16 @@ fn set_outer_calls_apart(store: &mut Store) {
     (store.outer_calls, store.calls) = (outer, calls);
 }
 
+/// `None` for a graph that was traced as a whole, which has a count of its own.
+fn account<'h>(health: &'h mut Health, work: &Work) -> Option<&'h mut Account> {
+    match work.what {
+        What::Kernel { .. } => Some(&mut health.kernels),
+        What::Copy(_) => Some(&mut health.copies),
+        What::Memset(_) => Some(&mut health.memsets),
+        What::Graph(_) => None,
+    }
+}
+
 /// Puts an operation to the account of its kind, with its call if that is known.
 #[inline]
 fn count(health: &mut Health, work: &Work, operation: &Operation, call: Option<&Call>) {
@@ -379,13 +408,7 @@ fn count(health: &mut Health, work: &Work, operation: &Operation, call: Option<&
         health.migrations += 1;
         return;
     }
-    let account = match work.what {
-        What::Kernel { .. } => Some(&mut health.kernels),
-        What::Copy(_) => Some(&mut health.copies),
-        What::Memset(_) => Some(&mut health.memsets),
-        What::Graph(_) => None,
-    };
-    match account {
+    match account(health, work) {
         Some(account) => {
             account.records += 1;
             account.matched_records += u64::from(call.is_some());

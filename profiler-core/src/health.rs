@@ -1,4 +1,14 @@
 //! What a profile may not show: records and calls that were lost, odd or unmatched. Nothing is lost in silence.
+//!
+//! A profile is complete if it holds everything that the program submitted between start and stop:
+//!
+//! - no record, call or range was dropped, and none is unreadable;
+//! - every record has its call, and every call that submits work has a record;
+//! - every GPU operation has timestamps.
+//!
+//! A range that is open at the stop is a fact, not a loss: its work is attributed up to the stop. Records at the start
+//! whose calls were made before the recording began are a fact too, as long as they are few
+//! ([`Account::records_at_start`]).
 
 use std::fmt;
 
@@ -20,13 +30,31 @@ pub struct Account {
     pub calls: u64,
     /// Those of them that have one.
     pub matched_calls: u64,
+    /// Records without a call that started before the first GPU operation with one: their calls were made before the
+    /// recording began. Not counted in summaries, which do not keep times.
+    pub records_at_start: u64,
 }
 
+/// Up to which part of an account's records [`Account::records_at_start`] is a fact. More looks like a lost call log.
+const MOST_AT_START: f64 = 0.01;
+
 impl Account {
-    /// True if every record has its call and every call its record.
+    /// True if every call has its record and every record its call. Up to a hundredth of the records may be
+    /// [`records_at_start`](Self::records_at_start).
     #[must_use]
     pub fn is_balanced(&self) -> bool {
-        self.records == self.matched_records && self.calls == self.matched_calls
+        let without_call = self.records.saturating_sub(self.matched_records);
+        let at_start = self.records_at_start.min(without_call);
+        let is_small = at_start as f64 <= MOST_AT_START * self.records as f64;
+        self.calls == self.matched_calls
+            && self.records >= self.matched_records
+            && (without_call == 0 || (without_call == at_start && is_small))
+    }
+
+    /// Records without a call and calls without a record.
+    pub(crate) fn unmatched(&self) -> u64 {
+        let records = self.records.saturating_sub(self.matched_records);
+        records.saturating_add(self.calls.saturating_sub(self.matched_calls))
     }
 }
 
@@ -39,7 +67,11 @@ impl fmt::Display for Account {
             f,
             "{} of {} records and {} of {} calls",
             self.matched_records, self.records, self.matched_calls, self.calls
-        )
+        )?;
+        match self.records_at_start {
+            0 => Ok(()),
+            count => write!(f, " ({count} submitted before the recording)"),
+        }
     }
 }
 
@@ -81,7 +113,7 @@ pub struct Health {
     pub clock_step_ns: u64,
     /// Calls that had not returned at the stop.
     pub open_calls: u64,
-    /// Ranges that had not ended at the stop; they count until then.
+    /// Ranges that had not ended at the stop; they count until then. A fact, not a loss.
     pub open_ranges: u64,
     /// Ranges, marks and ends of ranges that could not be recorded, and contexts of several ranges that could not be
     /// joined: on a thread that was ending, within the profiler's own work on the thread, or without a free number.
@@ -355,7 +387,6 @@ impl Health {
             ("buffers unfinished at the stop", self.unfinished_buffers),
             ("ns that the system's clock was set by", self.clock_step_ns),
             ("calls open at the stop", self.open_calls),
-            ("ranges open at the stop", self.open_ranges),
             ("ranges lost", self.lost_ranges),
             ("calls in unknown ranges", self.calls_in_unknown_ranges),
             ("panics caught", self.panics),
@@ -380,12 +411,30 @@ impl Health {
         ]
     }
 
-    /// True if nothing was lost: every record was read and has its call, every call that owes a record has one, all
-    /// have timestamps, and every range ended. In a snapshot, what is [pending](Self::pending_calls) was not lost.
+    /// True if nothing was lost: every record was read and has its call, every call that submits work has a record, and
+    /// all operations have timestamps. [Open ranges](Self::open_ranges), [pending](Self::pending_calls) calls of a
+    /// snapshot and a few [records at the start](Account::records_at_start) are facts, not losses.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.losses().next().is_none()
             && self.accounts().iter().all(|(_, account)| account.is_balanced())
+    }
+
+    /// The part of the records and calls, 0 to 1, that are unmatched or were open at the stop; 0 for a complete profile.
+    /// `None` if anything else was lost: how much of the GPU's time that was is then not known.
+    #[must_use]
+    pub fn unmatched_share(&self) -> Option<f64> {
+        if self.is_complete() {
+            return Some(0.0);
+        }
+        // Calls open at the stop are the only loss that is counted here.
+        let has_others = self.losses().count() > usize::from(self.open_calls != 0);
+        let accounts = self.accounts();
+        let unmatched = accounts.iter().map(|(_, account)| account.unmatched());
+        let unmatched = unmatched.fold(self.open_calls, u64::saturating_add);
+        let all = accounts.iter().map(|(_, account)| account.records.max(account.calls));
+        let all = all.fold(self.open_calls, u64::saturating_add);
+        (!has_others).then(|| unmatched as f64 / all.max(1) as f64)
     }
 
     /// For tests: nothing was lost.
@@ -426,6 +475,7 @@ impl fmt::Display for Health {
         }
         for (name, count) in [
             ("calls pending at the snapshot", self.pending_calls),
+            ("ranges open at the stop", self.open_ranges),
             ("ranges open at the snapshot", self.pending_ranges),
             ("failed calls", self.failed_calls),
             ("records not used", self.unused_records),

@@ -160,6 +160,7 @@
 
 mod asking;
 mod background;
+mod busy;
 mod collection;
 mod compare;
 mod context;

@@ -233,6 +233,20 @@ impl Pattern {
     }
 }
 
+/// How much of a name [`lower_case`] looks at: names of templates take thousands of bytes, and patterns with stars take
+/// their time.
+const LONGEST_MATCHED: usize = 16 << 10;
+
+/// A kernel's name as reports show it, and as the compiler made it: in lower case, the first 16 KiB.
+pub(crate) fn lower_case(name: &str) -> (String, String) {
+    let shown = match name.starts_with("_Z") {
+        true => demangled(name),
+        false => without_parameters(name),
+    };
+    let text = |of: &str| of[..of.floor_char_boundary(LONGEST_MATCHED)].to_ascii_lowercase();
+    (text(&shown), text(name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -114,7 +114,7 @@ mod known {
         },
         Column {
             name: "nvml__power",
-            label: "power",
+            label: "power (lags up to 1 s)",
             unit: Unit::Watts,
             kind: Kind::State,
             ask: |device| Ok(f64::from(device.power_usage()?) / 1e3),
@@ -203,10 +203,11 @@ mod known {
             let device =
                 gpu.device().map_err(|error| refused(cause_of(&error), error.to_string()))?;
             let (mut columns, mut first) = (Vec::new(), Vec::new());
-            let mut why_not = None;
+            let (mut why_not, mut begun_ns) = (None, None);
             for column in COLUMNS {
                 match (column.ask)(&device) {
                     Ok(value) => {
+                        begun_ns = begun_ns.or_else(|| read_at(column.kind));
                         let Column { name, label, unit, kind, .. } = column;
                         series.head.metrics.push(Metric::new(name, label, unit, kind));
                         columns.push(column);
@@ -225,7 +226,8 @@ mod known {
             let interval = Duration::from_nanos(series.interval_ns());
             let kept = Mutex::new(Kept::new(series, most));
             let shared = Arc::new(Shared { ends: AtomicBool::new(false), kept });
-            let (for_thread, begun_ns) = (shared.clone(), cupti::clock::now_ns());
+            let for_thread = shared.clone();
+            let begun_ns = begun_ns.unwrap_or_else(cupti::clock::now_ns);
             let watch = Watch { gpu, columns, last: first, last_ns: begun_ns };
             let background = Background::default();
             let caught = background.clone();
@@ -279,6 +281,12 @@ mod known {
         }
     }
 
+    /// The time, if a total was read just now: a row lasts from one reading of a total to the next, so that the
+    /// difference is divided by the time in which it came about. A value may take milliseconds to read.
+    fn read_at(kind: Kind) -> Option<u64> {
+        (kind == Kind::Total).then(cupti::clock::now_ns)
+    }
+
     struct Watch {
         gpu: Gpu,
         columns: Vec<Column>,
@@ -317,12 +325,13 @@ mod known {
             };
             let device = self.gpu.device().map_err(ended)?;
             let mut row = Vec::with_capacity(self.columns.len());
-            let mut refused = None;
+            let (mut refused, mut read_ns) = (None, None);
             for (column, last) in self.columns.iter().zip(&mut self.last) {
                 let value = (column.ask)(&device).unwrap_or_else(|error| {
                     refused = Some(error);
                     f64::NAN
                 });
+                read_ns = read_ns.or_else(|| read_at(column.kind));
                 let before = std::mem::replace(last, value);
                 // A count that went back began anew.
                 row.push(match column.kind {
@@ -334,7 +343,7 @@ mod known {
             if let Some(error) = refused.filter(|_| row.iter().all(|value| value.is_nan())) {
                 return Err(ended(error));
             }
-            let now_ns = cupti::clock::now_ns();
+            let now_ns = read_ns.unwrap_or_else(cupti::clock::now_ns);
             let last_ns = std::mem::replace(&mut self.last_ns, now_ns);
             let mut kept = shared.kept.lock();
             kept.push(last_ns, now_ns, &row);

@@ -724,6 +724,8 @@ pub(crate) struct Store {
     pub(crate) overheads: Vec<Overhead>,
     /// By device; empty where the source does not tell.
     pub(crate) multiprocessors: Vec<Multiprocessor>,
+    /// CUDA ordinals that are several GPUs: each process numbers those that it sees.
+    pub(crate) shared_ordinals: Vec<u32>,
     /// Empty where one process was recorded, by itself.
     pub(crate) processes: Vec<Process>,
     /// What samplers saw of the devices.

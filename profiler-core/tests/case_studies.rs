@@ -53,9 +53,10 @@ fn eight_loaders_bring_what_was_said() {
     assert_eq!(flags(&pair, ScoreKind::Loading), [Flag::Bad, Flag::Good]);
     assert_eq!(flags(&pair, ScoreKind::GpuBusy), [Flag::Bad, Flag::Good]);
     let gain = gain(&pair);
-    // All of it was to be had, and no more.
-    assert!(gain > 0.98 * cause.bound && gain <= cause.bound, "{gain} of {}", cause.bound);
-    // Batches that lay ready when the session began are in the bound, and not in the steps after them.
+    // Here the change does what the estimate assumes. That is no bound: on another GPU eight loaders brought 2.98x where
+    // 2.76x was estimated.
+    assert!(gain > 0.98 * cause.estimate && gain <= cause.estimate, "{gain} of {}", cause.estimate);
+    // Batches that lay ready when the session began are in the estimate, and not in the steps after them.
     assert!(gain_of_steps(&pair) > gain);
     assert!(!compare(&pair[0], &pair[1]).counts_differ());
 }
@@ -89,6 +90,6 @@ fn a_fused_optimizer_is_no_longer_launch_bound() {
     assert_eq!(cause.bottleneck, Bottleneck::Launch);
     assert_eq!(flags(&pair, ScoreKind::Launch)[0], Flag::Bad);
     assert_eq!(counted(&pair, Quantity::Kernels), [480, 5]);
-    // Not the launches alone went: 96 kernels that fill little of the GPU are one that fills more.
-    assert!(gain_of_steps(&pair) > cause.bound);
+    // The estimate assumes that the launches alone go. Here 96 kernels that fill little of the GPU became one, too.
+    assert!(gain_of_steps(&pair) > cause.estimate);
 }

@@ -34,8 +34,8 @@ fn every_disease_is_named_first_and_gone_when_cured() {
         let [ill, cured] = pair(name);
         match judge(name, &ill, &cured, NOISE) {
             Ok(outcome) => println!(
-                "{name:<20} cured {:6.2}x, at most {:6.2}x was said",
-                outcome.gain, outcome.bound
+                "{name:<20} cured {:6.2}x, estimated {:6.2}x",
+                outcome.gain, outcome.estimate
             ),
             Err(why) => wrong.push(why),
         }

@@ -38,13 +38,13 @@ fn every_kernel_has_its_shape() {
         (1.0 - 2.0 / 132.0, FindingKind::SmallGrid)
     );
     assert_eq!(
-        col_sum.saves_at_most_ns,
+        col_sum.estimated_saving_ns,
         (col_sum.total_ns as f64 * col_sum.headroom).round() as u64
     );
     let of_kind = shapes.time_with(FindingKind::SmallGrid);
     assert!(of_kind.as_nanos() >= col_sum.total_ns.into() && of_kind < shapes.gpu_time());
 
-    let savings: Vec<u64> = shapes.rows().iter().map(|row| row.saves_at_most_ns).collect();
+    let savings: Vec<u64> = shapes.rows().iter().map(|row| row.estimated_saving_ns).collect();
     assert!(savings.is_sorted_by(|a, b| a >= b), "{savings:?}");
     let weighted = |row: &KernelShape| {
         row.shape.configured.unwrap_or(row.shape.occupancy).fraction() * row.total_ns as f64
@@ -200,11 +200,11 @@ fn text_and_files_say_the_same() {
     assert!(!text.lines().next().unwrap().contains("ncu"));
     let csv = shapes.report().csv();
     assert!(
-        csv.starts_with("Time (%),Total Time (ns),Instances,Head-room (%),Saves At Most (ns),")
+        csv.starts_with("Time (%),Total Time (ns),Instances,Head-room (%),Estimated Saving (ns),")
     );
     assert_eq!(csv.lines().count(), 1 + shapes.rows().len());
     let json: serde_json::Value = serde_json::from_str(&shapes.report().json()).unwrap();
-    assert_eq!(json[0]["Saves At Most (ns)"], shapes.rows()[0].saves_at_most_ns);
+    assert_eq!(json[0]["Estimated Saving (ns)"], shapes.rows()[0].estimated_saving_ns);
     let value = serde_json::to_value(&shapes).unwrap();
     assert_eq!(value["rows"][0]["occupancy"]["most_warps"], 64);
     assert_eq!(value["rows"][0]["ncu"], shapes.rows()[0].ncu);

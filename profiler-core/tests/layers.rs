@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules in import order: a module uses only those before it. One with submodules counts as one. `lib.rs` stands
 /// above all and is not checked.
-const ORDER: [&str; 56] = [
+const ORDER: [&str; 57] = [
     "text",
     "units",
     "error",
@@ -28,6 +28,7 @@ const ORDER: [&str; 56] = [
     "health",
     "names",
     "store",
+    "busy",
     "distribution",
     "follow",
     "asking",

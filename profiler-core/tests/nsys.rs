@@ -554,6 +554,28 @@ fn a_million_operations_are_written_in_three_seconds() {
     assert!(written.as_secs() < 3);
 }
 
+/// Three processes that see one GPU as device 0 are one GPU; if one of them sees another as its device 0 they are two.
+#[test]
+fn an_ordinal_that_is_two_gpus_gives_no_verdict() {
+    use profiler_core::diagnosis::Inconclusive;
+    let folder = Folder::new();
+    let family = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captures/family-h200.sqlite");
+    let inconclusive =
+        |file: &Path| Profile::from_nsys(file).unwrap().diagnose().verdict().inconclusive;
+    assert!(!matches!(inconclusive(&family), Some(Inconclusive::SharedOrdinal { .. })));
+    let path = folder.file("two.sqlite");
+    std::fs::copy(&family, &path).unwrap();
+    Connection::open(&path)
+        .unwrap()
+        .execute_batch(
+            "CREATE TEMP TABLE another AS SELECT * FROM TARGET_INFO_GPU; UPDATE another SET id = 1;
+             INSERT INTO TARGET_INFO_GPU SELECT * FROM another;
+             UPDATE TARGET_INFO_CUDA_DEVICE SET gpuId = 1 WHERE pid = (SELECT max(pid) FROM TARGET_INFO_CUDA_DEVICE);",
+        )
+        .unwrap();
+    assert_eq!(inconclusive(&path), Some(Inconclusive::SharedOrdinal { device: 0 }));
+}
+
 #[test]
 fn odd_values_are_counted() {
     let folder = Folder::new();

@@ -31,7 +31,7 @@ fn check(card: &Scorecard) {
     for score in card.scores() {
         assert!(!score.note.is_empty(), "{}", score.kind);
         match score.kind {
-            ScoreKind::Bound => assert!(score.value.is_none_or(|value| value >= 1.0)),
+            ScoreKind::Estimate => assert!(score.value.is_none_or(|value| value >= 1.0)),
             _ => assert!(score.value.is_none_or(|value| (0.0..=1.0).contains(&value)), "{text}"),
         }
         assert!(score.value.is_some() || score.flag == Flag::Unknown, "{text}");
@@ -50,13 +50,13 @@ fn check(card: &Scorecard) {
 const DISEASES: [(&str, &[ScoreKind]); 9] = [
     ("launch-bound", &[ScoreKind::Launch]),
     ("sync-every-kernel", &[ScoreKind::Synchronization]),
-    ("pageable-copies", &[ScoreKind::Copy, ScoreKind::Overlap, ScoreKind::Bound]),
-    ("host-preprocessing", &[ScoreKind::Host, ScoreKind::Bound]),
-    ("slow-loader", &[ScoreKind::Loading, ScoreKind::GpuBusy, ScoreKind::Bound]),
-    ("tiny-copies", &[ScoreKind::Synchronization, ScoreKind::Bound]),
-    ("small-gemms", &[ScoreKind::SmallKernels, ScoreKind::Launch, ScoreKind::Bound]),
-    ("tail-effect", &[ScoreKind::Bound]),
-    ("serial-streams", &[ScoreKind::Bound]),
+    ("pageable-copies", &[ScoreKind::Copy, ScoreKind::Overlap, ScoreKind::Estimate]),
+    ("host-preprocessing", &[ScoreKind::Host, ScoreKind::Estimate]),
+    ("slow-loader", &[ScoreKind::Loading, ScoreKind::GpuBusy, ScoreKind::Estimate]),
+    ("tiny-copies", &[ScoreKind::Synchronization, ScoreKind::Estimate]),
+    ("small-gemms", &[ScoreKind::SmallKernels, ScoreKind::Launch, ScoreKind::Estimate]),
+    ("tail-effect", &[ScoreKind::Estimate]),
+    ("serial-streams", &[ScoreKind::Estimate]),
 ];
 
 #[test]
@@ -107,10 +107,10 @@ fn values_are_those_of_the_diagnosis_and_the_tables() {
     let value = |kind| card.score(kind).unwrap().value.unwrap();
     let cause = diagnosis.verdict().cause().unwrap();
     assert!((value(ScoreKind::Copy) - cause.share).abs() < 1e-12);
-    assert_eq!(card.first.as_ref().unwrap().bound, cause.bound);
+    assert_eq!(card.first.as_ref().unwrap().estimate, cause.estimate);
     let findings = diagnosis.findings().iter().filter(|found| !found.kind.is_note());
-    let largest = findings.map(|found| found.bound).fold(cause.bound, f64::max);
-    assert_eq!(value(ScoreKind::Bound), largest);
+    let largest = findings.map(|found| found.estimate).fold(cause.estimate, f64::max);
+    assert_eq!(value(ScoreKind::Estimate), largest);
     assert_eq!(value(ScoreKind::Occupancy), profile.launch_shapes().mean_occupancy());
     let clock = diagnosis.verdict().clock.as_secs_f64();
     let busy = profile.query().busy_time().as_secs_f64() / clock;
@@ -157,6 +157,43 @@ fn products_on_tensor_cores_are_good() {
     assert!((small.value.unwrap() - 5.0 / 150.0).abs() < 1e-9, "{card}");
 }
 
+/// A collective may wait for another rank: its time is no reason to call a GPU busy.
+#[test]
+fn collectives_alone_are_not_busy() {
+    let profile = record(|fake| {
+        for _ in 0..20 {
+            fake.launch(Work::kernel(c"gemm").taking_ns(100_000));
+            fake.launch(
+                Work::kernel(c"ncclDevKernel_AllReduce_Sum_f32_RING_LL").taking_ns(900_000),
+            );
+        }
+    });
+    let card = profile.scorecard();
+    check(&card);
+    let busy = card.score(ScoreKind::GpuBusy).unwrap();
+    assert!((0.05..0.11).contains(&busy.value.unwrap()) && busy.flag == Flag::Bad, "{card}");
+    assert_eq!(card.flag(ScoreKind::Communication), Flag::Bad, "{card}");
+    assert!(card.verdict.contains("whether they transfer or wait"), "{card}");
+    let devices = profile.query().devices();
+    // The fake's operations may overlap at their ends, and are busy there.
+    assert_eq!(devices[0].busy.as_micros(), 2_000);
+    assert!((17_900..=18_000).contains(&devices[0].communication.as_micros()), "{}", devices[0]);
+}
+
+/// What misses its target is never called good.
+#[test]
+fn hidden_copies_of_no_weight_are_unknown_with_the_reason() {
+    let profile = record(|fake| {
+        fake.launch(Work::host_to_device(1 << 20).taking_ns(10_000));
+        (0..20).for_each(|_| _ = fake.launch(Work::kernel(c"gemm").taking_ns(1_000_000)));
+    });
+    let card = profile.scorecard();
+    check(&card);
+    let hidden = card.score(ScoreKind::Overlap).unwrap();
+    assert_eq!((hidden.value, hidden.flag), (Some(0.0), Flag::Unknown), "{card}");
+    assert!(hidden.note.starts_with("too little to matter: "), "{card}");
+}
+
 #[test]
 fn of_nothing_nothing_is_known() {
     let profile = record(|_| ());
@@ -181,7 +218,7 @@ fn a_few_operations_are_no_verdict() {
     })
     .scorecard();
     check(&card);
-    for kind in [ScoreKind::GpuBusy, ScoreKind::Launch, ScoreKind::Host, ScoreKind::Bound] {
+    for kind in [ScoreKind::GpuBusy, ScoreKind::Launch, ScoreKind::Host, ScoreKind::Estimate] {
         let score = card.score(kind).unwrap();
         assert_eq!(score.flag, Flag::Unknown, "{card}");
         assert!(score.note.contains("too few"), "{card}");
@@ -202,7 +239,7 @@ fn of_an_incomplete_recording_the_clock_says_nothing() {
     let health = card.score(ScoreKind::Health).unwrap();
     assert_eq!((health.flag, health.value), (Flag::Bad, Some(0.0)), "{card}");
     assert_eq!(health.note, "7 records dropped by CUPTI");
-    for kind in [ScoreKind::GpuBusy, ScoreKind::Launch, ScoreKind::Bound] {
+    for kind in [ScoreKind::GpuBusy, ScoreKind::Launch, ScoreKind::Estimate] {
         assert_eq!(card.flag(kind), Flag::Unknown, "{card}");
     }
     assert!(card.score(ScoreKind::Launch).unwrap().value.unwrap() > 0.7);
@@ -224,7 +261,7 @@ fn targets_can_be_set() {
     let thresholds = Thresholds::new().verdict_share(0.5).cause_share(0.4);
     let targets = Targets::new().thresholds(thresholds);
     assert_eq!(targets.get(ScoreKind::Copy), Target::new(0.4, 0.5));
-    assert_eq!(targets.get(ScoreKind::Bound).bad, 2.0);
+    assert_eq!(targets.get(ScoreKind::Estimate).bad, 2.0);
     let card = profile.scorecard_with(&targets);
     assert_eq!((card.bottleneck, card.flag(ScoreKind::Copy)), (None, Flag::Good), "{card}");
     for kind in ScoreKind::ALL {
@@ -277,7 +314,9 @@ fn captures_of_nsys_have_one_too() {
     let train = Profile::from_nsys(captures.join("train-h200.sqlite")).unwrap().scorecard();
     assert_eq!(train.flag(ScoreKind::Host), Flag::Bad);
     // 3 ms of products in a run of 6 s are not what to mend.
-    assert_eq!(train.flag(ScoreKind::TensorCores), Flag::Good);
+    assert_eq!(train.flag(ScoreKind::TensorCores), Flag::Unknown);
+    let note = &train.score(ScoreKind::TensorCores).unwrap().note;
+    assert!(note.starts_with("too little to matter: "), "{note}");
     let loading = Targets::new().thresholds(Thresholds::new().loading("*"));
     let train = Profile::from_nsys(captures.join("train-h200.sqlite")).unwrap();
     assert!(

@@ -207,7 +207,7 @@ fn ranges_open_at_the_stop_keep_their_work_and_are_counted() {
     let profile = profiler.stop().unwrap();
     assert_eq!(profile.range("open").unwrap().kernels(), 1);
     assert_eq!(profile.health().open_ranges, 1);
-    assert!(!profile.health().is_complete());
+    profile.health().assert_complete();
     assert!(profile.ranges().next().unwrap().is_open());
     assert!(profile.to_string().contains("1 ranges open at the stop"), "{profile}");
 
@@ -255,6 +255,24 @@ fn a_panic_while_recording_ends_the_session() {
     }));
     assert!(caught.is_err() && !profiler.is_running() && !fake.is_subscribed());
     profiler.record(|| ()).unwrap();
+}
+
+/// A span with the life of a model is open at every stop. All records are there, so that there is a verdict.
+#[test]
+fn a_process_range_open_at_the_stop_leaves_the_profile_complete() {
+    let fake = Fake::new();
+    let profiler = profiler(&fake);
+    profiler.start().unwrap();
+    let model = nvtx::process_range("model");
+    (0..20).for_each(|_| _ = fake.launch(Work::kernel(c"k").taking_ns(1_000_000)));
+    let profile = profiler.stop().unwrap();
+    drop(model);
+    assert_eq!(profile.health().open_ranges, 1);
+    profile.health().assert_complete();
+    assert!(profile.to_string().contains("complete; 20 records"), "{profile}");
+    let verdict = profile.diagnose().verdict().clone();
+    assert_eq!(verdict.inconclusive, None, "{verdict}");
+    assert_eq!(verdict.unmatched, None);
 }
 
 #[test]

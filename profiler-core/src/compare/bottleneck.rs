@@ -11,8 +11,8 @@ use crate::profile::Profile;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Bottleneck {
-    /// In what: `kernel`, of the time of all kernels; `time`, whether kernels, copies, memsets or nothing ran, of the time from the
-    /// first to the last operation; `idle`, what the host was in meanwhile, of the idle time.
+    /// In what: `kernel`, of the time of all kernels; `time`, whether kernels, copies, memsets, collectives alone or nothing ran, of
+    /// the time from the first to the last operation; `idle`, what the host was in meanwhile, of the idle time.
     pub of: &'static str,
     /// What led.
     pub before: Option<Leader>,
@@ -82,6 +82,7 @@ fn kinds(profile: &Profile, sums: &mut Sums) {
     ] {
         sums.add(name.to_owned(), query.busy_time());
     }
+    sums.add("communication".to_owned(), all.communication_time());
     sums.add("idle".to_owned(), all.idle());
 }
 

@@ -21,9 +21,10 @@ pub enum Bottleneck {
     Cpu,
     /// The GPU waits for data that the host loads.
     Data,
-    /// Copies run while no kernel does.
+    /// Copies run while no kernel does, or the host is in their calls.
     Copy,
-    /// GPUs exchange data while no other kernel runs.
+    /// Collectives run and nothing else: GPUs exchange data, or wait for another rank. Which of both is not recorded, so
+    /// that it is a cause and never a verdict.
     Communication,
 }
 
@@ -100,12 +101,26 @@ impl Bottleneck {
                  this one is computed; leave data on the GPU"
             }
             Self::Communication => {
-                "overlap communication with computation: smaller buckets earlier, a stream of its own; send less: lower \
-                 precision, accumulated gradients, another way to divide the model"
+                "compare the ranks: one that comes late keeps the others waiting in the collective, so divide the work \
+                 evenly; send less: lower precision, accumulated gradients, another way to divide the model"
             }
         }
     }
+
+    /// What an estimate of the gain assumes. Compute cannot be removed, so its estimate is for half of it.
+    #[must_use]
+    pub const fn assumption(self) -> &'static str {
+        match self {
+            Self::GpuCompute => "if it took half the time, all else equal",
+            _ => "if it took no time, all else equal",
+        }
+    }
 }
+
+/// What helps where no collective depends on kernels before it.
+pub(super) const INDEPENDENT_COLLECTIVES: &str = "compare the ranks: one that comes late keeps the others waiting in the collective, so divide the work evenly; these \
+     collectives wait for no kernel of their own stream and for no event, so they can run beside kernels; send less: lower \
+     precision, accumulated gradients, another way to divide the model";
 
 impl fmt::Display for Bottleneck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -154,7 +154,7 @@ impl Run<'_> {
         let pieces: Vec<_> =
             self.clock.pieces.iter().filter_map(|piece| Some((*piece, part(piece)?))).collect();
         let share = pieces.iter().map(|(piece, part)| piece.time.ns() as f64 * part).sum::<f64>()
-            / self.clock.ns.max(1) as f64;
+            / self.clock.total();
         let least = self.thresholds.get_finding_share();
         let others = loading.len() - loaders;
         self.finish(Draft {
@@ -189,7 +189,7 @@ impl Run<'_> {
     /// The part of the clock that these pieces take.
     pub(super) fn share_of(&self, is_one: impl Fn(&Piece) -> bool) -> f64 {
         let ns: u64 = self.clock.pieces.iter().filter(|p| is_one(p)).map(|p| p.time.ns()).sum();
-        ns as f64 / self.clock.ns.max(1) as f64
+        ns as f64 / self.clock.total()
     }
 
     /// The kernels of each stream by start; the streams by process, context and number.

@@ -1,13 +1,16 @@
-//! Where the time of a run went: every nanosecond of it has one owner.
+//! Where the time of a run went: on every device, every nanosecond of it has one owner.
 //!
 //! What runs on a GPU comes before what the host does, and kernels before copies: a copy beside a kernel costs nothing.
-//! Where no GPU works, the thread that asks for the next operation says why, as in [`gaps`](crate::query).
+//! Where the GPU is idle, the thread that asks for the next operation says why, as in [`gaps`](crate::query).
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use cupti::CallClass;
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 
 use super::Thresholds;
+use crate::busy::extent;
 use crate::profile::{OperationKind, Profile};
 use crate::query::Timeline;
 use crate::store::{CallId, Interval, OperationId, RangeId, Store};
@@ -17,11 +20,11 @@ use crate::store::{CallId, Interval, OperationId, RangeId, Store};
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Part {
-    /// A kernel or a memset ran.
+    /// A kernel that is no collective, or a memset, ran.
     Kernels,
-    /// Kernels of communication ran, and no others.
+    /// Collectives ran, and nothing else. How much of it was spent waiting for other ranks is not recorded.
     Communication,
-    /// Copies ran, and no kernel; or the host was in the call of a large copy, and nothing ran.
+    /// Copies ran, and no kernel but collectives; or the host was in the call of a large copy, and nothing ran.
     Copies,
     /// The GPU was idle although its next operation had been asked for before: it waited for other work, or was on its way.
     Scheduling,
@@ -59,7 +62,7 @@ impl Part {
         match self {
             Self::Kernels => "kernels",
             Self::Communication => "communication alone",
-            Self::Copies => "copies alone",
+            Self::Copies => "copies alone and their calls",
             Self::Scheduling => "work asked for, not started",
             Self::Launching => "idle for launches",
             Self::Waiting => "idle for waits and small copies",
@@ -74,6 +77,8 @@ impl Part {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Piece {
     pub(super) time: Interval,
+    /// The device that ran it, or was idle.
+    pub(super) device: u32,
     pub(super) part: Part,
     /// The operation that ran, or the next one.
     pub(super) operation: Option<OperationId>,
@@ -86,18 +91,43 @@ pub(super) struct Piece {
     pub(super) wait: Option<CallId>,
 }
 
-/// All pieces of a run, by time and without a hole; pauses of the session are left out.
+/// All pieces of a run: device by device, those of each by time and without a hole; pauses of the session are left out.
+/// Every device has the same clock, so that an idle one is not hidden behind a busy one.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     pub(super) pieces: Vec<Piece>,
-    /// Their sum.
-    pub(super) ns: u64,
+    /// Where the pieces of each device begin and end.
+    devices: Vec<std::ops::Range<usize>>,
+    /// The sum of all pieces.
+    total_ns: u64,
 }
 
 impl From<Vec<Piece>> for Clock {
     fn from(pieces: Vec<Piece>) -> Self {
-        let ns = pieces.iter().map(|piece| piece.time.ns()).sum();
-        Self { pieces, ns }
+        let total_ns = pieces.iter().map(|piece| piece.time.ns()).sum();
+        let mut devices: Vec<std::ops::Range<usize>> = Vec::new();
+        for same in pieces.chunk_by(|a, b| a.device == b.device) {
+            let start = devices.last().map_or(0, |last| last.end);
+            devices.push(start..start + same.len());
+        }
+        Self { pieces, devices, total_ns }
+    }
+}
+
+impl Clock {
+    /// How many devices there are; at least 1.
+    pub(super) fn devices(&self) -> u64 {
+        self.devices.len().max(1) as u64
+    }
+
+    /// The time on the clock: the mean over devices.
+    pub(super) fn ns(&self) -> u64 {
+        self.total_ns / self.devices()
+    }
+
+    /// The sum over devices, and at least 1: what sums of pieces are divided by for their share.
+    pub(super) fn total(&self) -> f64 {
+        self.total_ns.max(1) as f64
     }
 }
 
@@ -146,6 +176,8 @@ fn uncovered(below: Vec<Ran>, above: &[(Interval, OperationId, Part)]) -> Vec<Ra
 /// What the GPU is to be blamed on while it is idle.
 struct Idle<'p> {
     profile: &'p Profile,
+    /// The device that is idle.
+    device: u32,
     timeline: Timeline,
     thresholds: &'p Thresholds,
     /// For each range whether it, or one around it, loads data.
@@ -168,12 +200,13 @@ impl<'p> Idle<'p> {
 
     /// Divides a time without work up, `next` being the operation that ends it, or `last` the one before where none does.
     fn add(&mut self, time: Interval, next: Option<OperationId>, last: Option<OperationId>) {
-        let store = &self.profile.store;
+        let (store, device) = (&self.profile.store, self.device);
         let caused_by = |id: OperationId| store.operations[id.at()].call.get();
         let Some(call_id) = next.or(last).and_then(caused_by) else {
             let (operation, call, range, wait) = (next, None, None, None);
             let part = Part::Unknown;
-            self.pieces.push(Piece { time, part, operation, is_idle: true, call, range, wait });
+            let is_idle = true;
+            self.pieces.push(Piece { time, device, part, operation, is_idle, call, range, wait });
             return;
         };
         let call = &store.calls[call_id.at()];
@@ -207,9 +240,8 @@ impl<'p> Idle<'p> {
                 Some(_) => after(Part::Launching),
             };
             let (call, range) = (piece.call, piece.range);
-            let piece =
-                Piece { time: piece.time, part, operation: next, is_idle: true, call, range, wait };
-            self.pieces.push(piece);
+            let (time, operation, is_idle) = (piece.time, next, true);
+            self.pieces.push(Piece { time, device, part, operation, is_idle, call, range, wait });
         }
         if asked_until < time.end_ns {
             // Nothing was asked of the GPU before it ran dry, or it had other things to wait for.
@@ -222,15 +254,8 @@ impl<'p> Idle<'p> {
             };
             let time = Interval { start_ns: asked_until, ..time };
             let (call, range) = (Some(call_id), call.range.get());
-            self.pieces.push(Piece {
-                time,
-                part,
-                operation: next,
-                is_idle: true,
-                call,
-                range,
-                wait,
-            });
+            let (operation, is_idle) = (next, true);
+            self.pieces.push(Piece { time, device, part, operation, is_idle, call, range, wait });
         }
     }
 }
@@ -260,54 +285,26 @@ pub(super) fn copied(store: &Store, id: OperationId) -> u64 {
 }
 
 impl Clock {
-    /// Costs a pass over operations, calls and ranges; `is_communication` is asked for each kernel.
-    pub(super) fn new(
-        profile: &Profile,
-        thresholds: &Thresholds,
-        is_communication: impl Fn(OperationId) -> bool,
-    ) -> Self {
+    /// Costs some passes over operations, and one over calls and ranges.
+    pub(super) fn new(profile: &Profile, thresholds: &Thresholds) -> Self {
         let store = &profile.store;
-        let of = |part: Part| {
-            let sort = |id: OperationId| match profile.operation(id).kind() {
-                OperationKind::Copy => Part::Copies,
-                OperationKind::Kernel if is_communication(id) => Part::Communication,
-                OperationKind::Kernel | OperationKind::Memset | OperationKind::Graph => {
-                    Part::Kernels
-                }
-            };
-            let rows = (0..store.operations.len() as u32).map(OperationId);
-            union(rows.filter_map(|id| {
-                let time = store.operations[id.at()].time()?;
-                (sort(id) == part).then_some((time, id))
-            }))
-        };
-        let mut busy: Vec<(Interval, OperationId, Part)> = Vec::new();
-        for part in [Part::Kernels, Part::Communication, Part::Copies] {
-            let more = uncovered(of(part), &busy);
-            busy.extend(more.into_iter().map(|(time, id)| (time, id, part)));
-            busy.sort_unstable_by_key(|(time, ..)| time.start_ns);
+        let mut devices: BTreeMap<u32, Vec<OperationId>> = BTreeMap::new();
+        for operation in profile.operations().filter(|operation| operation.interval().is_some()) {
+            let id = OperationId(operation.number() as u32);
+            devices.entry(operation.device()).or_default().push(id);
         }
-
         let timeline = Timeline::new(store);
-        let rows = (0..store.operations.len() as u32).map(OperationId);
-        let large = rows.filter(|id| copied(store, *id) > thresholds.get_small_copy_bytes());
+        let ids = devices.values().flatten().copied();
+        let large = ids.filter(|id| copied(store, *id) > thresholds.get_small_copy_bytes());
         let large_copies = large.filter_map(|id| store.operations[id.at()].call.get()).collect();
-        let (loads, pieces) = (loads(profile, thresholds), Vec::with_capacity(2 * busy.len()));
-        let mut idle = Idle { profile, timeline, thresholds, loads, large_copies, pieces };
-        let (mut at, end) = extent(store);
-        let mut last = None;
-        for (time, id, part) in busy {
-            if time.start_ns > at {
-                idle.add(Interval { start_ns: at, end_ns: time.start_ns }, Some(id), last);
-            }
-            let part =
-                if idle.is_small_copy(id) && part == Part::Copies { Part::Waiting } else { part };
-            let (operation, call, range, wait) = (Some(id), None, None, None);
-            idle.pieces.push(Piece { time, part, operation, is_idle: false, call, range, wait });
-            (at, last) = (time.end_ns, Some(id));
-        }
-        if at < end && last.is_some() {
-            idle.add(Interval { start_ns: at, end_ns: end }, None, last);
+        let (loads, pieces) =
+            (loads(profile, thresholds), Vec::with_capacity(2 * store.operations.len()));
+        let device = 0;
+        let mut idle = Idle { profile, device, timeline, thresholds, loads, large_copies, pieces };
+        let whole = extent(store);
+        for (device, operations) in devices {
+            idle.device = device;
+            idle.divide(whole, busy(profile, &operations));
         }
         let windows = &store.session.windows_ns;
         let pieces = if windows.len() > 1 { cut(idle.pieces, windows) } else { idle.pieces };
@@ -316,49 +313,79 @@ impl Clock {
 
     /// How many pieces these times have, which are by time and apart.
     pub(super) fn count_within(&self, times: &[Interval]) -> u64 {
-        let pieces = |time: &Interval| {
-            let first = self.pieces.partition_point(|piece| piece.time.end_ns <= time.start_ns);
-            let end = self.pieces.partition_point(|piece| piece.time.start_ns < time.end_ns);
+        let count = |pieces: &[Piece], time: &Interval| {
+            let first = pieces.partition_point(|piece| piece.time.end_ns <= time.start_ns);
+            let end = pieces.partition_point(|piece| piece.time.start_ns < time.end_ns);
             end.saturating_sub(first) as u64
         };
-        times.iter().map(pieces).sum()
+        let of_device = |of: &std::ops::Range<usize>| -> u64 {
+            times.iter().map(|time| count(&self.pieces[of.clone()], time)).sum()
+        };
+        self.devices.iter().map(of_device).sum()
     }
 
-    /// The pieces in these times, which are by time and apart, cut to them.
-    pub(super) fn within(&self, times: &[Interval]) -> Vec<Piece> {
+    /// The pieces in these times, which are by time and apart, cut to them: of these devices, or of all if there are none.
+    pub(super) fn within(&self, times: &[Interval], devices: &BTreeSet<u32>) -> Vec<Piece> {
         let mut found = Vec::new();
-        for time in times {
-            let first = self.pieces.partition_point(|piece| piece.time.end_ns <= time.start_ns);
-            let overlap =
-                self.pieces[first..].iter().take_while(|piece| piece.time.start_ns < time.end_ns);
-            found.extend(overlap.map(|piece| {
-                let start_ns = piece.time.start_ns.max(time.start_ns);
-                let end_ns = piece.time.end_ns.min(time.end_ns);
-                Piece { time: Interval { start_ns, end_ns }, ..*piece }
-            }));
+        for pieces in self.devices.iter().map(|of| &self.pieces[of.clone()]) {
+            let is_meant = |piece: &Piece| devices.is_empty() || devices.contains(&piece.device);
+            if !pieces.first().is_some_and(is_meant) {
+                continue;
+            }
+            for time in times {
+                let first = pieces.partition_point(|piece| piece.time.end_ns <= time.start_ns);
+                let overlap =
+                    pieces[first..].iter().take_while(|piece| piece.time.start_ns < time.end_ns);
+                found.extend(overlap.map(|piece| {
+                    let start_ns = piece.time.start_ns.max(time.start_ns);
+                    let end_ns = piece.time.end_ns.min(time.end_ns);
+                    Piece { time: Interval { start_ns, end_ns }, ..*piece }
+                }));
+            }
         }
         found
     }
 }
 
-/// From the first to the last that is known of the run. Ranges and calls may have begun long before the session and end after
-/// it, which is none of its time; operations run on after it.
-fn extent(store: &Store) -> (u64, u64) {
-    let windows = &store.session.windows_ns;
-    let first_ns = windows.first().map_or(0, |window| window.0);
-    let last_ns = windows.last().map_or(u64::MAX, |window| window.1);
-    let within = |time: Interval| Interval {
-        start_ns: time.start_ns.clamp(first_ns, last_ns.max(first_ns)),
-        end_ns: time.end_ns.clamp(first_ns, last_ns.max(first_ns)),
+impl Idle<'_> {
+    /// Divides the clock of the device up: what ran on it, and the idle times between.
+    fn divide(&mut self, whole: Interval, busy: Vec<(Interval, OperationId, Part)>) {
+        let mut at = whole.start_ns;
+        let mut last = None;
+        for (time, id, part) in busy {
+            if time.start_ns > at {
+                self.add(Interval { start_ns: at, end_ns: time.start_ns }, Some(id), last);
+            }
+            let part =
+                if self.is_small_copy(id) && part == Part::Copies { Part::Waiting } else { part };
+            let (device, operation) = (self.device, Some(id));
+            let (is_idle, call, range, wait) = (false, None, None, None);
+            self.pieces.push(Piece { time, device, part, operation, is_idle, call, range, wait });
+            (at, last) = (time.end_ns, Some(id));
+        }
+        if at < whole.end_ns && last.is_some() {
+            self.add(Interval { start_ns: at, end_ns: whole.end_ns }, None, last);
+        }
+    }
+}
+
+/// When these operations of one device, which are by start, ran: in pieces by time, kernels before copies before
+/// collectives.
+fn busy(profile: &Profile, operations: &[OperationId]) -> Vec<(Interval, OperationId, Part)> {
+    let kind = |id: OperationId| match profile.operation(id).kind() {
+        OperationKind::Copy => Part::Copies,
+        _ if profile.operation(id).is_collective() => Part::Communication,
+        OperationKind::Kernel | OperationKind::Memset | OperationKind::Graph => Part::Kernels,
     };
-    let operations = store.operations.iter().filter_map(|operation| operation.time());
-    let calls = store.calls.iter().map(|call| within(call.time));
-    let ranges = store.ranges.iter().map(|range| within(range.time));
-    let all = operations.chain(calls).chain(ranges);
-    let (start, end) = all.fold((u64::MAX, 0), |(start, end), time| {
-        (start.min(time.start_ns), end.max(time.end_ns).max(time.start_ns))
-    });
-    (start.min(end), end)
+    let mut busy: Vec<(Interval, OperationId, Part)> = Vec::new();
+    for part in [Part::Kernels, Part::Copies, Part::Communication] {
+        let of_part = operations.iter().copied().filter(|id| kind(*id) == part);
+        let times = union(of_part.filter_map(|id| Some((profile.operation(id).interval()?, id))));
+        let more = uncovered(times, &busy);
+        busy.extend(more.into_iter().map(|(time, id)| (time, id, part)));
+        busy.sort_unstable_by_key(|(time, ..)| time.start_ns);
+    }
+    busy
 }
 
 /// What lies in these windows.
@@ -373,29 +400,38 @@ fn cut(pieces: Vec<Piece>, windows: &[(u64, u64)]) -> Vec<Piece> {
             end_ns: if n == last { u64::MAX } else { end_ns },
         })
         .collect();
-    Clock::from(pieces).within(&windows)
+    Clock::from(pieces).within(&windows, &BTreeSet::new())
 }
 
-/// The times in which nothing ran.
-pub(super) fn gaps(pieces: &[Piece]) -> Vec<Interval> {
-    let mut gaps: Vec<Interval> = Vec::new();
-    for piece in pieces.iter().filter(|piece| piece.is_idle) {
+/// A time in which nothing ran on a device.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gap {
+    device: u32,
+    time: Interval,
+}
+
+/// The times in which nothing ran, in the order of the pieces.
+pub(super) fn gaps(pieces: &[Piece]) -> Vec<Gap> {
+    let mut gaps: Vec<Gap> = Vec::new();
+    for Piece { device, time, .. } in pieces.iter().filter(|piece| piece.is_idle).copied() {
         match gaps.last_mut() {
-            Some(last) if last.end_ns == piece.time.start_ns => last.end_ns = piece.time.end_ns,
-            _ => gaps.push(piece.time),
+            Some(last) if last.device == device && last.time.end_ns == time.start_ns => {
+                last.time.end_ns = time.end_ns;
+            }
+            _ => gaps.push(Gap { device, time }),
         }
     }
     gaps
 }
 
-/// The nanoseconds that go at most with these pieces, of which `part` is taken: of a gap that is half theirs or more all of
-/// it, for what remains of it may be hidden when the host comes in time. They are in the order of time.
-pub(super) fn reach<'p>(pieces: impl Iterator<Item = (&'p Piece, f64)>, gaps: &[Interval]) -> f64 {
+/// The nanoseconds that may go with these pieces, of which `part` is taken: of a gap that is half theirs or more all of it,
+/// for what remains of it may be hidden when the host comes in time. They are in the order of the clock.
+pub(super) fn reach<'p>(pieces: impl Iterator<Item = (&'p Piece, f64)>, gaps: &[Gap]) -> f64 {
     let mut reach = 0.0;
     let mut gaps = gaps.iter();
-    let mut gap: Option<(Interval, f64)> = None;
-    let whole = |(gap, sum): (Interval, f64)| {
-        let ns = gap.ns() as f64;
+    let mut gap: Option<(Gap, f64)> = None;
+    let whole = |(gap, sum): (Gap, f64)| {
+        let ns = gap.time.ns() as f64;
         if 2.0 * sum >= ns { ns } else { sum }
     };
     for (piece, part) in pieces {
@@ -404,7 +440,11 @@ pub(super) fn reach<'p>(pieces: impl Iterator<Item = (&'p Piece, f64)>, gaps: &[
             reach += ns;
             continue;
         }
-        let is_in = |gap: &Interval| piece.time.start_ns < gap.end_ns;
+        let is_in = |gap: &Gap| {
+            gap.device == piece.device
+                && gap.time.start_ns <= piece.time.start_ns
+                && piece.time.start_ns < gap.time.end_ns
+        };
         match &mut gap {
             Some((of, sum)) if is_in(of) => *sum += ns,
             _ => {

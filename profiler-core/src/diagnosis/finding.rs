@@ -12,7 +12,7 @@ use super::amdahl::amdahl;
 use super::clock::{Piece, gaps, reach};
 use super::evidence::{Evidence, Moment};
 use super::sign::Sign;
-use super::verdict::{Cost, Factor, finite};
+use super::verdict::{Cost, Estimate, finite};
 use crate::profile::RangeNode;
 use crate::statistics::as_ns;
 use crate::tree::NodeId;
@@ -128,6 +128,28 @@ impl FindingKind {
         }
     }
 
+    /// What an estimate of the gain assumes.
+    #[must_use]
+    pub const fn assumption(self) -> &'static str {
+        match self {
+            Self::PageableCopies | Self::BlockingCopies => "if they were hidden, all else equal",
+            Self::TinyCopies => "if each row were one copy, all else equal",
+            Self::SmallGemms | Self::SmallKernels => {
+                "if each row were one kernel that fills the GPU, all else equal"
+            }
+            Self::TailEffect => "if every wave were full, all else equal",
+            Self::SerialStreams => "if they ran at once, all else equal",
+            Self::FirstIterations => "if they took as long as the others, all else equal",
+            Self::UnderusedGpu => "if all GPUs had the same work, all else equal",
+            Self::ProfilerOverhead => "without recording, all else equal",
+            Self::RepeatedAllocation
+            | Self::RedundantSyncs
+            | Self::DefaultStream
+            | Self::LazyLoading
+            | Self::IdleGaps => "if it took no time, all else equal",
+        }
+    }
+
     /// True for what is to be known, not mended: it comes last, whatever its cost.
     #[must_use]
     pub const fn is_note(self) -> bool {
@@ -167,12 +189,15 @@ pub struct Finding {
     pub cost: Duration,
     /// That as a part of the clock, from 0 to 1.
     pub share: f64,
-    /// The part of the clock that goes at most with it: its share, and the rest of the idle times that are half its or more,
-    /// which may be hidden once the host comes in time.
+    /// The part of the clock that goes with it: its share, and the rest of the idle times that are half its or more, which
+    /// may be hidden once the host comes in time.
     pub reach: f64,
-    /// How much faster the run is at most without it: Amdahl's bound, by its reach. Infinite if it is the whole.
+    /// How much faster the run is by Amdahl's law under the [`assumption`](Self::assumption), by its reach. Infinite if it
+    /// is the whole. An estimate, not a bound: a change that also shortens other work brings more.
     #[serde(serialize_with = "finite")]
-    pub bound: f64,
+    pub estimate: f64,
+    /// What the estimate assumes.
+    pub assumption: &'static str,
     /// The numbers that speak for it.
     pub signs: Vec<Sign>,
     /// Where it shows.
@@ -203,7 +228,7 @@ impl Finding {
     /// What it costs and can bring, in words.
     pub(crate) fn cost_text(&self) -> String {
         let cost = Cost { time: self.cost, share: self.share, reach: self.reach };
-        format!("{cost}, at most {}x without it", Factor(self.bound))
+        format!("{cost}, {}", Estimate(self.estimate, self.assumption))
     }
 }
 
@@ -229,7 +254,8 @@ impl Run<'_> {
         let mut places: FxHashMap<Option<NodeId>, f64> = FxHashMap::default();
         let mut cost = 0.0;
         for (piece, part) in &draft.pieces {
-            let ns = piece.time.ns() as f64 * part;
+            // The mean over devices, as the clock is.
+            let ns = piece.time.ns() as f64 * part / self.clock.devices() as f64;
             cost += ns;
             let of_operation = || {
                 let operation = &store.operations[piece.operation?.at()];
@@ -248,10 +274,10 @@ impl Run<'_> {
         let moments: Vec<Moment> = self.moments(draft.pieces.iter().map(|(piece, _)| piece));
         let evidence = Evidence::of(moments, self.thresholds.get_evidence());
         let pieces = draft.pieces.iter().map(|(piece, part)| (piece, *part));
-        let reach = reach(pieces, &gaps(&self.clock.pieces)) / self.clock.ns.max(1) as f64;
-        let bound = amdahl(reach, f64::INFINITY);
+        let reach = reach(pieces, &gaps(&self.clock.pieces)) / self.clock.total();
+        let estimate = amdahl(reach, f64::INFINITY);
         let found = self.costing(draft.kind, draft.title, cost);
-        let found = Finding { places, evidence, reach, bound, ..found };
+        let found = Finding { places, evidence, reach, estimate, ..found };
         (found.share >= self.thresholds.get_finding_share())
             .then_some(Finding { signs: draft.signs, ..found })
     }
@@ -276,7 +302,7 @@ impl Run<'_> {
 
     /// A finding that costs so many nanoseconds.
     pub(super) fn costing(&self, kind: FindingKind, title: String, cost_ns: f64) -> Finding {
-        let clock = self.clock.ns as f64;
+        let clock = self.clock.ns() as f64;
         let share = if clock == 0.0 { 0.0 } else { (cost_ns / clock).min(1.0) };
         Finding {
             kind,
@@ -285,7 +311,8 @@ impl Run<'_> {
             cost: duration(cost_ns),
             share,
             reach: share,
-            bound: amdahl(share, f64::INFINITY),
+            estimate: amdahl(share, f64::INFINITY),
+            assumption: kind.assumption(),
             signs: Vec::new(),
             evidence: Evidence::default(),
             remedy: kind.remedy(),

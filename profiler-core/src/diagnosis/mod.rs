@@ -1,4 +1,4 @@
-//! What a run is bound by, what slows it down, what helps, and how much that can bring at most.
+//! What a run is bound by, what slows it down, what helps, and an estimate of what that brings.
 //!
 //! ```no_run
 //! use profiler_core::Profile;
@@ -9,7 +9,8 @@
 //! let diagnosis = profile.diagnose();
 //! println!("{diagnosis}");
 //! if diagnosis.verdict().bottleneck == Some(Bottleneck::Data) {
-//!     println!("at most {:.2}x", diagnosis.verdict().causes[0].bound);
+//!     let cause = &diagnosis.verdict().causes[0];
+//!     println!("estimated {:.2}x {}", cause.estimate, cause.assumption);
 //! }
 //! for finding in diagnosis.findings() {
 //!     println!("{finding}");
@@ -27,9 +28,14 @@
 //! # }
 //! ```
 //!
-//! The method is that of the field: the clock of the wall is divided up without rest, kernels before copies before the
-//! host's reasons; patterns are told by their numbers; the cost of a cause is the time on that clock, not the sum of what
-//! overlaps, so that Amdahl's law gives the most that its removal can bring.
+//! The method is that of the field: on every GPU the clock of the wall is divided up without rest, kernels before copies
+//! before collectives before the host's reasons; patterns are recognised by their numbers; the cost of a cause is the time on
+//! that clock, not the sum of what overlaps. Amdahl's law then estimates the gain under an assumption that is printed with
+//! it: that this time is gone (half of it for compute), and all else takes as long as it did. That is no bound. A real
+//! change often shortens other work too, and then brings more: a fused optimizer launches less and also moves less data.
+//!
+//! Time in which only collectives run is a cause, and never a verdict: whether they transfer data or wait for another rank
+//! is not recorded.
 
 mod amdahl;
 mod bottleneck;
@@ -50,7 +56,7 @@ mod verdict;
 
 use std::cell::{OnceCell, RefCell};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -72,7 +78,7 @@ use shape::Shapes;
 pub use sign::{Sign, SignSide, SignUnit};
 pub use thresholds::Thresholds;
 use verdict::Scope;
-pub use verdict::{Cause, Inconclusive, PartTime, Verdict};
+pub use verdict::{Cause, Inconclusive, PartTime, Unmatched, Verdict};
 pub(crate) use verdict::{Factor, finite};
 
 /// How often the operations of a run and the pieces of its clock are looked at, all together, for verdicts of ranges. Ranges
@@ -159,6 +165,9 @@ struct Known {
     shapes: Shapes,
     classes: RefCell<FxHashMap<WorkId, KernelClass>>,
     streams: OnceCell<BTreeMap<(u32, u32, u32), Vec<OperationId>>>,
+    collectives_depend: OnceCell<bool>,
+    unmatched: OnceCell<Option<Unmatched>>,
+    shared_ordinal: OnceCell<Option<Inconclusive>>,
 }
 
 /// What findings and verdicts are worked out from.
@@ -187,11 +196,7 @@ impl Profile {
     #[must_use]
     pub fn diagnosis(&self, thresholds: Thresholds) -> Diagnoser<'_> {
         let known = Known::default();
-        let clock = {
-            let (thresholds, clock) = (&thresholds, &Clock::default());
-            let run = Run { profile: self, thresholds, clock, known: &known };
-            Clock::new(self, thresholds, |id| run.is_communication(id))
-        };
+        let clock = Clock::new(self, &thresholds);
         Diagnoser { profile: self, thresholds, clock, known }
     }
 }
@@ -318,20 +323,29 @@ impl<'a> Diagnoser<'a> {
     }
 
     fn node(&self, node: RangeNode<'a>, times: &[Interval]) -> Verdict {
+        let query = node.query();
         self.tools().judge(Scope {
             path: Some(node.path()),
             instances: node.instances(),
-            pieces: self.clock.within(times),
-            query: node.query(),
+            pieces: self.clock.within(times, &self.devices(&query)),
+            query,
             waits: node.inclusive().synchronizations,
         })
     }
 
     fn judge(&self, judged: Judged<'_>) -> Verdict {
         let Judged { path, instances, ranges, query, waits } = judged;
-        let pieces = self.clock.within(&times(&ranges));
+        let pieces = self.clock.within(&times(&ranges), &self.devices(&query));
         let path = Some(path);
         self.tools().judge(Scope { path, instances, pieces, query, waits })
+    }
+
+    /// The devices that ranges use, or none for all: a device that they do not use is not idle for them.
+    fn devices(&self, query: &Query<'_>) -> BTreeSet<u32> {
+        match self.clock.devices() {
+            1 => BTreeSet::new(),
+            _ => query.iter().map(|operation| operation.device()).collect(),
+        }
     }
 
     /// What was found in the whole run, the costliest first; nothing where the evidence is too thin for a verdict.

@@ -23,7 +23,7 @@ impl Run<'_> {
     /// Outermost ranges whose first instances take longer.
     pub(super) fn first_iterations(&self) -> Vec<Finding> {
         // What takes less as a whole cannot cost more by its first steps.
-        let least = self.thresholds.get_finding_share() * self.clock.ns as f64;
+        let least = self.thresholds.get_finding_share() * self.clock.ns() as f64;
         let roots = self.profile.roots().filter(|root| {
             let is_long = nanoseconds(root.host_time()) as f64 >= least;
             root.instances() >= LEAST_STEPS as u64 && is_long
@@ -86,7 +86,7 @@ impl Run<'_> {
             let what = if is_loading { "loads data" } else { "is in no CUDA call" };
             let count = pieces.len();
             let share = pieces.iter().map(|(piece, _)| piece.time.ns() as f64).sum::<f64>()
-                / self.clock.ns.max(1) as f64;
+                / self.clock.total();
             let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
             let place = if node.is_none() { ", outside any range" } else { "" };
             let title = format!("GPU idle {times} while the host {what}{place}");

@@ -35,7 +35,7 @@ impl Run<'_> {
 
     /// True for a kernel of communication.
     pub(super) fn is_communication(&self, id: OperationId) -> bool {
-        self.class(id) == KernelClass::Collective
+        self.profile.operation(id).is_collective()
     }
 
     /// Kernels of one shape that follow each other on a stream and do not fill the GPU: products of matrices, whatever
@@ -81,7 +81,8 @@ impl Run<'_> {
                     let goes_on = gemms || self.alike(*last) == self.alike(id);
                     goes_on && range(*last) == range(id)
                 });
-                let is_meant = !in_graph && (self.class(id) == KernelClass::Gemm) == gemms;
+                let is_kind = (self.class(id) == KernelClass::Gemm) == gemms;
+                let is_meant = !in_graph && is_kind && !self.is_communication(id);
                 if !(follows && is_meant) {
                     end(&mut row);
                 }

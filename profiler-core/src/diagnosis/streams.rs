@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use rustc_hash::FxHashSet;
+use cupti::{CallClass, SynchronizationKind};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Run;
 use super::clock::{Part, Piece};
 use super::finding::{Draft, Finding, FindingKind};
 use super::sign::{Sign, SignUnit};
-use crate::query::Sweep;
-use crate::store::OperationId;
+use crate::busy::Sweep;
+use crate::store::{self, OperationId};
 
 /// What part of the kernels' time a stream has to have to be one of several.
 const LEAST_SHARE: f64 = 0.1;
@@ -23,6 +24,10 @@ impl Run<'_> {
     pub(super) fn serial_streams(&self) -> Vec<Finding> {
         let mut devices: BTreeMap<u32, Vec<&[OperationId]>> = BTreeMap::new();
         for stream in self.kernels_by_stream().values() {
+            // A collective beside kernels waits for other ranks and for what those kernels compute.
+            if stream.iter().any(|id| self.is_communication(*id)) {
+                continue;
+            }
             devices.entry(self.profile.operation(stream[0]).device()).or_default().push(stream);
         }
         devices
@@ -94,6 +99,50 @@ impl Run<'_> {
                 Sign::at_most("kernels at once", at_once, SignUnit::Count, MOST_AT_ONCE).deciding(),
                 Sign::at_least("of their time that could be saved", part, SignUnit::Share, 0.1),
             ],
+        })
+    }
+
+    /// True if a collective may have to wait for kernels or copies: it is a node of a graph, other work precedes it on its
+    /// stream, or its stream waits for an event before it. Advice to overlap such a collective would be wrong.
+    pub(super) fn collectives_depend(&self) -> bool {
+        *self.known.collectives_depend.get_or_init(|| self.find_dependent_collective())
+    }
+
+    fn find_dependent_collective(&self) -> bool {
+        let store = &self.profile.store;
+        // When the first event wait of a stream was called, and whether other work precedes.
+        let mut waits: FxHashMap<(u32, u32, u32), u64> = FxHashMap::default();
+        for row in &store.synchronizations {
+            let cupti::Synchronization { kind, context, stream, .. } = row.record;
+            if kind != SynchronizationKind::StreamWaitEvent {
+                continue;
+            }
+            let called_ns = row.call.map_or(0, |call| store.calls[call.at()].time.start_ns);
+            // A wait whose stream is not recorded may be of any.
+            let Some(stream) = stream else { return true };
+            let first = waits.entry((row.process, context, stream)).or_insert(called_ns);
+            *first = (*first).min(called_ns);
+        }
+        // Of waits without a record the stream is not known.
+        let is_wait = |call: &&store::Call| store.call_kind(call).class == CallClass::WaitEvent;
+        let with_record = store.synchronizations.iter().filter(|row| {
+            row.record.kind == SynchronizationKind::StreamWaitEvent && row.call.is_some()
+        });
+        if store.calls.iter().filter(is_wait).count() > with_record.count() {
+            return true;
+        }
+        let mut others: FxHashSet<(u32, u32, u32)> = FxHashSet::default();
+        self.profile.operations().any(|operation| {
+            let stream = (operation.process_id(), operation.context(), operation.stream());
+            if !operation.is_collective() {
+                others.insert(stream);
+                return false;
+            }
+            let called_ns =
+                operation.call_id().map_or(u64::MAX, |call| store.calls[call.at()].time.start_ns);
+            operation.graph_node().is_some()
+                || others.contains(&stream)
+                || waits.get(&stream).is_some_and(|first_ns| *first_ns <= called_ns)
         })
     }
 

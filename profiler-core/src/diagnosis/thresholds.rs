@@ -32,6 +32,7 @@ pub struct Thresholds {
     overhead_share: f64,
     most_overhead: f64,
     incomplete: bool,
+    most_unmatched: f64,
     evidence: usize,
     loading: Vec<String>,
 }
@@ -75,17 +76,18 @@ impl Thresholds {
             overhead_share: 0.1,
             most_overhead: 0.5,
             incomplete: false,
+            most_unmatched: 0.01,
             evidence: 8,
             loading: Vec::new(),
         }
     }
 
     settable! {
-        /// What part of the clock a cause has to take to be the verdict. 0.2 unless told otherwise: removed, it makes the
-        /// whole at most 1.25 times as fast, which is what runs differ by themselves (10 to 30 % on the machine of the
+        /// What part of the clock a cause has to take to be the verdict. 0.2 unless told otherwise: removed, all else equal, it makes the
+        /// whole 1.25 times as fast, which is what runs differ by themselves (10 to 30 % on the machine of the
         /// measurements).
         verdict_share get_verdict_share: f64;
-        /// What part of the clock a cause has to take to be listed. 0.05 unless told otherwise: at most 1.05 times as fast.
+        /// What part of the clock a cause has to take to be listed. 0.05 unless told otherwise: removed, all else equal, 1.05 times as fast.
         cause_share get_cause_share: f64;
         /// What part of the clock a finding has to take to be told. 0.02 unless told otherwise: less is lost among the
         /// differences of one run and the next. Findings that have no cost are told all the same.
@@ -113,8 +115,11 @@ impl Thresholds {
         /// From which part of the clock on there is no verdict, for it would be on the profiler. 0.5 unless told otherwise.
         most_overhead get_most_overhead: f64;
         /// Whether a profile that lacks records gets a verdict all the same. It does not unless told otherwise: a kernel
-        /// that was lost looks like an idle GPU.
+        /// that was lost looks like an idle GPU. Also for an ordinal that is several GPUs.
         incomplete get_incomplete: bool;
+        /// Up to which part of the records and calls may be [unmatched](crate::Health::unmatched_share) for a verdict. 0.01 by
+        /// default: work of calls that were made just before the recording began or ended. The verdict states the part.
+        most_unmatched get_most_unmatched: f64;
         /// How many pieces of evidence each cause and finding keeps, the costliest first. 8 unless told otherwise; all are
         /// counted.
         evidence get_evidence: usize;

@@ -8,7 +8,7 @@ use cupti::CallClass;
 use serde::{Serialize, Serializer};
 
 use super::amdahl::amdahl;
-use super::bottleneck::Bottleneck;
+use super::bottleneck::{Bottleneck, INDEPENDENT_COLLECTIVES};
 use super::clock::{Part, Piece, Sums, gaps, reach};
 use super::evidence::Evidence;
 use super::sign::{Sign, SignUnit};
@@ -30,12 +30,15 @@ pub struct Cause {
     pub cost: Duration,
     /// That as a part of the clock, from 0 to 1.
     pub share: f64,
-    /// The part of the clock that goes at most with it: its share, and the rest of the idle times that are half its or
-    /// more, which may be hidden once the host comes in time.
+    /// The part of the clock that goes with it: its share, and the rest of the idle times that are half its or more, which
+    /// may be hidden once the host comes in time.
     pub reach: f64,
-    /// How much faster the whole is at most without it: Amdahl's bound, by its reach. Infinite if it is the whole.
+    /// How much faster the whole is by Amdahl's law under the [`assumption`](Self::assumption), by its reach. Infinite if
+    /// it is the whole. An estimate, not a bound: a change that also shortens other work brings more.
     #[serde(serialize_with = "finite")]
-    pub bound: f64,
+    pub estimate: f64,
+    /// What the estimate assumes.
+    pub assumption: &'static str,
     /// The numbers that speak for it or against it.
     pub signs: Vec<Sign>,
     /// Where it shows.
@@ -54,6 +57,31 @@ impl Cause {
     #[must_use]
     pub fn speedup(&self, s: f64) -> f64 {
         amdahl(self.share, s)
+    }
+}
+
+/// Records without a call, and calls without a record or open at the stop: few enough for a verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Unmatched {
+    /// The part of all records and calls that they are, from 0 to 1.
+    pub share: f64,
+    /// The time that operations without a call ran. It is in the clock; what the GPU waited for before them is not known.
+    #[serde(rename = "time_ns", serialize_with = "as_ns")]
+    pub time: Duration,
+    /// Calls without a record. The time of their operations is not known, and looks like an idle GPU.
+    pub missing: u64,
+}
+
+impl fmt::Display for Unmatched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:.2} % of the records and calls are unmatched: operations without a call ran for {}, {} calls have no record",
+            100.0 * self.share,
+            time(self.time),
+            self.missing
+        )
     }
 }
 
@@ -76,8 +104,19 @@ pub enum Inconclusive {
         /// The most that is allowed.
         most: f64,
     },
-    /// Records are missing: see [`Health`](crate::Health).
+    /// Records are missing: see [`Health`](crate::Health). A few [unmatched](Unmatched) ones leave a verdict possible.
     Incomplete,
+    /// Collectives alone take the largest part that is not work. Whether they transfer data or wait for another rank is not
+    /// recorded.
+    Collectives {
+        /// The part of the clock that they take alone.
+        share: f64,
+    },
+    /// One CUDA ordinal is several GPUs, since each process numbers those that it sees. Their times cannot be separated.
+    SharedOrdinal {
+        /// The ordinal.
+        device: u32,
+    },
     /// No cause takes enough of the clock.
     NoSingleCause {
         /// The part of the clock that the largest one takes.
@@ -90,7 +129,7 @@ pub enum Inconclusive {
 impl Inconclusive {
     /// True if the evidence is too thin to say anything.
     pub(crate) fn says_nothing(self) -> bool {
-        !matches!(self, Self::NoSingleCause { .. })
+        !matches!(self, Self::NoSingleCause { .. } | Self::Collectives { .. })
     }
 }
 
@@ -109,6 +148,15 @@ impl fmt::Display for Inconclusive {
             Self::Incomplete => {
                 f.write_str("records are missing, and what is missing looks like an idle GPU; the health says which")
             }
+            Self::Collectives { share } => write!(
+                f,
+                "collectives alone take {:.1} % of the time: whether they transfer or wait for another rank is not recorded",
+                100.0 * share
+            ),
+            Self::SharedOrdinal { device } => write!(
+                f,
+                "device {device} is another GPU in other processes: their times cannot be separated"
+            ),
             Self::NoSingleCause { largest, least } => write!(
                 f,
                 "no single cause: the largest takes {:.1} % of the time, {:.1} % are asked for",
@@ -133,8 +181,8 @@ pub struct PartTime {
 /// What a scope is bound by.
 ///
 /// The clock is that of the wall, from the beginning of the scope to its end or to that of its last operation, whichever is
-/// later; what several instances have of it is summed. Devices and processes count together: the clock is busy while any
-/// GPU is.
+/// later; what several instances have of it is summed. Every device on which the scope has operations has this clock; times
+/// and shares are the mean over these devices, so that a busy GPU does not hide an idle one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Verdict {
@@ -147,12 +195,16 @@ pub struct Verdict {
     /// The time that all shares are of.
     #[serde(rename = "clock_ns", serialize_with = "as_ns")]
     pub clock: Duration,
+    /// The devices that times and shares are the mean of.
+    pub devices: u64,
     /// Where it went; the times add up to the clock.
     pub parts: Vec<PartTime>,
     /// What it is bound by.
     pub bottleneck: Option<Bottleneck>,
     /// Why there is none.
     pub inconclusive: Option<Inconclusive>,
+    /// What is unmatched in the profile, if anything.
+    pub unmatched: Option<Unmatched>,
     /// What takes at least [`Thresholds::cause_share`](super::Thresholds::cause_share) of the clock: the verdict first, then
     /// by what they cost. Empty where nothing can be said.
     pub causes: Vec<Cause>,
@@ -202,10 +254,12 @@ struct Numbers {
     small_copies: u64,
     median_copy: f64,
     copy_ns: u64,
+    /// The time of large copies beside no kernel, without the time that the host spends in their calls.
+    exposed_ns: u64,
 }
 
 impl Numbers {
-    fn of(run: &Run<'_>, query: &Query<'_>) -> Self {
+    fn of(run: &Run<'_>, query: &Query<'_>, pieces: &[Piece]) -> Self {
         let launches = query.clone().kernels().launches();
         let small = run.thresholds.get_small_copy_bytes();
         let mut sizes = Vec::new();
@@ -236,6 +290,10 @@ impl Numbers {
             small_copies: sizes.partition_point(|bytes| *bytes <= small) as u64,
             median_copy: sizes.get(sizes.len() / 2).map_or(0.0, |bytes| *bytes as f64),
             copy_ns,
+            exposed_ns: pieces
+                .iter()
+                .filter(|piece| piece.part == Part::Copies && !piece.is_idle)
+                .fold(0, |sum, piece| sum.saturating_add(piece.time.ns())),
         }
     }
 }
@@ -244,16 +302,23 @@ fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
+/// How many devices these pieces are of; at least 1.
+fn devices(pieces: &[Piece]) -> u64 {
+    pieces.chunk_by(|a, b| a.device == b.device).count().max(1) as u64
+}
+
 /// What a verdict needs of the GPU's time to be on the GPU: more than all else together.
 const HAS_WORK: f64 = 0.5;
 
 impl Run<'_> {
     pub(super) fn judge(&self, scope: Scope<'_>) -> Verdict {
         let sums = Sums::of(scope.pieces.iter());
-        let clock_ns = sums.total();
-        let numbers = Numbers::of(self, &scope.query);
+        let total_ns = sums.total();
+        let devices = devices(&scope.pieces);
+        let clock_ns = total_ns / devices;
+        let numbers = Numbers::of(self, &scope.query, &scope.pieces);
         let thresholds = self.thresholds;
-        let share = |bottleneck: Bottleneck| ratio(bottleneck.ns(&sums), clock_ns);
+        let share = |bottleneck: Bottleneck| ratio(bottleneck.ns(&sums), total_ns);
 
         let mut causes: Vec<Bottleneck> = Bottleneck::ALL
             .into_iter()
@@ -272,11 +337,16 @@ impl Run<'_> {
         let overhead = self.overhead_ns(&scope.query, scope.waits, numbers.operations);
         let overhead = ratio(overhead, clock_ns);
         let least = thresholds.get_least_operations();
+        let unmatched = *self.known.unmatched.get_or_init(|| self.unmatched());
+        let shared = self.known.shared_ordinal.get_or_init(|| self.shared_ordinal());
+        let is_doubtful = !thresholds.get_incomplete();
         let inconclusive = if numbers.operations < least {
             let operations = numbers.operations;
             Some(Inconclusive::TooFewOperations { operations, least })
-        } else if !self.profile.health().is_complete() && !thresholds.get_incomplete() {
+        } else if is_doubtful && self.lacks_records() {
             Some(Inconclusive::Incomplete)
+        } else if let Some(why) = shared.filter(|_| is_doubtful) {
+            Some(why)
         } else if overhead > thresholds.get_most_overhead() {
             let most = thresholds.get_most_overhead();
             Some(Inconclusive::TooMuchOverhead { share: overhead, most })
@@ -284,28 +354,32 @@ impl Run<'_> {
             let largest = Bottleneck::ALL.into_iter().map(share).fold(0.0, f64::max);
             let least = thresholds.get_verdict_share();
             Some(Inconclusive::NoSingleCause { largest, least })
+        } else if decided == Some(Bottleneck::Communication) {
+            Some(Inconclusive::Collectives { share: share(Bottleneck::Communication) })
         } else {
             None
         };
-        let says_nothing =
-            inconclusive.is_some_and(|why| !matches!(why, Inconclusive::NoSingleCause { .. }));
-        if says_nothing {
+        if inconclusive.is_some_and(Inconclusive::says_nothing) {
             causes.clear();
         }
         let cause = |bottleneck: Bottleneck| {
             let ns = bottleneck.ns(&sums);
-            let reach = self.reach(bottleneck, &scope) / clock_ns.max(1) as f64;
+            let reach = self.reach(bottleneck, &scope) / total_ns.max(1) as f64;
             Cause {
                 bottleneck,
-                cost: Duration::from_nanos(ns),
-                share: ratio(ns, clock_ns),
+                cost: Duration::from_nanos(ns / devices),
+                share: ratio(ns, total_ns),
                 reach,
-                bound: amdahl(reach, f64::INFINITY),
+                estimate: match bottleneck {
+                    Bottleneck::GpuCompute => amdahl(ratio(ns, total_ns), 2.0),
+                    _ => amdahl(reach, f64::INFINITY),
+                },
+                assumption: bottleneck.assumption(),
                 signs: self.signs(bottleneck, &scope, &sums, &numbers),
                 evidence: self.evidence_of(
                     scope.pieces.iter().filter(|piece| bottleneck.parts().contains(&piece.part)),
                 ),
-                remedy: bottleneck.remedy(),
+                remedy: self.remedy(bottleneck),
             }
         };
         let parts = Part::ALL.into_iter().filter(|part| sums.get(*part) != 0);
@@ -314,8 +388,10 @@ impl Run<'_> {
             operations: numbers.operations,
             clock: Duration::from_nanos(clock_ns),
             parts: parts
-                .map(|part| PartTime { part, time: Duration::from_nanos(sums.get(part)) })
+                .map(|part| PartTime { part, time: Duration::from_nanos(sums.get(part) / devices) })
                 .collect(),
+            devices,
+            unmatched,
             bottleneck: decided.filter(|_| inconclusive.is_none()),
             inconclusive,
             causes: causes.into_iter().map(cause).collect(),
@@ -323,7 +399,46 @@ impl Run<'_> {
         }
     }
 
-    /// The time on the clock that goes at most with a cause.
+    /// True if too much is missing for a verdict.
+    fn lacks_records(&self) -> bool {
+        let share = self.profile.health().unmatched_share();
+        share.is_none_or(|share| share > self.thresholds.get_most_unmatched())
+    }
+
+    /// What lacks its call or record.
+    fn unmatched(&self) -> Option<Unmatched> {
+        let health = self.profile.health();
+        let accounts = health.accounts();
+        let missing = accounts.iter().map(|(_, of)| of.calls.saturating_sub(of.matched_calls));
+        let missing = missing.fold(health.open_calls, u64::saturating_add);
+        let all = accounts.iter().map(|(_, of)| of.records.max(of.calls));
+        let without = accounts.iter().map(|(_, of)| of.unmatched());
+        let without = without.fold(health.open_calls, u64::saturating_add);
+        let share = ratio(without, all.fold(health.open_calls, u64::saturating_add));
+        let operations = self.profile.store.operations.iter();
+        let rows = operations.filter(|row| row.call.get().is_none());
+        let rows = rows.filter(|row| !self.profile.store.work(row).is_migration());
+        let ns = rows.fold(0, |sum, row| row.ns().saturating_add(sum));
+        (without != 0).then_some(Unmatched { share, time: Duration::from_nanos(ns), missing })
+    }
+
+    /// An ordinal that is several GPUs, if operations ran on it.
+    fn shared_ordinal(&self) -> Option<Inconclusive> {
+        let store = &self.profile.store;
+        let ran = |device: &&u32| store.works.rows().iter().any(|w| w.place.device == **device);
+        let device = *store.shared_ordinals.iter().find(ran)?;
+        Some(Inconclusive::SharedOrdinal { device })
+    }
+
+    /// What helps: overlap only where no collective has to wait for kernels before it.
+    fn remedy(&self, bottleneck: Bottleneck) -> &'static str {
+        match bottleneck {
+            Bottleneck::Communication if !self.collectives_depend() => INDEPENDENT_COLLECTIVES,
+            _ => bottleneck.remedy(),
+        }
+    }
+
+    /// The time on the clock that goes with a cause.
     fn reach(&self, bottleneck: Bottleneck, scope: &Scope<'_>) -> f64 {
         let of = scope.pieces.iter().filter(|piece| bottleneck.parts().contains(&piece.part));
         reach(of.map(|piece| (piece, 1.0)), &gaps(&scope.pieces))
@@ -385,7 +500,12 @@ impl Run<'_> {
         match bottleneck {
             Bottleneck::GpuCompute => vec![
                 Sign::at_least("GPU has work", share, Share, HAS_WORK).deciding(),
-                Sign::at_most("copies alone", ratio(sums.get(Part::Copies), total), Share, 0.02),
+                Sign::at_most(
+                    "copies alone and their calls",
+                    ratio(sums.get(Part::Copies), total),
+                    Share,
+                    0.02,
+                ),
                 Sign::at_most("launches that the GPU waited for", awaited, Share, 0.5),
             ],
             Bottleneck::Launch => {
@@ -436,10 +556,10 @@ impl Run<'_> {
                 Sign::at_least("of the idle time", of_idle, Share, 0.5),
             ],
             Bottleneck::Copy => {
-                let exposed = ratio(sums.get(Part::Copies), numbers.copy_ns).min(1.0);
+                let exposed = ratio(numbers.exposed_ns, numbers.copy_ns).min(1.0);
                 let pageable = numbers.pageable_bytes / numbers.copy_bytes.max(1.0);
                 vec![
-                    Sign::at_least("copies alone", share, Share, least).deciding(),
+                    Sign::at_least("copies alone and their calls", share, Share, least).deciding(),
                     Sign::at_least("copy time behind no kernel", exposed, Share, 0.5),
                     Sign::at_least("bytes of pageable memory", pageable, Share, 0.5),
                 ]
@@ -454,14 +574,7 @@ impl Run<'_> {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cost = Cost { time: self.cost, share: self.share, reach: self.reach };
-        write!(f, "{}: {cost}, ", self.bottleneck)?;
-        match self.bottleneck {
-            // That the work goes away is no way to do it.
-            Bottleneck::GpuCompute => {
-                write!(f, "{:.2}x if it took half the time", self.speedup(2.0))
-            }
-            _ => write!(f, "at most {}x without it", Factor(self.bound)),
-        }
+        write!(f, "{}: {cost}, {}", self.bottleneck, Estimate(self.estimate, self.assumption))
     }
 }
 
@@ -482,7 +595,16 @@ impl fmt::Display for Cost {
     }
 }
 
-/// A bound as people read it.
+/// An estimate with its assumption, as people read it.
+pub(super) struct Estimate(pub(super) f64, pub(super) &'static str);
+
+impl fmt::Display for Estimate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "estimated {}x {}", Factor(self.0), self.1)
+    }
+}
+
+/// A factor as people read it.
 pub(crate) struct Factor(pub(crate) f64);
 
 impl fmt::Display for Factor {
@@ -510,10 +632,16 @@ impl fmt::Display for Verdict {
         if self.path.is_some() {
             write!(f, " of {} instances", self.instances)?;
         }
+        if self.devices > 1 {
+            write!(f, ", mean of {} GPUs", self.devices)?;
+        }
         for (n, part) in self.parts.iter().enumerate() {
             let share = part.time.as_secs_f64() / self.clock.as_secs_f64().max(f64::MIN_POSITIVE);
             let before = if n == 0 { ": " } else { ", " };
             write!(f, "{before}{} {:.1} %", part.part.text(), 100.0 * share)?;
+        }
+        if let Some(unmatched) = self.unmatched {
+            write!(f, "\n  {unmatched}")?;
         }
         for (n, cause) in self.causes.iter().enumerate() {
             write!(f, "\n  {}. {cause}", n + 1)?;

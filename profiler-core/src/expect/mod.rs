@@ -90,7 +90,7 @@ pub(crate) fn gpu_time(profile: &Profile) -> Result<Duration, String> {
     time(profile, &Quantity::GpuTime)
 }
 
-/// The time in which at least one GPU operation ran, device by device; or why it is not known.
+/// The time in which at least one GPU operation ran that is no collective, device by device; or why it is not known.
 #[cfg(feature = "criterion")]
 pub(crate) fn busy_time(profile: &Profile) -> Result<Duration, String> {
     time(profile, &Quantity::BusyTime)
@@ -290,20 +290,21 @@ impl<'a> Expect<'a> {
         self.judge(Quantity::GpuTimeOf(statistic), budget)
     }
 
-    /// The time in which at least one GPU operation ran, instance by instance and device by device, summed: two that run
-    /// at once on a device count once.
+    /// The time in which at least one GPU operation ran that is no collective, instance by instance and device by device,
+    /// summed: two that run at once on a device count once. Collectives, kernels of NCCL and the like by name, may wait for
+    /// another rank without computing.
     pub fn busy_time(self, budget: Budget<Duration>) -> Self {
         self.judge(Quantity::BusyTime, budget)
     }
 
     /// From 0 to 1, to a millionth: of the time from the start of an instance's first operation on a device to the end of its
-    /// last there, the share in which at least one of them ran; instances and devices summed before they are divided.
+    /// last there, the share in which at least one of them ran that is no collective; instances and devices summed before they are divided.
     /// All by the GPU's clock. Work of other ranges does not count.
     pub fn busy_share(self, budget: Budget<f64>) -> Self {
         self.judge(Quantity::BusyShare, budget)
     }
 
-    /// The rest of that time, in which none of its operations ran.
+    /// The part of that time in which none of its operations ran.
     pub fn idle(self, budget: Budget<Duration>) -> Self {
         self.judge(Quantity::Idle, budget)
     }

@@ -7,9 +7,9 @@ use rustc_hash::FxHashMap;
 
 use super::amount::{SHARE, Unit};
 use super::scope::{Group, Instance};
+use crate::busy::DeviceSweep;
 use crate::names::Pattern;
 use crate::profile::{ApiCall, Copy, GpuOperation};
-use crate::query::Sweep;
 use crate::statistics::Statistic;
 
 const PAGEABLE: MemoryKind = MemoryKind(1);
@@ -186,7 +186,7 @@ impl Quantity {
                     (sum(spans().map(|span| span.total)), sum(spans().map(|span| span.busy)));
                 match self {
                     Self::BusyTime => busy,
-                    Self::Idle => total - busy,
+                    Self::Idle => spans().map(|span| span.idle).sum(),
                     _ => (busy as f64 / total.max(1) as f64 * SHARE).round() as u64,
                 }
             }
@@ -240,8 +240,10 @@ fn is_known(kind: MemoryKind) -> bool {
 /// The time from the first operation of an instance on a device to the end of the last.
 pub(super) struct Span<'a> {
     pub(super) total: u64,
-    /// In which at least one ran.
+    /// In which at least one ran that is no collective.
     pub(super) busy: u64,
+    /// In which none ran.
+    pub(super) idle: u64,
     /// In which none did: how long, and the operation that ended it.
     pub(super) gaps: Vec<(u64, GpuOperation<'a>)>,
 }
@@ -252,24 +254,21 @@ fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
 }
 
 pub(super) fn spans<'a>(instance: &Instance<'a>) -> Vec<Span<'a>> {
-    let mut open: FxHashMap<u32, (Sweep, Vec<(u64, GpuOperation<'a>)>)> = FxHashMap::default();
+    let mut open: FxHashMap<u32, (DeviceSweep, Vec<(u64, GpuOperation<'a>)>)> =
+        FxHashMap::default();
     // They are in the order of their starts.
     for operation in &instance.operations {
         let Some(time) = operation.interval() else {
             continue;
         };
-        match open.get_mut(&operation.device()) {
-            Some((sweep, gaps)) => {
-                gaps.extend(sweep.add(time).map(|gap| (gap.ns(), *operation)));
-            }
-            None => {
-                open.insert(operation.device(), (Sweep::new(time), Vec::new()));
-            }
-        }
+        let (sweep, gaps) = open.entry(operation.device()).or_default();
+        let gap = sweep.add(time, operation.is_collective());
+        gaps.extend(gap.map(|gap| (gap.ns(), *operation)));
     }
-    let span = |(sweep, gaps): (Sweep, _)| Span {
-        total: sweep.end_ns - sweep.first_ns,
-        busy: sweep.busy_ns,
+    let span = |(sweep, gaps): (DeviceSweep, _)| Span {
+        total: sweep.span().ns(),
+        busy: sweep.busy_ns(),
+        idle: sweep.idle_ns(),
         gaps,
     };
     open.into_values().map(span).collect()

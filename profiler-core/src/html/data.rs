@@ -27,6 +27,8 @@ pub(super) struct Data<'a> {
     info: &'a RecordingInfo,
     date: String,
     duration_ns: u64,
+    /// What shares of busy time are of: the clock of the diagnosis.
+    clock_ns: u64,
     /// When nothing counted, from and to.
     pauses_ns: Vec<(u64, u64)>,
     totals: Totals,
@@ -216,6 +218,7 @@ impl<'a> Data<'a> {
             info: profile.recording_info(),
             date: profile.recording_info().date(),
             duration_ns: ns(profile.duration()),
+            clock_ns: ns(card.clock),
             pauses_ns: pauses(profile),
             totals: profile.totals(),
             outside: profile.outside_ranges(),

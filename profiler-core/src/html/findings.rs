@@ -85,7 +85,7 @@ pub(super) fn plain(profile: &Profile, verdict: &Verdict, found: &[Found]) -> Ve
         findings.push(finding);
     }
     diagnosed(verdict, found, &mut findings);
-    work(profile, &mut findings);
+    work(profile, verdict.clock, &mut findings);
     findings.sort_by_key(|finding| finding.level);
     findings
 }
@@ -163,7 +163,8 @@ fn failures(profile: &Profile, findings: &mut Vec<Finding>) {
     findings.push(Finding::new(Level::Warning, title, format!("{}.", which.join("; "))));
 }
 
-fn work(profile: &Profile, findings: &mut Vec<Finding>) {
+/// `clock` is that of the verdict: shares on the page are of it.
+fn work(profile: &Profile, clock: Duration, findings: &mut Vec<Finding>) {
     let totals = profile.totals();
     if totals.gpu_operations() == 0 {
         findings.push(Finding::new(
@@ -172,7 +173,6 @@ fn work(profile: &Profile, findings: &mut Vec<Finding>) {
             "No kernel, copy or memset ran between the session's start and its stop.",
         ));
     }
-    let session = profile.duration();
     for (device, busy) in Busy::of(profile) {
         if busy.span_ns == 0 {
             continue;
@@ -180,14 +180,22 @@ fn work(profile: &Profile, findings: &mut Vec<Finding>) {
         let mut finding = Finding::new(
             Level::Fact,
             format!(
-                "GPU {device} was busy for {} of the session",
-                percent(busy.busy_ns as f64, session.as_nanos() as f64)
+                "GPU {device} was busy for {} of the time",
+                percent(busy.busy_ns as f64, clock.as_nanos() as f64)
             ),
             format!(
-                "Something ran on it for {} of {}; overlapping operations count once. Between its first and its last \
-                 operation: {}{}.",
+                "Kernels, copies and memsets ran on it for {} of {}, from the first to the last that was recorded; \
+                 overlapping operations count once{}. Between its first and its last operation: {}{}.",
                 nanoseconds(busy.busy_ns),
-                time(session).replace("us", "µs"),
+                time(clock).replace("us", "µs"),
+                match busy.communication_ns {
+                    0 => String::new(),
+                    ns => format!(
+                        ". Collectives alone ran for {} and are not in it: how much of that is waiting for other GPUs is \
+                         not recorded",
+                        nanoseconds(ns)
+                    ),
+                },
                 counted(busy.gaps, "gap"),
                 match busy.longest_gap_ns {
                     0 => String::new(),
@@ -203,7 +211,7 @@ fn work(profile: &Profile, findings: &mut Vec<Finding>) {
             findings.push(Finding::new(
                 Level::Fact,
                 format!("GPU {device} worked on for {} after the stop", nanoseconds(busy.after_stop_ns)),
-                "Work that was asked for in the session is on this page whole; shares of the session end at its stop.",
+                "Work that was submitted in the session is on this page whole, and counts until its end.",
             ));
         }
     }

@@ -379,7 +379,7 @@
       const B = { length: busy.start.length, start: Float64Array.from(busy.start), end: Float64Array.from(busy.end), first: busy.first, last: busy.last };
       const name = deviceName(device);
       const group = addGroup(name === undefined ? `GPU ${device}` : `GPU ${device} \u00b7 ${shown(name)}`, { busy: B, device });
-      if (B.length) addLane(group, "busy", B, [...B.start.keys()], 16, "Busy and gaps", busyPaint, () => -1);
+      if (B.length) addLane(group, "busy", B, [...B.start.keys()], 16, "In use and gaps", busyPaint, () => -1);
       for (const row of rows) {
         addPacked(group, "operation", O, operations[row].filter(timed), 22, streamLabel(streams[row]), operationPaint, O.nameOf);
       }
@@ -722,7 +722,7 @@
       context.fillRect(0, y, view.width, HEADING - 2);
       context.fillStyle = colors.ink;
       context.font = `600 ${LABEL}`;
-      const note = group.busy?.length ? ` \u2014 ${percent(data.devices.find((device) => device.id === group.device)?.busy.busy_ns ?? 0, session)} busy` : "";
+      const note = group.busy?.length ? ` \u2014 ${percent(data.devices.find((device) => device.id === group.device)?.busy.busy_ns ?? 0, data.clock_ns)} busy` : "";
       context.fillText(fitted(context, `${group.isFolded ? "\u25b8" : "\u25be"}  ${group.label}${note}`, view.width - 16), 8, y + HEADING / 2 - 1);
     }
     context.save();
@@ -793,7 +793,7 @@
     context.fillRect(view.gutter - 1, 0, 1, RULER);
   };
 
-  // How busy each GPU was in every pixel's share of the session; drawn once for a width and a theme.
+  // How much each GPU was in use, by collectives too, in every pixel's share of the session; drawn once for a width and a theme.
   const busyness = { key: "", picture: document.createElement("canvas") };
   const overviewX = (t) => view.gutter + t / whole * view.plot;
   const drawBusyness = () => {
@@ -806,7 +806,7 @@
     context.fillStyle = colors.muted;
     context.font = LABEL;
     context.textBaseline = "middle";
-    context.fillText("GPU busy", 8, OVERVIEW / 2);
+    context.fillText("GPU in use", 8, OVERVIEW / 2);
     context.fillStyle = colors.accent;
     const shown = groups.filter((group) => group.busy);
     const each = (OVERVIEW - 8) / Math.max(1, shown.length);
@@ -1636,11 +1636,12 @@
     document.title = `GPU profile: ${shown(data.what)}`;
     const tile = (label, value, more) => element("div", { class: "tile" }, element("span", { class: "label" }, label), element("b", {}, ...value), element("span", { class: "more" }, more));
     const busy = sumOf(data.devices, (device) => device.busy.busy_ns);
+    const alone = sumOf(data.devices, (device) => device.busy.communication_ns);
     const used = data.devices.filter((device) => device.busy.operations).length;
     const callTime = sumOf(data.api, (row) => row.total);
     byId("tiles").append(
       tile("Session", withUnit(timeParts(data.duration_ns)), `${plural(R.length, "range")}, ${plural(data.threads.length, "thread")}`),
-      tile("GPU busy", used ? [percent(busy, session * used)] : ["\u2013"], used > 1 ? `mean of ${used} GPUs` : used ? `${time(busy)} with work` : "no GPU work"),
+      tile("GPU busy", used ? [percent(busy, data.clock_ns * used)] : ["\u2013"], `${used > 1 ? `mean of ${used} GPUs` : used ? `${time(busy)} with work` : "no GPU work"}${alone ? `, and ${time(alone)} of collectives alone` : ""}`),
       tile("Kernels", [count(totals.kernels)], `${time(totals.kernel_ns)}, ${plural(totals.launches, "launch", "launches")}`),
       tile("Copies", [count(totals.copies)], `${time(totals.copy_ns)}, ${bytes(totals.copy_bytes)}`),
       tile("Memsets", [count(totals.memsets)], `${time(totals.memset_ns)}, ${bytes(totals.memset_bytes)}`),

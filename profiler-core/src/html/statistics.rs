@@ -6,7 +6,9 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::names::NameRow;
+use crate::busy::DeviceSweep;
 use crate::profile::Profile;
+use crate::store::Interval;
 
 /// Times of all that has one name.
 #[derive(Default)]
@@ -111,12 +113,14 @@ fn tenths(ns: f64) -> f64 {
     (ns * 10.0).round() / 10.0
 }
 
-/// When a GPU had work within the session: operations that overlap count once.
+/// When a GPU had work, as [`busy`](crate::busy) defines it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(super) struct Busy {
     pub(super) operations: u64,
-    /// At least one operation ran.
+    /// Something other than a collective ran.
     pub(super) busy_ns: u64,
+    /// Only collectives ran.
+    pub(super) communication_ns: u64,
     /// From the start of the first to the end of the last.
     pub(super) span_ns: u64,
     pub(super) gaps: u64,
@@ -132,7 +136,9 @@ impl Busy {
     pub(super) fn of(profile: &Profile) -> BTreeMap<u32, Busy> {
         let timed = profile.operations().map(|operation| {
             let time = operation.start().zip(operation.gpu_time());
-            (operation.device(), time.map(|(start, took)| (ns(start), ns(start + took))))
+            let time = time
+                .map(|(start, took)| Interval { start_ns: ns(start), end_ns: ns(start + took) });
+            (operation.device(), operation.is_collective(), time)
         });
         busy(timed, ns(profile.duration()))
     }
@@ -143,30 +149,27 @@ fn ns(duration: std::time::Duration) -> u64 {
 }
 
 fn busy(
-    operations: impl Iterator<Item = (u32, Option<(u64, u64)>)>,
+    operations: impl Iterator<Item = (u32, bool, Option<Interval>)>,
     stop: u64,
 ) -> BTreeMap<u32, Busy> {
-    let mut sums: BTreeMap<u32, Busy> = BTreeMap::new();
-    // By device, what runs from when until when.
-    let mut spans: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-    for (device, time) in operations {
-        let sum = sums.entry(device).or_default();
+    let mut sums: BTreeMap<u32, (Busy, DeviceSweep)> = BTreeMap::new();
+    for (device, is_collective, time) in operations {
+        let (sum, sweep) = sums.entry(device).or_default();
         sum.operations += 1;
-        let Some((start, end)) = time else { continue };
-        sum.after_stop_ns = sum.after_stop_ns.max(end.saturating_sub(stop));
-        let (start, end) = (start.min(stop), end.min(stop));
-        let (first, until) = spans.entry(device).or_insert((start, start));
-        if start > *until {
+        let Some(time) = time else { continue };
+        sum.after_stop_ns = sum.after_stop_ns.max(time.end_ns.saturating_sub(stop));
+        if let Some(gap) = sweep.add(time, is_collective) {
             sum.gaps += 1;
-            if start - *until > sum.longest_gap_ns {
-                (sum.longest_gap_ns, sum.longest_gap_at_ns) = (start - *until, *until);
+            if gap.ns() > sum.longest_gap_ns {
+                (sum.longest_gap_ns, sum.longest_gap_at_ns) = (gap.ns(), gap.start_ns);
             }
         }
-        sum.busy_ns += end.saturating_sub(start.max(*until));
-        *until = end.max(*until);
-        sum.span_ns = *until - *first;
     }
-    sums
+    let sum = |(device, (sum, sweep)): (u32, (Busy, DeviceSweep))| {
+        let (busy_ns, communication_ns) = (sweep.busy_ns(), sweep.communication_ns());
+        (device, Busy { busy_ns, communication_ns, span_ns: sweep.span().ns(), ..sum })
+    };
+    sums.into_iter().map(sum).collect()
 }
 
 #[cfg(test)]
@@ -205,24 +208,26 @@ mod tests {
 
     #[test]
     fn what_overlaps_is_busy_once_and_gaps_are_counted() {
-        let time = |start, end| (0, Some((start, end)));
+        let time = |start_ns, end_ns| Some(Interval { start_ns, end_ns });
         let all = [
-            time(10, 20),
-            time(12, 15),
-            time(18, 30),
-            (1, Some((18, 19))),
-            (0, None),
-            time(40, 45),
-            time(46, 47),
+            (0, false, time(10, 20)),
+            (0, false, time(12, 15)),
+            (0, false, time(18, 30)),
+            (1, false, time(18, 19)),
+            (0, false, None),
+            (0, true, time(28, 32)),
+            (0, false, time(40, 45)),
+            (0, false, time(46, 47)),
         ];
         let busy = busy(all.into_iter(), 1_000);
         let expected = Busy {
-            operations: 6,
+            operations: 7,
             busy_ns: 26,
+            communication_ns: 2,
             span_ns: 37,
             gaps: 2,
-            longest_gap_ns: 10,
-            longest_gap_at_ns: 30,
+            longest_gap_ns: 8,
+            longest_gap_at_ns: 32,
             after_stop_ns: 0,
         };
         assert_eq!(busy[&0], expected);
@@ -230,10 +235,11 @@ mod tests {
     }
 
     #[test]
-    fn work_after_the_stop_is_not_of_the_session() {
-        let all = [(0, Some((10, 20))), (0, Some((90, 130))), (0, Some((150, 160)))];
+    fn work_after_the_stop_counts_whole() {
+        let time = |start_ns, end_ns| (0, false, Some(Interval { start_ns, end_ns }));
+        let all = [time(10, 20), time(90, 130), time(150, 160)];
         let busy = busy(all.into_iter(), 100);
-        assert_eq!((busy[&0].busy_ns, busy[&0].gaps, busy[&0].span_ns), (20, 1, 90));
+        assert_eq!((busy[&0].busy_ns, busy[&0].gaps, busy[&0].span_ns), (60, 2, 150));
         assert_eq!(busy[&0].after_stop_ns, 60);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use super::class::KernelClass;
 use super::table;
-use crate::names::{self, Pattern};
+use crate::names::{Pattern, lower_case};
 
 /// A pattern of names and the class of kernels that are called so.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,7 +70,7 @@ impl Classifier {
 
     /// What was said of a kernel of this name.
     pub(super) fn uses_tensor_cores(&self, name: &str) -> Option<bool> {
-        let (shown, made) = texts(name);
+        let (shown, made) = lower_case(name);
         let fits =
             |(pattern, _): &&(Pattern, bool)| pattern.matches(&shown) || pattern.matches(&made);
         self.tensor_cores.iter().find(fits).map(|(_, are_used)| *are_used)
@@ -90,24 +90,11 @@ impl Classifier {
     /// The rule by which a kernel of this name gets its class; `None` if it is [`Other`](KernelClass::Other).
     #[must_use]
     pub fn explain(&self, name: &str) -> Option<&Rule> {
-        let (shown, made) = texts(name);
+        let (shown, made) = lower_case(name);
         let own = |rule: &&Rule| rule.pattern.matches(&shown) || rule.pattern.matches(&made);
         let by_table = || built_in().iter().find(|rule| rule.pattern.matches(&shown));
         self.own.iter().find(own).or_else(by_table)
     }
-}
-
-/// What is looked at of a name: those of templates take thousands of bytes, and patterns with stars take their time.
-const LONGEST: usize = 16 << 10;
-
-/// A name as reports show it, and as it is: in lower case, the first 16 KiB.
-pub(super) fn texts(name: &str) -> (String, String) {
-    let shown = match name.starts_with("_Z") {
-        true => names::demangled(name),
-        false => names::without_parameters(name),
-    };
-    let text = |of: &str| of[..of.floor_char_boundary(LONGEST)].to_ascii_lowercase();
-    (text(&shown), text(name))
 }
 
 fn rule(pattern: &str, class: KernelClass, family: &'static str) -> Rule {
@@ -117,7 +104,9 @@ fn rule(pattern: &str, class: KernelClass, family: &'static str) -> Rule {
 fn built_in() -> &'static [Rule] {
     static RULES: OnceLock<Vec<Rule>> = OnceLock::new();
     RULES.get_or_init(|| {
+        let collective = |&(pattern, family)| rule(pattern, KernelClass::Collective, family);
         let row = |&(pattern, class, family): &table::Row| rule(pattern, class, family);
-        table::ROWS.iter().map(row).collect()
+        let collectives = crate::busy::COLLECTIVES.iter().map(collective);
+        collectives.chain(table::ROWS.iter().map(row)).collect()
     })
 }

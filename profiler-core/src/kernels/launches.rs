@@ -36,8 +36,9 @@ pub struct KernelShape {
     pub shape: LaunchShape,
     /// The part of the device's time that the shape leaves without work: [`LaunchShape::headroom`].
     pub headroom: f64,
-    /// By how much a better shape shortens them at most: `total_ns` x `headroom`. What comes first is worth a look first.
-    pub saves_at_most_ns: u64,
+    /// `total_ns` x `headroom`: an estimate of what a shape that fills the device saves, if each block takes as long. What
+    /// comes first is worth a look first.
+    pub estimated_saving_ns: u64,
     /// What is to be said of the shape.
     pub findings: Vec<ShapeFinding>,
     /// A command line of Nsight Compute for the one of the launches whose time is the median: see
@@ -52,7 +53,7 @@ impl Row for KernelShape {
         column("Total Time", Unit::Duration),
         column("Instances", Unit::Plain),
         column("Head-room", Unit::Percent),
-        column("Saves At Most", Unit::Duration),
+        column("Estimated Saving", Unit::Duration),
         column("Occupancy", Unit::Percent),
         column("Limited By", Unit::Plain),
         column("Waves", Unit::Ratio),
@@ -74,7 +75,7 @@ impl Row for KernelShape {
         let limiters: Vec<&str> = occupancy.limiters().map(|limiter| limiter.name()).collect();
         let findings: Vec<&str> = self.findings.iter().map(|finding| finding.kind.name()).collect();
         cells.add(self.time_percent).add(self.total_ns).add(self.instances);
-        cells.add(100.0 * self.headroom).add(self.saves_at_most_ns);
+        cells.add(100.0 * self.headroom).add(self.estimated_saving_ns);
         cells.add(100.0 * occupancy.fraction()).add(&*limiters.join(" and ")).add(shape.waves());
         cells.add(shape.grid).add(shape.block).add(shape.needs.registers_per_thread);
         cells.add(shape.needs.static_shared_bytes).add(shape.needs.dynamic_shared_bytes);
@@ -169,14 +170,14 @@ impl fmt::Display for LaunchShapes {
             write!(f, "\n{kind}, in {} of {}: ", time(spent), time(self.gpu_time()))?;
             f.write_str(kind.advice())?;
         }
-        let worth = self.rows().iter().filter(|row| row.saves_at_most_ns != 0).take(SHOWN);
+        let worth = self.rows().iter().filter(|row| row.estimated_saving_ns != 0).take(SHOWN);
         for (at, row) in worth.enumerate() {
             if at == 0 {
                 f.write_str("\n\nworth a look with counters:")?;
             }
-            let saves = time(Duration::from_nanos(row.saves_at_most_ns));
+            let saves = time(Duration::from_nanos(row.estimated_saving_ns));
             let (name, command) = (shortened(&row.name, 100), shortened(&row.ncu, MESSAGE_WIDTH));
-            write!(f, "\n{name}, at most {saves} to save:\n  {command}")?;
+            write!(f, "\n{name}, an estimated {saves} to save with a full shape:\n  {command}")?;
         }
         Ok(())
     }
@@ -258,13 +259,13 @@ impl<'a> Query<'a> {
                 findings: row.shape.findings(),
                 shape: row.shape,
                 headroom,
-                saves_at_most_ns: (total_of_row as f64 * headroom).round() as u64,
+                estimated_saving_ns: (total_of_row as f64 * headroom).round() as u64,
                 ncu: instances.command(&row.kernel, number),
             }
         };
         let mut rows: Vec<KernelShape> = rows.into_iter().map(row).collect();
         rows.sort_by(|a, b| {
-            let by_saving = b.saves_at_most_ns.cmp(&a.saves_at_most_ns);
+            let by_saving = b.estimated_saving_ns.cmp(&a.estimated_saving_ns);
             by_saving.then(b.total_ns.cmp(&a.total_ns)).then_with(|| a.name.cmp(&b.name))
         });
         let reason = match unknown {

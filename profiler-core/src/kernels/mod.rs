@@ -13,7 +13,7 @@
 //! let classifier = Classifier::new().rule("my_fused_mlp*", KernelClass::Gemm);
 //! println!("{}", profile.query().by_kernel_class_with(&classifier));
 //!
-//! // Occupancy, waves and tails; what a better shape saves at most comes first, with a command for Nsight Compute.
+//! // Occupancy, waves and tails; the largest estimated saving comes first, with a command for Nsight Compute.
 //! println!("{}", profile.launch_shapes());
 //! for kernel in profile.query().in_range("forward").launch_shapes().rows() {
 //!     println!("{}: {}", kernel.name, kernel.shape.occupancy);

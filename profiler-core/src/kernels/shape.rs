@@ -94,8 +94,8 @@ impl LaunchShape {
         }
     }
 
-    /// The part of the device's time that the shape leaves without work, from 0 to 1, and so at most what a better shape
-    /// saves: 1 - [lanes](Self::lanes) x [balance](Self::balance) x min(1, occupancy / 0.8).
+    /// The part of the device's time that the shape leaves without work, from 0 to 1, and so an estimate of what a better
+    /// shape saves if each block takes as long: 1 - [lanes](Self::lanes) x [balance](Self::balance) x min(1, occupancy / 0.8).
     ///
     /// Occupancy does not count for products, convolutions and attention, which hide latency within a thread and are fast
     /// with little of it.

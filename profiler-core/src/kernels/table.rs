@@ -1,4 +1,5 @@
-//! Which names are of which class: the table that every classifier begins with.
+//! Which names are of which class: the table that every classifier has after the names of
+//! [collectives](crate::busy::COLLECTIVES).
 //!
 //! A row is a pattern in lower case, its class, and whose kernels are called so. The first row that fits counts: what is
 //! special stands before what is general, and a name that holds two words before the one that says less.
@@ -9,19 +10,6 @@ pub(super) type Row = (&'static str, KernelClass, &'static str);
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Row] = &[
-    // Communication.
-    ("nccl*kernel*", Collective, "NCCL"),
-    ("*nvshmem*", Collective, "NVSHMEM"),
-    ("*cross_device_reduce*", Collective, "vLLM, SGLang"),
-    ("*allreduce*", Collective, "TensorRT-LLM, FlashInfer"),
-    ("*all_reduce*", Collective, "PyTorch symmetric memory"),
-    ("*all_gather*", Collective, "PyTorch symmetric memory"),
-    ("*allgather*", Collective, "TensorRT-LLM, MSCCL++"),
-    ("*reduce_scatter*", Collective, "PyTorch symmetric memory"),
-    ("*reducescatter*", Collective, "TensorRT-LLM, MSCCL++"),
-    ("*all_to_all*", Collective, "PyTorch symmetric memory"),
-    ("deep_ep::*", Collective, "DeepEP"),
-
     // Optimizers; before elementwise, which they are by their functors.
     ("*multi_tensor_apply_kernel*", Optimizer, "PyTorch foreach, apex"),
     ("*fusedadam*", Optimizer, "PyTorch, apex, DeepSpeed"),

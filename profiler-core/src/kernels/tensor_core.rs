@@ -4,10 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::classifier::texts;
 use super::tensor_table::{self, Says};
 use super::{Classifier, DataType, KernelClass};
-use crate::names::Pattern;
+use crate::names::{Pattern, lower_case};
 use crate::profile::Kernel;
 
 /// Whether a kernel uses tensor cores.
@@ -76,7 +75,7 @@ impl TensorCoreUse {
     /// asked, but for [`Other`](KernelClass::Other). What the program [said](Classifier::tensor_cores) counts first.
     #[must_use]
     pub fn of(name: &str, classifier: &Classifier) -> Self {
-        let (shown, _) = texts(name);
+        let (shown, _) = lower_case(name);
         let class = classifier.classify(name);
         if let Some(are_used) = classifier.uses_tensor_cores(name) {
             return Self {

@@ -7,8 +7,10 @@ mod range;
 mod track;
 
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::busy::Collectives;
 use crate::error::{Error, Kind};
 use crate::health::Health;
 use crate::names::Pattern;
@@ -37,6 +39,7 @@ pub struct Profile {
     pub(crate) store: Store,
     pub(crate) tree: Tree,
     pub(crate) health: Health,
+    collectives: OnceLock<Collectives>,
 }
 
 impl Profile {
@@ -53,7 +56,12 @@ impl Profile {
     pub(crate) fn from_store(mut store: Store, info: RecordingInfo, mut health: Health) -> Self {
         correlate::join(&mut store, &mut health);
         let tree = Tree::build(&store);
-        Self { recording: None, info, store, tree, health }
+        Self { recording: None, info, store, tree, health, collectives: OnceLock::new() }
+    }
+
+    /// Which works are collectives; read from their names when first needed.
+    pub(crate) fn collectives(&self) -> &Collectives {
+        self.collectives.get_or_init(|| Collectives::of(&self.store))
     }
 
     /// Lets the raw logs go, which take several times the memory of all that is asked of a profile: some 50 bytes a

@@ -70,6 +70,11 @@ impl<'a> GpuOperation<'a> {
         self.profile.store.work(self.row())
     }
 
+    /// True for a kernel of communication between GPUs, by its name.
+    pub(crate) fn is_collective(&self) -> bool {
+        self.profile.collectives().contains(self.row().work)
+    }
+
     /// Its number among all operations of the profile, by start.
     #[must_use]
     pub fn number(&self) -> usize {

@@ -9,7 +9,8 @@ use serde::ser::SerializeStruct as _;
 
 use super::group::{CallThread, Grouping, Groups, RangePath};
 use super::timeline::{Timeline, within};
-use super::{Query, Span, Sweep, ns};
+use super::{Query, Span, ns};
+use crate::busy::Sweep;
 use crate::profile::{GpuOperation, Profile, Range};
 use crate::store::{CallId, Interval, RangeId};
 use crate::text::printable;

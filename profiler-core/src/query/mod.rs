@@ -7,7 +7,6 @@ mod memory;
 mod overlap;
 mod plan;
 mod step;
-mod sweep;
 #[cfg(test)]
 mod tests;
 mod timeline;
@@ -15,13 +14,13 @@ mod tree;
 mod wait;
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
 use cupti::CopyKind;
 
+use crate::busy::DeviceSweep;
 use crate::names::Pattern;
 use crate::profile::{GpuOperation, OperationKind, Profile, Range, RangeNode};
 use crate::statistics::{Statistics, as_ns};
@@ -35,7 +34,6 @@ pub use memory::{DeviceMemory, MemoryEvent, MemoryPoint, MemoryUse};
 pub use overlap::Overlap;
 pub use plan::Operations;
 pub use step::{Step, Steps};
-pub(crate) use sweep::Sweep;
 pub(crate) use timeline::Timeline;
 pub use tree::{Amounts, Branch, Branches};
 pub use wait::{Wait, WaitTarget, Waits};
@@ -67,10 +65,15 @@ pub struct DeviceTimes {
     pub device: u32,
     /// From the first start to the last end.
     pub span: Span,
-    /// In which at least one of them ran.
+    /// In which at least one of them ran that is no collective. A collective that waits for another rank occupies its
+    /// device without computing, so that collectives are apart, in [`communication`](Self::communication).
     #[serde(rename = "busy_ns", serialize_with = "as_ns")]
     pub busy: Duration,
-    /// The times of all, summed: more than [`busy`](Self::busy) where they ran at once.
+    /// In which only collectives ran: kernels of NCCL and the like, by name. How much of it was spent waiting for other
+    /// ranks is not recorded.
+    #[serde(rename = "communication_ns", serialize_with = "as_ns")]
+    pub communication: Duration,
+    /// The times of all, summed, whatever ran at once.
     #[serde(rename = "gpu_time_ns", serialize_with = "as_ns")]
     pub gpu_time: Duration,
 }
@@ -79,10 +82,10 @@ impl DeviceTimes {
     /// The part of the span in which none of them ran.
     #[must_use]
     pub fn idle(&self) -> Duration {
-        self.span.duration().saturating_sub(self.busy)
+        self.span.duration().saturating_sub(self.busy).saturating_sub(self.communication)
     }
 
-    /// The part of the span in which at least one of them ran, from 0 to 1. Of no span it is 1.
+    /// The part of the span that is [`busy`](Self::busy), from 0 to 1. Of no span it is 1.
     #[must_use]
     pub fn utilization(&self) -> f64 {
         let span = self.span.duration().as_secs_f64();
@@ -99,7 +102,11 @@ impl fmt::Display for DeviceTimes {
             time(self.busy),
             time(self.span.duration()),
             100.0 * self.utilization()
-        )
+        )?;
+        match self.communication {
+            Duration::ZERO => Ok(()),
+            communication => write!(f, ", communication alone {}", time(communication)),
+        }
     }
 }
 
@@ -404,21 +411,27 @@ impl<'a> Query<'a> {
         device_times(self.profile, self.iter())
     }
 
-    /// The time in which at least one of them ran: their union on each device, summed over devices.
+    /// The time in which at least one of them ran that is no collective: their union on each device, summed over devices.
     #[must_use]
     pub fn busy_time(&self) -> Duration {
-        self.devices()
-            .iter()
-            .map(|device| device.busy)
-            .fold(Duration::ZERO, Duration::saturating_add)
+        self.sum_of(|device| device.busy)
+    }
+
+    /// The time in which only collectives ran, summed over devices: see [`DeviceTimes::communication`].
+    #[must_use]
+    pub fn communication_time(&self) -> Duration {
+        self.sum_of(|device| device.communication)
+    }
+
+    fn sum_of(&self, time: fn(&DeviceTimes) -> Duration) -> Duration {
+        self.devices().iter().map(time).fold(Duration::ZERO, Duration::saturating_add)
     }
 
     /// The time in which none of them ran, between the first start and the last end on each device, summed over devices.
     /// [`gaps`](Self::gaps) says why.
     #[must_use]
     pub fn idle(&self) -> Duration {
-        let idle = |device: &DeviceTimes| device.idle();
-        self.devices().iter().map(idle).fold(Duration::ZERO, Duration::saturating_add)
+        self.sum_of(DeviceTimes::idle)
     }
 
     /// From the first start to the last end, on whatever device. `None` if there are none with timestamps.
@@ -442,24 +455,22 @@ fn device_times<'a>(
     profile: &'a Profile,
     by_start: impl Iterator<Item = GpuOperation<'a>>,
 ) -> Vec<DeviceTimes> {
-    let mut sweeps: BTreeMap<u32, Sweep> = BTreeMap::new();
+    let mut sweeps: BTreeMap<u32, DeviceSweep> = BTreeMap::new();
     for operation in by_start {
-        let Some(time) = operation.interval() else {
-            continue;
-        };
-        match sweeps.entry(operation.device()) {
-            Entry::Occupied(mut sweep) => _ = sweep.get_mut().add(time),
-            Entry::Vacant(sweep) => _ = sweep.insert(Sweep::new(time)),
+        if let Some(time) = operation.interval() {
+            let sweep = sweeps.entry(operation.device()).or_default();
+            sweep.add(time, operation.is_collective());
         }
     }
-    let times = |(device, sweep): (u32, Sweep)| DeviceTimes {
+    let times = |(device, sweep): (u32, DeviceSweep)| DeviceTimes {
         device,
         span: Span {
-            start: profile.since_start(sweep.first_ns),
-            end: profile.since_start(sweep.end_ns),
+            start: profile.since_start(sweep.span().start_ns),
+            end: profile.since_start(sweep.span().end_ns),
         },
-        busy: Duration::from_nanos(sweep.busy_ns),
-        gpu_time: Duration::from_nanos(sweep.gpu_ns),
+        busy: Duration::from_nanos(sweep.busy_ns()),
+        communication: Duration::from_nanos(sweep.communication_ns()),
+        gpu_time: Duration::from_nanos(sweep.gpu_ns()),
     };
     sweeps.into_iter().map(times).collect()
 }

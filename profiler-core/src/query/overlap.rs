@@ -8,7 +8,8 @@ use crate::profile::OperationKind;
 use crate::statistics::as_ns;
 use crate::units::time;
 
-/// How the time from the first start to the last end on a device is divided. The four parts add up to the span.
+/// How the time from the first start to the last end on a device is divided. The five parts add up to the span. Kernels
+/// are those that are no collectives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Overlap {
@@ -25,6 +26,9 @@ pub struct Overlap {
     /// Copies or memsets alone ran.
     #[serde(rename = "copies_only_ns", serialize_with = "as_ns")]
     pub copies_only: Duration,
+    /// Collectives ran, and nothing else: see [`DeviceTimes::communication`](super::DeviceTimes::communication).
+    #[serde(rename = "communication_ns", serialize_with = "as_ns")]
+    pub communication: Duration,
     /// Nothing ran.
     #[serde(rename = "neither_ns", serialize_with = "as_ns")]
     pub neither: Duration,
@@ -50,15 +54,24 @@ impl fmt::Display for Overlap {
             time(self.copies_only),
             time(self.both),
             time(self.neither)
-        )
+        )?;
+        match self.communication {
+            Duration::ZERO => Ok(()),
+            communication => write!(f, ", communication alone {}", time(communication)),
+        }
     }
 }
+
+/// The kinds of operations in [`Device::edges`].
+const COPY: usize = 0;
+const KERNEL: usize = 1;
+const COLLECTIVE: usize = 2;
 
 /// What of one device has been seen.
 struct Device {
     number: u32,
-    /// Start or end of a kernel, or of a copy.
-    edges: Vec<(u64, bool, i32)>,
+    /// Start or end of an operation of a kind.
+    edges: Vec<(u64, usize, i32)>,
 }
 
 impl Query<'_> {
@@ -78,11 +91,14 @@ impl Query<'_> {
                 devices.push(Device { number, edges: Vec::new() });
                 devices.len() - 1
             });
-            let is_kernel =
-                matches!(operation.kind(), OperationKind::Kernel | OperationKind::Graph);
+            let kind = match operation.kind() {
+                _ if operation.is_collective() => COLLECTIVE,
+                OperationKind::Kernel => KERNEL,
+                _ => COPY,
+            };
             let edges = &mut devices[place].edges;
-            edges.push((time.start_ns, is_kernel, 1));
-            edges.push((time.end_ns, is_kernel, -1));
+            edges.push((time.start_ns, kind, 1));
+            edges.push((time.end_ns, kind, -1));
         }
         devices.sort_unstable_by_key(|device| device.number);
         devices.into_iter().filter_map(|device| self.of_edges(device)).collect()
@@ -91,21 +107,27 @@ impl Query<'_> {
     fn of_edges(&self, mut device: Device) -> Option<Overlap> {
         device.edges.sort_unstable();
         let (first, last) = (device.edges.first()?.0, device.edges.last()?.0);
-        // By whether a kernel and whether a copy runs.
-        let mut times = [[0_u64; 2]; 2];
-        let mut running = [0_i32; 2];
+        let [mut both, mut kernels_only, mut copies_only] = [0_u64; 3];
+        let [mut communication, mut neither] = [0_u64; 2];
+        let mut running = [0_i32; 3];
         let mut before = first;
-        for (at, is_kernel, change) in device.edges {
-            let [copies, kernels] = running.map(|count| usize::from(count > 0));
-            times[kernels][copies] += at - before;
-            running[usize::from(is_kernel)] += change;
+        for (at, kind, change) in device.edges {
+            let part = match running.map(|count| count > 0) {
+                [true, true, _] => &mut both,
+                [false, true, _] => &mut kernels_only,
+                [true, false, _] => &mut copies_only,
+                [false, false, true] => &mut communication,
+                [false, false, false] => &mut neither,
+            };
+            *part += at - before;
+            running[kind] += change;
             before = at;
         }
-        let [[neither, copies_only], [kernels_only, both]] =
-            times.map(|times| times.map(Duration::from_nanos));
+        let [both, kernels_only, copies_only, communication, neither] =
+            [both, kernels_only, copies_only, communication, neither].map(Duration::from_nanos);
         let since_start = |ns| self.profile.since_start(ns);
         let span = Span { start: since_start(first), end: since_start(last) };
         let device = device.number;
-        Some(Overlap { device, span, both, kernels_only, copies_only, neither })
+        Some(Overlap { device, span, both, kernels_only, copies_only, communication, neither })
     }
 }

@@ -87,7 +87,7 @@ impl<'a> Step<'a> {
         Some(Span { start, end })
     }
 
-    /// The time in which at least one of its operations ran, summed over devices.
+    /// The time in which at least one of its operations ran that is no collective, summed over devices.
     #[must_use]
     pub fn busy_time(&self) -> Duration {
         self.devices.iter().map(|device| device.busy).fold(Duration::ZERO, Duration::saturating_add)

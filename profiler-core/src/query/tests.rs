@@ -53,6 +53,12 @@ struct Ran {
     captured: Option<usize>,
 }
 
+impl Ran {
+    fn is_collective(&self) -> bool {
+        self.kind == OperationKind::Kernel && self.name.starts_with("nccl")
+    }
+}
+
 /// What a profile is made of, in times since its start; operations are by start.
 #[derive(Debug, Default, Clone)]
 struct Made {
@@ -246,7 +252,7 @@ fn random(rng: &mut Rng) -> Made {
         made.ran.push(Ran {
             kind: [OperationKind::Kernel, OperationKind::Copy, OperationKind::Memset]
                 [rng.usize(0..3)],
-            name: ["gemm", "relu", "_Z4axpyIfEvPT_"][rng.usize(0..3)],
+            name: ["gemm", "relu", "_Z4axpyIfEvPT_", "ncclDevKernel_AllReduce"][rng.usize(0..4)],
             device: rng.u32(0..2),
             stream: rng.u32(0..3),
             bytes: rng.u64(1..9),
@@ -312,7 +318,8 @@ fn filters_choose_what_they_say() {
             is_copy(ran) && ran.bytes % 2 == 0
         });
         check("named", query.clone().named("ge*").named("axpy<float>"), &|ran| {
-            ran.kind == OperationKind::Kernel && ran.name != "relu"
+            ran.kind == OperationKind::Kernel
+                && !["relu", "ncclDevKernel_AllReduce"].contains(&ran.name)
         });
         check("place", query.clone().device(1).stream(0).stream(2).context(1), &|ran| {
             ran.device == 1 && ran.stream != 1
@@ -462,7 +469,7 @@ fn busy_idle_and_overlap_are_those_of_every_nanosecond() {
             let seen = query.span().map(|span| (super::ns(span.start), super::ns(span.end)));
             assert_eq!(seen, span, "seed {seed}");
 
-            let (mut busy, mut idle) = (0, 0);
+            let (mut busy, mut communication, mut idle) = (0, 0, 0);
             let mut overlaps = query.overlap().into_iter();
             for device in 0..2 {
                 let on: Vec<&Ran> =
@@ -471,19 +478,26 @@ fn busy_idle_and_overlap_are_those_of_every_nanosecond() {
                     continue;
                 };
                 let any = bits(on.iter().copied());
-                let of_device = any.iter().filter(|bit| **bit).count() as u64;
-                busy += of_device;
-                idle += last - first - of_device;
+                let work = bits(on.iter().filter(|ran| !ran.is_collective()).copied());
+                let count = |bits: &[bool]| bits.iter().filter(|bit| **bit).count() as u64;
+                busy += count(&work);
+                communication += count(&any) - count(&work);
+                idle += last - first - count(&any);
                 // An overlap has no place for what took no time.
                 let on: Vec<&Ran> = on.into_iter().filter(|ran| ns(ran) != 0).collect();
                 let Some((first, last)) = ran_first_last(&on) else {
                     continue;
                 };
                 let is_kernel = |ran: &&&Ran| ran.kind == OperationKind::Kernel;
-                let kernels = bits(on.iter().filter(is_kernel).copied());
+                let computes = |ran: &&&Ran| is_kernel(ran) && !ran.is_collective();
+                let kernels = bits(on.iter().filter(computes).copied());
                 let copies = bits(on.iter().filter(|ran| !is_kernel(ran)).copied());
-                let count = |kernel: bool, copy: bool| {
-                    let both = |at: &usize| kernels[*at] == kernel && copies[*at] == copy;
+                let collectives = bits(on.iter().filter(|ran| ran.is_collective()).copied());
+                let count = |kernel: bool, copy: bool, alone: bool| {
+                    let both = |at: &usize| {
+                        let is_alone = collectives[*at] && !kernels[*at] && !copies[*at];
+                        kernels[*at] == kernel && copies[*at] == copy && is_alone == alone
+                    };
                     Duration::from_nanos((first as usize..last as usize).filter(both).count() as u64)
                 };
                 let overlap = overlaps.next().unwrap();
@@ -492,14 +506,16 @@ fn busy_idle_and_overlap_are_those_of_every_nanosecond() {
                         overlap.both,
                         overlap.kernels_only,
                         overlap.copies_only,
+                        overlap.communication,
                         overlap.neither,
                         overlap.span.duration()
                     ],
                     [
-                        count(true, true),
-                        count(true, false),
-                        count(false, true),
-                        count(false, false),
+                        count(true, true, false),
+                        count(true, false, false),
+                        count(false, true, false),
+                        count(false, false, true),
+                        count(false, false, false),
                         Duration::from_nanos(last - first)
                     ],
                     "seed {seed}"
@@ -507,6 +523,7 @@ fn busy_idle_and_overlap_are_those_of_every_nanosecond() {
             }
             assert!(overlaps.next().is_none());
             assert_eq!(query.busy_time(), Duration::from_nanos(busy), "seed {seed}");
+            assert_eq!(query.communication_time(), Duration::from_nanos(communication));
             assert_eq!(query.idle(), Duration::from_nanos(idle), "seed {seed}");
         }
     }
@@ -800,7 +817,10 @@ fn steps_are_the_outermost_instances_in_order() {
             let span = step.gpu_span().map(|span| (super::ns(span.start), super::ns(span.end)));
             assert_eq!(span, ran_first_last(&of_step), "seed {seed}");
             let busy: usize = (0..2)
-                .map(|device| of_step.iter().filter(move |ran| ran.device == device).copied())
+                .map(|device| {
+                    let is_busy = move |ran: &&&Ran| ran.device == device && !ran.is_collective();
+                    of_step.iter().filter(is_busy).copied()
+                })
                 .map(|on| bits(on).into_iter().filter(|bit| *bit).count())
                 .sum();
             assert_eq!(super::ns(step.busy_time()), busy as u64, "seed {seed}");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use cupti::CopyKind;
 use nvtx::{Pipe, Work};
 
-use super::{Peaks, busy};
+use super::{Peaks, Ran, busy};
 use crate::error::{Error, Kind};
 use crate::profile::{GpuOperation, OperationKind, Profile};
 use crate::profiler::Profiler;
@@ -42,7 +42,7 @@ impl Peaks {
                     _ => continue,
                 };
                 bytes = bytes.saturating_add(moved);
-                times.extend(operation.interval().map(|time| (operation.device(), time)));
+                times.extend(operation.interval().map(|time| Ran::of(&operation, time)));
             }
             rate(bytes as f64, busy(times).0)
         })?;
@@ -74,7 +74,7 @@ impl Peaks {
         let rate = best(profiler, run, |profile| {
             let is_kernel = |one: &GpuOperation<'_>| one.kind() == OperationKind::Kernel;
             let kernels = profile.operations().filter(is_kernel);
-            let times = kernels.filter_map(|one| one.interval().map(|time| (one.device(), time)));
+            let times = kernels.filter_map(|one| one.interval().map(|time| Ran::of(&one, time)));
             rate(amount as f64, busy(times.collect()).0)
         })?;
         let none = "no kernel ran: have the closure launch one, and wait for it";

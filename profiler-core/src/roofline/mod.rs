@@ -11,6 +11,7 @@ mod plot;
 mod point;
 mod rates;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use nvtx::{Dtype, Pipe};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
+use crate::busy::DeviceSweep;
 use crate::profile::{GpuOperation, OperationKind, Profile};
 use crate::store::Interval;
 use crate::units::{NAME_WIDTH, finish, number, per_second, shortened, si, table, time};
@@ -108,13 +110,28 @@ impl Sort {
     }
 }
 
+/// When a kernel ran, and where.
+#[derive(Debug, Clone, Copy)]
+struct Ran {
+    device: u32,
+    time: Interval,
+    is_collective: bool,
+}
+
+impl Ran {
+    fn of(operation: &GpuOperation<'_>, time: Interval) -> Self {
+        let (device, is_collective) = (operation.device(), operation.is_collective());
+        Self { device, time, is_collective }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Sum {
     instances: u64,
     kernels: u64,
     flops: f64,
     bytes: f64,
-    times: Vec<(u32, Interval)>,
+    times: Vec<Ran>,
 }
 
 impl Sum {
@@ -136,7 +153,7 @@ impl Sum {
     fn ran(&mut self, operation: &GpuOperation<'_>, trust: &mut RooflineTrust) {
         self.kernels += 1;
         match operation.interval() {
-            Some(time) => self.times.push((operation.device(), time)),
+            Some(time) => self.times.push(Ran::of(operation, time)),
             None => trust.without_time += 1,
         }
     }
@@ -146,7 +163,7 @@ impl Profile {
     /// The work that ranges declared ([`nvtx::Event::flops`], [`nvtx::Event::bytes`], [`nvtx::Work`]) under these roofs. One point for all instances of a path whose work is of one number type.
     ///
     /// The time of a point is the busy time of the kernels launched in its instances and within: time in which at least one of
-    /// them ran, on several devices the sum of theirs. Of a range of the process, such as an annotated future, they are those of
+    /// them ran that is no collective, on several devices the sum of theirs. Of a range of the process, such as an annotated future, they are those of
     /// its stays. Work declared where a CUDA graph was captured counts for every launch
     /// of the graph. Kernels of others that run beside them slow them down and are not taken off.
     ///
@@ -271,20 +288,15 @@ fn point(peaks: &Peaks, key: Key, sum: Sum) -> RooflinePoint {
     }
 }
 
-/// The time in which at least one ran, device by device and added; and how many devices there were.
-fn busy(mut times: Vec<(u32, Interval)>) -> (Duration, u64) {
-    times.sort_unstable_by_key(|(device, time)| (*device, time.start_ns));
-    let (mut busy, mut devices, mut last) = (0u64, 0, None);
-    let mut until = 0;
-    for (device, time) in times {
-        if last != Some(device) {
-            (last, until) = (Some(device), 0);
-            devices += 1;
-        }
-        busy = busy.saturating_add(time.end_ns.saturating_sub(time.start_ns.max(until)));
-        until = until.max(time.end_ns);
+/// The busy time, device by device and added; and how many devices there were.
+fn busy(mut ran: Vec<Ran>) -> (Duration, u64) {
+    ran.sort_unstable_by_key(|ran| ran.time.start_ns);
+    let mut devices: BTreeMap<u32, DeviceSweep> = BTreeMap::new();
+    for Ran { device, time, is_collective } in ran {
+        devices.entry(device).or_default().add(time, is_collective);
     }
-    (Duration::from_nanos(busy), devices)
+    let busy_ns = devices.values().map(DeviceSweep::busy_ns).fold(0, u64::saturating_add);
+    (Duration::from_nanos(busy_ns), devices.len() as u64)
 }
 
 impl fmt::Display for Roofline {
@@ -411,7 +423,11 @@ mod tests {
 
     #[test]
     fn time_of_overlapping_kernels_counts_once_and_of_devices_each() {
-        let time = |device, start_ns, end_ns| (device, Interval { start_ns, end_ns });
+        let time = |device, start_ns, end_ns| Ran {
+            device,
+            time: Interval { start_ns, end_ns },
+            is_collective: false,
+        };
         // Given out of order: 0 to 20 and 30 to 40 on one, within it all of 2 to 8, and 10 on another.
         let times = vec![
             time(0, 30, 40),
@@ -421,6 +437,8 @@ mod tests {
             time(0, 2, 8),
             // A clock that was set back makes no time.
             time(0, 50, 45),
+            // A collective may wait, and computes nothing.
+            Ran { is_collective: true, ..time(1, 10, 90) },
         ];
         assert_eq!(busy(times), (Duration::from_nanos(40), 2));
         assert_eq!(busy(Vec::new()), (Duration::ZERO, 0));

@@ -84,10 +84,13 @@ impl Sampling {
     /// What NVML says: clocks, why they are low, power, energy, memory, utilisation, temperature. Every 100 ms. Needs the
     /// feature `nvml` and no permission.
     ///
-    /// Some of it is old when it comes. On an H200 `nvml__power` and the utilisations are means of up to the last second:
-    /// 100 ms of nothing after a second of copies still told 307 W and 39 %. What ranges took is in `nvml__energy`, which told
-    /// 140 W then, and `nvml__power_instant`. Whether a device was busy is better asked of
-    /// [`utilization`](Self::utilization).
+    /// Power and energy differ over short times. `nvml__power` is a mean of the last second on Ampere and later (on GA100 and
+    /// before it is instantaneous), and the utilisations are means of up to a second. `nvml__energy` is a counter in millijoules
+    /// that is updated every 100 ms: a sum is off by up to one update at each end, and a row of less than 200 ms holds none, one or
+    /// two updates. On an H200 under a steady load of 395 W the energy came to 394 W, the power to 395 W; over the first 500 ms of
+    /// that load to 388 W and 175 W, and single rows of 100 ms to 309 to 724 W by energy. Take `nvml__energy` over half a second
+    /// and more for what ranges used, and `nvml__power_instant` for the power at a time. Whether a device was busy is better read
+    /// from [`utilization`](Self::utilization).
     pub fn nvml() -> Self {
         Self::new(What::Nvml, Duration::from_millis(100))
     }

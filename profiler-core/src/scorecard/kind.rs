@@ -15,8 +15,8 @@ use crate::diagnosis::Thresholds;
 pub enum ScoreKind {
     /// Whether nothing was lost ([`Health`](crate::Health)). Good is complete: what is missing looks like an idle GPU.
     Health,
-    /// Time in which a GPU ran anything; of several GPUs their mean. Good from 90 %, for what is left makes the whole at most
-    /// 1.11 times as fast; bad up to 50 %: the host decides more than the GPU.
+    /// Time in which a GPU ran anything but collectives; of several GPUs their mean ([`DeviceTimes::busy`](crate::DeviceTimes::busy)).
+    /// Good from 90 %, for without the rest the whole is 1.11 times as fast; bad up to 50 %: the host decides more than the GPU.
     GpuBusy,
     /// The GPU was idle for the calls that launch, allocate and free. Good up to 5 % (without it 1.05 times as fast, which
     /// is less than runs differ by), bad from 20 %, from where on a diagnosis names it as the verdict
@@ -28,12 +28,12 @@ pub enum ScoreKind {
     Host,
     /// The GPU was idle while the host loaded data. Targets as for [`Launch`](Self::Launch).
     Loading,
-    /// Copies ran and no kernel did. Targets as for [`Launch`](Self::Launch).
+    /// Copies ran and no kernel did, or the host was in their calls and nothing ran. Targets as for [`Launch`](Self::Launch).
     Copy,
-    /// GPUs exchanged data and no other kernel ran. Targets as for [`Launch`](Self::Launch).
+    /// Collectives ran and nothing else: GPUs exchanged data, or waited for another rank. Targets as for [`Launch`](Self::Launch).
     Communication,
     /// The part of the copies' time in which kernels ran too. Good from 80 %, bad up to 20 %: four of five, and one of five;
-    /// good in any case where copies alone take no more than [`Copy`](Self::Copy) may.
+    /// unknown where copies alone take no more than [`Copy`](Self::Copy) may: then hiding them brings too little to matter.
     Overlap,
     /// The part of the kernels' time that kernels take which are shorter than [`Thresholds::small_kernel`], 20 us. Good up
     /// to 20 %, bad from 50 %: a launch takes 3 to 5 us, so that most of the work pays a fifth or more of itself to be
@@ -44,14 +44,15 @@ pub enum ScoreKind {
     /// which is no more than one warp each. What lies between is for kernels with much work a thread, as products have.
     Occupancy,
     /// The part of the time of products that tensor cores can do in which kernels that use them ran. Good from 90 %, bad up
-    /// to 50 %; good in any case where the rest takes no more of the clock than [`Launch`](Self::Launch) may.
+    /// to 50 %; unknown where the rest takes no more of the clock than [`Launch`](Self::Launch) may.
     TensorCores,
     /// What ranges that declared their work achieved of the roofline, by time. Good from 60 %, bad up to 15 %: the limits
     /// that Nsight Compute's rules go by.
     OfRoof,
-    /// How many times as fast the run is at most without what costs most of all causes and findings (Amdahl). What the GPU
-    /// computes is no such cause. Good up to the bound of a part that is good, 1.05; bad from that of one that is bad, 1.25.
-    Bound,
+    /// The largest estimate of all causes and findings: how many times as fast the run is under the assumption that the note
+    /// states (Amdahl). What the GPU computes is no such cause. Good up to the estimate of a part that is good, 1.05; bad from
+    /// that of one that is bad, 1.25.
+    Estimate,
 }
 
 /// How a value is written.
@@ -67,7 +68,7 @@ impl ScoreKind {
     pub const ALL: [Self; 14] = [
         Self::Health,
         Self::GpuBusy,
-        Self::Bound,
+        Self::Estimate,
         Self::Launch,
         Self::Synchronization,
         Self::Host,
@@ -91,14 +92,14 @@ impl ScoreKind {
             Self::Synchronization => "idle for waits and small copies",
             Self::Host => "idle for the host",
             Self::Loading => "idle for data",
-            Self::Copy => "copies alone",
+            Self::Copy => "copies alone and their calls",
             Self::Communication => "communication alone",
             Self::Overlap => "copies hidden behind kernels",
             Self::SmallKernels => "kernels too short",
             Self::Occupancy => "theoretical occupancy",
             Self::TensorCores => "tensor cores, where they can",
             Self::OfRoof => "achieved of the roof",
-            Self::Bound => "one thing mended brings at most",
+            Self::Estimate => "estimated for one change",
         }
     }
 
@@ -119,7 +120,7 @@ impl ScoreKind {
             Self::Occupancy => "occupancy",
             Self::TensorCores => "tensor_cores",
             Self::OfRoof => "of_roof",
-            Self::Bound => "bound",
+            Self::Estimate => "estimate",
         }
     }
 
@@ -159,9 +160,9 @@ impl ScoreKind {
             Self::Occupancy => (0.25, 0.0625),
             Self::TensorCores => (0.9, 0.5),
             Self::OfRoof => (0.6, 0.15),
-            Self::Bound => {
-                let bound = |share| crate::diagnosis::amdahl(share, f64::INFINITY);
-                (bound(thresholds.get_cause_share()), bound(thresholds.get_verdict_share()))
+            Self::Estimate => {
+                let estimate = |share| crate::diagnosis::amdahl(share, f64::INFINITY);
+                (estimate(thresholds.get_cause_share()), estimate(thresholds.get_verdict_share()))
             }
         };
         Target { good, bad }
@@ -170,7 +171,7 @@ impl ScoreKind {
     pub(super) const fn unit(self) -> Unit {
         match self {
             Self::Health => Unit::Complete,
-            Self::Bound => Unit::Factor,
+            Self::Estimate => Unit::Factor,
             _ => Unit::Share,
         }
     }
@@ -187,7 +188,7 @@ impl fmt::Display for ScoreKind {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Flag {
-    /// It cannot be said; the note says why.
+    /// It cannot be decided, or so little depends on it that it does not matter; the note gives the reason.
     Unknown,
     /// At its target.
     Good,

@@ -52,15 +52,17 @@ fn known<S: serde::Serializer>(value: &Option<f64>, serializer: S) -> Result<S::
     finite(&value.unwrap_or(f64::NAN), serializer)
 }
 
-/// What can be mended, and what that brings at most.
+/// What can be mended, and an estimate of what that brings.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Mending {
     /// The cause or finding, in words.
     pub what: String,
-    /// How many times as fast the run is at most without it; infinite if it is all of it.
+    /// How many times as fast the run is under the [`assumption`](Self::assumption); infinite if it is all of it.
     #[serde(serialize_with = "finite")]
-    pub bound: f64,
+    pub estimate: f64,
+    /// What the estimate assumes.
+    pub assumption: &'static str,
     /// What helps.
     pub remedy: &'static str,
 }
@@ -145,14 +147,12 @@ struct Card<'a> {
 /// A value and what it rests on, or why there is none.
 enum Known {
     Is(f64, String),
-    /// So little depends on it that it is good.
-    NoMatter(f64, String),
     /// What is known of it does not do.
     Doubtful(f64, String),
     Not(String),
 }
 
-use Known::{Doubtful, Is, NoMatter, Not};
+use Known::{Doubtful, Is, Not};
 
 impl Card<'_> {
     fn fill(&self) -> Scorecard {
@@ -160,7 +160,6 @@ impl Card<'_> {
             let target = self.targets.get(kind);
             let (value, flag, note) = match self.value(kind) {
                 Is(value, note) => (Some(value), target.flag(kind, value), note),
-                NoMatter(value, note) => (Some(value), Flag::Good, note),
                 Doubtful(value, note) => (Some(value), Flag::Unknown, note),
                 Not(why) => (None, Flag::Unknown, why),
             };
@@ -203,7 +202,7 @@ impl Card<'_> {
             ScoreKind::Occupancy => self.occupancy(),
             ScoreKind::TensorCores => self.tensor_cores(),
             ScoreKind::OfRoof => self.of_roof(),
-            ScoreKind::Bound => self.bound(),
+            ScoreKind::Estimate => self.estimate(),
         }
     }
 
@@ -267,11 +266,17 @@ impl Card<'_> {
         };
         let note = match self.verdict.cause_of(bottleneck) {
             Some(cause) => {
-                format!("{}, at most {}x without it", time(spent), factor(cause.bound))
+                format!("{}, {}x {}", time(spent), factor(cause.estimate), cause.assumption)
             }
             None => time(spent),
         };
         self.of_clock(share, note)
+    }
+
+    /// True for a share that misses its target where so little of the clock depends on it that it would be good.
+    fn is_too_small(&self, kind: ScoreKind, share: f64, at_stake: f64) -> bool {
+        let of_clock = if kind == ScoreKind::Overlap { ScoreKind::Copy } else { ScoreKind::Launch };
+        share < self.targets.get(kind).good && at_stake <= self.targets.get(of_clock).good
     }
 
     fn overlap(&self) -> Known {
@@ -287,10 +292,9 @@ impl Card<'_> {
         let share = both.as_secs_f64() / all.as_secs_f64();
         let note = format!("{} of {}", time(both), time(all));
         match self.share_of_clock(alone) {
-            Some(at_stake) if at_stake <= self.targets.get(ScoreKind::Copy).good => NoMatter(
-                share,
-                format!("{note}; the rest is {:.1} % of the time", 100.0 * at_stake),
-            ),
+            Some(at_stake) if self.is_too_small(ScoreKind::Overlap, share, at_stake) => {
+                too_small(share, &note, at_stake)
+            }
             _ => Is(share, note),
         }
     }
@@ -357,10 +361,9 @@ impl Card<'_> {
         let note = format!("{} of {} in products{of_f32}", ns(using), ns(eligible));
         let rest = Duration::from_nanos(eligible.saturating_sub(using));
         match self.share_of_clock(rest) {
-            Some(at_stake) if at_stake <= self.targets.get(ScoreKind::Launch).good => NoMatter(
-                share,
-                format!("{note}; the rest is {:.1} % of the time", 100.0 * at_stake),
-            ),
+            Some(at_stake) if self.is_too_small(ScoreKind::TensorCores, share, at_stake) => {
+                too_small(share, &note, at_stake)
+            }
             _ => Is(share, note),
         }
     }
@@ -402,15 +405,17 @@ impl Card<'_> {
         )
     }
 
-    fn bound(&self) -> Known {
+    fn estimate(&self) -> Known {
         // Of two that bring the same the finding, which says where.
         let all = self.findings().chain(self.all_causes());
         let largest = all.fold(None, |largest: Option<Mending>, next| match largest {
-            Some(largest) if largest.bound >= next.bound => Some(largest),
+            Some(largest) if largest.estimate >= next.estimate => Some(largest),
             _ => Some(next),
         });
         match largest {
-            Some(largest) => self.of_clock(largest.bound, largest.what),
+            Some(largest) => {
+                self.of_clock(largest.estimate, format!("{}: {}", largest.what, largest.assumption))
+            }
             None => self.of_clock(1.0, "nothing to mend was found".to_owned()),
         }
     }
@@ -427,7 +432,8 @@ impl Card<'_> {
         let causes = causes.filter(|cause| cause.bottleneck != Bottleneck::GpuCompute);
         causes.map(|cause| Mending {
             what: cause.bottleneck.text().to_owned(),
-            bound: cause.bound,
+            estimate: cause.estimate,
+            assumption: cause.assumption,
             remedy: cause.remedy,
         })
     }
@@ -440,13 +446,20 @@ impl Card<'_> {
                 Some(path) => format!("{}, in {}", found.title, shortened(path, PATH_WIDTH)),
                 None => found.title.clone(),
             },
-            bound: found.bound,
+            estimate: found.estimate,
+            assumption: found.assumption,
             remedy: found.remedy,
         })
     }
 }
 
-/// A bound as people read it.
-fn factor(bound: f64) -> String {
-    crate::diagnosis::Factor(bound).to_string()
+/// A share below or above its target that too little depends on.
+fn too_small(share: f64, note: &str, at_stake: f64) -> Known {
+    let at_stake = 100.0 * at_stake;
+    Doubtful(share, format!("too little to matter: {at_stake:.1} % of the time; {note}"))
+}
+
+/// A factor as people read it.
+fn factor(factor: f64) -> String {
+    crate::diagnosis::Factor(factor).to_string()
 }

@@ -38,13 +38,13 @@ pub(crate) const DISEASES: [(&str, &[Named]); 9] = [
 pub(crate) struct Outcome {
     /// How much faster the cured twin is, by the clock.
     pub(crate) gain: f64,
-    /// How much faster they were said to be at most.
-    pub(crate) bound: f64,
+    /// The estimate of that.
+    pub(crate) estimate: f64,
 }
 
-/// The gain and the bound, or what the diagnosis said wrong.
+/// The gain and the estimate, or what the diagnosis said wrong.
 ///
-/// `noise` is the part of the time that may go beyond what was said to go at most, for two runs of one program differ, too.
+/// These cures do what the estimates assume and no more. `noise` is the part of the time that may go beyond the estimate, for two runs of one program differ, too.
 /// It is a part and no factor: a run that takes a fifteenth is one step late from taking a twelfth.
 pub(crate) fn judge(
     name: &str,
@@ -55,37 +55,37 @@ pub(crate) fn judge(
     let named = DISEASES.iter().find(|(of, _)| *of == name).map(|(_, named)| *named);
     let named = named.ok_or_else(|| format!("there is no {name}"))?;
     let (said, twin) = (ill.diagnose(), cured.diagnose());
-    let mut bound = f64::INFINITY;
+    let mut estimate = f64::INFINITY;
     for &named in named {
         let told = is_first(&said, named);
         let told = told.ok_or_else(|| format!("{name} is not named {named:?} first:\n{said}"))?;
-        bound = bound.min(told);
+        estimate = estimate.min(told);
         if is_named(&twin, named) {
             return Err(format!("{name} is cured and still named {named:?}:\n{twin}"));
         }
     }
-    // Of the whole run, as the bound is: slow first steps are in it, for which two runs pay differently.
+    // Of the whole run, as the estimate is: slow first steps are in it, for which two runs pay differently.
     let gain = said.verdict().clock.as_secs_f64() / twin.verdict().clock.as_secs_f64();
     let first = said.finding(FindingKind::FirstIterations).map_or(0.0, |first| first.share);
-    let most = 1.0 - 1.0 / bound + first + noise;
+    let most = 1.0 - 1.0 / estimate + first + noise;
     if 1.0 - 1.0 / gain > most || most >= 1.0 {
         return Err(format!(
-            "{name}: cured {gain:.2}x, though at most {bound:.2}x was said, and {first:.3} of it goes to first steps:\n{said}"
+            "{name}: cured {gain:.2}x, though {estimate:.2}x was estimated, and {first:.3} of it goes to first steps:\n{said}"
         ));
     }
-    Ok(Outcome { gain, bound })
+    Ok(Outcome { gain, estimate })
 }
 
-/// The bound, if this is what is said first.
+/// The estimate, if this is what is said first.
 fn is_first(said: &Diagnosis, named: Named) -> Option<f64> {
     match named {
         Named::Verdict(bottleneck) => {
             let cause = said.verdict().cause()?;
-            (cause.bottleneck == bottleneck).then_some(cause.bound)
+            (cause.bottleneck == bottleneck).then_some(cause.estimate)
         }
         Named::Finding(kind) => {
             let first = said.findings().first()?;
-            (first.kind == kind).then_some(first.bound)
+            (first.kind == kind).then_some(first.estimate)
         }
     }
 }

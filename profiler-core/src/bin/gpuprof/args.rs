@@ -54,7 +54,7 @@ pub(crate) enum Command {
     TensorCores(TensorCoresArgs),
     /// The run on one page: a dozen values, each with its target and a flag
     Scorecard(ScorecardArgs),
-    /// What the run and its ranges are bound by, what slows them down, what helps, and what that can bring at most
+    /// What the run and its ranges are bound by, what slows them down, what helps, and an estimate of what that brings
     Diagnose(DiagnoseArgs),
     /// Writes a profile for other tools
     Export {

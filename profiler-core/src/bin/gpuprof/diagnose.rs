@@ -50,12 +50,14 @@ pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
     let file = args.file.display();
     if worst > most {
         return Err(Failure::Gate(format!(
-            "--fail-above {most}: one thing mended could make {file} {worst:.2} times as fast"
+            "--fail-above {most}: {worst:.2} is the largest estimate for one change in {file}"
         )));
     }
     let Some(why) = unsaid else { return Ok(()) };
     let all_the_same = match why {
-        Inconclusive::Incomplete => "; --incomplete gives verdicts all the same",
+        Inconclusive::Incomplete | Inconclusive::SharedOrdinal { .. } => {
+            "; --incomplete gives verdicts all the same"
+        }
         _ => "",
     };
     Err(Failure::Gate(format!("--fail-above: {file} cannot be judged: {why}{all_the_same}")))
@@ -78,7 +80,7 @@ fn write(
 
 fn worst_of(verdict: &Verdict) -> f64 {
     let causes = verdict.causes.iter().filter(|cause| cause.bottleneck != Bottleneck::GpuCompute);
-    causes.map(|cause| cause.bound).fold(1.0, f64::max)
+    causes.map(|cause| cause.estimate).fold(1.0, f64::max)
 }
 
 /// Why nothing can be said of it: what is not known is no pass.
@@ -88,5 +90,5 @@ fn unsaid(verdict: &Verdict) -> Option<Inconclusive> {
 
 fn worst_of_all(diagnosis: &Diagnosis) -> f64 {
     let findings = diagnosis.findings().iter().filter(|finding| !finding.kind.is_note());
-    findings.map(|finding| finding.bound).fold(worst_of(diagnosis.verdict()), f64::max)
+    findings.map(|finding| finding.estimate).fold(worst_of(diagnosis.verdict()), f64::max)
 }

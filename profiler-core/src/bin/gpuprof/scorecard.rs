@@ -81,7 +81,7 @@ pub(crate) fn target(text: &str) -> Result<(ScoreKind, Target), String> {
     };
     let target = Target::new(number(good)?, number(bad)?);
     // A share in percent would be a target that everything meets, or nothing.
-    let is_share = !matches!(kind, ScoreKind::Health | ScoreKind::Bound);
+    let is_share = !matches!(kind, ScoreKind::Health | ScoreKind::Estimate);
     if is_share && (target.good > 1.0 || target.bad > 1.0) {
         return Err(format!("{name} is a share, which counts from 0 to 1: give 0.9 for 90 %"));
     }

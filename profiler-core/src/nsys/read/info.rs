@@ -122,8 +122,13 @@ impl Reader<'_> {
                 // CAST: a machine has few.
                 numbers.push(row.number(6).unwrap_or(gpu as u32));
             }
+            // Each process that sees the GPU has a row.
+            numbers.sort_unstable();
+            numbers.dedup();
             for id in numbers {
+                // Processes that see different ones may call them the same: the first is named.
                 if !seen.insert(id) {
+                    self.store.shared_ordinals.push(id);
                     continue;
                 }
                 let number = |column: usize| row.number(column).unwrap_or(0);
