@@ -139,8 +139,9 @@ impl Context {
 mod tests {
     use super::*;
 
-    fn word(epoch: u32, slot: u64) -> u64 {
-        RangeWord::new(epoch, 0, slot).map_or(0, |word| word.0)
+    fn word(epoch: u32, number: u64) -> u64 {
+        let (thread, slot) = (number / ranges::SLOTS, number % ranges::SLOTS);
+        RangeWord::new(epoch, thread, slot).map_or(0, |word| word.0)
     }
 
     #[test]
