@@ -149,7 +149,7 @@ const SHAPES: &[Shape] = &[
                 open.push(whole);
                 // nsys's reports count an operation for every range of the process that is open then.
                 if open.len() > 20 {
-                    open.remove(0);
+                    drop(open.remove(0));
                 }
             }
         })
