@@ -389,7 +389,7 @@ impl Follow {
         std::mem::take(&mut self.done)
     }
 
-    /// The path of a node, cut as [`RangeNode::path`](crate::RangeNode::path) is.
+    /// The path of a node, cut as those of a profile are.
     #[cfg(feature = "tracing")]
     pub(crate) fn path(&self, row: usize) -> String {
         let parent = |row: &usize| self.nodes[*row].parent.map(|parent| parent as usize);

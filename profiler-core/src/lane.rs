@@ -138,9 +138,11 @@ impl Context {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recording::ranges::RangeWord;
+    use crate::recording::ranges::{RangeWord, SLOTS};
 
-    fn word(log: u64, slot: u64) -> u64 {
+    /// A word of its own for each number; a log in tests has few entries.
+    fn word(recording: u64, number: u64) -> u64 {
+        let (log, slot) = (recording * 1000 + number / SLOTS, number % SLOTS);
         RangeWord::new(log, slot).map_or(0, |word| word.0)
     }
 

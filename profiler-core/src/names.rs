@@ -123,6 +123,11 @@ impl Level {
         }
     }
 
+    /// Rows around it.
+    pub(crate) fn depth(self) -> usize {
+        self.depth
+    }
+
     /// The names of a row's path, the outermost first: of more than twice [`KEPT`] the first and the last, and between
     /// them how many are left out, as `…(7 more)…`. `names_from` gives a row's name and then those around it.
     pub(crate) fn names<'n, N: Iterator<Item = &'n str>>(
@@ -361,7 +366,7 @@ mod tests {
             matches += found.iter().filter(|found| **found).count();
             others += found.iter().filter(|found| !**found).count();
         }
-        assert!(matches > 5_000 && others > 5_000, "{matches} and {others}");
+        assert!(matches > 2_000 && others > 2_000, "{matches} and {others}");
     }
 
     #[test]

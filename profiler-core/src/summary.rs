@@ -183,8 +183,8 @@ impl<'a> PathSummary<'a> {
         self.sums().domain.map(|domain| self.summary.names.get(domain))
     }
 
-    /// Their name with those of the ranges around: `batch/forward`. Long ones are cut as
-    /// [`RangeNode::path`](crate::RangeNode::path) says.
+    /// Their name with those of the ranges around: `batch/forward`. A path of more than 128 names has the first and the last
+    /// 64, and between them how many are left out: `…(7 more)…`.
     #[must_use]
     pub fn path(&self) -> String {
         let summary = self.summary;

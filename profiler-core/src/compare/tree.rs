@@ -307,7 +307,7 @@ impl Tree {
         id
     }
 
-    /// As [`RangeNode::path`].
+    /// As [`RangeNode::cut_path`].
     fn path(&self, id: usize) -> Rc<str> {
         let names_from = |id| {
             let around = std::iter::successors(Some(id), |&id: &usize| self.nodes[id].parent);

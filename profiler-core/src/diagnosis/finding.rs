@@ -320,7 +320,7 @@ impl Run<'_> {
     }
 
     pub(super) fn path_of(&self, node: Option<NodeId>) -> Option<String> {
-        node.map(|id| RangeNode { profile: self.profile, id }.path())
+        node.map(|id| RangeNode { profile: self.profile, id }.cut_path())
     }
 }
 

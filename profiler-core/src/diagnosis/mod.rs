@@ -278,7 +278,7 @@ impl<'a> Diagnoser<'a> {
     #[must_use]
     pub fn instance(&self, range: Range<'a>) -> Verdict {
         self.judge(Judged {
-            path: range.node().path(),
+            path: range.node().cut_path(),
             instances: 1,
             ranges: vec![range],
             query: range.query(),
@@ -325,7 +325,7 @@ impl<'a> Diagnoser<'a> {
     fn node(&self, node: RangeNode<'a>, times: &[Interval]) -> Verdict {
         let query = node.query();
         self.tools().judge(Scope {
-            path: Some(node.path()),
+            path: Some(node.cut_path()),
             instances: node.instances(),
             pieces: self.clock.within(times, &self.devices(&query)),
             query,

@@ -50,7 +50,7 @@ impl Run<'_> {
                 Moment::new(self.profile, time, None, None)
             });
             let evidence = Evidence::of(moments.collect(), self.thresholds.get_evidence());
-            let places = vec![Place { path: Some(root.path()), cost: found.cost }];
+            let places = vec![Place { path: Some(root.cut_path()), cost: found.cost }];
             let slowest =
                 first.iter().map(|step| step.host_time().as_secs_f64()).fold(0.0, f64::max);
             let by = slowest / usual.as_secs_f64().max(f64::MIN_POSITIVE);

@@ -1,7 +1,10 @@
 //! What a budget looks at: the work and the calls of a range, instance by instance, run by run.
 
+use rustc_hash::FxHashMap;
+
 use crate::names::Pattern;
 use crate::profile::{ApiCall, GpuOperation, Profile, Range, RangeNode};
+use crate::store::ShareId;
 use crate::units;
 
 /// The whole profile, or the ranges of a pattern.
@@ -121,7 +124,7 @@ impl<'a> Scope<'a> {
                 "instance {} of {}, {}, {} after the start on thread {}",
                 number + 1,
                 self.entered(group.run),
-                units::shortened(&range.node().path(), units::PATH_WIDTH),
+                units::shortened(&range.node().cut_path(), units::PATH_WIDTH),
                 units::time(range.start()),
                 range.thread_id()
             ));
@@ -183,17 +186,28 @@ fn instances<'a>(profile: &'a Profile, pattern: &Pattern, each: bool) -> Vec<Ins
         all_of(call.range(), &mut |instance| instance.calls.push(call));
     }
     if profile.has_shared_work() {
+        // Together they have it once, and one that counts it has it: the first of those that share it.
+        let mut first: FxHashMap<Option<ShareId>, Option<usize>> = FxHashMap::default();
         for operation in profile.operations().filter(GpuOperation::is_shared) {
+            if !each {
+                if operation.range().is_some_and(|range| innermost[range.id.at()].is_some()) {
+                    continue;
+                }
+                let call = operation.row().call.get().map(|call| &store.calls[call.at()]);
+                let share = call.and_then(|call| store.call_kind(call).share);
+                let first = *first.entry(share).or_insert_with(|| {
+                    let ranges = operation.ranges().skip(1);
+                    let of = ranges.filter_map(|range| innermost[range.id.at()]);
+                    of.map(|instance| outermost[instance]).min()
+                });
+                first.into_iter().for_each(|first| instances[first].shared.push(operation));
+                continue;
+            }
             let counted: Vec<usize> = operation.range().into_iter().flat_map(all_around).collect();
             let others = operation.ranges().skip(1).flat_map(all_around);
             let mut others: Vec<usize> = others.filter(|other| !counted.contains(other)).collect();
             others.sort_unstable();
             others.dedup();
-            if !each {
-                // Together they have it once, and one that counts it has it.
-                others.retain(|other| counted.is_empty() && !instances[*other].nested);
-                others.truncate(1);
-            }
             others.into_iter().for_each(|other| instances[other].shared.push(operation));
         }
     }

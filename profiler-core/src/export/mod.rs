@@ -104,7 +104,7 @@ impl Profile {
         let times = (!tracks.is_empty()).then(|| NodeTimes::of(self, &tracks));
         for node in self.nodes() {
             add(text::json(&RangeLine {
-                path: node.path(),
+                path: node.cut_path(),
                 parent: node.parent().map(|parent| parent.id.0),
                 instances: node.instances(),
                 host_ns: node.host_time().as_nanos() as u64,

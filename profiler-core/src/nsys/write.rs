@@ -867,7 +867,7 @@ impl<T: Tables, P: FnMut(Progress)> Writer<'_, T, P> {
     fn write_tree(&self) -> Result_<T> {
         let columns = ["id", "parentId", "path", "domain", "instance", "globalTid", "start", "end"];
         let mut insert = self.insert("RANGES", columns)?;
-        let paths: Vec<String> = self.profile.nodes().map(|node| node.path()).collect();
+        let paths: Vec<String> = self.profile.nodes().map(|node| node.cut_path()).collect();
         let mut instances = vec![0_i64; paths.len()];
         for ((row, range), node) in
             (0_u32..).zip(&self.store.ranges).zip(&self.profile.tree.of_range)

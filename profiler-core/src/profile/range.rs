@@ -129,14 +129,40 @@ impl<'a> RangeNode<'a> {
         self.node().domain.map(|domain| self.profile.store.names.get(domain))
     }
 
-    /// Its name with those of the ranges around it: `batch/forward`. A path of more than 128 names has the first and the last
-    /// 64, and between them how many are left out: `…(7 more)…`.
+    /// Its name with those of the ranges around it: `batch/forward`. All of them, however many there are.
     #[must_use]
     pub fn path(&self) -> String {
+        let mut names: Vec<_> = self.ancestors().map(|ancestor| ancestor.name()).collect();
+        names.reverse();
+        names.push(self.name());
+        names.join("/")
+    }
+
+    /// [`path`](Self::path) for outputs that have those of all nodes: of more than 128 names it has the first and the last 64,
+    /// and between them how many are left out: `…(7 more)…`.
+    pub(crate) fn cut_path(&self) -> String {
         self.path_names().join("/")
     }
 
-    /// The names of its path, the outermost first, cut as [`path`](Self::path) says.
+    /// True if this is its whole path.
+    pub(crate) fn is_path(&self, path: &str) -> bool {
+        let mut rest = path.strip_suffix(self.name());
+        for around in self.ancestors() {
+            let of_around = rest.and_then(|rest| rest.strip_suffix('/'));
+            rest = of_around.and_then(|rest| rest.strip_suffix(around.name()));
+            if rest.is_none() {
+                return false;
+            }
+        }
+        rest == Some("")
+    }
+
+    /// How many nodes are around it.
+    pub(crate) fn depth(&self) -> usize {
+        self.node().level.depth()
+    }
+
+    /// The names of its path, the outermost first, cut as [`cut_path`](Self::cut_path) says.
     pub(crate) fn path_names(&self) -> Vec<Cow<'a, str>> {
         let profile = self.profile;
         self.node().level.names(self.id.at(), |row| {

@@ -194,7 +194,7 @@ impl Profile {
             }
             for (sort, sum) in of_node {
                 let domain = node.domain().map(str::to_owned);
-                let key = Key { name: node.path(), domain, is_kernel: false, sort };
+                let key = Key { name: node.cut_path(), domain, is_kernel: false, sort };
                 sums.entry(key).or_default().add(sum);
             }
         }
@@ -206,7 +206,7 @@ impl Profile {
             add_range(&mut of_range, &mut trust, launched, replayed, &said);
             for (sort, sum) in of_range {
                 let around =
-                    range.parent().map_or(String::new(), |around| around.node().path() + "/");
+                    range.parent().map_or(String::new(), |around| around.node().cut_path() + "/");
                 let domain = range.domain().map(str::to_owned);
                 let key = Key { name: around + range.name(), domain, is_kernel: false, sort };
                 sums.entry(key).or_default().add(sum);
