@@ -3,7 +3,7 @@
 //!
 //! Format 2 added labels and the second log of each thread, calls of the runtime API, graph events, windows and attributes. In
 //! a file of format 1 an entry's index is that of its name, and the session was on all the time. Files from before logs had
-//! numbers of their own have an epoch in place of the number of the first log.
+//! numbers of their own have an epoch in their place.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::parts::ThreadRanges;
 use super::ranges::{self, Label, RangeEntry, Slots, Texts};
-use super::word::{logs_from, logs_of_epoch};
+use super::word::logs_of_epoch;
 use super::{Clocks, Losses, Recording, RecordingInfo};
 use crate::error::Error;
 use crate::series::{Kind, Series, Source};
@@ -84,9 +84,9 @@ struct Done {
     missing_kinds: Vec<u32>,
     /// At start, at stop and perhaps between: when the clocks were compared, and how far CUPTI's was ahead.
     clock_ns: Vec<(u64, i64)>,
-    /// The number of the first log of ranges.
+    /// The first number of its logs of ranges, and the one after the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    first_log: Option<u64>,
+    logs: Option<(u64, u64)>,
     /// In its place, in older files: which recording of the process it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     epoch: Option<u32>,
@@ -190,7 +190,7 @@ pub(super) fn write(recording: &Recording) -> Vec<u8> {
             .collect(),
         missing_kinds: recording.missing_kinds.iter().map(|kind| kind.0).collect(),
         clock_ns: recording.clocks.readings().iter().copied().map(pair).collect(),
-        first_log: Some(recording.logs.start),
+        logs: Some((recording.logs.start, recording.logs.end)),
         epoch: None,
         before_id: recording.before_id,
         losses: recording.losses,
@@ -387,10 +387,10 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, Error> {
     let mut done = done.ok_or_else(|| missing("closing frame"))?;
     done.losses = done.losses.clamped();
     done.losses.irregular = done.losses.irregular.saturating_add(unknown_series);
-    let logs = match (done.first_log, done.epoch) {
-        (Some(first), _) => logs_from(first),
+    let logs = match (done.logs, done.epoch) {
+        (Some((first, end)), _) => first..end,
         (None, Some(epoch)) => logs_of_epoch(epoch),
-        (None, None) => return Err(missing("number of its first log of ranges")),
+        (None, None) => return Err(missing("numbers of its logs of ranges")),
     };
     for thread in &mut threads {
         thread.number = thread.number.saturating_add(logs.start);
