@@ -26,12 +26,12 @@ use super::check;
 use super::frames::{END, FrameReader, FrameWriter, Kind as FrameKind, Next};
 use super::parts::ThreadRanges;
 use super::ranges::{Label, RangeEntry, Slots};
-use super::word::{logs_from, logs_of_epoch};
+use super::word::logs_of_epoch;
 use super::{Clocks, Losses, Recording, RecordingInfo};
 use crate::error::Error;
 use crate::series::{Kind, Series, Source};
 
-/// The machine, the versions and the number of the first log.
+/// The machine, the versions and the numbers of the logs.
 const INFO: FrameKind = *b"INFO";
 /// Since format 3: windows, clocks, settings and losses.
 const STATE: FrameKind = *b"STAT";
@@ -67,9 +67,9 @@ const ENTRIES: usize = 1 << 14;
 struct Opening {
     #[serde(flatten)]
     info: RecordingInfo,
-    /// The number of the first log of ranges. Since format 3.
+    /// The first number of its logs of ranges, and the one after the last. Since format 3.
     #[serde(default)]
-    first_log: Option<u64>,
+    logs: Option<(u64, u64)>,
 }
 
 /// The strides of CUPTI's records by kind, and the texts and other bytes that they refer to, by key.
@@ -296,7 +296,7 @@ impl<W: Write> LogWriter<W> {
 /// Writes format 3. A truncated recording stays one.
 pub(super) fn write<W: Write>(recording: &Recording, out: W) -> io::Result<W> {
     let mut out = LogWriter { frames: FrameWriter::begin(out)?, words: Vec::new() };
-    let opening = Opening { info: recording.info.clone(), first_log: Some(recording.logs.start) };
+    let opening = Opening { info: recording.info.clone(), logs: Some((recording.logs.start, recording.logs.end)) };
     out.frames.frame(INFO, &[&json(&opening)])?;
     // Before the logs, so that a truncated file has its windows and clocks.
     out.frames.frame(STATE, &[&json(&State::of(recording))])?;
@@ -615,10 +615,10 @@ impl Contents {
             let attribute = Attribute::ALL.into_iter().find(|attribute| attribute.id() == id)?;
             Some(AttributeSetting::new(attribute, before, asked, set))
         };
-        let logs = match (opening.first_log, state.epoch) {
-            (Some(first), _) => logs_from(first),
+        let logs = match (opening.logs, state.epoch) {
+            (Some((first, end)), _) => first..end,
             (None, Some(epoch)) => logs_of_epoch(epoch),
-            (None, None) => return Err(missing("number of its first log of ranges")),
+            (None, None) => return Err(missing("numbers of its logs of ranges")),
         };
         let mut ranges = self.ranges.threads;
         for thread in &mut ranges {
