@@ -323,6 +323,8 @@ pub(crate) struct Follow {
     captures: FxHashMap<u64, Node>,
     /// Records up to this id that have no call are of calls before the session.
     before_id: u32,
+    /// No call of the collection came before the session.
+    has_all_calls: bool,
     epoch: u32,
     /// When the session began.
     #[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "a layer asks for it"))]
@@ -351,11 +353,14 @@ impl Follow {
 
     pub(crate) fn begin(&mut self, epoch: u32, before_id: u32, start_ns: u64) {
         (self.epoch, self.before_id, self.start_ns) = (epoch, before_id, start_ns);
+        self.has_all_calls = before_id == 0;
     }
 
     /// The id of the first call of the collection: records that come with earlier ones are of calls before it.
     pub(crate) fn begins_with(&mut self, first_id: u32) {
-        self.before_id = first_id.wrapping_sub(1);
+        if self.has_all_calls {
+            self.before_id = first_id.wrapping_sub(1);
+        }
     }
 
     /// The ranges that were done since this was asked last.
