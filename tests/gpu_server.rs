@@ -192,7 +192,7 @@ impl Server {
                 }
                 gpu.copy_out_async(host, memory, BYTES, stream);
                 // Every second thread answers in batches.
-                if thread % 2 == 0 || id % 16 == 0 {
+                if thread.is_multiple_of(2) || id.is_multiple_of(16) {
                     let _wait = nvtx::range("wait");
                     gpu.synchronize(stream);
                 }

@@ -35,6 +35,11 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 const CALLS_RETURN: Duration = Duration::from_millis(20);
 /// Over such a time it is looked how much comes.
 const RATE_NS: u64 = 100_000_000;
+/// How much longer than asked for a session keeps the last time: a stop may be preempted between reading the clock and setting
+/// its [`StopCall`].
+const STOP_SEEN_NS: u64 = 100_000_000;
+/// How long after the first call one with an earlier id may be logged.
+const FIRST_CALLS_NS: u64 = 1_000_000_000;
 /// Windows of a collection or a session from which on those that are no longer needed are looked for.
 const WINDOWS: usize = 64;
 
@@ -140,8 +145,8 @@ struct Collection {
     coming: (u64, u64),
     /// The highest correlation id so far.
     last_id: u32,
-    /// A call was seen.
-    has_first: bool,
+    /// The lowest id of a call, and when the first call was seen.
+    first_call: Option<(u32, u64)>,
     next_id: u64,
 }
 
@@ -156,9 +161,10 @@ struct View {
     windows_ns: Vec<(u64, u64)>,
     on_since_ns: Option<u64>,
     stop_call: Arc<StopCall>,
-    /// Where it ends: when its stop was called, but not before the end of a part that was followed.
+    /// Where it ends: when its stop was called, but not before `earliest_end_ns`.
     left_ns: Option<u64>,
-    followed_ns: u64,
+    /// What was asked for before then was followed, or what an earlier end would keep was let go.
+    earliest_end_ns: u64,
     before_id: u32,
     remains: Remains,
     panics_before: u64,
@@ -475,7 +481,7 @@ impl Collection {
             came: 0,
             coming: (0, now_ns()),
             last_id: 0,
-            has_first: false,
+            first_call: None,
             next_id: 0,
         })
     }
@@ -507,7 +513,7 @@ impl Collection {
             on_since_ns: None,
             stop_call: stop_call.clone(),
             left_ns: None,
-            followed_ns: start_ns,
+            earliest_end_ns: start_ns,
             before_id: self.last_id,
             remains,
             panics_before: self.observing.switch.panics(),
@@ -659,7 +665,8 @@ impl Collection {
             view.see_stop_call();
             if let Some(follow) = &view.follow {
                 let open = open.get_or_insert_with(|| OpenRanges::at(part.until_ns));
-                view.followed_ns = view.until_ns(part.until_ns);
+                view.earliest_end_ns = view.until_ns(part.until_ns).max(view.earliest_end_ns);
+                // All of its calls count, however little the session keeps.
                 let windows_ns = view.windows(part.first_call_ns(), part.until_ns);
                 follow.lock().add(&part, open, &windows_ns);
             }
@@ -690,10 +697,11 @@ impl Collection {
         let oldest_ns = starts.min().unwrap_or(at_ns);
         let mut needed_ns = at_ns;
         for view in &mut self.views {
-            let from_ns = match view.keep {
-                Keep::Nothing => oldest_ns,
+            let kept_ns = match view.keep {
+                Keep::Nothing => at_ns,
                 _ => view.first_ns(at_ns),
             };
+            let from_ns = if view.follow.is_some() { kept_ns.min(oldest_ns) } else { kept_ns };
             view.windows_ns.retain(|(_, stop)| *stop >= from_ns);
             needed_ns = needed_ns.min(from_ns);
         }
@@ -703,15 +711,20 @@ impl Collection {
         self.most_windows = WINDOWS.max(2 * windows);
     }
 
-    /// Finds the id of the first call, once: whose record has an earlier one was under way when the collection began.
+    /// Finds the id of the first call: a record with an earlier one is of a call that was under way when the collection began.
+    /// A thread may get its id before another one and be logged after it, so it is looked for a while.
     fn find_first(&mut self, part: &Part) {
-        if self.has_first {
+        if self.first_call.is_some_and(|(_, seen_ns)| part.until_ns > seen_ns + FIRST_CALLS_NS) {
             return;
         }
         let open = self.collector.unfinished_calls(part.until_ns).calls;
         let calls = part.calls.iter().chain(&open).flat_map(|thread| &thread.calls);
         let Some(first) = parts::first_id(calls) else { return };
-        self.has_first = true;
+        let (known, seen_ns) = self.first_call.unwrap_or((first, part.until_ns));
+        if self.first_call.is_some() && is_up_to(known, first) {
+            return;
+        }
+        self.first_call = Some((first, seen_ns));
         let follows = self.views.iter().filter_map(|view| view.follow.as_ref());
         follows.for_each(|follow| follow.lock().begins_with(first));
     }
@@ -748,6 +761,8 @@ impl Collection {
     fn let_go(&mut self) {
         let end = self.first + self.parts.len() as u64;
         for view in &mut self.views {
+            // A stop that is called from now on may be seen late.
+            let end_ns = now_ns().saturating_sub(STOP_SEEN_NS);
             // What it is to keep was there when it was stopped.
             view.see_stop_call();
             if view.left_ns.is_some() && view.keep != Keep::Nothing {
@@ -760,7 +775,8 @@ impl Collection {
                     Keep::All => false,
                     Keep::Nothing => true,
                     Keep::LastTime(time) => {
-                        part.until_ns < now_ns().saturating_sub(time.as_nanos() as u64)
+                        view.earliest_end_ns = view.earliest_end_ns.max(end_ns);
+                        part.until_ns < end_ns.saturating_sub(time.as_nanos() as u64)
                     }
                     // Some of what the next one has was asked for before its beginning, and is left out then.
                     Keep::LastOperations(count) => {
@@ -817,7 +833,10 @@ impl Collection {
             info: self.info.clone(),
             first_log: self.observing.first_log,
             window_ns: (view.first_ns(until_ns), until_ns),
-            windows_ns: intersection(&self.windows_ns, &view.windows(0, until_ns)),
+            windows_ns: intersection(
+                &self.windows_ns,
+                &view.windows(view.first_ns(until_ns), until_ns),
+            ),
             pending_from_ns,
             before_id: view.before_id,
             begins_late: view.begins_late(until_ns),
@@ -863,7 +882,8 @@ impl Collection {
         let first_log = self.observing.first_log;
         let ranges = self.observing.end();
         let stop_ns = view.until_ns(collected.window_ns.1);
-        let windows_ns = intersection(&collected.windows_ns, &view.windows(0, stop_ns));
+        let windows_ns =
+            intersection(&collected.windows_ns, &view.windows(view.first_ns(stop_ns), stop_ns));
         let pieces = Pieces {
             info: self.info,
             first_log,
@@ -911,7 +931,7 @@ impl View {
     /// Ends it where its stop was called, if that was.
     fn see_stop_call(&mut self) {
         if self.left_ns.is_none() {
-            let earliest_ns = self.followed_ns.max(self.start_ns);
+            let earliest_ns = self.earliest_end_ns.max(self.start_ns);
             self.left_ns = self.stop_call.at_ns().map(|at_ns| at_ns.max(earliest_ns));
         }
     }
@@ -935,14 +955,13 @@ impl View {
         self.from > 0 || self.first_ns(at_ns) > self.start_ns
     }
 
-    /// When it was on, of what counts at a time, without the windows that ended before `from_ns`.
+    /// When it was on between two times, of which the second one is at most its stop.
     fn windows(&self, from_ns: u64, at_ns: u64) -> Vec<(u64, u64)> {
         let at_ns = self.until_ns(at_ns);
-        let first_ns = self.first_ns(at_ns);
         let open = self.on_since_ns.map(|since| (since, at_ns));
         let ended = self.windows_ns.partition_point(|(_, stop)| *stop < from_ns);
         let windows = self.windows_ns[ended..].iter().copied().chain(open);
-        let counts = windows.map(|(start, stop)| (start.max(first_ns), stop.min(at_ns)));
+        let counts = windows.map(|(start, stop)| (start.max(from_ns), stop.min(at_ns)));
         counts.filter(|(start, stop)| start < stop).collect()
     }
 }
@@ -1045,6 +1064,24 @@ mod tests {
             fake.launch(Work::kernel(c"kernel"));
             assert_eq!(second.stop(now_ns()).unwrap().records.iter().count(), 1);
         }
+    }
+
+    #[test]
+    fn followed_call_counts_though_it_is_drained_after_the_time_kept() {
+        const KEPT: Duration = Duration::from_millis(1);
+        let fake = Fake::new();
+        let follow = Arc::new(Mutex::new(Follow::new(0, 100)));
+        let session = following(&fake, Keep::LastTime(KEPT), Some(follow.clone()));
+        fake.launch(Work::kernel(c"kernel"));
+        let launched_ns = now_ns();
+        while now_ns() < launched_ns + 2 * KEPT.as_nanos() as u64 {
+            std::thread::yield_now();
+        }
+        let recording = session.stop(now_ns()).unwrap();
+        let mut follow = follow.lock();
+        follow.end(Some(&recording));
+        assert_eq!((follow.health.kernels.matched_calls, follow.health.calls_outside), (1, 0));
+        assert!(recording.windows_ns.iter().all(|(start, _)| *start > launched_ns));
     }
 
     #[test]

@@ -346,6 +346,8 @@ pub(crate) struct Follow {
     left_open: u64,
     /// The number of the first log of ranges of the recording.
     first_log: u64,
+    /// No call of the collection came before the session.
+    has_all_calls: bool,
     /// When the session began.
     #[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "a layer asks for it"))]
     pub(crate) start_ns: u64,
@@ -376,11 +378,14 @@ impl Follow {
 
     pub(crate) fn begin(&mut self, first_log: u64, before_id: u32, start_ns: u64) {
         (self.first_log, self.before_id, self.start_ns) = (first_log, before_id, start_ns);
+        self.has_all_calls = before_id == 0;
     }
 
     /// The id of the first call of the collection: records that come with earlier ones are of calls before it.
     pub(crate) fn begins_with(&mut self, first_id: u32) {
-        self.before_id = first_id.wrapping_sub(1);
+        if self.has_all_calls {
+            self.before_id = first_id.wrapping_sub(1);
+        }
     }
 
     /// The ranges that were done since this was asked last.

@@ -19,9 +19,9 @@ const CLIENTS: usize = 2;
 const QUEUED: usize = 32;
 const NODES: u64 = 12;
 const KERNELS: u64 = NODES + 1;
-const KEPT: Duration = Duration::from_millis(100);
-/// Requests of a client before it pauses: the load that a busy machine of few cores still keeps up with.
-const BURST: u64 = 4;
+const KEPT: Duration = Duration::from_millis(300);
+/// Requests that come while a session stops.
+const MEANWHILE: u64 = 500;
 
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -47,6 +47,7 @@ struct Served {
 #[derive(Default)]
 struct Server {
     served: AtomicU64,
+    allowed: AtomicU64,
     last: Mutex<VecDeque<Served>>,
     closed: AtomicBool,
 }
@@ -65,18 +66,15 @@ impl Server {
                 let submit = submit.clone();
                 scope.spawn(move || {
                     for turn in 0.. {
-                        if self.closed.load(Ordering::Relaxed) {
+                        let number = turn * CLIENTS as u64 + client;
+                        if !self.may_come(number) {
                             break;
                         }
-                        let number = turn * CLIENTS as u64 + client;
                         let submitted_ns = now_ns();
                         let _submit = nvtx::range("submit");
                         let life = nvtx::event("request").payload(number).process_range();
                         let context = Context::capture();
                         submit.send(Request { number, submitted_ns, life, context }).unwrap();
-                        if turn % BURST == 0 {
-                            std::thread::sleep(Duration::from_millis(1));
-                        }
                     }
                 });
             }
@@ -106,9 +104,22 @@ impl Server {
         }
     }
 
-    /// Waits until so many more requests were served.
+    /// Waits until a request may come; false once the server is closed.
+    fn may_come(&self, number: u64) -> bool {
+        while number >= self.allowed.load(Ordering::Relaxed) {
+            if self.closed.load(Ordering::Relaxed) {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+        true
+    }
+
+    /// Waits until so many more requests were served, and lets more come. Their number bounds the work of a test, however slow
+    /// the machine is.
     fn wait_for(&self, requests: u64) {
-        let until = self.served.load(Ordering::Relaxed) + requests;
+        let until = self.allowed.load(Ordering::Relaxed) + requests;
+        self.allowed.store(until + MEANWHILE, Ordering::Relaxed);
         while self.served.load(Ordering::Relaxed) < until {
             std::thread::yield_now();
         }
@@ -172,9 +183,9 @@ fn stop_under_load_has_its_last_part_whole() {
     server.run(&fake, || {
         for _ in 0..5 {
             other.start().unwrap();
-            server.wait_for(1_000);
             // One after the other: each has its own window.
             for session in [&profiler, &other] {
+                server.wait_for(500);
                 let called_ns = now_ns();
                 let profile = session.stop().unwrap();
                 assert_whole(&server, &profile, called_ns);

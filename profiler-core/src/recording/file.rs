@@ -296,7 +296,10 @@ impl<W: Write> LogWriter<W> {
 /// Writes format 3. A truncated recording stays one.
 pub(super) fn write<W: Write>(recording: &Recording, out: W) -> io::Result<W> {
     let mut out = LogWriter { frames: FrameWriter::begin(out)?, words: Vec::new() };
-    let opening = Opening { info: recording.info.clone(), logs: Some((recording.logs.start, recording.logs.end)) };
+    let opening = Opening {
+        info: recording.info.clone(),
+        logs: Some((recording.logs.start, recording.logs.end)),
+    };
     out.frames.frame(INFO, &[&json(&opening)])?;
     // Before the logs, so that a truncated file has its windows and clocks.
     out.frames.frame(STATE, &[&json(&State::of(recording))])?;
