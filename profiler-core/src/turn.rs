@@ -35,6 +35,7 @@ impl Turn {
     /// # Panics
     /// The file cannot be opened or locked, or belongs to another user.
     #[track_caller]
+    #[allow(clippy::panic)] // an assertion for tests, as documented
     pub fn wait() -> Self {
         let here = TURN.lock();
         let is_first = here.borrow().depth == 0;

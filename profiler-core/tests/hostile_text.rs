@@ -130,6 +130,7 @@ fn poisoned_capture(from: &Path, to: &Path, keeps_calls: bool, long: bool) {
         names.query_map((), |row| row.get(0)).unwrap().map(Result::unwrap).collect()
     };
     connection.execute_batch("PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF").unwrap();
+    // Some are overlong: all of them would make outputs of gigabytes.
     let text = if long { long_attack() } else { ATTACK.to_owned() };
     let mut changed = 0;
     for table in tables {
@@ -154,9 +155,9 @@ fn poisoned_capture(from: &Path, to: &Path, keeps_calls: bool, long: bool) {
                 _ => "",
             };
             let update = format!(
-                "UPDATE OR IGNORE \"{table}\" SET \"{column}\" = ?1 || rowid WHERE typeof(\"{column}\") = 'text' {kept}"
+                "UPDATE OR IGNORE \"{table}\" SET \"{column}\" = CASE rowid % 64 WHEN 1 THEN ?1 ELSE ?2 END || rowid WHERE typeof(\"{column}\") = 'text' {kept}"
             );
-            changed += connection.execute(&update, [&text]).unwrap();
+            changed += connection.execute(&update, [text.as_str(), ATTACK]).unwrap();
         }
     }
     assert!(changed > 100, "{changed} texts");
