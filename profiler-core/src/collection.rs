@@ -923,7 +923,7 @@ mod tests {
     #[test]
     fn what_waits_for_its_record_is_known_and_what_has_it_is_not() {
         let fake = Fake::new();
-        let follow = Arc::new(Mutex::new(Follow::new(0)));
+        let follow = Arc::new(Mutex::new(Follow::new(0, 100)));
         let session = following(&fake, Keep::Nothing, Some(follow.clone()));
         let waits_since_ns = || {
             // It is looked ten times a second.
@@ -1002,6 +1002,22 @@ mod tests {
         };
         let mut calls = recording.calls.iter().flat_map(|thread| &thread.calls);
         assert!(calls.all(|call| finds_range(call.word)));
+    }
+
+    #[test]
+    fn a_summary_counts_the_ranges_that_could_not_be_recorded() {
+        let fake = Fake::new();
+        let follow = Arc::new(Mutex::new(Follow::new(0, 100)));
+        let session = following(&fake, Keep::Nothing, Some(follow.clone()));
+        let outer = nvtx::range("outer");
+        (0..ranges::SLOTS + 5).for_each(|_| drop(nvtx::range("range")));
+        drop(outer);
+        let recording = session.stop().unwrap();
+        let mut follow = follow.lock();
+        follow.end(Some(&recording));
+        assert!(recording.losses.ranges > 5);
+        assert_eq!(follow.health.lost_ranges, recording.losses.ranges);
+        assert!(!follow.health.is_complete());
     }
 
     #[test]

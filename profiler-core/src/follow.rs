@@ -1,5 +1,6 @@
 //! A session that is followed while it goes on: every range is summed up when it has ended and its work is done, and then
-//! forgotten. What is kept grows with the number of different ranges and kernels, not with time.
+//! forgotten. What is kept grows with the number of different ranges and kernels up to a limit, not with time: what is
+//! new beyond the limit is summed up as `(other)`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::distribution::Distribution;
 use crate::health::{Health, Owed, is_failure};
+use crate::names::Level;
 use crate::recent::{Recent, is_up_to};
 use crate::recording::Recording;
 use crate::recording::parts::{OpenRanges, Part, ThreadRangesPart};
@@ -27,8 +29,14 @@ const UNANSWERED: u64 = 3;
 const GRACE_NS: u64 = 1_000_000_000;
 /// How often the calls are looked through, in nanoseconds.
 const SETTLE_EVERY_NS: u64 = 100_000_000;
-/// Threads whose labels are kept at hand.
-const THREADS: usize = 4096;
+/// Labels of threads that are kept at hand.
+const LABELS: usize = 1 << 16;
+/// Records that wait for their calls. Beyond them the oldest are counted as records without a call.
+const MOST_EARLY: usize = 1 << 18;
+/// Rows that are kept if nothing else is asked for.
+pub(crate) const ROWS: usize = 10_000;
+/// The name of all rows beyond the limit.
+const OTHER: &str = "(other)";
 /// Row of [`Follow::nodes`].
 type Node = u32;
 
@@ -39,6 +47,9 @@ pub(crate) struct PathSums {
     /// `None` is the default one.
     pub(crate) domain: Option<NameId>,
     pub(crate) parent: Option<u32>,
+    pub(crate) level: Level,
+    /// It is `(other)`, or lies in one.
+    is_in_other: bool,
     /// Instances that have begun.
     pub(crate) begun: u64,
     /// Of each instance that has ended.
@@ -164,9 +175,9 @@ struct New {
     start_ns: u64,
     of: u64,
     parent: Option<u64>,
-    thread_id: u32,
-    name: NameId,
-    domain: Option<NameId>,
+    /// Its thread's place in the part, and its label there.
+    thread: usize,
+    label: u64,
 }
 
 /// What a range is a stay in.
@@ -285,6 +296,12 @@ impl What {
 #[derive(Debug, Default)]
 pub(crate) struct Follow {
     pub(crate) names: Names,
+    /// The name `(other)`.
+    other: NameId,
+    /// Paths, kernels of a path, ranges of the process, and marks: as many of each.
+    most_rows: usize,
+    /// Kernels of all paths.
+    kernel_rows: usize,
     /// One comes after the one around it.
     pub(crate) nodes: Vec<PathSums>,
     pub(crate) outside: OwnSums,
@@ -292,8 +309,8 @@ pub(crate) struct Follow {
     pub(crate) marks: Vec<MarkSums>,
     pub(crate) health: Health,
     by_path: FxHashMap<(Option<Node>, Option<NameId>, NameId), Node>,
-    process_sums_by_name: FxHashMap<(Option<NameId>, NameId), u32>,
-    marks_by_name: FxHashMap<(Option<NameId>, NameId), u32>,
+    process_sums_by_name: FxHashMap<(NameId, Option<NameId>), u32>,
+    marks_by_name: FxHashMap<(NameId, Option<NameId>), u32>,
     live: FxHashMap<u64, Live>,
     /// The range of another thread that a range lies in: said before it begins, perhaps in an earlier part.
     handed: FxHashMap<u64, u64>,
@@ -315,9 +332,9 @@ pub(crate) struct Follow {
     functions: Vec<Option<(CallClass, bool)>>,
     /// The kernel that came last, and its name.
     last_kernel: Option<(u64, NameId)>,
-    early: Vec<Early>,
-    /// By thread: name and domain of each label.
-    labels: FxHashMap<u32, Vec<(NameId, Option<NameId>)>>,
+    early: VecDeque<Early>,
+    /// By thread and label: name and domain.
+    labels: FxHashMap<(u32, u64), (NameId, Option<NameId>)>,
     kernel_names: FxHashMap<u64, NameId>,
     /// Where the nodes of CUDA graphs that there are were made, or what they are copies of.
     captures: FxHashMap<u64, Node>,
@@ -344,9 +361,12 @@ pub(crate) struct Follow {
 }
 
 impl Follow {
-    /// With a place for so many ranges that are done, if they are to be asked for one by one.
-    pub(crate) fn new(most_done: usize) -> Self {
-        Self { most_done, ..Self::default() }
+    /// With a place for so many ranges that are done, if they are to be asked for one by one; and with this many rows at
+    /// most of each kind.
+    pub(crate) fn new(most_done: usize, most_rows: usize) -> Self {
+        let mut names = Names::default();
+        let other = names.add_apart(OTHER);
+        Self { names, other, most_rows, most_done, ..Self::default() }
     }
 
     pub(crate) fn begin(&mut self, epoch: u32, before_id: u32, start_ns: u64) {
@@ -362,6 +382,15 @@ impl Follow {
     #[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "a layer asks for it"))]
     pub(crate) fn take_done(&mut self) -> VecDeque<Done> {
         std::mem::take(&mut self.done)
+    }
+
+    /// The path of a node, cut as those of a profile are.
+    #[cfg(feature = "tracing")]
+    pub(crate) fn path(&self, row: usize) -> String {
+        let parent = |row: &usize| self.nodes[*row].parent.map(|parent| parent as usize);
+        self.nodes[row].level.path(row, |row| {
+            std::iter::successors(Some(row), parent).map(|row| self.names.get(self.nodes[row].name))
+        })
     }
 
     /// Ranges that are open, and ranges whose work is not done.
@@ -392,36 +421,34 @@ impl Follow {
 
     /// Finds the path of every range that is new.
     fn begin_ranges(&mut self, part: &Part, open: &OpenRanges) {
-        if self.labels.len() > THREADS {
-            self.labels.clear();
-        }
         let mut new: Vec<New> = Vec::new();
         self.begin_process_ranges(part, open);
-        for thread in part.ranges().chain(open.iter()) {
+        let threads: Vec<ThreadRangesPart<'_>> = part.ranges().chain(open.iter()).collect();
+        for (place, thread) in threads.iter().enumerate() {
             for (_, words) in thread.events {
                 if let Event::Detail { of: Subject::Range(slot), detail: Detail::Handed(from) } =
                     Event::from_words(*words)
                 {
-                    let of = word(self.epoch, &thread, slot);
+                    let of = word(self.epoch, thread, slot);
                     if !self.live.contains_key(&of) {
                         self.handed.insert(of, from.0);
                     }
                 }
             }
             for (slot, entry) in thread.entries() {
-                let of = word(self.epoch, &thread, slot);
+                let of = word(self.epoch, thread, slot);
                 if self.live.contains_key(&of) {
                     continue;
                 }
-                let (name, domain) = self.label(&thread, entry.label());
-                let parent = entry.parent().map(|slot| word(self.epoch, &thread, slot));
-                let (start_ns, thread_id) = (entry.start_ns(), thread.thread_id());
-                new.push(New { start_ns, of, parent, thread_id, name, domain });
+                let parent = entry.parent().map(|slot| word(self.epoch, thread, slot));
+                let (start_ns, label) = (entry.start_ns(), entry.label());
+                new.push(New { start_ns, of, parent, thread: place, label });
             }
         }
         // One comes after the one around it, whatever thread that is of.
         new.sort_unstable_by_key(|new| (new.start_ns, new.of));
-        for New { start_ns, of, parent, thread_id, name, domain } in new {
+        for New { start_ns, of, parent, thread, label } in new {
+            let (thread, thread_id) = (&threads[thread], threads[thread].thread_id());
             let parent = parent.or(self.handed.remove(&of));
             let (parent, parent_node, mut wholes, shares) =
                 match parent.and_then(|parent| self.place_of(parent)) {
@@ -430,7 +457,7 @@ impl Follow {
                     }
                     None => (parent, None, None, None),
                 };
-            let node = self.node(parent_node, name, domain);
+            let node = self.node(parent_node, thread, label);
             self.nodes[node as usize].begun += 1;
             let waiting = parent.and_then(|parent| self.live.get_mut(&parent));
             let parent = waiting.map(|live| live.waits_for += 1).and(parent);
@@ -525,8 +552,14 @@ impl Follow {
     }
 
     fn begin_process_range(&mut self, thread: &ThreadRangesPart<'_>, label: u32) -> u32 {
-        let (name, domain) = self.label(thread, label.into());
-        let row = *self.process_sums_by_name.entry((domain, name)).or_insert_with(|| {
+        let is_full = self.process_sums.len() >= self.most_rows;
+        let mut key = self.label(thread, label.into(), is_full);
+        if is_full && !self.process_sums_by_name.contains_key(&key) {
+            key = (self.other, None);
+        }
+        self.health.summed_as_other += u64::from(key.0 == self.other);
+        let (name, domain) = key;
+        let row = *self.process_sums_by_name.entry(key).or_insert_with(|| {
             self.process_sums.push(ProcessSums {
                 name,
                 domain,
@@ -543,8 +576,14 @@ impl Follow {
     }
 
     fn count_mark(&mut self, thread: &ThreadRangesPart<'_>, label: u32) {
-        let (name, domain) = self.label(thread, label.into());
-        let row = *self.marks_by_name.entry((domain, name)).or_insert_with(|| {
+        let is_full = self.marks.len() >= self.most_rows;
+        let mut key = self.label(thread, label.into(), is_full);
+        if is_full && !self.marks_by_name.contains_key(&key) {
+            key = (self.other, None);
+        }
+        self.health.summed_as_other += u64::from(key.0 == self.other);
+        let (name, domain) = key;
+        let row = *self.marks_by_name.entry(key).or_insert_with(|| {
             self.marks.push(MarkSums { name, domain, count: 0 });
             self.marks.len() as u32 - 1
         });
@@ -620,37 +659,78 @@ impl Follow {
         self.done.push_back(done);
     }
 
-    fn label(&mut self, thread: &ThreadRangesPart<'_>, label: u64) -> (NameId, Option<NameId>) {
-        let names = &mut self.names;
-        let known = self.labels.entry(thread.number).or_default();
-        if known.len() as u64 <= label {
-            thread.with_texts(|texts| {
-                let text = |index: u32| texts.texts.get(index as usize).map_or("", String::as_str);
-                for label in &texts.labels[known.len().min(texts.labels.len())..] {
-                    let domain = label.domain.map(|domain| names.intern(text(domain)));
-                    known.push((names.intern(text(label.name)), domain));
-                }
-            });
+    /// The name and the domain of a label. Where the rows that they are for are full, a name of no row is `(other)`: so
+    /// there are no more names than rows.
+    fn label(
+        &mut self,
+        thread: &ThreadRangesPart<'_>,
+        label: u64,
+        is_full: bool,
+    ) -> (NameId, Option<NameId>) {
+        if let Some(known) = self.labels.get(&(thread.number, label)) {
+            return *known;
         }
-        let unknown = || (names.intern("(unknown name)"), None);
-        known.get(label as usize).copied().unwrap_or_else(unknown)
+        let found = thread.with_texts(|texts| {
+            let text = |index: u32| texts.texts.get(index as usize).map_or("", String::as_str);
+            let label = texts.labels.get(label as usize);
+            let name = label.map_or("(unknown name)", |label| text(label.name));
+            let domain = label.and_then(|label| label.domain).map(text);
+            if !is_full {
+                return Some((self.names.intern(name), domain.map(|text| self.names.intern(text))));
+            }
+            let domain = match domain {
+                Some(text) => Some(self.names.find(text)?),
+                None => None,
+            };
+            Some((self.names.find(name)?, domain))
+        });
+        let Some(found) = found else { return (self.other, None) };
+        // Names that never come again fill it with labels that nobody asks for any more.
+        if self.labels.len() >= LABELS {
+            self.labels.clear();
+        }
+        self.labels.insert((thread.number, label), found);
+        found
     }
 
-    fn node(&mut self, parent: Option<Node>, name: NameId, domain: Option<NameId>) -> Node {
-        *self.by_path.entry((parent, domain, name)).or_insert_with(|| {
-            self.nodes.push(PathSums {
-                name,
-                domain,
-                parent,
-                begun: 0,
-                host: Distribution::default(),
-                gpu: Distribution::default(),
-                own: OwnSums::default(),
-                replayed: Totals::default(),
-                shared: Totals::default(),
-            });
-            self.nodes.len() as Node - 1
-        })
+    /// The path of a range. Beyond the limit of rows it is the `(other)` of the path around it; in an `(other)` there may be
+    /// as many rows again, and beyond these all that lies in it is the `(other)` itself.
+    fn node(&mut self, parent: Option<Node>, thread: &ThreadRangesPart<'_>, label: u64) -> Node {
+        let is_in_other = parent.is_some_and(|parent| self.nodes[parent as usize].is_in_other);
+        let most = if is_in_other { self.most_rows.saturating_mul(2) } else { self.most_rows };
+        let is_full = self.nodes.len() >= most;
+        let (name, domain) = self.label(thread, label, is_full);
+        match self.by_path.get(&(parent, domain, name)) {
+            Some(&known) if name != self.other => return known,
+            None if !is_full => return self.add_node(parent, name, domain),
+            _ => {}
+        }
+        self.health.summed_as_other += 1;
+        match (parent, self.by_path.get(&(parent, None, self.other))) {
+            (Some(parent), _) if is_in_other => parent,
+            (_, Some(&known)) => known,
+            _ => self.add_node(parent, self.other, None),
+        }
+    }
+
+    fn add_node(&mut self, parent: Option<Node>, name: NameId, domain: Option<NameId>) -> Node {
+        let node = self.nodes.len() as Node;
+        let around = parent.map(|parent| &self.nodes[parent as usize]);
+        self.nodes.push(PathSums {
+            name,
+            domain,
+            parent,
+            level: Level::of(node as usize, around.map(|around| around.level)),
+            is_in_other: name == self.other || around.is_some_and(|around| around.is_in_other),
+            begun: 0,
+            host: Distribution::default(),
+            gpu: Distribution::default(),
+            own: OwnSums::default(),
+            replayed: Totals::default(),
+            shared: Totals::default(),
+        });
+        self.by_path.insert((parent, domain, name), node);
+        node
     }
 
     /// The path of a range or of the first of several, and what else its work belongs to.
@@ -850,11 +930,20 @@ impl Follow {
         {
             return name;
         }
-        let names = &mut self.names;
-        let name = *self
-            .kernel_names
-            .entry(key.0)
-            .or_insert_with(|| names.intern(part.records.name(key).unwrap_or("(unknown kernel)")));
+        let name = match self.kernel_names.get(&key.0) {
+            Some(&known) => known,
+            None => {
+                let name = part.records.name(key).unwrap_or("(unknown kernel)");
+                let is_full = self.kernel_rows >= self.most_rows;
+                let known =
+                    if is_full { self.names.find(name) } else { Some(self.names.intern(name)) };
+                let Some(name) = known else { return self.other };
+                if self.kernel_names.len() < self.most_rows {
+                    self.kernel_names.insert(key.0, name);
+                }
+                name
+            }
+        };
         self.last_kernel = Some((key.0, name));
         name
     }
@@ -924,7 +1013,12 @@ impl Follow {
             if self.before_id != 0 && is_up_to(id, self.before_id) {
                 self.health.records_before += 1;
             } else if now_ns.saturating_sub(since_ns) < LONGEST_WAIT_NS {
-                self.early.push(Early { id, since_ns, what });
+                self.early.push_back(Early { id, since_ns, what });
+                if self.early.len() > MOST_EARLY
+                    && let Some(oldest) = self.early.pop_front()
+                {
+                    self.add_homeless(oldest.what);
+                }
             } else {
                 self.add_homeless(what);
             }
@@ -987,10 +1081,22 @@ impl Follow {
     }
 
     fn count_operation(&mut self, what: What, ns: u64, node: Option<Node>) {
-        let own = self.own(node);
+        let (other, is_full) = (self.other, self.kernel_rows >= self.most_rows);
+        let own = match node {
+            Some(node) => &mut self.nodes[node as usize].own,
+            None => &mut self.outside,
+        };
         what.add_to(&mut own.totals, ns);
         match what {
-            What::Kernel(name) => own.kernels.entry(name).or_default().add(ns),
+            What::Kernel(name) => {
+                let name = if is_full && !own.kernels.contains_key(&name) { other } else { name };
+                self.health.summed_as_other += u64::from(name == other);
+                let times = own.kernels.entry(name).or_insert_with(|| {
+                    self.kernel_rows += 1;
+                    Distribution::default()
+                });
+                times.add(ns);
+            }
             What::Copy(kind, bytes) => {
                 let (times, sum) = own.copies.entry(kind).or_default();
                 times.add(ns);
@@ -1190,6 +1296,11 @@ impl Follow {
             self.add_homeless(early.what);
         }
         self.health.pending_calls = 0;
+        // Parts have no counts of these: they are kept for the whole of what is recorded.
+        if let Some(losses) = recording.map(|recording| &recording.losses) {
+            self.health.lost_ranges = losses.ranges;
+            self.health.forgotten_lanes = losses.forgotten_lanes;
+        }
         let ranges = self.live.values().filter(|live| live.host_ns.is_none());
         let process_ranges = self.process_ranges.values().filter(|live| live.host_ns.is_none());
         self.health.open_ranges = (ranges.count() + process_ranges.count()) as u64;
@@ -1207,7 +1318,7 @@ mod tests {
 
     #[test]
     fn contexts_of_several_ranges_are_forgotten_as_ranges_are() {
-        let mut follow = Follow::default();
+        let mut follow = Follow::new(0, ROWS);
         for word in 1..=REMEMBERED as u64 + 10 {
             follow.add_joined(word, vec![word, word + 1]);
         }

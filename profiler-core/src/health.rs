@@ -134,6 +134,13 @@ pub struct Health {
     pub capture_warnings: u64,
     /// In a capture of another tool: those of its diagnostics that say that events were lost.
     pub capture_losses: u64,
+    /// In a summary: ranges, ranges of the process, marks and kernels whose name or path came after
+    /// [as many as it keeps](crate::ProfilerBuilder::summary_rows), and that it sums up as `(other)`. A fact, not a loss:
+    /// totals have them.
+    pub summed_as_other: u64,
+    /// Lanes that a thread forgot because it had [as many as it keeps](crate::Context::hand_over): what it launched in one
+    /// of them later has no range. A fact: of a lane that is not used again nothing is missing.
+    pub forgotten_lanes: u64,
     /// Samplers that were asked for and did not begin, or ended early: [`Series::failure`](crate::Series::failure) says why.
     /// As all that follows it tells of samples, and is no loss of work.
     pub failed_samplers: u64,
@@ -264,6 +271,7 @@ impl Health {
         self.panics += losses.panics;
         self.handler_panics += losses.handler_panics;
         self.lost_ranges += losses.ranges;
+        self.forgotten_lanes += losses.forgotten_lanes;
         self.buffers += losses.buffers;
         self.pool_misses += losses.pool_misses;
     }
@@ -372,6 +380,8 @@ impl fmt::Display for Health {
             ("calls without a record", self.calls_without_record),
             ("graph launches traced as a whole", self.whole_graphs),
             ("warnings of the capture", self.capture_warnings),
+            ("ranges, marks and kernels summed up as (other)", self.summed_as_other),
+            ("lanes forgotten", self.forgotten_lanes),
             ("samplers failed", self.failed_samplers),
             ("samples dropped", self.dropped_samples),
             ("gaps between samples", self.sample_gaps),

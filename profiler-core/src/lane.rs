@@ -6,17 +6,71 @@
 //! over](Context::hand_over) there, and all that is launched later in its lane belongs to it.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::sync::OnceLock;
 
 use rustc_hash::FxHashMap;
 
 use crate::context::Context;
+use crate::recording::ranges::{self, RangeWord};
 
 static LANE: OnceLock<fn() -> u64> = OnceLock::new();
 
+/// Lanes that a thread keeps. A program that takes a new number for every job and ends none of them would fill the memory.
+const LANES: usize = 1 << 16;
+
 thread_local! {
-    /// The word of the context that was handed over last in each lane of this thread.
-    static HANDED: RefCell<FxHashMap<u64, u64>> = RefCell::default();
+    static HANDED: RefCell<Lanes> = RefCell::default();
+}
+
+/// The lanes of a thread.
+#[derive(Default)]
+struct Lanes {
+    /// The recording that all of them are of.
+    epoch: u32,
+    /// By lane, the word of the context that was handed over last, and at which turn.
+    words: FxHashMap<u64, (u64, u64)>,
+    /// Turns with their lanes, the oldest first. A lane that was handed something later, or ended, has others.
+    turns: VecDeque<(u64, u64)>,
+    turn: u64,
+}
+
+impl Lanes {
+    fn word(&self, lane: u64) -> u64 {
+        self.words.get(&lane).map_or(0, |(word, _)| *word)
+    }
+
+    /// Hands over a word, or ends the lane with 0. True if the oldest lane was forgotten for it.
+    fn hand_over(&mut self, lane: u64, word: u64) -> bool {
+        if word == 0 {
+            self.words.remove(&lane);
+            return false;
+        }
+        let epoch = RangeWord(word).epoch();
+        if epoch != self.epoch {
+            // No call of this recording belongs to a range of another.
+            *self = Self { epoch, ..Self::default() };
+        }
+        self.turn += 1;
+        self.words.insert(lane, (word, self.turn));
+        self.turns.push_back((self.turn, lane));
+        if self.turns.len() > 2 * LANES {
+            let words = &self.words;
+            self.turns.retain(|(turn, lane)| words.get(lane).is_some_and(|(_, last)| last == turn));
+        }
+        self.words.len() > LANES && self.forget_oldest()
+    }
+
+    #[cold]
+    fn forget_oldest(&mut self) -> bool {
+        while let Some((turn, lane)) = self.turns.pop_front() {
+            if self.words.get(&lane).is_some_and(|(_, last)| *last == turn) {
+                self.words.remove(&lane);
+                return true;
+            }
+        }
+        false
+    }
 }
 
 /// Says how to find the present lane of a thread. Once in a process, and early: what is launched before finds none.
@@ -42,8 +96,7 @@ pub fn set_lane(lane: fn() -> u64) -> bool {
 fn word_of_lane() -> u64 {
     let Some(lane) = LANE.get() else { return 0 };
     let lane = lane();
-    let handed = HANDED.try_with(|handed| handed.try_borrow().ok()?.get(&lane).copied());
-    handed.ok().flatten().unwrap_or(0)
+    HANDED.try_with(|lanes| lanes.try_borrow().map_or(0, |lanes| lanes.word(lane))).unwrap_or(0)
 }
 
 impl Context {
@@ -53,6 +106,10 @@ impl Context {
     ///
     /// A range's work may reach the launching thread after the range has ended: hand over where the queue is, in order
     /// with the work.
+    ///
+    /// A thread keeps 65,536 lanes of a recording. Where a program uses more and does not end them, the thread forgets the
+    /// lanes to which nothing was handed over for longest, and counts them in
+    /// [`Health::forgotten_lanes`](crate::Health::forgotten_lanes).
     ///
     /// ```no_run
     /// # fn submit(job: impl FnOnce() + Send + 'static) {}
@@ -68,13 +125,58 @@ impl Context {
     pub fn hand_over(self) {
         let Some(lane) = LANE.get() else { return };
         let lane = lane();
-        let _ = HANDED.try_with(|handed| {
-            if let Ok(mut handed) = handed.try_borrow_mut() {
-                match self.word() {
-                    0 => _ = handed.remove(&lane),
-                    word => _ = handed.insert(lane, word),
-                }
+        let _ = HANDED.try_with(|lanes| {
+            if let Ok(mut lanes) = lanes.try_borrow_mut()
+                && lanes.hand_over(lane, self.word())
+            {
+                ranges::count_forgotten_lane();
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn word(epoch: u32, number: u64) -> u64 {
+        let (thread, slot) = (number / ranges::SLOTS, number % ranges::SLOTS);
+        RangeWord::new(epoch, thread, slot).map_or(0, |word| word.0)
+    }
+
+    #[test]
+    fn lanes_that_never_end_are_bounded_and_the_oldest_are_forgotten() {
+        let (mut lanes, mut forgotten) = (Lanes::default(), 0);
+        let many = LANES as u64 + 1_000;
+        for lane in 0..many {
+            // One lane is handed something all the time.
+            assert!(!lanes.hand_over(u64::MAX, word(1, lane)) || lanes.words.len() <= LANES);
+            forgotten += u64::from(lanes.hand_over(lane, word(1, lane)));
+            assert!(lanes.words.len() <= LANES && lanes.turns.len() <= 2 * LANES + 1);
+        }
+        assert_eq!((forgotten, lanes.words.len()), (1_001, LANES));
+        assert_eq!(lanes.word(u64::MAX), word(1, many - 1), "it is not the oldest");
+        assert_eq!((lanes.word(1_000), lanes.word(1_001)), (0, word(1, 1_001)));
+    }
+
+    #[test]
+    fn lanes_that_end_are_not_counted() {
+        let mut lanes = Lanes::default();
+        for lane in 0..4 * LANES as u64 {
+            assert!(!lanes.hand_over(lane, word(1, lane)));
+            assert!(!lanes.hand_over(lane, 0));
+            assert!(lanes.words.is_empty() && lanes.turns.len() <= 2 * LANES + 1);
+        }
+    }
+
+    #[test]
+    fn lanes_of_an_earlier_recording_are_forgotten_by_the_next() {
+        let mut lanes = Lanes::default();
+        for lane in 0..100 {
+            assert!(!lanes.hand_over(lane, word(1, lane)));
+        }
+        assert!(!lanes.hand_over(100, word(2, 5)));
+        assert_eq!((lanes.words.len(), lanes.turns.len()), (1, 1));
+        assert_eq!((lanes.word(100), lanes.word(99)), (word(2, 5), 0));
     }
 }

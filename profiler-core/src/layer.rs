@@ -195,8 +195,8 @@ impl LayerBuilder {
     /// GPU.
     pub fn build(self) -> Result<(ProfilerLayer, LayerGuard), Error> {
         let profiler = self.profiler.build()?;
-        let follow =
-            Arc::new(Mutex::new(Follow::new(if self.wants.events { self.wants.most } else { 0 })));
+        let most_done = if self.wants.events { self.wants.most } else { 0 };
+        let follow = Arc::new(Mutex::new(profiler.follow(most_done)));
         let results = Arc::new(Emitter {
             follow: follow.clone(),
             wants: self.wants,
@@ -460,11 +460,9 @@ impl Emitter {
 impl Turn {
     /// Finds the paths that are new.
     fn learn(&mut self, follow: &Follow, wants: &Wants) {
-        for node in &follow.nodes[self.places.len()..] {
-            let around = node.parent.map(|parent| self.places[parent as usize].path.as_str());
-            let mut path = around.map_or_else(String::new, |around| format!("{around}/"));
-            let name = path.len();
-            path.push_str(follow.names.get(node.name));
+        for (row, node) in follow.nodes.iter().enumerate().skip(self.places.len()) {
+            let path = follow.path(row);
+            let name = path.len() - follow.names.get(node.name).len();
             let domain = node.domain.map(|domain| follow.names.get(domain).to_owned());
             let is_wanted = wants.domains.as_ref().is_none_or(|prefix| {
                 domain.as_ref().is_some_and(|domain| domain.starts_with(prefix.as_str()))

@@ -1,5 +1,6 @@
 //! Names of kernels and ranges: as people read them, and as they ask for them.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use wildmatch::WildMatchPattern;
@@ -98,6 +99,65 @@ pub(crate) fn without_parameters(name: &str) -> String {
     returned.map_or(name, |(space, _)| &name[space + 1..]).to_owned()
 }
 
+/// Names that a path keeps at its start and at its end.
+const KEPT: usize = 64;
+
+/// Where a row stands in a tree, as far as its path depends on it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Level {
+    /// Rows around it.
+    depth: usize,
+    /// Of the first [`KEPT`] rows of its path the innermost.
+    head: usize,
+}
+
+impl Level {
+    /// Of a row within another; `None` is the level of an outermost row.
+    pub(crate) fn of(row: usize, around: Option<Self>) -> Self {
+        match around {
+            None => Self { depth: 0, head: row },
+            Some(Self { depth, head }) => {
+                let depth = depth + 1;
+                Self { depth, head: if depth < KEPT { row } else { head } }
+            }
+        }
+    }
+
+    /// Rows around it.
+    pub(crate) fn depth(self) -> usize {
+        self.depth
+    }
+
+    /// The names of a row's path, the outermost first: of more than twice [`KEPT`] the first and the last, and between
+    /// them how many are left out, as `…(7 more)…`. `names_from` gives a row's name and then those around it.
+    pub(crate) fn names<'n, N: Iterator<Item = &'n str>>(
+        self,
+        row: usize,
+        names_from: impl Fn(usize) -> N,
+    ) -> Vec<Cow<'n, str>> {
+        let last = |row: usize, most: usize| names_from(row).take(most).map(Cow::Borrowed);
+        let mut names: Vec<Cow<'n, str>>;
+        if self.depth < 2 * KEPT {
+            names = last(row, 2 * KEPT).collect();
+        } else {
+            names = last(row, KEPT).collect();
+            names.push(format!("…({} more)…", self.depth + 1 - 2 * KEPT).into());
+            names.extend(last(self.head, KEPT));
+        }
+        names.reverse();
+        names
+    }
+
+    /// [`names`](Self::names) with `/` between them.
+    pub(crate) fn path<'n, N: Iterator<Item = &'n str>>(
+        self,
+        row: usize,
+        names_from: impl Fn(usize) -> N,
+    ) -> String {
+        self.names(row, names_from).join("/")
+    }
+}
+
 /// A name or path in which `*` stands for any text. All else stands for itself, a star in the name among it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Pattern {
@@ -116,30 +176,61 @@ impl Pattern {
         self.text == name || self.stars.as_ref().is_some_and(|stars| stars.matches(name))
     }
 
-    /// True for the innermost name, or a path that ends with it. A name may itself hold slashes.
-    pub(crate) fn matches_path<'n>(
+    /// For each row of a tree, given as the row around it, which comes before it, and its name: whether the name, or a path
+    /// that ends with it, is of this pattern. A name may itself hold slashes.
+    ///
+    /// Costs the names' bytes once, however deep the tree is.
+    pub(crate) fn matching<'n>(
         &self,
-        mut innermost_first: impl Iterator<Item = &'n str>,
-    ) -> bool {
-        let Some(name) = innermost_first.next() else { return false };
-        if self.matches(name) {
-            return true;
+        rows: impl Iterator<Item = (Option<usize>, &'n str)>,
+    ) -> Vec<bool> {
+        let whole = self.text.len();
+        // Of each row's path, and of the paths that begin further in: how much of the pattern they match.
+        let mut matched: Vec<Box<[usize]>> = Vec::with_capacity(rows.size_hint().0);
+        for (around, name) in rows {
+            let around = around.map_or(&[][..], |around| &matched[around]);
+            let mut before = self.advanced(around, "/");
+            self.add(&mut before, 0);
+            matched.push(self.advanced(&before, name).into());
         }
+        matched.iter().map(|matched| matched.contains(&whole)).collect()
+    }
+
+    /// How much of the pattern is matched after more text.
+    fn advanced(&self, matched: &[usize], text: &str) -> Vec<usize> {
         if self.stars.is_none() {
-            // Names come off the end of the text, and most paths part at once.
-            let mut rest = self.text.strip_suffix(name);
-            return innermost_first.any(|around| {
-                let of_around = rest.and_then(|rest| rest.strip_suffix('/'));
-                rest = of_around.and_then(|text| text.strip_suffix(around));
-                rest == Some("")
-            });
+            let rest = |at: &usize| self.text.as_bytes()[*at..].starts_with(text.as_bytes());
+            return matched.iter().filter(|at| rest(at)).map(|at| at + text.len()).collect();
         }
-        let mut path = name.to_owned();
-        innermost_first.any(|around| {
-            path.insert(0, '/');
-            path.insert_str(0, around);
-            self.matches(&path)
-        })
+        let mut matched = matched.to_vec();
+        for byte in text.bytes() {
+            if matched.is_empty() {
+                break;
+            }
+            let mut next = Vec::with_capacity(matched.len());
+            for at in matched {
+                match self.text.as_bytes().get(at) {
+                    Some(b'*') => self.add(&mut next, at),
+                    Some(&own) if own == byte => self.add(&mut next, at + 1),
+                    _ => {}
+                }
+            }
+            matched = next;
+        }
+        matched
+    }
+
+    /// Adds a place in the pattern, and those behind the stars there, which may stand for no text. Places stay in order.
+    fn add(&self, matched: &mut Vec<usize>, mut at: usize) {
+        loop {
+            if let Err(place) = matched.binary_search(&at) {
+                matched.insert(place, at);
+            }
+            if self.stars.is_none() || self.text.as_bytes().get(at) != Some(&b'*') {
+                return;
+            }
+            at += 1;
+        }
     }
 
     pub(crate) fn text(&self) -> &str {
@@ -221,5 +312,63 @@ mod tests {
         assert!(matches("done?", "done?") && !matches("done?", "done!"));
         assert!(matches("2 * 3", "2 * 3") && matches("operator[]*", "operator[](int)"));
         assert!(!matches("", "a") && matches("", ""));
+    }
+
+    /// What a look at every path that ends with a row's name finds.
+    fn by_looking(pattern: &Pattern, rows: &[(Option<usize>, &str)]) -> Vec<bool> {
+        let of_row = |row: usize| {
+            let mut path = rows[row].1.to_owned();
+            let mut next = rows[row].0;
+            loop {
+                if pattern.matches(&path) {
+                    return true;
+                }
+                let Some(around) = next else { return false };
+                path = format!("{}/{path}", rows[around].1);
+                next = rows[around].0;
+            }
+        };
+        (0..rows.len()).map(of_row).collect()
+    }
+
+    #[test]
+    fn paths_match_as_looking_at_each_finds() {
+        let mut random = fastrand::Rng::with_seed(5);
+        let names = ["a", "b", "ab", "a/b", "", "*", "ä"];
+        let parts = ["a", "b", "ab", "/", "/", "*", "", "ä", "**"];
+        let (mut matches, mut others) = (0, 0);
+        for _ in 0..4_000 {
+            let rows: Vec<(Option<usize>, &str)> = (0..random.usize(1..12))
+                .map(|row| {
+                    let around = (row > 0 && random.u8(0..8) > 0).then(|| random.usize(0..row));
+                    (around, names[random.usize(0..names.len())])
+                })
+                .collect();
+            let text: String =
+                (0..random.usize(0..7)).map(|_| parts[random.usize(0..parts.len())]).collect();
+            let pattern = Pattern::new(&text);
+            let found = pattern.matching(rows.iter().copied());
+            assert_eq!(found, by_looking(&pattern, &rows), "{text} in {rows:?}");
+            matches += found.iter().filter(|found| **found).count();
+            others += found.iter().filter(|found| !**found).count();
+        }
+        assert!(matches > 2_000 && others > 2_000, "{matches} and {others}");
+    }
+
+    #[test]
+    fn paths_keep_their_ends() {
+        let rows = 200;
+        let mut levels: Vec<Level> = Vec::new();
+        for row in 0..rows {
+            levels.push(Level::of(row, levels.last().copied()));
+        }
+        let names: Vec<String> = (0..rows).map(|row| row.to_string()).collect();
+        let path = |row: usize| {
+            levels[row].path(row, |row| names[..=row].iter().rev().map(String::as_str))
+        };
+        assert_eq!((path(0), path(2)), ("0".into(), "0/1/2".into()));
+        assert_eq!(path(127), names[..128].join("/"));
+        let expected = format!("{}/…(72 more)…/{}", names[..64].join("/"), names[136..].join("/"));
+        assert_eq!(path(199), expected);
     }
 }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::collection::{Keep, Session, Wish};
 use crate::error::{Error, Kind};
-use crate::follow::Follow;
+use crate::follow::{self, Follow};
 use crate::profile::Profile;
 use crate::recording::Recording;
 use crate::sampling::Sampling;
@@ -48,6 +48,7 @@ pub struct Profiler {
     keep: Keep,
     period: Option<Duration>,
     samplings: Vec<Sampling>,
+    summary_rows: usize,
     session: Mutex<Option<Session>>,
 }
 
@@ -60,6 +61,7 @@ pub struct ProfilerBuilder {
     keep: Keep,
     period: Option<Duration>,
     samplings: Vec<Sampling>,
+    summary_rows: Option<usize>,
 }
 
 impl ProfilerBuilder {
@@ -123,6 +125,19 @@ impl ProfilerBuilder {
         self
     }
 
+    /// How many rows a [summary](Profiler::summarize) keeps: paths of ranges, kernels of a path, names of ranges of the
+    /// process, and names of marks, as many of each. The default is 10,000. A row takes up to some 15 KiB.
+    ///
+    /// Names and paths beyond these, such as one for every request, are summed up as `(other)` of the path around them, so
+    /// that totals stay exact; within `(other)` there are as many paths again. [`Health::summed_as_other`] counts what
+    /// went there. With 0 everything in ranges is `(other)`.
+    ///
+    /// [`Health::summed_as_other`]: crate::Health::summed_as_other
+    pub fn summary_rows(mut self, rows: usize) -> Self {
+        self.summary_rows = Some(rows);
+        self
+    }
+
     /// Finds CUPTI; nothing is recorded yet.
     ///
     /// # Errors
@@ -141,7 +156,8 @@ impl ProfilerBuilder {
             }
             _ => self.samplings,
         };
-        Ok(Profiler { library, config, keep, period, samplings, session })
+        let summary_rows = self.summary_rows.unwrap_or(follow::ROWS);
+        Ok(Profiler { library, config, keep, period, samplings, summary_rows, session })
     }
 }
 
@@ -172,7 +188,7 @@ impl Profiler {
         let (library, config) = (self.library.clone(), self.config.clone());
         let (keep, period, session) = (self.keep, self.period, Mutex::new(None));
         let samplings = self.samplings.clone();
-        Self { library, config, keep, period, samplings, session }
+        Self { library, config, keep, period, samplings, summary_rows: self.summary_rows, session }
     }
 
     fn wish(&self, keep: Keep, follow: Option<Arc<Mutex<Follow>>>) -> Wish<'_> {
@@ -188,18 +204,24 @@ impl Profiler {
     }
 
     /// Starts a session that keeps no operation and no instance of a range, only what they came to, in
-    /// tables that grow with the number of different ranges and kernels alone, not with values of fields. It goes on beside
+    /// tables that grow with the number of different ranges and kernels alone, up to
+    /// [as many as it keeps](ProfilerBuilder::summary_rows), not with values of fields. It goes on beside
     /// this profiler's own session, if there is one. It keeps up with some hundred thousand kernels a second; the repository's
     /// measurements say how far.
     ///
     /// # Errors
     /// As [`start`](Self::start).
     pub fn summarize(&self) -> Result<Summarizing, Error> {
-        let follow = Arc::new(Mutex::new(Follow::new(0)));
+        let follow = Arc::new(Mutex::new(self.follow(0)));
         let samplers = self.samplings.iter().map(Sampling::series).sum::<usize>();
         follow.lock().health.failed_samplers = samplers as u64;
         let session = Session::start(&self.wish(Keep::Nothing, Some(follow.clone())))?;
         Ok(Summarizing { session, follow })
+    }
+
+    /// Sums that keep what this profiler is to keep.
+    pub(crate) fn follow(&self, most_done: usize) -> Follow {
+        Follow::new(most_done, self.summary_rows)
     }
 
     /// Starts a session that keeps what this profiler is to keep and is followed besides.

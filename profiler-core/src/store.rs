@@ -15,7 +15,7 @@ use crate::health::is_failure;
 use crate::series::Series;
 
 /// Index of an interned name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub(crate) struct NameId(u32);
 
 /// Strings, each held once.
@@ -33,6 +33,18 @@ impl Names {
         let id = NameId(self.strings.len() as u32);
         self.strings.push(name.into());
         self.ids.insert(name.into(), id);
+        id
+    }
+
+    /// The id of a string that is held already.
+    pub(crate) fn find(&self, name: &str) -> Option<NameId> {
+        self.ids.get(name).copied()
+    }
+
+    /// Holds a string that [`intern`](Self::intern) does not find: an equal one is another name.
+    pub(crate) fn add_apart(&mut self, name: &str) -> NameId {
+        let id = NameId(self.strings.len() as u32);
+        self.strings.push(name.into());
         id
     }
 

@@ -23,12 +23,17 @@ use crate::units::{finish, shortened, table, time};
 /// ranges have ended since its own counts as in no range, and in [`Health::calls_in_unknown_ranges`]; so does one of several ranges
 /// after as many others were joined. Marks and ranges of
 /// the process are summed up by name.
+///
+/// Of names and paths that never repeat it keeps [as many as it may](crate::ProfilerBuilder::summary_rows); what is new
+/// after these is summed up under the name `(other)` of the path around it, and counted in [`Health::summed_as_other`].
+/// Totals stay exact.
 #[derive(Debug, Clone)]
 pub struct Summary {
     info: RecordingInfo,
     duration: Duration,
     names: Names,
     paths: Vec<PathSums>,
+    children: Vec<Vec<u32>>,
     inclusive: Vec<Totals>,
     replayed: Vec<Totals>,
     outside: OwnSums,
@@ -50,6 +55,10 @@ impl Summary {
                 replayed[parent as usize] += replays;
             }
         }
+        let mut children = vec![Vec::new(); paths.len()];
+        for (row, path) in (0_u32..).zip(&paths) {
+            path.parent.into_iter().for_each(|parent| children[parent as usize].push(row));
+        }
         let (names, outside) = (follow.names.clone(), follow.outside.clone());
         let mut health = follow.health.clone();
         health.pending_ranges = follow.live() as u64;
@@ -59,6 +68,7 @@ impl Summary {
             duration,
             names,
             paths,
+            children,
             inclusive,
             replayed,
             outside,
@@ -112,11 +122,10 @@ impl Summary {
 
     /// The paths of this name, or of this path, as [`Profile::range`](crate::Profile::range) understands it.
     pub fn find(&self, path: &str) -> impl Iterator<Item = PathSummary<'_>> {
-        let pattern = Pattern::new(path);
-        self.paths().filter(move |path| {
-            let around = path.ancestors().map(|path| path.name());
-            pattern.matches_path(std::iter::once(path.name()).chain(around))
-        })
+        let rows = self.paths.iter().map(|path| (path.parent, self.names.get(path.name)));
+        let rows = rows.map(|(parent, name)| (parent.map(|parent| parent as usize), name));
+        let matching = Pattern::new(path).matching(rows);
+        self.paths().filter(move |path| matching[path.row])
     }
 
     /// The ranges of the process by name, in the order they first began.
@@ -174,13 +183,15 @@ impl<'a> PathSummary<'a> {
         self.sums().domain.map(|domain| self.summary.names.get(domain))
     }
 
-    /// Their name with those of the ranges around: `batch/forward`.
+    /// Their name with those of the ranges around: `batch/forward`. A path of more than 128 names has the first and the last
+    /// 64, and between them how many are left out: `…(7 more)…`.
     #[must_use]
     pub fn path(&self) -> String {
-        let mut names: Vec<_> = self.ancestors().map(|path| path.name()).collect();
-        names.reverse();
-        names.push(self.name());
-        names.join("/")
+        let summary = self.summary;
+        self.sums().level.path(self.row, |row| {
+            let path = PathSummary { summary, row };
+            std::iter::once(path).chain(path.ancestors()).map(|path| path.name())
+        })
     }
 
     /// The path around it.
@@ -192,8 +203,9 @@ impl<'a> PathSummary<'a> {
 
     /// The paths directly within it, in the order they first began.
     pub fn children(&self) -> impl Iterator<Item = PathSummary<'a>> + use<'a> {
-        let row = self.row;
-        self.summary.paths().filter(move |path| path.sums().parent == Some(row as u32))
+        let summary = self.summary;
+        let children = summary.children[self.row].iter();
+        children.map(move |&row| PathSummary { summary, row: row as usize })
     }
 
     /// How often such a range was entered.

@@ -7,9 +7,10 @@ use std::sync::OnceLock;
 use cupti::tables;
 use rustc_hash::FxHashMap;
 
+use crate::names::Level;
 use crate::store::{
-    Call, CallId, LabelId, NameId, Operation, OperationId, ProcessRangeId, Range, RangeId, Store,
-    Subject, What,
+    Call, CallId, LabelId, NameId, Operation, OperationId, ProcessRangeId, Range, RangeId, ShareId,
+    Store, Subject, What,
 };
 use crate::totals::Totals;
 
@@ -29,6 +30,7 @@ pub(crate) struct Node {
     /// `None` is the default one.
     pub(crate) domain: Option<NameId>,
     pub(crate) parent: Option<NodeId>,
+    pub(crate) level: Level,
     /// In the order they first began.
     pub(crate) children: Vec<NodeId>,
     pub(crate) instances: u64,
@@ -62,9 +64,11 @@ pub(crate) struct Tree {
     replays: Index,
     /// True if something belongs to a range without counting for it.
     pub(crate) has_shared: bool,
-    /// Operations and calls by the ranges that they belong to without counting for them; empty if none does.
-    shared_operations: SharedIndex,
-    shared_calls: SharedIndex,
+    /// [`Store::shares`] by the places of their ranges; empty if there are none.
+    shares: SharedIndex,
+    /// Operations and calls by share.
+    shared_operations: Index,
+    shared_calls: Index,
     /// The instances of each node, when they are asked for.
     instances: OnceLock<Index>,
 }
@@ -274,17 +278,27 @@ impl Tree {
         if store.shares.is_empty() {
             return;
         }
-        let (places, count) = (&self.places, store.ranges.len());
-        let owners = |call: &Call| -> Vec<u32> {
-            store.shares_of(call).iter().map(|range| places.of(*range)).collect()
-        };
-        let of_operation = |(row, operation): (u32, &Operation)| {
-            operation.call.get().map(|call| (row, owners(&store.calls[call.at()])))
-        };
-        let operations = (0..).zip(&store.operations).filter_map(of_operation);
-        self.shared_operations = SharedIndex::new(count, operations);
-        let calls = (0..).zip(&store.calls).map(|(row, call)| (row, owners(call)));
-        self.shared_calls = SharedIndex::new(count, calls);
+        let places = &self.places;
+        let shares = (0..).zip(&store.shares).map(|(row, share)| {
+            (row, share.iter().map(|range| places.of(*range)).collect::<Vec<u32>>())
+        });
+        self.shares = SharedIndex::new(store.ranges.len(), shares);
+        let share = |call: &Call| store.call_kind(call).share.map_or(NOWHERE, |share| share.0);
+        let of_calls: Vec<u32> = store.calls.iter().map(share).collect();
+        let of_operation =
+            |row: &Operation| row.call.get().map_or(NOWHERE, |call| of_calls[call.at()]);
+        let of_operations: Vec<u32> = store.operations.iter().map(of_operation).collect();
+        self.shared_operations = Index::new(store.shares.len(), &of_operations);
+        self.shared_calls = Index::new(store.shares.len(), &of_calls);
+    }
+
+    /// The rows of all that is shared with these places, each once and in order.
+    fn shared_rows(&self, index: &Index, places: &Span<usize>) -> std::vec::IntoIter<u32> {
+        let shares = self.shares.of(places.clone()).map(|share| share as usize);
+        let mut rows: Vec<u32> =
+            shares.flat_map(|share| index.of(share..share + 1)).copied().collect();
+        rows.sort_unstable();
+        rows.into_iter()
     }
 
     fn add_stays(&mut self, store: &Store) {
@@ -339,10 +353,12 @@ impl Tree {
         let label = store.label(label);
         *ids.entry((parent, label.domain, label.name)).or_insert_with(|| {
             let id = NodeId(self.nodes.len() as u32);
+            let around = parent.map(|parent| self.nodes[parent.at()].level);
             self.nodes.push(Node {
                 name: label.name,
                 domain: label.domain,
                 parent,
+                level: Level::of(id.at(), around),
                 children: Vec::new(),
                 instances: 0,
                 host_ns: 0,
@@ -410,32 +426,44 @@ impl Tree {
         if store.shares.is_empty() {
             return;
         }
-        let mut marks = Marks::new(self.nodes.len());
+        // What is shared by the same ranges goes to the same paths.
+        let mut sums: FxHashMap<(Option<NodeId>, ShareId), Totals> = FxHashMap::default();
+        let key = |call: &Call| {
+            let node = call.range.get().map(|range| self.of_range[range.at()]);
+            Some((node, store.call_kind(call).share?))
+        };
         for operation in &store.operations {
-            let Some(call) = operation.call.get() else { continue };
-            for node in self.shared_nodes(store, &store.calls[call.at()], &mut marks) {
-                add_operation(&mut self.nodes[node.at()].shared, store, operation);
+            let call = operation.call.get().map(|call| &store.calls[call.at()]);
+            if let Some(key) = call.and_then(key) {
+                add_operation(sums.entry(key).or_default(), store, operation);
             }
         }
         for call in &store.calls {
-            for node in self.shared_nodes(store, call, &mut marks) {
+            if let Some(key) = key(call) {
+                add_call(sums.entry(key).or_default(), store, call);
+            }
+        }
+        let mut marks = Marks::new(self.nodes.len());
+        for ((node, share), sum) in sums {
+            for node in self.shared_nodes(node, &store.shares[share.at()], &mut marks) {
                 self.has_shared = true;
-                add_call(&mut self.nodes[node.at()].shared, store, call);
+                self.nodes[node.at()].shared += sum;
             }
         }
     }
 
-    fn shared_nodes(&self, store: &Store, call: &Call, marks: &mut Marks) -> Vec<NodeId> {
-        let (shares, mut nodes) = (store.shares_of(call), Vec::new());
-        if shares.is_empty() {
-            return nodes;
-        }
-        let around = |range: &RangeId| {
-            let node = self.of_range[range.at()];
-            std::iter::successors(Some(node), |node| self.nodes[node.at()].parent)
-        };
+    fn shared_nodes(
+        &self,
+        counts_for: Option<NodeId>,
+        shares: &[RangeId],
+        marks: &mut Marks,
+    ) -> Vec<NodeId> {
+        let mut nodes = Vec::new();
+        let up =
+            |node: NodeId| std::iter::successors(Some(node), |node| self.nodes[node.at()].parent);
+        let around = |range: &RangeId| up(self.of_range[range.at()]);
         marks.clear();
-        call.range.get().iter().flat_map(around).for_each(|node| _ = marks.mark(node));
+        counts_for.into_iter().flat_map(up).for_each(|node| _ = marks.mark(node));
         for range in shares {
             // What is around one that is marked is marked.
             nodes.extend(around(range).take_while(|node| marks.mark(*node)));
@@ -455,9 +483,12 @@ impl Tree {
             of.push(is_within || is_of(NodeId(row)));
         }
         let is_in = |range: RangeId| of[self.of_range[range.at()].at()];
+        let is_share_in: Vec<bool> =
+            store.shares.iter().map(|share| share.iter().copied().any(is_in)).collect();
         let counts = |call: &Call| {
             let is_counted = call.range.get().is_some_and(is_in);
-            !is_counted && store.shares_of(call).iter().copied().any(is_in)
+            let share = store.call_kind(call).share;
+            !is_counted && share.is_some_and(|share| is_share_in[share.at()])
         };
         for operation in &store.operations {
             if operation.call.get().is_some_and(|call| counts(&store.calls[call.at()])) {
@@ -531,7 +562,7 @@ impl Tree {
         range: RangeId,
     ) -> impl Iterator<Item = OperationId> + Clone {
         let within = self.places.within(range);
-        let operations = self.shared_operations.of(within.clone()).map(OperationId);
+        let operations = self.shared_rows(&self.shared_operations, &within).map(OperationId);
         operations.filter(move |row| {
             let counts_for = store.range_of(store.operations[row.at()].call);
             !self.is_at(counts_for, &within)
@@ -545,7 +576,7 @@ impl Tree {
         range: RangeId,
     ) -> impl Iterator<Item = CallId> + Clone {
         let within = self.places.within(range);
-        let calls = self.shared_calls.of(within.clone()).map(CallId);
+        let calls = self.shared_rows(&self.shared_calls, &within).map(CallId);
         calls.filter(move |row| !self.is_at(store.calls[row.at()].range.get(), &within))
     }
 
@@ -584,16 +615,15 @@ impl Tree {
 
     /// What the stays of a range of the process came to.
     pub(crate) fn of_process_range(&self, store: &Store, whole: ProcessRangeId) -> Totals {
-        let within = |range: RangeId| store.details.get(&Subject::Range(range))?.within;
-        let around = |range: RangeId| {
-            let parent = |range: RangeId| store.ranges[range.at()].parent.get();
-            std::iter::successors(parent(range), move |range| parent(*range))
-        };
-        let mut totals = Totals::default();
-        for &stay in &self.stays[whole.at()] {
+        let mut places: Vec<(Span<usize>, RangeId)> =
+            self.stays[whole.at()].iter().map(|&stay| (self.places.within(stay), stay)).collect();
+        places.sort_unstable_by_key(|(places, _)| places.start);
+        let (mut totals, mut until) = (Totals::default(), 0);
+        for (places, stay) in places {
             // A stay within a stay is in its sum already.
-            if around(stay).all(|outer| within(outer) != Some(whole)) {
+            if places.start >= until {
                 totals += self.inclusive(store, stay);
+                until = places.end;
             }
         }
         totals

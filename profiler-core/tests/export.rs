@@ -133,6 +133,13 @@ fn ranges_20_000_deep_are_told_in_no_more_text_than_they_need() {
             let text = profile.stats(report).to_string();
             assert!(text.len() < 20_000, "{report}: {} bytes", text.len());
         }
+        let counts = profile.snapshot();
+        assert!(counts.len() < DEPTH * 1_000, "{} bytes", counts.len());
+        let deep = format!("{}… 65: 1 x {}: 1 launches, 1 kernels\n", "  ".repeat(64), name(65));
+        assert!(counts.contains(&deep), "{}", &counts[..10_000]);
+        let mut folded = Vec::new();
+        profile.export(profiler_core::Format::Folded, &mut folded).unwrap();
+        assert!(folded.len() < DEPTH * 4_000, "{} bytes", folded.len());
         let rows = profile.reports().nvtx_kern_sum().into_rows();
         let of = |name: &str| rows.iter().find(|row| row.nvtx_range.as_deref() == Some(name));
         if rows.len() == 1 {

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use super::{Change, ChangeKind, Compare, Presence, Quantity, Shape, TimeShift};
+use crate::names::Level;
 use crate::profile::{Kernel, Profile, RangeNode};
 use crate::shift::Ranks;
 use crate::totals::Totals;
 
-/// Levels of a path that are written: a recursion has as many as it likes.
+/// Levels whose ranges are timed one by one: a recursion has as many as it likes.
 const LEVELS: usize = 200;
 
 /// What one run came to.
@@ -277,6 +278,7 @@ struct Node {
     name: String,
     domain: Option<Rc<str>>,
     parent: Option<usize>,
+    level: Level,
     children: Vec<usize>,
     row: Row,
 }
@@ -293,6 +295,7 @@ impl Tree {
             name: node.name().to_owned(),
             domain: node.domain().map(Rc::from),
             parent,
+            level: Level::of(id, parent.map(|parent| self.nodes[parent].level)),
             children: Vec::new(),
             row: Row::new(runs),
         });
@@ -304,18 +307,13 @@ impl Tree {
         id
     }
 
-    /// Of a path beyond so many levels, those in the middle are left out.
+    /// As [`RangeNode::cut_path`].
     fn path(&self, id: usize) -> Rc<str> {
-        let around = std::iter::successors(Some(id), |&id| self.nodes[id].parent);
-        let mut names: Vec<&str> = around.map(|id| self.nodes[id].name.as_str()).collect();
-        names.reverse();
-        if names.len() > LEVELS {
-            let end = names.split_off(names.len() - LEVELS / 2);
-            names.truncate(LEVELS / 2);
-            names.push("…");
-            names.extend(end);
-        }
-        names.join("/").into()
+        let names_from = |id| {
+            let around = std::iter::successors(Some(id), |&id: &usize| self.nodes[id].parent);
+            around.map(|id| self.nodes[id].name.as_str())
+        };
+        self.nodes[id].level.path(id, names_from).into()
     }
 
     /// Each before those within it.

@@ -4,7 +4,7 @@
 //! Where no GPU works, the thread that asks for the next operation says why, as in [`gaps`](crate::query).
 
 use cupti::CallClass;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use serde::Serialize;
 
 use super::Thresholds;
@@ -148,8 +148,8 @@ struct Idle<'p> {
     profile: &'p Profile,
     timeline: Timeline,
     thresholds: &'p Thresholds,
-    /// By name: whether ranges of it load data.
-    loads: FxHashMap<&'p str, bool>,
+    /// For each range whether it, or one around it, loads data.
+    loads: Vec<bool>,
     /// Calls that asked for one.
     large_copies: FxHashSet<CallId>,
     pieces: Vec<Piece>,
@@ -157,12 +157,8 @@ struct Idle<'p> {
 
 impl<'p> Idle<'p> {
     /// True if the range or one around it loads data.
-    fn is_loading(&mut self, range: Option<RangeId>) -> bool {
-        let store = &self.profile.store;
-        std::iter::successors(range, |id| store.ranges[id.at()].parent.get()).any(|id| {
-            let name = store.names.get(store.label(store.ranges[id.at()].label).name);
-            *self.loads.entry(name).or_insert_with(|| self.thresholds.is_loading(name))
-        })
+    fn is_loading(&self, range: Option<RangeId>) -> bool {
+        range.is_some_and(|range| self.loads[range.at()])
     }
 
     fn is_small_copy(&self, id: OperationId) -> bool {
@@ -239,6 +235,22 @@ impl<'p> Idle<'p> {
     }
 }
 
+/// For each range whether it, or one around it, loads data.
+fn loads(profile: &Profile, thresholds: &Thresholds) -> Vec<bool> {
+    let store = &profile.store;
+    let mut by_label: Vec<Option<bool>> = vec![None; store.labels.len()];
+    let mut loads = vec![false; store.ranges.len()];
+    // Each comes after the one around it.
+    for id in profile.tree.ranges() {
+        let range = &store.ranges[id.at()];
+        let own = by_label[range.label.at()].get_or_insert_with(|| {
+            thresholds.is_loading(store.names.get(store.label(range.label).name))
+        });
+        loads[id.at()] = *own || range.parent.get().is_some_and(|parent| loads[parent.at()]);
+    }
+    loads
+}
+
 /// The bytes of a copy; 0 of all else.
 pub(super) fn copied(store: &Store, id: OperationId) -> u64 {
     match &store.work(&store.operations[id.at()]).what {
@@ -278,7 +290,7 @@ impl Clock {
         let rows = (0..store.operations.len() as u32).map(OperationId);
         let large = rows.filter(|id| copied(store, *id) > thresholds.get_small_copy_bytes());
         let large_copies = large.filter_map(|id| store.operations[id.at()].call.get()).collect();
-        let (loads, pieces) = (FxHashMap::default(), Vec::with_capacity(2 * busy.len()));
+        let (loads, pieces) = (loads(profile, thresholds), Vec::with_capacity(2 * busy.len()));
         let mut idle = Idle { profile, timeline, thresholds, loads, large_copies, pieces };
         let (mut at, end) = extent(store);
         let mut last = None;
@@ -298,6 +310,16 @@ impl Clock {
         let windows = &store.session.windows_ns;
         let pieces = if windows.len() > 1 { cut(idle.pieces, windows) } else { idle.pieces };
         pieces.into()
+    }
+
+    /// How many pieces these times have, which are by time and apart.
+    pub(super) fn count_within(&self, times: &[Interval]) -> u64 {
+        let pieces = |time: &Interval| {
+            let first = self.pieces.partition_point(|piece| piece.time.end_ns <= time.start_ns);
+            let end = self.pieces.partition_point(|piece| piece.time.start_ns < time.end_ns);
+            end.saturating_sub(first) as u64
+        };
+        times.iter().map(pieces).sum()
     }
 
     /// The pieces in these times, which are by time and apart, cut to them.

@@ -1,5 +1,6 @@
 //! What was found, where, what it costs and what helps.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::time::Duration;
 
@@ -238,14 +239,12 @@ impl Run<'_> {
             let node = range.map(|range| self.profile.tree.of_range[range.at()]);
             *places.entry(node).or_default() += ns;
         }
-        let mut places: Vec<(Option<NodeId>, f64)> = places.into_iter().collect();
-        places.sort_by(|a, b| {
-            b.1.total_cmp(&a.1).then_with(|| self.path_of(a.0).cmp(&self.path_of(b.0)))
-        });
-        let places = places.into_iter().take(self.thresholds.get_evidence());
-        let places = places
-            .map(|(node, ns)| Place { path: self.path_of(node), cost: duration(ns) })
-            .collect();
+        // The bits of numbers that are not negative are in their order.
+        let places = places.into_iter().map(|(node, ns)| (ns.max(0.0).to_bits(), node)).collect();
+        let places = self.costliest(places, self.thresholds.get_evidence(), |node| *node);
+        let place =
+            |(bits, node)| Place { path: self.path_of(node), cost: duration(f64::from_bits(bits)) };
+        let places = places.into_iter().map(place).collect();
         let moments: Vec<Moment> = self.moments(draft.pieces.iter().map(|(piece, _)| piece));
         let evidence = Evidence::of(moments, self.thresholds.get_evidence());
         let pieces = draft.pieces.iter().map(|(piece, part)| (piece, *part));
@@ -255,6 +254,24 @@ impl Run<'_> {
         let found = Finding { places, evidence, reach, bound, ..found };
         (found.share >= self.thresholds.get_finding_share())
             .then_some(Finding { signs: draft.signs, ..found })
+    }
+
+    /// The first of what lies in nodes, by cost and then by path.
+    pub(super) fn costliest<T>(
+        &self,
+        mut of: Vec<(u64, T)>,
+        most: usize,
+        node: impl Fn(&T) -> Option<NodeId>,
+    ) -> Vec<(u64, T)> {
+        of.sort_unstable_by_key(|(cost, _)| Reverse(*cost));
+        // Paths are made of those alone that may be among the first.
+        if let Some(least) = most.checked_sub(1).and_then(|last| of.get(last)).map(|of| of.0) {
+            let end = of.partition_point(|(cost, _)| *cost >= least);
+            of.truncate(end);
+        }
+        of.sort_by_cached_key(|(cost, of)| (Reverse(*cost), self.path_of(node(of))));
+        of.truncate(most);
+        of
     }
 
     /// A finding that costs so many nanoseconds.
@@ -276,7 +293,7 @@ impl Run<'_> {
     }
 
     pub(super) fn path_of(&self, node: Option<NodeId>) -> Option<String> {
-        node.map(|id| RangeNode { profile: self.profile, id }.path())
+        node.map(|id| RangeNode { profile: self.profile, id }.cut_path())
     }
 }
 

@@ -75,13 +75,17 @@ use verdict::Scope;
 pub use verdict::{Cause, Inconclusive, PartTime, Verdict};
 pub(crate) use verdict::{Factor, finite};
 
+/// How often the operations of a run and the pieces of its clock are looked at, all together, for verdicts of ranges. Ranges
+/// within each other, or beside each other on threads, have the same time.
+const LOOKS: u64 = 64;
+
 /// What a run is bound by, and its ranges, and what was found. `{}` is a page of text, and it serializes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Diagnosis {
     verdict: Verdict,
     ranges: Vec<Verdict>,
-    /// Ranges without one: too short, or with too few operations.
+    /// Ranges without one: too short, with too few operations, or beyond [`LOOKS`].
     ranges_left_out: u64,
     findings: Vec<Finding>,
     thresholds: Thresholds,
@@ -95,7 +99,8 @@ impl Diagnosis {
     }
 
     /// What each path of the tree of ranges is bound by, in the order of [`Profile::walk`]: those that take at least
-    /// [`Thresholds::cause_share`] of the clock and have enough operations.
+    /// [`Thresholds::cause_share`] of the clock and have enough operations. Where so many ranges lie within each other that
+    /// this would look at the whole run more than 64 times, the longest have a verdict.
     #[must_use]
     pub fn ranges(&self) -> &[Verdict] {
         &self.ranges
@@ -228,19 +233,8 @@ impl<'a> Diagnoser<'a> {
     #[must_use]
     pub fn run(&self) -> Diagnosis {
         let verdict = self.verdict();
-        let least = self.thresholds.get_cause_share() * verdict.clock.as_secs_f64();
-        let mut ranges = Vec::new();
-        let mut ranges_left_out = 0;
-        for (_, node) in self.profile.walk() {
-            let has_enough =
-                node.inclusive().gpu_operations() >= self.thresholds.get_least_operations();
-            let is_long = node.host_time().max(node.inclusive().gpu_time()).as_secs_f64() >= least;
-            if has_enough && is_long {
-                ranges.push(self.node(node));
-            } else {
-                ranges_left_out += 1;
-            }
-        }
+        let ranges = self.ranges(&verdict);
+        let ranges_left_out = (self.profile.tree.nodes.len() - ranges.len()) as u64;
         let findings = self.findings_of(&verdict);
         let thresholds = self.thresholds.clone();
         Diagnosis { verdict, ranges, ranges_left_out, findings, thresholds }
@@ -262,9 +256,9 @@ impl<'a> Diagnoser<'a> {
     /// What the ranges of this name, path or pattern are bound by together. `None` if there is none.
     #[must_use]
     pub fn range(&self, path: &str) -> Option<Verdict> {
-        let pattern = Pattern::new(path);
         let summary = self.profile.range(path)?;
-        let matching = self.profile.nodes().filter(|node| node.matches(&pattern));
+        let is_it = self.profile.matching(&Pattern::new(path));
+        let matching = self.profile.nodes().filter(|node| is_it[node.id.at()]);
         let ranges = matching.flat_map(|node| node.ranges());
         Some(self.judge(Judged {
             path: path.to_owned(),
@@ -279,7 +273,7 @@ impl<'a> Diagnoser<'a> {
     #[must_use]
     pub fn instance(&self, range: Range<'a>) -> Verdict {
         self.judge(Judged {
-            path: range.node().path(),
+            path: range.node().cut_path(),
             instances: 1,
             ranges: vec![range],
             query: range.query(),
@@ -293,11 +287,41 @@ impl<'a> Diagnoser<'a> {
         self.profile.steps(path).iter().map(|step| self.instance(step.range())).collect()
     }
 
-    fn node(&self, node: RangeNode<'a>) -> Verdict {
-        self.judge(Judged {
-            path: node.path(),
+    /// The verdicts of the ranges that are worth one. Each costs a look at all that lies in it, so that the longest come
+    /// first, until [`LOOKS`] are used up.
+    fn ranges(&self, verdict: &Verdict) -> Vec<Verdict> {
+        let least = self.thresholds.get_cause_share() * verdict.clock.as_secs_f64();
+        let time = |node: &RangeNode<'_>| node.host_time().max(node.inclusive().gpu_time());
+        let is_worth_it = |node: &RangeNode<'_>| {
+            let operations = node.inclusive().gpu_operations();
+            let has_enough = operations >= self.thresholds.get_least_operations();
+            has_enough && time(node).as_secs_f64() >= least
+        };
+        let mut nodes: Vec<(usize, RangeNode<'a>)> =
+            self.profile.walk().map(|(_, node)| node).filter(is_worth_it).enumerate().collect();
+        nodes.sort_by_key(|(_, node)| Reverse(time(node)));
+        let all = self.clock.pieces.len() + self.profile.store.operations.len();
+        let mut left = LOOKS * all as u64;
+        let mut verdicts = Vec::new();
+        for (place, node) in nodes {
+            let looks = node.inclusive().gpu_operations() + node.instances();
+            let Some(less) = left.checked_sub(looks) else { continue };
+            left = less;
+            let ranges: Vec<_> = node.ranges().collect();
+            let times = times(&ranges);
+            let Some(less) = left.checked_sub(self.clock.count_within(&times)) else { continue };
+            left = less;
+            verdicts.push((place, self.node(node, &times)));
+        }
+        verdicts.sort_by_key(|(place, _)| *place);
+        verdicts.into_iter().map(|(_, verdict)| verdict).collect()
+    }
+
+    fn node(&self, node: RangeNode<'a>, times: &[Interval]) -> Verdict {
+        self.tools().judge(Scope {
+            path: Some(node.cut_path()),
             instances: node.instances(),
-            ranges: node.ranges().collect(),
+            pieces: self.clock.within(times),
             query: node.query(),
             waits: node.inclusive().synchronizations,
         })

@@ -50,7 +50,7 @@ impl Run<'_> {
                 Moment::new(self.profile, time, None, None)
             });
             let evidence = Evidence::of(moments.collect(), self.thresholds.get_evidence());
-            let places = vec![Place { path: Some(root.path()), cost: found.cost }];
+            let places = vec![Place { path: Some(root.cut_path()), cost: found.cost }];
             let slowest =
                 first.iter().map(|step| step.host_time().as_secs_f64()).fold(0.0, f64::max);
             let by = slowest / usual.as_secs_f64().max(f64::MIN_POSITIVE);
@@ -77,7 +77,11 @@ impl Run<'_> {
                 places.entry(node).or_default().push((*piece, 1.0));
             }
         }
-        let found = places.into_iter().filter_map(|(node, pieces)| {
+        // Each costs a look at the whole clock: only those that come first are worked out.
+        let cost = |pieces: &[(Piece, f64)]| pieces.iter().map(|of| of.0.time.ns()).sum::<u64>();
+        let places = places.into_iter().map(|(node, pieces)| (cost(&pieces), (node, pieces)));
+        let places = self.costliest(places.collect(), IDLE_PLACES, |(node, _)| *node);
+        let found = places.into_iter().filter_map(|(_, (node, pieces))| {
             let is_loading = pieces.iter().all(|(piece, _)| piece.part == Part::Loading);
             let what = if is_loading { "loads data" } else { "is in no CUDA call" };
             let count = pieces.len();

@@ -79,7 +79,7 @@ impl<'a> Part<'a> {
 fn path(range: Option<Range<'_>>) -> String {
     range.map_or_else(
         || "no range".to_owned(),
-        |range| shortened(&range.node().path(), units::PATH_WIDTH),
+        |range| shortened(&range.node().cut_path(), units::PATH_WIDTH),
     )
 }
 

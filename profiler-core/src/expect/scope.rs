@@ -1,7 +1,10 @@
 //! What a budget looks at: the work and the calls of a range, instance by instance, run by run.
 
+use rustc_hash::FxHashMap;
+
 use crate::names::Pattern;
 use crate::profile::{ApiCall, GpuOperation, Profile, Range, RangeNode};
+use crate::store::ShareId;
 use crate::units;
 
 /// The whole profile, or the ranges of a pattern.
@@ -96,9 +99,8 @@ impl<'a> Scope<'a> {
         let Some(pattern) = self.pattern() else {
             return profile.roots().collect();
         };
-        let is_outermost =
-            |node: &RangeNode<'_>| !node.ancestors().any(|around| around.matches(pattern));
-        profile.nodes().filter(|node| node.matches(pattern) && is_outermost(node)).collect()
+        let is_outermost = profile.outermost(pattern);
+        profile.nodes().filter(|node| is_outermost[node.id.at()]).collect()
     }
 
     /// What it is, as the head of its violations.
@@ -122,7 +124,7 @@ impl<'a> Scope<'a> {
                 "instance {} of {}, {}, {} after the start on thread {}",
                 number + 1,
                 self.entered(group.run),
-                units::shortened(&range.node().path(), units::PATH_WIDTH),
+                units::shortened(&range.node().cut_path(), units::PATH_WIDTH),
                 units::time(range.start()),
                 range.thread_id()
             ));
@@ -136,7 +138,7 @@ impl<'a> Scope<'a> {
 
 /// The ranges of the pattern in the order they began; `each` if they are looked at one by one.
 fn instances<'a>(profile: &'a Profile, pattern: &Pattern, each: bool) -> Vec<Instance<'a>> {
-    let of_pattern: Vec<bool> = profile.nodes().map(|node| node.matches(pattern)).collect();
+    let of_pattern = profile.matching(pattern);
     let mut instances: Vec<Instance<'a>> = Vec::new();
     // Of every range, the innermost instance that it is or lies in; and of every instance, the one around it.
     let store = &profile.store;
@@ -160,8 +162,22 @@ fn instances<'a>(profile: &'a Profile, pattern: &Pattern, each: bool) -> Vec<Ins
     let all_around = |range: Range<'_>| {
         std::iter::successors(innermost[range.id.at()], |instance| around[*instance])
     };
+    // All together, only those that lie in no other are looked at.
+    let outermost: Vec<usize> = if each {
+        Vec::new()
+    } else {
+        let mut outermost: Vec<usize> = Vec::with_capacity(around.len());
+        for (instance, around) in around.iter().enumerate() {
+            outermost.push(around.map_or(instance, |around| outermost[around]));
+        }
+        outermost
+    };
     let mut all_of = |range: Option<Range<'a>>, add: &mut dyn FnMut(&mut Instance<'a>)| {
-        range.into_iter().flat_map(all_around).for_each(|instance| add(&mut instances[instance]));
+        let Some(range) = range else { return };
+        match innermost[range.id.at()] {
+            Some(instance) if !each => add(&mut instances[outermost[instance]]),
+            _ => all_around(range).for_each(|instance| add(&mut instances[instance])),
+        }
     };
     for operation in profile.operations() {
         all_of(operation.range(), &mut |instance| instance.operations.push(operation));
@@ -170,17 +186,28 @@ fn instances<'a>(profile: &'a Profile, pattern: &Pattern, each: bool) -> Vec<Ins
         all_of(call.range(), &mut |instance| instance.calls.push(call));
     }
     if profile.has_shared_work() {
+        // Together they have it once, and one that counts it has it: the first of those that share it.
+        let mut first: FxHashMap<Option<ShareId>, Option<usize>> = FxHashMap::default();
         for operation in profile.operations().filter(GpuOperation::is_shared) {
+            if !each {
+                if operation.range().is_some_and(|range| innermost[range.id.at()].is_some()) {
+                    continue;
+                }
+                let call = operation.row().call.get().map(|call| &store.calls[call.at()]);
+                let share = call.and_then(|call| store.call_kind(call).share);
+                let first = *first.entry(share).or_insert_with(|| {
+                    let ranges = operation.ranges().skip(1);
+                    let of = ranges.filter_map(|range| innermost[range.id.at()]);
+                    of.map(|instance| outermost[instance]).min()
+                });
+                first.into_iter().for_each(|first| instances[first].shared.push(operation));
+                continue;
+            }
             let counted: Vec<usize> = operation.range().into_iter().flat_map(all_around).collect();
             let others = operation.ranges().skip(1).flat_map(all_around);
             let mut others: Vec<usize> = others.filter(|other| !counted.contains(other)).collect();
             others.sort_unstable();
             others.dedup();
-            if !each {
-                // Together they have it once, and one that counts it has it.
-                others.retain(|other| counted.is_empty() && !instances[*other].nested);
-                others.truncate(1);
-            }
             others.into_iter().for_each(|other| instances[other].shared.push(operation));
         }
     }

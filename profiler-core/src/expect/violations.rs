@@ -303,7 +303,7 @@ fn missing(scope: &Scope<'_>, run: usize) -> Section {
     }
     let mut nodes = scope.profiles[run].nodes();
     let shown = nodes.by_ref().take(PATHS);
-    let path = |node: RangeNode<'_>| units::shortened(&node.path(), units::PATH_WIDTH);
+    let path = |node: RangeNode<'_>| units::shortened(&node.cut_path(), units::PATH_WIDTH);
     let mut paths: Vec<String> = shown.map(path).collect();
     if nodes.next().is_some() {
         paths.push("…".to_owned());

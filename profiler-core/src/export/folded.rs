@@ -16,8 +16,9 @@ pub(super) fn write(timeline: &Timeline<'_>, out: &mut dyn Write) -> io::Result<
         let time = node.times.entry(timeline.name(operation)).or_default();
         *time = operation.span.map_or(*time, |span| time.saturating_add(span.ns()));
     }
+    let mut whole = WHOLE;
     for node in nodes.values() {
-        let stack = node.range.map(|range| stack(&range)).unwrap_or_default();
+        let stack = node.range.map(|range| stack(&range, &mut whole)).unwrap_or_default();
         for (name, ns) in &node.times {
             writeln!(out, "{stack}{} {ns}", frame(name))?;
         }
@@ -31,11 +32,20 @@ struct Node<'a> {
     times: BTreeMap<&'a str, u64>,
 }
 
-/// The ranges from the outermost on, each with a `;` behind it.
-fn stack(node: &RangeNode<'_>) -> String {
-    let mut names = vec![node.name()];
-    names.extend(node.ancestors().map(|node| node.name()));
-    names.iter().rev().flat_map(|name| [frame(name), ";".into()]).collect()
+/// Names in paths that are written whole, however long each is: all paths of a recursion have the square of its depth.
+const WHOLE: usize = 100_000;
+
+/// The ranges from the outermost on, each with a `;` behind it; cut as [`RangeNode::cut_path`] is where no names are left.
+fn stack(node: &RangeNode<'_>, whole: &mut usize) -> String {
+    let mut names = node.path_names();
+    let depth = node.depth() + 1;
+    if names.len() < depth && depth <= *whole {
+        *whole -= depth;
+        let around = node.ancestors().map(|node| node.name().into());
+        names = std::iter::once(node.name().into()).chain(around).collect();
+        names.reverse();
+    }
+    names.iter().flat_map(|name| [frame(name), ";".into()]).collect()
 }
 
 /// A name without what has a meaning between names.

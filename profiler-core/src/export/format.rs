@@ -39,7 +39,9 @@ pub enum Format {
     /// readers take no more.
     Hatchet,
     /// Folded stacks, for flame graphs (inferno, flamegraph.pl, speedscope): a line for each path and kernel with its GPU
-    /// time in nanoseconds, `batch;forward;gemm 4200`. In names a `;` is written `:`, and a line break as a space.
+    /// time in nanoseconds, `batch;forward;gemm 4200`. In names a `;` is written `:`, and a line break as a space. Of more
+    /// than 128 ranges around each other the first and the last 64 are written, and how many are left out between them, once
+    /// paths as long have taken 100,000 names.
     Folded,
 }
 

@@ -21,7 +21,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::health::Health;
-use crate::profile::{Paths, Profile, Range, RangeNode, Sampled, Track};
+use crate::profile::{Profile, Range, RangeNode, Sampled, Track};
 use crate::reports::{NodeTimes, TrackSum};
 use crate::series::Head;
 use crate::totals::Totals;
@@ -40,7 +40,8 @@ impl Profile {
     ///
     /// A line for every range with what was asked for in it directly, and what it and those within share without counting it
     /// ([`RangeNode::shared`]), then its kernels, copies and calls by name, then
-    /// the ranges within it, all by name, whichever thread came first. Names of kernels are those of the report, and
+    /// the ranges within it, all by name, whichever thread came first. A range more than 64 deep is indented as the 64th, with
+    /// its depth before it: `… 70: 1 x name`. Names of kernels are those of the report, and
     /// differ between GPUs where a library chooses its kernels by them. The last line says whether anything was lost.
     #[must_use]
     pub fn snapshot(&self) -> String {
@@ -98,12 +99,11 @@ impl Profile {
             // Numbers and strings: serde_json has no way to fail here.
             let _: Result<(), serde_json::Error> = line.map(|line| text.push_str(&(line + "\n")));
         };
-        let paths = Paths::new(self);
         let tracks: Vec<Track<'_>> = self.tracks().filter(|track| !track.is_empty()).collect();
         let times = (!tracks.is_empty()).then(|| NodeTimes::of(self, &tracks));
         for node in self.nodes() {
             add(serde_json::to_string(&RangeLine {
-                path: paths.get(node),
+                path: node.cut_path(),
                 parent: node.parent().map(|parent| parent.id.0),
                 instances: node.instances(),
                 host_ns: node.host_time().as_nanos() as u64,
@@ -198,7 +198,7 @@ fn by_name_backwards<'a>(
 }
 
 fn add_node(text: &mut String, node: &RangeNode<'_>, depth: usize, names: &Names) {
-    let indent = "  ".repeat(depth);
+    let indent = indent(depth);
     let counts = counts(&node.exclusive());
     let domain = node.domain().map(|domain| format!(" (domain {domain})")).unwrap_or_default();
     let shared = shared(node).map(|shared| format!("; shared: {}", self::counts(&shared)));
@@ -208,8 +208,16 @@ fn add_node(text: &mut String, node: &RangeNode<'_>, depth: usize, names: &Names
     add_names(text, depth, names.get(&Some(node.id)));
 }
 
+/// Levels that are indented: a recursion has as many as it likes.
+const INDENTED: usize = 64;
+
+fn indent(depth: usize) -> String {
+    let spaces = "  ".repeat(depth.min(INDENTED));
+    if depth > INDENTED { format!("{spaces}… {depth}: ") } else { spaces }
+}
+
 fn add_names(text: &mut String, depth: usize, names: Option<&BTreeMap<String, u64>>) {
-    let indent = "  ".repeat(depth);
+    let indent = indent(depth);
     for (name, count) in names.into_iter().flatten() {
         let _ = writeln!(text, "{indent}  - {count} x {name}");
     }

@@ -446,7 +446,7 @@ impl<'a> Account<'a> {
                 nvtx::FieldValue::Str(text) => Some(text.to_owned()),
                 _ => None,
             });
-            ops.push(self.op(node.path(), op_type, &described, &launched));
+            ops.push(self.op(node.cut_path(), op_type, &described, &launched));
         }
         if let Some(launched) = self.launched.get(&None) {
             ops.push(self.op("(outside any range)".to_owned(), None, &[], launched));
@@ -613,7 +613,7 @@ impl<'a> Account<'a> {
             around.truncate(depth);
             around.push(groups.len());
             groups.push(TcGroup {
-                path: node.path(),
+                path: node.cut_path(),
                 depth,
                 total_ns: 0,
                 eligible_ns: 0,

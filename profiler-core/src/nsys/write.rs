@@ -12,7 +12,7 @@ use super::format::{self, DRIVER, NO_STREAM, RUNTIME, event, global};
 use super::schema;
 use super::tables::{Cell, Rows, Tables};
 use crate::names;
-use crate::profile::{Paths, Profile};
+use crate::profile::Profile;
 use crate::series::{Kind, Source};
 use crate::store::{
     Api, Call, Details, FieldValue, Interval, KernelNames, LabelId, Managed, NameId, Operation,
@@ -831,8 +831,7 @@ impl<T: Tables, P: FnMut(Progress)> Writer<'_, T, P> {
     fn write_tree(&self) -> Result_<T> {
         let columns = ["id", "parentId", "path", "domain", "instance", "globalTid", "start", "end"];
         let mut insert = self.insert("RANGES", columns)?;
-        let paths = Paths::new(self.profile);
-        let paths: Vec<String> = self.profile.nodes().map(|node| paths.get(node)).collect();
+        let paths: Vec<String> = self.profile.nodes().map(|node| node.cut_path()).collect();
         let mut instances = vec![0_i64; paths.len()];
         for ((row, range), node) in
             (0_u32..).zip(&self.store.ranges).zip(&self.profile.tree.of_range)

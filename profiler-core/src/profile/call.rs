@@ -8,7 +8,7 @@ use crate::store::{self, Api, CallKind, Interval};
 /// A call into CUDA, of the driver API or of the runtime API.
 #[derive(Debug, Clone, Copy)]
 pub struct ApiCall<'a> {
-    pub(super) profile: &'a Profile,
+    pub(crate) profile: &'a Profile,
     pub(crate) row: &'a store::Call,
 }
 

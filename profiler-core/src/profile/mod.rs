@@ -3,7 +3,6 @@
 mod call;
 mod clocks;
 mod operation;
-mod paths;
 mod range;
 mod track;
 
@@ -22,7 +21,6 @@ pub use call::ApiCall;
 pub(crate) use clocks::THROTTLED;
 pub use clocks::{DeviceClocks, Slowed};
 pub use operation::{Attribution, Copy, GpuOperation, Kernel, Memset, OperationKind};
-pub(crate) use paths::{KEPT, Paths};
 use range::Walk;
 pub use range::{Range, RangeNode, RangeSummary};
 pub(crate) use track::united;
@@ -181,24 +179,23 @@ impl Profile {
     /// `"layer */attention"`.
     #[must_use]
     pub fn range(&self, path: &str) -> Option<RangeSummary> {
-        let path = &Pattern::new(path);
+        let matching = self.matching(&Pattern::new(path));
         let mut summary = RangeSummary::default();
-        for node in self.nodes() {
-            if !node.matches(path) {
+        for (node, around) in self.nodes().zip(self.is_within(&matching)) {
+            if !matching[node.id.at()] {
                 continue;
             }
             summary.nodes += 1;
             summary.instances += node.instances();
             summary.exclusive += node.exclusive();
             // A range within one of the same name is in its sum already.
-            if !node.ancestors().any(|ancestor| ancestor.matches(path)) {
+            if !around {
                 summary.host_ns += node.node().host_ns;
                 summary.inclusive += node.inclusive();
                 summary.replayed += node.replayed();
             }
         }
-        let is_of = |id| RangeNode { profile: self, id }.matches(path);
-        summary.shared = self.tree.shared_of(&self.store, is_of);
+        summary.shared = self.tree.shared_of(&self.store, |id| matching[id.at()]);
         (summary.nodes != 0).then_some(summary)
     }
 
@@ -211,6 +208,29 @@ impl Profile {
     /// Every node of the tree, one around others before those within it.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = RangeNode<'_>> {
         (0..self.tree.nodes.len() as u32).map(|id| RangeNode { profile: self, id: NodeId(id) })
+    }
+
+    /// For each node whether its name, or a path that ends with it, is of this pattern.
+    pub(crate) fn matching(&self, pattern: &Pattern) -> Vec<bool> {
+        let parent = |node: &RangeNode<'_>| node.node().parent.map(NodeId::at);
+        pattern.matching(self.nodes().map(|node| (parent(&node), node.name())))
+    }
+
+    /// For each node whether one around it is among these.
+    pub(crate) fn is_within(&self, of: &[bool]) -> Vec<bool> {
+        let mut within: Vec<bool> = Vec::with_capacity(of.len());
+        for node in &self.tree.nodes {
+            let parent = node.parent.map(NodeId::at);
+            within.push(parent.is_some_and(|parent| of[parent] || within[parent]));
+        }
+        within
+    }
+
+    /// The nodes of a pattern that lie in no other of it.
+    pub(crate) fn outermost(&self, pattern: &Pattern) -> Vec<bool> {
+        let matching = self.matching(pattern);
+        let within = self.is_within(&matching);
+        matching.into_iter().zip(within).map(|(is_it, within)| is_it && !within).collect()
     }
 
     /// Every instance of every range, by thread and in the order they began.

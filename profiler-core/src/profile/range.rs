@@ -1,10 +1,10 @@
 //! Ranges: each instance, all of one path, and all of a pattern.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use super::{ApiCall, GpuOperation, Profile};
 use crate::described::{Described, described_methods};
-use crate::names::Pattern;
 use crate::store::{self, RangeId, Subject};
 use crate::totals::Totals;
 use crate::tree::{Node, NodeId};
@@ -111,16 +111,10 @@ impl<'a> RangeNode<'a> {
     }
 
     /// The ranges around it, the innermost first.
-    pub(crate) fn ancestors(&self) -> impl Iterator<Item = RangeNode<'a>> {
+    pub(crate) fn ancestors(&self) -> impl Iterator<Item = RangeNode<'a>> + use<'a> {
         let profile = self.profile;
         std::iter::successors(self.node().parent, |id| profile.tree.node_at(*id).parent)
             .map(move |id| RangeNode { profile, id })
-    }
-
-    /// True for its name, or a path that ends with it.
-    pub(crate) fn matches(&self, pattern: &Pattern) -> bool {
-        let around = self.ancestors().map(|node| node.name());
-        pattern.matches_path(std::iter::once(self.name()).chain(around))
     }
 
     /// The range's name.
@@ -135,13 +129,46 @@ impl<'a> RangeNode<'a> {
         self.node().domain.map(|domain| self.profile.store.names.get(domain))
     }
 
-    /// Its name with those of the ranges around it: `batch/forward`.
+    /// Its name with those of the ranges around it: `batch/forward`. All of them, however many there are.
     #[must_use]
     pub fn path(&self) -> String {
         let mut names: Vec<_> = self.ancestors().map(|ancestor| ancestor.name()).collect();
         names.reverse();
         names.push(self.name());
         names.join("/")
+    }
+
+    /// [`path`](Self::path) for outputs that have those of all nodes: of more than 128 names it has the first and the last 64,
+    /// and between them how many are left out: `…(7 more)…`.
+    pub(crate) fn cut_path(&self) -> String {
+        self.path_names().join("/")
+    }
+
+    /// True if this is its whole path.
+    pub(crate) fn is_path(&self, path: &str) -> bool {
+        let mut rest = path.strip_suffix(self.name());
+        for around in self.ancestors() {
+            let of_around = rest.and_then(|rest| rest.strip_suffix('/'));
+            rest = of_around.and_then(|rest| rest.strip_suffix(around.name()));
+            if rest.is_none() {
+                return false;
+            }
+        }
+        rest == Some("")
+    }
+
+    /// How many nodes are around it.
+    pub(crate) fn depth(&self) -> usize {
+        self.node().level.depth()
+    }
+
+    /// The names of its path, the outermost first, cut as [`cut_path`](Self::cut_path) says.
+    pub(crate) fn path_names(&self) -> Vec<Cow<'a, str>> {
+        let profile = self.profile;
+        self.node().level.names(self.id.at(), |row| {
+            let node = RangeNode { profile, id: NodeId(row as u32) };
+            std::iter::once(node).chain(node.ancestors()).map(|node| node.name())
+        })
     }
 
     /// How often it was entered.
@@ -342,14 +369,14 @@ impl<'a> Range<'a> {
         profile.tree.replays(self.id).map(move |id| profile.operation(id))
     }
 
-    /// The operations of [`shared`](Self::shared), each once: range by range of those that they are shared with, and in each by start.
+    /// The operations of [`shared`](Self::shared), each once and by start.
     pub fn shared_operations(&self) -> impl Iterator<Item = GpuOperation<'a>> + Clone + use<'a> {
         let profile = self.profile;
         let operations = profile.tree.shared_operations(&profile.store, self.id);
         operations.map(move |id| profile.operation(id))
     }
 
-    /// The calls of [`shared`](Self::shared), each once: range by range of those that they are shared with, and in each in order.
+    /// The calls of [`shared`](Self::shared), each once: by thread, and in each in the order they were made.
     pub fn shared_calls(&self) -> impl Iterator<Item = ApiCall<'a>> + Clone + use<'a> {
         let profile = self.profile;
         profile.tree.shared_calls(&profile.store, self.id).map(move |id| profile.call(id))

@@ -339,7 +339,7 @@ impl Hash for RangePath<'_> {
 impl fmt::Display for RangePath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.node {
-            Some(node) => f.write_str(&node.path()),
+            Some(node) => f.write_str(&node.cut_path()),
             None => f.write_str("(outside any range)"),
         }
     }

@@ -82,7 +82,7 @@ impl Serialize for MemoryEvent<'_> {
         out.serialize_field("is_allocation", &self.is_allocation())?;
         out.serialize_field("bytes", &self.bytes())?;
         out.serialize_field("address", &self.address())?;
-        out.serialize_field("range", &self.range().map(|range| range.node().path()))?;
+        out.serialize_field("range", &self.range().map(|range| range.node().cut_path()))?;
         out.end()
     }
 }
@@ -160,7 +160,7 @@ impl fmt::Display for DeviceMemory<'_> {
             write!(f, "; most {} after {}", bytes(peak.bytes), units::time(peak.at))?;
         }
         if let Some(range) = self.peak_at.and_then(|event| event.range()) {
-            write!(f, " in {}", units::shortened(&range.node().path(), units::PATH_WIDTH))?;
+            write!(f, " in {}", units::shortened(&range.node().cut_path(), units::PATH_WIDTH))?;
         }
         if !self.not_freed.is_empty() {
             let left = bytes(self.bytes_at_end());

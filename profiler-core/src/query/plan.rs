@@ -242,15 +242,16 @@ impl Selector {
             self.domains.is_empty()
                 || self.domains.iter().any(|domain| domain.as_deref() == node.domain())
         };
-        let nodes: Vec<(bool, bool)> = profile
-            .nodes()
-            .map(|node| {
-                let is_here = !is_narrow
-                    || self.nodes.contains(&node.id)
-                    || self.patterns.iter().any(|pattern| node.matches(pattern));
-                (is_here, domain(&node))
-            })
-            .collect();
+        let mut is_here = vec![!is_narrow; tree.nodes.len()];
+        for node in &self.nodes {
+            is_here.get_mut(node.at()).into_iter().for_each(|is_here| *is_here = true);
+        }
+        for pattern in &self.patterns {
+            let matching = profile.matching(pattern);
+            is_here.iter_mut().zip(matching).for_each(|(is_here, is_it)| *is_here |= is_it);
+        }
+        let nodes: Vec<(bool, bool)> =
+            profile.nodes().map(|node| (is_here[node.id.at()], domain(&node))).collect();
         let category = |label: &Label| {
             let name = label.category.map(|category| store.names.get(category));
             self.categories.is_empty() || self.categories.iter().any(|of| Some(of.as_str()) == name)

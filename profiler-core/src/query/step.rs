@@ -135,15 +135,7 @@ impl Profile {
     /// are of. One within another is a part of that, not a step. Costs O(n log n) in their operations.
     #[must_use]
     pub fn steps(&self, path: &str) -> Steps<'_> {
-        let pattern = Pattern::new(path);
-        let is_step: Vec<bool> = self
-            .nodes()
-            .map(|node| {
-                let around = |node: RangeNode<'_>| node.matches(&pattern);
-                node.matches(&pattern) && !node.ancestors().any(around)
-            })
-            .collect();
-        self.steps_where(&is_step)
+        self.steps_where(&self.outermost(&Pattern::new(path)))
     }
 
     /// The instances of one outermost range, and of no other of its name.

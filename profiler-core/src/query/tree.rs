@@ -49,7 +49,7 @@ pub struct Branch<'a> {
 impl Serialize for Branch<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut out = serializer.serialize_struct("Branch", 3)?;
-        out.serialize_field("path", &self.node.map(|node| node.path()))?;
+        out.serialize_field("path", &self.node.map(|node| node.cut_path()))?;
         out.serialize_field("exclusive", &self.exclusive)?;
         out.serialize_field("inclusive", &self.inclusive)?;
         out.end()
@@ -73,7 +73,7 @@ impl<'a> Branches<'a> {
     /// The branch of a path: `batch/forward`.
     #[must_use]
     pub fn get(&self, path: &str) -> Option<&Branch<'a>> {
-        self.branches.iter().find(|branch| branch.node.is_some_and(|node| node.path() == path))
+        self.branches.iter().find(|branch| branch.node.is_some_and(|node| node.is_path(path)))
     }
 }
 

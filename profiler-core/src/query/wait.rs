@@ -152,17 +152,15 @@ impl<'a> Waits<'a> {
     #[must_use]
     pub fn in_range(&self, path: &str) -> Self {
         let pattern = Pattern::new(path);
-        let mut known = FxHashMap::default();
-        let mut is_in = |wait: &Wait<'a>| {
-            let Some(range) = wait.range() else {
-                return false;
-            };
-            let node = range.node();
-            *known.entry(node.id).or_insert_with(|| {
-                node.matches(&pattern) || node.ancestors().any(|around| around.matches(&pattern))
-            })
+        let Some(first) = self.waits.first() else { return Self { waits: Vec::new() } };
+        let profile = first.call.profile;
+        let matching = profile.matching(&pattern);
+        let within = profile.is_within(&matching);
+        let is_in = |wait: &&Wait<'a>| {
+            let node = wait.range().map(|range| range.node().id.at());
+            node.is_some_and(|node| matching[node] || within[node])
         };
-        Self { waits: self.waits.iter().filter(|wait| is_in(wait)).copied().collect() }
+        Self { waits: self.waits.iter().filter(is_in).copied().collect() }
     }
 
     /// By the path of the range they were made in directly.

@@ -108,6 +108,8 @@ pub(crate) struct Losses {
     #[serde(default)]
     pub(crate) handler_panics: u64,
     pub(crate) ranges: u64,
+    #[serde(default)]
+    pub(crate) forgotten_lanes: u64,
 }
 
 impl Losses {
@@ -126,6 +128,7 @@ impl Losses {
             before_switch: losses.before_switch,
             handler_panics: losses.handler_panics,
             ranges: 0,
+            forgotten_lanes: 0,
         }
     }
 
@@ -146,6 +149,7 @@ impl Losses {
             before_switch: self.before_switch.min(MOST),
             handler_panics: self.handler_panics.min(MOST),
             ranges: self.ranges.min(MOST),
+            forgotten_lanes: self.forgotten_lanes.min(MOST),
         }
     }
 
@@ -163,6 +167,7 @@ impl Losses {
         self.before_switch += other.before_switch;
         self.handler_panics += other.handler_panics;
         self.ranges += other.ranges;
+        self.forgotten_lanes += other.forgotten_lanes;
     }
 }
 

@@ -392,7 +392,7 @@ pub(crate) fn recording(pieces: Pieces<'_>, observer_panics: u64) -> Recording {
         }
     };
     losses.panics += observer_panics;
-    losses.ranges = ranges::lost();
+    (losses.ranges, losses.forgotten_lanes) = (ranges::lost(), ranges::forgotten_lanes());
     let calls = calls.finish();
     // Of a collection from its start: a record with an earlier id is of a call that began before it. Calls are in the order
     // they were made.

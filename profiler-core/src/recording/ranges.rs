@@ -523,12 +523,15 @@ static EPOCH: AtomicU32 = AtomicU32::new(0);
 static THREADS: Mutex<Threads> = Mutex::new(Threads { next: 0, list: Vec::new() });
 
 /// The process's one observer of ranges.
-pub(crate) static RECORDER: Recorder = Recorder { lost: AtomicU64::new(0) };
+pub(crate) static RECORDER: Recorder =
+    Recorder { lost: AtomicU64::new(0), forgotten_lanes: AtomicU64::new(0) };
 
 #[derive(Debug)]
 pub(crate) struct Recorder {
     /// Ranges that could not be recorded.
     lost: AtomicU64,
+    /// Lanes that threads forgot to stay within their bound.
+    forgotten_lanes: AtomicU64,
 }
 
 /// Begins a recording; gives its epoch, which its range words carry.
@@ -537,6 +540,7 @@ pub(crate) fn begin() -> u32 {
     let epoch = LAST.fetch_add(1, Ordering::Relaxed) % ((1 << EPOCH_BITS) - 1) + 1;
     *THREADS.lock() = Threads { next: 0, list: Vec::new() };
     RECORDER.lost.store(0, Ordering::Relaxed);
+    RECORDER.forgotten_lanes.store(0, Ordering::Relaxed);
     EPOCH.store(epoch, Ordering::Release);
     epoch
 }
@@ -573,6 +577,16 @@ pub(super) fn rest(until_ns: u64) -> Vec<ThreadPart> {
 /// Ranges of the present recording that could not be recorded.
 pub(super) fn lost() -> u64 {
     RECORDER.lost.load(Ordering::Relaxed)
+}
+
+/// Counts a lane that its thread forgot.
+pub(crate) fn count_forgotten_lane() {
+    RECORDER.forgotten_lanes.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Lanes that threads forgot in the present recording.
+pub(super) fn forgotten_lanes() -> u64 {
+    RECORDER.forgotten_lanes.load(Ordering::Relaxed)
 }
 
 /// The present thread's part of a recording.

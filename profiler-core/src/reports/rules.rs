@@ -351,7 +351,7 @@ impl<'a> Rules<'a> {
     pub(super) fn scopes(&self) -> Scopes {
         let Some(path) = self.path else { return Scopes { of: None } };
         let (pattern, store) = (Pattern::new(path), self.store());
-        let matches: Vec<bool> = self.profile.nodes().map(|node| node.matches(&pattern)).collect();
+        let matches = self.profile.matching(&pattern);
         let tree = &self.profile.tree;
         let mut of = vec![None; store.ranges.len()];
         let mut instances: Vec<RangeId> = (0..store.ranges.len() as u32)

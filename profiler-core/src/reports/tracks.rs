@@ -224,7 +224,7 @@ impl Profile {
         let times = NodeTimes::of(self, &tracks);
         let mut rows = Vec::new();
         for (_, node) in self.walk() {
-            let path = node.path();
+            let path = node.cut_path();
             for (at, mean) in times.means(&node, &tracks) {
                 let track = &tracks[at];
                 let total = track.kind() == Kind::Total;

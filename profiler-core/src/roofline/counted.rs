@@ -18,7 +18,7 @@ use serde::{Serialize, Serializer};
 use super::plot::{self, Shape, Slope, Spot};
 use super::{ComputeRoof, Peaks, Roof, Roofline, percent};
 use crate::counted::CountedKernels;
-use crate::profile::KEPT;
+use crate::names::Level;
 use crate::units::{NAME_WIDTH, finish, number, per_second, shortened, si, table, time};
 
 /// By how much declared and counted may differ before a table says so: counts of DRAM have what lies in the caches.
@@ -425,9 +425,7 @@ struct CountedPaths<'m> {
 struct PathNode<'m> {
     name: &'m str,
     around: Option<usize>,
-    depth: usize,
-    /// Of the first [`KEPT`] the one nearest to it.
-    head: usize,
+    level: Level,
 }
 
 impl<'m> CountedPaths<'m> {
@@ -454,30 +452,20 @@ impl<'m> CountedPaths<'m> {
         let at = self.nodes.len();
         let found = *self.known.entry((around, name)).or_insert(at);
         if found == at {
-            let parent = around.map(|around| &self.nodes[around]);
-            let depth = parent.map_or(0, |parent| parent.depth + 1);
-            let head = parent.filter(|_| depth >= KEPT).map_or(at, |parent| parent.head);
-            self.nodes.push(PathNode { name, around, depth, head });
+            let level = Level::of(at, around.map(|around| self.nodes[around].level));
+            self.nodes.push(PathNode { name, around, level });
         }
         found
     }
 
-    /// As [`Paths`](crate::profile::Paths) has those of a profile.
     fn text(&self, node: usize) -> String {
-        let names = |from: usize, most: usize| {
-            let nodes = std::iter::successors(Some(&self.nodes[from]), |node| {
-                node.around.map(|around| &self.nodes[around])
-            });
-            let mut names: Vec<&str> = nodes.take(most).map(|node| node.name).collect();
-            names.reverse();
-            names.join("/")
-        };
-        let PathNode { depth, head, .. } = self.nodes[node];
-        if depth < 2 * KEPT {
-            return names(node, 2 * KEPT);
-        }
-        let left_out = depth + 1 - 2 * KEPT;
-        format!("{}/…({left_out} more)…/{}", names(head, KEPT), names(node, KEPT))
+        self.nodes[node].level.path(node, |from| {
+            let node = |at: usize| &self.nodes[at];
+            std::iter::successors(Some(node(from)), move |node| {
+                node.around.map(|at| &self.nodes[at])
+            })
+            .map(|node| node.name)
+        })
     }
 }
 

@@ -4,7 +4,7 @@ use nvtx::{Dtype, Field, FieldValue, Pipe, Work};
 
 use super::RooflineTrust;
 use crate::names::Pattern;
-use crate::profile::{Kernel, RangeNode};
+use crate::profile::{Kernel, Profile};
 
 /// Work as it was said, once.
 #[derive(Debug, Clone, PartialEq)]
@@ -138,9 +138,17 @@ impl Declared {
         self
     }
 
-    pub(super) fn of_range(&self, node: &RangeNode<'_>) -> Option<Said> {
-        let said = self.ranges.iter().find(|(pattern, _)| node.matches(pattern));
-        said.map(|(_, said)| said.clone())
+    /// What was said of each node; nothing if nothing was said of any.
+    pub(super) fn of_ranges(&self, profile: &Profile) -> Vec<Option<Said>> {
+        let mut of_nodes = Vec::new();
+        for (pattern, said) in &self.ranges {
+            of_nodes.resize(profile.tree.nodes.len(), None);
+            for (of_node, _) in of_nodes.iter_mut().zip(profile.matching(pattern)).filter(|of| of.1)
+            {
+                of_node.get_or_insert_with(|| said.clone());
+            }
+        }
+        of_nodes
     }
 
     pub(super) fn has_kernels(&self) -> bool {

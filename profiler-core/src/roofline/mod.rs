@@ -11,7 +11,6 @@ mod plot;
 mod point;
 mod rates;
 
-use std::cell::OnceCell;
 use std::fmt;
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use nvtx::{Dtype, Pipe};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
-use crate::profile::{GpuOperation, OperationKind, Paths, Profile};
+use crate::profile::{GpuOperation, OperationKind, Profile};
 use crate::store::Interval;
 use crate::units::{NAME_WIDTH, finish, number, per_second, shortened, si, table, time};
 pub use counted::{
@@ -163,10 +162,9 @@ impl Profile {
     pub fn roofline_with(&self, peaks: &Peaks, declared: &Declared) -> Roofline {
         let mut trust = RooflineTrust::default();
         let mut sums: FxHashMap<Key, Sum> = FxHashMap::default();
-        let paths = OnceCell::new();
-        let path_of = |node| paths.get_or_init(|| Paths::new(self)).get(node);
+        let of_ranges = declared.of_ranges(self);
         for (_, node) in self.walk() {
-            let of_path = declared.of_range(&node);
+            let of_path = of_ranges.get(node.id.at()).cloned().flatten();
             if of_path.is_none() && self.store.details.is_empty() {
                 continue;
             }
@@ -179,7 +177,7 @@ impl Profile {
             }
             for (sort, sum) in of_node {
                 let domain = node.domain().map(str::to_owned);
-                let key = Key { name: path_of(node), domain, is_kernel: false, sort };
+                let key = Key { name: node.cut_path(), domain, is_kernel: false, sort };
                 sums.entry(key).or_default().add(sum);
             }
         }
@@ -191,7 +189,7 @@ impl Profile {
             add_range(&mut of_range, &mut trust, launched, replayed, &said);
             for (sort, sum) in of_range {
                 let around =
-                    range.parent().map_or(String::new(), |around| path_of(around.node()) + "/");
+                    range.parent().map_or(String::new(), |around| around.node().cut_path() + "/");
                 let domain = range.domain().map(str::to_owned);
                 let key = Key { name: around + range.name(), domain, is_kernel: false, sort };
                 sums.entry(key).or_default().add(sum);
