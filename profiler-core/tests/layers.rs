@@ -76,6 +76,9 @@ const COLLECTS: [&str; 4] = ["recording", "sampling", "collection", "profiler"];
 /// The crates that programs use.
 const LIBRARIES: [&str; 4] = ["nvtx-rs", "cupti-rs", "profiler-core", "profiler-macros"];
 
+/// Those whose files do not import each other in a circle; the others have some yet.
+const WITHOUT_CIRCLES: [&str; 2] = ["nvtx-rs", "profiler-macros"];
+
 /// The files and folders where `unsafe` may stand.
 const UNSAFE: [&str; 4] =
     ["nvtx-rs/src/sys/", "cupti-rs/src/sys/", "cupti-rs/src/buffer/", "cupti-rs/src/fake/"];
@@ -87,6 +90,29 @@ fn modules_look_up_only() {
     let found: Vec<String> =
         files.iter().flat_map(|(file, text)| layer_violations(file, text)).collect();
     assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn no_files_import_each_other_in_a_circle() {
+    for library in WITHOUT_CIRCLES {
+        let files = sources(library);
+        let circles = import_circles(&files);
+        assert!(circles.is_empty(), "{library}: {circles:#?}");
+    }
+}
+
+#[test]
+fn a_planted_circle_is_named() {
+    let file = |name: &str, text: &str| (format!("x/src/{name}.rs"), text.to_owned());
+    let files = [
+        file("a", "use crate::{b::inner::Thing, c};"),
+        file("b/mod", "pub mod inner;"),
+        file("b/inner", "use super::super::a::Other; use super::deep::{self};"),
+        file("b/deep", "use crate::c;"),
+        file("c", "mod tests { use super::*; }"),
+    ];
+    assert_eq!(import_circles(&files), [["a", "b/inner"]]);
+    assert!(import_circles(&files[1..]).is_empty());
 }
 
 #[test]
@@ -283,6 +309,107 @@ fn pointer_violations(file: &str, text: &str) -> Vec<String> {
         if [": *const ", ": *mut "].iter().any(|pointer| parameters.contains(pointer)) {
             let line = line_of(&code, at);
             found.push(format!("{file}:{line}: the safe function `{name}` takes a raw pointer"));
+        }
+    }
+    found
+}
+
+/// The groups of files of one crate that import each other, directly or through others. `lib.rs` stands above all, and a
+/// folder's `mod.rs` above its files, as they name what is below them.
+fn import_circles(files: &[(String, String)]) -> Vec<Vec<String>> {
+    let module = |file: &str| {
+        let inner = file.split_once("/src/").map_or(file, |(_, inner)| inner);
+        inner.trim_end_matches(".rs").trim_end_matches("/mod").to_owned()
+    };
+    let names: Vec<String> = files.iter().map(|(file, _)| module(file)).collect();
+    let at = |path: &[String]| {
+        (1..=path.len())
+            .rev()
+            .find_map(|n| names.iter().position(|name| *name == path[..n].join("/")))
+    };
+    let imports = |index: usize| -> Vec<usize> {
+        let (file, text) = &files[index];
+        if names[index] == "lib" || names[index].starts_with("bin/") || file.ends_with("/tests.rs")
+        {
+            return Vec::new();
+        }
+        let own: Vec<String> = names[index].split('/').map(str::to_owned).collect();
+        let code = code_of(text.split("#[cfg(test)]\nmod ").next().unwrap_or_default());
+        let mut paths: Vec<Vec<String>> = paths(&code, "crate");
+        // A module within the file has one `super` more.
+        for path in self::paths(&code, "super") {
+            let ups = 1 + path.iter().take_while(|name| *name == "super").count();
+            let above = &own[..own.len().saturating_sub(ups)];
+            paths.push(above.iter().chain(&path[ups - 1..]).cloned().collect());
+        }
+        let found = paths.iter().filter_map(|path| at(path));
+        let is_parent = |other: usize| names[index].starts_with(&format!("{}/", names[other]));
+        found.filter(|&other| other != index && !is_parent(other)).collect()
+    };
+    let edges: Vec<Vec<usize>> = (0..files.len()).map(imports).collect();
+    let reached = |from: usize| {
+        let mut seen = vec![false; files.len()];
+        let mut next = edges[from].clone();
+        while let Some(index) = next.pop() {
+            if !std::mem::replace(&mut seen[index], true) {
+                next.extend(&edges[index]);
+            }
+        }
+        seen
+    };
+    let reach: Vec<Vec<bool>> = (0..files.len()).map(reached).collect();
+    let mut circles: Vec<Vec<String>> = Vec::new();
+    for index in (0..files.len()).filter(|&index| reach[index][index]) {
+        let circle: Vec<String> = (0..files.len())
+            .filter(|&other| reach[index][other] && reach[other][index])
+            .map(|other| names[other].clone())
+            .collect();
+        if !circles.contains(&circle) {
+            circles.push(circle);
+        }
+    }
+    circles
+}
+
+/// Every path that follows `root::`, of groups too: of `root::{a, b::{c, d}}` these are `a`, `b::c` and `b::d`.
+fn paths(code: &str, root: &str) -> Vec<Vec<String>> {
+    fn tree(mut rest: &str, before: &[String], found: &mut Vec<Vec<String>>) -> usize {
+        let length = rest.len();
+        let mut path = before.to_vec();
+        loop {
+            rest = rest.trim_start();
+            if let Some(group) = rest.strip_prefix('{') {
+                rest = group;
+                loop {
+                    rest = &rest[tree(rest, &path, found)..];
+                    rest = rest.trim_start();
+                    match rest.chars().next() {
+                        Some(',') => rest = &rest[1..],
+                        Some('}') => return length - rest.len() + 1,
+                        _ => return length - rest.len(),
+                    }
+                }
+            }
+            let name = identifier(rest);
+            if !name.is_empty() {
+                path.push(name.to_owned());
+                rest = rest[name.len()..].trim_start();
+                if let Some(more) = rest.strip_prefix("::") {
+                    rest = more;
+                    continue;
+                }
+            }
+            found.push(path);
+            return length - rest.len();
+        }
+    }
+    let mut found = Vec::new();
+    for at in words(code, root) {
+        if code[..at].trim_end().ends_with("::") {
+            continue; // the second of `super::super`
+        }
+        if let Some(rest) = code[at + root.len()..].trim_start().strip_prefix("::") {
+            tree(rest, &[], &mut found);
         }
     }
     found
