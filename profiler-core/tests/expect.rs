@@ -1,6 +1,10 @@
 //! Budgets: what keeps one, what breaks one, what cannot be known, and what a failure says.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
+#[path = "support/frames.rs"]
+#[allow(dead_code, reason = "other tests need the rest")]
+mod frames;
+
 use std::time::Duration;
 
 use cupti::Record;
@@ -393,7 +397,7 @@ fn copies(change: impl FnOnce(&mut [u8])) -> Profile {
     for (at, fields) in ends.iter().zip(fields.chunks(4)) {
         bytes[at - 12..at - 8].copy_from_slice(fields);
     }
-    Profile::from_bytes(&bytes).unwrap()
+    Profile::from_bytes(&frames::sealed(&bytes)).unwrap()
 }
 
 /// Of both copies in a row: kind, source, destination, flags.
@@ -458,7 +462,7 @@ fn what_was_lost_is_never_a_pass() {
     );
 }
 
-/// A recording in which a loss is counted that happened in no test: its count is changed in the file's last frame.
+/// A recording in which a loss is counted that happened in no test: its count is changed in the file's state.
 fn with_loss(name: &str) -> Profile {
     let profile = record(|fake| {
         let _range = range("r");
@@ -469,7 +473,7 @@ fn with_loss(name: &str) -> Profile {
     let needle = format!("\"{name}\":0");
     let at = bytes.windows(needle.len()).rposition(|window| window == needle.as_bytes()).unwrap();
     bytes[at + needle.len() - 1] = b'7';
-    Profile::from_bytes(&bytes).unwrap()
+    Profile::from_bytes(&frames::sealed(&bytes)).unwrap()
 }
 
 /// Each loss makes unknown what it may have taken from, and nothing else.

@@ -1,6 +1,10 @@
 //! Samples of a device in a profile: read back as they were, shared out over times and ranges by arithmetic.
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
+#[path = "support/frames.rs"]
+#[allow(dead_code, reason = "other tests need the rest")]
+mod frames;
+
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -76,34 +80,30 @@ fn a_series_reads_back_the_same() {
 
 #[test]
 fn a_damaged_series_is_an_error() {
-    let recording = recorded();
-    let bytes = recording.to_bytes();
-    let at = bytes.windows(4).position(|tag| tag == b"SERS").unwrap();
-    let length = u64::from_le_bytes(bytes[at + 4..at + 12].try_into().unwrap()) as usize;
-    let head = u64::from_le_bytes(bytes[at + 12..at + 20].try_into().unwrap()) as usize;
-    let error = |bytes: &[u8]| {
-        let error = Recording::from_bytes(bytes).unwrap_err();
+    let all = frames::frames(&recorded().to_bytes());
+    let at = all.iter().position(|(kind, _)| kind == b"SERS").unwrap();
+    let head = u64::from_le_bytes(all[at].1[..8].try_into().unwrap()) as usize;
+    let error = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut damaged = all.clone();
+        change(&mut damaged[at].1);
+        let error = Recording::from_bytes(&frames::file(&damaged)).unwrap_err();
         assert!(error.is_format(), "{error}");
         error.to_string()
     };
     // One word is gone, and then half of one.
-    for (gone, said) in [(8, "not whole"), (4, "no whole number")] {
-        let mut damaged = bytes.clone();
-        damaged.drain(at + 12 + length - gone..at + 12 + length);
-        damaged[at + 4..at + 12].copy_from_slice(&(length as u64 - gone as u64).to_le_bytes());
-        assert!(error(&damaged).contains(said), "{}", error(&damaged));
+    for (gone, message) in [(8, "not whole"), (4, "no whole number")] {
+        let error = error(&|content| content.truncate(content.len() - gone));
+        assert!(error.contains(message), "{error}");
     }
     // The first sample begins after the second.
-    let mut damaged = bytes.clone();
-    damaged[at + 20 + head + 7] = 0x7F;
-    assert!(error(&damaged).contains("not in order"), "{}", error(&damaged));
-    let mut damaged = bytes.clone();
-    damaged[at + 20] = b'[';
-    assert!(error(&damaged).contains("a series of samples is damaged"), "{}", error(&damaged));
-    // A reader that does not know the tag skips it.
-    let mut older = bytes;
-    older[at] = b'X';
-    assert_eq!(Recording::from_bytes(&older).unwrap().series().len(), 0);
+    let unordered = error(&|content| content[8 + head + 7] = 0x7F);
+    assert!(unordered.contains("not in order"), "{unordered}");
+    let damaged = error(&|content| content[8] = b'[');
+    assert!(damaged.contains("a series of samples is damaged"), "{damaged}");
+    // A reader that does not know the kind skips it.
+    let mut older = all.clone();
+    older[at].0 = *b"XERS";
+    assert_eq!(Recording::from_bytes(&frames::file(&older)).unwrap().series().len(), 0);
 }
 
 #[test]
@@ -111,22 +111,22 @@ fn what_a_newer_version_sampled_is_read_as_far_as_it_is_known() {
     let failure = Failure::new(Cause::Permission, "counters are for administrators");
     let bytes =
         recorded().with_series(Series::new(1, Source::Nvml, 7, vec![]).with_failure(failure));
-    let bytes = bytes.to_bytes();
-    // The first of these words in a series' head is another one.
+    let all = frames::frames(&bytes.to_bytes());
+    // The first series with this word in its head has another one there.
     let with = |word: &str, other: &str| {
-        let word = format!("\"{word}\"");
-        let at = bytes.windows(4).position(|tag| tag == b"SERS").unwrap();
-        let place = bytes[at..].windows(word.len()).position(|text| text == word.as_bytes());
-        let place = at + place.unwrap();
-        let frames = bytes[..place].windows(4).rposition(|tag| tag == b"SERS").unwrap();
-        let mut newer = bytes.clone();
-        newer.splice(place..place + word.len(), format!("\"{other}\"").bytes());
-        for length in [frames + 4, frames + 12] {
-            let old = u64::from_le_bytes(newer[length..length + 8].try_into().unwrap());
-            let new = old + other.len() as u64 + 2 - word.len() as u64;
-            newer[length..length + 8].copy_from_slice(&new.to_le_bytes());
-        }
-        Profile::from_bytes(&newer).unwrap()
+        let (word, other) = (format!("\"{word}\""), serde_json::json!(other));
+        let mut newer = all.clone();
+        let series = newer.iter_mut().filter(|(kind, _)| kind == b"SERS");
+        let changed = series.into_iter().find_map(|(_, content)| {
+            let (head, words) = frames::log(content);
+            let text = head.to_string();
+            let changed = text.replacen(&word, &other.to_string(), 1);
+            (changed != text).then(|| {
+                *content = frames::log_content(&serde_json::from_str(&changed).unwrap(), &words);
+            })
+        });
+        assert!(changed.is_some(), "{word}");
+        Profile::from_bytes(&frames::file(&newer)).unwrap()
     };
     let profile = with("percent", "volts");
     let track = profile.track(0, BUSY).unwrap();

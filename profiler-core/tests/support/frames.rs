@@ -37,6 +37,11 @@ pub(crate) fn file(frames: &[Frame]) -> Vec<u8> {
     bytes
 }
 
+/// The file of format 3 with right checksums, whose contents were changed in place.
+pub(crate) fn sealed(bytes: &[u8]) -> Vec<u8> {
+    file(&frames(bytes))
+}
+
 /// The frames of a file of format 1 or 2.
 #[allow(clippy::unwrap_used)]
 pub(crate) fn old_frames(bytes: &[u8]) -> Vec<Frame> {
