@@ -153,7 +153,7 @@ impl Entry {
     /// It is the name of the event, for [`Record::mark`] and the like; a [`EntryType::Text`].
     ///
     /// To a tool the name said last is the event's: with `event("name").record(&record)` this one stands in for `"name"`,
-    /// and [`Range::end_with`] renames the range. An observer keeps the name of the event.
+    /// and [`Range::end_with`](crate::Range::end_with) renames the range. An observer keeps the name of the event.
     #[must_use]
     pub const fn message(mut self) -> Entry {
         self.flags |= MESSAGE;
