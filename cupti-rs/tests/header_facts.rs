@@ -2,7 +2,7 @@
 //! nor the fake have a part in: what stands at a field's place is what is read of it.
 //!
 //! `records.rs` writes by the decoder's own tables, so that a place that is wrong there would be wrong twice.
-#![allow(clippy::unwrap_used)] // the helpers are tests too
+#![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
 use std::collections::BTreeMap;
 

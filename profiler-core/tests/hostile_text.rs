@@ -1,7 +1,7 @@
 //! Names that attack whoever reads them: escape sequences, controls of direction, line breaks, characters without width,
 //! formulas, markup and overlong text, in every text field of recordings and captures, looked for in every output of the
 //! program and of the library.
-#![allow(clippy::unwrap_used)] // the helpers are tests too
+#![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
 #[path = "support/folder.rs"]
 mod folder;
