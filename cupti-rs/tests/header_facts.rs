@@ -203,7 +203,7 @@ fn synchronizations_are_read_where_the_headers_have_them() {
         assert_eq!(u64::from(wait.context), planted.get("contextId"));
         assert_eq!(wait.stream.map(u64::from), planted.find("streamId"));
         assert_eq!(wait.event.map(u64::from), planted.find("cudaEventId"));
-        assert_eq!(wait.event_sync_id.map(u64::from), planted.find("cudaEventSyncId"));
+        assert_eq!(wait.event_sync_id, planted.find("cudaEventSyncId"));
         assert_eq!(wait.result.map(u64::from), planted.find("returnValue"));
     });
 }
