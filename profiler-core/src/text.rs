@@ -98,8 +98,12 @@ pub(crate) fn csv_cell(text: &str) -> String {
 pub(crate) fn guard_formula(line: &mut String, at: usize) {
     const SIGNS: [char; 8] = ['=', '+', '-', '@', '＝', '＋', '－', '＠'];
     let cell = line[at..].trim_start_matches(|c: char| c.is_whitespace() || is_active(c));
-    // A colon needs something before it, so that nsys's `--:name` is no formula.
-    if cell.starts_with(SIGNS) && !cell.trim_start_matches(SIGNS).starts_with(':') {
+    // A colon needs something before it, and without operators and calls nothing is computed: nsys's `--:name` and
+    // `--domain:name` are no formulas.
+    let name = cell.trim_start_matches(SIGNS);
+    let is_nested =
+        cell.starts_with("--") && !cell.contains(['=', '+', '@', '|', '!', '(', '＝', '＋', '＠']);
+    if cell.starts_with(SIGNS) && !name.starts_with(':') && !is_nested {
         line.insert(at, '\'');
     }
 }
@@ -300,11 +304,22 @@ mod tests {
     fn cells_are_quoted_and_are_no_formulas() {
         assert_eq!(csv_cell("f<\"x\", y>"), "\"f<\"\"x\"\", y>\"");
         assert_eq!(csv_cell("a\nb"), "a b");
-        for formula in ["=1", "+1", "-1", "@a", "\t=1", "\r\n=1", " =1", "＝1", "\u{200b}=1"] {
+        for formula in [
+            "=1",
+            "+1",
+            "-1",
+            "@a",
+            "\t=1",
+            "\r\n=1",
+            " =1",
+            "＝1",
+            "\u{200b}=1",
+            "--1+cmd|' /C calc'!A0:x",
+        ] {
             assert!(csv_cell(formula).starts_with('\''), "{formula:?}");
         }
         assert_eq!(csv_cell("=A1,\"B\""), "\"'=A1,\"\"B\"\"\"");
-        for kept in ["a=1", "--:name", "[CUDA memcpy]", "'a'", ""] {
+        for kept in ["a=1", "--:name", "--domain:name", "[CUDA memcpy]", "'a'", ""] {
             assert_eq!(csv_cell(kept), kept);
         }
         let mut line = "-1,".to_owned();
