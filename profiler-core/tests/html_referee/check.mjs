@@ -426,8 +426,8 @@ const checks = {
     const cells = await page.locator("#ranges tbody td:first-child button.link").allTextContents();
     assert.ok(cells.includes("</script><script>alert(1)</script>"), String(cells.map((cell) => cell.slice(0, 60))));
     assert.ok(cells.includes("<img src=x onerror=alert(1)>"));
-    assert.ok(cells.some((cell) => cell.includes("\u27e8U+202E\u27e9txt.exe")), "what turns text is shown");
-    assert.ok(cells.some((cell) => cell.startsWith("nul \u27e8U+0000\u27e9 and \u27e8U+001B\u27e9[31m")));
+    assert.ok(cells.some((cell) => cell.includes("\ufffdtxt.exe")), "what turns text is shown");
+    assert.ok(cells.some((cell) => cell.startsWith("nul \ufffd and \ufffd[31m")));
     assert.ok(cells.every((cell) => cell.length <= 400) && cells.includes("(empty name)"));
     assert.equal(await page.locator("script, img, iframe").count(), 1, "the page's own script alone");
     await page.locator("#ranges tbody button.link", { hasText: "alert(1)</script>" }).first().click();
