@@ -753,7 +753,7 @@ fn a_file_or_pipe_beyond_the_limit_is_refused_early() {
 
     for option in ["--peaks", "--counted"] {
         let message = failure_of(args([&"roofline", &option, &"/dev/zero", &path]), 1);
-        assert!(message.contains("it has more than 67108864 bytes"), "{message}");
+        assert!(message.contains("it has more than 64 MiB"), "{message}");
     }
 
     // Pipes without an end: what follows a recording, frames of a kind that is skipped, and no frames at all.
