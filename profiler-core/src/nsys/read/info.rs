@@ -87,11 +87,14 @@ impl Reader<'_> {
                 pairs.insert((gpu, cuda));
             }
         })?;
-        // Processes that see different ones may call them the same: the first of the machine is named.
+        // Each process that sees a GPU has a row. Processes that see different ones may give them one ordinal, which then
+        // names the first.
         let (mut ordinals, mut taken) = (FxHashMap::default(), FxHashSet::default());
         for (gpu, cuda) in pairs {
             if taken.insert(cuda) {
                 ordinals.entry(gpu).or_insert_with(Vec::new).push(cuda);
+            } else {
+                self.store.shared_ordinals.push(cuda);
             }
         }
         let has_ordinals = !ordinals.is_empty();
@@ -122,11 +125,7 @@ impl Reader<'_> {
                 // CAST: a machine has few.
                 numbers.push(row.number(6).unwrap_or(gpu as u32));
             }
-            // Each process that sees the GPU has a row.
-            numbers.sort_unstable();
-            numbers.dedup();
             for id in numbers {
-                // Processes that see different ones may call them the same: the first is named.
                 if !seen.insert(id) {
                     self.store.shared_ordinals.push(id);
                     continue;
