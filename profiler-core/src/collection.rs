@@ -147,6 +147,7 @@ struct Collection {
     last_id: u32,
     /// The lowest id of a call, and when the first call was seen.
     first_call: Option<(u32, u64)>,
+    first_is_final: bool,
     next_id: u64,
 }
 
@@ -482,6 +483,7 @@ impl Collection {
             coming: (0, now_ns()),
             last_id: 0,
             first_call: None,
+            first_is_final: false,
             next_id: 0,
         })
     }
@@ -714,19 +716,20 @@ impl Collection {
     /// Finds the id of the first call: a record with an earlier one is of a call that was under way when the collection began.
     /// A thread may get its id before another one and be logged after it, so it is looked for a while.
     fn find_first(&mut self, part: &Part) {
-        if self.first_call.is_some_and(|(_, seen_ns)| part.until_ns > seen_ns + FIRST_CALLS_NS) {
+        let is_final =
+            self.first_call.is_some_and(|(_, seen_ns)| part.until_ns > seen_ns + FIRST_CALLS_NS);
+        if is_final && self.first_is_final {
             return;
         }
+        self.first_is_final = is_final;
         let open = self.collector.unfinished_calls(part.until_ns).calls;
         let calls = part.calls.iter().chain(&open).flat_map(|thread| &thread.calls);
-        let Some(first) = parts::first_id(calls) else { return };
-        let (known, seen_ns) = self.first_call.unwrap_or((first, part.until_ns));
-        if self.first_call.is_some() && is_up_to(known, first) {
-            return;
-        }
-        self.first_call = Some((first, seen_ns));
+        let known = self.first_call;
+        let first = calls.map(|call| call.correlation_id).chain(known.map(|(id, _)| id));
+        let Some(first) = first.reduce(parts::earlier_id) else { return };
+        self.first_call = Some((first, known.map_or(part.until_ns, |(_, seen_ns)| seen_ns)));
         let follows = self.views.iter().filter_map(|view| view.follow.as_ref());
-        follows.for_each(|follow| follow.lock().begins_with(first));
+        follows.for_each(|follow| follow.lock().begins_with(first, is_final));
     }
 
     fn count_bytes(&mut self, part: &Part) {
@@ -1171,6 +1174,31 @@ mod tests {
         }
         assert!(waits_since_ns().is_some());
         session.stop(now_ns()).unwrap();
+    }
+
+    #[test]
+    fn record_that_comes_long_before_its_call_counts_though_later_calls_came() {
+        let fake = Fake::new();
+        let follow = Arc::new(Mutex::new(Follow::new(0, 100)));
+        let session = following(&fake, Keep::Nothing, Some(follow.clone()));
+        let take = || session.with(Collection::take).unwrap();
+        fake.next_correlation_id(7);
+        fake.unseen(&Work::kernel(c"early"));
+        fake.launch(Work::kernel(c"later"));
+        session.flush().unwrap();
+        take();
+        assert_eq!(follow.lock().health.kernels.records, 1);
+        fake.next_correlation_id(7);
+        fake.call_only("cuLaunchKernel", 0);
+        take();
+        let recording = session.stop(now_ns()).unwrap();
+        let mut follow = follow.lock();
+        follow.end(Some(&recording));
+        let kernels = follow.health.kernels;
+        assert_eq!(
+            (kernels.records, kernels.matched_calls, follow.health.records_before),
+            (2, 2, 0)
+        );
     }
 
     #[test]

@@ -348,6 +348,8 @@ pub(crate) struct Follow {
     first_log: u64,
     /// No call of the collection came before the session.
     has_all_calls: bool,
+    /// `before_id` is not going to change.
+    before_is_final: bool,
     /// When the session began.
     #[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "a layer asks for it"))]
     pub(crate) start_ns: u64,
@@ -379,13 +381,21 @@ impl Follow {
     pub(crate) fn begin(&mut self, first_log: u64, before_id: u32, start_ns: u64) {
         (self.first_log, self.before_id, self.start_ns) = (first_log, before_id, start_ns);
         self.has_all_calls = before_id == 0;
+        self.before_is_final = before_id != 0;
     }
 
-    /// The id of the first call of the collection: records that come with earlier ones are of calls before it.
-    pub(crate) fn begins_with(&mut self, first_id: u32) {
+    /// Sets the id of the first call of the collection so far: records that come with earlier ones are of calls before it, once
+    /// `is_final` says that no earlier call is to come.
+    pub(crate) fn begins_with(&mut self, first_id: u32, is_final: bool) {
         if self.has_all_calls {
             self.before_id = first_id.wrapping_sub(1);
+            self.before_is_final = is_final;
         }
+    }
+
+    /// Whether a record without a call is of one before the session.
+    fn is_before(&self, id: u32) -> bool {
+        self.before_id != 0 && is_up_to(id, self.before_id)
     }
 
     /// The ranges that were done since this was asked last.
@@ -1026,17 +1036,17 @@ impl Follow {
 
     fn add_work(&mut self, id: u32, what: Work, since_ns: u64, now_ns: u64) {
         let Some(pending) = self.calls.get_mut(id) else {
-            if self.before_id != 0 && is_up_to(id, self.before_id) {
+            if self.before_is_final && self.is_before(id) {
                 self.health.records_before += 1;
             } else if now_ns.saturating_sub(since_ns) < LONGEST_WAIT_NS {
                 self.early.push_back(Early { id, since_ns, what });
                 if self.early.len() > MOST_EARLY
                     && let Some(oldest) = self.early.pop_front()
                 {
-                    self.add_homeless(oldest.what);
+                    self.give_up(oldest.id, oldest.what);
                 }
             } else {
-                self.add_homeless(what);
+                self.give_up(id, what);
             }
             return;
         };
@@ -1129,7 +1139,12 @@ impl Follow {
     }
 
     /// Its call never came.
-    fn add_homeless(&mut self, what: Work) {
+    /// Counts a record whose call is not going to come.
+    fn give_up(&mut self, id: u32, what: Work) {
+        if self.is_before(id) {
+            self.health.records_before += 1;
+            return;
+        }
         match what {
             Work::Synchronization => self.health.synchronizations.records += 1,
             Work::Operation { what, ns, is_node, captured } => {
@@ -1320,7 +1335,7 @@ impl Follow {
             }
         }
         for early in std::mem::take(&mut self.early) {
-            self.add_homeless(early.what);
+            self.give_up(early.id, early.what);
         }
         self.health.pending_calls = 0;
         // Parts have no counts of these: they are kept for the whole of what is recorded.

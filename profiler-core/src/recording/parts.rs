@@ -364,9 +364,13 @@ pub(crate) struct Settings {
 }
 
 /// The correlation id that was handed out first, of calls.
-pub(crate) fn first_id<'a>(calls: impl IntoIterator<Item = &'a Call>) -> Option<u32> {
-    let ids = calls.into_iter().map(|call| call.correlation_id);
-    ids.reduce(|a, b| if is_up_to(a, b) { a } else { b })
+fn first_id<'a>(calls: impl IntoIterator<Item = &'a Call>) -> Option<u32> {
+    calls.into_iter().map(|call| call.correlation_id).reduce(earlier_id)
+}
+
+/// The id that was handed out first. Ids may wrap.
+pub(crate) fn earlier_id(a: u32, b: u32) -> u32 {
+    if is_up_to(a, b) { a } else { b }
 }
 
 /// Puts a recording together.
