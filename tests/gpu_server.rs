@@ -18,6 +18,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use cupti::Config;
 use cupti::clock::now_ns;
 use gpu_profiler_tests::cuda::Gpu;
 use gpu_profiler_tests::harness;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         ("sums_are_exact", sums_are_exact),
         ("the_last_second_and_sums_at_once", the_last_second_and_sums_at_once),
         ("everything_is_kept", everything_is_kept),
+        ("stop_ends_though_cupti_falls_behind", stop_ends_though_cupti_falls_behind),
     ])
     .exit_code()
 }
@@ -126,7 +128,12 @@ impl Memory {
 
 impl Server {
     /// Runs a server for a time. `work` is called in between, six times at even distances.
-    fn run(length: Duration, mut work: impl FnMut(&Server)) -> (Server, Memory) {
+    fn run(length: Duration, work: impl FnMut(&Server)) -> (Server, Memory) {
+        Self::run_at(variable("GPU_SERVER_RATE", 28_000), length, work)
+    }
+
+    /// The same with so many requests a second at most.
+    fn run_at(rate: u64, length: Duration, mut work: impl FnMut(&Server)) -> (Server, Memory) {
         let gpu = Gpu::get();
         let last = || Mutex::new(VecDeque::with_capacity(REMEMBERED));
         let last = (0..GPU_THREADS).map(|_| last()).collect();
@@ -142,7 +149,7 @@ impl Server {
             }
             for client in 0..CLIENTS as u64 {
                 let (submit, closed) = (submit.clone(), &closed);
-                scope.spawn(move || submit_requests(client, &submit, closed));
+                scope.spawn(move || submit_requests(client, rate, &submit, closed));
             }
             // The queue ends with its last client, and so does a client when no GPU thread is left.
             drop((submit, requests));
@@ -226,8 +233,8 @@ impl Server {
     }
 }
 
-fn submit_requests(client: u64, submit: &SyncSender<Request>, closed: &AtomicBool) {
-    let rate = variable("GPU_SERVER_RATE", 28_000).max(CLIENTS as u64);
+fn submit_requests(client: u64, rate: u64, submit: &SyncSender<Request>, closed: &AtomicBool) {
+    let rate = rate.max(CLIENTS as u64);
     let step = Duration::from_secs(CLIENTS as u64) / u32::try_from(rate).unwrap();
     let mut next = Instant::now();
     for number in 0.. {
@@ -422,4 +429,32 @@ fn everything_is_kept() {
     assert_eq!((lives.count() as u64, profile.process_ranges().count() as u64), (served, served));
     let whole = profile.ranges().filter(|range| range.name() == "serve");
     assert!(whole.into_iter().all(|range| range.inclusive().kernels == KERNELS));
+}
+
+/// More requests than CUPTI can write records of: flushes do not return, so that a stop gives up when its time is over, and
+/// tells of what is missing. Where CUPTI keeps up the stop is complete.
+fn stop_ends_though_cupti_falls_behind() {
+    const LIMIT: Duration = Duration::from_secs(1);
+    let config = Config::new().drain_timeout(LIMIT);
+    let profiler = Profiler::builder().config(config).keep_last(KEPT).build().unwrap();
+    let stop = || {
+        let (called_ns, begun) = (now_ns(), Instant::now());
+        let profile = profiler.stop().unwrap();
+        let took = begun.elapsed();
+        let until_ns = profile.recording().unwrap().windows_ns().last().map(|window| window.1);
+        eprintln!("stopped in {took:?}; {}", profile.health());
+        assert!(took < LIMIT + Duration::from_secs(5), "{took:?}");
+        assert!(until_ns >= Some(called_ns), "{until_ns:?}");
+        let health = profile.health();
+        assert!(
+            health.unfinished_buffers > 0
+                || health.kernels.matched_records == health.kernels.records
+        );
+    };
+    profiler.start().unwrap();
+    Server::run_at(u64::from(u32::MAX), Duration::from_secs(12), |_| {
+        stop();
+        profiler.start().unwrap();
+    });
+    stop();
 }

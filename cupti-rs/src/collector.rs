@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use crate::attribute::{AttributeId, AttributeSetting, ZEROED_BUFFERS};
 use parking_lot::RwLock;
@@ -13,6 +12,7 @@ use crate::calls::{self, Function, Part, RuntimeFunction, ThreadCalls};
 use crate::clock::{self, Clock, Reading};
 use crate::config::{ApiFilter, Config};
 use crate::error::{Error, Kind};
+use crate::flusher::Flusher;
 use crate::graph_gate;
 use crate::graphs::ThreadGraphs;
 use crate::kind::ActivityKind;
@@ -124,102 +124,6 @@ struct Given {
     until_ns: u64,
     /// The last drain's reading, or the start's.
     clock: Reading,
-}
-
-/// Has CUPTI hand over records beside a [`Collector`], which gives it.
-#[derive(Debug, Clone)]
-pub struct Flusher {
-    library: Library,
-    drain_timeout: Duration,
-    /// The records of calls that had returned by then have all come.
-    settled_ns: Arc<AtomicU64>,
-    answered_ns: Arc<AtomicU64>,
-    process_id: u32,
-}
-
-impl Flusher {
-    fn new(library: Library, drain_timeout: Duration) -> Self {
-        let process_id = std::process::id();
-        let (settled_ns, answered_ns) = Default::default();
-        Self { library, drain_timeout, settled_ns, answered_ns, process_id }
-    }
-
-    /// The records of calls that had begun since the collection did and returned by then, in [`clock::now_ns`] time, have
-    /// all come.
-    #[must_use]
-    pub fn settled_ns(&self) -> u64 {
-        self.settled_ns.load(Ordering::Acquire)
-    }
-
-    /// The same as [`Collector::flush`], from any thread and as slow; once the collector has stopped there is nothing left to hand over.
-    ///
-    /// # Errors
-    /// CUPTI's refusal, or a process forked off after the start.
-    pub fn flush(&self) -> Result<(), Error> {
-        self.flush_if_it_may().map(drop)
-    }
-
-    /// False where it was not done, since a launch of a graph does not return.
-    fn flush_if_it_may(&self) -> Result<bool, Error> {
-        self.check_process()?;
-        let flush = || {
-            let begun_ns = clock::now_ns();
-            self.library.api.flush(false).map(|()| begun_ns)
-        };
-        let flushed = match self.library.version().hangs_over_graphs() {
-            true => graph_gate::apart(flush),
-            false => Some(flush()),
-        };
-        let Some(begun_ns) = flushed.transpose()? else { return Ok(false) };
-        self.answered_ns.fetch_max(begun_ns, Ordering::AcqRel);
-        let settled_ns = POOL.flushed(begun_ns);
-        self.settled_ns.fetch_max(settled_ns, Ordering::AcqRel);
-        Ok(true)
-    }
-
-    fn check_process(&self) -> Result<(), Error> {
-        let is_child = std::process::id() != self.process_id;
-        if is_child { Err(Error::new(Kind::Forked)) } else { Ok(()) }
-    }
-
-    /// When the last flush of this collection that has come back was begun, in [`clock::now_ns`] time; 0 before the first.
-    /// What was complete by then has been handed over.
-    #[must_use]
-    pub fn answered_ns(&self) -> u64 {
-        self.answered_ns.load(Ordering::Acquire)
-    }
-
-    /// Waits until the GPU has finished what was launched before, at most [`Config::drain_timeout`], and has CUPTI hand over
-    /// the records. It does so by asking CUPTI which records are still open and touches no context or stream of the program.
-    /// What threads launch meanwhile is not waited for, but where its records came to lie in one buffer with some that are:
-    /// CUPTI before 13.0 hands such a buffer over once all of it is finished.
-    ///
-    /// Gives how many buffers with such work, unfinished, CUPTI still held at the end: 0 unless the time was up, and at least 1
-    /// where a launch of a graph left no room for a flush until then ([`flush`](Self::flush), CUPTI before 13.0). With 0,
-    /// [`settled_ns`](Self::settled_ns) is not before the call.
-    ///
-    /// # Errors
-    /// CUPTI's refusal to flush, or a process forked off after the start.
-    pub fn wait_idle(&self) -> Result<u64, Error> {
-        // `None` is later than any time.
-        let deadline = Instant::now().checked_add(self.drain_timeout);
-        let mut pause = Duration::from_micros(50);
-        let asked_ns = clock::now_ns();
-        loop {
-            // What was finished when the time was up comes with the flush after it.
-            let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-            let flushed = self.flush_if_it_may()?;
-            if self.settled_ns() >= asked_ns {
-                return Ok(0);
-            }
-            let held = POOL.out_before(asked_ns);
-            if is_late && (held > 0 || !flushed) {
-                return Ok(held.max(1));
-            }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(10));
-        }
-    }
 }
 
 /// Calls that have begun and not returned, as [`Collector::unfinished_calls`] gives them.
@@ -437,7 +341,7 @@ impl Collector {
             collector.turn_on()?;
         }
         collector.start_ns = collector.on_since_ns.unwrap_or_else(clock::now_ns);
-        collector.flusher.settled_ns.fetch_max(collector.start_ns, Ordering::AcqRel);
+        collector.flusher.begin_at(collector.start_ns);
         Ok(collector)
     }
 
@@ -681,8 +585,9 @@ impl Collector {
     /// Has CUPTI hand over the records that are complete. The GPU is not waited for.
     ///
     /// Any thread may. With CUPTI 13.0 it takes longer the longer a collection goes on (3 ms at first, 30 ms after 150
-    /// million launches by 4 threads on an H200), and after more, under load, seems not to return before the load is over:
-    /// have a [`Flusher`] on a thread of its own then, and [`drain_delivered`](Self::drain_delivered). With CUPTI before 13.0,
+    /// million launches by 4 threads on an H200), and where the program launches faster than CUPTI writes records it does not
+    /// return before the load is over: [request](Flusher::request) it then, wait for as long as you like, and use
+    /// [`drain_delivered`](Self::drain_delivered). With CUPTI before 13.0,
     /// where it could hang over graphs that other threads launch, these wait for it, and it for them, 0.1 s at most: then
     /// nothing is handed over.
     ///
@@ -739,20 +644,29 @@ impl Collector {
 
     /// Ends the collection and gives what it collected, or what of it was not [drained](Self::drain).
     ///
-    /// Waits until the GPU has finished what was launched, as [`wait_idle`](Self::wait_idle) does. Where other threads launch
-    /// meanwhile, [`Collected::window_ns`] ends at the time up to which everything has come.
+    /// Waits until the GPU has finished what was launched, as [`wait_idle`](Self::wait_idle) does, and for a last flush, for
+    /// which it waits 1 s at most. Where other threads launch meanwhile, [`Collected::window_ns`] ends at the time up to which everything has come.
     ///
     /// # Errors
     /// CUPTI's refusal, or a process forked off after the start. The collection is over all the same.
-    pub fn stop(mut self) -> Result<Collected, Error> {
+    pub fn stop(self) -> Result<Collected, Error> {
         self.check_process()?;
-        let (held, stop_ns) = if self.is_paused() {
-            (Ok(0), clock::now_ns())
-        } else {
-            let held = self.wait_idle();
-            let until_ns = self.waited_until(&held);
-            (held, until_ns)
-        };
+        let held = if self.is_paused() { Ok(0) } else { self.wait_idle() };
+        self.stop_with(held)
+    }
+
+    /// Ends the collection as [`stop`](Self::stop) does, after a wait: `unfinished` is what [`Flusher::wait_idle`] gave, and
+    /// is not waited for again.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn stop_after_wait(self, unfinished: u64) -> Result<Collected, Error> {
+        self.check_process()?;
+        self.stop_with(Ok(unfinished))
+    }
+
+    fn stop_with(mut self, held: Result<u64, Error>) -> Result<Collected, Error> {
+        let stop_ns = if self.is_paused() { clock::now_ns() } else { self.waited_until(&held) };
         let clock_at_stop = clock::read(&self.library);
         let windows = self.windows_until(stop_ns);
         let marks = self.end();
@@ -996,10 +910,8 @@ impl Collector {
     /// Turns everything off and puts everything back; errors on this way have nobody to go to. Gives the switch's marks.
     fn end(&mut self) -> Vec<(u64, bool)> {
         self.ended = true;
-        self.apart_from_graphs(|| {
-            self.turn_off();
-            let _ = self.library.api.flush(true);
-        });
+        self.apart_from_graphs(|| self.turn_off());
+        self.flusher.end();
         POOL.keep(self.config.buffers);
         self.subscription.end();
         while let Some(undo) = self.undo.pop() {

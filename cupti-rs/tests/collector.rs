@@ -388,6 +388,26 @@ fn a_stop_gives_up_after_its_time_and_says_so() {
     assert_eq!(collected.losses.unfinished_buffers, 1);
 }
 
+/// As under a load that CUPTI cannot keep up with.
+#[test]
+fn stop_and_pause_end_though_no_flush_returns() {
+    let fake = Fake::new();
+    let config = Config::new().drain_timeout(Duration::from_millis(50));
+    let mut collector = Collector::start(&fake.library().unwrap(), &config).unwrap();
+    fake.launch(Work::kernel(c"not handed over"));
+    fake.flush_takes(Duration::from_secs(3600));
+    let begin = Instant::now();
+    collector.pause().unwrap();
+    collector.resume().unwrap();
+    let collected = collector.stop().unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    assert!(collected.losses.unfinished_buffers >= 1 && kernels(&collected).is_empty());
+    assert!(!fake.is_subscribed());
+    drop(fake);
+    let fake = Fake::new();
+    assert_eq!(all_calls(&collect(&fake, || _ = fake.launch(Work::kernel(c"k")))).len(), 1);
+}
+
 #[test]
 fn a_failed_flush_ends_the_collection_all_the_same() {
     let fake = Fake::builder().fault("cuptiActivityFlushAll", CuptiResult::UNKNOWN).build();

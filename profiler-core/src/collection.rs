@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use cupti::clock::{intersection, now_ns};
-use cupti::{Collector, Config, Flusher, Library};
+use cupti::{Collector, Config, Flusher, Library, PendingFlush};
 use parking_lot::{Condvar, Mutex};
 
-use crate::asking::{Asked, Asker, Need};
 use crate::background::Background;
 use crate::error::{Error, Kind};
 use crate::follow::Follow;
+use crate::pace::Need;
 use crate::recent::is_up_to;
 use crate::recording::parts::{OpenRanges, Part, Pieces, Remains, Rest, Settings, StoppedRanges};
 use crate::recording::ranges::{self, RECORDER};
@@ -118,8 +118,6 @@ static COLLECTION: Mutex<Option<Collection>> = Mutex::new(None);
 /// Fields are dropped in this order.
 #[derive(Debug)]
 struct Collection {
-    /// Ends before what it asks.
-    asker: Option<Asker>,
     background: Background,
     collector: Collector,
     observing: Observing,
@@ -277,11 +275,9 @@ impl Session {
 
     /// Has CUPTI hand over what is complete, as far as it does so in time. Nobody who takes records out meanwhile waits.
     fn flush(&self) -> Result<(), Error> {
-        let flusher = match self.with(|running| Ok(running.ask_now()))? {
-            Ok(asked) => return Ok(asked.wait(LONGEST_WAIT)?),
-            Err(flusher) => flusher,
-        };
-        Ok(flusher.flush()?)
+        let flush = self.with(|running| Ok(running.collector.flusher().request()?))?;
+        flush.wait(LONGEST_WAIT)?;
+        Ok(())
     }
 
     pub(crate) fn pause(&self) -> Result<(), Error> {
@@ -353,7 +349,7 @@ impl Session {
 
     /// What it asked for is waited for while the logs are taken out as ever, and while other sessions go on.
     fn stop_collecting(&self) -> Result<Recording, Error> {
-        let mut waited = None;
+        let (mut waited, mut held) = (None, None);
         loop {
             let mut collection = COLLECTION.lock();
             let running = collection.as_mut().ok_or_else(|| Error::new(Kind::NotRunning))?;
@@ -371,6 +367,7 @@ impl Session {
                     self.end_ticker();
                     continue;
                 }
+                Some(Ok(unfinished)) if is_alone => held = Some(unfinished),
                 // The collector's own stop flushes once more, and returns CUPTI's refusal if there still is one.
                 Some(_) if is_alone => {}
                 Some(result) => {
@@ -382,7 +379,7 @@ impl Session {
                 }
             }
             return match collection.take() {
-                Some(running) => running.stop(self.id),
+                Some(running) => running.stop(self.id, held),
                 None => Err(Error::new(Kind::NotRunning)),
             };
         }
@@ -433,9 +430,9 @@ fn tick(background: &Background, period: Duration, then: Option<Then>) -> Arc<Ti
     let (of_thread, caught) = (ticker.clone(), background.clone());
     let drain = move || {
         let due = |running: &&mut Collection| running.is_due(period);
-        let asked = COLLECTION.lock().as_mut().filter(due).and_then(Collection::ask);
-        if let Some(asked) = asked {
-            let _ = asked.wait(period);
+        let flush = COLLECTION.lock().as_mut().filter(due).and_then(Collection::flush_if_due);
+        if let Some(flush) = flush {
+            let _ = flush.wait(period);
         }
         // What CUPTI refuses now comes with the next part, or with the error of the stop.
         let _ = COLLECTION.lock().as_mut().filter(due).map(Collection::take);
@@ -464,7 +461,6 @@ impl Collection {
         // The collector first: it fails more often, and a range needs no call to be seen.
         let collector = Collector::start(wish.library, wish.config)?;
         Ok(Self {
-            asker: None,
             background: Background::default(),
             collector,
             observing: Observing::begin()?,
@@ -625,29 +621,12 @@ impl Collection {
         since_ns >= u64::try_from(period.as_nanos()).unwrap_or(u64::MAX) / 2
     }
 
-    /// The thread that asks CUPTI, if there can be one.
-    fn asker(&mut self) -> Option<&Asker> {
-        if self.asker.is_none() {
-            let flusher = self.collector.flusher();
-            self.asker = Asker::start(&self.background, move || flusher.flush());
-        }
-        self.asker.as_ref()
-    }
-
-    /// Has the thread that asks CUPTI do it, if it is time to.
-    fn ask(&mut self) -> Option<Asked> {
+    /// Requests a flush if one is due.
+    fn flush_if_due(&mut self) -> Option<PendingFlush> {
         let follows = self.views.iter().filter_map(|view| view.follow.as_ref());
         let waits_since_ns = follows.filter_map(|follow| follow.lock().waits_since_ns()).min();
         let need = Need { came: self.came, waits_since_ns };
-        self.asker()?.ask(need)
-    }
-
-    /// Has it do it in any case. Without a thread the flusher is to be used instead.
-    fn ask_now(&mut self) -> Result<Asked, Box<Flusher>> {
-        match self.asker() {
-            Some(asker) => Ok(asker.ask_now()),
-            None => Err(Box::new(self.collector.flusher())),
-        }
+        self.collector.flusher().request_if(|last| need.is_due(now_ns(), last))
     }
 
     /// Takes what CUPTI has handed over, and the calls, out of the logs.
@@ -860,9 +839,8 @@ impl Collection {
         Ok(recording)
     }
 
-    /// Ends the last session, and with it the collection.
-    fn stop(mut self, id: u64) -> Result<Recording, Error> {
-        drop(self.asker.take());
+    /// Ends the last session, and with it the collection. `waited` is what a wait for the GPU gave, if there was one.
+    fn stop(mut self, id: u64, waited: Option<u64>) -> Result<Recording, Error> {
         let place = self.views.iter().position(|view| view.id == id);
         let mut view = self.views.swap_remove(place.ok_or_else(|| Error::new(Kind::NotRunning))?);
         if let Some(follow) = view.follow.clone() {
@@ -880,7 +858,10 @@ impl Collection {
                 }
             }
         }
-        let collected = self.collector.stop()?;
+        let collected = match waited {
+            Some(unfinished) => self.collector.stop_after_wait(unfinished)?,
+            None => self.collector.stop()?,
+        };
         let panics = self.observing.switch.panics();
         let first_log = self.observing.first_log;
         let ranges = self.observing.end();
@@ -919,7 +900,7 @@ impl Waiter {
         if self.is_on {
             return Ok(self.flusher.wait_idle()?);
         }
-        self.flusher.flush()?;
+        self.flusher.request()?.wait(LONGEST_WAIT)?;
         Ok(0)
     }
 }

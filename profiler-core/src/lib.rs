@@ -158,7 +158,6 @@
 //! Building a [`Profiler`] gives an error for which [`is_unavailable`](Error::is_unavailable) is true. A [`Recording`]
 //! from another machine can be read anywhere.
 
-mod asking;
 mod background;
 mod busy;
 mod collection;
@@ -192,6 +191,7 @@ mod names;
 #[cfg(any(feature = "nsys", feature = "parquet"))]
 mod nsys;
 mod nvml;
+mod pace;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod process_range;

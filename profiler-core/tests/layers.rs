@@ -31,7 +31,7 @@ const ORDER: [&str; 57] = [
     "busy",
     "distribution",
     "follow",
-    "asking",
+    "pace",
     "collection",
     "counters",
     "joined",

@@ -7,8 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use cupti::Config;
 use cupti::clock::now_ns;
 use cupti::fake::{Fake, Work};
 use nvtx::{Payload, ProcessRange};
@@ -204,6 +205,40 @@ fn stop_under_load_has_its_last_part_whole() {
     assert_eq!((requests.instances(), requests.stays()), (served, served));
     assert_eq!((requests.host_time().count(), requests.gpu_time().count()), (served, served));
     assert_eq!(requests.inclusive().kernels, KERNELS * served);
+}
+
+/// As where requests launch faster than CUPTI writes records: a flush waits for CUPTI until the load is over.
+#[test]
+fn stop_under_load_ends_though_no_flush_returns() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let server = Server::default();
+    let limited = || {
+        let config = Config::new().drain_timeout(Duration::from_millis(100));
+        builder(&fake).config(config).keep_last(KEPT).build().unwrap()
+    };
+    let (profiler, other) = (limited(), limited());
+    let stop = |session: &Profiler| {
+        let begun = Instant::now();
+        let profile = session.stop().unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+        profile
+    };
+    server.run(&fake, || {
+        profiler.start().unwrap();
+        other.start().unwrap();
+        server.wait_for(100);
+        fake.flush_takes(Duration::from_secs(3600));
+        // Beside another session, and as the last one.
+        for session in [&profiler, &other] {
+            server.wait_for(100);
+            let health = stop(session).health().clone();
+            assert!(health.unfinished_buffers > 0 && !health.is_complete(), "{health}");
+        }
+        fake.flush_takes(Duration::ZERO);
+        profiler.start().unwrap();
+        server.wait_for(1000);
+        assert_complete_but_for_open(stop(&profiler).health());
+    });
 }
 
 #[test]

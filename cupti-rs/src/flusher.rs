@@ -1,0 +1,438 @@
+//! Has CUPTI hand over its records, on a thread of its own where somebody waits for it no longer than for a given time.
+//!
+//! `cuptiActivityFlushAll` waits for CUPTI's own thread. Where a program launches faster than that thread writes records, it
+//! falls behind, and a flush does not return before the load is over (H200, CUPTI 13.0.1; docs/measurements.md).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::buffer::POOL;
+use crate::clock;
+use crate::error::{Error, Kind};
+use crate::graph_gate;
+use crate::library::Library;
+
+/// How long a flush is waited for that begins when the time is up.
+const LAST_FLUSH: Duration = Duration::from_secs(1);
+
+/// Has CUPTI hand over records beside a [`Collector`](crate::Collector), which gives it.
+#[derive(Debug, Clone)]
+pub struct Flusher(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    library: Library,
+    drain_timeout: Duration,
+    /// The records of calls that had returned by then have all come.
+    settled_ns: AtomicU64,
+    answered_ns: AtomicU64,
+    process_id: u32,
+    requests: Requests,
+}
+
+/// A flush that was requested of the flushing thread.
+#[derive(Debug)]
+pub struct PendingFlush {
+    flusher: Flusher,
+    number: u64,
+}
+
+/// When the last flush of the flushing thread returned, and how long it took; 0 before the first.
+#[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct LastFlush {
+    /// When it returned, in [`clock::now_ns`] time.
+    pub returned_ns: u64,
+    /// How long it took.
+    pub took_ns: u64,
+}
+
+/// What is requested of the flushing thread, and what came of it.
+#[derive(Debug, Default)]
+struct Requests {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Flushes that have returned, and how many are requested.
+    returned: u64,
+    requested: u64,
+    /// The next one is under way.
+    is_flushing: bool,
+    /// The next one is to give back buffers with unfinished records.
+    is_forced: bool,
+    /// The last that was not done, since a launch of a graph did not return.
+    skipped: u64,
+    /// The last refusal, and which flush it was.
+    refused: Option<(u64, Error)>,
+    last: LastFlush,
+    has_thread: bool,
+    ended: bool,
+}
+
+/// A time until which something is waited for; `None` is later than any.
+#[derive(Debug, Clone, Copy)]
+struct Deadline(Option<Instant>);
+
+impl LastFlush {
+    /// One that returned at a time and took so long, both in nanoseconds.
+    #[must_use]
+    pub fn new(returned_ns: u64, took_ns: u64) -> Self {
+        Self { returned_ns, took_ns }
+    }
+}
+
+impl Deadline {
+    fn after(time: Duration) -> Self {
+        Self(Instant::now().checked_add(time))
+    }
+
+    fn left(self) -> Duration {
+        self.0.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
+    }
+}
+
+impl Requests {
+    /// Requests a flush that begins from now on.
+    fn add(&self, is_forced: bool) -> u64 {
+        let mut state = self.state.lock();
+        let number = state.returned + 1 + u64::from(state.is_flushing);
+        self.request(&mut state, number, is_forced)
+    }
+
+    fn request(&self, state: &mut State, number: u64, is_forced: bool) -> u64 {
+        state.requested = state.requested.max(number);
+        state.is_forced |= is_forced;
+        self.changed.notify_all();
+        number
+    }
+
+    /// Joins the one that is requested or under way, and else requests one if it is due.
+    fn join_or_add(&self, is_due: impl FnOnce(LastFlush) -> bool) -> Option<u64> {
+        let mut state = self.state.lock();
+        if state.requested <= state.returned && !is_due(state.last) {
+            return None;
+        }
+        let number = state.returned + 1;
+        Some(self.request(&mut state, number, false))
+    }
+
+    /// Does what is requested, until the end.
+    fn serve(&self, flush: impl Fn(bool) -> Result<bool, Error>) {
+        let mut state = self.state.lock();
+        while !state.ended || state.requested > state.returned {
+            if state.requested > state.returned {
+                self.serve_one(&mut state, &flush);
+            } else {
+                self.changed.wait(&mut state);
+            }
+        }
+        state.has_thread = false;
+    }
+
+    fn serve_one(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        flush: impl Fn(bool) -> Result<bool, Error>,
+    ) {
+        let is_forced = std::mem::take(&mut state.is_forced);
+        state.is_flushing = true;
+        let (begun_ns, flushed) = MutexGuard::unlocked(state, || {
+            let begun_ns = clock::now_ns();
+            (begun_ns, flush(is_forced))
+        });
+        let returned_ns = clock::now_ns();
+        state.last = LastFlush { returned_ns, took_ns: returned_ns.saturating_sub(begun_ns) };
+        state.is_flushing = false;
+        state.returned += 1;
+        match flushed {
+            Ok(true) => {}
+            Ok(false) => state.skipped = state.returned,
+            Err(error) => state.refused = Some((state.returned, error)),
+        }
+        self.changed.notify_all();
+    }
+
+    /// False if it has not returned in time, or was not done.
+    fn wait(&self, number: u64, time: Duration) -> Result<bool, Error> {
+        let deadline = Deadline::after(time);
+        let mut state = self.state.lock();
+        while state.returned < number {
+            match deadline.0 {
+                Some(at) if self.changed.wait_until(&mut state, at).timed_out() => break,
+                Some(_) => {}
+                None => self.changed.wait(&mut state),
+            }
+        }
+        match &state.refused {
+            Some((refused, error)) if *refused == number => Err(error.clone()),
+            _ => Ok(state.returned >= number && state.skipped != number),
+        }
+    }
+
+    fn end(&self) {
+        self.state.lock().ended = true;
+        self.changed.notify_all();
+    }
+}
+
+impl Flusher {
+    pub(crate) fn new(library: Library, drain_timeout: Duration) -> Self {
+        let process_id = std::process::id();
+        let (settled_ns, answered_ns, requests) = Default::default();
+        Self(Arc::new(Shared {
+            library,
+            drain_timeout,
+            settled_ns,
+            answered_ns,
+            process_id,
+            requests,
+        }))
+    }
+
+    /// Nothing from before this time is to come.
+    pub(crate) fn begin_at(&self, start_ns: u64) {
+        self.0.settled_ns.fetch_max(start_ns, Ordering::AcqRel);
+    }
+
+    /// The records of calls that had begun since the collection did and returned by then, in [`clock::now_ns`] time, have
+    /// all come.
+    #[must_use]
+    pub fn settled_ns(&self) -> u64 {
+        self.0.settled_ns.load(Ordering::Acquire)
+    }
+
+    /// When the last flush of this collection that has come back was begun, in [`clock::now_ns`] time; 0 before the first.
+    /// What was complete by then has been handed over.
+    #[must_use]
+    pub fn answered_ns(&self) -> u64 {
+        self.0.answered_ns.load(Ordering::Acquire)
+    }
+
+    /// The same as [`Collector::flush`](crate::Collector::flush), from any thread and as slow; once the collector has stopped
+    /// there is nothing left to hand over.
+    ///
+    /// # Errors
+    /// CUPTI's refusal, or a process forked off after the start.
+    pub fn flush(&self) -> Result<(), Error> {
+        self.flush_if_it_may(false).map(drop)
+    }
+
+    /// False where it was not done, since a launch of a graph does not return. Forced ones are.
+    fn flush_if_it_may(&self, is_forced: bool) -> Result<bool, Error> {
+        self.check_process()?;
+        let api = &self.0.library.api;
+        let flush = || {
+            let begun_ns = clock::now_ns();
+            api.flush(is_forced).map(|()| begun_ns)
+        };
+        let flushed = match self.0.library.version().hangs_over_graphs() {
+            true if is_forced => Some(graph_gate::apart(flush).unwrap_or_else(flush)),
+            true => graph_gate::apart(flush),
+            false => Some(flush()),
+        };
+        let Some(begun_ns) = flushed.transpose()? else { return Ok(false) };
+        if is_forced {
+            // What it hands over need not be finished.
+            return Ok(true);
+        }
+        self.0.answered_ns.fetch_max(begun_ns, Ordering::AcqRel);
+        self.begin_at(POOL.flushed(begun_ns));
+        Ok(true)
+    }
+
+    fn check_process(&self) -> Result<(), Error> {
+        let is_child = std::process::id() != self.0.process_id;
+        if is_child { Err(Error::new(Kind::Forked)) } else { Ok(()) }
+    }
+
+    /// Requests a flush that begins from now on, of a thread that this spawns the first time. Where there can be no thread
+    /// it is done at once.
+    ///
+    /// # Errors
+    /// A process forked off after the start.
+    pub fn request(&self) -> Result<PendingFlush, Error> {
+        self.check_process()?;
+        let number = self.0.requests.add(false);
+        Ok(self.pending(number))
+    }
+
+    /// Joins the flush that is requested or under way. Where there is none, requests one if `is_due` says so.
+    pub fn request_if(&self, is_due: impl FnOnce(LastFlush) -> bool) -> Option<PendingFlush> {
+        self.check_process().ok()?;
+        let number = self.0.requests.join_or_add(is_due)?;
+        Some(self.pending(number))
+    }
+
+    fn pending(&self, number: u64) -> PendingFlush {
+        let of_thread = self.clone();
+        let serve = move || of_thread.serve();
+        let mut state = self.0.requests.state.lock();
+        if !state.has_thread {
+            let name = "cupti-flush".to_owned();
+            state.has_thread = std::thread::Builder::new().name(name).spawn(serve).is_ok();
+            if !state.has_thread {
+                let flush = |is_forced| self.flush_if_it_may(is_forced);
+                self.0.requests.serve_one(&mut state, flush);
+            }
+        }
+        drop(state);
+        PendingFlush { flusher: self.clone(), number }
+    }
+
+    fn serve(&self) {
+        self.0.requests.serve(|is_forced| self.flush_if_it_may(is_forced));
+    }
+
+    /// Waits until the GPU has finished what was launched before, at most
+    /// [`Config::drain_timeout`](crate::Config::drain_timeout), and for a flush that begins when that is over, for which it
+    /// waits 1 s at most. CUPTI hands over the records. It does so by asking CUPTI which records are still open and touches no
+    /// context or stream of the program. What threads launch meanwhile is not waited for, but where its records came to lie
+    /// in one buffer with some that are: CUPTI before 13.0 hands such a buffer over once all of it is finished.
+    ///
+    /// Gives how many buffers with such work, unfinished, CUPTI still held at the end: 0 unless the time was up, and at least 1
+    /// where no flush returned in time. That is so where the program launches faster than CUPTI writes records, and, with CUPTI
+    /// before 13.0, where a launch of a graph left no room for a flush. With 0, [`settled_ns`](Self::settled_ns) is not before
+    /// the call.
+    ///
+    /// # Errors
+    /// CUPTI's refusal to flush, or a process forked off after the start.
+    pub fn wait_idle(&self) -> Result<u64, Error> {
+        let deadline = Deadline::after(self.0.drain_timeout);
+        let mut pause = Duration::from_micros(50);
+        let asked_ns = clock::now_ns();
+        loop {
+            // What was finished when the time was up comes with the flush after it.
+            let left = deadline.left();
+            let has_returned = self.request()?.wait(left.max(LAST_FLUSH))?;
+            if self.settled_ns() >= asked_ns {
+                return Ok(0);
+            }
+            let held = POOL.out_before(asked_ns);
+            let is_late = left.is_zero() || !has_returned && deadline.left().is_zero();
+            if is_late && (held > 0 || !has_returned) {
+                return Ok(held.max(1));
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(10));
+        }
+    }
+
+    /// Has CUPTI give all buffers back, with what is unfinished in them, and ends the thread. If CUPTI does not return within
+    /// a second it is left to it.
+    pub(crate) fn end(&self) {
+        let number = self.0.requests.add(true);
+        let _ = self.pending(number).wait(LAST_FLUSH);
+        self.0.requests.end();
+    }
+}
+
+impl PendingFlush {
+    /// Waits until it has returned, but not for longer than that. False if it did not return in time, or was not done, since a
+    /// launch of a graph does not return (CUPTI before 13.0).
+    ///
+    /// # Errors
+    /// CUPTI's refusal.
+    pub fn wait(&self, time: Duration) -> Result<bool, Error> {
+        self.flusher.0.requests.wait(self.number, time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+    const SHORT: Duration = Duration::from_millis(10);
+
+    /// Serves requests with one flush for each word that it gets, and says when each begins.
+    fn gated() -> (Arc<Requests>, mpsc::Sender<()>, mpsc::Receiver<bool>) {
+        let (open, gate) = mpsc::channel();
+        let (begins, begun) = mpsc::channel();
+        let requests = Arc::new(Requests::default());
+        let of_thread = requests.clone();
+        let flush = move |is_forced| {
+            let _ = begins.send(is_forced);
+            Ok(gate.recv().is_ok())
+        };
+        std::thread::spawn(move || of_thread.serve(flush));
+        (requests, open, begun)
+    }
+
+    #[test]
+    fn nobody_waits_longer_than_asked() {
+        let (requests, open, begun) = gated();
+        let always = |_: LastFlush| true;
+        let first = requests.join_or_add(always).unwrap();
+        assert!(!requests.wait(first, SHORT).unwrap());
+        assert_eq!(requests.join_or_add(always), Some(first), "one for all who come meanwhile");
+        begun.recv().unwrap();
+        open.send(()).unwrap();
+        assert!(requests.wait(first, LONG).unwrap());
+        assert_eq!(requests.state.lock().returned, 1);
+        let last = requests.state.lock().last;
+        let is_due = |seen: LastFlush| {
+            assert_eq!((seen.returned_ns, seen.took_ns), (last.returned_ns, last.took_ns));
+            assert!(seen.took_ns >= SHORT.as_nanos() as u64);
+            false
+        };
+        assert_eq!(requests.join_or_add(is_due), None);
+        assert!(begun.try_recv().is_err());
+    }
+
+    #[test]
+    fn wait_may_have_no_limit() {
+        let (requests, open, _begun) = gated();
+        open.send(()).unwrap();
+        assert!(requests.wait(requests.add(false), Duration::MAX).unwrap());
+    }
+
+    #[test]
+    fn flush_that_is_added_begins_afterwards() {
+        let (requests, open, begun) = gated();
+        let first = requests.add(false);
+        begun.recv().unwrap();
+        let second = requests.add(true);
+        assert_eq!((first, second, requests.add(false)), (1, 2, 2));
+        open.send(()).unwrap();
+        assert!(requests.wait(first, LONG).unwrap());
+        assert!(begun.recv().unwrap(), "the second one is forced");
+        assert_eq!(requests.state.lock().returned, 1);
+        open.send(()).unwrap();
+        assert!(requests.wait(second, LONG).unwrap());
+    }
+
+    #[test]
+    fn refusals_and_flushes_that_were_not_done_are_told_to_who_waits() {
+        let requests = Arc::new(Requests::default());
+        let of_thread = requests.clone();
+        std::thread::spawn(move || {
+            let first = std::cell::Cell::new(true);
+            of_thread.serve(|_| match first.take() {
+                true => Err(Error::new(Kind::Forked)),
+                false => Ok(false),
+            });
+        });
+        assert!(requests.wait(requests.add(false), LONG).is_err());
+        assert!(!requests.wait(requests.add(false), LONG).unwrap());
+    }
+
+    #[test]
+    fn thread_ends_once_all_is_done() {
+        let (requests, open, _begun) = gated();
+        let number = requests.add(true);
+        requests.end();
+        open.send(()).unwrap();
+        assert!(requests.wait(number, LONG).unwrap());
+        while Arc::strong_count(&requests) > 1 {
+            std::thread::yield_now();
+        }
+    }
+}

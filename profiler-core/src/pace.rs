@@ -1,0 +1,61 @@
+//! When CUPTI is asked for records of buffers that are not full (docs/decisions/012).
+//!
+//! A flush of CUPTI 13.0 takes longer and longer, and under load it may not return before the load is over.
+
+use cupti::LastFlush;
+
+/// Of so many parts of the time flushes may take one,
+const PARTS: u64 = 10;
+/// but however slow they are, there is one after such a time: a call whose record does not come is given up after a minute
+/// and more.
+const LATEST_NS: u64 = 20_000_000_000;
+/// Bytes of records in a tenth of a second, as many as a buffer has by default, from which on CUPTI hands over enough by
+/// itself: it is asked for what does not come so,
+const ENOUGH: u64 = 1 << 20;
+/// once something is waited for so long.
+const LONGEST_NS: u64 = 10_000_000_000;
+
+/// What speaks for a flush.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Need {
+    /// Bytes of records that came last, in a tenth of a second.
+    pub(crate) came: u64,
+    /// Since when what lacks its records longest does.
+    pub(crate) waits_since_ns: Option<u64>,
+}
+
+impl Need {
+    pub(crate) fn is_due(self, now_ns: u64, last: LastFlush) -> bool {
+        let is_loaded = self.came >= ENOUGH;
+        let is_long = |ns: u64| now_ns.saturating_sub(ns) >= LONGEST_NS;
+        if is_loaded && !self.waits_since_ns.is_some_and(is_long) {
+            return false;
+        }
+        let least_ns = if is_loaded { LONGEST_NS } else { 0 };
+        let since_ns = now_ns.saturating_sub(last.returned_ns);
+        since_ns >= last.took_ns.saturating_mul(PARTS).min(LATEST_NS).max(least_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flushes_take_a_part_of_the_time_and_are_seldom_under_load() {
+        let calm = Need::default();
+        let loaded = Need { came: ENOUGH, waits_since_ns: Some(3_000) };
+        assert!(calm.is_due(1, LastFlush::new(0, 0)));
+        let quick = LastFlush::new(4_000, 3_000);
+        assert!(!calm.is_due(33_999, quick) && calm.is_due(34_000, quick));
+        let due_ns = 4_000 + LONGEST_NS;
+        assert!(!loaded.is_due(due_ns - 1, quick) && loaded.is_due(due_ns, quick));
+        let all_came = Need { waits_since_ns: None, ..loaded };
+        let young = Need { waits_since_ns: Some(4_001), ..loaded };
+        assert!(!all_came.is_due(100 * LONGEST_NS, quick) && !young.is_due(due_ns, quick));
+        let slow = LastFlush::new(2 * LONGEST_NS, 2 * LONGEST_NS);
+        let latest_ns = 2 * LONGEST_NS + LATEST_NS;
+        assert!(!calm.is_due(latest_ns - 1, slow) && calm.is_due(latest_ns, slow));
+        assert!(!loaded.is_due(latest_ns - 1, slow) && loaded.is_due(latest_ns, slow));
+    }
+}
