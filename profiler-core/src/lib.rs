@@ -158,106 +158,65 @@
 //! Building a [`Profiler`] gives an error for which [`is_unavailable`](Error::is_unavailable) is true. A [`Recording`]
 //! from another machine can be read anywhere.
 
-mod background;
-mod busy;
-mod collection;
-mod compare;
-mod context;
-mod correlate;
-mod counted;
-mod counters;
-mod curve;
-mod described;
-pub mod diagnosis;
-mod distribution;
-mod environment;
-mod error;
-mod expect;
-mod export;
-mod follow;
-mod gate;
-mod gpu_test;
-mod health;
-mod html;
-mod joined;
-pub mod kernels;
-mod lane;
-#[cfg(feature = "tracing")]
-mod layer;
-mod mark;
-#[cfg(feature = "criterion")]
-mod measurement;
-mod names;
-#[cfg(any(feature = "nsys", feature = "parquet"))]
-mod nsys;
-mod nvml;
-mod pace;
-#[cfg(feature = "parquet")]
-mod parquet;
-mod process_range;
+mod analyze;
+mod base;
+mod check;
+mod collect;
+mod formats;
+mod join;
 mod profile;
-mod profiler;
 mod query;
-mod recent;
-mod recording;
-mod replace;
-mod report;
+mod record;
 pub mod reports;
-mod roofline;
-mod sampling;
-mod schedule;
-pub mod scorecard;
-pub mod series;
-mod shift;
-mod source;
-mod statistics;
-mod store;
-mod summary;
-mod tap;
-mod text;
-mod totals;
-mod tree;
-mod turn;
-mod units;
+mod session;
+mod show;
 
-pub use compare::{
+pub use analyze::compare::{
     Bottleneck, Change, ChangeKind, ClockWarning, Compare, Compared, Comparison, Leader, Presence,
     Quantity, Shape, Side, SingleTimes, TimeShift, compare,
 };
-pub use context::{Attached, Context, InContext};
-pub use counted::{
+pub use analyze::kernel_counters::{
     CountedKernel, CountedKernels, PipeDisagreement, TensorPipe, TensorPipes, count_kernels,
 };
-pub use counters::count_ranges;
-pub use cupti::CopyKind;
-pub use cupti::counters::MemoryLevel;
-pub use distribution::Distribution;
-pub use environment::{Guard, from_env, from_env_with};
-pub use error::Error;
-pub use expect::{
+pub use analyze::roofline::{
+    Bound, ComputeRoof, CountedBytes, CountedFlops, CountedPoint, CountedRoofline, Declared,
+    DeclaredWork, Disagreement, Limit, Origin, Peaks, Roof, Roofline, RooflinePoint, RooflineTrust,
+};
+pub use analyze::{diagnosis, kernels, scorecard};
+pub use base::distribution::Distribution;
+pub use base::error::Error;
+pub use base::statistics::{Statistic, Statistics};
+pub use base::totals::Totals;
+pub use check::budget::{
     Amount, Budget, Expect, Profiles, Violation, Violations, at_least, at_most, between, exactly,
     expect,
 };
-pub use export::{Export, Format};
-pub use gate::{CountChange, Gate, Outcome, TimeChange, Verdict};
-pub use gpu_test::{GatedTest, GpuTest, Measured, gpu_test, gpu_test_with, gpu_tests_required};
-pub use health::{Account, Health};
-pub use lane::set_lane;
-#[cfg(feature = "tracing")]
-pub use layer::{LayerBuilder, LayerGuard, ProfilerLayer, Results};
-pub use mark::Mark;
+pub use check::environment::{Guard, from_env, from_env_with};
+pub use check::gate::{CountChange, Gate, Outcome, TimeChange, Verdict};
+pub use check::gpu_lock::Turn;
+pub use check::gpu_test::{
+    GatedTest, GpuTest, Measured, gpu_test, gpu_test_with, gpu_tests_required,
+};
 #[cfg(feature = "criterion")]
-pub use measurement::{BusyTime, GpuTime};
+pub use check::measurement::{BusyTime, GpuTime};
+pub use collect::count_ranges::count_ranges;
+pub use collect::sampling::Sampling;
+pub use cupti::CopyKind;
+pub use cupti::counters::MemoryLevel;
+pub use formats::export::{Export, Format};
 #[cfg(feature = "nsys")]
-pub use nsys::Progress as NsysProgress;
+pub use formats::nsys::Progress as NsysProgress;
 #[cfg(feature = "parquet")]
-pub use parquet::ParquetOptions;
-pub use process_range::ProcessRange;
+pub use formats::parquet::ParquetOptions;
+pub use join::health::{Account, Health};
+pub use join::tables::Api;
+pub use profile::mark::Mark;
+pub use profile::process_range::ProcessRange;
+pub use profile::summary::{PathSummary, ProcessRangeSummary, Summary};
 pub use profile::{
     ApiCall, Attribution, Copy, DeviceClocks, GpuOperation, Graph, Kernel, Memset, OperationKind,
     Profile, Range, RangeNode, RangeSummary, Sampled, Slowed, Track, TrackSample,
 };
-pub use profiler::{Profiler, ProfilerBuilder, Summarizing};
 pub use profiler_macros::gpu_test;
 pub use query::{
     Amounts, Branch, Branches, CallThread, DeviceMemory, DeviceTimes, Gap, Gaps, Group, Groups,
@@ -265,24 +224,20 @@ pub use query::{
     MemoryPoint, MemoryUse, Operations, Overlap, Query, RangePath, Span, Step, Steps, StreamKey,
     TransferKey, Wait, WaitTarget, Waits,
 };
-pub use recording::{DeviceInfo, Recording, RecordingInfo};
-pub use roofline::{
-    Bound, ComputeRoof, CountedBytes, CountedFlops, CountedPoint, CountedRoofline, Declared,
-    DeclaredWork, Disagreement, Limit, Origin, Peaks, Roof, Roofline, RooflinePoint, RooflineTrust,
-};
-pub use sampling::Sampling;
-pub use schedule::{Schedule, Scheduled, StepAction};
-pub use series::Series;
-pub use statistics::{Statistic, Statistics};
-pub use store::Api;
-pub use summary::{PathSummary, ProcessRangeSummary, Summary};
-pub use totals::Totals;
-pub use turn::Turn;
+pub use record::context::{Attached, Context, InContext};
+pub use record::lane::set_lane;
+pub use record::recording::{DeviceInfo, Recording, RecordingInfo};
+pub use record::series;
+pub use record::series::Series;
+pub use session::profiler::{Profiler, ProfilerBuilder, Summarizing};
+pub use session::schedule::{Schedule, Scheduled, StepAction};
+#[cfg(feature = "tracing")]
+pub use session::tracing_layer::{LayerBuilder, LayerGuard, ProfilerLayer, Results};
 
 /// What `#[gpu_test]` expands to. Not for use by hand; may change at any time.
 #[doc(hidden)]
 pub mod __private {
-    pub use crate::gpu_test::Skipped;
+    pub use crate::check::gpu_test::Skipped;
 }
 
 #[cfg(doctest)]

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::{Profile, Range};
-use crate::store::{self, Api, CallKind, Interval};
+use crate::join::tables::{self, Api, CallKind, Interval};
 
 /// A call into CUDA, of the driver API or of the runtime API.
 #[derive(Debug, Clone, Copy)]
 pub struct ApiCall<'a> {
     pub(crate) profile: &'a Profile,
-    pub(crate) row: &'a store::Call,
+    pub(crate) row: &'a tables::Call,
 }
 
 impl<'a> ApiCall<'a> {

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::track::united;
 use super::{Profile, Track};
-use crate::nvml::{MEMORY_CLOCK, REASONS, SLOWED_BY, SM_CLOCK};
-use crate::store::Interval;
+use crate::collect::nvml::{MEMORY_CLOCK, REASONS, SLOWED_BY, SM_CLOCK};
+use crate::join::tables::Interval;
 
 /// From which share of the time on a device counts as throttled: its times are not those of the program alone.
 pub(crate) const THROTTLED: f64 = 0.01;

@@ -2,23 +2,29 @@
 
 mod call;
 mod clocks;
+pub(crate) mod counter_track;
+pub(crate) mod labels;
+pub(crate) mod mark;
 mod operation;
+pub(crate) mod process_range;
 mod range;
+pub(crate) mod summary;
 mod track;
 
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::busy::Collectives;
-use crate::error::{Error, Kind};
-use crate::health::Health;
-use crate::names::Pattern;
-use crate::recording::{Recording, RecordingInfo};
-use crate::store::{BYTES_A_KERNEL, CallId, Maybe, OperationId, RangeId, Store};
-use crate::totals::Totals;
-use crate::tree::{NodeId, Tree};
-use crate::{correlate, source};
+use crate::base::error::{Error, Kind};
+use crate::base::kernel_names::Pattern;
+use crate::base::totals::Totals;
+use crate::join::busy::Collectives;
+use crate::join::correlate;
+use crate::join::decode;
+use crate::join::health::Health;
+use crate::join::range_tree::{NodeId, Tree};
+use crate::join::tables::{BYTES_A_KERNEL, CallId, Maybe, OperationId, RangeId, Store};
+use crate::record::recording::{Recording, RecordingInfo};
 pub use call::ApiCall;
 pub(crate) use clocks::THROTTLED;
 pub use clocks::{DeviceClocks, Slowed};
@@ -47,7 +53,7 @@ impl Profile {
     #[must_use]
     pub fn from_recording(recording: Recording) -> Self {
         let mut health = Health::default();
-        let store = source::read(&recording, &mut health);
+        let store = decode::read(&recording, &mut health);
         let info = recording.info().clone();
         Self { recording: Some(recording), ..Self::from_store(store, info, health) }
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{ApiCall, Profile, Range};
-use crate::names;
-use crate::store::{
+use crate::base::kernel_names;
+use crate::join::tables::{
     CallId, Interval, Maybe, Operation, OperationId, RangeId, RangesBy, SAME_ID, What, WholeGraph,
     Work,
 };
@@ -297,8 +297,8 @@ impl<'a> Kernel<'a> {
     #[must_use]
     pub fn demangled_name(&self) -> String {
         match self.demangled {
-            Some(name) => names::without_parameters(name),
-            None => names::demangled(self.name),
+            Some(name) => kernel_names::without_parameters(name),
+            None => kernel_names::demangled(self.name),
         }
     }
 

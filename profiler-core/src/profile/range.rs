@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::{ApiCall, GpuOperation, Profile};
-use crate::described::{Described, described_methods};
-use crate::store::{self, RangeId, Subject};
-use crate::totals::Totals;
-use crate::tree::{Node, NodeId};
+use crate::base::totals::Totals;
+use crate::join::range_tree::{Node, NodeId};
+use crate::join::tables::{self, RangeId, Subject};
+use crate::profile::labels::{Described, described_methods};
 
 /// What all ranges of one name or path came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
@@ -268,7 +268,7 @@ pub struct Range<'a> {
 described_methods!(Range);
 
 impl<'a> Range<'a> {
-    pub(crate) fn row(&self) -> &'a store::Range {
+    pub(crate) fn row(&self) -> &'a tables::Range {
         &self.profile.store.ranges[self.id.at()]
     }
 

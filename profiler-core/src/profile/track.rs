@@ -4,8 +4,8 @@ use std::ops::Range as Rows;
 use std::time::Duration;
 
 use super::{Profile, Range, RangeNode};
-use crate::series::{Kind, Metric, Series, Source, Unit};
-use crate::store::Interval;
+use crate::join::tables::Interval;
+use crate::record::series::{Kind, Metric, Series, Source, Unit};
 
 /// One column of a [`Series`]: a metric of a device over time.
 ///

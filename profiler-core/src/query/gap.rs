@@ -10,11 +10,11 @@ use serde::ser::SerializeStruct as _;
 use super::group::{CallThread, Grouping, Groups, RangePath};
 use super::timeline::{Timeline, within};
 use super::{Query, Span, ns};
-use crate::busy::Sweep;
+use crate::base::text::printable;
+use crate::base::units::time;
+use crate::join::busy::Sweep;
+use crate::join::tables::{CallId, Interval, RangeId};
 use crate::profile::{GpuOperation, Profile, Range};
-use crate::store::{CallId, Interval, RangeId};
-use crate::text::printable;
-use crate::units::time;
 
 /// Why a device had nothing to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -10,12 +10,12 @@ use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
 
 use super::{Query, Wait};
-use crate::names;
+use crate::base::kernel_names;
+use crate::base::statistics::Statistics;
+use crate::base::text::printable;
+use crate::base::units::{self, NAME_WIDTH, shortened, time};
+use crate::join::tables::What;
 use crate::profile::{ApiCall, GpuOperation, Kernel, RangeNode};
-use crate::statistics::Statistics;
-use crate::store::What;
-use crate::text::printable;
-use crate::units::{self, NAME_WIDTH, shortened, time};
 
 /// Groups, by time: the most first, those of the same time by how many they hold and then by which came first.
 #[derive(Debug, Clone, Serialize)]
@@ -289,8 +289,8 @@ impl<'a> KernelName<'a> {
     /// Without parameters.
     fn short(&self) -> String {
         match self.demangled {
-            Some(name) => names::without_parameters(name),
-            None => names::demangled(self.name),
+            Some(name) => kernel_names::without_parameters(name),
+            None => kernel_names::demangled(self.name),
         }
     }
 }
@@ -390,7 +390,7 @@ pub struct CallThread<'a> {
 }
 
 impl<'a> CallThread<'a> {
-    pub(super) fn new(thread: &'a crate::store::Thread) -> Self {
+    pub(super) fn new(thread: &'a crate::join::tables::Thread) -> Self {
         Self { process: thread.process, id: thread.id, name: thread.name.as_deref() }
     }
 

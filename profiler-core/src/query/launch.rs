@@ -8,10 +8,10 @@ use rustc_hash::FxHashMap;
 
 use super::Query;
 use super::group::{KernelName, RangePath};
+use crate::base::statistics::Statistics;
+use crate::base::units::time;
+use crate::join::tables::CallId;
 use crate::profile::{ApiCall, GpuOperation};
-use crate::statistics::Statistics;
-use crate::store::CallId;
-use crate::units::time;
 
 /// A call with the first operation that it caused. What more it caused, as the launch of a graph does, waited for this one.
 #[derive(Debug, Clone, Copy)]

@@ -8,15 +8,16 @@ use rustc_hash::FxHashMap;
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
+use crate::base::statistics::as_ns;
+use crate::base::units;
+use crate::join::tables;
 use crate::profile::{ApiCall, Profile, Range};
-use crate::statistics::as_ns;
-use crate::{store, units};
 
 /// An allocation or a free (`CUPTI_ACTIVITY_KIND_MEMORY2`).
 #[derive(Debug, Clone, Copy)]
 pub struct MemoryEvent<'a> {
     profile: &'a Profile,
-    row: &'a store::MemoryEvent,
+    row: &'a tables::MemoryEvent,
 }
 
 impl<'a> MemoryEvent<'a> {
@@ -288,7 +289,7 @@ impl Profile {
 }
 
 impl DeviceMemory<'_> {
-    fn new(of: &store::MemoryEvent) -> Self {
+    fn new(of: &tables::MemoryEvent) -> Self {
         Self {
             process: of.process,
             device: of.device,

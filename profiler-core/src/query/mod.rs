@@ -20,13 +20,13 @@ use std::time::Duration;
 
 use cupti::CopyKind;
 
-use crate::busy::DeviceSweep;
-use crate::names::Pattern;
+use crate::base::kernel_names::Pattern;
+use crate::base::statistics::{Statistics, as_ns};
+use crate::base::units::time;
+use crate::join::busy::DeviceSweep;
+use crate::join::range_tree::NodeId;
+use crate::join::tables::RangeId;
 use crate::profile::{GpuOperation, OperationKind, Profile, Range, RangeNode};
-use crate::statistics::{Statistics, as_ns};
-use crate::store::RangeId;
-use crate::tree::NodeId;
-use crate::units::time;
 pub use gap::{Gap, Gaps, HostActivity, IdleCause, IdleReason};
 pub use group::{CallThread, Group, Groups, KernelName, RangePath, StreamKey, TransferKey};
 pub use launch::{Launch, LaunchGroup, Launches};

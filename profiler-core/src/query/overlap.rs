@@ -4,9 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use super::{Query, Span};
+use crate::base::statistics::as_ns;
+use crate::base::units::time;
 use crate::profile::OperationKind;
-use crate::statistics::as_ns;
-use crate::units::time;
 
 /// How the time from the first start to the last end on a device is divided. The five parts add up to the span. Kernels
 /// are those that are no collectives.

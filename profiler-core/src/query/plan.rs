@@ -5,9 +5,9 @@ use std::collections::BinaryHeap;
 use rustc_hash::FxHashMap;
 
 use super::{By, Filter, Query, Selector, Sort};
-use crate::names::{self, Pattern};
+use crate::base::kernel_names::{self, Pattern};
+use crate::join::tables::{Interval, Label, OperationId, RangeId, Store, What, Work};
 use crate::profile::{GpuOperation, OperationKind, Profile, RangeNode};
-use crate::store::{Interval, Label, OperationId, RangeId, Store, What, Work};
 
 /// The operations of a query, by start.
 pub struct Operations<'a> {
@@ -168,8 +168,8 @@ fn is_named<'a>(
     let name = store.names.get(names.name);
     *known.entry(name).or_insert_with(|| {
         let shown = match names.demangled {
-            Some(demangled) => names::without_parameters(store.names.get(demangled)),
-            None => names::demangled(name),
+            Some(demangled) => kernel_names::without_parameters(store.names.get(demangled)),
+            None => kernel_names::demangled(name),
         };
         patterns.iter().any(|pattern| pattern.matches(name) || pattern.matches(&shown))
     })

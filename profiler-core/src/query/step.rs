@@ -7,12 +7,12 @@ use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
 use super::{DeviceTimes, Span, device_times, ns};
-use crate::names::Pattern;
+use crate::base::kernel_names::Pattern;
+use crate::base::statistics::Statistics;
+use crate::base::totals::Totals;
+use crate::base::units::time;
+use crate::join::tables::{OperationId, RangeId};
 use crate::profile::{Profile, Range, RangeNode, Sampled, Track};
-use crate::statistics::Statistics;
-use crate::store::{OperationId, RangeId};
-use crate::totals::Totals;
-use crate::units::time;
 
 /// One instance of the range, with what was asked for in it and within.
 #[derive(Debug, Clone)]

@@ -7,13 +7,13 @@ use cupti::{CallClass, CopyKind};
 use fastrand::Rng;
 
 use super::*;
-use crate::health::Health;
-use crate::profile::Attribution;
-use crate::recording::RecordingInfo;
-use crate::store::{
+use crate::join::health::Health;
+use crate::join::tables::{
     self, Api, CallKind, Interval, KernelNames, Label, LabelId, MemoryEvent as Event, Session,
     Store, ThreadId, What, WholeGraph, Work,
 };
+use crate::profile::Attribution;
+use crate::record::recording::RecordingInfo;
 
 /// When sessions begin.
 const BASE: u64 = 10_000;
@@ -99,7 +99,7 @@ impl Made {
     fn profile(&self) -> Profile {
         let mut store = Store::default();
         for thread in 0..self.threads {
-            store.threads.push(store::Thread {
+            store.threads.push(tables::Thread {
                 id: thread_id(thread),
                 process: 0,
                 name: None,
@@ -111,7 +111,7 @@ impl Made {
             let domain = spot.domain.map(|domain| store.names.intern(domain));
             let category = spot.category.map(|category| store.names.intern(category));
             store.labels.push(Label { name, domain, category, color: None });
-            store.ranges.push(store::Range {
+            store.ranges.push(tables::Range {
                 time: interval(spot.time),
                 label: LabelId(store.labels.len() as u32 - 1),
                 thread: ThreadId(spot.thread as u32),
@@ -132,7 +132,7 @@ impl Made {
             };
             let kind = store.intern_call_kind(kind);
             let (start, end) = call.time;
-            store.calls.push(store::Call {
+            store.calls.push(tables::Call {
                 time: interval((start, if call.returned { end } else { start })),
                 correlation_id: row as u32 + 1,
                 kind,
@@ -166,7 +166,7 @@ impl Made {
             };
             let work = store.intern_work(Work::new(what, place));
             let id = ran.call.map_or(0, |call| call as u32 + 1);
-            let mut operation = store::Operation::new(work, ran.time.map(interval), id);
+            let mut operation = tables::Operation::new(work, ran.time.map(interval), id);
             operation.captured = ran.captured.map(|range| RangeId(range as u32)).into();
             store.operations.push(operation);
         }
@@ -884,7 +884,7 @@ fn event(is_allocation: bool, at: u64, address: u64, bytes: u64, kind: u8) -> Ev
         address,
         device: 0,
         correlation_id: 0,
-        call: store::Maybe::NONE,
+        call: tables::Maybe::NONE,
         process: 0,
         is_repeat: false,
     }
@@ -996,17 +996,17 @@ fn odd_times_are_taken_as_they_come() {
     let spans = [(1, u64::MAX), (5, 2), (7, 7), (u64::MAX - 1, u64::MAX), (u64::MAX, 3)];
     for (row, (start_ns, end_ns)) in spans.into_iter().enumerate() {
         let work = if row % 2 == 0 { work } else { kernel };
-        store.operations.push(store::Operation::new(work, Some(Interval { start_ns, end_ns }), 0));
+        store.operations.push(tables::Operation::new(work, Some(Interval { start_ns, end_ns }), 0));
     }
-    store.threads.push(store::Thread { id: 1, process: 0, name: None, priority: None });
+    store.threads.push(tables::Thread { id: 1, process: 0, name: None, priority: None });
     let name = store.names.intern("r");
     store.labels.push(Label { name, domain: None, category: None, color: None });
     for (start_ns, end_ns) in [(9, 3), (0, u64::MAX), (4, 6)] {
-        store.ranges.push(store::Range {
+        store.ranges.push(tables::Range {
             time: Interval { start_ns, end_ns },
             label: LabelId(0),
             thread: ThreadId(0),
-            parent: store::Maybe::NONE,
+            parent: tables::Maybe::NONE,
             is_open: false,
         });
     }

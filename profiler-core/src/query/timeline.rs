@@ -1,6 +1,6 @@
 //! What each host thread was in at any time: calls and ranges, cut into pieces that do not overlap.
 
-use crate::store::{CallId, Interval, RangeId, Store, ThreadId};
+use crate::join::tables::{CallId, Interval, RangeId, Store, ThreadId};
 
 /// What a thread was in for a while.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

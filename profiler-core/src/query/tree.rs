@@ -7,9 +7,9 @@ use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
 use super::Query;
+use crate::base::statistics::as_ns;
+use crate::base::units::{self, NAME_WIDTH, shortened, time};
 use crate::profile::RangeNode;
-use crate::statistics::as_ns;
-use crate::units::{self, NAME_WIDTH, shortened, time};
 
 /// How many operations, and their time on the GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]

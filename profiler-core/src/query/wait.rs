@@ -6,9 +6,9 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::group::{self, Groups, RangePath};
-use crate::names::Pattern;
+use crate::base::kernel_names::Pattern;
+use crate::join::tables::{Call, CallId};
 use crate::profile::{ApiCall, Profile, Range};
-use crate::store::{Call, CallId};
 
 /// What the host waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]

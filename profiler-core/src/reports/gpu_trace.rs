@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::table::{Cells, Columns, Row, Unit, column};
 use super::texts::{Devices, OperationTexts, memory_text};
 use super::{Report, Reports};
-use crate::store::What;
+use crate::join::tables::What;
 
 /// One kernel, copy or memset: a row of `cuda_gpu_trace`. What a kernel has is `None` for the others, and the other way.
 #[derive(Debug, Clone, PartialEq, Serialize)]

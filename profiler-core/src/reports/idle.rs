@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::table::{Cells, Columns, Row, Unit, column};
 use super::{Report, Rules, is_imported};
-use crate::store::Interval;
+use crate::join::tables::Interval;
 
 /// From which length on a gap between GPU operations counts.
 #[derive(Debug, Clone, Copy, PartialEq)]

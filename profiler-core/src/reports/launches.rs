@@ -8,7 +8,7 @@ use super::sums::Summary;
 use super::table::{Cells, Columns, Row, Unit, column};
 use super::texts::{OperationTexts, Texts, functions, kernel_details};
 use super::{Report, Reports};
-use crate::store::{Call, Interval, Operation};
+use crate::join::tables::{Call, Interval, Operation};
 use rustc_hash::FxHashMap;
 
 const NO_LAUNCHES: &str = "no kernel was recorded whose launch is known";

@@ -8,7 +8,7 @@ use super::sums::{Groups, SizeSummary, Summary, percent};
 use super::table::{Cells, Columns, Row, Unit, column};
 use super::texts::OperationTexts;
 use super::{Report, Reports};
-use crate::store::What;
+use crate::join::tables::What;
 
 const NO_COPIES: &str = "no copy or memset was recorded";
 

@@ -44,10 +44,10 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-use crate::profile::Profile;
-use crate::store::{
+use crate::join::tables::{
     Call, Interval, Operation, ProcessRange, Range, RangesBy, Store, Thread, ThreadId, What,
 };
+use crate::profile::Profile;
 pub use api::{CudaApiSum, CudaApiTrace};
 pub use gpu::{Category, CudaApiGpuSum, CudaGpuSum};
 pub use gpu_trace::CudaGpuTrace;
@@ -369,7 +369,7 @@ macro_rules! named {
         }
 
         impl std::str::FromStr for $type {
-            type Err = crate::error::Error;
+            type Err = crate::base::error::Error;
 
             /// By nsys's name.
             ///
@@ -378,7 +378,7 @@ macro_rules! named {
             fn from_str(name: &str) -> Result<Self, Self::Err> {
                 Self::ALL.iter().copied().find(|known| known.name() == name).ok_or_else(|| {
                     let known = Self::ALL.iter().map(|known| known.name()).collect();
-                    crate::error::Error::new(crate::error::Kind::Name { what: $what, name: name.to_owned(), known })
+                    crate::base::error::Error::new(crate::base::error::Kind::Name { what: $what, name: name.to_owned(), known })
                 })
             }
         }

@@ -11,7 +11,7 @@ use super::sums::Summary;
 use super::table::{Cells, Columns, Row, Unit, column};
 use super::texts::{OperationTexts, Texts, kernel_details};
 use super::{Report, Reports, Style};
-use crate::store::{Call, CallId, Interval, RangeId, ThreadId};
+use crate::join::tables::{Call, CallId, Interval, RangeId, ThreadId};
 
 const NO_WORK: &str = "no GPU operation was recorded that was asked for in a range";
 

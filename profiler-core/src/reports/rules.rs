@@ -9,9 +9,9 @@ use serde::Serialize;
 use super::table::{Cells, Columns, Row, Unit, column};
 use super::texts::{Texts, memory_text, recorded_function};
 use super::{AnyReport, GapThreshold, Report, Reports, is_imported, named};
-use crate::names::Pattern;
+use crate::base::kernel_names::Pattern;
+use crate::join::tables::{Api, Call, Interval, Operation, RangeId, Store, What};
 use crate::profile::Profile;
-use crate::store::{Api, Call, Interval, Operation, RangeId, Store, What};
 
 named! {
     /// A rule of `nsys analyze`.

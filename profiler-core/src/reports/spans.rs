@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 
 use super::texts::range_texts;
 use super::{Ends, EndsWith, Reports, Style, is_imported};
-use crate::store::{Call, Interval, RangeId, Store, ThreadId};
+use crate::join::tables::{Call, Interval, RangeId, Store, ThreadId};
 
 /// A range of either style.
 #[derive(Debug, Clone, Copy)]
@@ -182,7 +182,7 @@ impl Spans {
 
     /// The innermost range of the thread around a range of the process.
     fn innermost(&self, store: &Store, span: &Span) -> Option<u32> {
-        let of_thread = |range: &crate::store::Range| (range.thread, range.time.start_ns);
+        let of_thread = |range: &crate::join::tables::Range| (range.thread, range.time.start_ns);
         let last = store
             .ranges
             .partition_point(|range| of_thread(range) <= (span.thread, span.time.start_ns));

@@ -8,8 +8,9 @@ use serde::Serialize;
 
 use super::spans::{NameTree, RangeStack};
 use super::sums::Summary;
-use crate::text::{guard_formula, json as json_string, quote_cell};
-use crate::{series, units};
+use crate::base::text::{guard_formula, json as json_string, quote_cell};
+use crate::base::units;
+use crate::record::series;
 
 /// What the numbers of a column are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use rustc_hash::FxHashMap;
 
 use super::Reports;
 use super::spans::Spans;
-use crate::names;
-use crate::store::{Call, Label, Operation, Store, What, Work};
+use crate::base::kernel_names;
+use crate::join::tables::{Call, Label, Operation, Store, What, Work};
 
 /// Which of a kernel's names reports show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -106,12 +106,12 @@ fn kernel_text(reports: Reports<'_>, what: &What) -> String {
     let name = |id| reports.store().names.get(id);
     let demangled = || match of.demangled {
         Some(demangled) => name(demangled).to_owned(),
-        None => names::with_parameters(name(of.name)),
+        None => kernel_names::with_parameters(name(of.name)),
     };
     match (reports.naming, of.short) {
         (KernelNaming::Demangled, _) => demangled(),
         (KernelNaming::Base, Some(short)) => name(short).to_owned(),
-        (KernelNaming::Base, None) => names::without_scope(&demangled()),
+        (KernelNaming::Base, None) => kernel_names::without_scope(&demangled()),
         (KernelNaming::Mangled, _) => name(of.name).to_owned(),
     }
 }
@@ -189,7 +189,7 @@ pub(super) struct Devices(FxHashMap<u32, Arc<str>>);
 impl Devices {
     pub(super) fn new(reports: Reports<'_>) -> Self {
         let devices = &reports.profile.recording_info().devices;
-        let text = |device: &crate::recording::DeviceInfo| {
+        let text = |device: &crate::record::recording::DeviceInfo| {
             (device.id, format!("{} ({})", device.name, device.id).into())
         };
         Self(devices.iter().map(text).collect())

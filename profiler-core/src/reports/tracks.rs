@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::Report;
 use super::table::{Cells, Columns, Row, Unit, Value, column};
+use crate::join::tables::Interval;
 use crate::profile::{Profile, RangeNode, Sampled, Track, united};
-use crate::series::{Kind, Source, Unit as TrackUnit};
-use crate::store::Interval;
+use crate::record::series::{Kind, Source, Unit as TrackUnit};
 
 const NO_TRACKS: &str = "no sampler ran, or none saw anything";
 const NO_RANGES: &str = "no range had work on a device while that was sampled";

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::table::{Cells, Columns, Row, Unit, column};
 use super::{Report, Reports};
-use crate::store::Managed;
+use crate::join::tables::Managed;
 
 const NO_MANAGED: &str = "no migration or page fault of managed memory was recorded";
 

@@ -19,17 +19,17 @@ mod kernels;
 mod output;
 mod progress;
 #[allow(dead_code)] // as text
-#[path = "../../replace.rs"]
+#[path = "../../base/replace.rs"]
 mod replace;
 mod roofline;
 mod scorecard;
 mod tables;
 #[allow(dead_code)] // shared with the library, which uses the rest
-#[path = "../../text.rs"]
+#[path = "../../base/text.rs"]
 mod text;
 mod tracks;
 #[allow(dead_code)] // as above
-#[path = "../../units.rs"]
+#[path = "../../base/units.rs"]
 mod units;
 
 use std::io::Write as _;

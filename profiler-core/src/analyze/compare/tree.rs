@@ -1,0 +1,329 @@
+//! The ranges and kernels of two sides laid over each other, as rows.
+
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use super::{Change, ChangeKind, Compare, Presence, Quantity, Shape, TimeShift};
+use crate::base::hodges_lehmann::Ranks;
+use crate::base::kernel_names::Level;
+use crate::base::totals::Totals;
+use crate::profile::{Kernel, Profile, RangeNode};
+
+/// Levels whose ranges are timed one by one: a recursion has as many as it likes.
+const LEVELS: usize = 200;
+
+/// What one run came to.
+#[derive(Clone, Default)]
+struct Sum {
+    values: [u64; Quantity::ALL.len()],
+    /// One by one.
+    times: Vec<u64>,
+}
+
+/// The runs of each side.
+type Both = [Vec<Sum>; 2];
+
+struct Row {
+    sums: Both,
+    is_there: [bool; 2],
+}
+
+impl Row {
+    fn new(runs: [usize; 2]) -> Self {
+        Self { sums: runs.map(|runs| vec![Sum::default(); runs]), is_there: [false; 2] }
+    }
+
+    fn add(&mut self, (side, run): Place, value: impl Fn(Quantity) -> u64) {
+        self.is_there[side] = true;
+        for (sum, quantity) in self.sums[side][run].values.iter_mut().zip(Quantity::ALL) {
+            *sum = sum.saturating_add(value(quantity));
+        }
+    }
+
+    fn add_time(&mut self, (side, run): Place, ns: u64) {
+        self.sums[side][run].times.push(ns);
+    }
+}
+
+/// Side and run.
+type Place = (usize, usize);
+/// By the range that kernels are told apart by, if any.
+type KernelKey = (Option<usize>, Rc<str>, Shape);
+
+pub(super) fn changes(sides: [&[Profile]; 2], compare: &Compare) -> Vec<Change> {
+    let runs = sides.map(<[Profile]>::len);
+    let (mut everything, mut outside) = (Row::new(runs), Row::new(runs));
+    let mut tree = Tree::default();
+    let mut kernels: BTreeMap<KernelKey, Row> = BTreeMap::new();
+    let mut names: HashMap<String, Rc<str>> = HashMap::new();
+    for (side, profiles) in sides.into_iter().enumerate() {
+        for (run, profile) in profiles.iter().enumerate() {
+            let place = (side, run);
+            let (all, outer) = (profile.totals(), profile.outside_ranges());
+            everything.add(place, |quantity| of(quantity, 0, &all));
+            everything.add_time(place, ns(&all));
+            outside.add(place, |quantity| of(quantity, 0, &outer));
+            let mut add_kernel = |range: Option<usize>, kernel: Kernel<'_>| {
+                let name = match names.get(kernel.name()) {
+                    Some(name) => name.clone(),
+                    None => {
+                        let name: Rc<str> = kernel.demangled_name().into();
+                        names.insert(kernel.name().to_owned(), name.clone());
+                        name
+                    }
+                };
+                let shape = Shape { grid: kernel.grid(), block: kernel.block() };
+                let row = kernels.entry((range, name, shape)).or_insert_with(|| Row::new(runs));
+                let time = kernel.interval().map(|time| time.ns());
+                row.add(place, |quantity| match quantity {
+                    Quantity::Kernels => 1,
+                    Quantity::GpuNs => time.unwrap_or(0),
+                    _ => 0,
+                });
+                time.into_iter().for_each(|ns| row.add_time(place, ns));
+            };
+            let mut around: Vec<usize> = Vec::new();
+            for (depth, node) in profile.walk() {
+                around.truncate(depth);
+                let id = tree.id(around.last().copied(), &node, runs);
+                around.push(id);
+                let (instances, totals) = (node.instances(), node.inclusive());
+                let row = &mut tree.nodes[id].row;
+                row.add(place, |quantity| of(quantity, instances, &totals));
+                // Each sums up what is within it, which all levels of a recursion would do again.
+                if depth < LEVELS && totals.gpu_operations() != 0 {
+                    node.ranges().for_each(|range| row.add_time(place, ns(&range.inclusive())));
+                }
+                if compare.by_range {
+                    let own = node.ranges().flat_map(|range| range.own_operations());
+                    own.filter_map(|operation| operation.as_kernel())
+                        .for_each(|kernel| add_kernel(Some(id), kernel));
+                }
+            }
+            let others = profile
+                .operations()
+                .filter(|operation| !compare.by_range || operation.range().is_none());
+            others
+                .filter_map(|operation| operation.as_kernel())
+                .for_each(|kernel| add_kernel(None, kernel));
+        }
+    }
+
+    let mut rows = Rows { compare, ranks: Ranks::default(), rows: Vec::new() };
+    let nowhere = Subject::default();
+    rows.push(ChangeKind::Everything, &nowhere, &everything);
+    rows.push(ChangeKind::OutsideRanges, &nowhere, &outside);
+    let paths: Vec<Rc<str>> = (0..tree.nodes.len()).map(|id| tree.path(id)).collect();
+    for id in tree.walk() {
+        let node = &tree.nodes[id];
+        let subject =
+            Subject { domain: node.domain.clone(), path: paths[id].clone(), ..Subject::default() };
+        rows.push(ChangeKind::Range, &subject, &node.row);
+    }
+    let reshaped = reshaped(&kernels);
+    for (key, row) in &kernels {
+        let (range, name, shape) = key;
+        let subject = Subject {
+            domain: range.and_then(|id| tree.nodes[id].domain.clone()),
+            path: range.map_or_else(|| nowhere.path.clone(), |id| paths[id].clone()),
+            kernel: Some(name.clone()),
+            shape: Some(*shape),
+            reshaped: reshaped.get(key).copied(),
+        };
+        rows.push(ChangeKind::Kernel, &subject, row);
+    }
+    let mut rows = rows.rows;
+    rows.sort_by_key(|row| row.quantity.is_time());
+    rows
+}
+
+fn of(quantity: Quantity, instances: u64, totals: &Totals) -> u64 {
+    match quantity {
+        Quantity::Instances => instances,
+        Quantity::Launches => totals.launches,
+        Quantity::Kernels => totals.kernels,
+        Quantity::Copies => totals.copies,
+        Quantity::CopyBytes => totals.copy_bytes,
+        Quantity::Memsets => totals.memsets,
+        Quantity::Synchronizations => totals.synchronizations,
+        Quantity::GpuNs => ns(totals),
+    }
+}
+
+fn ns(totals: &Totals) -> u64 {
+    u64::try_from(totals.gpu_time().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Of a kernel that has one shape on one side alone and one on the other alone, each is the other's.
+fn reshaped(kernels: &BTreeMap<KernelKey, Row>) -> HashMap<KernelKey, Shape> {
+    let mut found = HashMap::new();
+    // By range and name, the shapes of either side alone.
+    let mut lone: BTreeMap<_, [Vec<Shape>; 2]> = BTreeMap::new();
+    for ((range, name, shape), row) in kernels {
+        match row.is_there {
+            [true, false] => lone.entry((*range, name)).or_default()[0].push(*shape),
+            [false, true] => lone.entry((*range, name)).or_default()[1].push(*shape),
+            _ => {}
+        }
+    }
+    for ((range, name), shapes) in lone {
+        if let [[before], [after]] = shapes.each_ref().map(Vec::as_slice) {
+            found.insert((range, name.clone(), *before), *after);
+            found.insert((range, name.clone(), *after), *before);
+        }
+    }
+    found
+}
+
+/// What rows are about.
+struct Subject {
+    domain: Option<Rc<str>>,
+    path: Rc<str>,
+    kernel: Option<Rc<str>>,
+    shape: Option<Shape>,
+    reshaped: Option<Shape>,
+}
+
+impl Default for Subject {
+    fn default() -> Self {
+        Self { domain: None, path: "".into(), kernel: None, shape: None, reshaped: None }
+    }
+}
+
+struct Rows<'c> {
+    compare: &'c Compare,
+    ranks: Ranks,
+    rows: Vec<Change>,
+}
+
+impl Rows<'_> {
+    fn push(&mut self, kind: ChangeKind, subject: &Subject, row: &Row) {
+        let status = match row.is_there {
+            [true, false] => Presence::Gone,
+            [false, true] => Presence::New,
+            _ => Presence::Both,
+        };
+        for (at, quantity) in Quantity::ALL.into_iter().enumerate() {
+            if !has(kind, quantity) {
+                continue;
+            }
+            let values = row.sums.each_ref().map(|runs| {
+                let mut values: Vec<u64> = runs.iter().map(|sum| sum.values[at]).collect();
+                values.sort_unstable();
+                values
+            });
+            let [before, after] = values.each_ref().map(|values| median(values));
+            let varies = values.iter().any(|values| values.first() != values.last());
+            let change = i128::from(after) - i128::from(before);
+            let times = if quantity.is_time() { self.shift(row) } else { None };
+            self.rows.push(Change {
+                kind,
+                status,
+                domain: subject.domain.clone(),
+                path: subject.path.clone(),
+                kernel: subject.kernel.clone(),
+                shape: subject.shape,
+                reshaped: subject.reshaped,
+                quantity,
+                before,
+                after,
+                change: change.clamp(i64::MIN.into(), i64::MAX.into()) as i64,
+                percent: percent(before, after),
+                varies,
+                times,
+            });
+        }
+    }
+
+    fn shift(&mut self, row: &Row) -> Option<TimeShift> {
+        let times = row.sums.each_ref().map(|runs| {
+            let of_runs = runs.iter().map(|sum| sum.times.clone());
+            of_runs.collect::<Vec<_>>()
+        });
+        let [before, after] = &times;
+        self.compare.shift([before, after], &mut self.ranks)
+    }
+}
+
+/// The lower of two in the middle: one that a run had.
+fn median(sorted: &[u64]) -> u64 {
+    sorted.len().checked_sub(1).map_or(0, |last| sorted[last / 2])
+}
+
+fn has(kind: ChangeKind, quantity: Quantity) -> bool {
+    match kind {
+        ChangeKind::Range => true,
+        ChangeKind::Everything | ChangeKind::OutsideRanges => quantity != Quantity::Instances,
+        ChangeKind::Kernel => matches!(quantity, Quantity::Kernels | Quantity::GpuNs),
+    }
+}
+
+fn percent(before: u64, after: u64) -> Option<f64> {
+    match (before, after) {
+        (0, 0) => Some(0.0),
+        (0, _) => None,
+        _ => Some(100.0 * (after as f64 - before as f64) / before as f64),
+    }
+}
+
+/// The trees of ranges laid over each other.
+#[derive(Default)]
+struct Tree {
+    nodes: Vec<Node>,
+    roots: Vec<usize>,
+    ids: BTreeMap<(Option<usize>, Option<String>, String), usize>,
+}
+
+struct Node {
+    name: String,
+    domain: Option<Rc<str>>,
+    parent: Option<usize>,
+    level: Level,
+    children: Vec<usize>,
+    row: Row,
+}
+
+impl Tree {
+    /// The number of a node's like.
+    fn id(&mut self, parent: Option<usize>, node: &RangeNode<'_>, runs: [usize; 2]) -> usize {
+        let key = (parent, node.domain().map(str::to_owned), node.name().to_owned());
+        if let Some(&id) = self.ids.get(&key) {
+            return id;
+        }
+        let id = self.nodes.len();
+        self.nodes.push(Node {
+            name: node.name().to_owned(),
+            domain: node.domain().map(Rc::from),
+            parent,
+            level: Level::of(id, parent.map(|parent| self.nodes[parent].level)),
+            children: Vec::new(),
+            row: Row::new(runs),
+        });
+        match parent {
+            Some(parent) => self.nodes[parent].children.push(id),
+            None => self.roots.push(id),
+        }
+        self.ids.insert(key, id);
+        id
+    }
+
+    /// As [`RangeNode::cut_path`].
+    fn path(&self, id: usize) -> Rc<str> {
+        let names_from = |id| {
+            let around = std::iter::successors(Some(id), |&id: &usize| self.nodes[id].parent);
+            around.map(|id| self.nodes[id].name.as_str())
+        };
+        self.nodes[id].level.path(id, names_from).into()
+    }
+
+    /// Each before those within it.
+    fn walk(&self) -> Vec<usize> {
+        let mut order = Vec::with_capacity(self.nodes.len());
+        let mut left: Vec<usize> = self.roots.iter().rev().copied().collect();
+        while let Some(id) = left.pop() {
+            order.push(id);
+            left.extend(self.nodes[id].children.iter().rev());
+        }
+        order
+    }
+}

@@ -1,0 +1,86 @@
+//! What a statement rests on: places in the profile.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::join::tables::{CallId, Interval, OperationId};
+use crate::profile::{ApiCall, GpuOperation, Profile};
+use crate::query::Span;
+
+/// A place in the profile that a statement rests on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Moment {
+    /// When, since the session's start.
+    #[serde(flatten)]
+    pub span: Span,
+    /// The operation that ran, or that the GPU was idle before: its [`number`](GpuOperation::number).
+    pub operation: Option<usize>,
+    /// The call that the host was in: its place among [`Profile::calls`].
+    pub call: Option<usize>,
+}
+
+impl Moment {
+    pub(super) fn new(
+        profile: &Profile,
+        time: Interval,
+        operation: Option<OperationId>,
+        call: Option<CallId>,
+    ) -> Self {
+        let (start, end) = (profile.since_start(time.start_ns), profile.since_start(time.end_ns));
+        let (operation, call) = (operation.map(OperationId::at), call.map(CallId::at));
+        Self { span: Span { start, end }, operation, call }
+    }
+
+    /// The operation, in the profile that the diagnosis is of.
+    #[must_use]
+    pub fn operation<'a>(&self, profile: &'a Profile) -> Option<GpuOperation<'a>> {
+        let id = self.operation.filter(|id| *id < profile.store.operations.len())?;
+        Some(profile.operation(OperationId(id as u32)))
+    }
+
+    /// The call, in the profile that the diagnosis is of.
+    #[must_use]
+    pub fn call<'a>(&self, profile: &'a Profile) -> Option<ApiCall<'a>> {
+        let id = self.call.filter(|id| *id < profile.store.calls.len())?;
+        Some(profile.call(CallId(id as u32)))
+    }
+}
+
+/// What a statement rests on: how many places of the profile, and the costliest of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
+pub struct Evidence {
+    /// How many places there are.
+    pub count: u64,
+    /// Those that took the longest, the longest first: [`Thresholds::evidence`](super::Thresholds::evidence) of them.
+    pub longest: Vec<Moment>,
+}
+
+impl Evidence {
+    /// Keeps `most` of them.
+    pub(super) fn of(mut moments: Vec<Moment>, most: usize) -> Self {
+        let count = moments.len() as u64;
+        let time = |moment: &Moment| moment.span.duration();
+        moments.sort_by_key(|moment| (std::cmp::Reverse(time(moment)), moment.span.start));
+        moments.truncate(most);
+        Self { count, longest: moments }
+    }
+
+    /// The operations of the places that are kept, in the profile that the diagnosis is of.
+    pub fn operations<'a>(&self, profile: &'a Profile) -> impl Iterator<Item = GpuOperation<'a>> {
+        self.longest.iter().filter_map(move |moment| moment.operation(profile))
+    }
+
+    /// The calls of the places that are kept, in the profile that the diagnosis is of.
+    pub fn calls<'a>(&self, profile: &'a Profile) -> impl Iterator<Item = ApiCall<'a>> {
+        self.longest.iter().filter_map(move |moment| moment.call(profile))
+    }
+
+    /// How long the longest of them took.
+    #[must_use]
+    pub fn longest_time(&self) -> Option<Duration> {
+        self.longest.first().map(|moment| moment.span.duration())
+    }
+}

@@ -1,0 +1,329 @@
+//! What was found, where, what it costs and what helps.
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use super::Run;
+use super::amdahl::amdahl;
+use super::clock::{Piece, gaps, reach};
+use super::evidence::{Evidence, Moment};
+use super::sign::Sign;
+use super::verdict::{Cost, Estimate, finite};
+use crate::base::statistics::as_ns;
+use crate::base::units::{MESSAGE_WIDTH, PATH_WIDTH, shortened};
+use crate::join::range_tree::NodeId;
+use crate::profile::RangeNode;
+
+/// What can be found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum FindingKind {
+    /// Large asynchronous copies of pageable memory, which are synchronous (nsys: `cuda_memcpy_async`).
+    PageableCopies,
+    /// Copies by calls that return when the copy is done (nsys: `cuda_memcpy_sync`).
+    BlockingCopies,
+    /// Small copies one after the other that could be one.
+    TinyCopies,
+    /// Memory allocated and freed again and again.
+    RepeatedAllocation,
+    /// Matrix products of one shape, one after the other, none of which fills the GPU.
+    SmallGemms,
+    /// Kernels of one shape, one after the other, that are short and do not fill the GPU.
+    SmallKernels,
+    /// Grids whose last wave leaves most of the GPU empty.
+    TailEffect,
+    /// Waits for a stream or a context that nothing was asked of since the last one.
+    RedundantSyncs,
+    /// Kernels of several streams that never run at once, though the GPU has room.
+    SerialStreams,
+    /// Kernels on CUDA's default stream beside those of other streams.
+    DefaultStream,
+    /// First launches that load or compile their kernel.
+    LazyLoading,
+    /// Steps at the beginning that take longer than the others.
+    FirstIterations,
+    /// The GPU is idle while the host is in no call into CUDA.
+    IdleGaps,
+    /// A GPU that works much less than another.
+    UnderusedGpu,
+    /// The profiler's own time is a good part of the clock.
+    ProfilerOverhead,
+}
+
+impl FindingKind {
+    /// As people read it.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::PageableCopies => "asynchronous copies of pageable memory",
+            Self::BlockingCopies => "blocking copies",
+            Self::TinyCopies => "tiny copies that could be one",
+            Self::RepeatedAllocation => "memory allocated and freed again and again",
+            Self::SmallGemms => "many small matrix products",
+            Self::SmallKernels => "many small kernels",
+            Self::TailEffect => "tail effect",
+            Self::RedundantSyncs => "redundant waits",
+            Self::SerialStreams => "streams that do not overlap",
+            Self::DefaultStream => "work on the default stream",
+            Self::LazyLoading => "kernels loaded or compiled within the run",
+            Self::FirstIterations => "slow first steps",
+            Self::IdleGaps => "GPU idle while the host is in no CUDA call",
+            Self::UnderusedGpu => "a GPU with little to do",
+            Self::ProfilerOverhead => "the profiler's own time",
+        }
+    }
+
+    /// What helps.
+    #[must_use]
+    pub const fn remedy(self) -> &'static str {
+        match self {
+            Self::PageableCopies => {
+                "allocate the host's side as pinned memory (cuMemHostAlloc), or register it; then the call returns at once and \
+                 the copy can run beside kernels"
+            }
+            Self::BlockingCopies => {
+                "take the asynchronous call with pinned memory, and wait when the data is needed"
+            }
+            Self::TinyCopies => "gather what is copied in one buffer and copy that once",
+            Self::RepeatedAllocation => {
+                "allocate once before the loop, or from a pool (cuMemAllocAsync with a release threshold)"
+            }
+            Self::SmallGemms => {
+                "if they do not need each other's results: one batched product (cublasGemmStridedBatched), or one larger one"
+            }
+            Self::SmallKernels => {
+                "if they do not need each other's results: one kernel over all of it, several streams, or a CUDA graph"
+            }
+            Self::TailEffect => {
+                "choose the grid as a whole number of waves: fewer blocks that do more each, or a persistent kernel"
+            }
+            Self::RedundantSyncs => {
+                "leave them out: nothing was asked of the GPU since the last wait"
+            }
+            Self::SerialStreams => {
+                "look for what orders them: events, the default stream, one host thread that waits; then they can run at once"
+            }
+            Self::DefaultStream => {
+                "use a stream of one's own: the legacy default stream waits for the others, and they for it"
+            }
+            Self::LazyLoading => {
+                "run every kernel once before what is measured, set CUDA_MODULE_LOADING=EAGER, or ship code for this GPU \
+                 instead of PTX"
+            }
+            Self::FirstIterations => {
+                "leave them out of what is measured (Steps::warm); if they matter, do their one-time work before"
+            }
+            Self::IdleGaps => {
+                "do this on the GPU, or while the GPU works: another thread, or the next step's part ahead"
+            }
+            Self::UnderusedGpu => "divide the work evenly, or give the GPU to something else",
+            Self::ProfilerOverhead => {
+                "take times as upper bounds; record fewer kinds, or look at counts and order rather than times"
+            }
+        }
+    }
+
+    /// What an estimate of the gain assumes.
+    #[must_use]
+    pub const fn assumption(self) -> &'static str {
+        match self {
+            Self::PageableCopies | Self::BlockingCopies => "if they were hidden, all else equal",
+            Self::TinyCopies => "if each row were one copy, all else equal",
+            Self::SmallGemms | Self::SmallKernels => {
+                "if each row were one kernel that fills the GPU, all else equal"
+            }
+            Self::TailEffect => "if every wave were full, all else equal",
+            Self::SerialStreams => "if they ran at once, all else equal",
+            Self::FirstIterations => "if they took as long as the others, all else equal",
+            Self::UnderusedGpu => "if all GPUs had the same work, all else equal",
+            Self::ProfilerOverhead => "without recording, all else equal",
+            Self::RepeatedAllocation
+            | Self::RedundantSyncs
+            | Self::DefaultStream
+            | Self::LazyLoading
+            | Self::IdleGaps => "if it took no time, all else equal",
+        }
+    }
+
+    /// True for what is to be known, not mended: it comes last, whatever its cost.
+    #[must_use]
+    pub const fn is_note(self) -> bool {
+        matches!(self, Self::DefaultStream | Self::UnderusedGpu | Self::ProfilerOverhead)
+    }
+}
+
+impl fmt::Display for FindingKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.text())
+    }
+}
+
+/// A range and what of a finding lies directly in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Place {
+    /// Its path; `None` is outside any range.
+    pub path: Option<String>,
+    /// The time on the clock.
+    #[serde(rename = "cost_ns", serialize_with = "as_ns")]
+    pub cost: Duration,
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Finding {
+    /// What.
+    pub kind: FindingKind,
+    /// In a few words, with its numbers.
+    pub title: String,
+    /// Where, the costliest place first.
+    pub places: Vec<Place>,
+    /// The time on the run's clock that it takes.
+    #[serde(rename = "cost_ns", serialize_with = "as_ns")]
+    pub cost: Duration,
+    /// That as a part of the clock, from 0 to 1.
+    pub share: f64,
+    /// The part of the clock that goes with it: its share, and the rest of the idle times that are half its or more, which
+    /// may be hidden once the host comes in time.
+    pub reach: f64,
+    /// How much faster the run is by Amdahl's law under the [`assumption`](Self::assumption), by its reach. Infinite if it
+    /// is the whole. An estimate, not a bound: a change that also shortens other work brings more.
+    #[serde(serialize_with = "finite")]
+    pub estimate: f64,
+    /// What the estimate assumes.
+    pub assumption: &'static str,
+    /// The numbers that speak for it.
+    pub signs: Vec<Sign>,
+    /// Where it shows.
+    pub evidence: Evidence,
+    /// What helps.
+    pub remedy: &'static str,
+}
+
+impl Finding {
+    /// The path of the range in which most of it lies; `None` if that is outside any range, or not known.
+    #[must_use]
+    pub fn path(&self) -> Option<&str> {
+        self.places.first()?.path.as_deref()
+    }
+
+    /// What, where, and what it costs.
+    pub(crate) fn line(&self) -> String {
+        let mut line = shortened(&self.title, MESSAGE_WIDTH);
+        if let Some(path) = self.path() {
+            line.push_str(&format!(", in {}", shortened(path, PATH_WIDTH)));
+        }
+        if self.cost != Duration::ZERO {
+            line.push_str(&format!(": {}", self.cost_text()));
+        }
+        line
+    }
+
+    /// What it costs and can bring, in words.
+    pub(crate) fn cost_text(&self) -> String {
+        let cost = Cost { time: self.cost, share: self.share, reach: self.reach };
+        format!("{cost}, {}", Estimate(self.estimate, self.assumption))
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\n     {}", self.line(), self.remedy)
+    }
+}
+
+/// A finding in the making.
+pub(super) struct Draft {
+    pub(super) kind: FindingKind,
+    pub(super) title: String,
+    /// Pieces of the clock, and the part of each that goes away.
+    pub(super) pieces: Vec<(Piece, f64)>,
+    pub(super) signs: Vec<Sign>,
+}
+
+impl Run<'_> {
+    /// `None` if it costs less than is worth telling.
+    pub(super) fn finish(&self, draft: Draft) -> Option<Finding> {
+        let store = &self.profile.store;
+        let mut places: FxHashMap<Option<NodeId>, f64> = FxHashMap::default();
+        let mut cost = 0.0;
+        for (piece, part) in &draft.pieces {
+            // The mean over devices, as the clock is.
+            let ns = piece.time.ns() as f64 * part / self.clock.devices() as f64;
+            cost += ns;
+            let of_operation = || {
+                let operation = &store.operations[piece.operation?.at()];
+                store.range_of(operation.call)
+            };
+            let range = if piece.is_idle { piece.range } else { of_operation() };
+            let node = range.map(|range| self.profile.tree.of_range[range.at()]);
+            *places.entry(node).or_default() += ns;
+        }
+        // The bits of numbers that are not negative are in their order.
+        let places = places.into_iter().map(|(node, ns)| (ns.max(0.0).to_bits(), node)).collect();
+        let places = self.costliest(places, self.thresholds.get_evidence(), |node| *node);
+        let place =
+            |(bits, node)| Place { path: self.path_of(node), cost: duration(f64::from_bits(bits)) };
+        let places = places.into_iter().map(place).collect();
+        let moments: Vec<Moment> = self.moments(draft.pieces.iter().map(|(piece, _)| piece));
+        let evidence = Evidence::of(moments, self.thresholds.get_evidence());
+        let pieces = draft.pieces.iter().map(|(piece, part)| (piece, *part));
+        let reach = reach(pieces, &gaps(&self.clock.pieces)) / self.clock.total();
+        let estimate = amdahl(reach, f64::INFINITY);
+        let found = self.costing(draft.kind, draft.title, cost);
+        let found = Finding { places, evidence, reach, estimate, ..found };
+        (found.share >= self.thresholds.get_finding_share())
+            .then_some(Finding { signs: draft.signs, ..found })
+    }
+
+    /// The first of what lies in nodes, by cost and then by path.
+    pub(super) fn costliest<T>(
+        &self,
+        mut of: Vec<(u64, T)>,
+        most: usize,
+        node: impl Fn(&T) -> Option<NodeId>,
+    ) -> Vec<(u64, T)> {
+        of.sort_unstable_by_key(|(cost, _)| Reverse(*cost));
+        // Paths are made of those alone that may be among the first.
+        if let Some(least) = most.checked_sub(1).and_then(|last| of.get(last)).map(|of| of.0) {
+            let end = of.partition_point(|(cost, _)| *cost >= least);
+            of.truncate(end);
+        }
+        of.sort_by_cached_key(|(cost, of)| (Reverse(*cost), self.path_of(node(of))));
+        of.truncate(most);
+        of
+    }
+
+    /// A finding that costs so many nanoseconds.
+    pub(super) fn costing(&self, kind: FindingKind, title: String, cost_ns: f64) -> Finding {
+        let clock = self.clock.ns() as f64;
+        let share = if clock == 0.0 { 0.0 } else { (cost_ns / clock).min(1.0) };
+        Finding {
+            kind,
+            title,
+            places: Vec::new(),
+            cost: duration(cost_ns),
+            share,
+            reach: share,
+            estimate: amdahl(share, f64::INFINITY),
+            assumption: kind.assumption(),
+            signs: Vec::new(),
+            evidence: Evidence::default(),
+            remedy: kind.remedy(),
+        }
+    }
+
+    pub(super) fn path_of(&self, node: Option<NodeId>) -> Option<String> {
+        node.map(|id| RangeNode { profile: self.profile, id }.cut_path())
+    }
+}
+
+fn duration(ns: f64) -> Duration {
+    Duration::from_nanos(ns.max(0.0).round() as u64)
+}

@@ -1,0 +1,179 @@
+//! From where on a number is a sign of something.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::base::statistics::as_ns;
+
+/// What a diagnosis goes by. Shares are of the clock of the scope that is looked at, so that the same thresholds do for a
+/// step of 10 ms and for a run of an hour.
+///
+/// ```
+/// use profiler_core::diagnosis::Thresholds;
+///
+/// let strict = Thresholds::new().verdict_share(0.1).loading("*shard*");
+/// assert_eq!(strict.get_verdict_share(), 0.1);
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[must_use]
+pub struct Thresholds {
+    verdict_share: f64,
+    cause_share: f64,
+    finding_share: f64,
+    least_operations: u64,
+    small_copy_bytes: u64,
+    #[serde(rename = "small_kernel_ns", serialize_with = "as_ns")]
+    small_kernel: Duration,
+    least_fill: f64,
+    least_repeats: u64,
+    #[serde(rename = "overhead_per_call_ns", serialize_with = "as_ns")]
+    overhead_per_call: Duration,
+    overhead_share: f64,
+    most_overhead: f64,
+    incomplete: bool,
+    most_unmatched: f64,
+    evidence: usize,
+    loading: Vec<String>,
+}
+
+impl Default for Thresholds {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+macro_rules! settable {
+    ($($(#[$doc:meta])* $name:ident $get:ident: $type:ty;)+) => {
+        $(
+            $(#[$doc])*
+            pub fn $name(self, $name: $type) -> Self {
+                Self { $name, ..self }
+            }
+
+            #[doc = concat!("What [`", stringify!($name), "`](Self::", stringify!($name), ") is.")]
+            #[must_use]
+            pub fn $get(&self) -> $type {
+                self.$name
+            }
+        )+
+    };
+}
+
+impl Thresholds {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self {
+            verdict_share: 0.2,
+            cause_share: 0.05,
+            finding_share: 0.02,
+            least_operations: 10,
+            small_copy_bytes: 64 << 10,
+            small_kernel: Duration::from_micros(20),
+            least_fill: 0.5,
+            least_repeats: 8,
+            overhead_per_call: Duration::from_nanos(1_200),
+            overhead_share: 0.1,
+            most_overhead: 0.5,
+            incomplete: false,
+            most_unmatched: 0.01,
+            evidence: 8,
+            loading: Vec::new(),
+        }
+    }
+
+    settable! {
+        /// What part of the clock a cause has to take to be the verdict. 0.2 unless told otherwise: removed, all else equal, it makes the
+        /// whole 1.25 times as fast, which is what runs differ by themselves (10 to 30 % on the machine of the
+        /// measurements).
+        verdict_share get_verdict_share: f64;
+        /// What part of the clock a cause has to take to be listed. 0.05 unless told otherwise: removed, all else equal, 1.05 times as fast.
+        cause_share get_cause_share: f64;
+        /// What part of the clock a finding has to take to be told. 0.02 unless told otherwise: less is lost among the
+        /// differences of one run and the next. Findings that have no cost are told all the same.
+        finding_share get_finding_share: f64;
+        /// How many operations a scope needs for a verdict. 10 unless told otherwise: with fewer, one that is late by
+        /// chance is more than a tenth of them.
+        least_operations get_least_operations: u64;
+        /// Up to how many bytes a copy is small. 64 KiB unless told otherwise: up to there CUDA itself treats copies of
+        /// pageable memory apart, and the link needs less time for one than the call (1.3 us at 50 GB/s).
+        small_copy_bytes get_small_copy_bytes: u64;
+        /// Up to which time a kernel is small. 20 us unless told otherwise: some five launches, each of which takes 3 to
+        /// 5 us, so that what surrounds a kernel weighs as much as the kernel.
+        small_kernel get_small_kernel: Duration;
+        /// What part of the blocks that the GPU runs at once a kernel has to bring. 0.5 unless told otherwise: with less,
+        /// two of them could run side by side.
+        least_fill get_least_fill: f64;
+        /// How often something has to be repeated to count as repeated. 8 unless told otherwise: as one of them, the whole
+        /// takes little more than an eighth.
+        least_repeats get_least_repeats: u64;
+        /// What recording costs a call. 1.2 us unless told otherwise: what a launch takes longer while kernels are
+        /// recorded (measured on an NVIDIA H200 with CUPTI 13.0: 1.0 us for the kernel's record, 0.2 us for the callback).
+        overhead_per_call get_overhead_per_call: Duration;
+        /// From which part of the clock on the profiler's own time is told. 0.1 unless told otherwise.
+        overhead_share get_overhead_share: f64;
+        /// From which part of the clock on there is no verdict, for it would be on the profiler. 0.5 unless told otherwise.
+        most_overhead get_most_overhead: f64;
+        /// Whether a profile that lacks records gets a verdict all the same. It does not unless told otherwise: a kernel
+        /// that was lost looks like an idle GPU. Also for an ordinal that is several GPUs.
+        incomplete get_incomplete: bool;
+        /// Up to which part of the records and calls may be [unmatched](crate::Health::unmatched_share) for a verdict. 0.01 by
+        /// default: work of calls that were made just before the recording began or ended. The verdict states the part.
+        most_unmatched get_most_unmatched: f64;
+        /// How many pieces of evidence each cause and finding keeps, the costliest first. 8 unless told otherwise; all are
+        /// counted.
+        evidence get_evidence: usize;
+    }
+
+    /// Names of ranges in which data is loaded, besides those that [`is_loading`](Self::is_loading) knows. A `*` stands for
+    /// any text.
+    pub fn loading(mut self, pattern: &str) -> Self {
+        self.loading.push(pattern.to_lowercase());
+        self
+    }
+
+    /// True for the name of a range in which data is loaded: one of the program's own [patterns](Self::loading), or one
+    /// with a word like `load`, `loader`, `dataloader`, `fetch`, `prefetch`, `ingest` or `dataset`, whatever its case.
+    #[must_use]
+    pub fn is_loading(&self, name: &str) -> bool {
+        let name = name.to_lowercase();
+        let own =
+            |pattern: &String| crate::base::kernel_names::Pattern::new(pattern).matches(&name);
+        // Unload, download, payload, workload, offload, overload and reload are other things.
+        let word = |word: &str| {
+            ["load", "loads", "loading", "loader", "loaders", "ingest", "dataset"].contains(&word)
+                || ["fetch", "prefetch", "dataload"].iter().any(|begin| word.starts_with(begin))
+                || word.ends_with("dataloader")
+                || word.contains("dataloaderiter")
+        };
+        self.loading.iter().any(own) || name.split(|c: char| !c.is_alphanumeric()).any(word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_load_data_are_known_by_their_words() {
+        let thresholds = Thresholds::new();
+        for name in [
+            "data loading",
+            "load_batch",
+            "DataLoader",
+            "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
+            "prefetch",
+            "Fetching",
+            "dataset[3]",
+        ] {
+            assert!(thresholds.is_loading(name), "{name}");
+        }
+        for name in
+            ["step", "download", "workload", "payload", "offload", "reload", "data parallel"]
+        {
+            assert!(!thresholds.is_loading(name), "{name}");
+        }
+        let own = thresholds.loading("next *shard*");
+        assert!(own.is_loading("Next shard 7") && !own.is_loading("shard"));
+    }
+}

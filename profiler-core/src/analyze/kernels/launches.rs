@@ -1,0 +1,289 @@
+//! The launches of a profile by kernel and shape: what they leave without work, and which are worth a look with counters.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use super::ncu::Instances;
+use super::{Classifier, FindingKind, KernelClass, LaunchShape, ShapeFinding};
+use crate::base::units::{MESSAGE_WIDTH, shortened, time};
+use crate::join::tables::WorkId;
+use crate::profile::{Kernel, Profile};
+use crate::query::Query;
+use crate::reports::{Cells, Columns, Report, Row, Unit, column};
+
+/// All launches of one kernel in one shape.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct KernelShape {
+    /// The kernel, without parameters.
+    pub name: Arc<str>,
+    /// What it is for, as far as its name says.
+    pub class: KernelClass,
+    /// The device's CUDA ordinal.
+    pub device: u32,
+    /// Percent of the time of all kernels that were looked at.
+    pub time_percent: f64,
+    /// Their times on the GPU, summed.
+    pub total_ns: u64,
+    /// How many there are.
+    pub instances: u64,
+    /// Their shape.
+    #[serde(flatten)]
+    pub shape: LaunchShape,
+    /// The part of the device's time that the shape leaves without work: [`LaunchShape::headroom`].
+    pub headroom: f64,
+    /// `total_ns` x `headroom`: an estimate of what a shape that fills the device saves, if each block takes as long. What
+    /// comes first is worth a look first.
+    pub estimated_saving_ns: u64,
+    /// What is to be said of the shape.
+    pub findings: Vec<ShapeFinding>,
+    /// A command line of Nsight Compute for the one of the launches whose time is the median: see
+    /// [`LaunchShapes`].
+    pub ncu: String,
+}
+
+impl Row for KernelShape {
+    const NAME: &'static str = "launch_shapes";
+    const COLUMNS: Columns = Columns(&[
+        column("Time", Unit::Percent),
+        column("Total Time", Unit::Duration),
+        column("Instances", Unit::Plain),
+        column("Head-room", Unit::Percent),
+        column("Estimated Saving", Unit::Duration),
+        column("Occupancy", Unit::Percent),
+        column("Limited By", Unit::Plain),
+        column("Waves", Unit::Ratio),
+        column("GridXYZ", Unit::Plain),
+        column("BlockXYZ", Unit::Plain),
+        column("Reg/Trd", Unit::Plain),
+        column("StcSMem (B)", Unit::Plain),
+        column("DymSMem (B)", Unit::Plain),
+        column("Local/Trd (B)", Unit::Plain),
+        column("Class", Unit::Plain),
+        column("Findings", Unit::Plain),
+        column("Name", Unit::Plain),
+        column("Device", Unit::InFiles),
+        column("Command", Unit::InFiles),
+    ]);
+
+    fn cells(&self, cells: &mut Cells<'_>) {
+        let (shape, occupancy) = (&self.shape, self.shape.achievable());
+        let limiters: Vec<&str> = occupancy.limiters().map(|limiter| limiter.name()).collect();
+        let findings: Vec<&str> = self.findings.iter().map(|finding| finding.kind.name()).collect();
+        cells.add(self.time_percent).add(self.total_ns).add(self.instances);
+        cells.add(100.0 * self.headroom).add(self.estimated_saving_ns);
+        cells.add(100.0 * occupancy.fraction()).add(&*limiters.join(" and ")).add(shape.waves());
+        cells.add(shape.grid).add(shape.block).add(shape.needs.registers_per_thread);
+        cells.add(shape.needs.static_shared_bytes).add(shape.needs.dynamic_shared_bytes);
+        cells.add(shape.local_bytes_per_thread);
+        cells.add(self.class.name()).add(&*findings.join(", ")).add(&self.name);
+        cells.add(self.device).add(&self.ncu);
+    }
+}
+
+/// Launches by kernel and shape, those first whose time on the GPU times [head-room](LaunchShape::headroom) is most.
+/// Made by [`Query::launch_shapes`].
+///
+/// Each has a command line of Nsight Compute that measures one launch of it. The launch is found by how many of the same
+/// kernel came before it, in the order of calls, since the session's start: exact if the session began before the first of
+/// them and the program does the same again.
+///
+/// `{}` prints a table, what to do, and the commands of the first ones.
+#[derive(Debug, Clone, Serialize)]
+#[must_use]
+pub struct LaunchShapes {
+    rows: Report<KernelShape>,
+    total_ns: u64,
+    mean_occupancy: f64,
+    unknown: u64,
+}
+
+impl LaunchShapes {
+    /// The rows, the most to save first.
+    #[must_use]
+    pub fn rows(&self) -> &[KernelShape] {
+        self.rows.rows()
+    }
+
+    /// The rows as a report, for CSV and JSON.
+    pub fn report(&self) -> &Report<KernelShape> {
+        &self.rows
+    }
+
+    /// The times of all of them on the GPU, summed.
+    #[must_use]
+    pub fn gpu_time(&self) -> Duration {
+        Duration::from_nanos(self.total_ns)
+    }
+
+    /// Theoretical occupancy, from 0 to 1: the mean over launches, each as often as it took nanoseconds.
+    #[must_use]
+    pub fn mean_occupancy(&self) -> f64 {
+        self.mean_occupancy
+    }
+
+    /// The time of launches of which this is to be said.
+    #[must_use]
+    pub fn time_with(&self, kind: FindingKind) -> Duration {
+        let has = |row: &&KernelShape| row.findings.iter().any(|finding| finding.kind == kind);
+        let ns = self.rows().iter().filter(has).map(|row| row.total_ns);
+        Duration::from_nanos(ns.fold(0, u64::saturating_add))
+    }
+
+    /// Launches that are in no row, for the profile does not know what fits on their device.
+    #[must_use]
+    pub fn unknown(&self) -> u64 {
+        self.unknown
+    }
+}
+
+/// Commands and names in a text for people.
+const SHOWN: usize = 3;
+
+impl fmt::Display for LaunchShapes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.rows.fmt(f)?;
+        if self.unknown != 0 {
+            let unknown = self.unknown;
+            write!(
+                f,
+                "\n({unknown} launches on devices of which no limits are known are not in it)"
+            )?;
+        }
+        if self.rows().is_empty() {
+            return Ok(());
+        }
+        let mean = 100.0 * self.mean_occupancy;
+        write!(f, "\n\ntheoretical occupancy, weighted by time: {mean:.1} %")?;
+        let mut kinds: Vec<(Duration, FindingKind)> = Vec::new();
+        for finding in self.rows().iter().flat_map(|row| &row.findings) {
+            if kinds.iter().all(|(_, known)| *known != finding.kind) {
+                kinds.push((self.time_with(finding.kind), finding.kind));
+            }
+        }
+        kinds.sort_by_key(|(time, kind)| (std::cmp::Reverse(*time), *kind));
+        for (spent, kind) in kinds {
+            write!(f, "\n{kind}, in {} of {}: ", time(spent), time(self.gpu_time()))?;
+            f.write_str(kind.advice())?;
+        }
+        let worth = self.rows().iter().filter(|row| row.estimated_saving_ns != 0).take(SHOWN);
+        for (at, row) in worth.enumerate() {
+            if at == 0 {
+                f.write_str("\n\nworth a look with counters:")?;
+            }
+            let saves = time(Duration::from_nanos(row.estimated_saving_ns));
+            let (name, command) = (shortened(&row.name, 100), shortened(&row.ncu, MESSAGE_WIDTH));
+            write!(f, "\n{name}, an estimated {saves} to save with a full shape:\n  {command}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What is collected of a row.
+struct Collected<'a> {
+    kernel: Kernel<'a>,
+    shape: LaunchShape,
+    count: u64,
+    /// (ns, number of the operation)
+    times: Vec<(u64, usize)>,
+}
+
+impl<'a> Query<'a> {
+    /// The kernels by name and launch shape, on their devices.
+    pub fn launch_shapes(&self) -> LaunchShapes {
+        self.launch_shapes_with(&Classifier::new())
+    }
+
+    /// The same, with rules of the program's own for what kernels are for.
+    pub fn launch_shapes_with(&self, classifier: &Classifier) -> LaunchShapes {
+        // Works that differ in stream or graph node alone are one row.
+        let mut of_work: FxHashMap<WorkId, Option<usize>> = FxHashMap::default();
+        let mut of_shape: FxHashMap<(u32, &'a str, LaunchShape), usize> = FxHashMap::default();
+        let mut rows: Vec<Collected<'a>> = Vec::new();
+        let (mut unknown, mut left_out) = (0, 0);
+        for operation in self.iter() {
+            let known = of_work.get(&operation.row().work).copied();
+            let place = match known {
+                Some(place) => place,
+                None => {
+                    let Some(kernel) = operation.as_kernel() else { continue };
+                    let place = kernel.launch_shape().map(|shape| {
+                        let key = (kernel.device(), kernel.name(), shape);
+                        *of_shape.entry(key).or_insert_with(|| {
+                            rows.push(Collected { kernel, shape, count: 0, times: Vec::new() });
+                            rows.len() - 1
+                        })
+                    });
+                    of_work.insert(operation.row().work, place);
+                    place
+                }
+            };
+            let Some(row) = place.and_then(|place| rows.get_mut(place)) else {
+                unknown += 1;
+                continue;
+            };
+            row.count += 1;
+            match operation.interval() {
+                Some(time) => row.times.push((time.ns(), operation.number())),
+                None => left_out += 1,
+            }
+        }
+        let total = |row: &Collected<'_>| -> u64 {
+            row.times.iter().fold(0, |sum, (ns, _)| sum.saturating_add(*ns))
+        };
+        let total_ns = rows.iter().map(total).fold(0, u64::saturating_add);
+        let weighted: f64 =
+            rows.iter().map(|row| total(row) as f64 * row.shape.achievable().fraction()).sum();
+        let instances = Instances::new(self.profile(), rows.iter().map(|row| row.kernel));
+        let row = |mut row: Collected<'_>| {
+            let total_of_row = total(&row);
+            let class = row.kernel.class_with(classifier);
+            let headroom = row.shape.headroom(class);
+            row.times.sort_unstable();
+            let median = row.times.get(row.times.len().saturating_sub(1) / 2);
+            let number = median.map_or(row.kernel.number(), |(_, number)| *number);
+            KernelShape {
+                name: row.kernel.demangled_name().into(),
+                class,
+                device: row.kernel.device(),
+                time_percent: match total_ns {
+                    0 => 0.0,
+                    _ => 100.0 * total_of_row as f64 / total_ns as f64,
+                },
+                total_ns: total_of_row,
+                instances: row.count,
+                findings: row.shape.findings(),
+                shape: row.shape,
+                headroom,
+                estimated_saving_ns: (total_of_row as f64 * headroom).round() as u64,
+                ncu: instances.command(&row.kernel, number),
+            }
+        };
+        let mut rows: Vec<KernelShape> = rows.into_iter().map(row).collect();
+        rows.sort_by(|a, b| {
+            let by_saving = b.estimated_saving_ns.cmp(&a.estimated_saving_ns);
+            by_saving.then(b.total_ns.cmp(&a.total_ns)).then_with(|| a.name.cmp(&b.name))
+        });
+        let reason = match unknown {
+            0 => "no kernel was recorded",
+            _ => "no limits are known of the devices on which kernels were recorded",
+        };
+        LaunchShapes {
+            rows: Report::new(rows, reason).leaving_out(left_out),
+            total_ns,
+            mean_occupancy: if total_ns == 0 { 0.0 } else { weighted / total_ns as f64 },
+            unknown,
+        }
+    }
+}
+
+impl Profile {
+    /// All kernels by name and launch shape. [`Query::launch_shapes`] is for some of them.
+    pub fn launch_shapes(&self) -> LaunchShapes {
+        self.query().launch_shapes()
+    }
+}

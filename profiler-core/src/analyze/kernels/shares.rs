@@ -1,0 +1,224 @@
+//! What kernels of each class came to: of a profile, of a choice, and range by range.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use super::{Classifier, KernelClass};
+use crate::base::statistics::Statistics;
+use crate::profile::{GpuOperation, Kernel, OperationKind, Profile};
+use crate::query::{Groups, Query, RangePath};
+use crate::reports::{Cells, Columns, Report, Row, Unit, column};
+
+/// A class of kernels in a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[non_exhaustive]
+pub struct RangeClass<'a> {
+    /// The range they were launched in directly.
+    pub range: RangePath<'a>,
+    /// The class.
+    pub class: KernelClass,
+}
+
+impl fmt::Display for RangeClass<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.range, self.class)
+    }
+}
+
+/// All kernels of one class.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct KernelClassSum {
+    /// The class.
+    pub class: KernelClass,
+    /// Percent of the time of all kernels that were looked at.
+    pub time_percent: f64,
+    /// How many there are, those without timestamps among them.
+    pub instances: u64,
+    /// Their times on the GPU; those without timestamps are left out.
+    pub times: Statistics,
+}
+
+impl Row for KernelClassSum {
+    const NAME: &'static str = "kernel_classes";
+    const COLUMNS: Columns = Columns(&[
+        column("Time", Unit::Percent),
+        column("Total Time", Unit::Duration),
+        column("Instances", Unit::Plain),
+        column("Avg", Unit::Duration),
+        column("Med", Unit::Duration),
+        column("Min", Unit::Duration),
+        column("Max", Unit::Duration),
+        column("Class", Unit::Plain),
+    ]);
+
+    fn cells(&self, cells: &mut Cells<'_>) {
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let of = &self.times;
+        cells.add(self.time_percent).add(ns(of.sum())).add(self.instances);
+        cells.add(ns(of.mean())).add(ns(of.median())).add(ns(of.min())).add(ns(of.max()));
+        cells.add(self.class.name());
+    }
+}
+
+/// All kernels of one class that were launched in the ranges of one path directly.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct RangeClassSum {
+    /// The path, or `(outside any range)`.
+    pub path: String,
+    /// The class.
+    pub class: KernelClass,
+    /// Percent of the time of all kernels of this path.
+    pub time_percent: f64,
+    /// How many there are, those without timestamps among them.
+    pub instances: u64,
+    /// Their times on the GPU, summed.
+    pub total_ns: u64,
+}
+
+impl Row for RangeClassSum {
+    const NAME: &'static str = "kernel_classes_by_range";
+    const COLUMNS: Columns = Columns(&[
+        column("Range", Unit::Plain),
+        column("Time", Unit::Percent),
+        column("Total Time", Unit::Duration),
+        column("Instances", Unit::Plain),
+        column("Class", Unit::Plain),
+    ]);
+
+    fn cells(&self, cells: &mut Cells<'_>) {
+        cells.add(&self.path).add(self.time_percent).add(self.total_ns).add(self.instances);
+        cells.add(self.class.name());
+    }
+}
+
+/// Asks for the class of each name once.
+pub(super) struct Classes<'c, 'a> {
+    classifier: &'c Classifier,
+    known: RefCell<FxHashMap<&'a str, KernelClass>>,
+}
+
+impl<'c, 'a> Classes<'c, 'a> {
+    pub(super) fn new(classifier: &'c Classifier) -> Self {
+        Self { classifier, known: RefCell::default() }
+    }
+
+    /// Of a kernel by its name; of a copy or memset what it is.
+    pub(super) fn of(&self, operation: &GpuOperation<'a>) -> KernelClass {
+        match operation.as_kernel() {
+            Some(kernel) => {
+                let classify = || kernel.class_with(self.classifier);
+                *self.known.borrow_mut().entry(kernel.name()).or_insert_with(classify)
+            }
+            None => match operation.kind() {
+                OperationKind::Copy => KernelClass::Copy,
+                OperationKind::Memset => KernelClass::Memset,
+                // What ran in a graph that was traced as one interval has no name.
+                OperationKind::Kernel | OperationKind::Graph => KernelClass::Other,
+            },
+        }
+    }
+}
+
+/// By class.
+impl<'a> Query<'a> {
+    /// By what they are for: kernels by their names, and copies and memsets that are no kernels as what they are.
+    /// Graphs that were traced as one interval are [`KernelClass::Other`].
+    #[must_use]
+    pub fn by_kernel_class(&self) -> Groups<KernelClass> {
+        self.by_kernel_class_with(&Classifier::new())
+    }
+
+    /// The same, with rules of the program's own.
+    #[must_use]
+    pub fn by_kernel_class_with(&self, classifier: &Classifier) -> Groups<KernelClass> {
+        let classes = Classes::new(classifier);
+        self.group_by(|operation| Some(classes.of(operation)))
+    }
+
+    /// The kernels by class as a report, for CSV and JSON; copies and memsets that are no kernels are left out.
+    pub fn kernel_class_sums(&self, classifier: &Classifier) -> Report<KernelClassSum> {
+        let mut left_out = 0;
+        let groups = self.clone().kernels().by_kernel_class_with(classifier);
+        let rows = groups.into_iter().map(|group| {
+            left_out += group.count() - group.statistics().count();
+            KernelClassSum {
+                class: *group.key(),
+                time_percent: 100.0 * group.share(),
+                instances: group.count(),
+                times: group.statistics().clone(),
+            }
+        });
+        let rows = rows.collect();
+        Report::new(rows, "no kernel was recorded").leaving_out(left_out)
+    }
+
+    /// The kernels by range and class as a report, for CSV and JSON: by path, and of each those first that took most time.
+    pub fn range_class_sums(&self, classifier: &Classifier) -> Report<RangeClassSum> {
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let mut left_out = 0;
+        let mut of_path: BTreeMap<String, Vec<RangeClassSum>> = BTreeMap::new();
+        for group in self.clone().kernels().by_range_and_class(classifier) {
+            left_out += group.count() - group.statistics().count();
+            let path = group.key().range.to_string();
+            of_path.entry(path.clone()).or_default().push(RangeClassSum {
+                path,
+                class: group.key().class,
+                time_percent: 0.0,
+                instances: group.count(),
+                total_ns: ns(group.time()),
+            });
+        }
+        for rows in of_path.values_mut() {
+            let total = rows.iter().fold(0, |sum: u64, row| sum.saturating_add(row.total_ns));
+            for row in rows.iter_mut().filter(|_| total != 0) {
+                row.time_percent = 100.0 * row.total_ns as f64 / total as f64;
+            }
+        }
+        let rows = of_path.into_values().flatten().collect();
+        Report::new(rows, "no kernel was recorded").leaving_out(left_out)
+    }
+
+    /// By the range they were asked for in directly, and by what they are for there.
+    #[must_use]
+    pub fn by_range_and_class(&self, classifier: &Classifier) -> Groups<RangeClass<'a>> {
+        let classes = Classes::new(classifier);
+        self.group_by(|operation| {
+            let class = classes.of(operation);
+            Some(RangeClass { range: RangePath::of(operation), class })
+        })
+    }
+}
+
+impl Kernel<'_> {
+    /// What it is for, as far as its name says. Costs microseconds.
+    #[must_use]
+    pub fn class(&self) -> KernelClass {
+        self.class_with(&Classifier::new())
+    }
+
+    /// The same, with rules of the program's own.
+    #[must_use]
+    pub fn class_with(&self, classifier: &Classifier) -> KernelClass {
+        // A capture of nsys may know the name that a rule is on as the one or as the other.
+        match classifier.classify(&self.demangled_name()) {
+            KernelClass::Other => classifier.classify(self.name()),
+            class => class,
+        }
+    }
+}
+
+impl Profile {
+    /// The kernels by what they are for, as far as their names say; copies and memsets that are no kernels are left out.
+    /// [`Query::by_kernel_class`] has them, and those of a range alone.
+    #[must_use]
+    pub fn kernel_classes(&self) -> Groups<KernelClass> {
+        self.query().kernels().by_kernel_class()
+    }
+}

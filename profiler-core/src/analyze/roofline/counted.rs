@@ -1,0 +1,810 @@
+//! Counted work under the roofs of a device: operations and bytes of the hardware's counters, at each level of the memory,
+//! beside what was declared.
+//!
+//! Source: T. Koskela et al., *A Novel Multi-Level Integrated Roofline Model Approach for Performance Characterization*, ISC
+//! High Performance 2018; C. Yang, T. Kurth, S. Williams, *Hierarchical Roofline analysis for GPUs*, Concurrency and
+//! Computation 32 (2020).
+
+use std::fmt;
+use std::hash::Hash;
+use std::time::Duration;
+
+use cupti::counters::{Flops, Measured, MemoryLevel, RangeValues, time_ns};
+use nvtx::{Dtype, Pipe};
+use rustc_hash::FxHashMap;
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
+
+use super::plot::{self, Shape, Slope, Spot};
+use super::{ComputeRoof, Peaks, Roof, Roofline, percent};
+use crate::analyze::kernel_counters::CountedKernels;
+use crate::base::kernel_names::Level;
+use crate::base::units::{
+    NAME_WIDTH, PATH_WIDTH, finish, number, per_second, shortened, si, table, time,
+};
+
+/// By how much declared and counted may differ before a table says so: counts of DRAM have what lies in the caches.
+const TOLERANCE: f64 = 0.1;
+
+/// Counted work of ranges or kernels under the roofs of a device. Made by [`CountedRoofline::of`],
+/// [`Roofline::counted`] and [`CountedKernels::roofline`].
+///
+/// `{}` prints tables; serde, [`to_svg`](Self::to_svg) and [`to_html`](Self::to_html) have the same for machines and eyes.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct CountedRoofline {
+    /// The roofs, with those of the caches as they were counted.
+    pub peaks: Peaks,
+    /// The points, the one that took most GPU time first.
+    pub points: Vec<CountedPoint>,
+    /// How often the work ran to be counted; with more than one, time, bytes and operations are each of one run.
+    pub runs: usize,
+    /// Ranges or kernels that had no room, and are in no point.
+    pub dropped: usize,
+    /// Ranges or kernels without a time, and in no point.
+    pub without_time: u64,
+}
+
+/// Operations of one type on one sort of units.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct CountedFlops {
+    /// The type of the numbers; of tensor cores that of their sources.
+    #[serde(serialize_with = "super::peaks::name_of_dtype")]
+    pub dtype: Dtype,
+    /// The units.
+    #[serde(serialize_with = "super::peaks::name_of_pipe")]
+    pub pipe: Pipe,
+    /// Operations, of all instances.
+    pub flops: f64,
+    /// The roof of type and units, in operations a second.
+    pub roof: Option<Roof>,
+}
+
+/// Bytes at one level of the memory.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct CountedBytes {
+    /// The level.
+    pub level: MemoryLevel,
+    /// Bytes that moved there, of all instances.
+    pub bytes: f64,
+    /// The level's roof, in bytes a second.
+    pub roof: Roof,
+}
+
+/// What keeps a point from being faster at best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Limit {
+    /// The units that compute on this type.
+    Compute(Dtype, Pipe),
+    /// A level of the memory.
+    Memory(MemoryLevel),
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Compute(dtype, pipe) => f.pad(&format!("{dtype} {pipe}")),
+            Self::Memory(level) => f.pad(level.name()),
+        }
+    }
+}
+
+impl Serialize for Limit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// What was declared of the same ranges, for one instance.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct DeclaredWork {
+    /// Operations.
+    pub flops: Option<f64>,
+    /// Bytes from and to the device's memory.
+    pub bytes: Option<f64>,
+    /// The type of the numbers, if one was said.
+    #[serde(serialize_with = "name_of")]
+    pub dtype: Option<Dtype>,
+}
+
+// SIGNATURE: serde gives references.
+#[allow(clippy::ref_option)]
+fn name_of<S: Serializer>(dtype: &Option<Dtype>, to: S) -> Result<S::Ok, S::Error> {
+    dtype.map(Dtype::name).serialize(to)
+}
+
+/// Something that was declared and counted otherwise.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "of", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Disagreement {
+    /// Operations of an instance.
+    Flops {
+        /// The point.
+        name: String,
+        /// As declared.
+        declared: f64,
+        /// As counted.
+        counted: f64,
+    },
+    /// Bytes of an instance at DRAM.
+    Bytes {
+        /// The point.
+        name: String,
+        /// As declared.
+        declared: f64,
+        /// As counted.
+        counted: f64,
+    },
+    /// The type of most operations.
+    Type {
+        /// The point.
+        name: String,
+        /// As declared.
+        declared: &'static str,
+        /// As counted.
+        counted: &'static str,
+    },
+}
+
+impl fmt::Display for Disagreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let amounts = |f: &mut fmt::Formatter<'_>, name, declared: f64, counted: f64, unit| {
+            write!(
+                f,
+                "{name}: {} declared, {} counted ({} x)",
+                si(declared, unit),
+                si(counted, unit),
+                number(counted / declared)
+            )
+        };
+        let (Self::Flops { name, .. } | Self::Bytes { name, .. } | Self::Type { name, .. }) = self;
+        let name = &shortened(name, PATH_WIDTH);
+        match self {
+            Self::Flops { declared, counted, .. } => amounts(f, name, *declared, *counted, "FLOP"),
+            Self::Bytes { declared, counted, .. } => amounts(f, name, *declared, *counted, "B"),
+            Self::Type { declared, counted, .. } => {
+                write!(f, "{name}: {declared} declared, most operations were {counted}")
+            }
+        }
+    }
+}
+
+/// All instances of a path, or all launches of a kernel, as they were counted.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct CountedPoint {
+    /// The range's path; of a kernel its name.
+    pub name: String,
+    /// True of a kernel.
+    pub is_kernel: bool,
+    /// Ranges, or launches of the kernel.
+    pub instances: u64,
+    /// From the first to the last work of each instance, added (`gpu__time_duration`).
+    pub gpu_time: Duration,
+    /// Operations by type, the most first; types with none are left out. Those of kernels in CUDA graphs are there for tensor
+    /// cores alone (CUPTI counts the others by added instructions, which graphs do not have).
+    pub flops: Vec<CountedFlops>,
+    /// Bytes by level, from DRAM inwards.
+    pub bytes: Vec<CountedBytes>,
+    /// What was declared, if anything was.
+    pub declared: Option<DeclaredWork>,
+}
+
+impl CountedPoint {
+    /// Floating-point operations of all types; whole numbers are not among them.
+    #[must_use]
+    pub fn total_flops(&self) -> f64 {
+        let floats = self.flops.iter().filter(|of| of.dtype != Dtype::I8);
+        floats.map(|of| of.flops).sum()
+    }
+
+    /// Operations a second.
+    #[must_use]
+    pub fn achieved(&self) -> Option<f64> {
+        quotient(self.total_flops(), self.gpu_time.as_secs_f64())
+    }
+
+    /// Bytes that moved at a level; `None` if it was not counted.
+    #[must_use]
+    pub fn bytes_at(&self, level: MemoryLevel) -> Option<f64> {
+        self.at(level).map(|at| at.bytes)
+    }
+
+    /// Bytes a second at a level.
+    #[must_use]
+    pub fn bandwidth_at(&self, level: MemoryLevel) -> Option<f64> {
+        quotient(self.at(level)?.bytes, self.gpu_time.as_secs_f64())
+    }
+
+    /// Operations a byte at a level.
+    #[must_use]
+    pub fn intensity_at(&self, level: MemoryLevel) -> Option<f64> {
+        quotient(self.total_flops(), self.at(level)?.bytes)
+    }
+
+    fn at(&self, level: MemoryLevel) -> Option<&CountedBytes> {
+        self.bytes.iter().find(|at| at.level == level)
+    }
+
+    /// The share of each roof that is known, the nearest first: 1 is at it. Units and levels work beside each other, so that
+    /// the greatest share says how near it is to the best that the device could do with this work.
+    #[must_use]
+    pub fn shares(&self) -> Vec<(Limit, f64)> {
+        let seconds = self.gpu_time.as_secs_f64();
+        let compute = self.flops.iter().filter_map(|of| {
+            let ideal = of.flops / of.roof?.value()?;
+            Some((Limit::Compute(of.dtype, of.pipe), quotient(ideal, seconds)?))
+        });
+        let memory = self.bytes.iter().filter_map(|at| {
+            let ideal = at.bytes / at.roof.value()?;
+            Some((Limit::Memory(at.level), quotient(ideal, seconds)?))
+        });
+        let mut shares: Vec<_> = compute.chain(memory).collect();
+        shares.sort_by(|one, other| other.1.total_cmp(&one.1));
+        shares
+    }
+
+    /// The nearest of the roofs, and the share of it that was reached.
+    #[must_use]
+    pub fn of_roof(&self) -> Option<(Limit, f64)> {
+        self.shares().into_iter().next()
+    }
+
+    /// The type and units of most operations.
+    #[must_use]
+    pub fn main_type(&self) -> Option<(Dtype, Pipe)> {
+        self.flops.first().map(|of| (of.dtype, of.pipe))
+    }
+
+    /// Where an instance was declared otherwise than counted, by more than this share (0.1 is ten percent), or of another type.
+    #[must_use]
+    pub fn disagreements(&self, tolerance: f64) -> Vec<Disagreement> {
+        let Some(declared) = &self.declared else { return Vec::new() };
+        let name = || self.name.clone();
+        let each = |sum: f64| sum / self.instances.max(1) as f64;
+        let differ = |declared: f64, counted: f64| {
+            (counted - declared).abs() > tolerance.max(0.0) * declared.abs()
+        };
+        let mut found = Vec::new();
+        if let Some(flops) = declared.flops {
+            let of_ints = declared.dtype == Some(Dtype::I8);
+            let ints = self.flops.iter().filter(|of| of.dtype == Dtype::I8).map(|of| of.flops);
+            let counted = each(if of_ints { ints.sum() } else { self.total_flops() });
+            if differ(flops, counted) {
+                found.push(Disagreement::Flops { name: name(), declared: flops, counted });
+            }
+        }
+        if let (Some(bytes), Some(counted)) = (declared.bytes, self.bytes_at(MemoryLevel::Dram)) {
+            let counted = each(counted);
+            if differ(bytes, counted) {
+                found.push(Disagreement::Bytes { name: name(), declared: bytes, counted });
+            }
+        }
+        if let (Some(said), Some((most, _))) = (declared.dtype, self.main_type())
+            && said != most
+        {
+            let (declared, counted) = (said.name(), most.name());
+            found.push(Disagreement::Type { name: name(), declared, counted });
+        }
+        found
+    }
+}
+
+fn quotient(above: f64, below: f64) -> Option<f64> {
+    Some(above / below).filter(|value| value.is_finite())
+}
+
+impl Serialize for CountedPoint {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Level {
+            level: MemoryLevel,
+            bytes: f64,
+            bytes_per_s: Option<f64>,
+            intensity_flop_per_byte: Option<f64>,
+            roof: Roof,
+        }
+        #[derive(Serialize)]
+        struct Share {
+            limit: Limit,
+            share: f64,
+        }
+        let level = |at: &CountedBytes| Level {
+            level: at.level,
+            bytes: at.bytes,
+            bytes_per_s: self.bandwidth_at(at.level),
+            intensity_flop_per_byte: self.intensity_at(at.level),
+            roof: at.roof,
+        };
+        let levels: Vec<_> = self.bytes.iter().map(level).collect();
+        let shares: Vec<_> =
+            self.shares().into_iter().map(|(limit, share)| Share { limit, share }).collect();
+        let mut point = serializer.serialize_struct("CountedPoint", 11)?;
+        point.serialize_field("name", &self.name)?;
+        point.serialize_field("is_kernel", &self.is_kernel)?;
+        point.serialize_field("instances", &self.instances)?;
+        // Nanoseconds of 584 years fit.
+        let ns = u64::try_from(self.gpu_time.as_nanos()).unwrap_or(u64::MAX);
+        point.serialize_field("gpu_time_ns", &ns)?;
+        point.serialize_field("total_flops", &self.total_flops())?;
+        point.serialize_field("achieved_flop_per_s", &self.achieved())?;
+        point.serialize_field("flops", &self.flops)?;
+        point.serialize_field("levels", &levels)?;
+        point.serialize_field("shares_of_roofs", &shares)?;
+        point.serialize_field("declared", &self.declared)?;
+        point.serialize_field("disagreements", &self.disagreements(TOLERANCE))?;
+        point.end()
+    }
+}
+
+/// What is added up for one point.
+#[derive(Debug, Default)]
+struct Sum {
+    instances: u64,
+    ns: f64,
+    flops: Vec<(Dtype, Pipe, f64)>,
+    /// By level; `None` once an instance of it was not counted.
+    bytes: [Option<f64>; MemoryLevel::ALL.len()],
+}
+
+impl Sum {
+    fn add(&mut self, range: &RangeValues<'_>, ns: f64) {
+        let first = self.instances == 0;
+        self.instances += 1;
+        self.ns += ns;
+        for (dtype, pipe, count) in types(&Flops::of(range)) {
+            match self.flops.iter_mut().find(|of| (of.0, of.1) == (dtype, pipe)) {
+                Some((.., sum)) => *sum += count,
+                None => self.flops.push((dtype, pipe, count)),
+            }
+        }
+        for (sum, level) in self.bytes.iter_mut().zip(MemoryLevel::ALL) {
+            let before = if first { Some(0.0) } else { *sum };
+            *sum = before.and_then(|before| Some(before + level.bytes(range)?));
+        }
+    }
+
+    fn point(self, name: String, is_kernel: bool, peaks: &Peaks) -> CountedPoint {
+        let roof = |dtype, pipe| peaks.flops(dtype, Some(pipe)).map(|known| known.roof);
+        let flops = self.flops.into_iter().filter(|(.., count)| *count > 0.0);
+        let mut flops: Vec<_> = flops
+            .map(|(dtype, pipe, flops)| CountedFlops {
+                dtype,
+                pipe,
+                flops,
+                roof: roof(dtype, pipe),
+            })
+            .collect();
+        flops.sort_by(|one, other| other.flops.total_cmp(&one.flops));
+        let bytes = self.bytes.into_iter().zip(MemoryLevel::ALL).filter_map(|(bytes, level)| {
+            Some(CountedBytes { level, bytes: bytes?, roof: peaks.level(level) })
+        });
+        CountedPoint {
+            name,
+            is_kernel,
+            instances: self.instances,
+            gpu_time: Duration::try_from_secs_f64(self.ns / 1e9).unwrap_or(Duration::MAX),
+            flops,
+            bytes: bytes.collect(),
+            declared: None,
+        }
+    }
+}
+
+fn types(flops: &Flops) -> impl Iterator<Item = (Dtype, Pipe, f64)> + use<> {
+    use Pipe::{Tensor, Vector};
+    let counts = [
+        (Dtype::F16, Vector, flops.half),
+        (Dtype::F32, Vector, flops.single),
+        (Dtype::F64, Vector, flops.double),
+        (Dtype::F4, Tensor, flops.tensor_fp4),
+        (Dtype::F8, Tensor, flops.tensor_fp8),
+        (Dtype::I8, Tensor, flops.tensor_int8),
+        (Dtype::F16, Tensor, flops.tensor_fp16),
+        (Dtype::Bf16, Tensor, flops.tensor_bf16),
+        (Dtype::Tf32, Tensor, flops.tensor_tf32),
+        (Dtype::F64, Tensor, flops.tensor_fp64),
+    ];
+    counts.into_iter().filter_map(|(dtype, pipe, count)| Some((dtype, pipe, count?)))
+}
+
+/// The paths of counted ranges, each once: what lies within each other lies as deep as a file says.
+#[derive(Debug, Default)]
+struct CountedPaths<'m> {
+    nodes: Vec<PathNode<'m>>,
+    /// By the path around it, and the name.
+    known: FxHashMap<(Option<usize>, &'m str), usize>,
+    /// The node of each range, by its place.
+    of_range: FxHashMap<usize, usize>,
+}
+
+#[derive(Debug)]
+struct PathNode<'m> {
+    name: &'m str,
+    around: Option<usize>,
+    level: Level,
+}
+
+impl<'m> CountedPaths<'m> {
+    /// The node of a range's path.
+    fn node(&mut self, range: RangeValues<'m>) -> usize {
+        let (mut new, mut next, mut node) = (Vec::new(), Some(range), None);
+        while let Some(range) = next {
+            node = self.of_range.get(&range.place()).copied();
+            if node.is_some() {
+                break;
+            }
+            new.push(range);
+            next = range.parent();
+        }
+        for range in new.into_iter().rev() {
+            let found = self.add(node, range.name());
+            self.of_range.insert(range.place(), found);
+            node = Some(found);
+        }
+        node.unwrap_or(0)
+    }
+
+    fn add(&mut self, around: Option<usize>, name: &'m str) -> usize {
+        let at = self.nodes.len();
+        let found = *self.known.entry((around, name)).or_insert(at);
+        if found == at {
+            let level = Level::of(at, around.map(|around| self.nodes[around].level));
+            self.nodes.push(PathNode { name, around, level });
+        }
+        found
+    }
+
+    fn text(&self, node: usize) -> String {
+        self.nodes[node].level.path(node, |from| {
+            let node = |at: usize| &self.nodes[at];
+            std::iter::successors(Some(node(from)), move |node| {
+                node.around.map(|at| &self.nodes[at])
+            })
+            .map(|node| node.name)
+        })
+    }
+}
+
+impl CountedRoofline {
+    /// Ranges that were counted with [`Set::Roofline`](cupti::counters::Set::Roofline) under these roofs, to which those of the
+    /// caches are added as they were counted: one point for all ranges of a path. With fewer metrics there are fewer levels and
+    /// types.
+    #[must_use]
+    pub fn of(measured: &Measured, peaks: &Peaks) -> Self {
+        let mut paths = CountedPaths::default();
+        let ranges: Vec<_> = measured.ranges().map(|range| (paths.node(range), range)).collect();
+        Self::made(measured, peaks, ranges.into_iter(), |node| paths.text(node), false)
+    }
+
+    /// One point for all ranges of the same path or name.
+    fn made<'m, K: Hash + Eq>(
+        measured: &Measured,
+        peaks: &Peaks,
+        ranges: impl Iterator<Item = (K, RangeValues<'m>)>,
+        name: impl Fn(K) -> String,
+        is_kernel: bool,
+    ) -> Self {
+        let peaks = peaks.clone().with_counted(measured);
+        let mut sums: FxHashMap<K, Sum> = FxHashMap::default();
+        let mut without_time = 0;
+        for (of, range) in ranges {
+            match time_ns(&range) {
+                Some(ns) => sums.entry(of).or_default().add(&range, ns),
+                None => without_time += 1,
+            }
+        }
+        let mut points: Vec<_> =
+            sums.into_iter().map(|(of, sum)| sum.point(name(of), is_kernel, &peaks)).collect();
+        points.sort_by(|one, other| {
+            other.gpu_time.cmp(&one.gpu_time).then_with(|| one.name.cmp(&other.name))
+        });
+        let (runs, dropped) = (measured.runs(), measured.dropped());
+        Self { peaks, points, runs, dropped, without_time }
+    }
+
+    /// With what a roofline of declared work says of the same paths or kernels. Each is per instance, so that the one may have
+    /// run more often than the other.
+    #[must_use]
+    pub fn beside(mut self, declared: &Roofline) -> Self {
+        for point in &mut self.points {
+            let same = |of: &&super::RooflinePoint| {
+                of.is_kernel == point.is_kernel && of.name == point.name
+            };
+            let said: Vec<_> = declared.points.iter().filter(same).collect();
+            let instances: u64 = said.iter().map(|of| of.instances).sum();
+            if instances == 0 {
+                continue;
+            }
+            let each = |sum: Option<f64>| sum.map(|sum| sum / instances as f64);
+            let dtype = said.iter().find_map(|of| of.dtype);
+            point.declared = Some(DeclaredWork {
+                flops: each(said.iter().filter_map(|of| of.flops).reduce(|a, b| a + b)),
+                bytes: each(said.iter().filter_map(|of| of.bytes).reduce(|a, b| a + b)),
+                dtype: dtype.filter(|of| said.iter().all(|point| point.dtype == Some(*of))),
+            });
+        }
+        self
+    }
+
+    /// Where points were declared otherwise than counted, by more than this share (0.1 is ten percent).
+    #[must_use]
+    pub fn disagreements(&self, tolerance: f64) -> Vec<Disagreement> {
+        self.points.iter().flat_map(|point| point.disagreements(tolerance)).collect()
+    }
+}
+
+impl Roofline {
+    /// What counters say of the same ranges, under the same roofs, beside what was declared.
+    #[must_use]
+    pub fn counted(&self, measured: &Measured) -> CountedRoofline {
+        CountedRoofline::of(measured, &self.peaks).beside(self)
+    }
+}
+
+impl CountedKernels {
+    /// The kernels under these roofs, as [`CountedRoofline::of`] has ranges: one point for all launches of a name.
+    #[must_use]
+    pub fn roofline(&self, peaks: &Peaks) -> CountedRoofline {
+        let kernels = self.kernels().map(|kernel| (kernel.name(), kernel.values()));
+        CountedRoofline::made(self.measured(), peaks, kernels, str::to_owned, true)
+    }
+}
+
+const HEADER: [&str; 13] = [
+    "counted",
+    "times",
+    "mostly",
+    "GPU time",
+    "FLOP",
+    "achieved",
+    "DRAM",
+    "L2",
+    "L1",
+    "FLOP/B DRAM",
+    "FLOP/B L2",
+    "of roof",
+    "bound by",
+];
+
+const BESIDE: [&str; 8] = [
+    "each time",
+    "type",
+    "FLOP declared",
+    "counted",
+    "ratio",
+    "bytes declared",
+    "DRAM counted",
+    "ratio",
+];
+
+fn or_none(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "-".to_owned())
+}
+
+impl CountedRoofline {
+    fn rows(&self, width: usize) -> Vec<[String; 13]> {
+        let row = |point: &CountedPoint| {
+            let bytes = |level| or_none(point.bytes_at(level).map(|bytes| si(bytes, "B")));
+            let intensity = |level| or_none(point.intensity_at(level).map(number));
+            let roof = point.of_roof();
+            [
+                shortened(&point.name, width),
+                point.instances.to_string(),
+                or_none(point.main_type().map(|(dtype, pipe)| format!("{dtype} {pipe}"))),
+                time(point.gpu_time),
+                si(point.total_flops(), "FLOP"),
+                or_none(point.achieved().map(|rate| per_second(rate, "FLOP"))),
+                bytes(MemoryLevel::Dram),
+                bytes(MemoryLevel::L2),
+                bytes(MemoryLevel::L1),
+                intensity(MemoryLevel::Dram),
+                intensity(MemoryLevel::L2),
+                or_none(roof.map(|(_, share)| percent(share))),
+                or_none(roof.map(|(limit, _)| limit.to_string())),
+            ]
+        };
+        self.points.iter().map(row).collect()
+    }
+
+    fn rows_beside(&self, width: usize) -> Vec<[String; 8]> {
+        let row = |point: &CountedPoint| {
+            let declared = point.declared?;
+            let each = |sum: f64| sum / point.instances.max(1) as f64;
+            let (flops, bytes) =
+                (each(point.total_flops()), point.bytes_at(MemoryLevel::Dram).map(each));
+            let ratio = |declared: Option<f64>, counted: Option<f64>| {
+                or_none(declared.zip(counted).and_then(|(declared, counted)| {
+                    Some(format!("{} x", number(quotient(counted, declared)?)))
+                }))
+            };
+            let amount = |of: Option<f64>, unit| or_none(of.map(|of| si(of, unit)));
+            Some([
+                shortened(&point.name, width),
+                or_none(declared.dtype.map(|dtype| dtype.to_string())),
+                amount(declared.flops, "FLOP"),
+                si(flops, "FLOP"),
+                ratio(declared.flops, Some(flops)),
+                amount(declared.bytes, "B"),
+                amount(bytes, "B"),
+                ratio(declared.bytes, bytes),
+            ])
+        };
+        self.points.iter().filter_map(row).collect()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes: Vec<String> =
+            self.disagreements(TOLERANCE).iter().map(ToString::to_string).collect();
+        notes.extend(self.peaks.notes());
+        if self.runs > 1 {
+            let runs = self.runs;
+            notes.push(format!(
+                "counted in {runs} runs: time, bytes and operations are each of one"
+            ));
+        }
+        if self.points.iter().any(|point| point.of_roof().is_some_and(|(_, share)| share > 1.0)) {
+            notes.push(
+                "above the roof: the roof is low, or time and work are of different runs"
+                    .to_owned(),
+            );
+        }
+        if self.dropped > 0 {
+            notes.push(format!(
+                "{} ranges or kernels had no room and are in no point",
+                self.dropped
+            ));
+        }
+        if self.without_time > 0 {
+            notes.push(format!(
+                "{} ranges or kernels have no time and are in no point: count Set::Roofline",
+                self.without_time
+            ));
+        }
+        notes
+    }
+
+    /// The compute roofs that points are under.
+    fn roofs_in_use(&self) -> Vec<ComputeRoof> {
+        let is_used = |roof: &&ComputeRoof| {
+            let mut all = self.points.iter().flat_map(|point| &point.flops);
+            all.any(|of| (of.dtype, of.pipe) == (roof.dtype, roof.pipe))
+        };
+        self.peaks.compute().filter(is_used).copied().collect()
+    }
+
+    /// The plot as SVG: each point at its intensity at DRAM (a circle), L2 (a square) and L1 (a triangle), all at what it
+    /// achieved, a ring where it was declared to be, and the roofs of units and levels.
+    #[must_use]
+    pub fn to_svg(&self) -> String {
+        self.svg(true)
+    }
+
+    /// A page with the plot and the tables. It fetches nothing and holds no script.
+    #[must_use]
+    pub fn to_html(&self) -> String {
+        let is_drawn = |point: &&CountedPoint| {
+            point.total_flops() > 0.0 && point.bytes.iter().any(|at| at.bytes > 0.0)
+        };
+        let left_out = self.points.len() - self.points.iter().filter(is_drawn).count();
+        let said = (left_out != 0).then(|| {
+            format!("{left_out} points without both operations and bytes are in the table alone.")
+        });
+        let mut tables = vec![("Counted", plot::html_table(&HEADER, &self.rows(usize::MAX)))];
+        let beside = self.rows_beside(usize::MAX);
+        if !beside.is_empty() {
+            tables.push(("Declared and counted", plot::html_table(&BESIDE, &beside)));
+        }
+        tables.push(("Roofs", plot::html_table(&super::peaks::HEADER, &self.peaks.rows())));
+        plot::page(&self.peaks, &self.svg(false), said, &tables, &self.notes())
+    }
+
+    fn svg(&self, alone: bool) -> String {
+        let mut slopes = Vec::new();
+        for level in MemoryLevel::ALL {
+            if self.points.iter().any(|point| point.at(level).is_some()) {
+                slopes.push(Slope { label: level.name(), roof: self.peaks.level(level) });
+            }
+        }
+        let spots: Vec<_> = self.points.iter().flat_map(spots).collect();
+        plot::svg(&self.peaks, &slopes, &self.roofs_in_use(), &spots, alone)
+    }
+}
+
+/// A spot for each level, and one for what was declared.
+fn spots(point: &CountedPoint) -> Vec<Spot> {
+    let Some(achieved) = point.achieved().filter(|rate| *rate > 0.0) else { return Vec::new() };
+    let mut spots: Vec<Spot> = Vec::new();
+    let dtype = point.main_type().map(|(dtype, _)| dtype);
+    for (level, shape) in [
+        (MemoryLevel::Dram, Shape::Circle),
+        (MemoryLevel::L2, Shape::Square),
+        (MemoryLevel::L1, Shape::Triangle),
+    ] {
+        let Some(intensity) = point.intensity_at(level).filter(|of| *of > 0.0) else { continue };
+        let is_first = spots.is_empty();
+        spots.push(Spot {
+            intensity,
+            achieved,
+            attainable: None,
+            dtype,
+            shape,
+            name: is_first.then(|| point.name.clone()),
+            title: title(point, Some(level)),
+            key: Some(level.name()),
+            beside: spots.last().map(|spot| spot.intensity),
+        });
+    }
+    let declared = point.declared.and_then(|said| {
+        let each = point.gpu_time.as_secs_f64() / point.instances.max(1) as f64;
+        Some((quotient(said.flops?, said.bytes?)?, quotient(said.flops?, each)?))
+    });
+    if let Some((intensity, achieved)) = declared.filter(|at| at.0 > 0.0 && at.1 > 0.0) {
+        spots.push(Spot {
+            intensity,
+            achieved,
+            attainable: None,
+            dtype: None,
+            shape: Shape::Ring,
+            name: None,
+            title: title(point, None),
+            key: Some("declared"),
+            beside: None,
+        });
+    }
+    spots
+}
+
+/// What is known of a point, at a level or as declared, a line each.
+fn title(point: &CountedPoint, level: Option<MemoryLevel>) -> String {
+    let mut lines = vec![shortened(&point.name, 4 * NAME_WIDTH)];
+    match level {
+        Some(level) => {
+            lines.push(format!("{} times, {}", point.instances, time(point.gpu_time)));
+            for of in &point.flops {
+                lines.push(format!("{} {} {}", si(of.flops, "FLOP"), of.dtype, of.pipe));
+            }
+            if let (Some(bytes), Some(intensity)) =
+                (point.bytes_at(level), point.intensity_at(level))
+            {
+                lines.push(format!("{level}: {}, {} FLOP/B", si(bytes, "B"), number(intensity)));
+            }
+            for (limit, share) in point.shares() {
+                lines.push(format!("{} of the roof of {limit}", percent(share)));
+            }
+        }
+        None => {
+            let said = point.declared;
+            let flops = said.and_then(|said| said.flops).map(|flops| si(flops, "FLOP"));
+            let bytes = said.and_then(|said| said.bytes).map(|bytes| si(bytes, "B"));
+            lines.push(format!("declared each time: {}, {}", or_none(flops), or_none(bytes)));
+        }
+    }
+    lines.join("\n")
+}
+
+impl fmt::Display for CountedRoofline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "roofline, counted: {}", shortened(self.peaks.device(), NAME_WIDTH))?;
+        let mut rows = table(&HEADER, 1);
+        self.rows(NAME_WIDTH).into_iter().for_each(|row| {
+            rows.add_row(row);
+        });
+        writeln!(f, "{}\n", finish(&rows))?;
+        let beside = self.rows_beside(NAME_WIDTH);
+        if !beside.is_empty() {
+            let mut rows = table(&BESIDE, 1);
+            beside.into_iter().for_each(|row| {
+                rows.add_row(row);
+            });
+            writeln!(f, "{}\n", finish(&rows))?;
+        }
+        write!(f, "{}", self.peaks.table())?;
+        self.notes().iter().try_for_each(|note| write!(f, "\n{note}"))
+    }
+}

@@ -1,0 +1,621 @@
+//! What a device can do at most: bytes and operations a second, from its attributes, as said, and as measured.
+
+use std::fmt;
+
+use cupti::counters::{Measured, MemoryLevel};
+use nvtx::{Dtype, Pipe};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::rates::{Architecture, Board};
+use crate::base::error::{Error, Kind};
+use crate::base::units::{MESSAGE_WIDTH, finish, per_second, shortened, table};
+use crate::profile::{OperationKind, Profile};
+use crate::record::recording::DeviceInfo;
+
+/// Where a peak is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Origin {
+    /// The device's attributes: multiprocessors, clock, bus; times the rate of its architecture.
+    Attributes,
+    /// The board's data sheet, by the device's name: its clock under tensor cores, or what an old recording lacks.
+    Datasheet,
+    /// Counters of the hardware: what they can count at most in a cycle, at the clock that they saw.
+    Counters,
+    /// The program, or whoever asked.
+    Given,
+    /// Nobody says it: only measured.
+    Unknown,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Attributes => "attributes",
+            Self::Datasheet => "data sheet",
+            Self::Counters => "counters",
+            Self::Given => "given",
+            Self::Unknown => "-",
+        })
+    }
+}
+
+/// A limit: what the device should reach, and what a probe reached.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Roof {
+    /// Bytes or operations a second; `None` where it is not known.
+    pub peak: Option<f64>,
+    /// Where the peak is from.
+    pub origin: Origin,
+    /// Bytes or operations a second that a probe reached, if there was one.
+    pub measured: Option<f64>,
+}
+
+impl Roof {
+    pub(super) const UNKNOWN: Roof = Roof { peak: None, origin: Origin::Unknown, measured: None };
+
+    /// The peak; where there is none, what was measured.
+    pub(super) fn value(&self) -> Option<f64> {
+        self.peak.or(self.measured)
+    }
+}
+
+/// The roof of one number type on one sort of units.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ComputeRoof {
+    /// The type of the numbers.
+    #[serde(serialize_with = "name_of_dtype", deserialize_with = "dtype_of_name")]
+    pub dtype: Dtype,
+    /// The units.
+    #[serde(serialize_with = "name_of_pipe", deserialize_with = "pipe_of_name")]
+    pub pipe: Pipe,
+    /// Operations a second. A multiply-add is two; without sparsity.
+    #[serde(flatten)]
+    pub roof: Roof,
+}
+
+/// The roof of a cache.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct LevelRoof {
+    level: MemoryLevel,
+    #[serde(flatten)]
+    roof: Roof,
+}
+
+/// What a device can do at most: the roofs of a roofline.
+///
+/// ```
+/// use nvtx::{Dtype, Pipe};
+/// use profiler_core::Peaks;
+///
+/// let peaks = Peaks::new("my GPU")
+///     .with_bandwidth(900e9)
+///     .with_flops(Dtype::F16, Pipe::Tensor, 125e12);
+/// assert_eq!(peaks.ridge(Dtype::F16, None), Some(125e12 / 900e9));
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Peaks {
+    device: String,
+    bandwidth: Roof,
+    compute: Vec<ComputeRoof>,
+    /// The caches'.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    caches: Vec<LevelRoof>,
+    /// Why some are not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    missing: Option<String>,
+    /// Where the rates of tensor cores are from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    source: Option<String>,
+}
+
+impl Peaks {
+    /// Of a device of which nothing is known yet.
+    #[must_use]
+    pub fn new(device: impl Into<String>) -> Self {
+        let (device, bandwidth) = (device.into(), Roof::UNKNOWN);
+        let (compute, caches) = (Vec::new(), Vec::new());
+        Self { device, bandwidth, compute, caches, missing: None, source: None }
+    }
+
+    /// Of a device as a recording describes it: multiprocessors x highest clock x operations a cycle of its architecture
+    /// (from compute capability 7.0 on, from NVIDIA's whitepapers and data sheets), and the bandwidth of its memory. For
+    /// boards whose data sheet counts tensor cores by a lower clock, such as H100 and H200, by that one.
+    ///
+    /// What is not known stays so: [`with_flops`](Self::with_flops) and [`with_bandwidth`](Self::with_bandwidth) say it.
+    #[must_use]
+    pub fn of(device: &DeviceInfo) -> Self {
+        let mut peaks = Self::new(&*device.name);
+        let board = Board::named(&device.name);
+        peaks.bandwidth = match (device.memory_bandwidth, board) {
+            (Some(bytes), _) => roof(bytes as f64, Origin::Attributes),
+            (None, Some(board)) => roof(board.bandwidth * 1e9, Origin::Datasheet),
+            (None, None) => Roof::UNKNOWN,
+        };
+        let (major, minor) = device.compute_capability;
+        let Some(architecture) = Architecture::of(device.compute_capability) else {
+            peaks.missing =
+                Some(format!("no rates are known for compute capability {major}.{minor}"));
+            return peaks;
+        };
+        peaks.source = Some(architecture.source.to_owned());
+        let clock = match (device.core_clock_khz, board) {
+            (Some(khz), _) => Some((f64::from(khz) * 1e3, Origin::Attributes)),
+            (None, Some(board)) => Some((f64::from(board.core_mhz) * 1e6, Origin::Datasheet)),
+            (None, None) => None,
+        };
+        let Some(core) = clock else {
+            peaks.missing = Some(format!(
+                "the recording does not have the clock of {:?}, and its data sheet is not known here",
+                device.name
+            ));
+            return peaks;
+        };
+        let tensor_mhz = board.and_then(|board| board.tensor_mhz);
+        let tensor = tensor_mhz.map_or(core, |mhz| (f64::from(mhz) * 1e6, Origin::Datasheet));
+        peaks.compute = architecture
+            .rates(&device.name)
+            .map(|(dtype, pipe, rate)| {
+                // Double precision keeps the highest clock (H100 whitepaper, table 3).
+                let is_low = pipe == Pipe::Tensor && dtype != Dtype::F64;
+                let (hertz, origin) = if is_low { tensor } else { core };
+                let per_second = f64::from(device.multiprocessors) * f64::from(rate) * hertz;
+                ComputeRoof { dtype, pipe, roof: roof(per_second, origin) }
+            })
+            .collect();
+        peaks
+    }
+
+    /// With this bandwidth of the memory, in bytes a second.
+    #[must_use]
+    pub fn with_bandwidth(mut self, bytes_per_second: f64) -> Self {
+        self.bandwidth = Roof { measured: self.bandwidth.measured, ..given(bytes_per_second) };
+        self
+    }
+
+    /// With this many operations a second.
+    #[must_use]
+    pub fn with_flops(mut self, dtype: Dtype, pipe: Pipe, flops_per_second: f64) -> Self {
+        let roof = self.roof_mut(dtype, pipe);
+        *roof = Roof { measured: roof.measured, ..given(flops_per_second) };
+        self
+    }
+
+    /// With a bandwidth that was measured, in bytes a second.
+    #[must_use]
+    pub fn with_measured_bandwidth(mut self, bytes_per_second: f64) -> Self {
+        self.bandwidth.measured = sane(bytes_per_second);
+        self
+    }
+
+    /// With operations a second that were measured.
+    #[must_use]
+    pub fn with_measured_flops(mut self, dtype: Dtype, pipe: Pipe, flops_per_second: f64) -> Self {
+        self.roof_mut(dtype, pipe).measured = sane(flops_per_second);
+        self
+    }
+
+    /// With what a level of the memory moves at most, in bytes a second.
+    #[must_use]
+    pub fn with_level(self, level: MemoryLevel, bytes_per_second: f64) -> Self {
+        match level {
+            MemoryLevel::Dram => self.with_bandwidth(bytes_per_second),
+            _ => self.with_cache(level, given(bytes_per_second)),
+        }
+    }
+
+    /// With what counters say that the levels of the memory move at most (the metrics of
+    /// [`Set::Roofline`](cupti::counters::Set::Roofline)): the most of any range or kernel, since clocks differ. What is known
+    /// already stays; no table here has caches.
+    #[must_use]
+    pub fn with_counted(mut self, measured: &Measured) -> Self {
+        for level in MemoryLevel::ALL {
+            let peaks = measured.ranges().filter_map(|range| level.peak(&range));
+            let most = roof(peaks.fold(0.0, f64::max), Origin::Counters);
+            if most.peak.is_none() || self.level(level).peak.is_some() {
+                continue;
+            }
+            self = match level {
+                MemoryLevel::Dram => {
+                    self.bandwidth = Roof { measured: self.bandwidth.measured, ..most };
+                    self
+                }
+                _ => self.with_cache(level, most),
+            };
+        }
+        self
+    }
+
+    fn with_cache(mut self, level: MemoryLevel, roof: Roof) -> Self {
+        self.caches.retain(|known| known.level != level);
+        self.caches.push(LevelRoof { level, roof });
+        self.caches.sort_by_key(|known| known.level);
+        self
+    }
+
+    fn roof_mut(&mut self, dtype: Dtype, pipe: Pipe) -> &mut Roof {
+        let is_it = |known: &ComputeRoof| known.dtype == dtype && known.pipe == pipe;
+        let at = self.compute.iter().position(is_it).unwrap_or_else(|| {
+            self.compute.push(ComputeRoof { dtype, pipe, roof: Roof::UNKNOWN });
+            self.compute.len() - 1
+        });
+        &mut self.compute[at].roof
+    }
+
+    /// The device's name.
+    #[must_use]
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// The roof of the memory, in bytes a second.
+    #[must_use]
+    pub fn bandwidth(&self) -> Roof {
+        self.bandwidth
+    }
+
+    /// The roof of a level of the memory, in bytes a second; that of DRAM is [`bandwidth`](Self::bandwidth).
+    #[must_use]
+    pub fn level(&self, level: MemoryLevel) -> Roof {
+        let known = self.caches.iter().find(|known| known.level == level);
+        match level {
+            MemoryLevel::Dram => self.bandwidth,
+            _ => known.map_or(Roof::UNKNOWN, |known| known.roof),
+        }
+    }
+
+    /// The roofs of number types and units.
+    pub fn compute(&self) -> impl Iterator<Item = &ComputeRoof> {
+        self.compute.iter()
+    }
+
+    /// The roof that work on numbers of this type is held against: that of the units, or of the fastest ones where it is not
+    /// said which.
+    #[must_use]
+    pub fn flops(&self, dtype: Dtype, pipe: Option<Pipe>) -> Option<ComputeRoof> {
+        let is_it = |known: &&ComputeRoof| {
+            known.dtype == dtype && pipe.is_none_or(|pipe| known.pipe == pipe)
+        };
+        let known = self
+            .compute
+            .iter()
+            .filter(is_it)
+            .filter_map(|known| Some((known, known.roof.value()?)));
+        known.max_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(known, _)| *known)
+    }
+
+    /// Operations a byte from which on the units are the limit and not the memory.
+    #[must_use]
+    pub fn ridge(&self, dtype: Dtype, pipe: Option<Pipe>) -> Option<f64> {
+        Some(self.flops(dtype, pipe)?.roof.value()? / self.bandwidth.value()?)
+    }
+
+    /// Where the rates of its tensor cores are from, if they are of the tables of this crate.
+    #[must_use]
+    pub fn source(&self) -> Option<&str> {
+        self.source.as_deref()
+    }
+
+    /// As JSON, which [`from_json`](Self::from_json) reads: to keep measured ceilings with a machine.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        // Numbers and strings alone: there is no way to fail.
+        crate::base::text::json_pretty(self).unwrap_or_default()
+    }
+
+    /// What [`to_json`](Self::to_json) wrote.
+    ///
+    /// # Errors
+    /// [`is_format`](Error::is_format): the text is something else.
+    pub fn from_json(text: &str) -> Result<Self, Error> {
+        serde_json::from_str(text)
+            .map_err(|error| Error::new(Kind::Peaks { why: error.to_string() }))
+    }
+
+    /// Why some peaks are not known, if so.
+    #[must_use]
+    pub fn missing(&self) -> Option<&str> {
+        self.missing.as_deref()
+    }
+}
+
+impl Profile {
+    /// The peaks of a device of this profile by its CUDA ordinal, or of the one that ran most kernels. `None` if the
+    /// recording describes no such device.
+    #[must_use]
+    pub fn peaks(&self, device: Option<u32>) -> Option<Peaks> {
+        let devices = &self.recording_info().devices;
+        let device = device.or_else(|| {
+            let mut kernels: Vec<(u32, u64)> = Vec::new();
+            for operation in self.operations().filter(|one| one.kind() == OperationKind::Kernel) {
+                let device = operation.device();
+                match kernels.iter_mut().find(|(of, _)| *of == device) {
+                    Some((_, count)) => *count += 1,
+                    None => kernels.push((device, 1)),
+                }
+            }
+            let most =
+                kernels.into_iter().max_by_key(|(device, count)| (*count, u32::MAX - device));
+            most.map(|(device, _)| device).or(Some(devices.first()?.id))
+        })?;
+        devices.iter().find(|known| known.id == device).map(Peaks::of)
+    }
+}
+
+/// The columns of the table.
+pub(super) const HEADER: [&str; 4] = ["roof", "from", "peak", "measured"];
+
+impl Peaks {
+    pub(super) fn table(&self) -> String {
+        let mut rows = table(&HEADER, 2);
+        self.rows().into_iter().for_each(|row| {
+            rows.add_row(row);
+        });
+        finish(&rows)
+    }
+
+    pub(super) fn rows(&self) -> Vec<[String; 4]> {
+        let row = |name: String, roof: &Roof, unit| {
+            let value =
+                |value: Option<f64>| value.map_or("-".to_owned(), |value| per_second(value, unit));
+            [name, roof.origin.to_string(), value(roof.peak), value(roof.measured)]
+        };
+        let memory = row("memory".to_owned(), &self.bandwidth, "B");
+        let compute = |known: &ComputeRoof| {
+            row(format!("{} {}", known.dtype, known.pipe), &known.roof, "FLOP")
+        };
+        let cache = |known: &LevelRoof| row(known.level.to_string(), &known.roof, "B");
+        let memory = std::iter::once(memory).chain(self.caches.iter().map(cache));
+        memory.chain(self.compute.iter().map(compute)).collect()
+    }
+
+    /// Where they are from, and what is not known.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let source = self
+            .source
+            .as_ref()
+            .map(|source| format!("rates: {}", shortened(source, MESSAGE_WIDTH)));
+        let missing = self
+            .missing
+            .as_ref()
+            .map(|missing| format!("{}: give the peaks", shortened(missing, MESSAGE_WIDTH)));
+        source.into_iter().chain(missing).collect()
+    }
+}
+
+impl fmt::Display for Peaks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.table())?;
+        self.notes().iter().try_for_each(|note| write!(f, "\n{note}"))
+    }
+}
+
+fn roof(peak: f64, origin: Origin) -> Roof {
+    match sane(peak) {
+        Some(peak) => Roof { peak: Some(peak), origin, measured: None },
+        None => Roof::UNKNOWN,
+    }
+}
+
+fn given(peak: f64) -> Roof {
+    roof(peak, Origin::Given)
+}
+
+/// Nothing is held against a roof that is none.
+fn sane(value: f64) -> Option<f64> {
+    (value.is_finite() && value > 0.0).then_some(value)
+}
+
+// SIGNATURE: serde gives references.
+pub(super) fn name_of_dtype<S: Serializer>(dtype: &Dtype, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(dtype.name())
+}
+
+fn dtype_of_name<'de, D: Deserializer<'de>>(from: D) -> Result<Dtype, D::Error> {
+    let name = String::deserialize(from)?;
+    let unknown = || serde::de::Error::custom(format!("there is no number type {name:?}"));
+    Dtype::named(&name).ok_or_else(unknown)
+}
+
+pub(super) fn name_of_pipe<S: Serializer>(pipe: &Pipe, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(pipe.name())
+}
+
+fn pipe_of_name<'de, D: Deserializer<'de>>(from: D) -> Result<Pipe, D::Error> {
+    let name = String::deserialize(from)?;
+    let unknown = || serde::de::Error::custom(format!("there are no units {name:?}"));
+    Pipe::named(&name).ok_or_else(unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(name: &str, capability: (u32, u32), sms: u32, mhz: Option<u32>) -> DeviceInfo {
+        let text = serde_json::json!({
+            "id": 0, "name": name, "compute_capability": capability, "multiprocessors": sms,
+            "memory_bytes": 0, "core_clock_khz": mhz.map(|mhz| mhz * 1000),
+        });
+        serde_json::from_value(text).unwrap()
+    }
+
+    /// What data sheets state in TFLOP/s, dense.
+    #[test]
+    fn peaks_are_those_of_data_sheets() {
+        use Dtype::*;
+        use Pipe::{Tensor, Vector};
+        for (name, capability, sms, mhz, stated) in [
+            (
+                "Tesla V100-SXM2-32GB",
+                (7, 0),
+                80,
+                1530,
+                &[(F16, Tensor, 125.0), (F32, Vector, 15.7), (F64, Vector, 7.8)][..],
+            ),
+            (
+                "Tesla T4",
+                (7, 5),
+                40,
+                1590,
+                &[(F16, Tensor, 65.0), (I8, Tensor, 130.0), (F32, Vector, 8.1)],
+            ),
+            (
+                "NVIDIA A100-SXM4-80GB",
+                (8, 0),
+                108,
+                1410,
+                &[
+                    (Bf16, Tensor, 312.0),
+                    (Tf32, Tensor, 156.0),
+                    (F64, Tensor, 19.5),
+                    (I8, Tensor, 624.0),
+                    (F32, Vector, 19.5),
+                    (F64, Vector, 9.7),
+                    (F16, Vector, 78.0),
+                    (Bf16, Vector, 39.0),
+                ],
+            ),
+            (
+                "NVIDIA A40",
+                (8, 6),
+                84,
+                1740,
+                &[(F16, Tensor, 149.7), (Tf32, Tensor, 74.8), (F32, Vector, 37.4)],
+            ),
+            (
+                "NVIDIA GeForce RTX 3090",
+                (8, 6),
+                82,
+                1695,
+                &[
+                    (F16, Tensor, 142.0),
+                    (Bf16, Tensor, 71.0),
+                    (Tf32, Tensor, 35.6),
+                    (F32, Vector, 35.6),
+                ],
+            ),
+            (
+                "NVIDIA L4",
+                (8, 9),
+                58,
+                2040,
+                &[(F16, Tensor, 121.0), (F8, Tensor, 242.0), (F32, Vector, 30.3)],
+            ),
+            (
+                "NVIDIA GeForce RTX 4090",
+                (8, 9),
+                128,
+                2520,
+                &[
+                    (F16, Tensor, 330.3),
+                    (Bf16, Tensor, 165.2),
+                    (Tf32, Tensor, 82.6),
+                    (F8, Tensor, 660.6),
+                    (F32, Vector, 82.6),
+                ],
+            ),
+            (
+                "NVIDIA H100 80GB HBM3",
+                (9, 0),
+                132,
+                1980,
+                &[
+                    (Bf16, Tensor, 989.4),
+                    (Tf32, Tensor, 494.7),
+                    (F8, Tensor, 1978.9),
+                    (I8, Tensor, 1978.9),
+                    (F64, Tensor, 66.9),
+                    (F64, Vector, 33.5),
+                    (F32, Vector, 66.9),
+                    (F16, Vector, 133.8),
+                ],
+            ),
+            ("NVIDIA H100 PCIe", (9, 0), 114, 1755, &[(Bf16, Tensor, 756.4), (F32, Vector, 51.2)]),
+            ("NVIDIA H200", (9, 0), 132, 1980, &[(Bf16, Tensor, 989.0), (F32, Vector, 67.0)]),
+            ("NVIDIA H200 NVL", (9, 0), 132, 1785, &[(Bf16, Tensor, 835.5), (F32, Vector, 60.0)]),
+            (
+                "NVIDIA B200",
+                (10, 0),
+                148,
+                1965,
+                &[
+                    (Bf16, Tensor, 2250.0),
+                    (F8, Tensor, 4500.0),
+                    (F4, Tensor, 9000.0),
+                    (I8, Tensor, 4500.0),
+                    (F32, Vector, 75.0),
+                    (F64, Tensor, 37.0),
+                    (F64, Vector, 37.0),
+                ],
+            ),
+            (
+                "NVIDIA GeForce RTX 5090",
+                (12, 0),
+                170,
+                2407,
+                &[
+                    (F16, Tensor, 419.0),
+                    (Bf16, Tensor, 209.5),
+                    (Tf32, Tensor, 104.8),
+                    (F8, Tensor, 838.0),
+                    (F4, Tensor, 1676.0),
+                    (F32, Vector, 104.8),
+                ],
+            ),
+            (
+                "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
+                (12, 0),
+                188,
+                2617,
+                &[(Bf16, Tensor, 503.8), (F4, Tensor, 2015.2), (F32, Vector, 126.0)],
+            ),
+        ] {
+            let by_attributes = Peaks::of(&device(name, capability, sms, Some(mhz)));
+            let by_name = Peaks::of(&device(name, capability, sms, None));
+            for peaks in [&by_attributes, &by_name] {
+                for &(dtype, pipe, stated) in stated {
+                    let peak = peaks.flops(dtype, Some(pipe)).unwrap().roof.peak.unwrap() / 1e12;
+                    let off = (peak / stated - 1.0).abs();
+                    assert!(off < 0.01, "{name} {dtype} {pipe}: {peak} is not {stated}");
+                }
+            }
+            assert!(by_name.compute().all(|known| known.roof.origin == Origin::Datasheet));
+            let low = by_attributes.flops(Dtype::F32, None).unwrap();
+            assert_eq!(low.roof.origin, Origin::Attributes);
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_said() {
+        let old = Peaks::of(&device("Tesla P100", (6, 0), 56, Some(1480)));
+        assert!(old.missing().unwrap().contains("6.0"));
+        assert_eq!(old.flops(Dtype::F32, None), None);
+        let unnamed = Peaks::of(&device("Some board", (9, 0), 132, None));
+        assert!(unnamed.missing().unwrap().contains("clock"));
+        assert_eq!((unnamed.bandwidth().peak, unnamed.ridge(Dtype::F32, None)), (None, None));
+        assert!(unnamed.to_string().contains("give the peaks"));
+    }
+
+    #[test]
+    fn what_is_given_overrides_and_what_is_no_roof_is_none() {
+        let peaks = Peaks::of(&device("NVIDIA H200", (9, 0), 132, Some(1980)));
+        assert_eq!(peaks.bandwidth().peak, Some(4800e9));
+        let peaks = peaks
+            .with_measured_flops(Dtype::Bf16, Pipe::Tensor, 790e12)
+            .with_flops(Dtype::Bf16, Pipe::Tensor, 900e12)
+            .with_bandwidth(f64::NAN);
+        let roof = peaks.flops(Dtype::Bf16, None).unwrap();
+        assert_eq!((roof.roof.peak, roof.roof.origin), (Some(900e12), Origin::Given));
+        assert_eq!(roof.roof.measured, Some(790e12));
+        assert_eq!(peaks.bandwidth(), Roof::UNKNOWN);
+        // Unsaid, the fastest units; f64 has both.
+        assert_eq!(peaks.flops(Dtype::F64, None).unwrap().pipe, Pipe::Tensor);
+        assert_eq!(peaks.flops(Dtype::F64, Some(Pipe::Vector)).unwrap().pipe, Pipe::Vector);
+        let text = serde_json::to_string(&peaks).unwrap();
+        assert_eq!(serde_json::from_str::<Peaks>(&text).unwrap(), peaks);
+        assert!(serde_json::from_str::<Peaks>(&text.replace("bf16", "q7")).is_err());
+    }
+}

@@ -1,0 +1,508 @@
+//! A roofline as a picture on logarithmic axes: SVG, and a page of HTML around it. Neither fetches or runs anything.
+
+use std::fmt::Write as _;
+
+use nvtx::Dtype;
+
+use super::{ComputeRoof, Peaks, Roof, Roofline, RooflinePoint, percent};
+use crate::base::text::html;
+use crate::base::units::{NAME_WIDTH, number, per_second, shortened, si, time};
+
+const STYLE: &str = include_str!("style.css");
+/// SHA-256 of it as the page's policy names it. A test holds it.
+const STYLE_HASH: &str = "sha256-7y8Wygp/wLKz8OsAFowBIWJDVtx3KTJ6tStNR7oARXw=";
+
+const WIDTH: f64 = 960.0;
+const HEIGHT: f64 = 560.0;
+const LEFT: f64 = 96.0;
+const RIGHT: f64 = WIDTH - 24.0;
+const TOP: f64 = 40.0;
+const BOTTOM: f64 = HEIGHT - 56.0;
+/// Powers of ten on an axis; what lies further out is drawn at its end.
+const DECADES: i32 = 14;
+/// Points that have their name beside them; all have it as their title.
+const NAMED: usize = 40;
+/// About what a letter takes.
+const LETTER: f64 = 7.2;
+const LINE: f64 = 14.0;
+
+impl Roofline {
+    /// The plot as SVG: operations a second over operations a byte, the roofs (measured ones dashed), and a point for every
+    /// path that has both, its colour the number type. Light or dark as the reader likes it; names are text, never markup.
+    #[must_use]
+    pub fn to_svg(&self) -> String {
+        self.svg(true)
+    }
+
+    /// A page with the plot, the points and the roofs as tables. It fetches nothing and holds no script.
+    #[must_use]
+    pub fn to_html(&self) -> String {
+        let left_out = self.points.iter().filter(|point| place(point).is_none()).count();
+        let said = (left_out != 0).then(|| {
+            format!("{left_out} points without both operations and bytes are in the table alone.")
+        });
+        let tables = [
+            ("Ranges", html_table(&super::HEADER, &self.rows(usize::MAX))),
+            ("Roofs", html_table(&super::peaks::HEADER, &self.peaks.rows())),
+        ];
+        page(&self.peaks, &self.svg(false), said, &tables, &self.notes())
+    }
+
+    fn svg(&self, alone: bool) -> String {
+        let roofs = self.roofs_in_use();
+        let slopes = [Slope { label: "memory", roof: self.peaks.bandwidth() }];
+        let spots: Vec<Spot> = self.points.iter().filter_map(spot).collect();
+        svg(&self.peaks, &slopes, &roofs, &spots, alone)
+    }
+}
+
+/// A page with a plot and tables. It fetches nothing and holds no script.
+pub(super) fn page(
+    peaks: &Peaks,
+    svg: &str,
+    said: Option<String>,
+    tables: &[(&str, String)],
+    notes: &[String],
+) -> String {
+    let device = html(peaks.device());
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src '{STYLE_HASH}'; img-src data:; \
+         base-uri 'none'; form-action 'none'\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"referrer\" content=\"no-referrer\">\n\
+         <link rel=\"icon\" href=\"data:,\">\n<title>Roofline: {device}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
+         <h1>Roofline: {device}</h1>\n"
+    );
+    page += svg;
+    page.extend(said.iter().map(|said| paragraph(said)));
+    for (heading, table) in tables {
+        let _ = writeln!(page, "<h2>{}</h2>", html(heading));
+        page += table;
+    }
+    page.extend(notes.iter().map(|note| paragraph(note)));
+    page += "</body>\n</html>\n";
+    page
+}
+
+/// The plot, by itself or for a page.
+pub(super) fn svg(
+    peaks: &Peaks,
+    slopes: &[Slope],
+    roofs: &[ComputeRoof],
+    spots: &[Spot],
+    alone: bool,
+) -> String {
+    let axes = Axes::of(slopes, roofs, spots);
+    let device = html(peaks.device());
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"Roofline: {device}\">\n"
+    );
+    if alone {
+        let _ = writeln!(svg, "<style>{STYLE}</style>");
+        let _ = writeln!(svg, "<rect class=\"rl-page\" width=\"{WIDTH}\" height=\"{HEIGHT}\"/>");
+        svg += &text(LEFT, 20.0, "rl-name", "start", &format!("Roofline: {}", peaks.device()));
+    }
+    axes.draw(&mut svg);
+    let taken = draw_roofs(&mut svg, &axes, slopes, roofs);
+    draw_spots(&mut svg, &axes, spots, taken);
+    draw_key(&mut svg, spots);
+    svg += "</svg>\n";
+    svg
+}
+
+/// A roof that rises: bytes a second.
+#[derive(Debug)]
+pub(super) struct Slope {
+    pub(super) label: &'static str,
+    pub(super) roof: Roof,
+}
+
+/// What a spot is drawn as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    Circle,
+    Square,
+    Triangle,
+    /// Declared beside what was counted.
+    Ring,
+}
+
+/// Something in the plot.
+#[derive(Debug)]
+pub(super) struct Spot {
+    /// Operations a byte.
+    pub(super) intensity: f64,
+    /// Operations a second.
+    pub(super) achieved: f64,
+    /// What the dashed line leads to.
+    pub(super) attainable: Option<f64>,
+    pub(super) dtype: Option<Dtype>,
+    pub(super) shape: Shape,
+    pub(super) name: Option<String>,
+    pub(super) title: String,
+    /// What its shape means, if it is one of several.
+    pub(super) key: Option<&'static str>,
+    /// The intensity of the one that a line leads to: of the same work.
+    pub(super) beside: Option<f64>,
+}
+
+fn spot(point: &RooflinePoint) -> Option<Spot> {
+    let (intensity, achieved) = place(point)?;
+    Some(Spot {
+        intensity,
+        achieved,
+        attainable: point.attainable(),
+        dtype: point.dtype,
+        shape: Shape::Circle,
+        name: Some(point.label()),
+        title: title(point),
+        key: None,
+        beside: None,
+    })
+}
+
+/// Where a point lies; `None` where a logarithm has no place for it.
+fn place(point: &RooflinePoint) -> Option<(f64, f64)> {
+    let is_positive = |value: &f64| *value > 0.0;
+    Some((point.intensity().filter(is_positive)?, point.achieved().filter(is_positive)?))
+}
+
+/// The powers of ten at the ends of both axes.
+#[derive(Debug)]
+struct Axes {
+    x: (i32, i32),
+    y: (i32, i32),
+}
+
+impl Axes {
+    fn of(slopes: &[Slope], roofs: &[ComputeRoof], spots: &[Spot]) -> Self {
+        let (mut x, mut y) = (Vec::new(), Vec::new());
+        for spot in spots {
+            x.push(spot.intensity);
+            y.push(spot.achieved);
+        }
+        let known = || slopes.iter().filter_map(|slope| slope.roof.value());
+        for roof in roofs {
+            y.extend(roof.roof.value());
+            x.extend(known().filter_map(|slope| Some(roof.roof.value()? / slope)));
+        }
+        // The memory's roof at the left edge.
+        let least = x.iter().copied().fold(f64::INFINITY, f64::min);
+        y.extend(known().map(|slope| slope * if least.is_finite() { least } else { 1.0 }));
+        Self { x: decades(&x, (-2, 3)), y: decades(&y, (9, 13)) }
+    }
+
+    fn x(&self, value: f64) -> f64 {
+        scale(value, self.x, LEFT, RIGHT)
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        scale(value, self.y, BOTTOM, TOP)
+    }
+
+    fn draw(&self, svg: &mut String) {
+        for power in self.x.0..=self.x.1 {
+            let x = self.x(10f64.powi(power));
+            svg.push_str(&line("rl-grid", (x, TOP), (x, BOTTOM)));
+            let label = match power {
+                -4..=-1 => format!("{:.*}", power.unsigned_abs() as usize, 10f64.powi(power)),
+                0..=4 => number(10f64.powi(power)),
+                _ => format!("1e{power}"),
+            };
+            svg.push_str(&text(x, BOTTOM + 18.0, "rl-tick", "middle", &label));
+        }
+        for power in self.y.0..=self.y.1 {
+            let y = self.y(10f64.powi(power));
+            svg.push_str(&line("rl-grid", (LEFT, y), (RIGHT, y)));
+            let label = per_second(10f64.powi(power), "FLOP");
+            svg.push_str(&text(LEFT - 8.0, y + 4.0, "rl-tick", "end", &label));
+        }
+        let _ = writeln!(
+            svg,
+            "<path class=\"rl-axis\" d=\"M{LEFT:.1} {TOP:.1}V{BOTTOM:.1}H{RIGHT:.1}\"/>"
+        );
+        let middle = (LEFT + RIGHT) / 2.0;
+        svg.push_str(&text(
+            middle,
+            HEIGHT - 14.0,
+            "rl-tick",
+            "middle",
+            "operational intensity in FLOP/B",
+        ));
+    }
+}
+
+/// The powers of ten around all values, with room.
+fn decades(values: &[f64], none: (i32, i32)) -> (i32, i32) {
+    let logarithms = values.iter().map(|value| value.log10()).filter(|log| log.is_finite());
+    let bounds = logarithms.fold(None, |bounds: Option<(f64, f64)>, log| {
+        Some(bounds.map_or((log, log), |(least, most)| (least.min(log), most.max(log))))
+    });
+    let Some((least, most)) = bounds else { return none };
+    // CAST: logarithms of numbers lie within -324 and 309.
+    let (least, most) = ((least - 0.3).floor() as i32, (most + 0.3).ceil() as i32);
+    (least.max(most - DECADES), most.max(least + 1))
+}
+
+/// The place of a value on an axis; beyond its ends, the end.
+fn scale(value: f64, (least, most): (i32, i32), from: f64, to: f64) -> f64 {
+    let share = (value.log10() - f64::from(least)) / f64::from(most - least);
+    from + share.clamp(0.0, 1.0) * (to - from)
+}
+
+/// Left, right and base line of text.
+type Place = (f64, f64, f64);
+
+/// Says where no name should stand.
+fn draw_roofs(
+    svg: &mut String,
+    axes: &Axes,
+    slopes: &[Slope],
+    roofs: &[ComputeRoof],
+) -> Vec<Place> {
+    let mut taken = Vec::new();
+    let (least, most) = (10f64.powi(axes.x.0), 10f64.powi(axes.x.1));
+    let top = 10f64.powi(axes.y.1);
+    for (class, said, measured) in [("rl-roof", "rl-name", false), ("rl-measured", "rl-said", true)]
+    {
+        let bytes = |of: &Slope| if measured { of.roof.measured } else { of.roof.peak };
+        let of = |roof: &ComputeRoof| if measured { roof.roof.measured } else { roof.roof.peak };
+        let suffix = if measured { ", measured" } else { "" };
+        let greatest = |values: &mut dyn Iterator<Item = f64>| {
+            values.fold(None, |most: Option<f64>, value| {
+                Some(most.map_or(value, |most| most.max(value)))
+            })
+        };
+        for slope in slopes {
+            let Some(rate) = bytes(slope) else { continue };
+            // Up to the highest roof, or to the top where there is none.
+            let highest = greatest(&mut roofs.iter().filter_map(of));
+            let floor = 10f64.powi(axes.y.0);
+            let from = least.max(floor / rate);
+            let until = most.min(highest.unwrap_or(top) / rate);
+            if until > from {
+                let ends = [(from, from * rate), (until, until * rate)];
+                let [start, end] = ends.map(|(x, y)| (axes.x(x), axes.y(y)));
+                svg.push_str(&line(class, start, end));
+                let angle = (end.1 - start.1).atan2(end.0 - start.0).to_degrees();
+                let label = format!("{} {}{suffix}", slope.label, per_second(rate, "B"));
+                // Above the line, or below for what lies under it.
+                let off = if measured { 15.0 } else { -6.0 };
+                let _ = writeln!(
+                    svg,
+                    "<text class=\"{said}\" transform=\"translate({:.1} {:.1}) rotate({angle:.1})\" x=\"12\" y=\"{off}\">{}</text>",
+                    start.0,
+                    start.1,
+                    html(&label)
+                );
+            }
+        }
+        let steepest = greatest(&mut slopes.iter().filter_map(bytes));
+        for roof in roofs {
+            let Some(height) = of(roof) else { continue };
+            let from = steepest.map_or(least, |slope| (height / slope).clamp(least, most));
+            let y = axes.y(height);
+            svg.push_str(&line(class, (axes.x(from), y), (RIGHT, y)));
+            let label =
+                format!("{} {} {}{suffix}", roof.dtype, roof.pipe, per_second(height, "FLOP"));
+            let y = if measured { y + 15.0 } else { y - 6.0 };
+            svg.push_str(&text(RIGHT - 4.0, y, said, "end", &label));
+            taken.push((RIGHT - label.chars().count() as f64 * LETTER, RIGHT, y));
+            taken.push((axes.x(from), RIGHT, axes.y(height) + LETTER / 2.0));
+        }
+    }
+    taken
+}
+
+fn draw_spots(svg: &mut String, axes: &Axes, spots: &[Spot], mut taken: Vec<Place>) {
+    let mut named = 0;
+    for spot in spots {
+        let (x, y) = (axes.x(spot.intensity), axes.y(spot.achieved));
+        svg.push_str("<g>\n");
+        let lines: Vec<String> = spot.title.split('\n').map(html).collect();
+        let _ = writeln!(svg, "<title>{}</title>", lines.join("\n"));
+        if let Some(attainable) = spot.attainable {
+            svg.push_str(&line("rl-gap", (x, y), (x, axes.y(attainable))));
+        }
+        if let Some(beside) = spot.beside {
+            svg.push_str(&line("rl-join", (x, y), (axes.x(beside), y)));
+        }
+        svg.push_str(&spot.shape.drawn(x, y, spot.dtype));
+        if let Some(label) = spot.name.as_ref().filter(|_| named < NAMED) {
+            named += 1;
+            let name = shortened(label, 28);
+            let wide = name.chars().count() as f64 * LETTER;
+            let (anchor, at) =
+                if x + 10.0 + wide > RIGHT { ("end", x - 10.0) } else { ("start", x + 10.0) };
+            let left = if anchor == "end" { at - wide } else { at };
+            let is_free = |height: f64| {
+                let meets = |&(from, until, other): &Place| {
+                    left < until && from < left + wide && (height - other).abs() < LINE
+                };
+                !taken.iter().any(meets)
+            };
+            // The nearest free line, below or above.
+            let lines = (0..NAMED).map(|n| {
+                y + 4.0 + LINE * n.div_ceil(2) as f64 * if n % 2 == 0 { 1.0 } else { -1.0 }
+            });
+            let height = lines
+                .filter(|height| (TOP..BOTTOM).contains(height))
+                .find(|height| is_free(*height))
+                .unwrap_or(y + 4.0);
+            taken.push((left, left + wide, height));
+            svg.push_str(&text(at, height, "rl-name", anchor, &name));
+        }
+        svg.push_str("</g>\n");
+    }
+}
+
+impl Shape {
+    fn drawn(self, x: f64, y: f64, dtype: Option<Dtype>) -> String {
+        let class = format!("rl-point rl-{}", dtype.map_or("none", Dtype::name));
+        let mut shape = String::new();
+        let _ = match self {
+            Self::Circle => {
+                writeln!(shape, "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"5.5\"/>")
+            }
+            Self::Square => writeln!(
+                shape,
+                "<rect class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" width=\"10\" height=\"10\"/>",
+                x - 5.0,
+                y - 5.0
+            ),
+            Self::Triangle => {
+                writeln!(shape, "<path class=\"{class}\" d=\"M{x:.1} {:.1}l6 11h-12z\"/>", y - 7.0)
+            }
+            Self::Ring => {
+                writeln!(shape, "<circle class=\"rl-ring\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"7.5\"/>")
+            }
+        };
+        shape
+    }
+}
+
+/// What the shapes mean, where there are several.
+fn draw_key(svg: &mut String, spots: &[Spot]) {
+    let mut keys: Vec<(Shape, &str)> = Vec::new();
+    for (shape, key) in spots.iter().filter_map(|spot| Some((spot.shape, spot.key?))) {
+        if !keys.contains(&(shape, key)) {
+            keys.push((shape, key));
+        }
+    }
+    let wide = |key: &str| 34.0 + key.chars().count() as f64 * LETTER;
+    // At the right, where no title stands.
+    let mut x = RIGHT - keys.iter().map(|(_, key)| wide(key)).sum::<f64>();
+    for (shape, key) in keys {
+        svg.push_str(&shape.drawn(x, TOP - 24.0, None));
+        svg.push_str(&text(x + 12.0, TOP - 20.0, "rl-tick", "start", key));
+        x += wide(key);
+    }
+}
+
+/// All that is known of a point, a line each.
+fn title(point: &RooflinePoint) -> String {
+    let mut title = shortened(&point.label(), 4 * NAME_WIDTH);
+    if let Some(dtype) = point.dtype {
+        let _ = write!(title, "\n{dtype}");
+    }
+    if let Some(pipe) = point.pipe {
+        let _ = write!(title, " {pipe}");
+    }
+    let _ = write!(
+        title,
+        "\n{} times, {} kernels, {}",
+        point.instances,
+        point.kernels,
+        time(point.gpu_time)
+    );
+    if let (Some(flops), Some(bytes)) = (point.flops, point.bytes) {
+        let _ = write!(title, "\n{}, {}", si(flops, "FLOP"), si(bytes, "B"));
+    }
+    if let Some(intensity) = point.intensity() {
+        let _ = write!(title, ", {} FLOP/B", number(intensity));
+    }
+    let (unit, achieved, attainable) = point.rate();
+    for (what, rate) in [("achieved", achieved), ("attainable", attainable)] {
+        if let Some(rate) = rate {
+            let _ = write!(title, "\n{what} {}", per_second(rate, unit));
+        }
+    }
+    if let Some(share) = point.of_roof() {
+        let _ = write!(title, "\n{} of the roof", percent(share));
+    }
+    if let Some(distance) = point.distance() {
+        let _ = write!(title, ", {} x from it", number(distance));
+    }
+    if let Some(bound) = point.bound() {
+        let _ = write!(title, ", bound by {bound}");
+    }
+    title
+}
+
+fn line(class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) -> String {
+    format!(
+        "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>\n"
+    )
+}
+
+fn text(x: f64, y: f64, class: &str, anchor: &str, text: &str) -> String {
+    format!(
+        "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{}</text>\n",
+        html(text)
+    )
+}
+
+fn paragraph(text: &str) -> String {
+    format!("<p>{}</p>\n", html(text))
+}
+
+pub(super) fn html_table<const N: usize>(header: &[&str; N], rows: &[[String; N]]) -> String {
+    let mut table = String::from("<div class=\"rl-scroll\"><table>\n<thead><tr>");
+    header.iter().for_each(|name| {
+        let _ = write!(table, "<th scope=\"col\">{}</th>", html(name));
+    });
+    table += "</tr></thead>\n<tbody>\n";
+    for row in rows {
+        table += "<tr>";
+        row.iter().for_each(|cell| {
+            let _ = write!(table, "<td>{}</td>", html(cell));
+        });
+        table += "</tr>\n";
+    }
+    table += "</tbody>\n</table></div>\n";
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+
+    use super::*;
+
+    #[test]
+    fn the_policy_names_the_style() {
+        let digest = hmac_sha256::Hash::hash(STYLE.as_bytes());
+        let hash = base64::engine::general_purpose::STANDARD.encode(digest);
+        assert_eq!(STYLE_HASH, format!("sha256-{hash}"), "STYLE_HASH is not that of style.css");
+        assert!(!STYLE.contains('<') && !STYLE.contains('&') && !STYLE.contains('\r'));
+        assert!(!STYLE.contains("http:") && !STYLE.contains("https:") && !STYLE.contains("url("));
+        // Every type has its colour.
+        for dtype in Dtype::ALL {
+            assert!(STYLE.contains(&format!(".rl-{} ", dtype.name())), "{dtype}");
+        }
+    }
+
+    #[test]
+    fn axes_hold_all_values_and_never_too_much() {
+        assert_eq!(decades(&[1.0], (0, 1)), (-1, 1));
+        assert_eq!(decades(&[0.02, 300.0], (0, 1)), (-2, 3));
+        assert_eq!(decades(&[], (-2, 3)), (-2, 3));
+        let (least, most) = decades(&[1e-300, 1e300], (0, 1));
+        assert_eq!(most - least, DECADES);
+        let axes = Axes { x: (-2, 2), y: (9, 13) };
+        assert_eq!((axes.x(0.01), axes.x(100.0)), (LEFT, RIGHT));
+        assert_eq!(axes.x(1.0), (LEFT + RIGHT) / 2.0);
+        assert_eq!((axes.y(1e9), axes.y(1e13), axes.y(1e99)), (BOTTOM, TOP, TOP));
+    }
+}

@@ -1,0 +1,465 @@
+//! A run on one page, for those who read nothing else: a dozen values, each with its target and a flag.
+//!
+//! ```no_run
+//! use profiler_core::Profile;
+//! use profiler_core::scorecard::{Flag, ScoreKind};
+//!
+//! # fn main() -> Result<(), profiler_core::Error> {
+//! let card = Profile::load("run.gpuprof")?.scorecard();
+//! println!("{card}");
+//! assert_ne!(card.flag(ScoreKind::GpuBusy), Flag::Bad);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Nothing is measured here: the values are those of the [diagnosis](crate::analyze::diagnosis), of [kernels](crate::analyze::kernels), of the
+//! [roofline](crate::Roofline) and of [`Health`](crate::Health), which say more.
+
+mod kind;
+mod targets;
+mod text;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::analyze::diagnosis::{Bottleneck, Finding, Inconclusive, Verdict, finite};
+use crate::analyze::kernels::{TcRemedy, TcStatus};
+use crate::base::units::{NAME_WIDTH, PATH_WIDTH, shortened, time};
+use crate::profile::Profile;
+pub use kind::{Flag, ScoreKind};
+pub use targets::{Target, Targets};
+
+/// One value.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Score {
+    /// Which.
+    pub kind: ScoreKind,
+    /// A share from 0 to 1, a factor, or 1 for a complete recording and 0 for another. `None` if it is not known. In JSON an
+    /// infinite factor is none.
+    #[serde(serialize_with = "known")]
+    pub value: Option<f64>,
+    /// What it is to be.
+    pub target: Target,
+    /// How it fares.
+    pub flag: Flag,
+    /// What it rests on; or why nothing can be said.
+    pub note: String,
+}
+
+fn known<S: serde::Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+    finite(&value.unwrap_or(f64::NAN), serializer)
+}
+
+/// What can be mended, and an estimate of what that brings.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Mending {
+    /// The cause or finding, in words.
+    pub what: String,
+    /// How many times as fast the run is under the [`assumption`](Self::assumption); infinite if it is all of it.
+    #[serde(serialize_with = "finite")]
+    pub estimate: f64,
+    /// What the estimate assumes.
+    pub assumption: &'static str,
+    /// What helps.
+    pub remedy: &'static str,
+}
+
+/// A run on one page. Made by [`Profile::scorecard`]. `{}` is at most 20 lines of text, and it serializes.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Scorecard {
+    /// What the run is bound by, or why that cannot be said.
+    pub verdict: String,
+    /// The same for programs.
+    pub bottleneck: Option<Bottleneck>,
+    /// The time that shares are of.
+    #[serde(rename = "clock_ns", serialize_with = "crate::base::statistics::as_ns")]
+    pub clock: Duration,
+    /// What to mend first: what the run is bound by; or, where that is the work of the GPU, the finding that costs most.
+    pub first: Option<Mending>,
+    scores: Vec<Score>,
+}
+
+impl Scorecard {
+    /// From a diagnosis that has been made.
+    pub(crate) fn of(
+        profile: &Profile,
+        targets: &Targets,
+        verdict: &Verdict,
+        findings: &[Finding],
+    ) -> Self {
+        Card { profile, targets, verdict, findings }.fill()
+    }
+
+    /// The values, in the order of [`ScoreKind::ALL`].
+    #[must_use]
+    pub fn scores(&self) -> &[Score] {
+        &self.scores
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn score(&self, kind: ScoreKind) -> Option<&Score> {
+        self.scores.iter().find(|score| score.kind == kind)
+    }
+
+    /// How one of them fares.
+    #[must_use]
+    pub fn flag(&self, kind: ScoreKind) -> Flag {
+        self.score(kind).map_or(Flag::Unknown, |score| score.flag)
+    }
+
+    /// Those with this flag.
+    pub fn with_flag(&self, flag: Flag) -> impl Iterator<Item = &Score> {
+        self.scores.iter().filter(move |score| score.flag == flag)
+    }
+}
+
+impl Profile {
+    /// The run on one page, by the default [`Targets`]. Costs a diagnosis and some passes over kernels and ranges: about two
+    /// microseconds a launch.
+    #[must_use]
+    pub fn scorecard(&self) -> Scorecard {
+        self.scorecard_with(&Targets::new())
+    }
+
+    /// The same by targets of one's own.
+    #[must_use]
+    pub fn scorecard_with(&self, targets: &Targets) -> Scorecard {
+        let diagnoser = self.diagnosis(targets.thresholds.clone());
+        let verdict = diagnoser.verdict();
+        let findings = diagnoser.findings_of(&verdict);
+        Scorecard::of(self, targets, &verdict, &findings)
+    }
+}
+
+/// What a scorecard is made from.
+struct Card<'a> {
+    profile: &'a Profile,
+    targets: &'a Targets,
+    verdict: &'a Verdict,
+    findings: &'a [Finding],
+}
+
+/// A value and what it rests on, or why there is none.
+enum Known {
+    Is(f64, String),
+    /// What is known of it does not do.
+    Doubtful(f64, String),
+    Not(String),
+}
+
+use Known::{Doubtful, Is, Not};
+
+impl Card<'_> {
+    fn fill(&self) -> Scorecard {
+        let scores = ScoreKind::ALL.into_iter().map(|kind| {
+            let target = self.targets.get(kind);
+            let (value, flag, note) = match self.value(kind) {
+                Is(value, note) => (Some(value), target.flag(kind, value), note),
+                Doubtful(value, note) => (Some(value), Flag::Unknown, note),
+                Not(why) => (None, Flag::Unknown, why),
+            };
+            Score { kind, value, target, flag, note }
+        });
+        let verdict = match (self.verdict.cause(), self.verdict.inconclusive) {
+            _ if self.is_empty() => "no verdict: no GPU operation was recorded".to_owned(),
+            (Some(cause), _) => format!("the run is {cause}"),
+            (None, Some(why)) => format!("no verdict: {why}"),
+            (None, None) => "no verdict".to_owned(),
+        };
+        Scorecard {
+            verdict,
+            bottleneck: self.verdict.bottleneck,
+            clock: self.verdict.clock,
+            first: self.causes().chain(self.findings()).next(),
+            scores: scores.collect(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.verdict.operations == 0
+    }
+
+    fn value(&self, kind: ScoreKind) -> Known {
+        if self.is_empty() && (kind != ScoreKind::Health || self.profile.health().is_complete()) {
+            return Not("no GPU operation was recorded".to_owned());
+        }
+        match kind {
+            ScoreKind::Health => self.health(),
+            ScoreKind::GpuBusy => self.busy(),
+            ScoreKind::Launch => self.part(Bottleneck::Launch),
+            ScoreKind::Synchronization => self.part(Bottleneck::Synchronization),
+            ScoreKind::Host => self.part(Bottleneck::Cpu),
+            ScoreKind::Loading => self.part(Bottleneck::Data),
+            ScoreKind::Copy => self.part(Bottleneck::Copy),
+            ScoreKind::Communication => self.part(Bottleneck::Communication),
+            ScoreKind::Overlap => self.overlap(),
+            ScoreKind::SmallKernels => self.small_kernels(),
+            ScoreKind::Occupancy => self.occupancy(),
+            ScoreKind::TensorCores => self.tensor_cores(),
+            ScoreKind::OfRoof => self.of_roof(),
+            ScoreKind::Estimate => self.estimate(),
+        }
+    }
+
+    /// A share of the clock, which says nothing where a diagnosis does not either.
+    fn of_clock(&self, value: f64, note: String) -> Known {
+        match self.verdict.inconclusive.filter(|why| why.says_nothing()) {
+            Some(Inconclusive::Incomplete) => {
+                Doubtful(value, "records are missing, and look like an idle GPU".to_owned())
+            }
+            Some(Inconclusive::TooMuchOverhead { share, .. }) => Doubtful(
+                value,
+                format!("recording may have taken {:.0} % of the time", 100.0 * share),
+            ),
+            Some(why) => Doubtful(value, why.to_string()),
+            None => Is(value, note),
+        }
+    }
+
+    fn share_of_clock(&self, time: Duration) -> Option<f64> {
+        let clock = self.verdict.clock.as_secs_f64();
+        (clock > 0.0).then(|| time.as_secs_f64() / clock)
+    }
+
+    fn health(&self) -> Known {
+        let health = self.profile.health();
+        if health.is_complete() {
+            return Is(1.0, format!("{} records, nothing lost", health.records));
+        }
+        let lost: Vec<String> =
+            health.losses().map(|(name, count)| format!("{count} {name}")).collect();
+        let unmatched = health.accounts().into_iter().filter(|(_, of)| !of.is_balanced());
+        let unmatched = unmatched.map(|(name, of)| format!("{name}: {of} matched"));
+        Is(0.0, lost.into_iter().chain(unmatched).collect::<Vec<_>>().join(", "))
+    }
+
+    fn busy(&self) -> Known {
+        let devices = self.profile.query().devices();
+        let busy = devices
+            .iter()
+            .map(|device| device.busy)
+            .fold(Duration::ZERO, |a, b| a.saturating_add(b));
+        let count = devices.len();
+        match self.share_of_clock(busy) {
+            Some(share) if count != 0 => {
+                let clock = time(self.verdict.clock);
+                let note = match count {
+                    1 => format!("{} of {clock}", time(busy)),
+                    _ => format!("{} of {clock} on {count} GPUs together", time(busy)),
+                };
+                self.of_clock((share / count as f64).min(1.0), note)
+            }
+            _ => Not("no GPU operation has a time".to_owned()),
+        }
+    }
+
+    fn part(&self, bottleneck: Bottleneck) -> Known {
+        let parts = bottleneck.parts().iter().map(|part| self.verdict.time_of(*part));
+        let spent = parts.fold(Duration::ZERO, Duration::saturating_add);
+        let Some(share) = self.share_of_clock(spent) else {
+            return Not("no time passed".to_owned());
+        };
+        let note = match self.verdict.cause_of(bottleneck) {
+            Some(cause) => {
+                format!("{}, {}x {}", time(spent), factor(cause.estimate), cause.assumption)
+            }
+            None => time(spent),
+        };
+        self.of_clock(share, note)
+    }
+
+    /// True for a share that misses its target where so little of the clock depends on it that it would be good.
+    fn is_too_small(&self, kind: ScoreKind, share: f64, at_stake: f64) -> bool {
+        let of_clock = if kind == ScoreKind::Overlap { ScoreKind::Copy } else { ScoreKind::Launch };
+        share < self.targets.get(kind).good && at_stake <= self.targets.get(of_clock).good
+    }
+
+    fn overlap(&self) -> Known {
+        let of = self.profile.query().overlap();
+        let sum = |time: fn(&crate::query::Overlap) -> Duration| {
+            of.iter().map(time).fold(Duration::ZERO, Duration::saturating_add)
+        };
+        let (both, alone) = (sum(|of| of.both), sum(|of| of.copies_only));
+        let all = both.saturating_add(alone);
+        if all.is_zero() {
+            return Not("nothing was copied".to_owned());
+        }
+        let share = both.as_secs_f64() / all.as_secs_f64();
+        let note = format!("{} of {}", time(both), time(all));
+        match self.share_of_clock(alone) {
+            Some(at_stake) if self.is_too_small(ScoreKind::Overlap, share, at_stake) => {
+                too_small(share, &note, at_stake)
+            }
+            _ => Is(share, note),
+        }
+    }
+
+    fn small_kernels(&self) -> Known {
+        let least = self.targets.thresholds.get_small_kernel();
+        let (mut small, mut all) = ((0_u64, Duration::ZERO), (0_u64, Duration::ZERO));
+        for kernel in self.profile.kernels() {
+            let Some(spent) = kernel.interval().map(|time| Duration::from_nanos(time.ns())) else {
+                continue;
+            };
+            all = (all.0 + 1, all.1.saturating_add(spent));
+            if spent < least {
+                small = (small.0 + 1, small.1.saturating_add(spent));
+            }
+        }
+        if all.1.is_zero() {
+            return Not("no kernel with a time was recorded".to_owned());
+        }
+        let share = small.1.as_secs_f64() / all.1.as_secs_f64();
+        Is(share, format!("{} of {} take less than {}", small.0, all.0, time(least)))
+    }
+
+    fn occupancy(&self) -> Known {
+        let shapes = self.profile.launch_shapes();
+        if shapes.gpu_time().is_zero() {
+            return Not(match shapes.unknown() {
+                0 => "no kernel with a time was recorded".to_owned(),
+                _ => "what fits on the device is not known".to_owned(),
+            });
+        }
+        let note = match shapes.unknown() {
+            0 => format!("by time, of {} in kernels", time(shapes.gpu_time())),
+            unknown => format!("by time; {unknown} launches on unknown devices are left out"),
+        };
+        Is(shapes.mean_occupancy(), note)
+    }
+
+    fn tensor_cores(&self) -> Known {
+        let tensor_cores = self.profile.tensor_cores();
+        let ns = |ns: u64| time(Duration::from_nanos(ns));
+        let (mut using, mut eligible, mut has_f32) = (0_u64, 0_u64, false);
+        for op in tensor_cores.ops().rows() {
+            if matches!(op.status, TcStatus::Using | TcStatus::EligibleNotUsing) {
+                // A range may say what it multiplies where names of kernels do not.
+                let products = if op.product_ns == 0 { op.total_ns } else { op.product_ns };
+                using = using.saturating_add(op.tc_ns);
+                eligible = eligible.saturating_add(products);
+                let is_f32 = |remedy: &TcRemedy| {
+                    matches!(remedy, TcRemedy::AllowTf32 | TcRemedy::MixedPrecision)
+                };
+                has_f32 |= op.remedies.iter().any(is_f32);
+            }
+        }
+        if eligible == 0 {
+            let unknown = tensor_cores.summary().unknown_ns;
+            return Not(match unknown {
+                0 => "nothing that they could do was found".to_owned(),
+                _ => format!("nothing they could do was found; {} not known", ns(unknown)),
+            });
+        }
+        let share = (using as f64 / eligible as f64).min(1.0);
+        let of_f32 = if has_f32 { ", of f32 among them" } else { "" };
+        let note = format!("{} of {} in products{of_f32}", ns(using), ns(eligible));
+        let rest = Duration::from_nanos(eligible.saturating_sub(using));
+        match self.share_of_clock(rest) {
+            Some(at_stake) if self.is_too_small(ScoreKind::TensorCores, share, at_stake) => {
+                too_small(share, &note, at_stake)
+            }
+            _ => Is(share, note),
+        }
+    }
+
+    fn of_roof(&self) -> Known {
+        let Some(peaks) = self.targets.peaks.clone().or_else(|| self.profile.peaks(None)) else {
+            return Not("the recording does not describe its device".to_owned());
+        };
+        let roofline = self.profile.roofline(&peaks);
+        if roofline.points.is_empty() {
+            return Not("no range declared its work".to_owned());
+        }
+        let (mut ideal, mut spent, mut lowest) = (0.0, 0.0, None::<(f64, &str)>);
+        let mut without = 0;
+        for point in &roofline.points {
+            let Some(share) = point.of_roof() else {
+                without += 1;
+                continue;
+            };
+            let seconds = point.gpu_time.as_secs_f64();
+            // Above the roof is data of a cache, or a roof that is too low: no credit for others.
+            ideal += share.min(1.0) * seconds;
+            spent += seconds;
+            if lowest.is_none_or(|(least, _)| share < least) {
+                lowest = Some((share, &point.name));
+            }
+        }
+        let Some((share, name)) = lowest.filter(|_| spent > 0.0) else {
+            return Not("no roof is known for the work that was declared".to_owned());
+        };
+        let name = shortened(name, NAME_WIDTH / 2);
+        let note = format!("lowest {:.0} %: {name}", 100.0 * share);
+        Is(
+            ideal / spent,
+            match without {
+                0 => note,
+                _ => format!("{note}; {without} without a known roof"),
+            },
+        )
+    }
+
+    fn estimate(&self) -> Known {
+        // Of two that bring the same the finding, which says where.
+        let all = self.findings().chain(self.all_causes());
+        let largest = all.fold(None, |largest: Option<Mending>, next| match largest {
+            Some(largest) if largest.estimate >= next.estimate => Some(largest),
+            _ => Some(next),
+        });
+        match largest {
+            Some(largest) => {
+                self.of_clock(largest.estimate, format!("{}: {}", largest.what, largest.assumption))
+            }
+            None => self.of_clock(1.0, "nothing to mend was found".to_owned()),
+        }
+    }
+
+    /// The cause that is the verdict, unless that is the work of the GPU.
+    fn causes(&self) -> impl Iterator<Item = Mending> {
+        let decided = self.verdict.bottleneck.filter(|of| *of != Bottleneck::GpuCompute);
+        self.all_causes().take(usize::from(decided.is_some()))
+    }
+
+    /// All causes but the work of the GPU, that of the verdict first.
+    fn all_causes(&self) -> impl Iterator<Item = Mending> {
+        let causes = self.verdict.causes.iter();
+        let causes = causes.filter(|cause| cause.bottleneck != Bottleneck::GpuCompute);
+        causes.map(|cause| Mending {
+            what: cause.bottleneck.text().to_owned(),
+            estimate: cause.estimate,
+            assumption: cause.assumption,
+            remedy: cause.remedy,
+        })
+    }
+
+    /// What is to be mended, the costliest first.
+    fn findings(&self) -> impl Iterator<Item = Mending> {
+        let findings = self.findings.iter().filter(|found| !found.kind.is_note());
+        findings.map(|found| Mending {
+            what: match found.path() {
+                Some(path) => format!("{}, in {}", found.title, shortened(path, PATH_WIDTH)),
+                None => found.title.clone(),
+            },
+            estimate: found.estimate,
+            assumption: found.assumption,
+            remedy: found.remedy,
+        })
+    }
+}
+
+/// A share below or above its target that too little depends on.
+fn too_small(share: f64, note: &str, at_stake: f64) -> Known {
+    let at_stake = 100.0 * at_stake;
+    Doubtful(share, format!("too little to matter: {at_stake:.1} % of the time; {note}"))
+}
+
+/// A factor as people read it.
+fn factor(factor: f64) -> String {
+    crate::analyze::diagnosis::Factor(factor).to_string()
+}

@@ -1,0 +1,119 @@
+//! A scorecard as text for a terminal, and as Markdown.
+
+use std::fmt::{self, Write as _};
+
+use super::kind::Unit;
+use super::{Flag, Score, Scorecard, Target, factor};
+use crate::base::text::markdown;
+use crate::base::units::{finish, shortened, table};
+
+/// Longest note in a table.
+const NOTE_WIDTH: usize = 72;
+/// Longest line around it.
+const LINE_WIDTH: usize = 240;
+const HEADER: [&str; 5] = ["flag", "value", "is", "target", "rests on"];
+
+impl Score {
+    /// The value as people read it: `61.2 %`, `1.58x`, or `-` where it is not known.
+    #[must_use]
+    pub fn value_text(&self) -> String {
+        self.value.map_or_else(|| "-".to_owned(), |value| self.text_of(value))
+    }
+
+    /// The target as people read it: `<= 5 %`.
+    #[must_use]
+    pub fn target_text(&self) -> String {
+        let Target { good, .. } = self.target;
+        match self.kind.unit() {
+            Unit::Complete => "complete".to_owned(),
+            Unit::Share => format!("{} {} %", self.sign(), percent(good)),
+            Unit::Factor => format!("{} {}", self.sign(), self.text_of(good)),
+        }
+    }
+
+    fn sign(&self) -> &'static str {
+        if self.kind.more_is_better() { ">=" } else { "<=" }
+    }
+
+    fn text_of(&self, value: f64) -> String {
+        match self.kind.unit() {
+            Unit::Complete => (if value == 1.0 { "complete" } else { "INCOMPLETE" }).to_owned(),
+            Unit::Share => format!("{:.1} %", 100.0 * value),
+            Unit::Factor => match factor(value) {
+                text if text.starts_with("over") => text,
+                text => format!("{text}x"),
+            },
+        }
+    }
+
+    fn cells(&self, width: usize) -> [String; 5] {
+        [
+            self.flag.to_string(),
+            self.kind.to_string(),
+            self.value_text(),
+            self.target_text(),
+            shortened(&self.note, width),
+        ]
+    }
+}
+
+/// Without a point where there is nothing behind it.
+fn percent(share: f64) -> String {
+    let text = format!("{:.2}", 100.0 * share);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+impl Scorecard {
+    /// How many of each flag, those that matter first.
+    fn counts(&self) -> String {
+        let flags = [Flag::Bad, Flag::Look, Flag::Good, Flag::Unknown];
+        let counts = flags.map(|flag| format!("{} {flag}", self.with_flag(flag).count()));
+        counts.join(", ")
+    }
+
+    fn next(&self) -> Option<String> {
+        let first = self.first.as_ref()?;
+        Some(format!("mend first: {}: {}", shortened(&first.what, NOTE_WIDTH), first.remedy))
+    }
+
+    /// For a comment on a pull request. Names in it are text, never markup.
+    #[must_use]
+    pub fn to_markdown(&self) -> String {
+        let mut out = format!(
+            "### GPU scorecard: {}\n\n{}\n\n",
+            self.counts(),
+            markdown(&shortened(&self.verdict, LINE_WIDTH))
+        );
+        let _ = writeln!(out, "| {} |\n| --- | --- | --: | --: | --- |", HEADER.join(" | "));
+        for score in &self.scores {
+            let mut cells = score.cells(NOTE_WIDTH).map(|cell| markdown(&cell));
+            if score.flag == Flag::Bad {
+                cells[0] = format!("**{}**", cells[0]);
+            }
+            let _ = writeln!(out, "| {} |", cells.join(" | "));
+        }
+        if let Some(next) = self.next() {
+            let _ = writeln!(out, "\n{}", markdown(&next));
+        }
+        out
+    }
+}
+
+impl fmt::Display for Scorecard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "scorecard: {}", self.counts())?;
+        writeln!(f, "{}\n", shortened(&self.verdict, LINE_WIDTH))?;
+        let mut rows = table(&HEADER, 2);
+        if let Some(column) = rows.column_mut(4) {
+            column.set_cell_alignment(comfy_table::CellAlignment::Left);
+        }
+        for score in &self.scores {
+            rows.add_row(score.cells(NOTE_WIDTH));
+        }
+        f.write_str(&finish(&rows))?;
+        match self.next() {
+            Some(next) => write!(f, "\n\n{next}"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Many durations, summed up as they come.
+
+use std::fmt;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
+
+use crate::base::units::time;
+
+/// What is left of many durations: exact in count, sum, least, most, mean and deviation; percentiles are within 1 %.
+///
+/// Takes some KiB, however many there are.
+#[derive(Debug, Clone, Default)]
+pub struct Distribution {
+    count: u64,
+    sum_ns: u64,
+    least_ns: u64,
+    most_ns: u64,
+    /// The mean so far, and the sum of squared distances from it (Welford 1962).
+    mean: f64,
+    squares: f64,
+    /// With two digits; made with the first duration.
+    histogram: Option<Histogram<u32>>,
+}
+
+impl Distribution {
+    pub(crate) fn add(&mut self, ns: u64) {
+        self.least_ns = if self.count == 0 { ns } else { self.least_ns.min(ns) };
+        self.most_ns = self.most_ns.max(ns);
+        self.count += 1;
+        self.sum_ns = self.sum_ns.saturating_add(ns);
+        let from_mean = ns as f64 - self.mean;
+        self.mean += from_mean / self.count as f64;
+        self.squares += from_mean * (ns as f64 - self.mean);
+        if self.histogram.is_none() {
+            self.histogram = Histogram::new(2).ok();
+        }
+        if let Some(histogram) = &mut self.histogram {
+            // It grows to whatever 64 bits hold.
+            let _ = histogram.record(ns);
+        }
+    }
+
+    /// How many there were.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// All together.
+    #[must_use]
+    pub fn sum(&self) -> Duration {
+        Duration::from_nanos(self.sum_ns)
+    }
+
+    /// The arithmetic mean; 0 of none.
+    #[must_use]
+    pub fn mean(&self) -> Duration {
+        Duration::from_nanos(self.sum_ns / self.count.max(1))
+    }
+
+    /// The least; 0 of none.
+    #[must_use]
+    pub fn min(&self) -> Duration {
+        Duration::from_nanos(self.least_ns)
+    }
+
+    /// The most; 0 of none.
+    #[must_use]
+    pub fn max(&self) -> Duration {
+        Duration::from_nanos(self.most_ns)
+    }
+
+    /// The sample standard deviation; 0 of fewer than two.
+    #[must_use]
+    pub fn standard_deviation(&self) -> Duration {
+        let degrees = self.count.saturating_sub(1).max(1) as f64;
+        Duration::from_nanos((self.squares / degrees).max(0.0).sqrt() as u64)
+    }
+
+    /// The duration that so many percent of all do not exceed, within 1 %; 0 of none.
+    #[must_use]
+    pub fn percentile(&self, percent: f64) -> Duration {
+        let at = |histogram: &Histogram<u32>| histogram.value_at_percentile(percent);
+        let ns = self.histogram.as_ref().map_or(0, at);
+        Duration::from_nanos(ns.clamp(self.least_ns, self.most_ns))
+    }
+
+    /// The one in the middle, within 1 %; 0 of none.
+    #[must_use]
+    pub fn median(&self) -> Duration {
+        self.percentile(50.0)
+    }
+}
+
+impl fmt::Display for Distribution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} of {} (median {}, {} to {})",
+            self.count,
+            time(self.mean()),
+            time(self.median()),
+            time(self.min()),
+            time(self.max())
+        )
+    }
+}
+
+impl Serialize for Distribution {
+    /// In nanoseconds.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let ns = |duration: Duration| duration.as_nanos() as u64;
+        let mut fields = serializer.serialize_struct("Distribution", 8)?;
+        fields.serialize_field("count", &self.count)?;
+        fields.serialize_field("sum_ns", &self.sum_ns)?;
+        fields.serialize_field("mean_ns", &ns(self.mean()))?;
+        fields.serialize_field("min_ns", &self.least_ns)?;
+        fields.serialize_field("max_ns", &self.most_ns)?;
+        fields.serialize_field("standard_deviation_ns", &ns(self.standard_deviation()))?;
+        fields.serialize_field("median_ns", &ns(self.median()))?;
+        fields.serialize_field("p99_ns", &ns(self.percentile(99.0)))?;
+        fields.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_exact_and_percentiles_near() {
+        let mut all = Distribution::default();
+        assert_eq!((all.mean(), all.median(), all.count()), (Duration::ZERO, Duration::ZERO, 0));
+        (1..=10_000).rev().for_each(|us| all.add(us * 1000));
+        let us = Duration::from_micros;
+        assert_eq!((all.count(), all.min(), all.max()), (10_000, us(1), us(10_000)));
+        assert_eq!(all.sum(), us(10_000 * 10_001 / 2));
+        let near = |value: Duration, exact: f64| {
+            let off = value.as_nanos() as f64 / exact - 1.0;
+            assert!(off.abs() < 0.01, "{value:?} is not near {exact} ns");
+        };
+        near(all.median(), 5e6);
+        near(all.percentile(99.0), 9.9e6);
+        // Of 1 to n the variance is n (n + 1) / 12.
+        near(all.standard_deviation(), (10_000.0_f64 * 10_001.0 / 12.0).sqrt() * 1e3);
+        all.add(u64::MAX);
+        assert_eq!(all.max(), Duration::from_nanos(u64::MAX));
+    }
+}

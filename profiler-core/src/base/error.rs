@@ -1,0 +1,211 @@
+//! The one error type of this crate.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::base::units::{MESSAGE_WIDTH, shortened};
+
+/// Why a profile could not be taken or read.
+///
+/// Opaque; ask it what a caller can act on. Its text says what was tried, what came back and what to do.
+#[derive(Debug, Clone)]
+pub struct Error(Box<Kind>);
+
+#[derive(Debug, Clone)]
+pub(crate) enum Kind {
+    /// CUPTI, or what it needs.
+    Cupti(cupti::Error),
+    /// The range observer slot of `nvtx`.
+    Observer(String),
+    /// `stop`, `pause`, `resume` or a snapshot without `start`.
+    NotRunning,
+    /// `start` of a profiler that runs.
+    Running,
+    /// A session of the process that this one was forked off from.
+    Forked,
+    /// A session was to begin while ranges are counted, or the other way round.
+    Excluded,
+    /// What the sessions that are on collect is not what another one asks for.
+    Differs(String),
+    /// A file could not be read or written.
+    Io { what: &'static str, path: PathBuf, source: Arc<io::Error> },
+    /// A source without a path could not be read.
+    Read { source: Arc<io::Error> },
+    /// A schedule that never comes to a profile.
+    Schedule,
+    /// A profile could not be written in another format.
+    Export { format: &'static str, source: Arc<io::Error> },
+    /// Bytes that are not a recording this version can read, and the file that they are of, if they are of one.
+    Format { what: String, path: Option<PathBuf> },
+    /// A file that is not a capture of Nsight Systems, or one that cannot be read or written.
+    #[cfg(feature = "nsys")]
+    Capture { what: String },
+    /// A baseline that is not there, or runs that cannot be compared with it.
+    Baseline(String),
+    /// A row that cannot be one of a series of samples.
+    Series { why: String },
+    /// A profile without raw logs was to be saved.
+    NoRecording,
+    /// Text that is not peaks of a device.
+    Peaks { why: String },
+    /// Counts that do not go with a profile.
+    Counts(String),
+    /// A ceiling could not be measured.
+    Ceiling { what: &'static str, why: String },
+    /// A name that is none of those there are.
+    Name { what: &'static str, name: String, known: Vec<&'static str> },
+}
+
+impl Error {
+    #[cold]
+    pub(crate) fn new(kind: Kind) -> Self {
+        Self(Box::new(kind))
+    }
+
+    #[cold]
+    pub(crate) fn format(what: impl Into<String>) -> Self {
+        Self::new(Kind::Format { what: what.into(), path: None })
+    }
+
+    #[cold]
+    pub(crate) fn read(source: io::Error) -> Self {
+        Self::new(Kind::Read { source: Arc::new(source) })
+    }
+
+    /// Says which file's content is none, or which could not be read.
+    pub(crate) fn of_file(mut self, file: &Path) -> Self {
+        match &mut *self.0 {
+            Kind::Format { path, .. } => *path = Some(file.to_owned()),
+            Kind::Read { source } => {
+                let (what, path, source) = ("read", file.to_owned(), source.clone());
+                *self.0 = Kind::Io { what, path, source };
+            }
+            _ => {}
+        }
+        self
+    }
+
+    /// True where GPU records cannot be had at all: no driver, no device, no usable CUPTI.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        matches!(&*self.0, Kind::Cupti(error) if error.is_unavailable())
+    }
+
+    /// True where somebody else holds CUPTI or the range observer: another tool, or another profiler of this process.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        match &*self.0 {
+            Kind::Cupti(error) => error.is_busy(),
+            Kind::Observer(_) | Kind::Running | Kind::Excluded | Kind::Differs(_) => true,
+            _ => false,
+        }
+    }
+
+    /// True where CUPTI refused for lack of privileges.
+    #[must_use]
+    pub fn is_permission(&self) -> bool {
+        matches!(&*self.0, Kind::Cupti(error) if error.is_permission())
+    }
+
+    /// True where a profiler was to be stopped, paused, resumed or looked into that was not running.
+    #[must_use]
+    pub fn is_not_running(&self) -> bool {
+        matches!(&*self.0, Kind::NotRunning)
+    }
+
+    /// True where bytes are not a recording or a capture, a damaged one, or one of a newer version.
+    #[must_use]
+    pub fn is_format(&self) -> bool {
+        match &*self.0 {
+            Kind::Format { .. } | Kind::Peaks { .. } => true,
+            #[cfg(feature = "nsys")]
+            Kind::Capture { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut message = String::new();
+        self.write_message(&mut message)?;
+        // Paths and texts of files are in it.
+        f.write_str(&shortened(&message, MESSAGE_WIDTH))
+    }
+}
+
+impl Error {
+    fn write_message(&self, f: &mut dyn fmt::Write) -> fmt::Result {
+        match &*self.0 {
+            Kind::Cupti(error) => write!(f, "{error}"),
+            Kind::Observer(why) => write!(f, "ranges cannot be observed: {why}"),
+            Kind::Forked => f.write_str(
+                "the profiler was started before this process was forked off, and CUPTI does not survive a fork: fork before CUDA \
+                 or a profiler is used, or start a new program in the child (exec)",
+            ),
+            Kind::NotRunning => f.write_str("the profiler is not running: call start first"),
+            Kind::Running => f.write_str(
+                "this profiler runs already: stop it before its next start, or build another one for a session beside it",
+            ),
+            Kind::Excluded => f.write_str(
+                "this process either records or counts hardware events over its ranges, and does one of them: end that first",
+            ),
+            Kind::Differs(what) => write!(
+                f,
+                "another session of this process is on, and CUPTI serves one collection at a time, which cannot serve \
+                 this one: {what}; stop the other session first, or have the first one ask for all that is needed"
+            ),
+            Kind::Schedule => f.write_str(
+                "the schedule has no active step and would never give a profile: ask for at least one with active(1)",
+            ),
+            Kind::Io { what, path, source } => write!(f, "could not {what} {}: {source}", path.display()),
+            Kind::Read { source } => write!(f, "could not read the recording: {source}"),
+            Kind::Export { format, source } => {
+                write!(f, "could not write the profile as {format}: {source}; what was written is cut short")
+            }
+            Kind::Format { what, path: None } => write!(f, "not a readable recording: {what}"),
+            Kind::Format { what, path: Some(path) } => {
+                write!(f, "{} is not a readable recording: {what}", path.display())
+            }
+            #[cfg(feature = "nsys")]
+            Kind::Capture { what } => f.write_str(what),
+            Kind::Baseline(what) | Kind::Counts(what) => f.write_str(what),
+            Kind::NoRecording => f.write_str(
+                "this profile has no raw logs to save: they were let go, or it was made of something else than a \
+                 recording; save the recording itself, or export the profile",
+            ),
+            Kind::Series { why } => write!(
+                f,
+                "not a sample of this series: {why}; give rows in the order of time, with a value for each metric"
+            ),
+            Kind::Peaks { why } => write!(
+                f,
+                "not the peaks of a device: {why}; give what Peaks::to_json wrote"
+            ),
+            Kind::Ceiling { what, why } => write!(f, "{what} was not measured: {why}"),
+            Kind::Name { what, name, known } => {
+                write!(f, "there is no {what} {name:?}; there are: {}", known.join(", "))
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &*self.0 {
+            Kind::Cupti(error) => Some(error),
+            Kind::Io { source, .. } | Kind::Read { source } | Kind::Export { source, .. } => {
+                Some(&**source)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl From<cupti::Error> for Error {
+    fn from(error: cupti::Error) -> Self {
+        Self::new(Kind::Cupti(error))
+    }
+}

@@ -1,0 +1,12 @@
+//! What everything stands on: errors, text and units, statistics, files, threads.
+
+pub(crate) mod background;
+pub(crate) mod distribution;
+pub(crate) mod error;
+pub(crate) mod hodges_lehmann;
+pub(crate) mod kernel_names;
+pub(crate) mod replace;
+pub(crate) mod statistics;
+pub(crate) mod text;
+pub(crate) mod totals;
+pub(crate) mod units;

@@ -1,0 +1,254 @@
+//! Many times in a few numbers.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
+
+use crate::base::units::time;
+
+/// Which of many times is meant.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum Statistic {
+    /// The least.
+    Min,
+    /// The middle one; of an even number, the mean of the two in the middle.
+    Median,
+    /// The arithmetic mean.
+    Mean,
+    /// The most.
+    Max,
+    /// The least that this many percent of all do not exceed (nearest rank): always one that was measured.
+    Percentile(f64),
+}
+
+impl Statistic {
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Min => "minimum".into(),
+            Self::Median => "median".into(),
+            Self::Mean => "mean".into(),
+            Self::Max => "maximum".into(),
+            Self::Percentile(percent) => format!("{percent} % percentile"),
+        }
+    }
+
+    /// Of times in any order; 0 of none.
+    pub(crate) fn of(self, mut times: Vec<u64>) -> u64 {
+        times.sort_unstable();
+        self.of_sorted(&times)
+    }
+
+    fn of_sorted(self, times: &[u64]) -> u64 {
+        let (Some(&first), Some(&last)) = (times.first(), times.last()) else {
+            return 0;
+        };
+        let count = times.len();
+        match self {
+            Self::Min => first,
+            Self::Median => times[(count - 1) / 2].midpoint(times[count / 2]),
+            Self::Mean => (sum(times) / count as u128) as u64,
+            Self::Max => last,
+            Self::Percentile(percent) => {
+                let rank = (percent * count as f64 / 100.0).ceil() as usize;
+                times[rank.clamp(1, count) - 1]
+            }
+        }
+    }
+}
+
+fn sum(times: &[u64]) -> u128 {
+    times.iter().map(|&ns| u128::from(ns)).sum()
+}
+
+/// Writes a time in nanoseconds.
+pub(crate) fn as_ns<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// What many times come to. Exact: it holds every one of them, 8 bytes each.
+///
+/// All is 0 where there is none ([`count`](Self::count)). As JSON: `count`, and in nanoseconds `sum_ns`, `mean_ns`,
+/// `median_ns`, `min_ns`, `max_ns`, `standard_deviation_ns`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Statistics {
+    /// In nanoseconds, the least first.
+    times: Vec<u64>,
+}
+
+impl Statistics {
+    /// Of times in nanoseconds, in any order.
+    pub(crate) fn of_ns(mut times: Vec<u64>) -> Self {
+        times.sort_unstable();
+        Self { times }
+    }
+
+    /// How many times.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.times.len() as u64
+    }
+
+    /// All together.
+    #[must_use]
+    pub fn sum(&self) -> Duration {
+        // Times of a damaged file may be anything.
+        Duration::from_nanos(u64::try_from(sum(&self.times)).unwrap_or(u64::MAX))
+    }
+
+    /// The arithmetic mean, in whole nanoseconds.
+    #[must_use]
+    pub fn mean(&self) -> Duration {
+        self.get(Statistic::Mean)
+    }
+
+    /// The middle one; of an even number, the mean of the two in the middle.
+    #[must_use]
+    pub fn median(&self) -> Duration {
+        self.get(Statistic::Median)
+    }
+
+    /// The least.
+    #[must_use]
+    pub fn min(&self) -> Duration {
+        self.get(Statistic::Min)
+    }
+
+    /// The most.
+    #[must_use]
+    pub fn max(&self) -> Duration {
+        self.get(Statistic::Max)
+    }
+
+    /// The least that this many percent of all do not exceed (nearest rank): always one of them.
+    #[must_use]
+    pub fn percentile(&self, percent: f64) -> Duration {
+        self.get(Statistic::Percentile(percent))
+    }
+
+    /// Any of these.
+    #[must_use]
+    pub fn get(&self, statistic: Statistic) -> Duration {
+        Duration::from_nanos(statistic.of_sorted(&self.times))
+    }
+
+    /// The sample standard deviation: that of `count - 1`, as nsys reports it. 0 of fewer than two.
+    #[must_use]
+    pub fn standard_deviation(&self) -> Duration {
+        if self.times.len() < 2 {
+            return Duration::ZERO;
+        }
+        let mean = sum(&self.times) as f64 / self.times.len() as f64;
+        let squares: f64 = self.times.iter().map(|&ns| (ns as f64 - mean).powi(2)).sum();
+        let deviation = (squares / (self.times.len() - 1) as f64).sqrt();
+        Duration::from_nanos(deviation.round() as u64)
+    }
+
+    /// The median absolute deviation: the median of how far each is from the median. Unlike the standard deviation it does
+    /// not grow with a few that are far off.
+    #[must_use]
+    pub fn median_absolute_deviation(&self) -> Duration {
+        let median = Statistic::Median.of_sorted(&self.times);
+        let deviations = self.times.iter().map(|ns| ns.abs_diff(median)).collect();
+        Duration::from_nanos(Statistic::Median.of(deviations))
+    }
+}
+
+impl fmt::Display for Statistics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.times.is_empty() {
+            return f.write_str("none");
+        }
+        write!(
+            f,
+            "{} x {}: median {}, {} to {}, standard deviation {}, sum {}",
+            self.count(),
+            time(self.mean()),
+            time(self.median()),
+            time(self.min()),
+            time(self.max()),
+            time(self.standard_deviation()),
+            time(self.sum()),
+        )
+    }
+}
+
+impl Serialize for Statistics {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let mut out = serializer.serialize_struct("Statistics", 7)?;
+        out.serialize_field("count", &self.count())?;
+        for (name, time) in [
+            ("sum_ns", self.sum()),
+            ("mean_ns", self.mean()),
+            ("median_ns", self.median()),
+            ("min_ns", self.min()),
+            ("max_ns", self.max()),
+            ("standard_deviation_ns", self.standard_deviation()),
+        ] {
+            out.serialize_field(name, &ns(time))?;
+        }
+        out.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statistics_are_those_of_the_textbook() {
+        let times = vec![40, 15, 50, 20, 35];
+        for (statistic, expected) in [
+            (Statistic::Min, 15),
+            (Statistic::Median, 35),
+            (Statistic::Mean, 32),
+            (Statistic::Max, 50),
+            (Statistic::Percentile(5.0), 15),
+            (Statistic::Percentile(30.0), 20),
+            (Statistic::Percentile(40.0), 20),
+            (Statistic::Percentile(50.0), 35),
+            (Statistic::Percentile(100.0), 50),
+            (Statistic::Percentile(-1.0), 15),
+            (Statistic::Percentile(f64::NAN), 15),
+        ] {
+            assert_eq!(statistic.of(times.clone()), expected, "{statistic:?}");
+            assert_eq!(statistic.of(Vec::new()), 0);
+        }
+        assert_eq!(Statistic::Median.of(vec![10, 20, 40, 50]), 30);
+        // 99.9 % of 1,000 are 999 of them.
+        for count in [1000_u64, 2000, 10_000, 100_000] {
+            assert_eq!(Statistic::Percentile(99.9).of((1..=count).collect()), count / 1000 * 999);
+        }
+    }
+
+    #[test]
+    fn deviations_are_those_of_a_sample() {
+        let ns = Duration::from_nanos;
+        let times = Statistics::of_ns(vec![4, 2, 5, 4, 4, 9, 7, 5]);
+        // Squares of 3, 1, 1, 1, 0, 0, 2, 4 from the mean of 5: 32, of 7.
+        assert_eq!((times.mean(), times.standard_deviation()), (ns(5), ns(2)));
+        let times = Statistics::of_ns(vec![10, 1_000, 20, 30, 40]);
+        assert_eq!((times.median(), times.median_absolute_deviation()), (ns(30), ns(10)));
+        assert_eq!(times.standard_deviation(), ns(436), "the square root of 761,000 / 4 is 436.18");
+        assert_eq!(Statistics::of_ns(vec![7]).standard_deviation(), Duration::ZERO);
+        assert_eq!(Statistics::of_ns(vec![u64::MAX; 2]).sum(), ns(u64::MAX));
+    }
+
+    #[test]
+    fn they_are_written_for_people_and_machines() {
+        let times = Statistics::of_ns(vec![1_000, 3_000, 8_000]);
+        assert_eq!(
+            times.to_string(),
+            "3 x 4.000 us: median 3.000 us, 1.000 us to 8.000 us, standard deviation 3.606 us, sum 12.00 us"
+        );
+        assert_eq!(
+            serde_json::to_string(&times).unwrap(),
+            "{\"count\":3,\"sum_ns\":12000,\"mean_ns\":4000,\"median_ns\":3000,\"min_ns\":1000,\"max_ns\":8000,\
+             \"standard_deviation_ns\":3606}"
+        );
+        assert_eq!(Statistics::default().to_string(), "none");
+    }
+}

@@ -1,0 +1,128 @@
+//! Times, sizes and tables as people read them.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+pub(crate) use crate::base::text::shortened;
+
+/// Longest name of a kernel or range in a table.
+pub(crate) const NAME_WIDTH: usize = 60;
+/// Longest path of a range in a message.
+pub(crate) const PATH_WIDTH: usize = 160;
+/// Longest message: names in it may be as long as files make them.
+pub(crate) const MESSAGE_WIDTH: usize = 2000;
+
+/// A plain table; columns from `right_from` on hold numbers.
+pub(crate) fn table(header: &[&str], right_from: usize) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header.iter().copied());
+    for (i, column) in table.column_iter_mut().enumerate() {
+        column.set_padding(if i == 0 { (0, 1) } else { (1, 1) });
+        if i >= right_from {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// The table's text, without spaces at the ends of lines.
+pub(crate) fn finish(table: &Table) -> String {
+    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}
+
+/// Three significant digits or more, in the unit that suits: 950 ns, 1.23 us, 45.6 ms.
+pub(crate) fn time(duration: Duration) -> String {
+    let ns = duration.as_nanos() as f64;
+    scaled(ns, &[(1.0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s")])
+}
+
+/// Four significant digits in the unit that suits.
+pub(crate) fn bytes(count: u64) -> String {
+    scaled(
+        count as f64,
+        &[(1.0, "B"), (1024.0, "KiB"), (1024.0 * 1024.0, "MiB"), (1024.0 * 1024.0 * 1024.0, "GiB")],
+    )
+}
+
+/// Three significant digits or more, with the prefix that suits: 466.3 GFLOP, 4.81 TB.
+pub(crate) fn si(value: f64, unit: &str) -> String {
+    const PREFIXES: [(f64, &str); 7] =
+        [(1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"), (1e15, "P"), (1e18, "E")];
+    let (size, prefix) =
+        PREFIXES.iter().rev().find(|(size, _)| value >= *size).unwrap_or(&PREFIXES[0]);
+    format!("{} {prefix}{unit}", number(value / size))
+}
+
+/// The same for a second.
+pub(crate) fn per_second(value: f64, unit: &str) -> String {
+    format!("{}/s", si(value, unit))
+}
+
+/// Three significant digits or more; none after the point of a whole number.
+pub(crate) fn number(value: f64) -> String {
+    let digits = match value {
+        _ if value.fract() == 0.0 => 0,
+        1000.0.. => 0,
+        100.0.. => 1,
+        10.0.. => 2,
+        0.1.. => 3,
+        0.0.. => return format!("{value:.2e}"),
+        _ => 3,
+    };
+    format!("{value:.digits$}")
+}
+
+/// Blocks or threads without the dimensions that are 1, but for the first.
+pub(crate) fn shape(size: [u32; 3]) -> String {
+    match size {
+        [x, 1, 1] => x.to_string(),
+        [x, y, 1] => format!("{x}x{y}"),
+        [x, y, z] => format!("{x}x{y}x{z}"),
+    }
+}
+
+fn scaled(value: f64, units: &[(f64, &str)]) -> String {
+    let (size, unit) = units.iter().rev().find(|(size, _)| value >= *size).unwrap_or(&units[0]);
+    let scaled = value / size;
+    let digits = match scaled {
+        _ if *size == 1.0 => 0,
+        100.0.. => 1,
+        10.0.. => 2,
+        _ => 3,
+    };
+    let mut out = String::new();
+    let _ = write!(out, "{scaled:.digits$} {unit}");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_sizes_read_in_the_unit_that_suits() {
+        let times = [0, 950, 1_234, 45_678, 123_456, 1_500_000, 12_345_678_901]
+            .map(|ns| time(Duration::from_nanos(ns)));
+        assert_eq!(
+            times,
+            ["0 ns", "950 ns", "1.234 us", "45.68 us", "123.5 us", "1.500 ms", "12.35 s"]
+        );
+        assert_eq!(
+            [0, 1023, 1024, 5 << 20].map(bytes),
+            ["0 B", "1023 B", "1.000 KiB", "5.000 MiB"]
+        );
+    }
+
+    #[test]
+    fn amounts_have_a_prefix() {
+        let amounts = [0.0, 2.0, 0.25, 0.0021, 33_554_432.0, 466.3e9, 989.4e12, 2e22];
+        assert_eq!(
+            amounts.map(|amount| si(amount, "B")),
+            ["0 B", "2 B", "0.250 B", "2.10e-3 B", "33.55 MB", "466.3 GB", "989.4 TB", "20000 EB"]
+        );
+        assert_eq!(per_second(1e12, "FLOP"), "1 TFLOP/s");
+    }
+}

@@ -1,0 +1,177 @@
+//! What an amount is made of: which work and which calls, where.
+
+use std::cmp::Reverse;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+
+use super::amount::Unit;
+use super::quantity::{Quantity, Source, ns, spans, stream};
+use super::scope::{Group, Instance};
+use crate::base::kernel_names::demangled;
+use crate::base::units::{self, shortened, time};
+use crate::profile::{ApiCall, GpuOperation, Range};
+
+/// Lines that say what an amount is made of.
+const PARTS: usize = 8;
+/// Longest name of a kernel: long enough to write a pattern by.
+const NAME_WIDTH: usize = 160;
+
+/// What an amount is made of, the larger parts first.
+pub(super) fn parts(quantity: &Quantity, groups: &[&Group<'_>]) -> Vec<String> {
+    let instances = || groups.iter().flat_map(|group| &group.instances);
+    match quantity {
+        Quantity::Instances => Vec::new(),
+        Quantity::BusyShare | Quantity::Idle => gaps(instances()),
+        _ if quantity.source() == Source::Calls => sums(
+            quantity,
+            instances().flat_map(|instance| quantity.calls(instance)).map(Part::of_call),
+        ),
+        _ => {
+            let operations = instances().flat_map(|instance| quantity.operations(instance));
+            sums(quantity, operations.map(|operation| Part::of_operation(quantity, &operation)))
+        }
+    }
+}
+
+/// Work or calls of one name in one range.
+struct Part<'a> {
+    name: String,
+    path: String,
+    count: u64,
+    ns: u64,
+    bytes: u64,
+    first: Option<ApiCall<'a>>,
+}
+
+impl<'a> Part<'a> {
+    fn of_call(call: ApiCall<'a>) -> Self {
+        Self {
+            name: call.name().to_owned(),
+            path: path(call.range()),
+            count: 1,
+            ns: call.host_time().map_or(0, |time| time.as_nanos() as u64),
+            bytes: 0,
+            first: Some(call),
+        }
+    }
+
+    fn of_operation(quantity: &Quantity, operation: &GpuOperation<'a>) -> Self {
+        let name = match quantity {
+            Quantity::Streams => {
+                let (device, context, stream) = stream(operation);
+                format!("operation on stream {stream} of context {context} on device {device}")
+            }
+            _ => name(operation),
+        };
+        Self {
+            name,
+            path: path(operation.range()),
+            count: 1,
+            ns: ns(operation),
+            bytes: operation.as_copy().map_or(0, |copy| copy.bytes()),
+            first: operation.call(),
+        }
+    }
+}
+
+fn path(range: Option<Range<'_>>) -> String {
+    range.map_or_else(
+        || "no range".to_owned(),
+        |range| shortened(&range.node().cut_path(), units::PATH_WIDTH),
+    )
+}
+
+/// What an operation is, in a line of text.
+fn name(operation: &GpuOperation<'_>) -> String {
+    if let Some(kernel) = operation.as_kernel() {
+        return shortened(&demangled(kernel.name()), NAME_WIDTH);
+    }
+    if operation.as_graph().is_some() {
+        return "CUDA graph, traced as a whole".to_owned();
+    }
+    let Some(copy) = operation.as_copy() else {
+        return "memset".to_owned();
+    };
+    let details = copy.details();
+    let asynchronous = if details.asynchronous { "asynchronous" } else { "synchronous" };
+    format!("{asynchronous} copy {} ({} to {})", details.kind, details.source, details.destination)
+}
+
+fn sums<'a>(quantity: &Quantity, parts: impl Iterator<Item = Part<'a>>) -> Vec<String> {
+    let mut sums: FxHashMap<(String, String), Part<'a>> = FxHashMap::default();
+    for part in parts {
+        match sums.get_mut(&(part.name.clone(), part.path.clone())) {
+            Some(sum) => {
+                sum.count += part.count;
+                sum.ns = sum.ns.saturating_add(part.ns);
+                sum.bytes = sum.bytes.saturating_add(part.bytes);
+                let start = |part: &Part<'_>| part.first.map(|call| call.start());
+                if sum.first.is_none() || (part.first.is_some() && start(&part) < start(sum)) {
+                    sum.first = part.first;
+                }
+            }
+            None => {
+                sums.insert((part.name.clone(), part.path.clone()), part);
+            }
+        }
+    }
+    let mut sums: Vec<_> = sums.into_values().collect();
+    let size = |part: &Part<'_>| match quantity.unit() {
+        Unit::Bytes => part.bytes,
+        Unit::Time => part.ns,
+        Unit::Count | Unit::Share => part.count,
+    };
+    sums.sort_by(|a, b| {
+        size(b).cmp(&size(a)).then_with(|| (&a.path, &a.name).cmp(&(&b.path, &b.name)))
+    });
+    let shown = sums.iter().take(PARTS).map(|part| {
+        let mut line = format!("{} x {} in {}", part.count, part.name, part.path);
+        match quantity.unit() {
+            Unit::Bytes => {
+                let _ = write!(line, ", {} bytes", part.bytes);
+            }
+            Unit::Time | Unit::Share => {
+                let _ = write!(line, ", {}", time(Duration::from_nanos(part.ns)));
+            }
+            Unit::Count if *quantity == Quantity::Synchronizations => {
+                let time = time(Duration::from_nanos(part.ns));
+                let _ = write!(line, ", blocked the host for {time}");
+            }
+            Unit::Count => {}
+        }
+        if let Some(call) = part.first {
+            if quantity.source() != Source::Calls {
+                let _ = write!(line, ", by {}", call.name());
+            }
+            let first = if part.count == 1 { "called" } else { "first called" };
+            let start = time(call.start());
+            let _ =
+                write!(line, ", {first} {start} after the start on thread {}", call.thread_id());
+        }
+        line
+    });
+    let mut lines: Vec<String> = shown.collect();
+    if sums.len() > PARTS {
+        lines.push(format!("and {} other kinds", sums.len() - PARTS));
+    }
+    lines
+}
+
+/// The longest times in which nothing of the range ran.
+fn gaps<'s, 'a: 's>(instances: impl Iterator<Item = &'s Instance<'a>>) -> Vec<String> {
+    let mut gaps: Vec<_> = instances.flat_map(spans).flat_map(|span| span.gaps).collect();
+    gaps.sort_by_key(|(ns, operation)| (Reverse(*ns), operation.start()));
+    let line = |(ns, operation): &(u64, GpuOperation<'_>)| {
+        let gap = time(Duration::from_nanos(*ns));
+        let start = operation.start().map_or_else(String::new, time);
+        let (what, path) = (name(operation), path(operation.range()));
+        format!("{gap} idle until {what} in {path}, which started {start} after the start")
+    };
+    let mut lines: Vec<String> = gaps.iter().take(PARTS).map(line).collect();
+    if gaps.len() > PARTS {
+        lines.push(format!("and {} shorter gaps", gaps.len() - PARTS));
+    }
+    lines
+}

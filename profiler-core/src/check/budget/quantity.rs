@@ -1,0 +1,275 @@
+//! What a budget can be set on, how much of it there is, and what it is made of.
+
+use std::collections::BTreeSet;
+
+use cupti::{CallClass, CopyKind, MemoryKind};
+use rustc_hash::FxHashMap;
+
+use super::amount::{SHARE, Unit};
+use super::scope::{Group, Instance};
+use crate::base::kernel_names::Pattern;
+use crate::base::statistics::Statistic;
+use crate::join::busy::DeviceSweep;
+use crate::profile::{ApiCall, Copy, GpuOperation};
+
+const PAGEABLE: MemoryKind = MemoryKind(1);
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Quantity {
+    Instances,
+    Kernels,
+    KernelsNamed(Pattern),
+    KernelsOtherThan(Vec<Pattern>),
+    SharedKernels,
+    Launches,
+    GraphLaunches,
+    Synchronizations,
+    BlockingCopies,
+    PageableCopies,
+    Copies(Option<CopyKind>),
+    CopiedBytes(Option<CopyKind>),
+    Memsets,
+    Allocations,
+    Frees,
+    Streams,
+    GpuTime,
+    GpuTimeOf(Statistic),
+    BusyTime,
+    BusyShare,
+    Idle,
+}
+
+/// What a quantity is made of, and so what can be missing from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    Ranges,
+    Calls,
+    Work,
+    Times,
+}
+
+impl Quantity {
+    pub(super) fn name(&self) -> String {
+        let in_direction = |what: &str, kind: &Option<CopyKind>| match kind {
+            Some(kind) => format!("{what} {kind}"),
+            None => what.to_owned(),
+        };
+        match self {
+            Self::Instances => "instances".into(),
+            Self::Kernels => "kernels".into(),
+            Self::KernelsNamed(name) => format!("kernels named `{}`", name.text()),
+            Self::KernelsOtherThan(names) => {
+                let names: Vec<_> = names.iter().map(|name| format!("`{}`", name.text())).collect();
+                format!("kernels other than {}", names.join(", "))
+            }
+            Self::SharedKernels => "kernels that count for other ranges".into(),
+            Self::Launches => "launches".into(),
+            Self::GraphLaunches => "graph launches".into(),
+            Self::Synchronizations => "synchronisations".into(),
+            Self::BlockingCopies => "blocking copies".into(),
+            Self::PageableCopies => "pageable copies".into(),
+            Self::Copies(kind) => in_direction("copies", kind),
+            Self::CopiedBytes(kind) => in_direction("bytes copied", kind),
+            Self::Memsets => "memsets".into(),
+            Self::Allocations => "allocations".into(),
+            Self::Frees => "frees".into(),
+            Self::Streams => "streams".into(),
+            Self::GpuTime => "GPU time".into(),
+            Self::GpuTimeOf(statistic) => format!("{} GPU time of an instance", statistic.name()),
+            Self::BusyTime => "busy time".into(),
+            Self::BusyShare => "busy share".into(),
+            Self::Idle => "idle time".into(),
+        }
+    }
+
+    pub(super) fn unit(&self) -> Unit {
+        match self {
+            Self::CopiedBytes(_) => Unit::Bytes,
+            Self::GpuTime | Self::GpuTimeOf(_) | Self::BusyTime | Self::Idle => Unit::Time,
+            Self::BusyShare => Unit::Share,
+            _ => Unit::Count,
+        }
+    }
+
+    pub(super) fn source(&self) -> Source {
+        match self {
+            Self::Instances => Source::Ranges,
+            Self::Launches
+            | Self::GraphLaunches
+            | Self::Synchronizations
+            | Self::Allocations
+            | Self::Frees => Source::Calls,
+            Self::GpuTime | Self::GpuTimeOf(_) | Self::BusyTime | Self::BusyShare | Self::Idle => {
+                Source::Times
+            }
+            _ => Source::Work,
+        }
+    }
+
+    /// The operations that count.
+    pub(super) fn operations<'a>(&self, instance: &Instance<'a>) -> Vec<GpuOperation<'a>> {
+        let copy = |operation: &GpuOperation<'a>, counts: &dyn Fn(&Copy<'a>) -> bool| {
+            operation.as_copy().is_some_and(|copy| counts(&copy))
+        };
+        let mut named = FxHashMap::default();
+        let mut is_named = |operation: &GpuOperation<'a>, patterns: &[Pattern], wanted: bool| {
+            operation.as_kernel().is_some_and(|kernel| {
+                *named.entry(kernel.name()).or_insert_with(|| {
+                    let shown = kernel.demangled_name();
+                    let matches =
+                        |name: &Pattern| name.matches(&shown) || name.matches(kernel.name());
+                    patterns.iter().any(matches) == wanted
+                })
+            })
+        };
+        let counts = |operation: &GpuOperation<'a>| match self {
+            Self::Kernels | Self::SharedKernels => operation.as_kernel().is_some(),
+            Self::KernelsNamed(name) => is_named(operation, std::slice::from_ref(name), true),
+            Self::KernelsOtherThan(names) => is_named(operation, names, false),
+            Self::BlockingCopies => copy(operation, &|copy| blocks(copy) == Some(true)),
+            Self::PageableCopies => copy(operation, &|copy| is_pageable(copy) == Some(true)),
+            Self::Copies(kind) | Self::CopiedBytes(kind) => {
+                copy(operation, &|copy| kind.is_none_or(|kind| kind == copy.kind()))
+            }
+            Self::Memsets => operation.as_memset().is_some(),
+            _ => matches!(self.source(), Source::Work | Source::Times),
+        };
+        let of_instance = match self {
+            Self::SharedKernels => &instance.shared,
+            _ => &instance.operations,
+        };
+        of_instance.iter().copied().filter(counts).collect()
+    }
+
+    /// The calls that count.
+    pub(super) fn calls<'a>(&self, instance: &Instance<'a>) -> Vec<ApiCall<'a>> {
+        let counts = |call: &&ApiCall<'a>| {
+            let class = call.class();
+            let launch = !call.is_captured()
+                && matches!(class, CallClass::KernelLaunch | CallClass::GraphLaunch);
+            !call.is_failure()
+                && match self {
+                    Self::Launches => launch,
+                    Self::GraphLaunches => launch && class == CallClass::GraphLaunch,
+                    Self::Synchronizations => class == CallClass::Synchronize,
+                    Self::Allocations => class == CallClass::Alloc,
+                    Self::Frees => class == CallClass::Free,
+                    _ => false,
+                }
+        };
+        instance.calls.iter().filter(counts).copied().collect()
+    }
+
+    /// How much there is in these groups together.
+    pub(super) fn measure(&self, groups: &[&Group<'_>]) -> u64 {
+        let instances = || groups.iter().flat_map(|group| &group.instances);
+        let operations = || instances().flat_map(|instance| self.operations(instance));
+        match self {
+            Self::Instances => groups.iter().map(|group| group.entered).sum(),
+            Self::CopiedBytes(_) => sum(operations()
+                .filter_map(|operation| operation.as_copy())
+                .map(|copy| copy.bytes())),
+            Self::Streams => {
+                let streams: BTreeSet<_> =
+                    operations().map(|operation| stream(&operation)).collect();
+                streams.len() as u64
+            }
+            Self::GpuTime => sum(operations().map(|operation| ns(&operation))),
+            Self::GpuTimeOf(statistic) => {
+                let outermost = instances().filter(|instance| !instance.nested);
+                let time = |instance: &Instance<'_>| sum(instance.operations.iter().map(ns));
+                statistic.of(outermost.map(time).collect())
+            }
+            Self::BusyTime | Self::BusyShare | Self::Idle => {
+                let spans = || instances().flat_map(spans);
+                let (total, busy): (u64, u64) =
+                    (sum(spans().map(|span| span.total)), sum(spans().map(|span| span.busy)));
+                match self {
+                    Self::BusyTime => busy,
+                    Self::Idle => spans().map(|span| span.idle).sum(),
+                    _ => (busy as f64 / total.max(1) as f64 * SHARE).round() as u64,
+                }
+            }
+            _ if self.source() == Source::Calls => {
+                instances().map(|instance| self.calls(instance).len() as u64).sum()
+            }
+            _ => operations().count() as u64,
+        }
+    }
+}
+
+/// The stream that an operation ran on: device, context and CUPTI's number.
+pub(super) fn stream(operation: &GpuOperation<'_>) -> (u32, u32, u32) {
+    (operation.device(), operation.context(), operation.stream())
+}
+
+pub(super) fn ns(operation: &GpuOperation<'_>) -> u64 {
+    operation.interval().map_or(0, |time| time.ns())
+}
+
+/// Whether the host waits for the copy; `None` if the record does not say.
+pub(super) fn blocks(copy: &Copy<'_>) -> Option<bool> {
+    let details = copy.details();
+    if details.graph_node.is_some() {
+        return Some(false);
+    }
+    match details.kind {
+        CopyKind::DeviceToDevice | CopyKind::PeerToPeer => Some(false),
+        CopyKind::HostToDevice | CopyKind::HostToHost => Some(!details.asynchronous),
+        CopyKind::DeviceToHost if !details.asynchronous => Some(true),
+        CopyKind::DeviceToHost => {
+            is_known(details.destination).then_some(details.destination == PAGEABLE)
+        }
+        _ => None,
+    }
+}
+
+/// Whether it reads or writes pageable memory; `None` if the record does not say.
+pub(super) fn is_pageable(copy: &Copy<'_>) -> Option<bool> {
+    let ends = [copy.details().source, copy.details().destination];
+    if ends.contains(&PAGEABLE) {
+        return Some(true);
+    }
+    ends.into_iter().all(is_known).then_some(false)
+}
+
+fn is_known(kind: MemoryKind) -> bool {
+    (1..=7).contains(&kind.0)
+}
+
+/// The time from the first operation of an instance on a device to the end of the last.
+pub(super) struct Span<'a> {
+    pub(super) total: u64,
+    /// In which at least one ran that is no collective.
+    pub(super) busy: u64,
+    /// In which none ran.
+    pub(super) idle: u64,
+    /// In which none did: how long, and the operation that ended it.
+    pub(super) gaps: Vec<(u64, GpuOperation<'a>)>,
+}
+
+/// The sum, or the largest number: a damaged file may hold any.
+fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
+    numbers.fold(0, u64::saturating_add)
+}
+
+pub(super) fn spans<'a>(instance: &Instance<'a>) -> Vec<Span<'a>> {
+    let mut open: FxHashMap<u32, (DeviceSweep, Vec<(u64, GpuOperation<'a>)>)> =
+        FxHashMap::default();
+    // They are in the order of their starts.
+    for operation in &instance.operations {
+        let Some(time) = operation.interval() else {
+            continue;
+        };
+        let (sweep, gaps) = open.entry(operation.device()).or_default();
+        let gap = sweep.add(time, operation.is_collective());
+        gaps.extend(gap.map(|gap| (gap.ns(), *operation)));
+    }
+    let span = |(sweep, gaps): (DeviceSweep, _)| Span {
+        total: sweep.span().ns(),
+        busy: sweep.busy_ns(),
+        idle: sweep.idle_ns(),
+        gaps,
+    };
+    open.into_values().map(span).collect()
+}

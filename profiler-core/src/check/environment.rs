@@ -1,0 +1,251 @@
+//! Profiling that is turned on from outside: the environment variable `GPU_PROFILER`.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use crate::base::error::Error;
+use crate::base::units::{MESSAGE_WIDTH, shortened};
+use crate::collect::sampling::Sampling;
+use crate::profile::Profile;
+use crate::session::profiler::Profiler;
+
+const VARIABLE: &str = "GPU_PROFILER";
+const HELP: &str = "write report, report=PATH, snapshot=PATH, json=PATH or save=PATH, sample, or several with commas between";
+
+/// Profiles the program if the environment variable `GPU_PROFILER` asks for it; until the guard is dropped, which is
+/// when it writes. To be put first in `main`, and kept:
+///
+/// ```no_run
+/// let _profiling = profiler_core::from_env();
+/// // the rest of `main`, with its ranges
+/// ```
+///
+/// ```sh
+/// GPU_PROFILER=report ./program
+/// GPU_PROFILER=report=run-%p.txt,save=run-%p.gpuprof ./program
+/// ```
+///
+/// The variable holds one or more of these, with commas between:
+///
+/// - `report`: the report, on standard error. `report=PATH`: into a file.
+/// - `snapshot=PATH`: [`Profile::snapshot`].
+/// - `json=PATH`: [`Profile::json_lines`].
+/// - `save=PATH`: the recording, for [`Profile::load`].
+/// - `sample`: how busy device 0 was, by hardware counters ([`Sampling::utilization`]), and with the feature `nvml` its clocks and
+///   power ([`Sampling::nvml`]); beside one of the others, which show or keep it.
+///
+/// `%p` in a path is the process's id, so that processes of one program do not write over each other's files; a path
+/// holds no comma. What is there already is replaced.
+///
+/// Where the variable is not there or empty, this costs one look-up and does nothing; ranges then cost what they cost
+/// without a profiler. Where it is set and nothing can be recorded (no GPU, another tool, a word that is not
+/// understood), the reason goes to standard error and the program goes on without.
+///
+/// The guard writes when it is dropped, also by a panic that unwinds; not where the process is ended by
+/// `std::process::exit`, `abort` or a signal: drop it first. It prints, since that is
+/// what it is asked for.
+pub fn from_env() -> Guard {
+    guard(|samples| {
+        let builder = match samples {
+            true => Profiler::builder().sample(Sampling::utilization()),
+            false => Profiler::builder(),
+        };
+        let builder = if samples && cfg!(feature = "nvml") {
+            builder.sample(Sampling::nvml())
+        } else {
+            builder
+        };
+        Ok(builder.build())
+    })
+}
+
+/// The same with a profiler of one's own making, which is made only if the variable asks for it. It samples what it was made
+/// to: the word `sample` is an error.
+pub fn from_env_with(profiler: impl FnOnce() -> Result<Profiler, Error>) -> Guard {
+    guard(|samples| match samples {
+        true => Err("`sample` is not for this program, which makes its own profiler: leave it out"
+            .to_owned()),
+        false => Ok(profiler()),
+    })
+}
+
+fn guard(profiler: impl FnOnce(bool) -> Result<Result<Profiler, Error>, String>) -> Guard {
+    let value = env::var_os(VARIABLE).filter(|value| !value.is_empty());
+    let Some(value) = value else {
+        return Guard { running: None };
+    };
+    let running = Outputs::parse(value).and_then(|outputs| {
+        let started =
+            profiler(outputs.sample)?.and_then(|profiler| profiler.start().map(|()| profiler));
+        let profiler = started.map_err(|error| format!("nothing is recorded: {error}"))?;
+        Ok(Running { profiler, outputs })
+    });
+    let running = running.map_err(|mistake| say(&mistake)).ok();
+    Guard { running }
+}
+
+/// Profiles until it is dropped; made by [`from_env`].
+#[derive(Debug)]
+#[must_use = "profiling ends when this is dropped: keep it as `let _profiling = ...`"]
+pub struct Guard {
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    profiler: Profiler,
+    outputs: Outputs,
+}
+
+impl Guard {
+    /// True if the program is being profiled.
+    #[must_use]
+    pub fn is_recording(&self) -> bool {
+        self.running.is_some()
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let Some(Running { profiler, outputs }) = self.running.take() else {
+            return;
+        };
+        match profiler.stop() {
+            Ok(profile) => outputs.write(&profile),
+            Err(error) => say(&format!("nothing was recorded: {error}")),
+        }
+    }
+}
+
+/// What is to be written.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Outputs {
+    outputs: Vec<Output>,
+    sample: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Output {
+    Report(Option<PathBuf>),
+    Snapshot(PathBuf),
+    Json(PathBuf),
+    Save(PathBuf),
+}
+
+impl Outputs {
+    /// # Errors
+    /// A sentence for the user.
+    fn parse(value: OsString) -> Result<Self, String> {
+        let value = value
+            .into_string()
+            .map_err(|value| format!("{} is not text in UTF-8: {HELP}", value.display()))?;
+        let is_sample = |part: &&str| part.trim() == "sample";
+        let sample = value.split(',').any(|part| is_sample(&part));
+        let parts = value.split(',').filter(|part| !is_sample(part));
+        let outputs = parts.map(|part| {
+            let (word, path) = match part.split_once('=') {
+                Some((word, path)) => (word.trim(), Some(path)),
+                None => (part.trim(), None),
+            };
+            let path = path.map(|path| path.replace("%p", &std::process::id().to_string()));
+            match (word, path.map(PathBuf::from)) {
+                (_, Some(path)) if path.as_os_str().is_empty() => {
+                    Err(format!("`{part}` names no file: {HELP}"))
+                }
+                ("report", path) => Ok(Output::Report(path)),
+                ("snapshot", Some(path)) => Ok(Output::Snapshot(path)),
+                ("json", Some(path)) => Ok(Output::Json(path)),
+                ("save", Some(path)) => Ok(Output::Save(path)),
+                ("snapshot" | "json" | "save", None) => {
+                    Err(format!("`{word}` needs a file: write {word}=PATH"))
+                }
+                ("", None) => Err(format!("there is nothing between two commas: {HELP}")),
+                _ => Err(format!("`{word}` is not understood: {HELP}")),
+            }
+        });
+        let outputs: Vec<Output> = outputs.collect::<Result<_, _>>()?;
+        if outputs.is_empty() {
+            return Err(format!("`sample` alone shows nothing: add report or save=PATH; {HELP}"));
+        }
+        Ok(Self { outputs, sample })
+    }
+
+    fn write(&self, profile: &Profile) {
+        for output in &self.outputs {
+            let (path, written) = match output {
+                Output::Report(None) => {
+                    let _ = writeln!(std::io::stderr(), "{profile}");
+                    continue;
+                }
+                Output::Report(Some(path)) => (path, fs::write(path, format!("{profile}\n"))),
+                Output::Snapshot(path) => (path, fs::write(path, profile.snapshot())),
+                Output::Json(path) => (path, fs::write(path, profile.json_lines())),
+                // Its error names the path.
+                Output::Save(path) => {
+                    if let Err(error) = profile.save(path) {
+                        say(&error.to_string());
+                    }
+                    continue;
+                }
+            };
+            if let Err(error) = written {
+                say(&format!("could not write {}: {error}", path.display()));
+            }
+        }
+    }
+}
+
+/// To the user, who asked by the variable. What cannot be said is no reason to stop the program.
+fn say(what: &str) {
+    let _ = writeln!(std::io::stderr(), "{VARIABLE}: {}", shortened(what, MESSAGE_WIDTH));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(value: &str) -> Result<Vec<Output>, String> {
+        Outputs::parse(value.into()).map(|outputs| outputs.outputs)
+    }
+
+    #[test]
+    fn every_word_is_understood() {
+        assert_eq!(parse("report"), Ok(vec![Output::Report(None)]));
+        let all = "report=a b.txt, save=b=c.gpuprof,json=d,snapshot=e,report";
+        let expected = vec![
+            Output::Report(Some("a b.txt".into())),
+            Output::Save("b=c.gpuprof".into()),
+            Output::Json("d".into()),
+            Output::Snapshot("e".into()),
+            Output::Report(None),
+        ];
+        assert_eq!(parse(all), Ok(expected));
+        let sampled = Outputs::parse("report, sample".into()).unwrap();
+        assert_eq!((sampled.outputs, sampled.sample), (vec![Output::Report(None)], true));
+        assert!(!Outputs::parse("report".into()).unwrap().sample);
+        let id = std::process::id();
+        assert_eq!(parse("json=%p/%p"), Ok(vec![Output::Json(format!("{id}/{id}").into())]));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (value, part) in [
+            ("1", "`1` is not understood: write report,"),
+            ("reprot", "`reprot` is not understood"),
+            ("report,sav=a", "`sav` is not understood"),
+            ("save", "`save` needs a file: write save=PATH"),
+            ("json", "`json` needs a file"),
+            ("report=", "`report=` names no file"),
+            ("report,,save=a", "nothing between two commas"),
+            (",", "nothing between two commas"),
+            ("sample", "`sample` alone shows nothing"),
+            ("sample=x,report", "`sample` is not understood"),
+        ] {
+            let mistake = parse(value).unwrap_err();
+            assert!(mistake.contains(part), "{value}: {mistake}");
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Baselines as a file: what runs came to, by machine and build. Written to be read in a review: in a fixed order, a line
+//! for every count and for the times of every kernel.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::run::Run;
+use crate::base::error::{Error, Kind};
+use crate::base::hodges_lehmann::median;
+use crate::base::replace::{Replacement, Target};
+use crate::record::recording::RecordingInfo;
+
+/// The format that this version writes, and the only one that it reads.
+const FORMAT: &str = "gpu-baseline 1";
+
+/// The whole file.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct File {
+    format: String,
+    /// By machine and build, in their order.
+    entries: Vec<Entry>,
+}
+
+/// What was measured on one machine, with one build.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Entry {
+    #[serde(flatten)]
+    pub(crate) key: Key,
+    /// The day of the first run (UTC).
+    pub(crate) recorded: String,
+    pub(crate) runs: u64,
+    pub(crate) ranges: BTreeMap<String, RangeEntry>,
+}
+
+/// What has to be the same for times to be compared.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Key {
+    pub(crate) device: String,
+    pub(crate) driver: String,
+    /// What the clocks may be at most, where NVML says it.
+    pub(crate) clocks: Option<String>,
+    pub(crate) build: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RangeEntry {
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) counts: BTreeMap<String, Count>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) kernel_time: Option<Times>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) kernels: BTreeMap<String, KernelEntry>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct KernelEntry {
+    pub(crate) count: Count,
+    pub(crate) time: Times,
+}
+
+/// The same in every run, or the least and the most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Count {
+    Always(u64),
+    From(u64, u64),
+}
+
+impl Default for Count {
+    fn default() -> Self {
+        Self::Always(0)
+    }
+}
+
+impl Count {
+    pub(crate) fn of(counts: impl Iterator<Item = u64>) -> Self {
+        let bounds = counts.fold(None, |bounds: Option<(u64, u64)>, count| match bounds {
+            Some((least, most)) => Some((least.min(count), most.max(count))),
+            None => Some((count, count)),
+        });
+        match bounds {
+            None => Self::default(),
+            Some((least, most)) if least == most => Self::Always(least),
+            Some((least, most)) => Self::From(least, most),
+        }
+    }
+
+    pub(crate) fn bounds(self) -> (u64, u64) {
+        match self {
+            Self::Always(count) => (count, count),
+            Self::From(least, most) => (least, most),
+        }
+    }
+
+    pub(crate) fn varies(self) -> bool {
+        let (least, most) = self.bounds();
+        least != most
+    }
+
+    pub(crate) fn holds(self, other: Self) -> bool {
+        let ((least, most), (other_least, other_most)) = (self.bounds(), other.bounds());
+        least <= other_least && other_most <= most
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.bounds() {
+            (least, most) if least == most => write!(f, "{least}"),
+            (least, most) => write!(f, "{least} to {most}"),
+        }
+    }
+}
+
+/// Of each run the time, in nanoseconds, in the order they were made. In the file they are one text, and so one line.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Times(pub(crate) Vec<f64>);
+
+impl Times {
+    pub(crate) fn median(&self) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        median(&sorted).unwrap_or(0.0)
+    }
+
+    /// The median of how far each is from the median.
+    pub(crate) fn deviation(&self) -> f64 {
+        let median = self.median();
+        Self(self.0.iter().map(|ns| (ns - median).abs()).collect()).median()
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct WrittenTimes {
+    median_ns: f64,
+    deviation_ns: f64,
+    runs_ns: String,
+}
+
+impl Serialize for Times {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let texts: Vec<String> = self.0.iter().map(|ns| tenths(*ns).to_string()).collect();
+        WrittenTimes {
+            median_ns: tenths(self.median()),
+            deviation_ns: tenths(self.deviation()),
+            runs_ns: texts.join(" "),
+        }
+        .serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Times {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let written = WrittenTimes::deserialize(deserializer)?;
+        let one = |text: &str| match text.parse() {
+            Ok(ns) if f64::is_finite(ns) && ns >= 0.0 => Ok(ns),
+            _ => Err(serde::de::Error::custom(format!("{text:?} is no time in nanoseconds"))),
+        };
+        written.runs_ns.split_whitespace().map(one).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+fn tenths(ns: f64) -> f64 {
+    (10.0 * ns).round() / 10.0
+}
+
+impl Key {
+    pub(crate) fn of(
+        info: &RecordingInfo,
+        ordinal: u32,
+        clocks: Option<String>,
+        build: &str,
+    ) -> Self {
+        let device = match info.devices.iter().find(|device| device.id == ordinal) {
+            None => "no device".to_owned(),
+            Some(device) => {
+                let (major, minor) = device.compute_capability;
+                format!("{}, sm_{major}{minor}", device.name)
+            }
+        };
+        let cuda = info.cuda_driver_version;
+        let driver = match &info.driver_release {
+            Some(release) => release.clone(),
+            None => format!("CUDA {}.{}", cuda / 1000, cuda / 10 % 100),
+        };
+        Self { device, driver, clocks, build: build.to_owned() }
+    }
+
+    /// Clocks that one side does not know are not compared.
+    fn fits(&self, other: &Self) -> bool {
+        let clocks = match (&self.clocks, &other.clocks) {
+            (Some(one), Some(other)) => one == other,
+            _ => true,
+        };
+        clocks
+            && (&self.device, &self.driver, &self.build)
+                == (&other.device, &other.driver, &other.build)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, driver {}", self.device, self.driver)?;
+        if let Some(clocks) = &self.clocks {
+            write!(f, ", {clocks}")?;
+        }
+        write!(f, ", {} build", self.build)
+    }
+}
+
+impl Entry {
+    /// Of runs of one program on one machine. What is not in a run counts as 0 there, and has a time of the other runs.
+    pub(crate) fn of(key: Key, recorded: String, runs: &[Run]) -> Self {
+        let mut ranges: BTreeMap<String, RangeEntry> = BTreeMap::new();
+        for (path, part) in runs.iter().flat_map(|run| &run.0) {
+            let entry = ranges.entry(path.clone()).or_default();
+            for name in part.counts.keys() {
+                entry.counts.entry((*name).to_owned()).or_default();
+            }
+            if part.kernel_ns > 0.0 {
+                entry.kernel_time.get_or_insert_default().0.push(part.kernel_ns);
+            }
+            for (name, kernels) in &part.kernels {
+                entry.kernels.entry(name.clone()).or_default().time.0.push(kernels.ns);
+            }
+        }
+        for (path, entry) in &mut ranges {
+            let parts = || runs.iter().map(|run| run.0.get(path));
+            for (name, count) in &mut entry.counts {
+                let of = |part: Option<&super::run::Part>| {
+                    part.and_then(|part| part.counts.get(name.as_str()).copied()).unwrap_or(0)
+                };
+                *count = Count::of(parts().map(of));
+            }
+            for (name, kernel) in &mut entry.kernels {
+                let of = |part: Option<&super::run::Part>| {
+                    part.and_then(|part| part.kernels.get(name)).map_or(0, |kernels| kernels.count)
+                };
+                kernel.count = Count::of(parts().map(of));
+            }
+        }
+        Self { key, recorded, runs: runs.len() as u64, ranges }
+    }
+}
+
+impl File {
+    /// `None` if there is no such file.
+    pub(crate) fn read(path: &Path) -> Result<Option<Self>, Error> {
+        let text = match crate::base::text::read_file(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(io_error("read", path, error)),
+        };
+        let bad = |what: String| {
+            Error::new(Kind::Baseline(format!(
+                "{} is not a baseline that can be read: {what}; get it back from version control, or remove it and write \
+                 it anew with GPU_BASELINES=update",
+                path.display()
+            )))
+        };
+        let file: Self = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
+        if file.format != FORMAT {
+            return Err(bad(format!("its format is {:?}, not {FORMAT:?}", file.format)));
+        }
+        Ok(Some(file))
+    }
+
+    /// What was measured on such a machine with such a build.
+    pub(crate) fn entry(&self, key: &Key) -> Option<&Entry> {
+        self.place(key).map(|place| &self.entries[place])
+    }
+
+    /// The very one, or else the first that fits.
+    fn place(&self, key: &Key) -> Option<usize> {
+        let keys = || self.entries.iter().map(|entry| &entry.key);
+        keys().position(|of| of == key).or_else(|| keys().position(|of| of.fits(key)))
+    }
+
+    /// The machines and builds there are.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.entries.iter().map(|entry| &entry.key)
+    }
+
+    /// Puts an entry in the place of the one that it would be compared with.
+    pub(crate) fn put(&mut self, entry: Entry) {
+        self.format = FORMAT.to_owned();
+        match self.place(&entry.key) {
+            Some(place) => self.entries[place] = entry,
+            None => self.entries.push(entry),
+        }
+        self.entries.sort_by(|a, b| a.key.cmp(&b.key));
+    }
+
+    /// It is there when it is whole; its folder is made.
+    pub(crate) fn write(&self, path: &Path) -> Result<(), Error> {
+        let failed = |error| io_error("write", path, error);
+        let mut text =
+            crate::base::text::json_pretty(self).map_err(|error| failed(error.into()))?;
+        text.push('\n');
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(failed)?;
+        }
+        let to = match Target::of(path).map_err(failed)? {
+            Target::File(to) => to,
+            Target::Stream(_) => {
+                let why = "it is a device or a pipe: name a file";
+                return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, why)));
+            }
+        };
+        let new = Replacement::begin(to).map_err(failed)?;
+        new.file().write_all(text.as_bytes()).and_then(|()| new.commit()).map_err(failed)
+    }
+}
+
+fn io_error(what: &'static str, path: &Path, source: io::Error) -> Error {
+    Error::new(Kind::Io { what, path: path.to_owned(), source: Arc::new(source) })
+}

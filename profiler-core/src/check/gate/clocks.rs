@@ -1,0 +1,95 @@
+//! Clocks of the GPU that is measured, and why they are low, as NVML says it. Where it cannot be asked, that is said.
+
+#[cfg(feature = "nvml")]
+pub(crate) use known::Clocks;
+#[cfg(not(feature = "nvml"))]
+pub(crate) use unknown::Clocks;
+
+#[cfg(feature = "nvml")]
+mod known {
+    use nvml_wrapper::enum_wrappers::device::Clock;
+
+    use crate::collect::nvml::{Gpu, SLOWED_BY};
+    use crate::record::recording::RecordingInfo;
+
+    /// NVML, or why it is not there.
+    #[derive(Debug)]
+    pub(crate) struct Clocks(Result<Gpu, String>);
+
+    impl Clocks {
+        /// Of the GPU with this CUDA ordinal. One that cannot tell why it is slow is not watched.
+        pub(crate) fn open(info: &RecordingInfo, ordinal: u32) -> Self {
+            let clocks = Gpu::find(info, ordinal).and_then(|gpu| match reasons(&gpu) {
+                Ok(_) => Ok(gpu),
+                Err(why) => Err(why),
+            });
+            Self(clocks.map_err(|why| format!("clocks are not watched: {why}")))
+        }
+
+        /// What they may be at most, as part of the machine's name.
+        pub(crate) fn limits(&self) -> Option<String> {
+            let device = self.0.as_ref().ok()?.device().ok()?;
+            // Set by the administrator, or else those of the device.
+            let most = |clock: Clock| {
+                device.applications_clock(clock).or_else(|_| device.max_clock_info(clock)).ok()
+            };
+            let (graphics, memory) = (most(Clock::Graphics)?, most(Clock::Memory)?);
+            Some(format!("{graphics} MHz, memory {memory} MHz"))
+        }
+
+        /// Why it is slower now than it should be. Once that cannot be asked it is not known any more.
+        pub(crate) fn throttled(&mut self) -> Option<&'static str> {
+            let reasons = reasons(self.0.as_ref().ok()?);
+            match reasons {
+                Ok(reasons) => {
+                    let is_set = |(reason, _): &(u64, _)| reasons & reason != 0;
+                    SLOWED_BY.into_iter().find(is_set).map(|(_, why)| why)
+                }
+                Err(why) => {
+                    self.0 = Err(format!("clocks are not watched any more: {why}"));
+                    None
+                }
+            }
+        }
+
+        /// Why it is not known.
+        pub(crate) fn unknown(&self) -> Option<&str> {
+            self.0.as_ref().err().map(String::as_str)
+        }
+    }
+
+    fn reasons(gpu: &Gpu) -> Result<u64, String> {
+        let reasons = gpu.device().and_then(|device| device.current_throttle_reasons());
+        reasons.map(|reasons| reasons.bits()).map_err(|error| format!("NVML says {error}"))
+    }
+}
+
+#[cfg(not(feature = "nvml"))]
+mod unknown {
+    use crate::record::recording::RecordingInfo;
+
+    /// As on a machine without NVML.
+    #[derive(Debug)]
+    pub(crate) struct Clocks;
+
+    impl Clocks {
+        pub(crate) fn open(_: &RecordingInfo, _: u32) -> Self {
+            Self
+        }
+
+        #[allow(clippy::unused_self)] // as with the feature
+        pub(crate) fn limits(&self) -> Option<String> {
+            None
+        }
+
+        #[allow(clippy::unused_self)] // as with the feature
+        pub(crate) fn throttled(&mut self) -> Option<&'static str> {
+            None
+        }
+
+        #[allow(clippy::unused_self)] // as with the feature
+        pub(crate) fn unknown(&self) -> Option<&str> {
+            Some("clocks are not watched: built without the feature nvml")
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! Baselines: what a program came to when it was reviewed, and whether it still does.
+
+mod baseline;
+mod clocks;
+mod plan;
+#[cfg(test)]
+mod replay;
+mod run;
+mod verdict;
+
+use std::path::{Path, PathBuf};
+
+use crate::base::error::{Error, Kind};
+use crate::base::hodges_lehmann::{MOST, Ranks};
+use crate::base::kernel_names::Pattern;
+use crate::check::budget::Profiles;
+use crate::profile::Profile;
+use baseline::{Entry, File, Key};
+use clocks::Clocks;
+use plan::{Found, Plan};
+use run::Run;
+pub use verdict::{CountChange, Outcome, TimeChange, Verdict};
+
+/// The variable that has baselines written: `GPU_BASELINES=update`.
+const VARIABLE: &str = "GPU_BASELINES";
+
+/// Compares runs with a baseline file, which is reviewed like a snapshot: written with `GPU_BASELINES=update` in the
+/// environment, kept in version control, and read by every later run.
+///
+/// ```no_run
+/// use profiler_core::{Gate, gpu_test};
+///
+/// # fn forward() {}
+/// #[test]
+/// # fn hidden() {}
+/// fn forward_is_no_slower() {
+///     let Some(test) = gpu_test() else { return };
+///     test.warm_up(3).baseline("baselines/forward.json").run(|| forward());
+/// }
+/// ```
+///
+/// # What is compared
+/// Counts have to be those of the baseline, exactly: instances, launches, copies, bytes, waits, allocations of each range, and
+/// the kernels in it by name and shape (grid and block). A kernel that is new fails, and one that is gone. A count that
+/// differed among the runs of the baseline has to lie within what they had.
+///
+/// Times are those of every kernel in every range (of a run, the mean of the middle half of its times), and of all kernels in a
+/// range. By what factor they changed is the median of all ratios, with bounds by ranks ([`TimeChange`]), which assume
+/// nothing of how times are distributed. A time
+/// - passes when it surely grew by less than the [minimum effect](Self::minimum_effect),
+/// - fails when it surely grew by more,
+/// - and is looked at again after more [runs](Self::runs) otherwise. What is undecided at the last look is a failure.
+///
+/// # What may be wrong, and how often
+/// With an [error rate](Self::error_rate) of 1 % and three looks:
+/// - a kernel that is slower by the minimum effect or more passes in at most 1 % of all gates. The rate is divided among the
+///   looks, so that the union bound holds however they depend on each other;
+/// - where nothing is slower by the minimum effect or more, anything is called slower in at most 1 % of all gates. Here
+///   the rate is divided among the times, too;
+/// - how often nothing is slower and something is *undecided* depends on noise and budget alone, and has no bound.
+///
+/// Runs are taken for independent, and the process of the baseline for one like any other. Where times differ between
+/// processes, as by where memory lies, both hold for what is slower by that much more, or less, than the minimum effect.
+///
+/// Replayed on what an H200 measured in 20 processes, which differ by up to 0.6 %: of 1,000 gates on what did not change
+/// none failed within 8 runs, and each of 600 on a kernel with 5 % more work did. Of the kernels of 3 us to 530 us the
+/// noisiest differs from run to run by 0.7 % (the median absolute deviation); for its sake 7 % of the gates that ask for 2 %
+/// cannot decide within 8 runs, and none within 24; of those that ask for 1 %, 72 % and 42 %.
+///
+/// # Machines
+/// A file has an entry for each GPU, driver, clock limit (where NVML says it) and build; a gate compares with its own, and
+/// without one it is an error that names those there are.
+///
+/// With the feature `nvml` runs are set aside and made again of which NVML says, just before or just after, that the GPU is
+/// throttled, and those in which [it was sampled](crate::Sampling::nvml) and said so while operations ran. Throttling within
+/// a run that was not sampled is not seen. Without the feature, or where NVML does not say, the verdict says that nobody
+/// looked.
+#[derive(Debug, Clone)]
+#[must_use = "a gate judges nothing until it is given runs"]
+pub struct Gate {
+    path: PathBuf,
+    plan: Plan,
+    build: String,
+    ignored: Vec<Pattern>,
+    update: Option<bool>,
+}
+
+impl Gate {
+    /// With the baseline of this file. In tests a path is relative to the package's folder.
+    pub fn new(path: impl AsRef<Path>) -> Self {
+        let plan = Plan { looks: vec![10, 20, 40], error: 0.01, effect: 0.03, least_ns: 100.0 };
+        let build = if cfg!(debug_assertions) { "debug" } else { "release" };
+        Self {
+            path: path.as_ref().to_owned(),
+            plan,
+            build: build.to_owned(),
+            ignored: Vec::new(),
+            update: None,
+        }
+    }
+
+    /// From which part on a time is slower; 0.03, which is 3 %, if not told. A time also has to grow by 100 ns, which is
+    /// three ticks of the GPU's clock.
+    pub fn minimum_effect(mut self, part: f64) -> Self {
+        // A part that is no number would pass everything.
+        self.plan.effect = if part.is_finite() { part.max(0.0) } else { 0.0 };
+        self
+    }
+
+    /// After how many runs times are looked at first, and how many are made at most; 10 and 40, if not told, at most 64.
+    /// In between the number doubles. A baseline is written from the most.
+    pub fn runs(mut self, first: u32, most: u32) -> Self {
+        let most = most.clamp(1, MOST as u32);
+        let first = first.clamp(1, most);
+        let doubled = std::iter::successors(Some(first), |runs| Some(runs * 2));
+        self.plan.looks = doubled.take_while(|runs| *runs < most).chain([most]).collect();
+        self
+    }
+
+    /// How often a gate may be wrong, in each of the two ways that [`Gate`] names; 0.01 if not told, at most 0.5.
+    pub fn error_rate(mut self, part: f64) -> Self {
+        self.plan.error = if part.is_finite() { part.clamp(0.0, 0.5) } else { 0.0 };
+        self
+    }
+
+    /// What the build is called in the file; `debug` or `release`, as this crate was built, if not told.
+    pub fn build(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.build);
+        self
+    }
+
+    /// Leaves the times of these kernels and ranges out, not their counts. A name or a path of the file, `*` for any text.
+    pub fn ignore_times(mut self, pattern: &str) -> Self {
+        self.ignored.push(Pattern::new(pattern));
+        self
+    }
+
+    /// Whether the baseline is written anew instead of compared with; what `GPU_BASELINES` says, if not told.
+    pub fn update(mut self, is_wanted: bool) -> Self {
+        self.update = Some(is_wanted);
+        self
+    }
+
+    /// Makes runs until all is decided or the budget is spent: `next` makes one, and gives its profile.
+    ///
+    /// # Errors
+    /// Those of `next`; a run that lost records, or that is of another machine than those before; a GPU that is throttled all
+    /// the time; a baseline that is not there, or cannot be read or written.
+    pub fn run(&self, mut next: impl FnMut() -> Result<Profile, Error>) -> Result<Verdict, Error> {
+        let mut clocks: Option<Clocks> = None;
+        let sample = || {
+            let throttled = clocks.as_mut().and_then(Clocks::throttled);
+            let profile = next()?;
+            let clocks = clocks
+                .get_or_insert_with(|| Clocks::open(profile.recording_info(), device_of(&profile)));
+            let throttled = throttled.or_else(|| clocks.throttled()).or(throttled_in(&profile));
+            let unwatched = clocks.unknown().map(str::to_owned);
+            Ok(Sample { throttled, unwatched, ..self.sample(&profile, clocks.limits())? })
+        };
+        self.decide(&self.plan, sample)
+    }
+
+    /// Judges runs that were made, all at once: one look, at 64 of them at most. Their clocks are not known.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run); also where there is no profile at all.
+    pub fn judge<P: Profiles + ?Sized>(&self, runs: &P) -> Result<Verdict, Error> {
+        let profiles = runs.profiles();
+        if profiles.is_empty() {
+            return Err(error("there is no run to judge: give at least one profile".to_owned()));
+        }
+        let mut left = profiles.iter();
+        let looks = vec![profiles.len().min(MOST) as u32];
+        let mut verdict = self.decide(&Plan { looks, ..self.plan.clone() }, || {
+            // As many as are looked at.
+            let profile = left.next().unwrap_or(&profiles[0]);
+            self.sample(profile, None)
+        })?;
+        if profiles.len() > MOST {
+            verdict
+                .notes
+                .push(format!("of {} runs the first {MOST} were looked at", profiles.len()));
+        }
+        Ok(verdict)
+    }
+
+    fn sample(&self, profile: &Profile, clocks: Option<String>) -> Result<Sample, Error> {
+        let run = Run::of(profile).map_err(|why| {
+            error(format!(
+                "a run cannot be compared with {}: {why}; what is not in it would count as gone",
+                self.path.display()
+            ))
+        })?;
+        let info = profile.recording_info();
+        let key = Key::of(info, device_of(profile), clocks, &self.build);
+        Ok(Sample { key, recorded: info.date(), run, throttled: None, unwatched: None })
+    }
+
+    fn is_update(&self) -> Result<bool, Error> {
+        if let Some(update) = self.update {
+            return Ok(update);
+        }
+        match std::env::var_os(VARIABLE) {
+            None => Ok(false),
+            Some(value) if value.is_empty() || value == "check" => Ok(false),
+            Some(value) if value == "update" => Ok(true),
+            Some(value) => Err(error(format!(
+                "{VARIABLE} is {value:?}, which means nothing: it may be `update`, to write baselines anew, or `check`"
+            ))),
+        }
+    }
+
+    fn decide(
+        &self,
+        plan: &Plan,
+        mut next: impl FnMut() -> Result<Sample, Error>,
+    ) -> Result<Verdict, Error> {
+        let is_update = self.is_update()?;
+        let file = File::read(&self.path)?;
+        let most = plan.looks.last().copied().unwrap_or(1) as usize;
+        let first = next()?;
+        let before = match is_update {
+            true => None,
+            false => Some(self.entry(file.as_ref(), &first.key)?),
+        };
+        let (key, recorded) = (first.key.clone(), first.recorded.clone());
+        let mut notes: Vec<String> = Vec::new();
+        let mut aside = 0;
+        let mut made = Some(first);
+        let mut runs: Vec<Run> = Vec::new();
+        let mut found = Found::default();
+        let mut ranks = Ranks::default();
+        for &look in &plan.looks {
+            while runs.len() < look as usize {
+                let sample = match made.take() {
+                    Some(sample) => sample,
+                    None => next()?,
+                };
+                if sample.key != key {
+                    return Err(error(format!(
+                        "the runs are not of one machine: {key}; and {}",
+                        sample.key
+                    )));
+                }
+                // It may be so from some run on.
+                notes.extend(sample.unwatched.filter(|why| !notes.contains(why)));
+                match sample.throttled {
+                    None => runs.push(sample.run),
+                    Some(why) => {
+                        aside += 1;
+                        if aside > most {
+                            return Err(error(format!(
+                                "the GPU was throttled in {aside} of {} runs, last by {why}: times are not those of the \
+                                 program; let it cool, give it power, or fix its clocks lower",
+                                runs.len() + aside
+                            )));
+                        }
+                    }
+                }
+            }
+            let Some(before) = before else { continue };
+            let after = Entry::of(key.clone(), recorded.clone(), &runs);
+            found = plan.look(before, &after, &found, &self.ignored, &mut ranks);
+            if found.is_decided() {
+                break;
+            }
+        }
+        if aside != 0 {
+            notes.push(format!("{aside} runs were set aside, because the GPU was throttled"));
+        }
+        if let Some(before) = before {
+            notes.extend(found.notes(before));
+        }
+        let of_baseline = before.map_or(runs.len(), |before| before.runs as usize);
+        let is_open = found.times.iter().any(|time| time.outcome == Outcome::Undecided);
+        let too_few =
+            (is_update || is_open).then(|| plan.too_few(of_baseline, &mut ranks)).flatten();
+        notes.extend(too_few.clone());
+        let verdict = Verdict {
+            baseline: self.path.display().to_string(),
+            machine: key.to_string(),
+            is_written: is_update,
+            runs: runs.len() as u64,
+            most_runs: most as u64,
+            error_rate: plan.error,
+            minimum_effect: plan.effect,
+            counts: found.counts,
+            times: found.times,
+            notes,
+            too_few,
+        };
+        if is_update {
+            let mut file = file.unwrap_or_default();
+            file.put(Entry::of(key, recorded, &runs));
+            file.write(&self.path)?;
+        }
+        Ok(verdict)
+    }
+
+    fn entry<'f>(&self, file: Option<&'f File>, key: &Key) -> Result<&'f Entry, Error> {
+        let path = self.path.display();
+        let Some(file) = file else {
+            return Err(error(format!(
+                "there is no baseline {path}: write it with {VARIABLE}=update, review it, and keep it in version control"
+            )));
+        };
+        file.entry(key).ok_or_else(|| {
+            let known: Vec<String> = file.keys().map(ToString::to_string).collect();
+            error(format!(
+                "the baseline {path} has nothing of {key}; it has: {}; add this one with {VARIABLE}=update",
+                known.join("; ")
+            ))
+        })
+    }
+}
+
+impl<P: AsRef<Path>> From<P> for Gate {
+    fn from(path: P) -> Self {
+        Self::new(path)
+    }
+}
+
+/// A run as it came.
+#[derive(Debug)]
+struct Sample {
+    key: Key,
+    recorded: String,
+    run: Run,
+    throttled: Option<&'static str>,
+    /// Why clocks are not known.
+    unwatched: Option<String>,
+}
+
+/// Why a GPU was slower in a run than it should be, where NVML was sampled.
+fn throttled_in(profile: &Profile) -> Option<&'static str> {
+    let clocks = profile.device_clocks();
+    let slowed = clocks.iter().find(|clocks| clocks.is_throttled())?.slowed_by.first()?;
+    Some(slowed.by)
+}
+
+/// The CUDA ordinal of the first GPU that worked.
+fn device_of(profile: &Profile) -> u32 {
+    profile.operations().map(|operation| operation.device()).min().unwrap_or(0)
+}
+
+fn error(what: String) -> Error {
+    Error::new(Kind::Baseline(what))
+}

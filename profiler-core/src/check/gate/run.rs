@@ -1,0 +1,142 @@
+//! What one run came to: exact counts of each range, and the times of its kernels.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::base::hodges_lehmann::midmean;
+use crate::base::totals::Totals;
+use crate::base::units::shape;
+use crate::profile::{GpuOperation, Profile, RangeNode};
+
+/// Where kernels stand that no range asked for.
+pub(crate) const OUTSIDE: &str = "(outside any range)";
+/// All kernels together.
+pub(crate) const EVERYTHING: &str = "(everything)";
+/// Levels of a path that are written: a recursion has as many as it likes.
+const LEVELS: usize = 100;
+
+/// One run, by the path of its ranges.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Run(pub(crate) BTreeMap<String, Part>);
+
+/// What one range came to in a run.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Part {
+    /// Of what was asked for in it directly, so that a change is told once.
+    pub(crate) counts: BTreeMap<&'static str, u64>,
+    /// Of all kernels in it and within, summed; 0 if there is none.
+    pub(crate) kernel_ns: f64,
+    /// Those it asked for directly, by name and shape.
+    pub(crate) kernels: BTreeMap<String, Kernels>,
+}
+
+/// Kernels of one name and shape in one range.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Kernels {
+    pub(crate) count: u64,
+    /// The midmean of their times.
+    pub(crate) ns: f64,
+}
+
+impl Run {
+    /// Or why it cannot be told.
+    pub(crate) fn of(profile: &Profile) -> Result<Self, String> {
+        if !profile.health().is_complete() {
+            return Err(profile.health().to_string());
+        }
+        let timeless = profile.operations().filter(|of| of.interval().is_none()).count();
+        if timeless != 0 {
+            return Err(format!("{timeless} operations have no timestamps"));
+        }
+        let mut names = Names::default();
+        let mut times: BTreeMap<(String, String), Vec<u64>> = BTreeMap::new();
+        let mut parts: BTreeMap<String, Part> = BTreeMap::new();
+        let mut around: Vec<String> = Vec::new();
+        for (depth, node) in profile.walk() {
+            around.truncate(depth);
+            let path = match around.last() {
+                Some(_) if depth >= LEVELS => format!("{}/…", around[LEVELS - 1]),
+                Some(outer) => format!("{outer}/{}", label(&node)),
+                None => label(&node),
+            };
+            if depth < LEVELS {
+                around.push(path.clone());
+            }
+            let part = parts.entry(path.clone()).or_default();
+            part.add(node.instances(), &node.exclusive());
+            part.kernel_ns += node.inclusive().kernel_ns as f64;
+            for operation in node.ranges().flat_map(|range| range.own_operations()) {
+                names.add(&mut times, &path, &operation);
+            }
+        }
+        let outside = profile.outside_ranges();
+        if outside != Totals::default() {
+            let part = parts.entry(OUTSIDE.to_owned()).or_default();
+            part.add(0, &outside);
+            part.kernel_ns = outside.kernel_ns as f64;
+        }
+        for operation in profile.operations().filter(|operation| operation.range().is_none()) {
+            names.add(&mut times, OUTSIDE, &operation);
+        }
+        for ((path, kernel), mut ns) in times {
+            let kernels = Kernels { count: ns.len() as u64, ns: midmean(&mut ns) };
+            parts.entry(path).or_default().kernels.insert(kernel, kernels);
+        }
+        let kernel_ns = profile.totals().kernel_ns as f64;
+        parts.insert(EVERYTHING.to_owned(), Part { kernel_ns, ..Part::default() });
+        Ok(Self(parts))
+    }
+}
+
+impl Part {
+    fn add(&mut self, instances: u64, totals: &Totals) {
+        for (name, count) in [
+            ("instances", instances),
+            ("launches", totals.launches),
+            ("kernels", totals.kernels),
+            ("copies", totals.copies),
+            ("copied_bytes", totals.copy_bytes),
+            ("memsets", totals.memsets),
+            ("set_bytes", totals.memset_bytes),
+            ("graphs", totals.graphs),
+            ("synchronizations", totals.synchronizations),
+            ("allocations", totals.allocations),
+            ("frees", totals.frees),
+        ] {
+            if count != 0 {
+                *self.counts.entry(name).or_default() += count;
+            }
+        }
+    }
+}
+
+/// A range's name with its domain.
+fn label(node: &RangeNode<'_>) -> String {
+    match node.domain() {
+        Some(domain) => format!("{} [{domain}]", node.name()),
+        None => node.name().to_owned(),
+    }
+}
+
+/// Names of kernels as they are read, which cost microseconds to make.
+#[derive(Default)]
+struct Names(HashMap<String, String>);
+
+impl Names {
+    fn add(
+        &mut self,
+        times: &mut BTreeMap<(String, String), Vec<u64>>,
+        path: &str,
+        operation: &GpuOperation<'_>,
+    ) {
+        let (Some(kernel), Some(time)) = (operation.as_kernel(), operation.interval()) else {
+            return;
+        };
+        let name = match self.0.get(kernel.name()) {
+            Some(name) => name,
+            None => self.0.entry(kernel.name().to_owned()).or_insert(kernel.demangled_name()),
+        };
+        let (grid, block) = (shape(kernel.grid()), shape(kernel.block()));
+        let key = (path.to_owned(), format!("{name} <{grid}, {block}>"));
+        times.entry(key).or_default().push(time.ns());
+    }
+}

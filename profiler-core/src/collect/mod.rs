@@ -1,0 +1,7 @@
+//! Sessions of the one collection that a process has, and the samplers beside it.
+
+pub(crate) mod collection;
+pub(crate) mod count_ranges;
+pub(crate) mod flush_pace;
+pub(crate) mod nvml;
+pub(crate) mod sampling;

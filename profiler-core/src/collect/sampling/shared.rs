@@ -1,0 +1,190 @@
+//! Samplers of counters, which sessions of this process share: the counters of a device have one owner.
+
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cupti::Library;
+use cupti::counters::{PmSampler, Samples};
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::record::series::{Cause, Failure, Kept, Lost, Series};
+
+/// How long the end of a session that is not the last waits for its last samples at most; they come with a decoding or two.
+const LAST_SAMPLES: Duration = Duration::from_secs(1);
+
+/// Those that run. Who begins or ends one holds the lock.
+static RUNNING: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+
+/// What is sampled. Sessions that sample the same share a sampler.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    pub(super) library: Library,
+    pub(super) device: u32,
+    pub(super) interval: Duration,
+    pub(super) utilization: bool,
+    pub(super) metrics: Vec<String>,
+}
+
+impl Wanted {
+    fn is_same(&self, other: &Self) -> bool {
+        let of = |wanted: &Self| (wanted.device, wanted.interval, wanted.utilization);
+        of(self) == of(other)
+            && self.metrics == other.metrics
+            && self.library.is_same(&other.library)
+    }
+
+    fn start(&self, most: usize) -> Result<PmSampler, cupti::Error> {
+        let builder = PmSampler::builder(&self.library).device(self.device);
+        let builder = builder.interval(self.interval).max_samples(most);
+        let builder = builder.metrics(self.metrics.iter().cloned());
+        if self.utilization { builder.utilization().start() } else { builder.start() }
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    wanted: Wanted,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// `None` when it has ended.
+    sampler: Option<PmSampler>,
+    kept: Kept,
+}
+
+impl State {
+    /// Takes out what was sampled. A sampler that gave up is ended.
+    fn take(&mut self) {
+        let Some(sampler) = &mut self.sampler else { return };
+        if sampler.has_ended() {
+            return self.end();
+        }
+        match sampler.drain() {
+            Ok(samples) => self.add(&samples),
+            Err(error) => self.kept.fail(ended(&error)),
+        }
+    }
+
+    fn end(&mut self) {
+        match self.sampler.take().map(PmSampler::stop) {
+            Some(Ok(samples)) => self.add(&samples),
+            Some(Err(error)) => self.kept.fail(ended(&error)),
+            None => {}
+        }
+    }
+
+    fn add(&mut self, samples: &Samples) {
+        let first_ns = samples.iter().next().map(|sample| sample.start_ns());
+        self.kept.count_gone(samples.dropped(), first_ns);
+        self.kept.count_overflows(samples.overflows());
+        let mut row = Vec::with_capacity(samples.metrics().len());
+        for sample in samples.iter() {
+            row.clear();
+            row.extend(sample.values().map(|(_, value)| value));
+            // Out of order where the system's clock was set meanwhile.
+            self.kept.push(sample.start_ns(), sample.end_ns(), &row);
+        }
+        if let Some(message) = samples.failure() {
+            self.kept.fail(Failure::new(Cause::Ended, message));
+        }
+        self.kept.keep_last();
+    }
+}
+
+fn ended(error: &cupti::Error) -> Failure {
+    Failure::new(Cause::Ended, error.to_string())
+}
+
+/// What one session has of a sampler. The last to drop it ends it.
+#[derive(Debug)]
+pub(super) struct Counters {
+    of: Arc<Shared>,
+    /// What was lost before it.
+    before: Lost,
+}
+
+impl Counters {
+    /// Joins a sampler of the same, or starts one; `series` makes an empty series of it.
+    pub(super) fn start(
+        wanted: Wanted,
+        most: usize,
+        series: impl FnOnce(&PmSampler) -> Series,
+    ) -> Result<Self, cupti::Error> {
+        let mut running = RUNNING.lock();
+        running.retain(|shared| shared.strong_count() > 0);
+        let mut known = running.iter().filter_map(Weak::upgrade);
+        if let Some(of) = known.find(|shared| shared.wanted.is_same(&wanted)) {
+            let mut state = of.state.lock();
+            state.take();
+            let (before, runs) = (state.kept.lost(), state.sampler.is_some());
+            drop(state);
+            if runs {
+                return Ok(Self { of, before });
+            }
+            // It gave up. Those that have it keep what it saw.
+            running.retain(|shared| shared.as_ptr() != Arc::as_ptr(&of));
+        }
+        let sampler = wanted.start(most)?;
+        let kept = Kept::new(series(&sampler), most);
+        let state = State { sampler: Some(sampler), kept };
+        let of = Arc::new(Shared { wanted, state: Mutex::new(state) });
+        running.push(Arc::downgrade(&of));
+        Ok(Self { of, before: Lost::default() })
+    }
+
+    /// Forgets what was sampled so far.
+    pub(super) fn restart(&mut self) {
+        let _running = RUNNING.lock();
+        let mut state = self.of.state.lock();
+        state.take();
+        if Arc::strong_count(&self.of) == 1 {
+            state.kept.clear();
+        }
+        self.before = state.kept.lost();
+    }
+
+    /// What was sampled so far within a time.
+    pub(super) fn so_far(&self, window_ns: (u64, u64)) -> Series {
+        let mut state = self.of.state.lock();
+        state.take();
+        state.kept.within(window_ns, self.before)
+    }
+
+    /// Ends it, or leaves it to the others, with what was sampled within a time.
+    pub(super) fn stop(self, window_ns: (u64, u64)) -> Series {
+        let Self { of, before } = self;
+        let running = RUNNING.lock();
+        if Arc::strong_count(&of) == 1 {
+            let mut state = of.state.lock();
+            state.end();
+            let series = state.kept.take_within(window_ns, before);
+            drop(state);
+            leave(of, running);
+            return series;
+        }
+        drop(running);
+        let begun = Instant::now();
+        let series = loop {
+            let mut state = of.state.lock();
+            state.take();
+            let reached_ns = state.kept.reached_ns().saturating_add(state.kept.interval_ns());
+            let is_all = reached_ns >= window_ns.1 || state.sampler.is_none();
+            if is_all || begun.elapsed() >= LAST_SAMPLES {
+                break state.kept.within(window_ns, before);
+            }
+            drop(state);
+            thread::sleep(Duration::from_millis(1));
+        };
+        // If the others left meanwhile, this ends it.
+        leave(of, RUNNING.lock());
+        series
+    }
+}
+
+/// Drops it while nobody joins: who begins then finds it as it was, or ended and the counters free.
+fn leave(of: Arc<Shared>, _running: MutexGuard<'_, Vec<Weak<Shared>>>) {
+    drop(of);
+}

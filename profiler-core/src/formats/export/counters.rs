@@ -1,0 +1,134 @@
+//! What changes over time: how much a stream has to do, how much memory is taken, how fast copies are, and what samplers
+//! saw.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+
+use super::timeline::{Place, Timeline, Work, allocations};
+use crate::profile::counter_track;
+use crate::record::series::Unit;
+
+/// Values, each from a time on.
+pub(super) type Samples = Vec<(u64, i64)>;
+
+/// Operations of each stream that were asked for and had not ended. From the start of the call to the end of the
+/// operation; where the call is not known, from the operation's own start.
+pub(super) fn queued(timeline: &Timeline<'_>) -> BTreeMap<Place, Samples> {
+    let mut changes: BTreeMap<Place, Samples> = BTreeMap::new();
+    for operation in &timeline.operations {
+        let Some(span) = operation.span else { continue };
+        let called = operation.call.map_or(span.start, |call| timeline.calls[call].span.start);
+        let changes = changes.entry(operation.place).or_default();
+        changes.push((called.min(span.start), 1));
+        changes.push((span.end, -1));
+    }
+    changes.into_iter().map(|(place, changes)| (place, summed(changes))).collect()
+}
+
+/// Bytes a second of the copies under way that began or end on each device: of each its mean over its time.
+pub(super) fn copy_bandwidth(timeline: &Timeline<'_>) -> BTreeMap<u32, Samples> {
+    let mut changes: BTreeMap<u32, Samples> = BTreeMap::new();
+    for operation in &timeline.operations {
+        let (Work::Copy(copy), Some(span)) = (&operation.work, operation.span) else { continue };
+        // A copy of no duration has no speed.
+        if let Some(rate) = (u128::from(copy.bytes) * 1_000_000_000).checked_div(span.ns().into()) {
+            let rate = i64::try_from(rate).unwrap_or(i64::MAX >> 16);
+            let changes = changes.entry(operation.place.device).or_default();
+            changes.push((span.start, rate));
+            changes.push((span.end, -rate));
+        }
+    }
+    changes.into_iter().map(|(device, changes)| (device, summed(changes))).collect()
+}
+
+/// Bytes of device memory, more than at the session's start. Only where CUPTI recorded allocations (`MEMORY2`). A free of
+/// an older allocation makes it less, by what its record says.
+pub(super) fn memory(timeline: &Timeline<'_>) -> BTreeMap<u32, Samples> {
+    let mut changes: BTreeMap<u32, Samples> = BTreeMap::new();
+    let mut sizes = FxHashMap::default();
+    for allocation in allocations(timeline.profile) {
+        let bytes = i64::try_from(allocation.bytes).unwrap_or(i64::MAX >> 16);
+        let key = (allocation.device, allocation.address);
+        let change = if allocation.is_release {
+            -sizes.remove(&key).unwrap_or(bytes)
+        } else {
+            sizes.insert(key, bytes);
+            bytes
+        };
+        changes.entry(allocation.device).or_default().push((allocation.at, change));
+    }
+    changes.into_iter().map(|(device, changes)| (device, summed(changes))).collect()
+}
+
+/// What a sampler saw of a device, as a track to be drawn.
+pub(super) struct Sampled<'a> {
+    pub(super) device: u32,
+    /// The metric for people, with its own name where two of a device are called the same.
+    pub(super) name: Cow<'a, str>,
+    /// What its values are in: of totals, so much a second.
+    pub(super) unit: Unit,
+    /// Values, each from a time on; 0 where nothing is known.
+    pub(super) values: Vec<(u64, f64)>,
+}
+
+/// Every track that has samples, by device, of at most so many stretches. One at a time, for they may be long.
+pub(super) fn sampled<'a>(
+    timeline: &Timeline<'a>,
+    most: usize,
+) -> impl Iterator<Item = Sampled<'a>> {
+    let profile = timeline.profile;
+    let mut tracks: Vec<_> = profile.tracks().filter(|track| !track.is_empty()).collect();
+    tracks.sort_by_key(|track| track.device());
+    let mut names: FxHashMap<_, u32> = FxHashMap::default();
+    for track in &tracks {
+        *names.entry((track.device(), track.label())).or_default() += 1;
+    }
+    tracks.into_iter().map(move |track| {
+        let is_alone = names.get(&(track.device(), track.label())) == Some(&1);
+        let name = match is_alone {
+            true => track.label().into(),
+            false => format!("{} ({})", track.label(), track.name()).into(),
+        };
+        let mut values = Vec::new();
+        let mut until = None;
+        for stretch in counter_track::of(&track, most) {
+            if let Some(end) = until.filter(|end| *end < stretch.start) {
+                values.push((end, 0.0));
+            }
+            values.push((stretch.start, stretch.value));
+            until = Some(stretch.end);
+        }
+        values.extend(until.map(|end| (end, 0.0)));
+        Sampled { device: track.device(), name, unit: track.rate_unit(), values }
+    })
+}
+
+/// From changes to values, one for each time.
+fn summed(mut changes: Samples) -> Samples {
+    changes.sort_unstable_by_key(|&(at, _)| at);
+    let mut samples: Samples = Vec::with_capacity(changes.len());
+    let mut sum = 0i64;
+    for (at, change) in changes {
+        sum = sum.saturating_add(change);
+        match samples.last_mut() {
+            Some(last) if last.0 == at => last.1 = sum,
+            _ => samples.push((at, sum)),
+        }
+    }
+    samples
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_of_one_time_are_one_sample() {
+        assert_eq!(
+            summed(vec![(5, -1), (1, 1), (1, 1), (3, 1), (5, -1)]),
+            [(1, 2), (3, 3), (5, 1)]
+        );
+    }
+}

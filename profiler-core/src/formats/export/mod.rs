@@ -1,0 +1,247 @@
+//! A profile as text for other programs: counts to compare, lines of JSON, and the formats of other profilers.
+
+mod args;
+mod chrome;
+mod counters;
+mod folded;
+mod format;
+mod hatchet;
+mod json;
+mod kineto;
+mod lanes;
+mod perfetto;
+mod protobuf;
+mod timeline;
+mod trace_events;
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::base::text::{self, printable};
+use crate::base::totals::Totals;
+use crate::join::health::Health;
+use crate::join::range_tree::NodeId;
+use crate::profile::{Profile, Range, RangeNode, Sampled, Track};
+use crate::record::series::Head;
+use crate::reports::{NodeTimes, TrackSum};
+pub use format::{Export, Format};
+
+/// The process that stands for the program where its id is not known, and above it those of devices.
+const HOST: u64 = 1_000_000;
+
+/// What was asked for in the ranges of a node, by name.
+type Names = BTreeMap<Option<NodeId>, BTreeMap<String, u64>>;
+
+impl Profile {
+    /// Names and counts of every range, never times: the same text whenever the program does the same. To be compared
+    /// with a file or by `insta`.
+    ///
+    /// A line for every range with what was asked for in it directly, and what it and those within share without counting it
+    /// ([`RangeNode::shared`]), then its kernels, copies and calls by name, then
+    /// the ranges within it, all by name, whichever thread came first. A range more than 64 deep is indented as the 64th, with
+    /// its depth before it: `… 70: 1 x name`. Names of kernels are those of the report, and
+    /// differ between GPUs where a library chooses its kernels by them. The last line says whether anything was lost.
+    #[must_use]
+    pub fn snapshot(&self) -> String {
+        let mut names = Names::new();
+        let mut add = |range: Option<Range<'_>>, what: String| {
+            let node = range.map(|range| range.node().id);
+            *names.entry(node).or_default().entry(what).or_default() += 1;
+        };
+        for operation in self.operations() {
+            let range = operation.range();
+            if let Some(kernel) = operation.as_kernel() {
+                add(range, format!("kernel {}", kernel.demangled_name()));
+            } else if let Some(copy) = operation.as_copy() {
+                let (kind, details) = (copy.kind(), copy.details());
+                add(range, format!("copy {kind}, {} to {}", details.source, details.destination));
+            }
+        }
+        for call in self.calls() {
+            add(call.range(), call.name().to_owned());
+        }
+
+        let mut out = String::new();
+        // The next one last; ranges may lie in each other deeper than a stack is.
+        let mut nodes = by_name_backwards(self.roots(), 0);
+        while let Some((node, depth)) = nodes.pop() {
+            add_node(&mut out, &node, depth, &names);
+            nodes.extend(by_name_backwards(node.children(), depth + 1));
+        }
+        let outside = self.outside_ranges();
+        if outside != Totals::default() || names.contains_key(&None) {
+            let _ = writeln!(out, "(outside any range): {}", counts(&outside));
+            add_names(&mut out, 0, names.get(&None));
+        }
+        let state = if self.health().is_complete() { "complete" } else { "INCOMPLETE" };
+        out + state + "\n"
+    }
+
+    /// One JSON object a line, for scripts: every range by path, one around others before those within it, and last of all
+    /// everything.
+    ///
+    /// The fields of a range: `path`, `parent` (the line of the range around it, the first is 0; absent of an outermost
+    /// one), `instances`, `host_ns`, and `inclusive` and `exclusive` with the fields of [`Totals`]; where there is any, also
+    /// `shared`: what [counts for other ranges](crate::RangeSummary::shared). A path of more than 128
+    /// names has the first and the last 64, and between them how many are not said: `…(7 more)…`. The last line has an empty path, in `exclusive` what was outside any range, and `complete` and
+    /// `health` with the fields of [`Health`].
+    ///
+    /// Where something was [sampled](Self::tracks), a range has `sampled`: of each track with samples while work of it and
+    /// within it was on the device `device`, `name`, `mean` (of totals, so much a second), `samples` and `covered_ns`. The last line
+    /// has `tracks` with the fields of [`TrackSum`], and `samplers`: what each was to sample, what was lost, and why it saw
+    /// nothing.
+    #[must_use]
+    pub fn json_lines(&self) -> String {
+        let mut lines = String::new();
+        let mut add = |line: Result<String, _>| {
+            // Numbers and strings: serde_json has no way to fail here.
+            let _: Result<(), serde_json::Error> = line.map(|line| lines.push_str(&(line + "\n")));
+        };
+        let tracks: Vec<Track<'_>> = self.tracks().filter(|track| !track.is_empty()).collect();
+        let times = (!tracks.is_empty()).then(|| NodeTimes::of(self, &tracks));
+        for node in self.nodes() {
+            add(text::json(&RangeLine {
+                path: node.cut_path(),
+                parent: node.parent().map(|parent| parent.id.0),
+                instances: node.instances(),
+                host_ns: node.host_time().as_nanos() as u64,
+                inclusive: node.inclusive(),
+                exclusive: node.exclusive(),
+                shared: shared(&node),
+                sampled: match &times {
+                    Some(times) => times
+                        .means(&node, &tracks)
+                        .map(|mean| SampledPart::of(&tracks, mean))
+                        .collect(),
+                    None => Vec::new(),
+                },
+            }));
+        }
+        add(text::json(&LastLine {
+            path: "",
+            inclusive: self.totals(),
+            exclusive: self.outside_ranges(),
+            complete: self.health().is_complete(),
+            health: self.health(),
+            tracks: self.track_sums().into_rows(),
+            samplers: self.series().map(|series| &series.head).collect(),
+        }));
+        lines
+    }
+}
+
+#[derive(Serialize)]
+struct RangeLine<'a> {
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent: Option<u32>,
+    instances: u64,
+    host_ns: u64,
+    inclusive: Totals,
+    exclusive: Totals,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shared: Option<Totals>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sampled: Vec<SampledPart<'a>>,
+}
+
+/// What was sampled while the work of a range was on the device.
+#[derive(Serialize)]
+struct SampledPart<'a> {
+    device: u32,
+    name: &'a str,
+    mean: f64,
+    samples: usize,
+    covered_ns: u64,
+}
+
+impl<'a> SampledPart<'a> {
+    fn of(tracks: &[Track<'a>], (row, mean): (usize, Sampled)) -> Self {
+        let track = &tracks[row];
+        Self {
+            device: track.device(),
+            name: track.name(),
+            mean: mean.value,
+            samples: mean.samples,
+            covered_ns: timeline::ns(mean.covered),
+        }
+    }
+}
+
+/// What it shares with others, if it does.
+fn shared(node: &RangeNode<'_>) -> Option<Totals> {
+    Some(node.shared()).filter(|shared| *shared != Totals::default())
+}
+
+#[derive(Serialize)]
+struct LastLine<'a> {
+    path: &'static str,
+    inclusive: Totals,
+    exclusive: Totals,
+    complete: bool,
+    health: &'a Health,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tracks: Vec<TrackSum>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    samplers: Vec<&'a Head>,
+}
+
+fn by_name_backwards<'a>(
+    nodes: impl Iterator<Item = RangeNode<'a>>,
+    depth: usize,
+) -> Vec<(RangeNode<'a>, usize)> {
+    let mut nodes: Vec<_> = nodes.map(|node| (node, depth)).collect();
+    nodes.sort_by_key(|(node, _)| Reverse((node.name(), node.domain())));
+    nodes
+}
+
+fn add_node(text: &mut String, node: &RangeNode<'_>, depth: usize, names: &Names) {
+    let indent = indent(depth);
+    let counts = counts(&node.exclusive());
+    let domain = node.domain().map(|domain| format!(" (domain {})", printable(domain)));
+    let domain = domain.unwrap_or_default();
+    let shared = shared(node).map(|shared| format!("; shared: {}", self::counts(&shared)));
+    let (instances, name) = (node.instances(), printable(node.name()));
+    let shared = shared.unwrap_or_default();
+    let _ = writeln!(text, "{indent}{instances} x {name}{domain}: {counts}{shared}");
+    add_names(text, depth, names.get(&Some(node.id)));
+}
+
+/// Levels that are indented: a recursion has as many as it likes.
+const INDENTED: usize = 64;
+
+fn indent(depth: usize) -> String {
+    let spaces = "  ".repeat(depth.min(INDENTED));
+    if depth > INDENTED { format!("{spaces}… {depth}: ") } else { spaces }
+}
+
+fn add_names(text: &mut String, depth: usize, names: Option<&BTreeMap<String, u64>>) {
+    let indent = indent(depth);
+    for (name, count) in names.into_iter().flatten() {
+        let _ = writeln!(text, "{indent}  - {count} x {}", printable(name));
+    }
+}
+
+fn counts(totals: &Totals) -> String {
+    let counts: Vec<String> = [
+        ("launches", totals.launches),
+        ("kernels", totals.kernels),
+        ("copies", totals.copies),
+        ("bytes copied", totals.copy_bytes),
+        ("memsets", totals.memsets),
+        ("bytes set", totals.memset_bytes),
+        ("graphs traced as a whole", totals.graphs),
+        ("synchronisations", totals.synchronizations),
+        ("allocations", totals.allocations),
+        ("frees", totals.frees),
+        ("failed calls", totals.failed_calls),
+    ]
+    .into_iter()
+    .filter(|(_, count)| *count != 0)
+    .map(|(name, count)| format!("{count} {name}"))
+    .collect();
+    if counts.is_empty() { "nothing".to_owned() } else { counts.join(", ") }
+}

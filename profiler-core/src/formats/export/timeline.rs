@@ -1,0 +1,417 @@
+//! A profile in rows with numbers for each other, as the formats want it. All that they read of a profile is read here.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+
+use super::HOST;
+use crate::join::tables::{CallId, MemoryEvent};
+use crate::profile::mark::Mark;
+use crate::profile::process_range::ProcessRange;
+use crate::profile::{ApiCall, GpuOperation, Profile, Range, RangeNode};
+
+/// From start to end, in nanoseconds since the session's start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) start: u64,
+    pub(super) end: u64,
+}
+
+impl Span {
+    fn new(start: Duration, length: Duration) -> Self {
+        let start = ns(start);
+        Self { start, end: start.saturating_add(ns(length)) }
+    }
+
+    pub(super) fn ns(self) -> u64 {
+        self.end.saturating_sub(self.start)
+    }
+
+    /// By start, and of one start the longer ones first: an order in which one comes after those around it.
+    pub(super) fn order(self) -> (u64, Reverse<u64>) {
+        (self.start, Reverse(self.end))
+    }
+}
+
+pub(super) fn ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A stream of a context of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub(super) device: u32,
+    pub(super) context: u32,
+    pub(super) stream: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct RangeRow<'a> {
+    pub(super) range: Range<'a>,
+    pub(super) span: Span,
+    pub(super) parent: Option<usize>,
+}
+
+#[derive(Debug)]
+pub(super) struct CallRow<'a> {
+    pub(super) name: &'a str,
+    pub(super) span: Span,
+    pub(super) is_open: bool,
+    pub(super) is_failure: bool,
+    pub(super) is_captured: bool,
+    /// Its `CUresult`.
+    pub(super) result: u32,
+    /// That of the operations it caused.
+    pub(super) correlation_id: Option<u32>,
+    pub(super) range: Option<usize>,
+    /// The operations it caused that have a time.
+    pub(super) operations: Vec<usize>,
+}
+
+#[derive(Debug)]
+pub(super) struct OperationRow<'a> {
+    pub(super) operation: GpuOperation<'a>,
+    pub(super) work: Work<'a>,
+    /// `None` where CUPTI had no timestamps.
+    pub(super) span: Option<Span>,
+    pub(super) place: Place,
+    pub(super) correlation_id: Option<u32>,
+    pub(super) call: Option<usize>,
+    pub(super) range: Option<usize>,
+}
+
+impl OperationRow<'_> {
+    /// What it is, in a word.
+    pub(super) fn category(&self) -> &'static str {
+        match self.work {
+            Work::Kernel(..) => "kernel",
+            Work::Copy(_) => "copy",
+            Work::Memset(_) => "memset",
+            Work::Graph(_) => "graph",
+        }
+    }
+
+    /// The node of a CUDA graph that it was.
+    pub(super) fn graph_node(&self) -> Option<cupti::GraphNode> {
+        match &self.work {
+            Work::Kernel(kernel, _) => kernel.details().graph_node,
+            Work::Copy(copy) => copy.graph_node,
+            Work::Memset(record) => record.and_then(|record| record.graph_node),
+            Work::Graph(_) => None,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Work<'a> {
+    /// A kernel, with its place in [`Timeline::kernel_names`].
+    Kernel(crate::profile::Kernel<'a>, usize),
+    Copy(cupti::Memcpy),
+    /// A fill, and its record if it was found.
+    Memset(Option<cupti::Memset>),
+    /// A graph that was traced as one interval.
+    Graph(crate::profile::Graph<'a>),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Thread<'a> {
+    pub(super) name: Option<&'a str>,
+    /// Its ranges, calls and marks in the order of their spans.
+    pub(super) ranges: Vec<usize>,
+    pub(super) calls: Vec<usize>,
+    pub(super) marks: Vec<Mark<'a>>,
+}
+
+/// All of a profile that has a time, and what it is to be called.
+#[derive(Debug)]
+pub(super) struct Timeline<'a> {
+    pub(super) profile: &'a Profile,
+    pub(super) ranges: Vec<RangeRow<'a>>,
+    pub(super) calls: Vec<CallRow<'a>>,
+    pub(super) operations: Vec<OperationRow<'a>>,
+    pub(super) process_ranges: Vec<(ProcessRange<'a>, Span)>,
+    /// By the kernel's id.
+    pub(super) threads: BTreeMap<u32, Thread<'a>>,
+    /// The operations of each stream that have a time, in the order of their spans.
+    pub(super) streams: BTreeMap<Place, Vec<usize>>,
+    /// How many contexts of a device have a stream of a number.
+    contexts: FxHashMap<(u32, u32), u32>,
+    pub(super) kernel_names: Vec<String>,
+    /// What ranges are called with those around them, by node of the tree. Long ones are shortened.
+    pub(super) paths: Vec<String>,
+    /// Operations that no timeline can show.
+    pub(super) without_time: u64,
+    /// The number of the program's process.
+    pub(super) host: u64,
+}
+
+/// Numbers that stand for devices: in some formats those from 0 on, in others those above [`HOST`].
+const DEVICES: u64 = 64;
+
+/// The program's own number, unless devices may have it.
+fn host(profile: &Profile) -> u64 {
+    let id = profile.recording_info().process_id.map(u64::from);
+    let is_free = |id: &u64| *id >= DEVICES && !(HOST..HOST + DEVICES).contains(id);
+    id.filter(is_free).unwrap_or(HOST)
+}
+
+impl<'a> Timeline<'a> {
+    pub(super) fn new(profile: &'a Profile) -> Self {
+        let mut threads: BTreeMap<u32, Thread<'a>> = BTreeMap::new();
+        let mut ranges = Vec::new();
+        for (row, range) in profile.ranges().enumerate() {
+            let span = Span::new(range.start(), range.host_time());
+            let thread = threads.entry(range.thread_id()).or_default();
+            thread.name = thread.name.or(range.thread_name());
+            thread.ranges.push(row);
+            ranges.push(RangeRow { range, span, parent: range.parent().map(row_of) });
+        }
+        let end = ns(profile.duration());
+        // The rows of `calls` first, by which operations know their call.
+        let mut calls = Vec::new();
+        for call in profile.calls().chain(profile.runtime_calls()) {
+            threads.entry(call.thread_id()).or_default().calls.push(calls.len());
+            calls.push(call_row(&call, end));
+        }
+        for mark in profile.marks() {
+            threads.entry(mark.thread_id()).or_default().marks.push(mark);
+        }
+        for thread in threads.values_mut() {
+            thread.ranges.sort_by_key(|&row| ranges[row].span.order());
+            thread.calls.sort_by_key(|&row| calls[row].span.order());
+            thread.marks.sort_by_key(|mark| mark.at());
+        }
+
+        let mut timeline = Self {
+            profile,
+            ranges,
+            calls,
+            operations: Vec::new(),
+            process_ranges: profile
+                .process_ranges()
+                .map(|range| (range, Span::new(range.start(), range.host_time())))
+                .collect(),
+            threads,
+            streams: BTreeMap::new(),
+            contexts: FxHashMap::default(),
+            kernel_names: Vec::new(),
+            paths: paths(profile),
+            without_time: 0,
+            host: host(profile),
+        };
+        timeline.process_ranges.sort_by_key(|(_, span)| span.order());
+        timeline.add_operations();
+        timeline
+    }
+
+    fn add_operations(&mut self) {
+        let mut names = FxHashMap::default();
+        for operation in self.profile.operations() {
+            let row = self.operations.len();
+            let place = Place {
+                device: operation.device(),
+                context: operation.context(),
+                stream: operation.stream(),
+            };
+            let span = operation
+                .start()
+                .zip(operation.gpu_time())
+                .map(|(start, length)| Span::new(start, length));
+            let correlation_id = Some(operation.correlation_id());
+            let work = if let Some(kernel) = operation.as_kernel() {
+                let name = *names.entry(kernel.name()).or_insert_with(|| {
+                    self.kernel_names.push(kernel.demangled_name());
+                    self.kernel_names.len() - 1
+                });
+                Work::Kernel(kernel, name)
+            } else if let Some(copy) = operation.as_copy() {
+                Work::Copy(*copy.details())
+            } else if let Some(graph) = operation.as_graph() {
+                Work::Graph(graph)
+            } else {
+                Work::Memset(operation.as_memset().map(|memset| *memset.details()))
+            };
+            let call = operation.call_id().map(CallId::at);
+            if let Some(call) = call
+                && span.is_some()
+            {
+                self.calls[call].operations.push(row);
+            }
+            match span {
+                Some(_) => self.streams.entry(place).or_default().push(row),
+                None => self.without_time += 1,
+            }
+            self.operations.push(OperationRow {
+                operation,
+                work,
+                span,
+                place,
+                correlation_id,
+                call,
+                range: operation.range().map(row_of),
+            });
+        }
+        for operations in self.streams.values_mut() {
+            operations.sort_by_key(|&row| self.operations[row].span.map(Span::order));
+        }
+        for place in self.streams.keys() {
+            *self.contexts.entry((place.device, place.stream)).or_default() += 1;
+        }
+    }
+
+    /// What an operation is called.
+    pub(super) fn name(&self, operation: &OperationRow<'_>) -> &str {
+        match operation.work {
+            Work::Kernel(_, name) => &self.kernel_names[name],
+            Work::Copy(copy) => match copy.kind {
+                cupti::CopyKind::HostToDevice => "copy host to device",
+                cupti::CopyKind::DeviceToHost => "copy device to host",
+                cupti::CopyKind::DeviceToDevice => "copy device to device",
+                cupti::CopyKind::HostToHost => "copy host to host",
+                cupti::CopyKind::PeerToPeer => "copy peer to peer",
+                _ => "copy",
+            },
+            Work::Memset(_) => "memset",
+            Work::Graph(_) => "CUDA graph",
+        }
+    }
+
+    /// The path of the range of a row.
+    pub(super) fn path(&self, range: usize) -> &str {
+        &self.paths[self.ranges[range].range.node().id.at()]
+    }
+
+    /// The devices on which something ran or was sampled, by ordinal, with their names.
+    pub(super) fn devices(&self) -> BTreeMap<u32, Option<&'a str>> {
+        let known = self.profile.recording_info().devices.iter().rev();
+        // Of two that have one number the first is named.
+        let names: FxHashMap<u32, &str> = known.map(|device| (device.id, &*device.name)).collect();
+        let name = |id| names.get(&id).copied();
+        let sampled = self.profile.tracks().filter(|track| !track.is_empty());
+        let devices = self.streams.keys().map(|place| place.device);
+        devices.chain(sampled.map(|track| track.device())).map(|id| (id, name(id))).collect()
+    }
+
+    /// The streams of a device, with their operations.
+    pub(super) fn streams_of(&self, device: u32) -> impl Iterator<Item = (Place, &Vec<usize>)> {
+        let end = |number| Place { device, context: number, stream: number };
+        self.streams.range(end(0)..=end(u32::MAX)).map(|(place, rows)| (*place, rows))
+    }
+
+    /// What a stream is called; contexts number theirs apart, so that theirs is said where it has to be.
+    pub(super) fn stream_name(&self, place: Place) -> String {
+        if self.contexts.get(&(place.device, place.stream)).is_some_and(|contexts| *contexts > 1) {
+            format!("stream {} of context {}", place.stream, place.context)
+        } else {
+            format!("stream {}", place.stream)
+        }
+    }
+
+    /// Where the work of a range and of those within it was on each stream: from the first start to the last end.
+    pub(super) fn projections(&self) -> BTreeMap<Place, Vec<(usize, Span)>> {
+        let mut spans: Vec<BTreeMap<Place, Span>> = vec![BTreeMap::new(); self.ranges.len()];
+        let add = |spans: &mut BTreeMap<Place, Span>, place: Place, span: Span| {
+            let whole = spans.entry(place).or_insert(span);
+            whole.start = whole.start.min(span.start);
+            whole.end = whole.end.max(span.end);
+        };
+        for operation in &self.operations {
+            if let (Some(range), Some(span)) = (operation.range, operation.span) {
+                add(&mut spans[range], operation.place, span);
+            }
+        }
+        // The one around another stands before it by start; backwards every range is whole before it is added.
+        let mut order: Vec<usize> = (0..self.ranges.len()).collect();
+        order.sort_by_key(|&row| (self.ranges[row].span.start, row));
+        for &row in order.iter().rev() {
+            if let Some(parent) = self.ranges[row].parent {
+                for (place, span) in spans[row].clone() {
+                    add(&mut spans[parent], place, span);
+                }
+            }
+        }
+        let mut by_stream: BTreeMap<Place, Vec<(usize, Span)>> = BTreeMap::new();
+        for &row in &order {
+            for (&place, &span) in &spans[row] {
+                by_stream.entry(place).or_default().push((row, span));
+            }
+        }
+        by_stream
+    }
+}
+
+fn row_of(range: Range<'_>) -> usize {
+    range.id.at()
+}
+
+fn call_row<'a>(call: &ApiCall<'a>, session_end: u64) -> CallRow<'a> {
+    let start = ns(call.start());
+    let end =
+        call.host_time().map_or(session_end.max(start), |time| start.saturating_add(ns(time)));
+    CallRow {
+        name: call.name(),
+        span: Span { start, end },
+        is_open: call.host_time().is_none(),
+        is_failure: call.is_failure(),
+        is_captured: call.is_captured(),
+        result: call.result(),
+        correlation_id: Some(call.correlation_id()),
+        range: call.range().map(row_of),
+        operations: Vec::new(),
+    }
+}
+
+/// An allocation of device memory or its end.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Allocation {
+    pub(super) device: u32,
+    pub(super) at: u64,
+    pub(super) bytes: u64,
+    pub(super) address: u64,
+    pub(super) is_release: bool,
+}
+
+/// Those that CUPTI recorded (`MEMORY2`), by time.
+pub(super) fn allocations(profile: &Profile) -> Vec<Allocation> {
+    let is_shown = |event: &&MemoryEvent| event.kind == cupti::MemoryKind::DEVICE;
+    let shown = profile.store.memory_events().filter(is_shown);
+    let allocation = |event: &MemoryEvent| Allocation {
+        device: event.device,
+        at: ns(profile.since_start(event.at_ns)),
+        bytes: event.bytes,
+        address: event.address,
+        is_release: !event.is_allocation,
+    };
+    shown.map(allocation).collect()
+}
+
+/// Names of a path, the innermost among them, and the characters of each that are shown.
+const PATH_NAMES: usize = 64;
+const NAME_CHARACTERS: usize = 200;
+
+/// Every node's name with those around it. It stands with every operation, so that one of thousands of names, or with a
+/// name of a megabyte, is shortened, and says so.
+fn paths(profile: &Profile) -> Vec<String> {
+    let mut around: Vec<usize> = Vec::new();
+    let path = |node: RangeNode<'_>| {
+        let depth = node.ancestors().next().map_or(0, |parent| around[parent.id.at()] + 1);
+        around.push(depth);
+        let mut names = vec![shortened(node.name())];
+        names.extend(node.ancestors().take(PATH_NAMES - 1).map(|node| shortened(node.name())));
+        if depth >= PATH_NAMES {
+            names.push(format!("({} more)", depth + 1 - PATH_NAMES));
+        }
+        names.reverse();
+        names.join("/")
+    };
+    profile.nodes().map(path).collect()
+}
+
+fn shortened(name: &str) -> String {
+    match name.char_indices().nth(NAME_CHARACTERS) {
+        Some((at, _)) => format!("{}…", &name[..at]),
+        None => name.to_owned(),
+    }
+}

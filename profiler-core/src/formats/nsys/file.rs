@@ -1,0 +1,415 @@
+//! An SQLite file as tables of which any table, column or cell may be missing or odd.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::fmt::Write as _;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rusqlite::limits::Limit;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, ErrorCode, OpenFlags, Row};
+use rustc_hash::FxHashMap;
+
+use crate::base::error::{Error, Kind};
+
+/// A capture that is open for reading.
+pub(super) struct File {
+    connection: Connection,
+    path: PathBuf,
+    /// The columns of each table.
+    tables: FxHashMap<String, Vec<String>>,
+    /// Cells of another type or beyond the range of their column.
+    odd_cells: Cell<u64>,
+    bytes: u64,
+    /// Bytes of text in the rows of the table that is read.
+    text_bytes: Cell<u64>,
+    /// What is added to the capture's times, so that none is negative.
+    zero_ns: u64,
+    /// Views and virtual tables that have a name of a capture's table.
+    computed_tables: u64,
+}
+
+/// Steps of SQLite's machine, in thousands, that any file may take; it takes some 50 million a second.
+const STEPS: u64 = 64 << 10;
+/// And further steps a byte: a row takes two for each of its bytes, and some tables are read three times.
+const STEPS_A_BYTE: u64 = 16;
+
+/// The tables that are read whose rows have a `start`.
+const TIMES: [&str; 14] = [
+    "CUPTI_ACTIVITY_KIND_RUNTIME",
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+    "CUPTI_ACTIVITY_KIND_MEMCPY",
+    "CUPTI_ACTIVITY_KIND_MEMSET",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+    "CUPTI_ACTIVITY_KIND_OVERHEAD",
+    "PROFILER_OVERHEAD",
+    "CUDA_GPU_MEMORY_USAGE_EVENTS",
+    "CUDA_UM_CPU_PAGE_FAULT_EVENTS",
+    "CUDA_UM_GPU_PAGE_FAULT_EVENTS",
+    "CUDA_GRAPH_NODE_EVENTS",
+    "CUDA_GRAPH_EVENTS",
+    "NVTX_EVENTS",
+];
+
+/// The tables of which every capture has one.
+const OF_A_CAPTURE: [&str; 3] = ["META_DATA_EXPORT", "EXPORT_META_DATA", "NVTX_EVENTS"];
+
+impl File {
+    pub(super) fn open(path: &Path) -> Result<Self, Error> {
+        // SQLite would not say why.
+        let header = Header::read(path).map_err(|source| io_error("open", path, source))?;
+        let bytes = header.bytes;
+        let connection = connect(path, &header)?;
+        let mut file = Self {
+            connection,
+            path: path.to_owned(),
+            tables: FxHashMap::default(),
+            odd_cells: Cell::new(0),
+            bytes,
+            text_bytes: Cell::new(0),
+            zero_ns: 0,
+            computed_tables: 0,
+        };
+        file.limit().map_err(|error| file.error(&error))?;
+        file.tables = file.read_tables().map_err(|error| file.error(&error))?;
+        let is_capture = |name: &String| {
+            OF_A_CAPTURE.contains(&name.as_str()) || name.starts_with("CUPTI_ACTIVITY_KIND_")
+        };
+        if !file.tables.keys().any(is_capture) {
+            let what = format!(
+                "{} is an SQLite file without the tables of Nsight Systems: give the one that `nsys export --type \
+                 sqlite` wrote",
+                path.display()
+            );
+            return Err(Error::new(Kind::Capture { what }));
+        }
+        file.computed_tables = file.count_computed_tables().map_err(|error| file.error(&error))?;
+        file.zero_ns = match file.earliest().map_err(|error| file.error(&error))? {
+            // The earliest time is 1: as for an operation, 0 to 0 stands for no time.
+            Some(earliest) if earliest < 0 => earliest.unsigned_abs().saturating_add(1),
+            _ => 0,
+        };
+        Ok(file)
+    }
+
+    /// The earliest time of all rows that have one.
+    fn earliest(&self) -> rusqlite::Result<Option<i64>> {
+        let mut earliest: Option<i64> = None;
+        for table in TIMES {
+            let columns = self.tables.get(table);
+            let has =
+                |of: &str| columns.is_some_and(|columns| columns.iter().any(|name| name == of));
+            // Names of domains and categories have times that mean nothing.
+            let events = match table {
+                "NVTX_EVENTS" if has("eventtype") => " WHERE eventType IN (34, 59, 60, 70, 71)",
+                "NVTX_EVENTS" => continue,
+                _ => "",
+            };
+            if !has("start") {
+                continue;
+            }
+            let query = format!("SELECT min(start) FROM {table}{events}");
+            let found = self.connection.query_row(&query, (), |row| {
+                Ok(match row.get_ref(0)? {
+                    ValueRef::Integer(time) => Some(time),
+                    _ => None,
+                })
+            })?;
+            earliest = earliest.into_iter().chain(found).min();
+        }
+        Ok(earliest)
+    }
+
+    /// What a view or a module computes is not read: its rows are missing.
+    fn count_computed_tables(&self) -> rusqlite::Result<u64> {
+        let mut names = self.connection.prepare(
+            "SELECT name FROM sqlite_schema WHERE type = 'view' OR (type = 'table' AND rootpage = 0)",
+        )?;
+        let mut count = 0;
+        let mut rows = names.query(())?;
+        while let Some(row) = rows.next()? {
+            let name: String = row.get(0)?;
+            let is_of_capture = TIMES.iter().any(|table| name.eq_ignore_ascii_case(table))
+                || name.eq_ignore_ascii_case("StringIds");
+            count += u64::from(is_of_capture);
+        }
+        Ok(count)
+    }
+
+    /// What is added to the capture's times: their 0 is this.
+    pub(super) fn zero_ns(&self) -> u64 {
+        self.zero_ns
+    }
+
+    /// When the capture begins: at its 0, or with the first event if that was before.
+    pub(super) fn first_ns(&self) -> u64 {
+        u64::from(self.zero_ns != 0)
+    }
+
+    /// A time of the capture; `None` before [`first_ns`](Self::first_ns).
+    pub(super) fn at(&self, ns: i64) -> Option<u64> {
+        self.zero_ns.checked_add_signed(ns)
+    }
+
+    pub(super) fn computed_tables(&self) -> u64 {
+        self.computed_tables
+    }
+
+    /// Pages that lead to one page again and again, and texts that share their bytes, would make a small file endless.
+    fn limit(&mut self) -> rusqlite::Result<()> {
+        let length = i32::try_from(self.bytes).unwrap_or(i32::MAX).max(1 << 20);
+        self.connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, length)?;
+        let mut left = STEPS + self.bytes.saturating_mul(STEPS_A_BYTE) / 1000;
+        let is_over = move || {
+            left = left.saturating_sub(1);
+            left == 0
+        };
+        self.connection.progress_handler(1000, Some(is_over))
+    }
+
+    /// Tables alone: what a view or a module would compute is not of nsys.
+    fn read_tables(&self) -> rusqlite::Result<FxHashMap<String, Vec<String>>> {
+        self.connection.pragma_update(None, "trusted_schema", false)?;
+        let mut names = self
+            .connection
+            .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0")?;
+        let names: Vec<String> =
+            names.query_map((), |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+        let mut tables = FxHashMap::default();
+        for name in names {
+            let mut columns = Vec::new();
+            self.connection.pragma(None, "table_info", &name, |row| {
+                columns.push(row.get::<_, String>(1)?.to_ascii_lowercase());
+                Ok(())
+            })?;
+            tables.insert(name, columns);
+        }
+        Ok(tables)
+    }
+
+    pub(super) fn tables(&self) -> impl Iterator<Item = &str> {
+        self.tables.keys().map(String::as_str)
+    }
+
+    /// How long the file is.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn odd_cells(&self) -> u64 {
+        self.odd_cells.get()
+    }
+
+    pub(super) fn set_odd_cells(&self, odd_cells: u64) {
+        self.odd_cells.set(odd_cells);
+    }
+
+    /// How many rows a table has.
+    pub(super) fn count(&self, table: &str) -> Result<u64, Error> {
+        let mut count = 0;
+        // SQLite's own `count(*)` is one step, however long it takes.
+        self.rows(table, ["rowid"], |_| count += 1)?;
+        Ok(count)
+    }
+
+    /// Goes over the rows of a table that may not be there; columns that are not there are empty.
+    pub(super) fn rows<const N: usize>(
+        &self,
+        table: &str,
+        columns: [&str; N],
+        mut each: impl FnMut(Cells<'_>),
+    ) -> Result<(), Error> {
+        let Some(present) = self.tables.get(table) else {
+            return Ok(());
+        };
+        let of = |name: &str| {
+            let is_present = name == "rowid" || present.contains(&name.to_ascii_lowercase());
+            if is_present { format!("\"{name}\"") } else { "NULL".to_owned() }
+        };
+        let table = table.replace('"', "\"\"");
+        let query = format!("SELECT {} FROM \"{table}\"", columns.map(of).join(", "));
+        self.text_bytes.set(0);
+        let mut is_over = false;
+        let mut go = || -> rusqlite::Result<()> {
+            let mut statement = self.connection.prepare(&query)?;
+            let mut rows = statement.query(())?;
+            while let Some(row) = rows.next()? {
+                each(Cells { row, file: self });
+                if self.text_bytes.get() > self.bytes {
+                    is_over = true;
+                    break;
+                }
+            }
+            Ok(())
+        };
+        go().map_err(|error| self.error(&error))?;
+        if is_over {
+            return Err(Error::new(Kind::Capture { what: endless(&self.path) }));
+        }
+        Ok(())
+    }
+
+    fn error(&self, error: &rusqlite::Error) -> Error {
+        unreadable(&self.path, error)
+    }
+}
+
+pub(super) fn io_error(what: &'static str, path: &Path, source: io::Error) -> Error {
+    Error::new(Kind::Io { what, path: path.to_owned(), source: Arc::new(source) })
+}
+
+/// What the first bytes of an SQLite file say.
+struct Header {
+    bytes: u64,
+    /// True if changes of the file may stand in a write-ahead log beside it.
+    has_log: bool,
+}
+
+impl Header {
+    /// How far the header is read: byte 18 is 2 where the file has a write-ahead log.
+    const LENGTH: u64 = 20;
+
+    fn read(path: &Path) -> io::Result<Self> {
+        let file = std::fs::File::open(path)?;
+        let bytes = file.metadata()?.len();
+        let mut header = Vec::new();
+        // A folder can be opened and not read; SQLite's error names it.
+        if file.metadata()?.is_file() {
+            file.take(Self::LENGTH).read_to_end(&mut header)?;
+        }
+        Ok(Self { bytes, has_log: header.get(18) == Some(&2) })
+    }
+}
+
+/// Opens the file for reading. A file with a write-ahead log takes SQLite a shared index beside it, which it would write
+/// even to read: in a folder that cannot be written that fails, and elsewhere it leaves files behind. Where the log is
+/// empty the file is opened as one that does not change, which takes neither.
+fn connect(path: &Path, header: &Header) -> Result<Connection, Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let log = beside(path, "-wal");
+    let log_bytes = std::fs::metadata(&log).map_or(0, |log| log.len());
+    if header.has_log && log_bytes == 0 {
+        let address = format!("file:{}?immutable=1", escaped(path));
+        let flags = flags | OpenFlags::SQLITE_OPEN_URI;
+        return Connection::open_with_flags(address, flags)
+            .map_err(|error| unreadable(path, &error));
+    }
+    let connection =
+        Connection::open_with_flags(path, flags).map_err(|error| unreadable(path, &error))?;
+    if header.has_log
+        && let Err(error) =
+            connection.query_row("SELECT 1 FROM sqlite_schema LIMIT 1", (), |_| Ok(()))
+        && error.sqlite_error_code() == Some(ErrorCode::CannotOpen)
+    {
+        let what = format!(
+            "{} has changes in its write-ahead log {}, which SQLite cannot read in a folder that it cannot write: copy \
+             both files to one that can be written",
+            path.display(),
+            log.display()
+        );
+        return Err(Error::new(Kind::Capture { what }));
+    }
+    Ok(connection)
+}
+
+/// A file whose name has this at its end.
+fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    name.into()
+}
+
+/// A path as SQLite's addresses have it: with all bytes but the plainest as numbers.
+fn escaped(path: &Path) -> String {
+    let mut address = String::new();
+    for &byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'-' => {
+                address.push(char::from(byte));
+            }
+            _ => _ = write!(address, "%{byte:02X}"),
+        }
+    }
+    address
+}
+
+fn unreadable(path: &Path, error: &rusqlite::Error) -> Error {
+    let shown = path;
+    let path = path.display();
+    let what = match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => format!(
+            "{path} is not an SQLite file: export the capture with `nsys export --type sqlite` and give that file"
+        ),
+        Some(ErrorCode::DatabaseCorrupt) => {
+            format!("{path} is damaged or cut short ({error}): export the capture again")
+        }
+        Some(ErrorCode::OperationInterrupted) => endless(shown),
+        _ => format!("{path} could not be read as a capture of Nsight Systems: {error}"),
+    };
+    Error::new(Kind::Capture { what })
+}
+
+fn endless(path: &Path) -> String {
+    format!(
+        "{} is damaged: it tells of more rows or text than it has room for; export the capture again",
+        path.display()
+    )
+}
+
+/// One row.
+#[derive(Clone, Copy)]
+pub(super) struct Cells<'a> {
+    row: &'a Row<'a>,
+    file: &'a File,
+}
+
+impl<'a> Cells<'a> {
+    /// `None` for what is not there, and for a number that does not fit.
+    pub(super) fn number<T: TryFrom<i64>>(self, column: usize) -> Option<T> {
+        match self.row.get_ref(column) {
+            Ok(ValueRef::Null) => None,
+            Ok(ValueRef::Integer(value)) => T::try_from(value).ok().or_else(|| self.note()),
+            _ => self.note(),
+        }
+    }
+
+    /// A time of the capture in the store's time; see [`File::zero_ns`].
+    pub(super) fn time(self, column: usize) -> Option<u64> {
+        self.number(column).and_then(|ns| self.file.at(ns))
+    }
+
+    /// 64 bits, which SQLite holds as a signed number.
+    pub(super) fn bits(self, column: usize) -> Option<u64> {
+        self.number::<i64>(column).map(i64::cast_unsigned)
+    }
+
+    pub(super) fn real(self, column: usize) -> Option<f64> {
+        match self.row.get_ref(column) {
+            Ok(ValueRef::Null) => None,
+            Ok(ValueRef::Real(value)) => Some(value),
+            Ok(ValueRef::Integer(value)) => Some(value as f64),
+            _ => self.note(),
+        }
+    }
+
+    pub(super) fn text(self, column: usize) -> Option<Cow<'a, str>> {
+        match self.row.get_ref(column) {
+            Ok(ValueRef::Null) => None,
+            Ok(ValueRef::Text(bytes)) => {
+                let read = &self.file.text_bytes;
+                read.set(read.get().saturating_add(bytes.len() as u64));
+                Some(String::from_utf8_lossy(bytes))
+            }
+            _ => self.note(),
+        }
+    }
+
+    #[cold]
+    fn note<T>(self) -> Option<T> {
+        self.file.odd_cells.set(self.file.odd_cells.get() + 1);
+        None
+    }
+}

@@ -1,0 +1,156 @@
+//! The numbers of the format: what stands for what in nsys's tables.
+
+#[cfg(feature = "nsys")]
+use cupti::{CallClass, DriverFunction, MemoryKind, RuntimeFunction};
+
+#[cfg(feature = "nsys")]
+use crate::join::tables::Api;
+use crate::record::series::{Kind, Unit};
+
+/// `ENUM_NSYS_EVENT_TYPE`, as far as it is of NVTX.
+pub(super) mod event {
+    pub(crate) const CATEGORY: i64 = 33;
+    pub(crate) const MARK: i64 = 34;
+    #[cfg(feature = "nsys")]
+    pub(crate) const THREAD: i64 = 39;
+    pub(crate) const PUSH_POP: i64 = 59;
+    pub(crate) const START_END: i64 = 60;
+    /// Ranges that nsys imported from text files of NVTXT.
+    #[cfg(feature = "nsys")]
+    pub(crate) const NVTXT_PUSH_POP: i64 = 70;
+    #[cfg(feature = "nsys")]
+    pub(crate) const NVTXT_START_END: i64 = 71;
+    pub(crate) const DOMAIN: i64 = 75;
+}
+
+/// `ENUM_NSYS_EVENT_CLASS`: which API a call is of.
+pub(super) const RUNTIME: i64 = 0;
+pub(super) const DRIVER: i64 = 1;
+
+/// Names in `META_DATA_CAPTURE`, of our own: versions that nsys has among the environment, if at all.
+pub(super) const CUPTI_VERSION: &str = "CUPTI_VERSION";
+pub(super) const CUDA_VERSION: &str = "CUDA_DRIVER_VERSION";
+pub(super) const DRIVER_RELEASE: &str = "DRIVER_RELEASE";
+
+/// The type of a device's metrics, of which its number is the last byte.
+pub(super) fn metric_type(device: u32) -> i64 {
+    0x1_0001_0000_0000 | i64::from(device & 0xff)
+}
+
+/// What a metric's values are in, as names end. The first two are nsys's, the others ours.
+pub(super) const METRIC_ENDS: [(&str, Unit, Kind); 4] = [
+    ("[Throughput %]", Unit::Percent, Kind::Mean),
+    ("[MHz]", Unit::Hertz, Kind::Mean),
+    ("[B per sample]", Unit::Bytes, Kind::Total),
+    ("[per sample]", Unit::Count, Kind::Total),
+];
+
+/// A metric's name, which says that.
+pub(super) fn metric_name(label: &str, unit: Unit, kind: Kind) -> String {
+    let end = METRIC_ENDS.into_iter().find(|(_, of, how)| (*of, *how) == (unit, kind));
+    match end {
+        Some((end, ..)) => format!("{label} {end}"),
+        None => label.to_owned(),
+    }
+}
+
+/// CUPTI's number of no stream.
+pub(super) const NO_STREAM: u32 = u32::MAX;
+
+/// `ENUM_CUDA_MEM_KIND` has numbers of its own.
+#[cfg(feature = "nsys")]
+pub(super) fn memory_kind(number: Option<u32>) -> MemoryKind {
+    match number {
+        Some(0) => MemoryKind::PAGEABLE,
+        Some(1) => MemoryKind::PINNED,
+        Some(2) => MemoryKind::DEVICE,
+        Some(3) => MemoryKind::ARRAY,
+        Some(4) => MemoryKind::MANAGED,
+        Some(5) => MemoryKind::DEVICE_STATIC,
+        Some(6) => MemoryKind::MANAGED_STATIC,
+        _ => MemoryKind::UNKNOWN,
+    }
+}
+
+/// The process and the thread of a `globalTid`, which is hardware, machine, process and thread in 8, 8, 24 and 24 bits.
+#[cfg(feature = "nsys")]
+pub(super) fn thread_of(global: u64) -> u32 {
+    (global & 0xff_ffff) as u32
+}
+
+/// All above the thread: one process.
+#[cfg(feature = "nsys")]
+pub(super) fn process_of(global: u64) -> u64 {
+    global >> 24
+}
+
+/// A `globalTid`, with the one virtual machine that nsys numbers 1.
+/// What stands above a process's 24 bits is which machine it is of.
+pub(super) fn global(process: u32, thread: u32) -> u64 {
+    let machine = 1 + u64::from(process >> 24);
+    machine << 48 | u64::from(process & 0xff_ffff) << 24 | u64::from(thread & 0xff_ffff)
+}
+
+/// Two lists of columns as one.
+pub(super) fn with<const A: usize, const B: usize, const N: usize>(
+    first: [&'static str; A],
+    second: [&'static str; B],
+) -> [&'static str; N] {
+    const { assert!(A + B == N) };
+    std::array::from_fn(|i| if i < A { first[i] } else { second[i - A] })
+}
+
+/// A function's name without the version that nsys leaves on it: `cudaLaunchKernel` of `cudaLaunchKernel_v7000`.
+#[cfg(feature = "nsys")]
+fn without_version(name: &str) -> &str {
+    match name.rsplit_once("_v") {
+        Some((short, version))
+            if version.len() >= 4 && version.bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
+            short
+        }
+        _ => name,
+    }
+}
+
+/// What the call of a function does, and of which API it is where the file does not say.
+#[cfg(feature = "nsys")]
+pub(super) fn call_class(name: &str, event_class: Option<i64>) -> (Api, CallClass) {
+    let api = match event_class {
+        Some(RUNTIME) => Api::Runtime,
+        Some(DRIVER) => Api::Driver,
+        _ if name.starts_with("cuda") => Api::Runtime,
+        _ => Api::Driver,
+    };
+    let name = without_version(name);
+    let plain = name.strip_suffix("_ptsz").or_else(|| name.strip_suffix("_ptds"));
+    let class = |name: &str| match api {
+        Api::Driver => DriverFunction::by_name(name).map(DriverFunction::class),
+        Api::Runtime => RuntimeFunction::by_name(name).map(RuntimeFunction::class),
+    };
+    let known = class(name).or_else(|| class(plain?));
+    (api, known.unwrap_or(CallClass::Unknown))
+}
+
+#[cfg(all(test, feature = "nsys"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_is_known_with_its_version() {
+        let class = |name| call_class(name, None);
+        assert_eq!(class("cudaLaunchKernel_v7000"), (Api::Runtime, CallClass::KernelLaunch));
+        assert_eq!(class("cudaLaunchKernel_ptsz_v7000"), (Api::Runtime, CallClass::KernelLaunch));
+        assert_eq!(class("cudaMemcpyAsync"), (Api::Runtime, CallClass::Memcpy));
+        assert_eq!(class("cuMemcpyHtoD_v2"), (Api::Driver, CallClass::Memcpy));
+        assert_eq!(class("cuModuleGetLoadingMode"), (Api::Driver, CallClass::Unknown));
+        assert_eq!(call_class("x", Some(RUNTIME)), (Api::Runtime, CallClass::Unknown));
+    }
+
+    #[test]
+    fn a_global_number_is_a_process_and_a_thread() {
+        assert_eq!(global(438, 438), 281_482_325_131_702);
+        assert_eq!(thread_of(281_482_325_131_740), 476);
+        assert_eq!(process_of(281_482_325_131_740), process_of(281_482_325_131_264));
+    }
+}

@@ -1,0 +1,864 @@
+//! From the tables of a capture to the store.
+
+mod annotations;
+mod info;
+
+use std::cmp::Reverse;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use cupti::record::Peers;
+use cupti::record::SharedMemorySetting;
+use cupti::{CallClass, CopyKind, GraphNode, Kernel, Memcpy, Memset, Place, SynchronizationKind};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::file::{Cells, File};
+use super::format::{self, NO_STREAM, memory_kind, process_of, thread_of};
+use super::metrics;
+use super::nesting::Sweep;
+use crate::base::error::Error;
+use crate::join::health::Health;
+use crate::join::tables::{
+    Call, CallKind, CallKindId, Interval, KernelNames, Managed, ManagedMemory, Maybe, MemoryEvent,
+    NameId, Operation, Overhead, Process, RangeId, RangesBy, Session, Store, Synchronization,
+    Thread, ThreadId, What, WholeGraph, Work,
+};
+use crate::record::recording::RecordingInfo;
+
+/// Reads everything that a capture holds and a store has room for; what cannot be read is counted.
+pub(super) fn read(file: &File) -> Result<(Store, RecordingInfo, Health), Error> {
+    let mut reader = Reader {
+        file,
+        store: Store::default(),
+        health: Health::default(),
+        strings: Strings::read(file)?,
+        threads: FxHashMap::default(),
+        processes: FxHashMap::default(),
+        process_ids: FxHashSet::default(),
+        asynchronous: FxHashSet::default(),
+        captures: Captures::default(),
+        end_ns: 0,
+        last_range_ns: 0,
+        last_annotation_ns: 0,
+    };
+    reader.read_processes()?;
+    reader.read_threads()?;
+    reader.read_ranges()?;
+    reader.read_calls()?;
+    reader.nest();
+    reader.read_graph_nodes()?;
+    reader.read_kernels()?;
+    reader.read_copies()?;
+    reader.read_memsets()?;
+    reader.read_whole_graphs()?;
+    reader.read_synchronizations()?;
+    reader.read_memory()?;
+    reader.read_managed_memory()?;
+    reader.read_overheads()?;
+    reader.read_diagnostics()?;
+    let (series, unreadable) = metrics::read(file)?;
+    reader.store.series = series.into_iter().map(Arc::new).collect();
+    reader.health.unknown_records += unreadable;
+    let info = reader.read_info()?;
+    reader.finish();
+    Ok((reader.store, info, reader.health))
+}
+
+/// The texts of a capture, by number. They hold those of all its tables, and most are never asked for.
+struct Strings {
+    texts: FxHashMap<i64, Box<str>>,
+    names: FxHashMap<i64, NameId>,
+}
+
+impl Strings {
+    fn read(file: &File) -> Result<Self, Error> {
+        let mut texts = FxHashMap::default();
+        file.rows("StringIds", ["id", "value"], |row| {
+            if let (Some(id), Some(text)) = (row.number(0), row.text(1)) {
+                texts.insert(id, text.into());
+            }
+        })?;
+        Ok(Self { texts, names: FxHashMap::default() })
+    }
+
+    fn text(&self, id: i64) -> Option<&str> {
+        self.texts.get(&id).map(|text| &**text)
+    }
+
+    fn name(&mut self, store: &mut Store, id: i64) -> Option<NameId> {
+        match self.names.entry(id) {
+            Entry::Occupied(name) => Some(*name.get()),
+            Entry::Vacant(name) => Some(*name.insert(store.names.intern(self.texts.get(&id)?))),
+        }
+    }
+}
+
+struct Reader<'a> {
+    file: &'a File,
+    store: Store,
+    health: Health,
+    strings: Strings,
+    /// By `globalTid`.
+    threads: FxHashMap<u64, ThreadId>,
+    /// Rows of the store, by all of a `globalPid` above the thread; and the ids they have.
+    processes: FxHashMap<u64, usize>,
+    process_ids: FxHashSet<u32>,
+    /// Copies and memsets that were asked for by an asynchronous call, by process and correlation id.
+    asynchronous: FxHashSet<(u32, u32)>,
+    captures: Captures,
+    /// The last time of all.
+    end_ns: u64,
+    /// The last start or end of all ranges, and of all annotations.
+    last_range_ns: u64,
+    last_annotation_ns: u64,
+}
+
+/// Where the nodes of CUDA graphs were made, by process and node.
+#[derive(Default)]
+struct Captures {
+    originals: FxHashMap<(u32, u64), u64>,
+    ranges: FxHashMap<(u32, u64), RangeId>,
+}
+
+/// As for recordings: a damaged file could go round in a circle.
+const MOST_COPIES: usize = 1000;
+
+impl Captures {
+    fn range(&self, process: u32, node: u64) -> Option<RangeId> {
+        let next = |node: &u64| self.originals.get(&(process, *node)).copied();
+        let last = std::iter::successors(Some(node), next).take(MOST_COPIES).last()?;
+        self.ranges.get(&(process, last)).copied()
+    }
+}
+
+/// The time of a row; `None` where it ends before it starts.
+fn interval(row: Cells<'_>, start: usize, end: usize) -> Option<Interval> {
+    let (start_ns, end_ns) = (row.time(start)?, row.time(end)?);
+    (start_ns <= end_ns).then_some(Interval { start_ns, end_ns })
+}
+
+/// Overheads that nsys's own rules hold a GPU for busy in.
+const HOLDS_GPU: [&str; 3] = [
+    "CUDA profiling overhead",
+    "CUDA profiling data flush overhead",
+    "CUDA profiling stop overhead",
+];
+
+/// What all GPU operations have: `start` to `greenContextId`, as columns 0 to 7.
+const OPERATION: [&str; 8] = [
+    "start",
+    "end",
+    "deviceId",
+    "contextId",
+    "streamId",
+    "correlationId",
+    "globalPid",
+    "greenContextId",
+];
+
+struct OperationRow {
+    /// `None` where both of the row's times are 0: that stands for no time at all.
+    time: Option<Interval>,
+    place: Place,
+    correlation_id: u32,
+    process: u32,
+    green_context: Option<u32>,
+}
+
+impl Reader<'_> {
+    fn process(&mut self, global: u64) -> u32 {
+        let row = self.process_row(global);
+        self.store.processes[row].id
+    }
+
+    fn process_row(&mut self, global: u64) -> usize {
+        let whole = process_of(global);
+        if let Some(&known) = self.processes.get(&whole) {
+            return known;
+        }
+        // Machines number theirs apart; the 8 bits above a process's 24 keep them so.
+        let mut id = thread_of(whole);
+        while !self.process_ids.insert(id)
+            && let Some(next) = id.checked_add(1 << 24)
+        {
+            id = next;
+        }
+        let row = self.store.processes.len();
+        self.processes.insert(whole, row);
+        self.store.processes.push(Process { id, name: None });
+        row
+    }
+
+    /// Work of an unknown process is of the only one, if it is one.
+    fn process_or_only(&mut self, global: Option<u64>) -> u32 {
+        match (global, &self.store.processes[..]) {
+            (Some(global), _) => self.process(global),
+            (None, [only]) => only.id,
+            (None, _) => 0,
+        }
+    }
+
+    fn thread(&mut self, global: u64) -> ThreadId {
+        if let Some(&thread) = self.threads.get(&global) {
+            return thread;
+        }
+        let process = self.process(global);
+        let thread = ThreadId(self.store.threads.len() as u32);
+        self.store.threads.push(Thread {
+            id: thread_of(global),
+            process,
+            name: None,
+            priority: None,
+        });
+        self.threads.insert(global, thread);
+        thread
+    }
+
+    fn unreadable(&mut self) {
+        self.health.unknown_records += 1;
+    }
+
+    fn read_processes(&mut self) -> Result<(), Error> {
+        let file = self.file;
+        let mut names: BTreeMap<u64, Option<Box<str>>> = BTreeMap::new();
+        file.rows("PROCESSES", ["globalPid", "name"], |row| {
+            let Some(global) = row.bits(0) else { return self.unreadable() };
+            let name = row.text(1).map(Box::from);
+            let known = names.entry(global).or_default();
+            // Of several names the first in the order of letters.
+            if name.is_some() && (known.is_none() || name < *known) {
+                *known = name;
+            }
+        })?;
+        for (global, name) in names {
+            let row = self.process_row(global);
+            if name.is_some() {
+                self.store.processes[row].name = name;
+            }
+        }
+        Ok(())
+    }
+
+    /// Threads in the order of their numbers: that of rows means nothing.
+    fn read_threads(&mut self) -> Result<(), Error> {
+        let file = self.file;
+        let odd_cells = file.odd_cells();
+        let mut threads = BTreeSet::new();
+        for (table, columns) in [
+            ("NVTX_EVENTS", ["globalTid", "endGlobalTid"]),
+            ("CUPTI_ACTIVITY_KIND_RUNTIME", ["globalTid", "globalTid"]),
+            ("CUDA_GRAPH_NODE_EVENTS", ["globalTid", "globalTid"]),
+            ("CUDA_GRAPH_EVENTS", ["globalTid", "globalTid"]),
+        ] {
+            let mut last = None;
+            file.rows(table, columns, |row| {
+                let of_row = (row.bits(0), row.bits(1));
+                if last != Some(of_row) {
+                    threads.extend([of_row.0, of_row.1].into_iter().flatten());
+                    last = Some(of_row);
+                }
+            })?;
+        }
+        // What is odd in them is counted when they are read.
+        file.set_odd_cells(odd_cells);
+        threads.into_iter().for_each(|global| _ = self.thread(global));
+        Ok(())
+    }
+
+    /// Names that threads have beside what NVTX calls them; of several the one of the highest priority.
+    fn name_threads(&mut self) -> Result<(), Error> {
+        let file = self.file;
+        let mut best: FxHashMap<u64, (Option<i64>, i64)> = FxHashMap::default();
+        file.rows("ThreadNames", ["globalTid", "nameId", "priority"], |row| {
+            let (Some(global), Some(name)) = (row.bits(0), row.number(1)) else {
+                return self.unreadable();
+            };
+            // Of equal priority that of the least number, in whatever order they stand.
+            let order = |(priority, name): (Option<i64>, i64)| (priority, Reverse(name));
+            let named = (row.number(2), name);
+            let known = best.entry(global).or_insert(named);
+            if order(*known) < order(named) {
+                *known = named;
+            }
+        })?;
+        for (global, (priority, name)) in best {
+            if let Some(thread) = self.threads.get(&global) {
+                let thread = &mut self.store.threads[thread.at()];
+                thread.name = self.strings.text(name).map(Into::into);
+                thread.priority = priority;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_calls(&mut self) -> Result<(), Error> {
+        let file = self.file;
+        let mut kinds: FxHashMap<(i64, Option<i64>, u32), (CallKindId, bool)> =
+            FxHashMap::default();
+        let columns =
+            ["start", "end", "eventClass", "globalTid", "correlationId", "nameId", "returnValue"];
+        file.rows("CUPTI_ACTIVITY_KIND_RUNTIME", columns, |row| {
+            let fields = (interval(row, 0, 1), row.bits(3), row.number(5));
+            let (Some(time), Some(thread), Some(name)) = fields else { return self.unreadable() };
+            let thread = self.thread(thread);
+            let correlation_id = row.number(4).unwrap_or(0);
+            let (class, result) = (row.number(2), row.number(6).unwrap_or(0));
+            let (kind, is_asynchronous) = *kinds
+                .entry((name, class, result))
+                .or_insert_with(|| self.call_kind(name, class, result));
+            if is_asynchronous {
+                let process = self.store.threads[thread.at()].process;
+                self.asynchronous.insert((process, correlation_id));
+            }
+            self.end_ns = self.end_ns.max(time.end_ns);
+            let range = Maybe::NONE;
+            self.store.calls.push(Call { time, correlation_id, kind, thread, range });
+        })?;
+        // The calls around others come before them.
+        self.store.calls.sort_by_key(|call| {
+            let Call { thread, time, correlation_id, .. } = *call;
+            (thread, time.start_ns, Reverse(time.end_ns), correlation_id)
+        });
+        self.name_threads()
+    }
+
+    /// And whether the work of the call goes on beside the host.
+    fn call_kind(
+        &mut self,
+        name: i64,
+        event_class: Option<i64>,
+        result: u32,
+    ) -> (CallKindId, bool) {
+        let id = self.name_or_unknown(Some(name));
+        let text = self.store.names.get(id);
+        let (api, class) = format::call_class(text, event_class);
+        let is_transfer = matches!(class, CallClass::Memcpy | CallClass::Memset);
+        let is_asynchronous = is_transfer && text.contains("Async");
+        let kind = CallKind {
+            name: id,
+            api,
+            class,
+            result,
+            captured: false,
+            empty: false,
+            has_returned: true,
+            share: None,
+        };
+        (self.store.intern_call_kind(kind), is_asynchronous)
+    }
+
+    fn name_or_unknown(&mut self, id: Option<i64>) -> NameId {
+        let known = id.and_then(|id| self.strings.name(&mut self.store, id));
+        known.unwrap_or_else(|| {
+            self.unreadable();
+            self.store.names.intern("(unknown name)")
+        })
+    }
+
+    /// Fills in the range around each range, process range, mark and call.
+    ///
+    /// A range without an end lies in those around its start and the last end of all ranges, as in nsys. A call after that
+    /// is in it if all ranges around it have no end either.
+    fn nest(&mut self) {
+        let last_ns = self.last_range_ns;
+        let Store { ranges, process_ranges, marks, calls, threads, .. } = &mut self.store;
+        let mut sweep = Sweep::new(last_ns);
+        // Ranges without an end that lie in no others than such.
+        let mut is_open = vec![false; ranges.len()];
+        let (mut next, mut next_call, mut next_process, mut next_mark) = (0, 0, 0, 0);
+        for thread in (0..threads.len() as u32).map(ThreadId) {
+            sweep.clear();
+            loop {
+                let range = ranges.get(next).filter(|range| range.thread == thread);
+                let until_ns = range.map_or(u64::MAX, |range| range.time.start_ns);
+                let is_last = range.is_none();
+                // What begins with a range is in it.
+                let is_due =
+                    |of: ThreadId, at_ns: u64| of == thread && (is_last || at_ns < until_ns);
+                while let Some(call) = calls.get_mut(next_call)
+                    && is_due(call.thread, call.time.start_ns)
+                {
+                    let is_around =
+                        |range: &u32| call.time.end_ns <= last_ns || is_open[*range as usize];
+                    let around = sweep.around(call.time).filter(is_around);
+                    call.range = around.map(RangeId).into();
+                    next_call += 1;
+                }
+                while let Some(process) = process_ranges.get_mut(next_process)
+                    && is_due(process.thread, process.time.start_ns)
+                {
+                    let at_ns = process.time.start_ns;
+                    let at = Interval { start_ns: at_ns, end_ns: at_ns };
+                    process.parent = sweep.around(at).map(RangeId);
+                    next_process += 1;
+                }
+                while let Some(mark) = marks.get_mut(next_mark)
+                    && is_due(mark.thread, mark.at_ns)
+                {
+                    let at = Interval { start_ns: mark.at_ns, end_ns: mark.at_ns };
+                    mark.parent = sweep.around(at).map(RangeId);
+                    next_mark += 1;
+                }
+                if is_last {
+                    break;
+                }
+                let range = &mut ranges[next];
+                let time = Interval { end_ns: range.time.end_ns.min(last_ns), ..range.time };
+                let parent = sweep.around(time).map(RangeId);
+                range.parent = parent.into();
+                is_open[next] = range.is_open && parent.is_none_or(|parent| is_open[parent.at()]);
+                sweep.begin(next as u32, range.time);
+                next += 1;
+            }
+        }
+    }
+
+    /// What the columns of [`OPERATION`] say.
+    fn operation(&mut self, row: Cells<'_>) -> Option<OperationRow> {
+        let Some(time) = interval(row, 0, 1) else {
+            self.unreadable();
+            return None;
+        };
+        self.end_ns = self.end_ns.max(time.end_ns);
+        let zero_ns = self.file.zero_ns();
+        let time = Some(time).filter(|time| (time.start_ns, time.end_ns) != (zero_ns, zero_ns));
+        let mut place = Place::default();
+        place.device = row.number(2).unwrap_or(0);
+        place.context = row.number(3).unwrap_or(0);
+        place.stream = row.number(4).unwrap_or(NO_STREAM);
+        Some(OperationRow {
+            time,
+            place,
+            correlation_id: row.number(5).unwrap_or(0),
+            process: self.process_or_only(row.bits(6)),
+            green_context: row.number(7),
+        })
+    }
+
+    fn push_operation(&mut self, row: &OperationRow, what: What, copy_kind: u8) {
+        self.push_work(row, Work { copy_kind, ..Work::new(what, row.place) });
+    }
+
+    fn push_work(&mut self, row: &OperationRow, work: Work) {
+        self.health.records += 1;
+        let node = work.what.graph_node();
+        let captured = node.and_then(|node| self.captures.range(row.process, node.node));
+        self.health.graph_operations += u64::from(node.is_some());
+        self.health.graph_operations_captured += u64::from(captured.is_some());
+        let (process, green_context) = (row.process, row.green_context);
+        let work = Work { process, green_context, ..work };
+        let work = self.store.intern_work(work);
+        let mut operation = Operation::new(work, row.time, row.correlation_id);
+        operation.captured = captured.into();
+        self.store.operations.push(operation);
+    }
+
+    fn read_kernels(&mut self) -> Result<(), Error> {
+        let file = self.file;
+        let columns = format::with(
+            OPERATION,
+            [
+                "demangledName",
+                "shortName",
+                "mangledName",
+                "registersPerThread",
+                "gridX",
+                "gridY",
+                "gridZ",
+                "blockX",
+                "blockY",
+                "blockZ",
+                "staticSharedMemory",
+                "dynamicSharedMemory",
+                "localMemoryPerThread",
+                "graphNodeId",
+                "graphId",
+                "clusterX",
+                "clusterY",
+                "clusterZ",
+                "sharedMemoryExecuted",
+            ],
+        );
+        let columns: [&str; 27] = columns;
+        file.rows("CUPTI_ACTIVITY_KIND_KERNEL", columns, |row| {
+            let Some(operation) = self.operation(row) else { return };
+            let xyz = |first: usize| [0, 1, 2].map(|i| row.number(first + i).unwrap_or(0));
+            let mut details = Kernel::default();
+            details.place = operation.place;
+            details.registers_per_thread = row.number(11).unwrap_or(0);
+            details.grid = xyz(12);
+            details.block = xyz(15);
+            details.static_shared_bytes = row.number(18).unwrap_or(0);
+            details.dynamic_shared_bytes = row.number(19).unwrap_or(0);
+            details.local_bytes_per_thread = row.number(20).unwrap_or(0);
+            details.graph_node = graph_node(row, 21, Some(22));
+            details.cluster = xyz(23);
+            let mut name = |column: usize| self.strings.name(&mut self.store, row.number(column)?);
+            let (demangled, short, mangled) = (name(8), name(9), name(10));
+            let name = mangled.or(demangled).or(short);
+            let name = name.unwrap_or_else(|| self.name_or_unknown(None));
+            let names = KernelNames { name, demangled, short };
+            let mut shared_memory = SharedMemorySetting::default();
+            shared_memory.executed_bytes = row.number(26).unwrap_or(0);
+            let what = What::Kernel { names, details };
+            self.push_work(&operation, Work { shared_memory, ..Work::new(what, operation.place) });
+        })
+    }
+
+    fn read_copies(&mut self) -> Result<(), Error> {
+        let file = self.file;
+        let columns: [&str; 20] = format::with(
+            OPERATION,
+            [
+                "bytes",
+                "copyKind",
+                "srcKind",
+                "dstKind",
+                "srcDeviceId",
+                "srcContextId",
+                "dstDeviceId",
+                "dstContextId",
+                "graphNodeId",
+                "copyCount",
+                "virtualAddress",
+                "graphId",
+            ],
+        );
+        file.rows("CUPTI_ACTIVITY_KIND_MEMCPY", columns, |row| {
+            let Some(operation) = self.operation(row) else { return };
+            let Some(bytes) = row.bits(8) else { return self.unreadable() };
+            let kind = row.number(9).unwrap_or(0);
+            let mut copy = Memcpy::default();
+            copy.kind = CopyKind::from_raw(kind);
+            copy.source = memory_kind(row.number(10));
+            copy.destination = memory_kind(row.number(11));
+            copy.bytes = bytes;
+            copy.place = operation.place;
+            if let (Some(source), Some(destination)) = (row.number(12), row.number(14)) {
+                let contexts = (row.number(13).unwrap_or(0), row.number(15).unwrap_or(0));
+                copy.peers = Some(Peers::new((source, contexts.0), (destination, contexts.1)));
+            }
+            copy.graph_node = graph_node(row, 16, Some(19));
+            copy.copies = row.bits(17);
+            copy.asynchronous = copy.graph_node.is_some()
+                || self.asynchronous.contains(&(operation.process, operation.correlation_id));
+            let what = match kind {
+                11 => Some(Managed::ToDevice { bytes }),
+                12 => Some(Managed::ToHost { bytes }),
+                _ => None,
+            };
+            if let Some(what) = what {
+                self.store.managed.push(ManagedMemory {
+                    what,
+                    address: row.bits(18).unwrap_or(0),
+                    time: operation.time.unwrap_or_default(),
+                    device: Some(operation.place.device),
+                    process: operation.process,
+                });
+            }
+            self.push_operation(&operation, What::Copy(copy), kind);
+        })
+    }
+
+    fn read_memsets(&mut self) -> Result<(), Error> {
+        let file = self.file;
+        let columns: [&str; 13] =
+            format::with(OPERATION, ["value", "bytes", "memKind", "graphNodeId", "graphId"]);
+        file.rows("CUPTI_ACTIVITY_KIND_MEMSET", columns, |row| {
+            let Some(operation) = self.operation(row) else { return };
+            let Some(bytes) = row.bits(9) else { return self.unreadable() };
+            let mut memset = Memset::default();
+            memset.value = row.number(8).unwrap_or(0);
+            memset.bytes = bytes;
+            memset.memory = memory_kind(row.number(10));
+            memset.place = operation.place;
+            memset.graph_node = graph_node(row, 11, Some(12));
+            memset.asynchronous = memset.graph_node.is_some()
+                || self.asynchronous.contains(&(operation.process, operation.correlation_id));
+            self.push_operation(&operation, What::Memset(memset), 0);
+        })
+    }
+
+    /// Launches of graphs that nsys traced as one interval each.
+    fn read_whole_graphs(&mut self) -> Result<(), Error> {
+        let file = self.file;
+        let columns: [&str; 10] = format::with(OPERATION, ["graphId", "graphExecId"]);
+        file.rows("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", columns, |row| {
+            let Some(operation) = self.operation(row) else { return };
+            let template = row.number(8);
+            let executable = row.number(9).or(template).unwrap_or(0);
+            let graph = What::Graph(WholeGraph { executable, template });
+            self.push_operation(&operation, graph, 0);
+        })
+    }
+
+    fn read_synchronizations(&mut self) -> Result<(), Error> {
+        let file = self.file;
+        let columns = [
+            "start",
+            "end",
+            "contextId",
+            "streamId",
+            "correlationId",
+            "globalPid",
+            "syncType",
+            "eventId",
+            "eventSyncId",
+            "deprecatedSyncType",
+        ];
+        file.rows("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", columns, |row| {
+            let Some(time) = interval(row, 0, 1) else { return self.unreadable() };
+            self.health.records += 1;
+            self.end_ns = self.end_ns.max(time.end_ns);
+            let id = |column: usize| row.number(column).filter(|id| *id != u32::MAX);
+            let mut record = cupti::Synchronization::default();
+            let kind = row.number(6).or_else(|| row.number(9)).unwrap_or(0);
+            record.kind = SynchronizationKind::from_raw(kind);
+            (record.span.start_ns, record.span.end_ns) = (time.start_ns, time.end_ns);
+            record.context = row.number(2).unwrap_or(0);
+            record.stream = id(3);
+            record.event = id(7);
+            record.event_sync_id = row.bits(8).filter(|id| *id != u64::from(u32::MAX));
+            record.correlation_id = row.number(4).unwrap_or(0);
+            let process = self.process_or_only(row.bits(5));
+            self.store.synchronizations.push(Synchronization { record, call: None, process });
+        })
+    }
+
+    fn read_memory(&mut self) -> Result<(), Error> {
+        let file = self.file;
+        let columns = [
+            "start",
+            "globalPid",
+            "deviceId",
+            "address",
+            "bytes",
+            "memKind",
+            "memoryOperationType",
+            "correlationId",
+        ];
+        file.rows("CUDA_GPU_MEMORY_USAGE_EVENTS", columns, |row| {
+            let fields = (row.time(0), row.bits(4), row.number::<u32>(6));
+            let (Some(at_ns), Some(bytes), Some(operation)) = fields else {
+                return self.unreadable();
+            };
+            self.health.records += 1;
+            self.end_ns = self.end_ns.max(at_ns);
+            let process = self.process_or_only(row.bits(1));
+            self.store.memory.push(MemoryEvent {
+                at_ns,
+                is_allocation: operation == 0,
+                kind: memory_kind(row.number(5)),
+                bytes,
+                address: row.bits(3).unwrap_or(0),
+                device: row.number(2).unwrap_or(0),
+                correlation_id: row.number(7).unwrap_or(0),
+                call: Maybe::NONE,
+                process,
+                is_repeat: false,
+            });
+        })
+    }
+
+    fn read_managed_memory(&mut self) -> Result<(), Error> {
+        let file = self.file;
+        let columns =
+            ["start", "globalPid", "address", "CpuInstruction", "sourceFile", "sourceLine"];
+        file.rows("CUDA_UM_CPU_PAGE_FAULT_EVENTS", columns, |row| {
+            let Some(at_ns) = row.time(0) else { return self.unreadable() };
+            let instruction = row.number(3).and_then(|id| self.strings.name(&mut self.store, id));
+            let file = row.number(4).and_then(|id| self.strings.name(&mut self.store, id));
+            let line = file.zip(row.number(5));
+            let process = self.process_or_only(row.bits(1));
+            self.push_fault(ManagedMemory {
+                what: Managed::HostFault { instruction, line },
+                address: row.bits(2).unwrap_or(0),
+                time: Interval { start_ns: at_ns, end_ns: at_ns },
+                device: None,
+                process,
+            });
+        })?;
+        let columns = ["start", "end", "globalPid", "deviceId", "address", "numberOfPageFaults"];
+        file.rows("CUDA_UM_GPU_PAGE_FAULT_EVENTS", columns, |row| {
+            let Some(time) = interval(row, 0, 1) else { return self.unreadable() };
+            let process = self.process_or_only(row.bits(2));
+            self.push_fault(ManagedMemory {
+                what: Managed::DeviceFaults { count: row.bits(5).unwrap_or(0) },
+                address: row.bits(4).unwrap_or(0),
+                time,
+                device: row.number(3),
+                process,
+            });
+        })
+    }
+
+    fn push_fault(&mut self, fault: ManagedMemory) {
+        self.health.records += 1;
+        self.end_ns = self.end_ns.max(fault.time.end_ns);
+        self.store.managed.push(fault);
+    }
+
+    fn read_overheads(&mut self) -> Result<(), Error> {
+        let file = self.file;
+        for table in ["PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD"] {
+            file.rows(table, ["start", "end", "globalTid", "nameId"], |row| {
+                let Some(time) = interval(row, 0, 1) else { return self.unreadable() };
+                let process = self.process_or_only(row.bits(2));
+                let name = row.number(3).and_then(|id| self.strings.text(id));
+                let holds_gpu = name.is_some_and(|name| HOLDS_GPU.contains(&name));
+                self.end_ns = self.end_ns.max(time.end_ns);
+                self.health.overhead_ns = self.health.overhead_ns.saturating_add(time.ns());
+                self.store.overheads.push(Overhead { time, process, holds_gpu });
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Where graph nodes were made: the range around that on its thread.
+    fn read_graph_nodes(&mut self) -> Result<(), Error> {
+        let file = self.file;
+        let (mut made, mut calls, mut copies) = (Vec::new(), Vec::new(), Vec::new());
+        for table in ["CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS"] {
+            let columns = ["start", "end", "globalTid", "graphNodeId", "originalGraphNodeId"];
+            file.rows(table, columns, |row| {
+                // Newer captures tell of graphs in the second.
+                let Some(node) = row.bits(3) else { return };
+                let (Some(time), Some(global)) = (interval(row, 0, 1), row.bits(2)) else {
+                    return self.unreadable();
+                };
+                let thread = self.thread(global);
+                let process = self.store.threads[thread.at()].process;
+                calls.push((thread, time));
+                // Where it is not known which.
+                if node == 0 {
+                    return;
+                }
+                match row.bits(4).filter(|original| *original != 0 && *original != node) {
+                    Some(original) => copies.push((time.start_ns, (process, node), original)),
+                    None => made.push((thread, time, process, node)),
+                }
+            })?;
+        }
+        copies.sort_unstable();
+        let copies = copies.into_iter().map(|(_, copy, original)| (copy, original));
+        self.captures.originals.extend(copies);
+        made.sort_by_key(|(thread, time, ..)| (*thread, time.start_ns, Reverse(time.end_ns)));
+        let mut sweep = Sweep::new(self.last_range_ns);
+        let (mut next, mut of) = (0, None);
+        for (thread, time, process, node) in made {
+            if of != Some(thread) {
+                of = Some(thread);
+                sweep.clear();
+                next = self.store.ranges.partition_point(|range| range.thread < thread);
+            }
+            while let Some(range) = self.store.ranges.get(next)
+                && range.thread == thread
+                && range.time.start_ns <= time.start_ns
+            {
+                sweep.begin(next as u32, range.time);
+                next += 1;
+            }
+            if let Some(range) = sweep.around(time) {
+                self.captures.ranges.insert((process, node), RangeId(range));
+            }
+        }
+        for (thread, time) in calls {
+            self.mark_captured(thread, time);
+        }
+        Ok(())
+    }
+
+    /// A call that made a node of a graph did not do its work.
+    fn mark_captured(&mut self, thread: ThreadId, time: Interval) {
+        let calls = &self.store.calls;
+        let after = calls
+            .partition_point(|call| (call.thread, call.time.start_ns) <= (thread, time.start_ns));
+        // Calls lie in calls, and those after them on a thread follow at once.
+        let made = calls[..after]
+            .iter()
+            .rev()
+            .take(2)
+            .position(|call| call.thread == thread && call.time.end_ns >= time.end_ns);
+        let Some(made) = made else { return };
+        let row = after - 1 - made;
+        let kind = *self.store.call_kind(&self.store.calls[row]);
+        let is_work = matches!(
+            kind.class,
+            CallClass::KernelLaunch
+                | CallClass::GraphLaunch
+                | CallClass::Memcpy
+                | CallClass::Memset
+                | CallClass::HostFunction
+                | CallClass::WaitEvent
+                | CallClass::Alloc
+                | CallClass::Free
+        );
+        if is_work {
+            let kind = CallKind { captured: true, ..kind };
+            self.store.calls[row].kind = self.store.intern_call_kind(kind);
+        }
+    }
+
+    fn read_diagnostics(&mut self) -> Result<(), Error> {
+        let file = self.file;
+        file.rows("DIAGNOSTIC_EVENT", ["severity", "text"], |row| {
+            // 2 and 3 are warnings and errors.
+            if !matches!(row.number::<i64>(0), Some(2 | 3)) {
+                return;
+            }
+            let text = row.text(1).unwrap_or_default().to_ascii_lowercase();
+            let says_lost = ["dropped", "lost", "not all", "discarded"];
+            if says_lost.iter().any(|words| text.contains(words)) {
+                self.health.capture_losses += 1;
+            } else {
+                self.health.capture_warnings += 1;
+            }
+        })
+    }
+
+    fn finish(&mut self) {
+        let store = &mut self.store;
+        // In whatever order the rows stand. Of what starts at once it is that of ids.
+        let mut operations = std::mem::take(&mut store.operations);
+        let rest = |operation: &Operation| {
+            let work = store.work(operation);
+            let place = (work.process, work.place.device, work.place.context, work.place.stream);
+            let node = work.what.graph_node().map(|node| node.node);
+            (operation.ns(), operation.correlation_id, place, node)
+        };
+        operations
+            .sort_by(|a, b| a.start_ns().cmp(&b.start_ns()).then_with(|| rest(a).cmp(&rest(b))));
+        store.operations = operations;
+        store.synchronizations.sort_by_key(|row| {
+            let cupti::Span { start_ns, end_ns, .. } = row.record.span;
+            (start_ns, end_ns, row.process, row.record.correlation_id)
+        });
+        store.memory.sort_by_key(|event| {
+            (event.at_ns, event.process, event.correlation_id, event.address, event.is_allocation)
+        });
+        store.managed.sort_by_key(|event| (event.time.start_ns, event.process, event.address));
+        store.overheads.sort_by_key(|overhead| {
+            (overhead.time.start_ns, overhead.time.end_ns, overhead.process, overhead.holds_gpu)
+        });
+        self.health.unknown_records += self.file.odd_cells();
+        self.health.computed_tables = self.file.computed_tables();
+        store.session = Session {
+            window_ns: (self.file.first_ns(), self.end_ns),
+            windows_ns: vec![(0, u64::MAX)],
+            ranges_by: RangesBy::Containment,
+            zero_ns: self.file.zero_ns(),
+            last_annotation_ns: self.last_annotation_ns,
+            ..Session::default()
+        };
+    }
+}
+
+/// A graph's number stands above that of the node in it where no column has it.
+fn graph_node(row: Cells<'_>, node: usize, graph: Option<usize>) -> Option<GraphNode> {
+    let node = row.bits(node).filter(|node| *node != 0)?;
+    let graph = graph.and_then(|column| row.number(column)).filter(|graph| *graph != 0);
+    // CAST: the upper half.
+    let graph = graph.unwrap_or((node >> 32) as u32);
+    GraphNode::new(if graph == 0 { u32::MAX } else { graph }, node)
+}

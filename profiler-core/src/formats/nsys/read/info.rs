@@ -1,0 +1,181 @@
+//! Where and when a capture was made, on which devices.
+
+use std::collections::BTreeSet;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::super::format;
+use super::Reader;
+use crate::base::error::Error;
+use crate::join::tables::Multiprocessor;
+use crate::record::recording::{DeviceInfo, RecordingInfo};
+
+impl Reader<'_> {
+    pub(super) fn read_info(&mut self) -> Result<RecordingInfo, Error> {
+        let file = self.file;
+        let mut said: FxHashMap<String, String> = FxHashMap::default();
+        for table in ["META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE"] {
+            file.rows(table, ["name", "value"], |row| {
+                if let (Some(name), Some(value)) = (row.text(0), row.text(1)) {
+                    said.insert(name.into_owned(), value.into_owned());
+                }
+            })?;
+        }
+        let said = |name: &str| said.get(name).map_or("unknown", String::as_str);
+        let (name, version) = (said("EXPORT_PRODUCT_NAME"), said("EXPORT_PRODUCT_VERSION"));
+        let recorder_version =
+            format!("{name} {version} (schema {})", said("EXPORT_SCHEMA_VERSION"));
+        let number = |name: &str| said(name).parse().unwrap_or(0);
+        let (cupti_version, cuda_driver_version) =
+            (number(format::CUPTI_VERSION), number(format::CUDA_VERSION));
+        let driver_release = match said(format::DRIVER_RELEASE) {
+            "unknown" => None,
+            release => Some(release.to_owned()),
+        };
+        // All of a newer schema may mean something else; what is read is what looks known.
+        let major = said("EXPORT_SCHEMA_VERSION_MAJOR").parse::<u32>();
+        self.health.capture_warnings += u64::from(major.is_ok_and(|major| major > SCHEMA_MAJOR));
+        // When the capture's time was 0.
+        let mut utc_ns = None;
+        file.rows("TARGET_INFO_SESSION_START_TIME", ["utcEpochNs"], |row| {
+            utc_ns = row.number::<i64>(0).filter(|ns| *ns >= 0);
+        })?;
+        let recorded_at_s = utc_ns.unwrap_or(0).unsigned_abs() / 1_000_000_000;
+        let utc_offset_ns = utc_ns.and_then(|ns| ns.checked_sub_unsigned(file.zero_ns()));
+        file.rows("ANALYSIS_DETAILS", ["stopTime"], |row| {
+            self.end_ns = self.end_ns.max(row.time(0).unwrap_or(0));
+        })?;
+        let end_ns = self.end_ns;
+        for range in self.store.ranges.iter_mut().filter(|range| range.is_open) {
+            range.time.end_ns = end_ns;
+        }
+        for range in &mut self.store.process_ranges {
+            if range.end_thread.is_none() {
+                range.time.end_ns = end_ns;
+            }
+        }
+        self.count_unused()?;
+        let devices = self.read_devices()?;
+        Ok(RecordingInfo {
+            recorded_at_s,
+            cupti_version,
+            cuda_driver_version,
+            driver_release,
+            devices,
+            recorder_version,
+            process_id: None,
+            utc_offset_ns,
+        })
+    }
+
+    /// Tables of CUDA that may be of a newer schema.
+    fn count_unused(&mut self) -> Result<(), Error> {
+        for table in self.file.tables() {
+            if table.starts_with("CUPTI_ACTIVITY_KIND_") && !READ.contains(&table) {
+                self.health.unused_records += self.file.count(table)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The GPUs by the number that CUDA gave them; nsys numbers all of the machine.
+    fn read_devices(&mut self) -> Result<Vec<DeviceInfo>, Error> {
+        let file = self.file;
+        let mut pairs: BTreeSet<(u64, u32)> = BTreeSet::new();
+        file.rows("TARGET_INFO_CUDA_DEVICE", ["gpuId", "cudaId"], |row| {
+            if let (Some(gpu), Some(cuda)) = (row.number(0), row.number(1)) {
+                pairs.insert((gpu, cuda));
+            }
+        })?;
+        // Each process that sees a GPU has a row. Processes that see different ones may give them one ordinal, which then
+        // names the first.
+        let (mut ordinals, mut taken) = (FxHashMap::default(), FxHashSet::default());
+        for (gpu, cuda) in pairs {
+            if taken.insert(cuda) {
+                ordinals.entry(gpu).or_insert_with(Vec::new).push(cuda);
+            } else {
+                self.store.shared_ordinals.push(cuda);
+            }
+        }
+        let has_ordinals = !ordinals.is_empty();
+        let mut seen = FxHashSet::default();
+        let mut devices: Vec<DeviceInfo> = Vec::new();
+        let columns = [
+            "id",
+            "name",
+            "totalMemory",
+            "smCount",
+            "computeMajor",
+            "computeMinor",
+            "cuDevice",
+            "maxWarpsPerSm",
+            "maxBlocksPerSm",
+            "maxRegistersPerSm",
+            "maxRegistersPerBlock",
+            "maxShmemPerSm",
+            "maxShmemPerBlockOptin",
+            "clockRate",
+            "memoryBandwidth",
+            "l2CacheSize",
+        ];
+        file.rows("TARGET_INFO_GPU", columns, |row| {
+            let Some(gpu) = row.number::<u64>(0) else { return self.unreadable() };
+            let mut numbers = ordinals.remove(&gpu).unwrap_or_default();
+            if !has_ordinals {
+                // CAST: a machine has few.
+                numbers.push(row.number(6).unwrap_or(gpu as u32));
+            }
+            for id in numbers {
+                if !seen.insert(id) {
+                    self.store.shared_ordinals.push(id);
+                    continue;
+                }
+                let number = |column: usize| row.number(column).unwrap_or(0);
+                let (compute_capability, multiprocessors) = ((number(4), number(5)), number(3));
+                self.store.multiprocessors.push(Multiprocessor {
+                    device: id,
+                    compute_capability,
+                    multiprocessors,
+                    warps: number(7),
+                    blocks: number(8),
+                    registers: number(9),
+                    registers_per_block: number(10),
+                    shared_bytes: number(11),
+                    shared_bytes_per_block: number(12),
+                });
+                devices.push(DeviceInfo {
+                    id,
+                    name: row.text(1).unwrap_or_default().into_owned(),
+                    compute_capability,
+                    multiprocessors,
+                    memory_bytes: row.bits(2).unwrap_or(0),
+                    // In Hz; 0 is not known.
+                    core_clock_khz: row
+                        .number::<u64>(13)
+                        .and_then(|hertz| u32::try_from(hertz / 1000).ok())
+                        .filter(|khz| *khz != 0),
+                    memory_bandwidth: row.number(14).filter(|bytes| *bytes != 0),
+                    l2_bytes: row.number(15).filter(|bytes| *bytes != 0),
+                    pci_bus_id: None,
+                });
+            }
+        })?;
+        devices.sort_by_key(|device| device.id);
+        self.store.multiprocessors.sort_by_key(|of| of.device);
+        Ok(devices)
+    }
+}
+
+/// The newest schema whose changes are all of them breaking that is known.
+const SCHEMA_MAJOR: u32 = 3;
+
+/// Those of CUPTI's tables that are read.
+const READ: [&str; 7] = [
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+    "CUPTI_ACTIVITY_KIND_MEMCPY",
+    "CUPTI_ACTIVITY_KIND_MEMSET",
+    "CUPTI_ACTIVITY_KIND_RUNTIME",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+    "CUPTI_ACTIVITY_KIND_OVERHEAD",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+];

@@ -1,0 +1,1033 @@
+//! From the store to the tables of a capture.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use cupti::record::{KernelDetails, LaunchType};
+use cupti::{CopyKind, Kernel, MemoryKind, Record, SynchronizationKind};
+use nvtx::Payload;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::Progress;
+use super::format::{self, DRIVER, NO_STREAM, RUNTIME, event, global};
+use super::schema;
+use super::tables::{Cell, Rows, Tables};
+use crate::base::kernel_names;
+use crate::join::tables::{
+    Api, Call, Details, FieldValue, Interval, KernelNames, LabelId, Managed, NameId, Operation,
+    Process, Store, Subject, ThreadId, What,
+};
+use crate::profile::Profile;
+use crate::record::series::{Kind, Source};
+
+/// What a step of the writing comes to.
+type Result_<T> = Result<(), <T as Tables>::Error>;
+
+pub(crate) struct Writer<'a, T, P> {
+    profile: &'a Profile,
+    store: &'a Store,
+    tables: T,
+    strings: Strings,
+    progress: Counter<P>,
+}
+
+/// Tells how far it is, now and then.
+struct Counter<P> {
+    progress: P,
+    written: u64,
+    total: u64,
+}
+
+/// Rows between two reports of progress.
+const ROWS_A_REPORT: u64 = 50_000;
+
+impl<P: FnMut(Progress)> Counter<P> {
+    fn row(&mut self) {
+        self.written += 1;
+        if self.written.is_multiple_of(ROWS_A_REPORT) {
+            self.report();
+        }
+    }
+
+    fn report(&mut self) {
+        (self.progress)(Progress { rows: self.written, of: self.total.max(self.written) });
+    }
+}
+
+/// Texts by the number they get, from 0 as nsys's.
+#[derive(Default)]
+struct Strings {
+    ids: FxHashMap<Box<str>, i64>,
+    names: FxHashMap<NameId, i64>,
+    kernels: FxHashMap<KernelNames, [i64; 3]>,
+}
+
+impl Strings {
+    fn id(&mut self, text: &str) -> i64 {
+        if let Some(&id) = self.ids.get(text) {
+            return id;
+        }
+        let id = self.ids.len() as i64;
+        self.ids.insert(text.into(), id);
+        id
+    }
+
+    fn name(&mut self, store: &Store, name: NameId) -> i64 {
+        if let Some(&id) = self.names.get(&name) {
+            return id;
+        }
+        let id = self.id(store.names.get(name));
+        self.names.insert(name, id);
+        id
+    }
+
+    /// With parameters, without anything around it, and as the compiler made it.
+    fn kernel(&mut self, store: &Store, names: &KernelNames) -> [i64; 3] {
+        if let Some(&ids) = self.kernels.get(names) {
+            return ids;
+        }
+        let raw = store.names.get(names.name);
+        let demangled = match names.demangled {
+            Some(demangled) => store.names.get(demangled).to_owned(),
+            None => kernel_names::with_parameters(raw),
+        };
+        let short = match names.short {
+            Some(short) => store.names.get(short).to_owned(),
+            None => kernel_names::without_scope(&demangled).to_owned(),
+        };
+        let ids = [self.id(&demangled), self.id(&short), self.id(raw)];
+        self.kernels.insert(*names, ids);
+        ids
+    }
+}
+
+/// What all GPU operations have.
+const OPERATION: [&str; 8] = [
+    "start",
+    "end",
+    "deviceId",
+    "contextId",
+    "greenContextId",
+    "streamId",
+    "correlationId",
+    "globalPid",
+];
+
+impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
+    /// Writes all tables.
+    pub(crate) fn write(profile: &'a Profile, tables: T, progress: P) -> Result_<T> {
+        let store = &profile.store;
+        let rows = store.calls.len()
+            + store.operations.len()
+            + store.synchronizations.len()
+            + store.ranges.len()
+            + store.process_ranges.len()
+            + store.marks.len()
+            + store.memory.len()
+            + store.managed.len();
+        let mut writer = Writer {
+            profile,
+            store,
+            tables,
+            strings: Strings::default(),
+            progress: Counter { progress, written: 0, total: rows as u64 },
+        };
+        writer.tables.create(schema::TABLES)?;
+        writer.write_enumerations()?;
+        writer.write_info()?;
+        writer.write_operations()?;
+        writer.write_calls()?;
+        writer.write_synchronizations()?;
+        writer.write_memory()?;
+        writer.write_managed_memory()?;
+        writer.write_overheads()?;
+        writer.write_ranges()?;
+        if T::HAS_RANGES {
+            writer.write_tree()?;
+            writer.write_samples()?;
+        } else {
+            writer.write_metrics()?;
+        }
+        writer.write_places()?;
+        writer.write_threads()?;
+        writer.write_strings()?;
+        writer.progress.report();
+        Ok(())
+    }
+
+    fn insert<const N: usize>(&self, table: &str, columns: [&str; N]) -> Result<T::Rows, T::Error> {
+        self.tables.insert(table, columns)
+    }
+
+    /// nsys's times are from its session's start.
+    fn at(&self, ns: u64) -> i64 {
+        self.store.session.since_zero(ns)
+    }
+
+    /// A time since the profile's start, which may lie before that of nsys's session.
+    fn at_since_start(&self, time: Duration) -> i64 {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.at(self.store.session.window_ns.0.saturating_add(ns))
+    }
+
+    /// The start moves, and with it the end.
+    fn span(&self, time: Interval) -> (i64, i64) {
+        let start = self.at(time.start_ns);
+        (start, start.saturating_add_unsigned(time.ns()))
+    }
+
+    fn global(&self, process: u32, thread: u32) -> u64 {
+        global(self.profile.process_id(process), thread)
+    }
+
+    fn global_thread(&self, thread: ThreadId) -> i64 {
+        let thread = &self.store.threads[thread.at()];
+        self.global(thread.process, thread.id).cast_signed()
+    }
+
+    fn write_enumerations(&self) -> Result_<T> {
+        for (table, rows) in schema::ENUMERATIONS {
+            self.tables.create(&schema::enumeration(table))?;
+            let mut insert = self.insert(table, ["id", "name", "label"])?;
+            for &(id, name, label) in *rows {
+                insert.set(id)?.set(name)?.set(label)?.row()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_info(&self) -> Result_<T> {
+        let info = self.profile.recording_info();
+        let (major, minor, micro) = schema::VERSION;
+        let mut insert = self.insert("META_DATA_EXPORT", ["name", "value"])?;
+        for (name, value) in [
+            ("EXPORT_PRODUCT_NAME", env!("CARGO_PKG_NAME").to_owned()),
+            ("EXPORT_PRODUCT_VERSION", env!("CARGO_PKG_VERSION").to_owned()),
+            ("EXPORT_SCHEMA_VERSION", format!("{major}.{minor}.{micro}")),
+            ("EXPORT_SCHEMA_VERSION_MAJOR", major.to_string()),
+            ("EXPORT_SCHEMA_VERSION_MINOR", minor.to_string()),
+            ("EXPORT_SCHEMA_VERSION_MICRO", micro.to_string()),
+        ] {
+            insert.set(name)?.set(&*value)?.row()?;
+        }
+        let known = |version: u32| (version != 0).then(|| version.to_string());
+        let mut insert = self.insert("META_DATA_CAPTURE", ["name", "value"])?;
+        for (name, value) in [
+            (format::CUPTI_VERSION, known(info.cupti_version)),
+            (format::CUDA_VERSION, known(info.cuda_driver_version)),
+            (format::DRIVER_RELEASE, info.driver_release.clone()),
+        ] {
+            if let Some(value) = value {
+                insert.set(name)?.set(&*value)?.row()?;
+            }
+        }
+        let session = &self.store.session;
+        let before_ns = session.zero_ns.saturating_sub(session.window_ns.0);
+        let start = Duration::from_nanos(self.profile.epoch_ns().saturating_add(before_ns));
+        let start = start.min(Duration::from_secs(LAST_SECOND));
+        let text = humantime::format_rfc3339_seconds(UNIX_EPOCH + start).to_string();
+        let text = text.trim_end_matches('Z');
+        let columns = ["utcEpochNs", "utcTime", "localTime"];
+        let epoch_ns = i64::try_from(start.as_nanos()).unwrap_or(i64::MAX);
+        let mut insert = self.insert("TARGET_INFO_SESSION_START_TIME", columns)?;
+        insert.set(epoch_ns)?.set(text)?.set(text)?.row()?;
+        let columns = ["globalVid", "duration", "startTime", "stopTime"];
+        let duration = self.at(self.store.session.window_ns.1);
+        let machine = (global(0, 0)).cast_signed();
+        let mut insert = self.insert("ANALYSIS_DETAILS", columns)?;
+        insert.set(machine)?.set(duration)?.set(0)?.set(duration)?.row()?;
+
+        let columns = [
+            "vmId",
+            "id",
+            "name",
+            "l2CacheSize",
+            "totalMemory",
+            "memoryBandwidth",
+            "clockRate",
+            "smCount",
+            "cuDevice",
+            "computeMajor",
+            "computeMinor",
+            "smMajor",
+            "smMinor",
+        ];
+        let mut insert = self.insert("TARGET_INFO_GPU", columns)?;
+        for device in &info.devices {
+            let (major, minor) = device.compute_capability;
+            insert.set(machine)?.set(device.id)?.set(&*device.name)?;
+            // What is not known is 0, as where a driver does not tell it.
+            let hertz = device.core_clock_khz.map_or(0, |khz| u64::from(khz) * 1000);
+            insert.bits(device.l2_bytes.unwrap_or(0))?.bits(device.memory_bytes)?;
+            insert.bits(device.memory_bandwidth.unwrap_or(0))?.bits(hertz)?;
+            insert.set(device.multiprocessors)?.set(device.id)?;
+            insert.set(major)?.set(minor)?.set(major)?.set(minor)?.row()?;
+        }
+        let mut insert = self.insert("TARGET_INFO_CUDA_DEVICE", ["gpuId", "cudaId", "pid"])?;
+        for process in self.processes() {
+            for device in &info.devices {
+                insert.set(device.id)?.set(device.id)?.set(process & 0xff_ffff)?.row()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        let of = |process| self.profile.process_id(process);
+        let threads = self.store.threads.iter().map(|thread| of(thread.process));
+        let named = self.store.processes.iter().map(|process| process.id);
+        let mut processes: Vec<u32> = threads.chain(named).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        processes
+    }
+
+    fn write_operations(&mut self) -> Result_<T> {
+        let columns: [&str; 32] = format::with(
+            OPERATION,
+            [
+                "demangledName",
+                "shortName",
+                "mangledName",
+                "registersPerThread",
+                "gridX",
+                "gridY",
+                "gridZ",
+                "blockX",
+                "blockY",
+                "blockZ",
+                "staticSharedMemory",
+                "dynamicSharedMemory",
+                "localMemoryPerThread",
+                "graphNodeId",
+                "graphId",
+                "clusterX",
+                "clusterY",
+                "clusterZ",
+                "localMemoryTotal",
+                "gridId",
+                "launchType",
+                "cacheConfig",
+                "sharedMemoryExecuted",
+                "sharedMemoryLimitConfig",
+            ],
+        );
+        let mut kernels = self.insert("CUPTI_ACTIVITY_KIND_KERNEL", columns)?;
+        let columns: [&str; 20] = format::with(
+            OPERATION,
+            [
+                "bytes",
+                "copyKind",
+                "srcKind",
+                "dstKind",
+                "graphNodeId",
+                "graphId",
+                "copyCount",
+                "srcDeviceId",
+                "srcContextId",
+                "dstDeviceId",
+                "dstContextId",
+                "virtualAddress",
+            ],
+        );
+        let mut copies = self.insert("CUPTI_ACTIVITY_KIND_MEMCPY", columns)?;
+        let columns: [&str; 13] =
+            format::with(OPERATION, ["value", "bytes", "memKind", "graphNodeId", "graphId"]);
+        let mut memsets = self.insert("CUPTI_ACTIVITY_KIND_MEMSET", columns)?;
+        let mut graphs = match self.profile.totals().graphs {
+            0 => None,
+            _ => Some(self.insert_graphs()?),
+        };
+        let mut migrations = self.migrations();
+        let mut launched = self.launched();
+        let store = self.store;
+        for operation in &store.operations {
+            self.progress.row();
+            let work = store.work(operation);
+            let node = work.what.graph_node();
+            let graph = node.map(|node| node.graph).filter(|graph| *graph != u32::MAX);
+            let node = node.map(|node| node.node.cast_signed());
+            let (range, captured) = (store.range_of(operation.call), operation.captured.get());
+            match &work.what {
+                What::Kernel { names, details } => {
+                    self.operation(&mut kernels, operation)?;
+                    let [demangled, short, mangled] = self.strings.kernel(store, names);
+                    kernels.set(demangled)?.set(short)?.set(mangled)?;
+                    kernels.set(details.registers_per_thread)?;
+                    for &size in details.grid.iter().chain(&details.block) {
+                        kernels.set(size)?;
+                    }
+                    kernels.set(details.static_shared_bytes)?.set(details.dynamic_shared_bytes)?;
+                    kernels.set(details.local_bytes_per_thread)?.set(node)?.set(graph)?;
+                    for size in details.cluster {
+                        kernels.set((size != 0).then_some(size))?;
+                    }
+                    let key = kernel_key(operation, details);
+                    let more = launched.get_mut(&key).and_then(Vec::pop);
+                    kernels.set(more.map(|more| more.local_bytes.cast_signed()))?;
+                    kernels.set(more.map(|more| more.grid_id))?;
+                    kernels.set(more.map(|more| launch_type(more.launch)))?;
+                    kernels.set(more.map(|more| u32::from(more.cache_executed.0) + 1))?;
+                    let executed = work.shared_memory.executed_bytes;
+                    let executed = (executed != 0).then_some(executed);
+                    kernels.set(more.map(|more| more.shared_executed_bytes).or(executed))?;
+                    kernels.set(more.map(|more| more.shared_limit.0))?;
+                    kernels.ranges(range, captured)?.row()?;
+                }
+                What::Copy(copy) => {
+                    self.operation(&mut copies, operation)?;
+                    let kind = match work.copy_kind {
+                        0 => copy_kind(copy.kind),
+                        kind => kind,
+                    };
+                    copies.bits(copy.bytes)?.set(kind)?;
+                    copies.set(memory_kind(copy.source))?.set(memory_kind(copy.destination))?;
+                    copies.set(node)?.set(graph)?.set(copy.copies.map(u64::cast_signed))?;
+                    match copy.peers {
+                        Some(peers) => {
+                            copies.set(peers.source_device)?.set(peers.source_context)?;
+                            copies.set(peers.destination_device)?.set(peers.destination_context)?;
+                        }
+                        None => {
+                            copies
+                                .set(Cell::Null)?
+                                .set(Cell::Null)?
+                                .set(Cell::Null)?
+                                .set(Cell::Null)?;
+                        }
+                    }
+                    let key = (work.process, operation.start_ns(), kind);
+                    let address = migrations.get_mut(&key).and_then(Vec::pop);
+                    copies.set(address.map(u64::cast_signed))?;
+                    copies.ranges(range, captured)?.row()?;
+                }
+                What::Memset(memset) => {
+                    self.operation(&mut memsets, operation)?;
+                    memsets.set(memset.value)?.bits(memset.bytes)?;
+                    memsets.set(memory_kind(memset.memory))?.set(node)?.set(graph)?;
+                    memsets.ranges(range, captured)?.row()?;
+                }
+                What::Graph(graph) => {
+                    let Some(graphs) = &mut graphs else { continue };
+                    self.operation(graphs, operation)?;
+                    // Of a recording only the executable graph is known.
+                    graphs.set(graph.template.unwrap_or(graph.executable))?;
+                    graphs.set(graph.executable)?.ranges(range, captured)?.row()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Graphs that were traced as one interval have a table where there are any.
+    fn insert_graphs(&self) -> Result<T::Rows, T::Error> {
+        self.tables.create(schema::GRAPHS_TABLE)?;
+        let columns: [&str; 10] = format::with(OPERATION, ["graphId", "graphExecId"]);
+        self.insert("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", columns)
+    }
+
+    /// What the records of kernels say that the store has no room for, where there are records: the first stands last.
+    fn launched(&self) -> FxHashMap<KernelKey, Vec<KernelDetails>> {
+        let mut launched: FxHashMap<_, Vec<_>> = FxHashMap::default();
+        let Some(recording) = self.profile.recording() else { return launched };
+        for record in &recording.records {
+            if let Record::Kernel(kernel) = record {
+                let span = kernel.span;
+                let start_ns =
+                    span.is_known().then(|| recording.clocks.monotonic_ns(span.start_ns));
+                let node = kernel.graph_node.map(|node| node.node);
+                let key = (kernel.correlation_id, start_ns.unwrap_or(0), kernel.place.stream, node);
+                launched.entry(key).or_default().push(kernel.details());
+            }
+        }
+        launched.values_mut().for_each(|of| of.reverse());
+        launched
+    }
+
+    /// The addresses of moves of managed memory, which operations have no room for: the first stands last.
+    fn migrations(&self) -> FxHashMap<(u32, u64, u8), Vec<u64>> {
+        let mut migrations: FxHashMap<_, Vec<u64>> = FxHashMap::default();
+        for event in self.store.managed.iter().rev() {
+            let kind = match event.what {
+                Managed::ToDevice { .. } => 11,
+                Managed::ToHost { .. } => 12,
+                _ => continue,
+            };
+            let key = (event.process, event.time.start_ns, kind);
+            migrations.entry(key).or_default().push(event.address);
+        }
+        migrations
+    }
+
+    /// The columns of [`OPERATION`].
+    #[inline]
+    fn operation(&self, insert: &mut T::Rows, operation: &Operation) -> Result_<T> {
+        let work = self.store.work(operation);
+        let place = work.place;
+        let (start, end) = operation.time().map_or((0, 0), |time| self.span(time));
+        insert.set(start)?.set(end)?.set(place.device)?.set(place.context)?;
+        insert.set(work.green_context)?.set(place.stream)?;
+        insert.set(operation.correlation_id)?.bits(self.global(work.process, 0))?;
+        Ok(())
+    }
+
+    /// Of a call of the runtime API and the driver call that it makes, nsys has the former.
+    fn write_calls(&mut self) -> Result_<T> {
+        let store = self.store;
+        let key = |call: &Call| (store.threads[call.thread.at()].process, call.correlation_id);
+        let outer: FxHashSet<(u32, u32)> = store.outer_calls.iter().map(key).collect();
+        let columns =
+            ["start", "end", "eventClass", "globalTid", "correlationId", "nameId", "returnValue"];
+        let mut insert = self.insert("CUPTI_ACTIVITY_KIND_RUNTIME", columns)?;
+        let columns = ["start", "end", "eventClass", "globalTid", "nameId", "graphNodeId"];
+        let mut nodes = self.insert("CUDA_GRAPH_NODE_EVENTS", columns)?;
+        let inner =
+            store.calls.iter().filter(|call| outer.is_empty() || !outer.contains(&key(call)));
+        for call in store.outer_calls.iter().chain(inner) {
+            self.progress.row();
+            let kind = store.call_kind(call);
+            let name = self.strings.name(store, kind.name);
+            let class = match kind.api {
+                Api::Runtime => RUNTIME,
+                Api::Driver => DRIVER,
+            };
+            let thread = self.global_thread(call.thread);
+            let (start, end) = self.span(call.time);
+            insert.set(start)?.set(end)?.set(class)?.set(thread)?;
+            insert.set(call.correlation_id)?.set(name)?.set(kind.result)?;
+            insert.ranges(call.range.get(), None)?.row()?;
+            if kind.captured {
+                nodes.set(start)?.set(end)?.set(GRAPH_NODE_CREATION)?.set(thread)?;
+                nodes.set(name)?.set(0)?.row()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_synchronizations(&mut self) -> Result_<T> {
+        let columns = [
+            "start",
+            "end",
+            "contextId",
+            "streamId",
+            "correlationId",
+            "globalPid",
+            "syncType",
+            "eventId",
+            "eventSyncId",
+        ];
+        let mut insert = self.insert("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", columns)?;
+        let store = self.store;
+        for synchronization in &store.synchronizations {
+            self.progress.row();
+            let record = &synchronization.record;
+            let cupti::Span { start_ns, end_ns, .. } = record.span;
+            let (start, end) = self.span(Interval { start_ns, end_ns });
+            insert.set(start)?.set(end)?.set(record.context)?;
+            insert.set(record.stream.unwrap_or(NO_STREAM))?.set(record.correlation_id)?;
+            insert.bits(self.global(synchronization.process, 0))?;
+            insert.set(match record.kind {
+                SynchronizationKind::Event => 1,
+                SynchronizationKind::StreamWaitEvent => 2,
+                SynchronizationKind::Stream => 3,
+                SynchronizationKind::Context => 4,
+                SynchronizationKind::Unknown(other) => other,
+                _ => 0,
+            })?;
+            insert.set(record.event.unwrap_or(u32::MAX))?;
+            insert.set(record.event_sync_id.map(u64::cast_signed))?;
+            insert.ranges(store.range_of(synchronization.call.into()), None)?.row()?;
+        }
+        Ok(())
+    }
+
+    fn write_memory(&mut self) -> Result_<T> {
+        let columns = [
+            "start",
+            "globalPid",
+            "deviceId",
+            "address",
+            "bytes",
+            "memKind",
+            "memoryOperationType",
+            "correlationId",
+        ];
+        let mut insert = self.insert("CUDA_GPU_MEMORY_USAGE_EVENTS", columns)?;
+        let store = self.store;
+        for event in store.memory_events() {
+            self.progress.row();
+            insert
+                .set(self.at(event.at_ns))?
+                .bits(self.global(event.process, 0))?
+                .set(event.device)?;
+            insert.bits(event.address)?.bits(event.bytes)?.set(memory_kind(event.kind))?;
+            insert.set(u32::from(!event.is_allocation))?.set(event.correlation_id)?;
+            insert.ranges(store.range_of(event.call), None)?.row()?;
+        }
+        Ok(())
+    }
+
+    fn write_managed_memory(&mut self) -> Result_<T> {
+        let store = self.store;
+        let is_fault =
+            |what| matches!(what, Managed::HostFault { .. } | Managed::DeviceFaults { .. });
+        if !store.managed.iter().any(|event| is_fault(event.what)) {
+            return Ok(());
+        }
+        self.tables.create(schema::MANAGED_TABLES)?;
+        let columns =
+            ["start", "globalPid", "address", "CpuInstruction", "sourceFile", "sourceLine"];
+        let mut host = self.insert("CUDA_UM_CPU_PAGE_FAULT_EVENTS", columns)?;
+        let columns = ["start", "end", "globalPid", "deviceId", "address", "numberOfPageFaults"];
+        let mut device = self.insert("CUDA_UM_GPU_PAGE_FAULT_EVENTS", columns)?;
+        for event in &store.managed {
+            self.progress.row();
+            let (start, end) = self.span(event.time);
+            let process = self.global(event.process, 0);
+            match event.what {
+                Managed::HostFault { instruction, line } => {
+                    let instruction = match instruction {
+                        Some(name) => self.strings.name(store, name),
+                        None => self.strings.id(""),
+                    };
+                    let file = line.map(|(file, _)| self.strings.name(store, file));
+                    host.set(start)?
+                        .bits(process)?
+                        .bits(event.address)?
+                        .set(instruction)?
+                        .set(file)?
+                        .set(line.map(|(_, line)| line))?
+                        .row()?;
+                }
+                Managed::DeviceFaults { count } => {
+                    device.set(start)?.set(end)?.bits(process)?.set(event.device.unwrap_or(0))?;
+                    device.bits(event.address)?.bits(count)?.row()?;
+                }
+                Managed::ToDevice { .. } | Managed::ToHost { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn write_overheads(&mut self) -> Result_<T> {
+        if self.store.overheads.is_empty() {
+            return Ok(());
+        }
+        self.tables.create(schema::OVERHEAD_TABLE)?;
+        // The names that nsys's rules look for, and one for what held no GPU.
+        let holds_gpu = self.strings.id("CUDA profiling overhead");
+        let other = self.strings.id("profiler overhead");
+        let columns = ["start", "end", "globalTid", "nameId", "returnValue"];
+        let mut insert = self.insert("PROFILER_OVERHEAD", columns)?;
+        for overhead in &self.store.overheads {
+            let (start, end) = self.span(overhead.time);
+            let name = if overhead.holds_gpu { holds_gpu } else { other };
+            insert.set(start)?.set(end)?.bits(self.global(overhead.process, 0))?.set(name)?;
+            insert.set(0)?.row()?;
+        }
+        Ok(())
+    }
+
+    /// Which contexts and streams there are, as far as work ran on them.
+    fn write_places(&self) -> Result_<T> {
+        let places = self.store.operations.iter().map(|operation| {
+            let work = self.store.work(operation);
+            (
+                self.profile.process_id(work.process),
+                work.place.context,
+                work.place.device,
+                work.place.stream,
+            )
+        });
+        let mut places: Vec<_> = places.collect::<FxHashSet<_>>().into_iter().collect();
+        places.sort_unstable();
+        let columns = ["nullStreamId", "hwId", "vmId", "processId", "deviceId", "contextId"];
+        let mut contexts = self.insert("TARGET_INFO_CUDA_CONTEXT_INFO", columns)?;
+        let columns = ["streamId", "hwId", "vmId", "processId", "contextId", "flag"];
+        let mut streams = self.insert("TARGET_INFO_CUDA_STREAM", columns)?;
+        let mut last = None;
+        for (process, context, device, stream) in places {
+            let machine = 1 + (process >> 24);
+            let process = process & 0xff_ffff;
+            if last != Some((machine, process, context, device)) {
+                last = Some((machine, process, context, device));
+                contexts.set(Cell::Null)?.set(0)?.set(machine)?.set(process)?.set(device)?;
+                contexts.set(context)?.row()?;
+            }
+            streams.set(stream)?.set(0)?.set(machine)?.set(process)?.set(context)?;
+            streams.set(0)?.row()?;
+        }
+        Ok(())
+    }
+
+    fn write_threads(&mut self) -> Result_<T> {
+        let mut insert = self.insert("PROCESSES", ["globalPid", "pid", "name"])?;
+        let named: FxHashMap<u32, &Process> =
+            self.store.processes.iter().map(|process| (process.id, process)).collect();
+        for id in self.processes() {
+            let known = named.get(&id).copied();
+            // A name may come with the path of its program.
+            let name =
+                known.and_then(|process| process.name.as_deref()?.rsplit(['/', '\\']).next());
+            insert.bits(global(id, 0))?.set(id & 0xff_ffff)?.set(name)?.row()?;
+        }
+        let columns = ["nameId", "priority", "globalTid"];
+        let mut insert = self.insert("ThreadNames", columns)?;
+        let store = self.store;
+        for thread in &store.threads {
+            if let Some(name) = &thread.name {
+                insert.set(self.strings.id(name))?.set(thread.priority)?;
+                insert.bits(self.global(thread.process, thread.id))?.row()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_strings(&self) -> Result_<T> {
+        let mut texts: Vec<_> = self.strings.ids.iter().collect();
+        texts.sort_unstable_by_key(|(_, id)| **id);
+        let mut insert = self.insert("StringIds", ["id", "value"])?;
+        for (text, &id) in texts {
+            insert.set(id)?.set(&**text)?.row()?;
+        }
+        Ok(())
+    }
+}
+
+/// What tells kernels of a recording apart: their correlation id, start, stream and graph node.
+type KernelKey = (u32, u64, u32, Option<u64>);
+
+fn kernel_key(operation: &Operation, kernel: &Kernel) -> KernelKey {
+    let node = kernel.graph_node.map(|node| node.node);
+    (operation.correlation_id, operation.start_ns(), kernel.place.stream, node)
+}
+
+/// 31st of December 9999.
+const LAST_SECOND: u64 = 253_402_300_799;
+
+/// `ENUM_NSYS_EVENT_CLASS`.
+const GRAPH_NODE_CREATION: i64 = 77;
+
+/// `ENUM_CUDA_KERNEL_LAUNCH_TYPE` counts CUPTI's from 1 on, and so does nsys those of caches.
+fn launch_type(launch: LaunchType) -> u32 {
+    match launch {
+        LaunchType::REGULAR => 1,
+        LaunchType::COOPERATIVE_SINGLE_DEVICE => 2,
+        LaunchType::COOPERATIVE_MULTI_DEVICE => 3,
+        _ => 0,
+    }
+}
+
+fn memory_kind(kind: MemoryKind) -> u32 {
+    match kind {
+        MemoryKind::PAGEABLE => 0,
+        MemoryKind::PINNED => 1,
+        MemoryKind::DEVICE => 2,
+        MemoryKind::ARRAY => 3,
+        MemoryKind::MANAGED => 4,
+        MemoryKind::DEVICE_STATIC => 5,
+        MemoryKind::MANAGED_STATIC => 6,
+        _ => 7,
+    }
+}
+
+fn copy_kind(kind: CopyKind) -> u8 {
+    match kind {
+        CopyKind::HostToDevice => 1,
+        CopyKind::DeviceToHost => 2,
+        CopyKind::DeviceToDevice => 8,
+        CopyKind::HostToHost => 9,
+        CopyKind::PeerToPeer => 10,
+        CopyKind::Unknown(other) => other,
+        _ => 0,
+    }
+}
+
+/// Domains and categories by process, with the numbers they get.
+#[derive(Default)]
+struct Registry {
+    domains: FxHashMap<(u32, NameId), u32>,
+    categories: FxHashMap<(u32, u32, NameId), u32>,
+}
+
+/// A row of `NVTX_EVENTS`.
+struct Event {
+    time: (i64, Option<i64>),
+    kind: i64,
+    range_id: Option<i64>,
+    label: LabelId,
+    thread: ThreadId,
+    end_thread: Option<ThreadId>,
+    subject: Subject,
+    /// The row's number, by which nsys's reports name ranges.
+    number: Option<i64>,
+}
+
+impl<T: Tables, P: FnMut(Progress)> Writer<'_, T, P> {
+    fn write_ranges(&mut self) -> Result_<T> {
+        let columns = [
+            "start",
+            "end",
+            "eventType",
+            "rangeId",
+            "category",
+            "color",
+            "text",
+            "globalTid",
+            "endGlobalTid",
+            "domainId",
+            "uint64Value",
+            "int64Value",
+            "doubleValue",
+            "uint32Value",
+            "int32Value",
+            "floatValue",
+            "jsonText",
+        ];
+        let store = self.store;
+        let mut insert = if self.has_numbers() {
+            let columns: [&str; 18] = format::with(columns, ["rowid"]);
+            self.insert("NVTX_EVENTS", columns)?
+        } else {
+            self.insert("NVTX_EVENTS", columns)?
+        };
+        let number = |row: usize| store.range_numbers.get(row).map(|number| number.cast_signed());
+        let mut registry = Registry::default();
+        for (row, range) in (0..).zip(&store.ranges) {
+            let (start, end) = self.span(range.time);
+            self.write_event(
+                &mut insert,
+                &mut registry,
+                &Event {
+                    time: (start, (!range.is_open).then_some(end)),
+                    kind: event::PUSH_POP,
+                    range_id: None,
+                    label: range.label,
+                    thread: range.thread,
+                    end_thread: None,
+                    subject: Subject::Range(crate::join::tables::RangeId(row)),
+                    number: number(row as usize),
+                },
+            )?;
+        }
+        for (row, range) in (0..).zip(&store.process_ranges) {
+            let (start, end) = self.span(range.time);
+            self.write_event(
+                &mut insert,
+                &mut registry,
+                &Event {
+                    time: (start, range.end_thread.map(|_| end)),
+                    kind: event::START_END,
+                    range_id: Some(i64::from(row) + 1),
+                    label: range.label,
+                    thread: range.thread,
+                    // Of the same thread nsys says nothing.
+                    end_thread: range.end_thread.filter(|end| *end != range.thread),
+                    subject: Subject::ProcessRange(crate::join::tables::ProcessRangeId(row)),
+                    number: number(store.ranges.len() + row as usize),
+                },
+            )?;
+        }
+        for (row, mark) in (0..).zip(&store.marks) {
+            self.write_event(
+                &mut insert,
+                &mut registry,
+                &Event {
+                    time: (self.at(mark.at_ns), None),
+                    kind: event::MARK,
+                    range_id: None,
+                    label: mark.label,
+                    thread: mark.thread,
+                    end_thread: None,
+                    subject: Subject::Mark(crate::join::tables::MarkId(row)),
+                    number: None,
+                },
+            )?;
+        }
+        let mut domains: Vec<_> = registry.domains.into_iter().collect();
+        domains.sort_unstable_by_key(|((process, _), number)| (*process, *number));
+        let columns = ["start", "eventType", "text", "globalTid", "domainId"];
+        let mut insert = self.insert("NVTX_EVENTS", columns)?;
+        for ((process, name), number) in domains {
+            insert.set(0)?.set(event::DOMAIN)?.set(store.names.get(name))?;
+            insert.bits(self.global(process, 0))?.set(number)?.row()?;
+        }
+        let mut categories: Vec<_> = registry.categories.into_iter().collect();
+        categories
+            .sort_unstable_by_key(|((process, domain, _), number)| (*process, *domain, *number));
+        let columns = ["start", "eventType", "text", "globalTid", "domainId", "category"];
+        let mut insert = self.insert("NVTX_EVENTS", columns)?;
+        for ((process, domain, name), number) in categories {
+            insert.set(0)?.set(event::CATEGORY)?.set(store.names.get(name))?;
+            insert.bits(self.global(process, 0))?.set(domain)?.set(number)?.row()?;
+        }
+        Ok(())
+    }
+
+    /// The ranges as operations refer to them, by their rows.
+    fn write_tree(&self) -> Result_<T> {
+        let columns = ["id", "parentId", "path", "domain", "instance", "globalTid", "start", "end"];
+        let mut insert = self.insert("RANGES", columns)?;
+        let paths: Vec<String> = self.profile.nodes().map(|node| node.cut_path()).collect();
+        let mut instances = vec![0_i64; paths.len()];
+        for ((row, range), node) in
+            (0_u32..).zip(&self.store.ranges).zip(&self.profile.tree.of_range)
+        {
+            let (start, end) = self.span(range.time);
+            let instance = &mut instances[node.at()];
+            let domain = self.profile.tree.node_at(*node).domain;
+            insert.set(row)?.set(range.parent.get().map(|parent| parent.0))?;
+            insert.set(&*paths[node.at()])?;
+            insert.set(domain.map(|domain| self.store.names.get(domain)))?.set(*instance)?;
+            insert.set(self.global_thread(range.thread))?;
+            insert.set(start)?.set((!range.is_open).then_some(end))?.row()?;
+            *instance += 1;
+        }
+        Ok(())
+    }
+
+    /// What was sampled of counters; nsys has no table for what NVML says.
+    fn write_metrics(&self) -> Result_<T> {
+        let of_counters =
+            || self.profile.tracks().filter(|track| track.source() == Source::Counters);
+        if of_counters().next().is_none() {
+            return Ok(());
+        }
+        self.tables.create(schema::METRICS_TABLES)?;
+        let columns = ["typeId", "sourceId", "typeName", "metricId", "metricName"];
+        let mut metrics = self.insert("TARGET_INFO_GPU_METRICS", columns)?;
+        let columns = ["rawTimestamp", "timestamp", "typeId", "metricId", "value"];
+        let mut values = self.insert("GPU_METRICS", columns)?;
+        for (id, track) in (0_u32..).zip(of_counters()) {
+            let of = format::metric_type(track.device());
+            let name = format::metric_name(track.label(), track.unit(), track.kind());
+            metrics.set(of)?.set(track.device())?.set("")?.set(id)?.set(&*name)?.row()?;
+            for sample in track.samples().filter(|sample| !sample.value.is_nan()) {
+                let at = self.at_since_start(sample.start);
+                values.set(at)?.set(at)?.set(of)?.set(id)?.set(sample.value)?.row()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_samples(&self) -> Result_<T> {
+        let columns =
+            ["device", "source", "metric", "label", "unit", "kind", "start", "end", "value"];
+        let mut insert = self.insert("SAMPLES", columns)?;
+        for track in self.profile.tracks() {
+            let (source, unit) = (track.source().to_string(), track.unit().to_string());
+            let kind = match track.kind() {
+                Kind::Total => "total",
+                Kind::Mean => "mean",
+                Kind::State => "state",
+            };
+            let at = |time: Duration| self.at_since_start(time);
+            for sample in track.samples() {
+                insert.set(track.device())?.set(&*source)?.set(track.name())?.set(track.label())?;
+                insert.set(&*unit)?.set(kind)?.set(at(sample.start))?.set(at(sample.end))?;
+                insert.set((!sample.value.is_nan()).then_some(sample.value))?.row()?;
+            }
+        }
+        let columns = [
+            "device",
+            "source",
+            "intervalNs",
+            "samples",
+            "dropped",
+            "overflows",
+            "gaps",
+            "gapNs",
+            "missing",
+            "failure",
+        ];
+        let mut insert = self.insert("SAMPLERS", columns)?;
+        for series in self.profile.series() {
+            let (gaps, gap_ns) = series.gaps();
+            let missing = (!series.missing().is_empty()).then(|| series.missing().join(", "));
+            insert.set(series.device())?.set(&*series.source().to_string())?;
+            insert.bits(series.interval_ns())?.bits(series.len() as u64)?;
+            insert.bits(series.dropped())?.bits(series.overflows())?.bits(gaps)?.bits(gap_ns)?;
+            insert.set(missing.as_deref())?;
+            insert.set(series.failure().map(|failure| &*failure.message))?.row()?;
+        }
+        Ok(())
+    }
+
+    fn write_event(
+        &mut self,
+        insert: &mut T::Rows,
+        registry: &mut Registry,
+        event: &Event,
+    ) -> Result_<T> {
+        self.progress.row();
+        let store = self.store;
+        let label = store.label(event.label);
+        let process = store.threads[event.thread.at()].process;
+        let domain = label.domain.map_or(0, |domain| {
+            // 0 is the default one.
+            let next = registry.domains.len() as u32 + 1;
+            *registry.domains.entry((process, domain)).or_insert(next)
+        });
+        let category = label.category.map(|category| {
+            let next = registry.categories.len() as u32 + 1;
+            *registry.categories.entry((process, domain, category)).or_insert(next)
+        });
+        insert.set(event.time.0)?.set(event.time.1)?.set(event.kind)?.set(event.range_id)?;
+        insert.set(category)?.set(label.color)?.set(store.names.get(label.name))?;
+        insert.set(self.global_thread(event.thread))?;
+        insert.set(event.end_thread.map(|thread| self.global_thread(thread)))?.set(domain)?;
+        let details = store.details.get(&event.subject);
+        let payload = details.and_then(|details| details.payload);
+        let of = |is: bool| payload.filter(|_| is);
+        let at = match payload {
+            Some(Payload::U64(_)) => 0,
+            Some(Payload::I64(_)) => 1,
+            Some(Payload::F64(_)) => 2,
+            Some(Payload::U32(_)) => 3,
+            Some(Payload::I32(_)) => 4,
+            Some(Payload::F32(_)) => 5,
+            _ => 6,
+        };
+        for column in 0..6 {
+            match of(column == at) {
+                Some(Payload::U64(value)) => insert.bits(value)?,
+                Some(Payload::I64(value)) => insert.set(value)?,
+                Some(Payload::F64(value)) => insert.set(value)?,
+                Some(Payload::U32(value)) => insert.set(value)?,
+                Some(Payload::I32(value)) => insert.set(value)?,
+                Some(Payload::F32(value)) => insert.set(f64::from(value))?,
+                _ => insert.set(Cell::Null)?,
+            };
+        }
+        let fields = details.and_then(|details| json(store, details));
+        insert.set(fields.as_deref())?;
+        if self.has_numbers() {
+            insert.set(event.number)?;
+        }
+        insert.row()
+    }
+
+    /// True if ranges keep the numbers of the capture that they are from. Parquet has no numbers of rows.
+    fn has_numbers(&self) -> bool {
+        !T::HAS_RANGES && !self.store.range_numbers.is_empty()
+    }
+}
+
+/// Named values as nsys exports them: an object. Its numbers have no unit.
+fn json(store: &Store, details: &Details) -> Option<String> {
+    use serde_json::{Map, Value};
+    if details.fields.is_empty() {
+        return None;
+    }
+    let mut object = Map::new();
+    for field in &details.fields {
+        let value = match field.value {
+            FieldValue::U64(value) => Value::from(value),
+            FieldValue::I64(value) => Value::from(value),
+            FieldValue::F64(value) => Value::from(value),
+            FieldValue::Bool(value) => Value::from(value),
+            FieldValue::Text(text) => Value::from(store.names.get(text)),
+        };
+        object.insert(store.names.get(field.name).to_owned(), value);
+    }
+    Some(Value::Object(object).to_string())
+}

@@ -1,0 +1,188 @@
+//! Busy time, defined once: per device, with communication apart.
+//!
+//! A device is **busy** while a copy, a memset, or a kernel other than a collective runs on it. **Communication** is the
+//! time in which collectives run and nothing else: a collective that waits for another rank occupies its device without
+//! computing, and a record does not separate that wait from the transfer. The rest is **idle**. Times of several devices
+//! are added or averaged, never united: a union would hide an idle device behind a busy one.
+//!
+//! Which kernels are collectives is read from their names.
+
+use rustc_hash::FxHashMap;
+
+use crate::base::kernel_names::{self, Pattern};
+use crate::join::tables::{Interval, NameId, Operation, Store, What, WorkId};
+
+/// Names of collectives, in lower case, and whose kernels are called so.
+pub(crate) const COLLECTIVES: &[(&str, &str)] = &[
+    ("nccl*kernel*", "NCCL"),
+    ("*nvshmem*", "NVSHMEM"),
+    ("*cross_device_reduce*", "vLLM, SGLang"),
+    ("*allreduce*", "TensorRT-LLM, FlashInfer"),
+    ("*all_reduce*", "PyTorch symmetric memory"),
+    ("*all_gather*", "PyTorch symmetric memory"),
+    ("*allgather*", "TensorRT-LLM, MSCCL++"),
+    ("*reduce_scatter*", "PyTorch symmetric memory"),
+    ("*reducescatter*", "TensorRT-LLM, MSCCL++"),
+    ("*all_to_all*", "PyTorch symmetric memory"),
+    ("deep_ep::*", "DeepEP"),
+];
+
+/// Which rows of [`Store::works`] are collectives. Costs microseconds for each kernel name.
+#[derive(Debug)]
+pub(crate) struct Collectives(Vec<bool>);
+
+impl Collectives {
+    pub(crate) fn of(store: &Store) -> Self {
+        let patterns: Vec<Pattern> =
+            COLLECTIVES.iter().map(|(pattern, _)| Pattern::new(pattern)).collect();
+        let is_named = |name: &str| {
+            let (shown, _) = kernel_names::lower_case(name);
+            patterns.iter().any(|pattern| pattern.matches(&shown))
+        };
+        let mut known: FxHashMap<NameId, bool> = FxHashMap::default();
+        let mut is_collective =
+            |id: NameId| *known.entry(id).or_insert_with(|| is_named(store.names.get(id)));
+        let rows = store.works.rows().iter().map(|work| match &work.what {
+            // A capture of nsys may hold the name that a pattern fits as the one or as the other.
+            What::Kernel { names, .. } => {
+                is_collective(names.name) || names.demangled.is_some_and(&mut is_collective)
+            }
+            _ => false,
+        });
+        Self(rows.collect())
+    }
+
+    #[inline]
+    pub(crate) fn contains(&self, work: WorkId) -> bool {
+        self.0.get(work.at()).copied().unwrap_or(false)
+    }
+}
+
+/// Intervals by start, one after the other: their union, and what lies between.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sweep {
+    pub(crate) first_ns: u64,
+    /// The last end so far.
+    pub(crate) end_ns: u64,
+    /// Their union.
+    pub(crate) busy_ns: u64,
+    /// Their sum.
+    pub(crate) gpu_ns: u64,
+}
+
+impl Sweep {
+    pub(crate) fn new(first: Interval) -> Self {
+        // An end before the start is a damaged record.
+        let end_ns = first.end_ns.max(first.start_ns);
+        Self { first_ns: first.start_ns, end_ns, busy_ns: first.ns(), gpu_ns: first.ns() }
+    }
+
+    /// Adds the next one by start, and returns the gap before it.
+    pub(crate) fn add(&mut self, time: Interval) -> Option<Interval> {
+        let gap = Interval { start_ns: self.end_ns, end_ns: time.start_ns };
+        self.busy_ns += time.end_ns.saturating_sub(time.start_ns.max(self.end_ns));
+        self.gpu_ns = self.gpu_ns.saturating_add(time.ns());
+        self.end_ns = self.end_ns.max(time.end_ns).max(time.start_ns);
+        (gap.ns() != 0).then_some(gap)
+    }
+}
+
+/// The operations of one device by start, one after the other.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct DeviceSweep {
+    all: Option<Sweep>,
+    /// Without collectives.
+    work: Option<Sweep>,
+}
+
+impl DeviceSweep {
+    /// Adds the next one by start, and returns the gap before it.
+    pub(crate) fn add(&mut self, time: Interval, is_collective: bool) -> Option<Interval> {
+        if !is_collective {
+            next(&mut self.work, time);
+        }
+        next(&mut self.all, time)
+    }
+
+    /// The first start and the last end.
+    pub(crate) fn span(&self) -> Interval {
+        let span = |all: Sweep| Interval { start_ns: all.first_ns, end_ns: all.end_ns };
+        self.all.map_or(Interval { start_ns: 0, end_ns: 0 }, span)
+    }
+
+    /// Their sum, whatever ran at once.
+    pub(crate) fn gpu_ns(&self) -> u64 {
+        self.all.map_or(0, |all| all.gpu_ns)
+    }
+
+    /// In which something other than a collective ran.
+    pub(crate) fn busy_ns(&self) -> u64 {
+        self.work.map_or(0, |work| work.busy_ns)
+    }
+
+    /// In which collectives ran and nothing else.
+    pub(crate) fn communication_ns(&self) -> u64 {
+        self.all.map_or(0, |all| all.busy_ns).saturating_sub(self.busy_ns())
+    }
+
+    /// In which nothing ran, between the first start and the last end.
+    pub(crate) fn idle_ns(&self) -> u64 {
+        self.all.map_or(0, |all| (all.end_ns - all.first_ns).saturating_sub(all.busy_ns))
+    }
+}
+
+fn next(sweep: &mut Option<Sweep>, time: Interval) -> Option<Interval> {
+    match sweep {
+        Some(sweep) => sweep.add(time),
+        None => {
+            *sweep = Some(Sweep::new(time));
+            None
+        }
+    }
+}
+
+/// From the first to the last that is known of a run: the clock that shares are of. Ranges and calls may begin long before
+/// the session and end after it; that time does not count. Operations count until their end.
+pub(crate) fn extent(store: &Store) -> Interval {
+    let windows = &store.session.windows_ns;
+    let first_ns = windows.first().map_or(0, |window| window.0);
+    let last_ns = windows.last().map_or(u64::MAX, |window| window.1);
+    let within = |time: Interval| Interval {
+        start_ns: time.start_ns.clamp(first_ns, last_ns.max(first_ns)),
+        end_ns: time.end_ns.clamp(first_ns, last_ns.max(first_ns)),
+    };
+    let operations = store.operations.iter().filter_map(Operation::time);
+    let calls = store.calls.iter().map(|call| within(call.time));
+    let ranges = store.ranges.iter().map(|range| within(range.time));
+    let all = operations.chain(calls).chain(ranges);
+    let (start, end_ns) = all.fold((u64::MAX, 0), |(start, end), time| {
+        (start.min(time.start_ns), end.max(time.end_ns).max(time.start_ns))
+    });
+    Interval { start_ns: start.min(end_ns), end_ns }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn time(start_ns: u64, end_ns: u64) -> Interval {
+        Interval { start_ns, end_ns }
+    }
+
+    #[test]
+    fn collectives_alone_are_communication_and_not_busy() {
+        let mut sweep = DeviceSweep::default();
+        assert_eq!(sweep.add(time(10, 20), false), None);
+        assert_eq!(sweep.add(time(15, 40), true), None);
+        assert_eq!(sweep.add(time(30, 35), false), None);
+        assert_eq!(sweep.add(time(50, 60), true), Some(time(40, 50)));
+        assert_eq!((sweep.busy_ns(), sweep.communication_ns(), sweep.idle_ns()), (15, 25, 10));
+        assert_eq!((sweep.span(), sweep.gpu_ns()), (time(10, 60), 50));
+    }
+
+    #[test]
+    fn nothing_is_neither_busy_nor_idle() {
+        let sweep = DeviceSweep::default();
+        assert_eq!((sweep.busy_ns(), sweep.communication_ns(), sweep.idle_ns()), (0, 0, 0));
+    }
+}

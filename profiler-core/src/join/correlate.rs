@@ -1,0 +1,454 @@
+//! Joins work to the calls that caused it, by correlation id, and balances the account.
+//!
+//! No time is compared to find a call: CUPTI's correlation id says it. A call then says its range.
+
+use cupti::{CallClass, tables};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::join::health::{Account, Health, Owed};
+use crate::join::tables::{
+    Api, Call, CallId, Interval, Operation, RangesBy, Store, ThreadId, What, Work,
+};
+use crate::record::id_window::is_up_to;
+
+/// What was found for a call, a bit a kind.
+const OPERATIONS: u8 = 1;
+const SYNCHRONIZATIONS: u8 = 2;
+
+/// Calls by their correlation id. CUPTI counts these up, so that a table by id is short; a damaged file need not.
+enum Calls {
+    Table { first: u32, rows: Vec<u32> },
+    Map(FxHashMap<u32, CallId>),
+}
+
+const NO_CALL: u32 = u32::MAX;
+
+impl Calls {
+    /// Of calls with the same id the last one. `rows` gives them with their id, and `count` says how many there are at most.
+    fn of(count: usize, rows: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
+        let (mut first, mut last) = (u32::MAX, 0);
+        for (_, id) in rows.clone() {
+            (first, last) = (first.min(id), last.max(id));
+        }
+        let span = last.checked_sub(first).map_or(0, |span| span as usize + 1);
+        if span <= 4 * count + 1024 {
+            let mut table = tables::filled(NO_CALL, span);
+            for (row, id) in rows {
+                table[(id - first) as usize] = row;
+            }
+            Self::Table { first, rows: table }
+        } else {
+            Self::Map(rows.map(|(row, id)| (id, CallId(row))).collect())
+        }
+    }
+
+    #[inline]
+    fn get(&self, id: u32) -> Option<CallId> {
+        match self {
+            Self::Table { first, rows } => {
+                let row = *rows.get(id.checked_sub(*first)? as usize)?;
+                (row != NO_CALL).then_some(CallId(row))
+            }
+            Self::Map(map) => map.get(&id).copied(),
+        }
+    }
+}
+
+/// The calls of each process: CUPTI counts its ids in each anew.
+enum ByProcess {
+    One(Calls),
+    Several(FxHashMap<u32, Calls>),
+}
+
+impl ByProcess {
+    fn of(store: &Store, is_left_out: impl Fn(&Call) -> bool) -> Self {
+        let calls = &store.calls;
+        let row =
+            |(row, call): (u32, &Call)| (!is_left_out(call)).then_some((row, call.correlation_id));
+        let first = store.threads.first().map_or(0, |thread| thread.process);
+        if store.threads.iter().all(|thread| thread.process == first) {
+            return Self::One(Calls::of(calls.len(), (0..).zip(calls).filter_map(row)));
+        }
+        let mut rows: FxHashMap<u32, Vec<(u32, u32)>> = FxHashMap::default();
+        for call in (0..).zip(calls) {
+            let process = store.threads[call.1.thread.at()].process;
+            rows.entry(process).or_default().extend(row(call));
+        }
+        let calls = |(process, rows): (u32, Vec<(u32, u32)>)| {
+            (process, Calls::of(rows.len(), rows.iter().copied()))
+        };
+        Self::Several(rows.into_iter().map(calls).collect())
+    }
+
+    #[inline]
+    fn get(&self, process: impl FnOnce() -> u32, id: u32) -> Option<CallId> {
+        match self {
+            Self::One(calls) => calls.get(id),
+            Self::Several(calls) => calls.get(&process())?.get(id),
+        }
+    }
+}
+
+/// Fills in the call of every operation, synchronisation and allocation, and leaves out what lies outside the session's
+/// windows.
+pub(crate) fn join(store: &mut Store, health: &mut Health) {
+    set_outer_calls_apart(store);
+    let windows = std::mem::take(&mut store.session.windows_ns);
+    let within = |call: &Call| cupti::clock::is_within(&windows, call.time.start_ns);
+    let (stop_ns, before_id) = (store.session.window_ns.1, store.session.before_id);
+    let is_before = |id: u32| before_id != 0 && is_up_to(id, before_id);
+    let by_id = ByProcess::of(store, |_| false);
+    let repeated = Repeated::of(store);
+    let mut found = vec![0u8; store.calls.len()];
+
+    let (calls, works) = (&store.calls, &store.works);
+    // Other tools' captures may have two calls with one id.
+    let is_own = store.session.ranges_by == RangesBy::Calls;
+    store.operations.retain_mut(|operation| {
+        let work = works.row(operation.work.at());
+        let process = || work.process;
+        let call = repeated
+            .get(work.process, operation)
+            .or_else(|| by_id.get(process, operation.correlation_id));
+        operation.call = call.into();
+        let Some(row) = call else {
+            if is_before(operation.correlation_id) {
+                health.records_before += 1;
+                return false;
+            }
+            // Work that was asked for while the stop went on.
+            let is_cut = store.session.ranges_by == RangesBy::Calls;
+            let counts = !is_cut || operation.time().is_none_or(|time| time.start_ns < stop_ns);
+            if counts {
+                count(health, work, operation, None);
+            }
+            return counts;
+        };
+        let is_first = found[row.at()] & OPERATIONS == 0;
+        found[row.at()] |= OPERATIONS;
+        repeated.rows(row).for_each(|row| found[row.at()] |= OPERATIONS);
+        let call = &calls[row.at()];
+        let counts = within(call);
+        if counts {
+            count(health, work, operation, Some(call));
+            let is_repeat = || {
+                let kind = store.call_kinds.row(call.kind.at());
+                let is_own_work = !work.is_migration() && work.what.graph_node().is_none();
+                is_own_work && kind.has_one_operation(store.names.get(kind.name))
+            };
+            health.repeated_records += u64::from(!is_first && is_own && is_repeat());
+        }
+        counts
+    });
+    store.synchronizations.retain_mut(|synchronization| {
+        let record = &synchronization.record;
+        synchronization.call = by_id.get(|| synchronization.process, record.correlation_id);
+        let Some(row) = synchronization.call else {
+            let is_before = is_before(record.correlation_id);
+            health.records_before += u64::from(is_before);
+            return !is_before;
+        };
+        found[row.at()] |= SYNCHRONIZATIONS;
+        within(&calls[row.at()])
+    });
+    store.memory.retain_mut(|event| {
+        let call = by_id.get(|| event.process, event.correlation_id);
+        event.call = call.into();
+        let Some(row) = call else {
+            // Without an id it is of no call at all.
+            let is_before = event.correlation_id != 0 && is_before(event.correlation_id);
+            health.records_before += u64::from(is_before);
+            return !is_before;
+        };
+        within(&calls[row.at()])
+    });
+    store.mark_repeats();
+    for (id, [nodes, captured]) in std::mem::take(&mut store.graph_operations) {
+        let call = by_id.get(|| 0, id);
+        if call.map_or(!is_before(id), |row| within(&store.calls[row.at()])) {
+            health.graph_operations += nodes;
+            health.graph_operations_captured += captured;
+        }
+    }
+
+    count_at_start(store, health);
+    for synchronization in &store.synchronizations {
+        health.synchronizations.records += 1;
+        health.synchronizations.matched_records += u64::from(synchronization.call.is_some());
+    }
+    let mut are_outside = 0;
+    let mut missing = Missing::default();
+    for (call, found) in store.calls.iter().zip(&found) {
+        if within(call) {
+            let kind = store.call_kind(call);
+            let owed = Owed {
+                class: kind.class,
+                end_ns: kind.has_returned.then_some(call.time.end_ns),
+                is_failure: kind.is_failure(),
+                captured: kind.captured,
+                empty: kind.empty,
+            };
+            let (operations, synchronizations) =
+                (found & OPERATIONS != 0, found & SYNCHRONIZATIONS != 0);
+            // Such a source does not say which calls were captured into a graph, or had nothing to do.
+            let by_time = store.session.ranges_by == RangesBy::Containment;
+            if by_time && owed.owes_one() && !operations && !synchronizations {
+                health.calls_without_record += 1;
+                missing.add(kind.class, call);
+                continue;
+            }
+            let pending_from_ns = store.session.pending_from_ns;
+            health.settle(&owed, operations, synchronizations, pending_from_ns);
+        } else {
+            are_outside += 1;
+        }
+    }
+    health.calls_without_any_record = missing.count(store, health);
+    health.calls_outside += are_outside;
+    store.repeated_calls = repeated.into_calls(store);
+    remove_calls_outside(store, are_outside, within);
+    store.session.windows_ns = windows;
+}
+
+/// Calls of a capture that share their correlation id with another of their process: nsys joins work to each of them.
+#[derive(Default)]
+struct Repeated {
+    /// By process and id, in the order of their starts. The rows are those of [`Store::calls`], or of
+    /// [`Store::outer_calls`] if they are beyond.
+    by_id: FxHashMap<(u32, u32), Vec<(u64, u32)>>,
+    /// The ids of each.
+    ids: FxHashMap<u32, (u32, u32)>,
+    calls: u32,
+}
+
+/// Calls of one correlation id that are looked at; a real capture has two.
+const MOST_REPEATED: usize = 64;
+
+impl Repeated {
+    fn of(store: &Store) -> Self {
+        if store.session.ranges_by != RangesBy::Containment {
+            return Self::default();
+        }
+        let all = || (0..).zip(store.calls.iter().chain(&store.outer_calls));
+        let key = |call: &Call| (store.threads[call.thread.at()].process, call.correlation_id);
+        let (mut seen, mut by_id) = (FxHashSet::default(), FxHashMap::default());
+        for (_, call) in all().filter(|(_, call)| call.correlation_id != 0) {
+            if !seen.insert(key(call)) {
+                by_id.insert(key(call), Vec::new());
+            }
+        }
+        let mut ids = FxHashMap::default();
+        if !by_id.is_empty() {
+            for (row, call) in all() {
+                if let Some(rows) = by_id.get_mut(&key(call)) {
+                    rows.push((call.time.start_ns, row));
+                }
+            }
+            for (key, rows) in &mut by_id {
+                rows.sort_unstable();
+                rows.truncate(MOST_REPEATED);
+                ids.extend(rows.iter().map(|(_, row)| (*row, *key)));
+            }
+        }
+        Self { by_id, ids, calls: store.calls.len() as u32 }
+    }
+
+    /// The call of an operation: the last that began before it, or the first.
+    fn get(&self, process: u32, operation: &Operation) -> Option<CallId> {
+        if self.by_id.is_empty() {
+            return None;
+        }
+        let rows = self.by_id.get(&(process, operation.correlation_id))?;
+        let mut rows = rows.iter().filter(|(_, row)| *row < self.calls).copied();
+        let first = rows.next()?;
+        let start_ns = operation.time().map_or(u64::MAX, |time| time.start_ns);
+        let last = rows.take_while(|(call_ns, _)| *call_ns <= start_ns).last();
+        Some(CallId(last.unwrap_or(first).1))
+    }
+
+    /// All calls that share a call's id and are in [`Store::calls`].
+    fn rows(&self, call: CallId) -> impl Iterator<Item = CallId> {
+        // Most profiles have none.
+        let key = if self.ids.is_empty() { None } else { self.ids.get(&call.0) };
+        let rows = key.and_then(|key| self.by_id.get(key));
+        let rows = rows.into_iter().flatten().map(|(_, row)| *row);
+        rows.filter(|row| *row < self.calls).map(CallId)
+    }
+
+    fn into_calls(self, store: &Store) -> FxHashMap<(u32, u32), Vec<Call>> {
+        let call = |row: u32| match row.checked_sub(self.calls) {
+            None => store.calls[row as usize],
+            Some(row) => store.outer_calls[row as usize],
+        };
+        let calls = |rows: Vec<(u64, u32)>| rows.into_iter().map(|(_, row)| call(row)).collect();
+        self.by_id.into_iter().map(|(key, rows)| (key, calls(rows))).collect()
+    }
+}
+
+/// Calls of a capture that mostly give a record and gave none.
+#[derive(Default)]
+struct Missing {
+    kernels: Vec<(ThreadId, u64)>,
+    copies: Vec<(ThreadId, u64)>,
+    memsets: Vec<(ThreadId, u64)>,
+}
+
+impl Missing {
+    fn add(&mut self, class: CallClass, call: &Call) {
+        let calls = match class {
+            CallClass::KernelLaunch => &mut self.kernels,
+            CallClass::Memcpy => &mut self.copies,
+            CallClass::Memset => &mut self.memsets,
+            _ => return,
+        };
+        calls.push((call.thread, call.time.start_ns));
+    }
+
+    /// Those of kinds that have no record at all, but for calls that were perhaps captured into a graph.
+    fn count(self, store: &Store, health: &Health) -> u64 {
+        let kinds = [
+            (self.kernels, health.kernels.records),
+            (self.copies, health.copies.records),
+            (self.memsets, health.memsets.records),
+        ];
+        let calls: Vec<(ThreadId, u64)> = kinds
+            .into_iter()
+            .filter(|(_, records)| *records == 0)
+            .flat_map(|(calls, _)| calls)
+            .collect();
+        if calls.is_empty() {
+            return 0;
+        }
+        let captures = captures(store);
+        let is_captured = |thread: ThreadId, at_ns: u64| {
+            let process = store.threads[thread.at()].process;
+            let captures = captures.get(&process).map_or(&[][..], |captures| captures);
+            let next = captures.partition_point(|time| time.start_ns <= at_ns);
+            next.checked_sub(1).is_some_and(|last| at_ns <= captures[last].end_ns)
+        };
+        calls.iter().filter(|(thread, at_ns)| !is_captured(*thread, *at_ns)).count() as u64
+    }
+}
+
+/// The times of each process in which a stream was captured into a graph, apart and in order.
+fn captures(store: &Store) -> FxHashMap<u32, Vec<Interval>> {
+    let mut edges: Vec<(u32, u64, bool)> = Vec::new();
+    for call in store.calls.iter().chain(&store.outer_calls) {
+        let name = store.names.get(store.call_kind(call).name);
+        let begins = name.contains("StreamBeginCapture");
+        if begins || name.contains("StreamEndCapture") {
+            let at_ns = if begins { call.time.start_ns } else { call.time.end_ns };
+            edges.push((store.threads[call.thread.at()].process, at_ns, begins));
+        }
+    }
+    edges.sort_unstable();
+    let mut captures: FxHashMap<u32, Vec<Interval>> = FxHashMap::default();
+    let mut open = 0_u64;
+    for (process, at_ns, begins) in edges {
+        let of = captures.entry(process).or_default();
+        // Nothing of another process is open in this one.
+        open = if of.is_empty() { 0 } else { open };
+        match (begins, of.last_mut()) {
+            (true, _) if open == 0 => of.push(Interval { start_ns: at_ns, end_ns: u64::MAX }),
+            (false, Some(last)) if open == 1 => last.end_ns = at_ns,
+            _ => {}
+        }
+        open = if begins { open + 1 } else { open.saturating_sub(1) };
+    }
+    captures
+}
+
+/// Counts the operations without a call that started before the first one with a call. Their calls were made before the
+/// recording began.
+fn count_at_start(store: &Store, health: &mut Health) {
+    let starts = |with_call: bool| {
+        let is_one = move |row: &&Operation| row.call.get().is_some() == with_call;
+        store.operations.iter().filter(is_one).filter_map(|row| Some((row, row.time()?.start_ns)))
+    };
+    let Some(first_ns) = starts(true).map(|(_, start_ns)| start_ns).min() else { return };
+    for (row, _) in starts(false).filter(|(_, start_ns)| *start_ns < first_ns) {
+        let work = store.work(row);
+        if !work.is_migration()
+            && let Some(account) = account(health, work)
+        {
+            account.records_at_start += 1;
+        }
+    }
+}
+
+/// Takes the calls of the runtime API that made a driver call out of the table: the driver call stands for both.
+fn set_outer_calls_apart(store: &mut Store) {
+    if !store.call_kinds.rows().iter().any(|kind| kind.api == Api::Runtime) {
+        return;
+    }
+    let is_runtime = |store: &Store, call: &Call| store.call_kind(call).api == Api::Runtime;
+    let inner = ByProcess::of(store, |call| is_runtime(store, call));
+    let calls = std::mem::take(&mut store.calls);
+    let process = |call: &Call| store.threads[call.thread.at()].process;
+    let is_outer = |call: &Call| {
+        is_runtime(store, call) && inner.get(|| process(call), call.correlation_id).is_some()
+    };
+    let (outer, calls) = calls.into_iter().partition(is_outer);
+    (store.outer_calls, store.calls) = (outer, calls);
+}
+
+/// `None` for a graph that was traced as a whole, which has a count of its own.
+fn account<'h>(health: &'h mut Health, work: &Work) -> Option<&'h mut Account> {
+    match work.what {
+        What::Kernel { .. } => Some(&mut health.kernels),
+        What::Copy(_) => Some(&mut health.copies),
+        What::Memset(_) => Some(&mut health.memsets),
+        What::Graph(_) => None,
+    }
+}
+
+/// Puts an operation to the account of its kind, with its call if that is known.
+#[inline]
+fn count(health: &mut Health, work: &Work, operation: &Operation, call: Option<&Call>) {
+    health.zero_timestamps += u64::from(operation.time().is_none());
+    if work.is_migration() {
+        health.migrations += 1;
+        return;
+    }
+    match account(health, work) {
+        Some(account) => {
+            account.records += 1;
+            account.matched_records += u64::from(call.is_some());
+        }
+        None => health.count_whole_graph(call.is_some()),
+    }
+    if let (Some(call), Some(time)) = (call, operation.time()) {
+        let early = call.time.start_ns.saturating_sub(time.start_ns);
+        health.before_their_call += u64::from(early != 0);
+        health.clock_error_ns = health.clock_error_ns.max(early);
+    }
+}
+
+/// Takes the calls outside the window out of the table; nothing refers to them any more.
+fn remove_calls_outside(store: &mut Store, are_outside: u64, within: impl Fn(&Call) -> bool) {
+    store.outer_calls.retain(&within);
+    if are_outside == 0 {
+        return;
+    }
+    let mut kept = 0;
+    let new_rows: Vec<u32> = store
+        .calls
+        .iter()
+        .map(|call| {
+            let row = kept;
+            kept += u32::from(within(call));
+            row
+        })
+        .collect();
+    store.calls.retain(within);
+    let moved = |call: CallId| CallId(new_rows[call.at()]);
+    for operation in &mut store.operations {
+        operation.call = operation.call.get().map(moved).into();
+    }
+    for synchronization in &mut store.synchronizations {
+        synchronization.call = synchronization.call.map(moved);
+    }
+    for event in &mut store.memory {
+        event.call = event.call.get().map(moved).into();
+    }
+}

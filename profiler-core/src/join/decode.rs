@@ -1,0 +1,697 @@
+//! From a recording to the store: decodes CUPTI's bytes, brings all times to one clock, names what has a name.
+
+use cupti::record::{MemoryOperationKind, UnifiedMemoryKind};
+use cupti::{CallClass, GraphEventKind, GraphNode, Record, tables};
+use rustc_hash::FxHashMap;
+
+use crate::join::health::Health;
+use crate::join::shared_contexts::{Joined, Place};
+use crate::join::tables::{
+    Api, Call, CallKind, CallKindId, Field, FieldValue, Interval, KernelNames, Label, LabelId,
+    Managed, ManagedMemory, Mark, MarkId, Maybe, MemoryEvent, Multiprocessor, NameId, Operation,
+    ProcessRange, ProcessRangeId, Range, RangeId, RangesBy, Session, ShareId, Store, Subject,
+    Synchronization, Thread, ThreadId, What, WholeGraph, Work,
+};
+use crate::record::recording::Recording;
+use crate::record::recording::parts::WORK;
+use crate::record::recording::ranges::{
+    self, Detail, Event, RangeWord, Slots, Subject as EntryOf, Value,
+};
+
+/// Reads everything a recording holds; what cannot be read is counted in `health`.
+pub(crate) fn read(recording: &Recording, health: &mut Health) -> Store {
+    let mut store = Store::default();
+    health.add_losses(&recording.losses);
+    health.truncated = u64::from(recording.is_truncated);
+    store.session = Session {
+        window_ns: recording.window_ns,
+        windows_ns: recording.windows_ns.clone(),
+        pending_from_ns: recording.pending_from_ns,
+        before_id: recording.before_id,
+        ranges_by: RangesBy::Calls,
+        zero_ns: recording.window_ns.0,
+        last_annotation_ns: 0,
+    };
+
+    store.series = recording.series.clone();
+    store.series.iter().for_each(|series| health.add_series(series));
+
+    let mut threads = FxHashMap::default();
+    let (rows, mut joined) = read_ranges(recording, &mut store, &mut threads, health);
+    read_calls(recording, &mut store, &mut threads, (&rows, &mut joined), health);
+    let captures = Captures::read(recording, &rows, &joined);
+    read_records(recording, &captures, &mut store, health);
+    store
+}
+
+/// Where the nodes of CUDA graphs were made.
+///
+/// What is launched is a copy of the graph that was captured, and each node a copy of a node (CUPTI tells of it when the
+/// graph is instantiated, cloned, or added to another as a child). The way back from a copy ends at the node that the
+/// program made.
+struct Captures {
+    /// The node that a node is a copy of.
+    originals: FxHashMap<u64, u64>,
+    /// The range in which a node was made, if it was made in one.
+    ranges: FxHashMap<u64, RangeId>,
+}
+
+/// Copies of copies that are followed; no program comes near it, and a damaged file could go round in a circle.
+const MOST_COPIES: usize = 1000;
+
+impl Captures {
+    fn read(recording: &Recording, rows: &Rows<'_>, joined: &Joined) -> Self {
+        let known = |word| range_of_word(recording, rows, word).flatten();
+        let range = |word: u64| match known(word) {
+            None if RangeWord(word).is_joined() => joined.first(RangeWord(word), |of| known(of.0)),
+            range => range,
+        };
+        let mut captures = Self { originals: FxHashMap::default(), ranges: FxHashMap::default() };
+        for event in recording.graphs.iter().flat_map(|thread| &thread.events) {
+            match event.kind {
+                GraphEventKind::NodeCloned => {
+                    captures.originals.insert(event.node, event.original_node);
+                }
+                GraphEventKind::NodeCreated => {
+                    if let Some(range) = range(event.word) {
+                        captures.ranges.insert(event.node, range);
+                    }
+                }
+                _ => {}
+            }
+        }
+        captures
+    }
+
+    fn range(&self, node: u64) -> Option<RangeId> {
+        let copies = std::iter::successors(Some(node), |node| self.originals.get(node).copied());
+        self.ranges.get(&copies.take(MOST_COPIES).last()?).copied()
+    }
+}
+
+/// The range that a word stands for; `None` where it stands for none of this recording, and `Some(None)` where that is lost.
+fn range_of_word(recording: &Recording, rows: &Rows<'_>, word: u64) -> Option<Option<RangeId>> {
+    let place = RangeWord(word);
+    // A word of another recording's log belongs to a range that began before this one.
+    recording.logs.contains(&place.log()).then(|| rows.range(place))
+}
+
+fn thread(
+    store: &mut Store,
+    threads: &mut FxHashMap<u32, ThreadId>,
+    id: u32,
+    name: Option<&str>,
+) -> ThreadId {
+    let row = *threads.entry(id).or_insert_with(|| {
+        store.threads.push(Thread { id, process: 0, name: None, priority: None });
+        ThreadId(store.threads.len() as u32 - 1)
+    });
+    if let Some(name) = name {
+        store.threads[row.at()].name = Some(name.into());
+    }
+    row
+}
+
+/// Where the entries of all threads' logs are in the store.
+struct Rows<'a> {
+    threads: Vec<ThreadRows<'a>>,
+    /// The number of the first log.
+    first: u64,
+    /// By a log's number after the first; most recordings have all logs in their order.
+    places: Option<FxHashMap<u64, usize>>,
+}
+
+impl<'a> Rows<'a> {
+    #[inline]
+    fn of_number(&self, number: u64) -> Option<&ThreadRows<'a>> {
+        let number = number.checked_sub(self.first)?;
+        match &self.places {
+            // CAST: pointers have 64 bits where CUDA runs.
+            None => self.threads.get(number as usize),
+            Some(places) => self.threads.get(*places.get(&number)?),
+        }
+    }
+
+    /// The range of a word of this recording.
+    #[inline]
+    fn range(&self, word: RangeWord) -> Option<RangeId> {
+        let (log, slot) = word.place()?;
+        self.of_number(log)?.range(slot)
+    }
+}
+
+/// Where the entries of a thread's logs are in the store.
+struct ThreadRows<'a> {
+    /// The row of its first range.
+    first: u32,
+    slots: &'a Slots,
+    labels: Vec<LabelId>,
+    texts: Vec<NameId>,
+    thread: ThreadId,
+    /// By entry of the second log.
+    process_ranges: FxHashMap<u64, ProcessRangeId>,
+    marks: FxHashMap<u64, MarkId>,
+}
+
+impl ThreadRows<'_> {
+    #[inline]
+    fn range(&self, slot: u64) -> Option<RangeId> {
+        // CAST: fewer than 2^30 ranges fit into a log.
+        self.slots.row(slot).map(|row| RangeId(self.first + row as u32))
+    }
+}
+
+fn read_ranges<'a>(
+    recording: &'a Recording,
+    store: &mut Store,
+    threads: &mut FxHashMap<u32, ThreadId>,
+    health: &mut Health,
+) -> (Rows<'a>, Joined) {
+    let mut rows = Vec::with_capacity(recording.ranges.len());
+    let mut labels = FxHashMap::default();
+    tables::reserve(&mut store.ranges, recording.ranges.iter().map(|log| log.entries.len()).sum());
+    let unnamed = store.names.intern("(unknown name)");
+    for log in &recording.ranges {
+        let thread = thread(store, threads, log.thread_id, log.thread_name.as_deref());
+        let texts: Vec<_> = log.texts.texts.iter().map(|text| store.names.intern(text)).collect();
+        let text = |index: u32| texts.get(index as usize).copied().unwrap_or(unnamed);
+        let mut label = |label: Label| {
+            *labels.entry(label).or_insert_with(|| {
+                store.labels.push(label);
+                LabelId(store.labels.len() as u32 - 1)
+            })
+        };
+        let of_log = |label: &ranges::Label| Label {
+            name: text(label.name),
+            domain: label.domain.map(text),
+            category: label.category.map(text),
+            color: label.color,
+        };
+        let mut of_thread: Vec<_> =
+            log.texts.labels.iter().map(|read| label(of_log(read))).collect();
+        // The last one is for entries whose label is not there, as in a damaged file.
+        of_thread.push(label(Label { name: unnamed, domain: None, category: None, color: None }));
+        let thread_rows = ThreadRows {
+            first: store.ranges.len() as u32,
+            slots: &log.slots,
+            labels: of_thread,
+            texts,
+            thread,
+            process_ranges: FxHashMap::default(),
+            marks: FxHashMap::default(),
+        };
+        for (row, entry) in log.entries.iter().enumerate() {
+            // Only an earlier range can be around this one; anything else is a damaged file.
+            let parent = entry.parent().filter(|&parent| parent < log.slots.slot(row));
+            let parent = parent.and_then(|parent| thread_rows.range(parent));
+            let is_early = |parent: &RangeId| {
+                let of = store.ranges.get(parent.at());
+                of.is_some_and(|parent| parent.time.start_ns <= entry.start_ns())
+            };
+            let around = parent.filter(is_early);
+            health.unknown_records += u64::from(around != parent);
+            store.ranges.push(Range {
+                label: thread_rows.label(entry.label()),
+                thread,
+                parent: around.into(),
+                time: Interval {
+                    start_ns: entry.start_ns(),
+                    end_ns: entry.end_ns().unwrap_or(recording.window_ns.1),
+                },
+                is_open: entry.end_ns().is_none(),
+            });
+        }
+        rows.push(thread_rows);
+    }
+    let first = recording.logs.start;
+    let numbers = || recording.ranges.iter().map(|log| log.number.saturating_sub(first));
+    let in_order = numbers().zip(0..).all(|(number, place): (u64, u64)| number == place);
+    let places = || numbers().zip(0..).collect();
+    let places = (!in_order).then(places);
+    let mut rows = Rows { threads: rows, first, places };
+    let joined = read_events(recording, store, &mut rows, health);
+    (rows, joined)
+}
+
+impl ThreadRows<'_> {
+    fn label(&self, index: u64) -> LabelId {
+        let last = self.labels.len() - 1;
+        self.labels[usize::try_from(index).map_or(last, |index| index.min(last))]
+    }
+}
+
+/// Marks, ranges of the process, contexts of several ranges and details. Starts come first, for an end or a stay may be in
+/// the log of any thread.
+fn read_events(
+    recording: &Recording,
+    store: &mut Store,
+    rows: &mut Rows<'_>,
+    health: &mut Health,
+) -> Joined {
+    let mut joined = Joined::default();
+    let context = RangeWord::joined;
+    for (log, rows) in recording.ranges.iter().zip(&mut rows.threads) {
+        for (row, words) in log.events.iter().enumerate() {
+            let slot = log.event_slots.slot(row);
+            match Event::from_words(*words) {
+                Event::Mark { label, at_ns, parent } => {
+                    rows.marks.insert(slot, MarkId(store.marks.len() as u32));
+                    store.marks.push(Mark {
+                        label: rows.label(label.into()),
+                        thread: rows.thread,
+                        at_ns,
+                        parent: parent.and_then(|parent| rows.range(parent)),
+                    });
+                }
+                Event::ProcessStart { label, at_ns, parent } => {
+                    let id = ProcessRangeId(store.process_ranges.len() as u32);
+                    rows.process_ranges.insert(slot, id);
+                    store.process_ranges.push(ProcessRange {
+                        label: rows.label(label.into()),
+                        thread: rows.thread,
+                        parent: parent.and_then(|parent| rows.range(parent)),
+                        time: Interval { start_ns: at_ns, end_ns: recording.window_ns.1 },
+                        end_thread: None,
+                    });
+                }
+                Event::Joined { first, second } => match context(log.number, slot) {
+                    Some(context) => {
+                        [first, second].into_iter().for_each(|member| joined.add(context, member));
+                    }
+                    None => health.unknown_records += 1,
+                },
+                Event::Unknown => health.unknown_records += 1,
+                _ => {}
+            }
+        }
+    }
+    // What lies in several ranges lies in the first of them.
+    let mut in_several: Vec<(Subject, RangeWord)> = Vec::new();
+    let process_range = |word: RangeWord| {
+        let (log, slot) = word.place()?;
+        rows.of_number(log)?.process_ranges.get(&slot).copied()
+    };
+    let all = &*rows;
+    for (log, rows) in recording.ranges.iter().zip(&all.threads) {
+        for words in &log.events {
+            match Event::from_words(*words) {
+                Event::ProcessEnd { of, at_ns } => match process_range(of) {
+                    Some(id) => {
+                        let range = &mut store.process_ranges[id.at()];
+                        range.time.end_ns = at_ns;
+                        range.end_thread = Some(rows.thread);
+                    }
+                    None => health.unknown_records += 1,
+                },
+                Event::Detail { of: EntryOf::Event(slot), detail: Detail::Member(member) } => {
+                    match context(log.number, slot) {
+                        Some(context) => joined.add(context, member),
+                        None => health.unknown_records += 1,
+                    }
+                }
+                Event::Detail { of, detail } => {
+                    let subject = match of {
+                        EntryOf::Range(slot) => rows.range(slot).map(Subject::Range),
+                        EntryOf::Event(slot) => {
+                            let range = rows.process_ranges.get(&slot);
+                            range
+                                .map(|id| Subject::ProcessRange(*id))
+                                .or_else(|| rows.marks.get(&slot).map(|mark| Subject::Mark(*mark)))
+                        }
+                    };
+                    let Some(subject) = subject else {
+                        health.unknown_records += 1;
+                        continue;
+                    };
+                    if let Detail::Handed(word) = detail {
+                        match all.range(word) {
+                            None if word.is_joined() => in_several.push((subject, word)),
+                            parent => hand(store, subject, parent, recording, health),
+                        }
+                        continue;
+                    }
+                    let details = store.details.entry(subject).or_default();
+                    let text = |index: u32| rows.texts.get(index as usize).copied();
+                    match detail {
+                        Detail::Handed(_) | Detail::Member(_) => {}
+                        // A recording has its texts in the table.
+                        Detail::Piece(_) => health.unknown_records += 1,
+                        Detail::Within(word) => details.within = process_range(word),
+                        Detail::Payload(payload) => details.payload = Some(payload),
+                        Detail::Field { name, unit, value } => {
+                            let value = match value {
+                                Value::U64(value) => Some(FieldValue::U64(value)),
+                                Value::I64(value) => Some(FieldValue::I64(value)),
+                                Value::F64(value) => Some(FieldValue::F64(value)),
+                                Value::Bool(value) => Some(FieldValue::Bool(value)),
+                                Value::Text(index) => text(index).map(FieldValue::Text),
+                                Value::Pieces(_) => None,
+                            };
+                            match (text(name), text(unit), value) {
+                                (Some(name), Some(unit), Some(value)) => {
+                                    details.fields.push(Field { name, unit, value });
+                                }
+                                _ => health.unknown_records += 1,
+                            }
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    let mut opened = FxHashMap::default();
+    for (subject, word) in in_several {
+        let first = joined.first(word, |word| all.range(word));
+        hand(store, subject, first, recording, health);
+        if let Subject::Range(range) = subject {
+            opened.insert(range, word);
+        }
+    }
+    joined.share(store, &opened, |word| all.range(word));
+    let open_ranges = store.ranges.iter().filter(|range| range.is_open).count();
+    let open = store.process_ranges.iter().filter(|range| range.end_thread.is_none());
+    let open = (open_ranges + open.count()) as u64;
+    if recording.is_snapshot() {
+        health.pending_ranges = open;
+    } else {
+        health.open_ranges = open;
+    }
+    joined
+}
+
+/// A range or mark lies in a range of another thread.
+fn hand(
+    store: &mut Store,
+    subject: Subject,
+    parent: Option<RangeId>,
+    recording: &Recording,
+    health: &mut Health,
+) {
+    let Some(parent) = parent else {
+        let count = match recording.begins_late {
+            true => &mut health.orphaned_ranges,
+            false => &mut health.unknown_records,
+        };
+        *count += 1;
+        return;
+    };
+    match subject {
+        Subject::Range(range) if store.order(parent) < store.order(range) => {
+            store.ranges[range.at()].parent = Some(parent).into();
+        }
+        // What follows relies on this order; only a damaged file breaks it.
+        Subject::Range(_) => health.unknown_records += 1,
+        Subject::ProcessRange(range) => store.process_ranges[range.at()].parent = Some(parent),
+        Subject::Mark(mark) => store.marks[mark.at()].parent = Some(parent),
+    }
+}
+
+fn read_calls(
+    recording: &Recording,
+    store: &mut Store,
+    threads: &mut FxHashMap<u32, ThreadId>,
+    (rows, joined): (&Rows<'_>, &mut Joined),
+    health: &mut Health,
+) {
+    let driver = recording.calls.iter().map(|log| log.calls.len()).sum::<usize>();
+    let runtime = recording.runtime_calls.iter().map(|log| log.calls.len()).sum::<usize>();
+    tables::reserve(&mut store.calls, driver + runtime);
+    let mut reader = CallReader { recording, rows, joined, last: None };
+    for log in &recording.calls {
+        let thread = thread(store, threads, log.thread_id, None);
+        for call in &log.calls {
+            let row = reader.read(store, Api::Driver, thread, call, health);
+            store.calls.push(row);
+        }
+    }
+    for log in &recording.runtime_calls {
+        let thread = thread(store, threads, log.thread_id, None);
+        for call in &log.calls {
+            let row = reader.read(store, Api::Runtime, thread, call, health);
+            store.calls.push(row);
+        }
+    }
+}
+
+/// A function of either API.
+trait Named: cupti::Function {
+    fn named(self) -> (&'static str, CallClass);
+}
+
+impl Named for cupti::DriverFunction {
+    fn named(self) -> (&'static str, CallClass) {
+        (self.name(), self.class())
+    }
+}
+
+impl Named for cupti::RuntimeFunction {
+    fn named(self) -> (&'static str, CallClass) {
+        (self.name(), self.class())
+    }
+}
+
+/// What tells the kind of a call: API, function, result, captured, empty, returned, with what it is shared.
+type KindKey = (Api, u32, u32, bool, bool, bool, Option<ShareId>);
+
+struct CallReader<'a> {
+    recording: &'a Recording,
+    rows: &'a Rows<'a>,
+    joined: &'a mut Joined,
+    /// The kind of the call before, which is mostly that of the next.
+    last: Option<(KindKey, CallKindId)>,
+}
+
+impl CallReader<'_> {
+    #[inline]
+    fn read<F: Named>(
+        &mut self,
+        store: &mut Store,
+        api: Api,
+        thread: ThreadId,
+        call: &cupti::Call<F>,
+        health: &mut Health,
+    ) -> Call {
+        // Of a call that is left out the range may be left out too.
+        let counts = || cupti::clock::is_within(&self.recording.windows_ns, call.start_ns);
+        let Place { range, share, is_cut } =
+            match range_of_word(self.recording, self.rows, call.word) {
+                None => {
+                    health.calls_in_earlier_ranges += u64::from(call.word != 0 && counts());
+                    Place::default()
+                }
+                Some(Some(range)) => {
+                    Place { range: Some(range), share: self.joined.share_of(range), is_cut: false }
+                }
+                Some(None) => {
+                    let range_of = |word: RangeWord| {
+                        range_of_word(self.recording, self.rows, word.0).flatten()
+                    };
+                    self.joined.place(store, RangeWord(call.word), range_of)
+                }
+            };
+        health.calls_in_unknown_ranges += u64::from(is_cut && counts());
+        let end_ns = call.end_ns;
+        let id = call.function.id();
+        let key = (api, id, call.result, call.captured, call.empty, end_ns.is_some(), share);
+        let kind = match self.last {
+            Some((last, kind)) if last == key => kind,
+            _ => {
+                let (name, class) = call.function.named();
+                let name = store.names.intern(name);
+                let kind = store.intern_call_kind(CallKind {
+                    name,
+                    api,
+                    class,
+                    result: call.result,
+                    captured: call.captured,
+                    empty: call.empty,
+                    has_returned: end_ns.is_some(),
+                    share,
+                });
+                self.last = Some((key, kind));
+                kind
+            }
+        };
+        Call {
+            time: Interval { start_ns: call.start_ns, end_ns: end_ns.unwrap_or(call.start_ns) },
+            correlation_id: call.correlation_id,
+            kind,
+            thread,
+            range: range.into(),
+        }
+    }
+}
+
+/// No record of work has fewer bytes; what is shorter is not decoded as one.
+const MIN_RECORD: usize = 32;
+
+/// Where the first node ran, or where the last one did if the first ran on the host.
+fn device_of_graph(graph: &cupti::record::GraphTrace) -> cupti::Place {
+    let mut place = graph.place;
+    // CUPTI's number of the host in place of a device.
+    let is_device = |device: &u32| *device != i32::MAX as u32;
+    let last = graph.end_device.filter(is_device).zip(graph.end_context);
+    if let (false, Some((device, context))) = (is_device(&place.device), last) {
+        (place.device, place.context) = (device, context);
+    }
+    place
+}
+
+fn read_records(
+    recording: &Recording,
+    captures: &Captures,
+    store: &mut Store,
+    health: &mut Health,
+) {
+    let clock = &recording.clocks;
+    health.clock_step_ns = clock.step_ns();
+    let mut graph_operations: FxHashMap<u32, [u64; 2]> = FxHashMap::default();
+    let mut add = |work, span: cupti::Span, correlation_id, node: Option<GraphNode>| {
+        // The start moves to our clock; the duration stays what CUPTI measured.
+        let time = span.is_known().then(|| {
+            let start_ns = clock.monotonic_ns(span.start_ns);
+            let end_ns = start_ns.saturating_add(span.end_ns.saturating_sub(span.start_ns));
+            Interval { start_ns, end_ns }
+        });
+        let captured = node.and_then(|node| captures.range(node.node));
+        if node.is_some() {
+            let counts = graph_operations.entry(correlation_id).or_insert([0; 2]);
+            counts[0] += 1;
+            counts[1] += u64::from(captured.is_some());
+        }
+        let mut operation = Operation::new(work, time, correlation_id);
+        operation.captured = captured.into();
+        operation
+    };
+    // No record of work is shorter than the shortest kind's: more memory is asked for than is used. A damaged stride
+    // claims no more rows than the bytes can have.
+    let bytes: usize = recording.records.buffers().map(<[u8]>::len).sum();
+    let strides = recording.records.strides().filter(|(kind, _)| WORK.contains(kind));
+    let strides = strides.map(|(_, stride)| stride as usize).filter(|stride| *stride > 0);
+    let shortest = strides.min().map(|shortest| shortest.max(MIN_RECORD));
+    tables::reserve(&mut store.operations, shortest.map_or(0, |shortest| bytes / shortest));
+    let mut last_kernel = None;
+    for record in &recording.records {
+        health.records += 1;
+        let (what, place, span, correlation_id) = match record {
+            Record::Kernel(kernel) => {
+                let shared_memory = kernel.shared_memory();
+                let work = store.intern_kernel(&kernel, shared_memory, last_kernel, |names| {
+                    let name = recording.records.name(kernel.name).unwrap_or("(unknown kernel)");
+                    KernelNames { name: names.intern(name), demangled: None, short: None }
+                });
+                last_kernel = Some(work);
+                let row = add(work, kernel.span, kernel.correlation_id, kernel.graph_node);
+                store.operations.push(row);
+                continue;
+            }
+            Record::Memcpy(copy) => (What::Copy(copy), copy.place, copy.span, copy.correlation_id),
+            Record::Memset(memset) => {
+                (What::Memset(memset), memset.place, memset.span, memset.correlation_id)
+            }
+            Record::GraphTrace(graph) => {
+                let what = WholeGraph { executable: graph.graph, template: None };
+                (What::Graph(what), device_of_graph(&graph), graph.span, graph.correlation_id)
+            }
+            Record::Synchronization(mut record) => {
+                if record.span.is_known() {
+                    let ns = record.span.end_ns.saturating_sub(record.span.start_ns);
+                    record.span.start_ns = clock.monotonic_ns(record.span.start_ns);
+                    record.span.end_ns = record.span.start_ns.saturating_add(ns);
+                }
+                store.synchronizations.push(Synchronization { record, call: None, process: 0 });
+                continue;
+            }
+            Record::MemoryOperation(record) => {
+                store.memory.push(MemoryEvent {
+                    at_ns: clock.monotonic_ns(record.at_ns),
+                    is_allocation: record.operation == MemoryOperationKind::ALLOCATION,
+                    kind: record.kind,
+                    bytes: record.bytes,
+                    address: record.address,
+                    device: record.device,
+                    correlation_id: record.correlation_id,
+                    call: Maybe::NONE,
+                    process: 0,
+                    is_repeat: false,
+                });
+                continue;
+            }
+            Record::UnifiedMemory(record) => {
+                let value = record.value;
+                let what = match record.kind {
+                    UnifiedMemoryKind::HOST_TO_DEVICE => Managed::ToDevice { bytes: value },
+                    UnifiedMemoryKind::DEVICE_TO_HOST => Managed::ToHost { bytes: value },
+                    UnifiedMemoryKind::CPU_PAGE_FAULT => {
+                        let instruction = (value != 0).then(|| format!("{value:#x}"));
+                        let instruction = instruction.map(|text| store.names.intern(&text));
+                        Managed::HostFault { instruction, line: None }
+                    }
+                    UnifiedMemoryKind::GPU_PAGE_FAULT => Managed::DeviceFaults { count: value },
+                    _ => {
+                        health.unused_records += 1;
+                        continue;
+                    }
+                };
+                let start_ns = clock.monotonic_ns(record.span.start_ns);
+                // Faults of the host have no end.
+                let ns = record.span.end_ns.saturating_sub(record.span.start_ns);
+                let device = match what {
+                    Managed::ToDevice { .. } => Some(record.destination),
+                    Managed::ToHost { .. } | Managed::DeviceFaults { .. } => Some(record.source),
+                    Managed::HostFault { .. } => None,
+                };
+                store.managed.push(ManagedMemory {
+                    what,
+                    address: record.address,
+                    time: Interval { start_ns, end_ns: start_ns.saturating_add(ns) },
+                    device,
+                    process: 0,
+                });
+                continue;
+            }
+            Record::Device(device) => {
+                let limits = device.limits();
+                store.multiprocessors.push(Multiprocessor {
+                    device: device.id,
+                    compute_capability: device.compute_capability,
+                    multiprocessors: device.multiprocessors,
+                    warps: limits.warps_per_multiprocessor,
+                    blocks: limits.blocks_per_multiprocessor,
+                    registers: limits.registers_per_multiprocessor,
+                    registers_per_block: limits.registers_per_block,
+                    shared_bytes: limits.shared_bytes_per_multiprocessor,
+                    // What it says holds for kernels that did not opt in.
+                    shared_bytes_per_block: 0,
+                });
+                continue;
+            }
+            Record::Overhead(overhead) => {
+                let ns = overhead.span.end_ns.saturating_sub(overhead.span.start_ns);
+                health.overhead_ns = health.overhead_ns.saturating_add(ns);
+                continue;
+            }
+            Record::Unreadable { bytes } => {
+                health.records -= 1;
+                health.unreadable_bytes += bytes.len() as u64;
+                continue;
+            }
+            Record::Unknown { .. } => {
+                health.unknown_records += 1;
+                continue;
+            }
+            _ => {
+                health.unused_records += 1;
+                continue;
+            }
+        };
+        let node = what.graph_node();
+        let work = store.intern_work(Work::new(what, place));
+        store.operations.push(add(work, span, correlation_id, node));
+    }
+    store.graph_operations = graph_operations;
+    store.operations.sort_by_key(Operation::start_ns);
+    store.memory.sort_by_key(|event| event.at_ns);
+    store.managed.sort_by_key(|event| event.time.start_ns);
+}

@@ -1,0 +1,510 @@
+//! What a profile may not show: records and calls that were lost, odd or unmatched. Nothing is lost in silence.
+//!
+//! A profile is complete if it holds everything that the program submitted between start and stop:
+//!
+//! - no record, call or range was dropped, and none is unreadable;
+//! - every record has its call, and every call that submits work has a record;
+//! - every GPU operation has timestamps.
+//!
+//! A range that is open at the stop is a fact, not a loss: its work is attributed up to the stop. Records at the start
+//! whose calls were made before the recording began are a fact too, as long as they are few
+//! ([`Account::records_at_start`]).
+
+use std::fmt;
+
+use cupti::CallClass;
+use serde::Serialize;
+
+use crate::record::recording::Losses;
+use crate::record::series::Series;
+
+/// One kind of work in the account: calls that should have given records, and records that should have had a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
+pub struct Account {
+    /// Records of this kind.
+    pub records: u64,
+    /// Those of them whose call is in the call log.
+    pub matched_records: u64,
+    /// Successful calls that owe at least one record.
+    pub calls: u64,
+    /// Those of them that have one.
+    pub matched_calls: u64,
+    /// Records without a call that started before the first GPU operation with one: their calls were made before the
+    /// recording began. Not counted in summaries, which do not keep times.
+    pub records_at_start: u64,
+}
+
+/// Up to which part of an account's records [`Account::records_at_start`] is a fact. More looks like a lost call log.
+const MOST_AT_START: f64 = 0.01;
+
+impl Account {
+    /// True if every call has its record and every record its call. Up to a hundredth of the records may be
+    /// [`records_at_start`](Self::records_at_start).
+    #[must_use]
+    pub fn is_balanced(&self) -> bool {
+        let without_call = self.records.saturating_sub(self.matched_records);
+        let at_start = self.records_at_start.min(without_call);
+        let is_small = at_start as f64 <= MOST_AT_START * self.records as f64;
+        self.calls == self.matched_calls
+            && self.records >= self.matched_records
+            && (without_call == 0 || (without_call == at_start && is_small))
+    }
+
+    /// Records without a call and calls without a record.
+    pub(crate) fn unmatched(&self) -> u64 {
+        let records = self.records.saturating_sub(self.matched_records);
+        records.saturating_add(self.calls.saturating_sub(self.matched_calls))
+    }
+}
+
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.records == self.matched_records && self.calls == self.matched_calls {
+            return write!(f, "{} of {}", self.matched_records, self.records);
+        }
+        write!(
+            f,
+            "{} of {} records and {} of {} calls",
+            self.matched_records, self.records, self.matched_calls, self.calls
+        )?;
+        match self.records_at_start {
+            0 => Ok(()),
+            count => write!(f, " ({count} submitted before the recording)"),
+        }
+    }
+}
+
+/// How far a profile can be trusted. All counts but `records` and the accounts are zero in a complete one.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
+pub struct Health {
+    /// Activity records that CUPTI gave.
+    pub records: u64,
+    /// Kernels: a launch owes one, a graph launch as many as it gives.
+    pub kernels: Account,
+    /// Copies.
+    pub copies: Account,
+    /// Memsets.
+    pub memsets: Account,
+    /// Synchronisations, waits for events among them. Queries give such records too; they owe none.
+    pub synchronizations: Account,
+    /// 1 if the recording was read from a file that ends before it does: all that came later is missing.
+    pub truncated: u64,
+    /// Operations beyond the first of a call that has one. The call's records are in the file more than once.
+    pub repeated_records: u64,
+    /// Records of a kind or length that this version cannot read.
+    pub unknown_records: u64,
+    /// Bytes that could not be divided into records.
+    pub unreadable_bytes: u64,
+    /// GPU operations of calls in the session without a start or an end: CUPTI ran out of device buffers, or a stop gave up
+    /// waiting.
+    pub zero_timestamps: u64,
+    /// Records that CUPTI says it dropped.
+    pub dropped_by_cupti: u64,
+    /// Records thrown away at the session's limit of buffers, where CUPTI cannot drop them itself.
+    pub refused_records: u64,
+    /// Records thrown away at the session's memory limit.
+    pub over_memory_limit: u64,
+    /// Buffers with unfinished work when a stop gave up waiting for the GPU.
+    pub unfinished_buffers: u64,
+    /// By how much the system's clock, which is CUPTI's, was set during the session, in nanoseconds. Times of GPU
+    /// operations are then wrong by up to this.
+    pub clock_step_ns: u64,
+    /// Calls that had not returned at the stop.
+    pub open_calls: u64,
+    /// Ranges that had not ended at the stop; they count until then. A fact, not a loss.
+    pub open_ranges: u64,
+    /// Ranges, marks and ends of ranges that could not be recorded, and contexts of several ranges that could not be
+    /// joined: on a thread that was ending, within the profiler's own work on the thread, or without a free number.
+    pub lost_ranges: u64,
+    /// Ranges and marks that were started in a range of another thread which had ended before the session began, or before
+    /// what it kept. They have no outer range. A fact, not a loss.
+    pub orphaned_ranges: u64,
+    /// Background threads of the profiler that could not be spawned, and panics in them. The logs may then be drained at
+    /// snapshots and at the stop alone, and what was being drained at a panic may be missing.
+    pub failed_threads: u64,
+    /// Calls whose range is not in the recording, or one of several that they belong to.
+    pub calls_in_unknown_ranges: u64,
+    /// Calls made in a range of an earlier recording, which the thread was still in; they count for no range. A fact, not a
+    /// loss.
+    pub calls_in_earlier_ranges: u64,
+    /// Contexts and ranges of the process of earlier recordings that were attached, joined or entered in this one, which
+    /// had no effect. A fact, not a loss.
+    pub earlier_contexts: u64,
+    /// Graph launches that gave no record; right for a graph without kernels, copies and memsets.
+    pub silent_graph_launches: u64,
+    /// Panics caught in callbacks and observers.
+    pub panics: u64,
+    /// Panics caught in the program's own handler of callbacks. A fact about the program, not a loss.
+    pub handler_panics: u64,
+    /// Calls and graph events that could not be logged: their thread was ending, or they were made within the logging of
+    /// another call. Work of theirs has no call, and counts for no range.
+    pub unlogged_calls: u64,
+    /// Callbacks that the program's own handler caused itself and therefore did not get. A fact about the program, not a loss.
+    pub missed_callbacks: u64,
+    /// Activity buffers that CUPTI gave back with another size than it had been given.
+    pub mismatched_buffers: u64,
+    /// Calls before the start, in a pause or after the stop had begun; they and their records are left out of everything else.
+    pub calls_outside: u64,
+    /// Records of calls before the session's start, where others went on, or before the calls that were kept. A fact, not a
+    /// loss.
+    pub records_before: u64,
+    /// Records that came unasked and are not used: event records, for one, which CUPTI before 12.9 gives along with
+    /// synchronisations. A fact, not a loss.
+    pub unused_records: u64,
+    /// Calls that returned an error. A fact about the program, not a loss.
+    pub failed_calls: u64,
+    /// In a snapshot: calls that had not returned, and calls whose records may be still to come, since the GPU is not done
+    /// or CUPTI has not handed them over. They are in no account. A fact, not a loss.
+    pub pending_calls: u64,
+    /// In a snapshot: ranges that had not ended; they count until then. A fact, not a loss.
+    pub pending_ranges: u64,
+    /// Calls captured into a graph: they owe no record. A fact, not a loss.
+    pub captured_calls: u64,
+    /// GPU operations that were nodes of CUDA graphs. A fact, not a loss.
+    pub graph_operations: u64,
+    /// Those of them whose node is known to have been made in a range of this session. A fact: a graph may be older.
+    pub graph_operations_captured: u64,
+    /// GPU operations that seem to start before their call did: CUPTI maps the GPU's clock to the host's with an error
+    /// that grows to tens of microseconds in the first seconds of a process. A fact, not a loss: which call and range an
+    /// operation belongs to, and how long it took, do not depend on it.
+    pub before_their_call: u64,
+    /// The most by which one did, in nanoseconds.
+    pub clock_error_ns: u64,
+    /// Activity buffers that CUPTI asked for. A fact, not a loss.
+    pub buffers: u64,
+    /// Those of them that had to be allocated within a CUDA call of the program. A fact, not a loss.
+    pub pool_misses: u64,
+    /// Time in CUPTI's own overhead records, in nanoseconds, flushes and buffer requests among it. A fact, not a loss.
+    pub overhead_ns: u64,
+    /// Moves of managed memory, which no call asks for. A fact, not a loss.
+    pub migrations: u64,
+    /// In a capture of another tool: successful calls that mostly give a record and gave none; it does not say whether they
+    /// were captured into a graph or lost theirs. A fact, not a loss.
+    pub calls_without_record: u64,
+    /// Graph launches that were traced as one interval each (`GRAPH_TRACE`): their kernels, copies and memsets have no
+    /// records. A fact, not a loss.
+    pub whole_graphs: u64,
+    /// Those of them whose call is not in the call log.
+    pub whole_graphs_without_call: u64,
+    /// In a capture of another tool: warnings and errors among its own diagnostics. A fact, not a loss.
+    pub capture_warnings: u64,
+    /// In a capture of another tool: those of its diagnostics that say that events were lost.
+    pub capture_losses: u64,
+    /// In a summary: ranges, ranges of the process, marks and kernels whose name or path came after
+    /// [as many as it keeps](crate::ProfilerBuilder::summary_rows), and that it sums up as `(other)`. A fact, not a loss:
+    /// totals have them.
+    pub summed_as_other: u64,
+    /// Lanes that a thread forgot because it had [as many as it keeps](crate::Context::hand_over): what it launched in one
+    /// of them later has no range. A fact: of a lane that is not used again nothing is missing.
+    pub forgotten_lanes: u64,
+    /// In a capture of another tool: tables of it that are views or virtual. Their rows are not read.
+    pub computed_tables: u64,
+    /// In a capture of another tool: [calls without a record](Self::calls_without_record) of a kind (kernels, copies,
+    /// memsets) of which the capture has no record at all, made while no stream was captured into a graph.
+    pub calls_without_any_record: u64,
+    /// Samplers that were asked for and did not begin, or ended early: [`Series::failure`](crate::Series::failure) says why.
+    /// As all that follows it tells of samples, and is no loss of work.
+    pub failed_samplers: u64,
+    /// Samples that went for newer ones.
+    pub dropped_samples: u64,
+    /// Stretches of a device between two samples of which nothing is known.
+    pub sample_gaps: u64,
+    /// How often a device had no room for more samples.
+    pub sample_overflows: u64,
+}
+
+/// A call, as far as it says which records it owes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Owed {
+    pub(crate) class: CallClass,
+    /// `None` if it had not returned.
+    pub(crate) end_ns: Option<u64>,
+    pub(crate) is_failure: bool,
+    /// It made a node of a graph instead of doing its work.
+    pub(crate) captured: bool,
+    /// It was asked to copy or fill nothing.
+    pub(crate) empty: bool,
+}
+
+/// `CUDA_ERROR_NOT_READY`: a query's way to say no, not an error.
+const NOT_READY: u32 = 600;
+
+/// Whether a call that returned this failed.
+#[inline]
+pub(crate) fn is_failure(class: CallClass, result: u32) -> bool {
+    result != 0 && !(class == CallClass::Query && result == NOT_READY)
+}
+
+impl Owed {
+    /// True for a call that did work of its own, of which there is at least one record.
+    pub(crate) fn owes_one(&self) -> bool {
+        let has_records = matches!(
+            self.class,
+            CallClass::KernelLaunch
+                | CallClass::Memcpy
+                | CallClass::Memset
+                | CallClass::Synchronize
+                | CallClass::WaitEvent
+        );
+        has_records && self.end_ns.is_some() && !self.is_failure && !self.captured
+    }
+
+    /// Whether records of it may come: now and then a call that failed has one, too.
+    pub(crate) fn may_have_records(&self) -> bool {
+        use CallClass::{GraphLaunch, KernelLaunch, Memcpy, Memset, Query, Synchronize, WaitEvent};
+        matches!(
+            self.class,
+            KernelLaunch | GraphLaunch | Memcpy | Memset | Synchronize | WaitEvent | Query
+        )
+    }
+
+    /// Whether records of it are to come.
+    pub(crate) fn owes_records(&self) -> bool {
+        let may = self.may_have_records() && self.class != CallClass::Query;
+        may && !self.is_failure && !self.captured && !self.empty
+    }
+}
+
+impl Health {
+    /// Adds a graph launch that was traced as one interval.
+    pub(crate) fn count_whole_graph(&mut self, has_call: bool) {
+        self.whole_graphs += 1;
+        self.whole_graphs_without_call += u64::from(!has_call);
+    }
+
+    /// Adds a call to the account: whether it has the records it owes, or may still get them.
+    pub(crate) fn settle(
+        &mut self,
+        owed: &Owed,
+        operations: bool,
+        synchronizations: bool,
+        pending_from_ns: Option<u64>,
+    ) {
+        let Some(end_ns) = owed.end_ns else {
+            let open = if pending_from_ns.is_some() {
+                &mut self.pending_calls
+            } else {
+                &mut self.open_calls
+            };
+            *open += 1;
+            return;
+        };
+        let is_pending = pending_from_ns.is_some_and(|from| end_ns >= from);
+        if owed.is_failure {
+            self.failed_calls += 1;
+            return;
+        }
+        if owed.captured {
+            self.captured_calls += 1;
+            return;
+        }
+        let (account, has_record) = match owed.class {
+            CallClass::KernelLaunch => (&mut self.kernels, operations),
+            CallClass::Memcpy => (&mut self.copies, operations),
+            CallClass::Memset => (&mut self.memsets, operations),
+            CallClass::Synchronize | CallClass::WaitEvent => {
+                (&mut self.synchronizations, synchronizations)
+            }
+            CallClass::GraphLaunch => {
+                if is_pending {
+                    // How many it owes is not known.
+                    self.pending_calls += 1;
+                } else {
+                    self.silent_graph_launches += u64::from(!operations);
+                }
+                return;
+            }
+            _ => return,
+        };
+        if owed.empty && !has_record {
+            return;
+        }
+        if is_pending && !has_record {
+            self.pending_calls += 1;
+            return;
+        }
+        account.calls += 1;
+        account.matched_calls += u64::from(has_record);
+    }
+
+    /// What the collectors lost.
+    pub(crate) fn add_losses(&mut self, losses: &Losses) {
+        for (sum, count) in [
+            (&mut self.unreadable_bytes, losses.unreadable_bytes),
+            (&mut self.unknown_records, losses.irregular),
+            (&mut self.dropped_by_cupti, losses.dropped_by_cupti),
+            (&mut self.over_memory_limit, losses.over_memory_limit),
+            (&mut self.unfinished_buffers, losses.unfinished_buffers),
+            (&mut self.refused_records, losses.refused_records),
+            (&mut self.panics, losses.panics),
+            (&mut self.handler_panics, losses.handler_panics),
+            (&mut self.unlogged_calls, losses.unlogged_calls),
+            (&mut self.missed_callbacks, losses.missed_callbacks),
+            (&mut self.mismatched_buffers, losses.mismatched_buffers),
+            (&mut self.buffers, losses.buffers),
+            (&mut self.pool_misses, losses.pool_misses),
+            (&mut self.lost_ranges, losses.ranges),
+            (&mut self.earlier_contexts, losses.earlier_contexts),
+            (&mut self.failed_threads, losses.failed_threads),
+            (&mut self.forgotten_lanes, losses.forgotten_lanes),
+        ] {
+            *sum = sum.saturating_add(count);
+        }
+    }
+
+    /// What the range log lost since the recording began.
+    pub(crate) fn set_range_losses(&mut self, losses: &Losses) {
+        self.lost_ranges = losses.ranges;
+        self.earlier_contexts = losses.earlier_contexts;
+    }
+
+    /// What samplers lost.
+    pub(crate) fn add_series(&mut self, series: &Series) {
+        self.failed_samplers += u64::from(series.failure().is_some());
+        // A damaged file may hold any number.
+        for (sum, count) in [
+            (&mut self.dropped_samples, series.dropped()),
+            (&mut self.sample_gaps, series.gaps().0),
+            (&mut self.sample_overflows, series.overflows()),
+        ] {
+            *sum = sum.saturating_add(count);
+        }
+    }
+
+    /// The losses, by name.
+    pub(crate) fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        [
+            ("truncated recording", self.truncated),
+            ("repeated records of calls", self.repeated_records),
+            ("records that could not be read", self.unknown_records),
+            ("bytes that could not be read", self.unreadable_bytes),
+            ("operations without timestamps", self.zero_timestamps),
+            ("records dropped by CUPTI", self.dropped_by_cupti),
+            ("records over the limit of buffers", self.refused_records),
+            ("records over the memory limit", self.over_memory_limit),
+            ("buffers unfinished at the stop", self.unfinished_buffers),
+            ("ns that the system's clock was set by", self.clock_step_ns),
+            ("calls open at the stop", self.open_calls),
+            ("ranges lost", self.lost_ranges),
+            ("calls in unknown ranges", self.calls_in_unknown_ranges),
+            ("panics caught", self.panics),
+            ("calls that could not be logged", self.unlogged_calls),
+            ("buffers of another size", self.mismatched_buffers),
+            ("background threads failed", self.failed_threads),
+            ("losses in the capture's diagnostics", self.capture_losses),
+            ("graph launches traced as a whole without a call", self.whole_graphs_without_call),
+            ("tables of the capture that are views or virtual", self.computed_tables),
+            ("calls of a kind without any record", self.calls_without_any_record),
+        ]
+        .into_iter()
+        .filter(|(_, count)| *count != 0)
+    }
+
+    pub(crate) fn accounts(&self) -> [(&'static str, &Account); 4] {
+        [
+            ("kernels", &self.kernels),
+            ("copies", &self.copies),
+            ("memsets", &self.memsets),
+            ("synchronisations", &self.synchronizations),
+        ]
+    }
+
+    /// True if nothing was lost: every record was read and has its call, every call that submits work has a record, and
+    /// all operations have timestamps. [Open ranges](Self::open_ranges), [pending](Self::pending_calls) calls of a
+    /// snapshot and a few [records at the start](Account::records_at_start) are facts, not losses.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.losses().next().is_none()
+            && self.accounts().iter().all(|(_, account)| account.is_balanced())
+    }
+
+    /// The part of the records and calls, 0 to 1, that are unmatched or were open at the stop; 0 for a complete profile.
+    /// `None` if anything else was lost: how much of the GPU's time that was is then not known.
+    #[must_use]
+    pub fn unmatched_share(&self) -> Option<f64> {
+        if self.is_complete() {
+            return Some(0.0);
+        }
+        // Calls open at the stop are the only loss that is counted here.
+        let has_others = self.losses().count() > usize::from(self.open_calls != 0);
+        let accounts = self.accounts();
+        let unmatched = accounts.iter().map(|(_, account)| account.unmatched());
+        let unmatched = unmatched.fold(self.open_calls, u64::saturating_add);
+        let all = accounts.iter().map(|(_, account)| account.records.max(account.calls));
+        let all = all.fold(self.open_calls, u64::saturating_add);
+        (!has_others).then(|| unmatched as f64 / all.max(1) as f64)
+    }
+
+    /// For tests: nothing was lost.
+    ///
+    /// # Panics
+    /// With this health as text, if something was.
+    #[track_caller]
+    pub fn assert_complete(&self) {
+        assert!(self.is_complete(), "the profile is not complete: {self}");
+    }
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = if self.is_complete() { "complete" } else { "INCOMPLETE" };
+        write!(f, "{state}; {} records; matched to their calls: ", self.records)?;
+        for (i, (name, account)) in self.accounts().into_iter().enumerate() {
+            let separator = if i == 0 { "" } else { ", " };
+            write!(f, "{separator}{name} {account}")?;
+        }
+        let mut losses = self.losses().peekable();
+        if losses.peek().is_none() {
+            write!(f, "; nothing dropped, no zero timestamp")?;
+        } else {
+            write!(f, "; lost or odd: ")?;
+            for (i, (name, count)) in losses.enumerate() {
+                let separator = if i == 0 { "" } else { ", " };
+                write!(f, "{separator}{count} {name}")?;
+            }
+        }
+        if self.before_their_call != 0 {
+            let most = self.clock_error_ns as f64 / 1e3;
+            write!(
+                f,
+                "; {} operations seem to start up to {most:.1} us before their call",
+                self.before_their_call
+            )?;
+        }
+        for (name, count) in [
+            ("calls pending at the snapshot", self.pending_calls),
+            ("ranges open at the stop", self.open_ranges),
+            ("ranges open at the snapshot", self.pending_ranges),
+            ("failed calls", self.failed_calls),
+            ("records not used", self.unused_records),
+            ("calls captured into graphs", self.captured_calls),
+            ("operations of graphs", self.graph_operations),
+            ("of them captured in a range", self.graph_operations_captured),
+            ("graph launches without a record", self.silent_graph_launches),
+            ("calls outside the session", self.calls_outside),
+            ("records of calls before those kept", self.records_before),
+            ("ranges whose outer range ended before those kept", self.orphaned_ranges),
+            ("panics in the program's handler", self.handler_panics),
+            ("callbacks caused by the program's handler", self.missed_callbacks),
+            ("calls in ranges of earlier recordings", self.calls_in_earlier_ranges),
+            ("uses of contexts of earlier recordings", self.earlier_contexts),
+            ("moves of managed memory", self.migrations),
+            ("calls without a record", self.calls_without_record),
+            ("graph launches traced as a whole", self.whole_graphs),
+            ("warnings of the capture", self.capture_warnings),
+            ("ranges, marks and kernels summed up as (other)", self.summed_as_other),
+            ("lanes forgotten", self.forgotten_lanes),
+            ("samplers failed", self.failed_samplers),
+            ("samples dropped", self.dropped_samples),
+            ("gaps between samples", self.sample_gaps),
+            ("times no room for samples", self.sample_overflows),
+        ] {
+            if count != 0 {
+                write!(f, "; {count} {name}")?;
+            }
+        }
+        Ok(())
+    }
+}

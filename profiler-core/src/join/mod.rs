@@ -1,0 +1,10 @@
+//! Which range owns which work: records, calls and ranges decoded, joined, accounted for and summed.
+
+pub(crate) mod busy;
+pub(crate) mod correlate;
+pub(crate) mod decode;
+pub(crate) mod health;
+pub(crate) mod range_tree;
+pub(crate) mod shared_contexts;
+pub(crate) mod streaming;
+pub(crate) mod tables;

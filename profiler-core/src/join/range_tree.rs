@@ -1,0 +1,682 @@
+//! Ranges by path: all instances of `batch / forward` are one node, with what they came to. And an index from every range
+//! to the work and the calls of it and of all ranges within it.
+
+use std::ops::Range as Span;
+use std::sync::OnceLock;
+
+use cupti::tables;
+use rustc_hash::FxHashMap;
+
+use crate::base::kernel_names::Level;
+use crate::base::totals::Totals;
+use crate::join::tables::{
+    Call, CallId, LabelId, NameId, Operation, OperationId, ProcessRangeId, Range, RangeId, ShareId,
+    Store, Subject, What,
+};
+
+/// Row of [`Tree::nodes`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct NodeId(pub(crate) u32);
+
+impl NodeId {
+    pub(crate) fn at(self) -> usize {
+        self.0 as usize
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) name: NameId,
+    /// `None` is the default one.
+    pub(crate) domain: Option<NameId>,
+    pub(crate) parent: Option<NodeId>,
+    pub(crate) level: Level,
+    /// In the order they first began.
+    pub(crate) children: Vec<NodeId>,
+    pub(crate) instances: u64,
+    /// The host time of all instances.
+    pub(crate) host_ns: u64,
+    /// What was asked for in the ranges themselves, not in ranges within them.
+    pub(crate) exclusive: Totals,
+    /// With all ranges within them.
+    pub(crate) inclusive: Totals,
+    /// What graph launches made of the nodes that were made in them and in ranges within.
+    pub(crate) replayed: Totals,
+    /// What was asked for in them and in ranges within together with others, and counts for these.
+    pub(crate) shared: Totals,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    /// A parent comes before its children.
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) roots: Vec<NodeId>,
+    /// The node of every range.
+    pub(crate) of_range: Vec<NodeId>,
+    /// What was asked for outside any range, or by no call that is known.
+    pub(crate) outside: Totals,
+    /// The stays of each range of the process, by start.
+    pub(crate) stays: Vec<Vec<RangeId>>,
+    places: Places,
+    operations: Index,
+    calls: Index,
+    /// Operations by the range in which their graph node was made; empty if none was.
+    replays: Index,
+    /// True if something belongs to a range without counting for it.
+    pub(crate) has_shared: bool,
+    /// [`Store::shares`] by the places of their ranges; empty if there are none.
+    shares: SharedIndex,
+    /// Operations and calls by share.
+    shared_operations: Index,
+    shared_calls: Index,
+    /// The instances of each node, when they are asked for.
+    instances: OnceLock<Index>,
+}
+
+/// An order of all ranges in which those within a range follow it directly.
+#[derive(Debug, Default)]
+struct Places {
+    /// `None` where the place of a range is its row.
+    moved: Option<Moved>,
+    /// Of each place, how many it takes with all that follow within.
+    sizes: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Moved {
+    /// The place of each range.
+    of: Vec<u32>,
+    /// The range at each place.
+    ranges: Vec<RangeId>,
+}
+
+impl Places {
+    /// Where ranges are in such an order and in [`Store::order`] already, as those of one thread mostly are.
+    fn in_order(ranges: &[Range]) -> Option<Self> {
+        let mut sizes: Vec<u32> = tables::with_capacity(ranges.len());
+        // Those around the last one, and itself.
+        let mut around: Vec<RangeId> = Vec::new();
+        let mut last_ns = 0;
+        for (row, range) in (0..).zip(ranges) {
+            let parent = range.parent.get();
+            while around.last().copied() != parent {
+                let ended = around.pop()?;
+                sizes[ended.at()] = row - ended.0;
+            }
+            if range.time.start_ns < last_ns {
+                return None;
+            }
+            last_ns = range.time.start_ns;
+            around.push(RangeId(row));
+            sizes.push(1);
+        }
+        for ended in around {
+            sizes[ended.at()] = ranges.len() as u32 - ended.0;
+        }
+        Some(Self { moved: None, sizes })
+    }
+
+    /// `order` has every range after the one around it.
+    fn new(store: &Store, order: &[RangeId]) -> Self {
+        let count = order.len();
+        let parent = |range: RangeId| store.ranges[range.at()].parent.get();
+        let mut size = tables::filled(1, count);
+        for &range in order.iter().rev() {
+            if let Some(parent) = parent(range) {
+                size[parent.at()] += size[range.at()];
+            }
+        }
+        // Where the next range within each is to be; the last is for those within none.
+        let mut next = tables::filled(0, count + 1);
+        let mut sizes = tables::filled(0, count);
+        let mut moved =
+            Moved { of: tables::filled(0, count), ranges: tables::filled(RangeId(0), count) };
+        for &range in order {
+            let next_in = parent(range).map_or(count, RangeId::at);
+            let place = next[next_in];
+            next[next_in] += size[range.at()];
+            next[range.at()] = place + 1;
+            moved.of[range.at()] = place;
+            moved.ranges[place as usize] = range;
+            sizes[place as usize] = size[range.at()];
+        }
+        Self { moved: Some(moved), sizes }
+    }
+
+    #[inline]
+    fn of(&self, range: RangeId) -> u32 {
+        self.moved.as_ref().map_or(range.0, |moved| moved.of[range.at()])
+    }
+
+    /// The range at a place; `None` for [`NOWHERE`].
+    #[inline]
+    fn range(&self, place: u32) -> Option<RangeId> {
+        match &self.moved {
+            None => (place != NOWHERE).then_some(RangeId(place)),
+            Some(moved) => moved.ranges.get(place as usize).copied(),
+        }
+    }
+
+    /// The ranges at some places.
+    fn ranges(&self, places: Span<usize>) -> impl Iterator<Item = RangeId> + Clone {
+        // CAST: places are numbers of 32 bits.
+        places.filter_map(|place| self.range(place as u32))
+    }
+
+    /// The places of a range and of all within it.
+    fn within(&self, range: RangeId) -> Span<usize> {
+        let place = self.of(range) as usize;
+        place..place + self.sizes[place] as usize
+    }
+}
+
+/// What a row belongs to that belongs nowhere.
+const NOWHERE: u32 = u32::MAX;
+
+/// Rows by what they belong to, in their order.
+#[derive(Debug, Default)]
+struct Index {
+    /// For each, where its rows begin.
+    first: Vec<u32>,
+    rows: Vec<u32>,
+}
+
+impl Index {
+    /// `of` gives for each row what it belongs to, a number below `count`, or [`NOWHERE`].
+    fn new(count: usize, of: &[u32]) -> Self {
+        // Two places behind each owner its rows are counted. Sums of these are where the rows of the one before it begin,
+        // and when its own are in their places, that is where the next one's begin.
+        let mut first = tables::filled(0, count + 2);
+        for owner in of {
+            // What belongs nowhere has no place there.
+            if let Some(rows) = first.get_mut((*owner as usize).wrapping_add(2)) {
+                *rows += 1;
+            }
+        }
+        let mut sum = 0;
+        for rows in &mut first {
+            sum += *rows;
+            *rows = sum;
+        }
+        let mut rows = tables::filled(0, sum as usize);
+        for (row, owner) in (0..).zip(of) {
+            if *owner != NOWHERE {
+                let next = &mut first[*owner as usize + 1];
+                rows[*next as usize] = row;
+                *next += 1;
+            }
+        }
+        first.truncate(count + 1);
+        Self { first, rows }
+    }
+
+    /// The rows of all of these.
+    fn of(&self, owners: Span<usize>) -> &[u32] {
+        match (self.first.get(owners.start), self.first.get(owners.end)) {
+            (Some(&first), Some(&end)) => &self.rows[first as usize..end as usize],
+            _ => &[],
+        }
+    }
+}
+
+/// Rows by several that they belong to.
+#[derive(Debug, Default)]
+struct SharedIndex {
+    index: Index,
+    /// The row of each entry of the index, and of what it belongs to the one before, if there is one: this way each row is found
+    /// once in any span of the index.
+    entries: Vec<(u32, Option<u32>)>,
+}
+
+impl SharedIndex {
+    /// `rows` come in their order, each with all that it belongs to.
+    fn new(count: usize, rows: impl Iterator<Item = (u32, Vec<u32>)>) -> Self {
+        let (mut of, mut entries) = (Vec::new(), Vec::new());
+        for (row, mut owners) in rows {
+            owners.sort_unstable();
+            owners.dedup();
+            let before = std::iter::once(None).chain(owners.iter().copied().map(Some));
+            entries.extend(owners.iter().zip(before).map(|(_, before)| (row, before)));
+            of.extend(owners);
+        }
+        if entries.is_empty() {
+            return Self::default();
+        }
+        Self { index: Index::new(count, &of), entries }
+    }
+
+    /// The rows of all of these, each once.
+    fn of(&self, owners: Span<usize>) -> impl Iterator<Item = u32> + Clone {
+        let entries =
+            self.index.of(owners.clone()).iter().map(|entry| self.entries[*entry as usize]);
+        let is_first = move |(_, before): &(u32, Option<u32>)| {
+            before.is_none_or(|before| (before as usize) < owners.start)
+        };
+        entries.filter(is_first).map(|(row, _)| row)
+    }
+}
+
+impl Tree {
+    pub(crate) fn build(store: &Store) -> Self {
+        let mut tree = Self::default();
+        let rows = (0..store.ranges.len() as u32).map(RangeId);
+        if let Some(places) = Places::in_order(&store.ranges) {
+            tree.places = places;
+            tree.add_nodes(store, rows);
+        } else {
+            let mut order = tables::collected(rows);
+            order.sort_by_key(|&range| store.order(range));
+            tree.places = Places::new(store, &order);
+            tree.add_nodes(store, order.into_iter());
+        }
+        tree.add_work(store);
+        tree.add_stays(store);
+        tree
+    }
+
+    fn add_shared_index(&mut self, store: &Store) {
+        if store.shares.is_empty() {
+            return;
+        }
+        let places = &self.places;
+        let shares = (0..).zip(&store.shares).map(|(row, share)| {
+            (row, share.iter().map(|range| places.of(*range)).collect::<Vec<u32>>())
+        });
+        self.shares = SharedIndex::new(store.ranges.len(), shares);
+        let share = |call: &Call| store.call_kind(call).share.map_or(NOWHERE, |share| share.0);
+        let of_calls: Vec<u32> = store.calls.iter().map(share).collect();
+        let of_operation =
+            |row: &Operation| row.call.get().map_or(NOWHERE, |call| of_calls[call.at()]);
+        let of_operations: Vec<u32> = store.operations.iter().map(of_operation).collect();
+        self.shared_operations = Index::new(store.shares.len(), &of_operations);
+        self.shared_calls = Index::new(store.shares.len(), &of_calls);
+    }
+
+    /// The rows of all that is shared with these places, each once and in order.
+    fn shared_rows(&self, index: &Index, places: &Span<usize>) -> std::vec::IntoIter<u32> {
+        let shares = self.shares.of(places.clone()).map(|share| share as usize);
+        let mut rows: Vec<u32> =
+            shares.flat_map(|share| index.of(share..share + 1)).copied().collect();
+        rows.sort_unstable();
+        rows.into_iter()
+    }
+
+    fn add_stays(&mut self, store: &Store) {
+        self.stays.resize_with(store.process_ranges.len(), Vec::new);
+        let mut stays: Vec<(RangeId, ProcessRangeId)> = store
+            .details
+            .iter()
+            .filter_map(|(subject, details)| match subject {
+                Subject::Range(range) => Some((*range, details.within?)),
+                _ => None,
+            })
+            .collect();
+        stays.sort_unstable_by_key(|(range, _)| store.order(*range));
+        for (range, whole) in stays {
+            self.stays[whole.at()].push(range);
+        }
+    }
+
+    /// Children stand in the order they first began, whatever thread they are of.
+    fn add_nodes(&mut self, store: &Store, order: impl Iterator<Item = RangeId>) {
+        let mut ids = FxHashMap::default();
+        // Labels that differ in colour or category alone are of one node.
+        let mut by_label: FxHashMap<(u32, LabelId), NodeId> = FxHashMap::default();
+        // The node of the range before, which is mostly that of the next.
+        let mut last = None;
+        self.of_range = tables::filled(NodeId(0), store.ranges.len());
+        for range in order {
+            let row = &store.ranges[range.at()];
+            let parent = row.parent.get().map(|parent| self.of_range[parent.at()]);
+            let key = (parent.map_or(u32::MAX, |parent| parent.0), row.label);
+            let node = match last {
+                Some((last, node)) if last == key => node,
+                _ => *by_label
+                    .entry(key)
+                    .or_insert_with(|| self.add_node(store, parent, row.label, &mut ids)),
+            };
+            last = Some((key, node));
+            self.of_range[range.at()] = node;
+            let node = &mut self.nodes[node.at()];
+            node.instances += 1;
+            node.host_ns = node.host_ns.saturating_add(row.time.ns());
+        }
+    }
+
+    fn add_node(
+        &mut self,
+        store: &Store,
+        parent: Option<NodeId>,
+        label: LabelId,
+        ids: &mut FxHashMap<(Option<NodeId>, Option<NameId>, NameId), NodeId>,
+    ) -> NodeId {
+        let label = store.label(label);
+        *ids.entry((parent, label.domain, label.name)).or_insert_with(|| {
+            let id = NodeId(self.nodes.len() as u32);
+            let around = parent.map(|parent| self.nodes[parent.at()].level);
+            self.nodes.push(Node {
+                name: label.name,
+                domain: label.domain,
+                parent,
+                level: Level::of(id.at(), around),
+                children: Vec::new(),
+                instances: 0,
+                host_ns: 0,
+                exclusive: Totals::default(),
+                inclusive: Totals::default(),
+                replayed: Totals::default(),
+                shared: Totals::default(),
+            });
+            match parent {
+                Some(parent) => self.nodes[parent.at()].children.push(id),
+                None => self.roots.push(id),
+            }
+            id
+        })
+    }
+
+    /// Sums and index at once: calls and operations are more than caches hold.
+    fn add_work(&mut self, store: &Store) {
+        let count = store.ranges.len();
+        // The place of each one's range.
+        let mut of_calls = tables::with_capacity(store.calls.len());
+        for call in &store.calls {
+            let range = call.range.get();
+            add_call(self.own_totals(range), store, call);
+            of_calls.push(range.map_or(NOWHERE, |range| self.places.of(range)));
+        }
+        let mut of_operations = tables::with_capacity(store.operations.len());
+        let mut has_captured = false;
+        for operation in &store.operations {
+            let place = operation.call.get().map_or(NOWHERE, |call| of_calls[call.at()]);
+            add_operation(self.own_totals(self.places.range(place)), store, operation);
+            of_operations.push(place);
+            if let Some(range) = operation.captured.get() {
+                has_captured = true;
+                let node = self.of_range[range.at()];
+                add_operation(&mut self.nodes[node.at()].replayed, store, operation);
+            }
+        }
+        self.calls = Index::new(count, &of_calls);
+        drop(of_calls);
+        self.operations = Index::new(count, &of_operations);
+        if has_captured {
+            let of_capture =
+                |row: &Operation| row.captured.get().map_or(NOWHERE, |range| self.places.of(range));
+            let of_captures = tables::collected(store.operations.iter().map(of_capture));
+            self.replays = Index::new(count, &of_captures);
+        }
+        // Children come after their parent, so that backwards every node is whole before it is added.
+        for row in (0..self.nodes.len()).rev() {
+            let node = &mut self.nodes[row];
+            let exclusive = node.exclusive;
+            node.inclusive += exclusive;
+            let (inclusive, replayed, parent) = (node.inclusive, node.replayed, node.parent);
+            if let Some(parent) = parent {
+                self.nodes[parent.at()].inclusive += inclusive;
+                self.nodes[parent.at()].replayed += replayed;
+            }
+        }
+        self.add_shared(store);
+        self.add_shared_index(store);
+    }
+
+    /// Each call and its work once at every path that is around one of its ranges, but not around the one it counts for.
+    fn add_shared(&mut self, store: &Store) {
+        if store.shares.is_empty() {
+            return;
+        }
+        // What is shared by the same ranges goes to the same paths.
+        let mut sums: FxHashMap<(Option<NodeId>, ShareId), Totals> = FxHashMap::default();
+        let key = |call: &Call| {
+            let node = call.range.get().map(|range| self.of_range[range.at()]);
+            Some((node, store.call_kind(call).share?))
+        };
+        for operation in &store.operations {
+            let call = operation.call.get().map(|call| &store.calls[call.at()]);
+            if let Some(key) = call.and_then(key) {
+                add_operation(sums.entry(key).or_default(), store, operation);
+            }
+        }
+        for call in &store.calls {
+            if let Some(key) = key(call) {
+                add_call(sums.entry(key).or_default(), store, call);
+            }
+        }
+        let mut marks = Marks::new(self.nodes.len());
+        for ((node, share), sum) in sums {
+            for node in self.shared_nodes(node, &store.shares[share.at()], &mut marks) {
+                self.has_shared = true;
+                self.nodes[node.at()].shared += sum;
+            }
+        }
+    }
+
+    fn shared_nodes(
+        &self,
+        counts_for: Option<NodeId>,
+        shares: &[RangeId],
+        marks: &mut Marks,
+    ) -> Vec<NodeId> {
+        let mut nodes = Vec::new();
+        let up =
+            |node: NodeId| std::iter::successors(Some(node), |node| self.nodes[node.at()].parent);
+        let around = |range: &RangeId| up(self.of_range[range.at()]);
+        marks.clear();
+        counts_for.into_iter().flat_map(up).for_each(|node| _ = marks.mark(node));
+        for range in shares {
+            // What is around one that is marked is marked.
+            nodes.extend(around(range).take_while(|node| marks.mark(*node)));
+        }
+        nodes
+    }
+
+    /// What ranges of some paths share with others, each call and operation once: of nodes for which `is_of` is true.
+    pub(crate) fn shared_of(&self, store: &Store, is_of: impl Fn(NodeId) -> bool) -> Totals {
+        let mut totals = Totals::default();
+        if store.shares.is_empty() {
+            return totals;
+        }
+        let mut of: Vec<bool> = tables::with_capacity(self.nodes.len());
+        for (row, node) in (0..).zip(&self.nodes) {
+            let is_within = node.parent.is_some_and(|parent| of[parent.at()]);
+            of.push(is_within || is_of(NodeId(row)));
+        }
+        let is_in = |range: RangeId| of[self.of_range[range.at()].at()];
+        let is_share_in: Vec<bool> =
+            store.shares.iter().map(|share| share.iter().copied().any(is_in)).collect();
+        let counts = |call: &Call| {
+            let is_counted = call.range.get().is_some_and(is_in);
+            let share = store.call_kind(call).share;
+            !is_counted && share.is_some_and(|share| is_share_in[share.at()])
+        };
+        for operation in &store.operations {
+            if operation.call.get().is_some_and(|call| counts(&store.calls[call.at()])) {
+                add_operation(&mut totals, store, operation);
+            }
+        }
+        let calls = store.calls.iter().filter(|call| counts(call));
+        calls.for_each(|call| add_call(&mut totals, store, call));
+        totals
+    }
+
+    #[inline]
+    fn own_totals(&mut self, range: Option<RangeId>) -> &mut Totals {
+        match range {
+            Some(range) => &mut self.nodes[self.of_range[range.at()].at()].exclusive,
+            None => &mut self.outside,
+        }
+    }
+
+    pub(crate) fn node_at(&self, id: NodeId) -> &Node {
+        &self.nodes[id.at()]
+    }
+
+    /// The instances of a node, by thread and in the order they began.
+    pub(crate) fn instances(&self, node: NodeId) -> impl Iterator<Item = RangeId> + Clone {
+        let instances = self.instances.get_or_init(|| {
+            let of: Vec<_> = self.of_range.iter().map(|node| node.0).collect();
+            Index::new(self.nodes.len(), &of)
+        });
+        instances.of(node.at()..node.at() + 1).iter().copied().map(RangeId)
+    }
+
+    /// All ranges, each after the one around it.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = RangeId> {
+        self.places.ranges(0..self.of_range.len())
+    }
+
+    /// Where a range and all within it stand in an order in which those within a range follow it directly.
+    pub(crate) fn places(&self, range: RangeId) -> Span<usize> {
+        self.places.within(range)
+    }
+
+    /// A range and all within it, those within a range directly after it.
+    pub(crate) fn within(&self, range: RangeId) -> impl Iterator<Item = RangeId> + Clone {
+        self.places.ranges(self.places.within(range))
+    }
+
+    /// The GPU operations asked for in a range and within: range by range, and in each by start.
+    pub(crate) fn operations(&self, range: RangeId) -> impl Iterator<Item = OperationId> + Clone {
+        self.operations.of(self.places.within(range)).iter().copied().map(OperationId)
+    }
+
+    /// Those asked for in it directly.
+    pub(crate) fn own_operations(
+        &self,
+        range: RangeId,
+    ) -> impl Iterator<Item = OperationId> + Clone {
+        let place = self.places.of(range) as usize;
+        self.operations.of(place..place + 1).iter().copied().map(OperationId)
+    }
+
+    /// The operations of graph launches whose node was made in a range and within.
+    pub(crate) fn replays(&self, range: RangeId) -> impl Iterator<Item = OperationId> + Clone {
+        self.replays.of(self.places.within(range)).iter().copied().map(OperationId)
+    }
+
+    /// The operations that belong to a range and those within it, and count for none of them: each once.
+    pub(crate) fn shared_operations(
+        &self,
+        store: &Store,
+        range: RangeId,
+    ) -> impl Iterator<Item = OperationId> + Clone {
+        let within = self.places.within(range);
+        let operations = self.shared_rows(&self.shared_operations, &within).map(OperationId);
+        operations.filter(move |row| {
+            let counts_for = store.range_of(store.operations[row.at()].call);
+            !self.is_at(counts_for, &within)
+        })
+    }
+
+    /// The calls that belong to a range and those within it, and count for none of them: each once.
+    pub(crate) fn shared_calls(
+        &self,
+        store: &Store,
+        range: RangeId,
+    ) -> impl Iterator<Item = CallId> + Clone {
+        let within = self.places.within(range);
+        let calls = self.shared_rows(&self.shared_calls, &within).map(CallId);
+        calls.filter(move |row| !self.is_at(store.calls[row.at()].range.get(), &within))
+    }
+
+    fn is_at(&self, range: Option<RangeId>, places: &Span<usize>) -> bool {
+        range.is_some_and(|range| places.contains(&(self.places.of(range) as usize)))
+    }
+
+    /// The calls made in a range and within: range by range, and in each in the order they were made.
+    pub(crate) fn calls(&self, range: RangeId) -> impl Iterator<Item = CallId> + Clone {
+        self.calls.of(self.places.within(range)).iter().copied().map(CallId)
+    }
+
+    /// Those made in it directly.
+    pub(crate) fn own_calls(&self, range: RangeId) -> impl Iterator<Item = CallId> + Clone {
+        let place = self.places.of(range) as usize;
+        self.calls.of(place..place + 1).iter().copied().map(CallId)
+    }
+
+    /// What a range and all within it came to.
+    pub(crate) fn inclusive(&self, store: &Store, range: RangeId) -> Totals {
+        totals(store, self.operations(range), self.calls(range))
+    }
+
+    /// What was asked for in a range directly.
+    pub(crate) fn exclusive(&self, store: &Store, range: RangeId) -> Totals {
+        totals(store, self.own_operations(range), self.own_calls(range))
+    }
+
+    pub(crate) fn replayed(&self, store: &Store, range: RangeId) -> Totals {
+        totals(store, self.replays(range), std::iter::empty())
+    }
+
+    pub(crate) fn shared(&self, store: &Store, range: RangeId) -> Totals {
+        totals(store, self.shared_operations(store, range), self.shared_calls(store, range))
+    }
+
+    /// What the stays of a range of the process came to.
+    pub(crate) fn of_process_range(&self, store: &Store, whole: ProcessRangeId) -> Totals {
+        let mut places: Vec<(Span<usize>, RangeId)> =
+            self.stays[whole.at()].iter().map(|&stay| (self.places.within(stay), stay)).collect();
+        places.sort_unstable_by_key(|(places, _)| places.start);
+        let (mut totals, mut until) = (Totals::default(), 0);
+        for (places, stay) in places {
+            // A stay within a stay is in its sum already.
+            if places.start >= until {
+                totals += self.inclusive(store, stay);
+                until = places.end;
+            }
+        }
+        totals
+    }
+}
+
+/// Nodes that are marked, of which all are forgotten at once.
+struct Marks {
+    /// The round in which each was marked last.
+    rounds: Vec<u64>,
+    round: u64,
+}
+
+impl Marks {
+    fn new(nodes: usize) -> Self {
+        Self { rounds: tables::filled(0, nodes), round: 0 }
+    }
+
+    fn clear(&mut self) {
+        self.round += 1;
+    }
+
+    /// Marks a node; false if it was marked.
+    fn mark(&mut self, node: NodeId) -> bool {
+        let round = &mut self.rounds[node.at()];
+        std::mem::replace(round, self.round) != self.round
+    }
+}
+
+fn totals(
+    store: &Store,
+    operations: impl Iterator<Item = OperationId>,
+    calls: impl Iterator<Item = CallId>,
+) -> Totals {
+    let mut totals = Totals::default();
+    operations.for_each(|row| add_operation(&mut totals, store, &store.operations[row.at()]));
+    calls.for_each(|row| add_call(&mut totals, store, &store.calls[row.at()]));
+    totals
+}
+
+#[inline]
+fn add_operation(totals: &mut Totals, store: &Store, operation: &Operation) {
+    let ns = operation.ns();
+    match &store.work(operation).what {
+        What::Kernel { .. } => totals.add_kernel(ns),
+        What::Copy(copy) => totals.add_copy(ns, copy.bytes),
+        What::Memset(memset) => totals.add_memset(ns, memset.bytes),
+        What::Graph(_) => totals.add_graph(ns),
+    }
+}
+
+#[inline]
+fn add_call(totals: &mut Totals, store: &Store, call: &Call) {
+    let kind = store.call_kind(call);
+    totals.add_call(kind.class, kind.is_failure(), kind.captured, call.time.ns());
+}

@@ -1,0 +1,474 @@
+//! What a session came to that kept no operation: sums and distributions of every range and every kernel.
+
+use std::fmt;
+use std::time::Duration;
+
+use cupti::CopyKind;
+use serde::ser::{SerializeSeq, SerializeStruct};
+use serde::{Serialize, Serializer};
+
+use crate::base::distribution::Distribution;
+use crate::base::kernel_names::{Pattern, demangled};
+use crate::base::totals::Totals;
+use crate::base::units::{finish, shortened, table, time};
+use crate::join::health::Health;
+use crate::join::streaming::{Follow, MarkSums, OwnSums, PathSums, ProcessSums};
+use crate::join::tables::Names;
+use crate::record::recording::RecordingInfo;
+
+/// What every range and every kernel came to. Made by [`Summarizing`](crate::Summarizing).
+///
+/// `{}` prints tables for people, and its JSON has a line for every path. Counts and sums are exact, and so is which
+/// range work belongs to: it is found as in a [`Profile`](crate::Profile). A context that is attached after 262,144 other
+/// ranges have ended since its own counts as in no range, and in [`Health::calls_in_unknown_ranges`]; so does one of several ranges
+/// after as many others were joined. Marks and ranges of
+/// the process are summed up by name.
+///
+/// Of names and paths that never repeat it keeps [as many as it may](crate::ProfilerBuilder::summary_rows); what is new
+/// after these is summed up under the name `(other)` of the path around it, and counted in [`Health::summed_as_other`].
+/// Totals stay exact.
+#[derive(Debug, Clone)]
+pub struct Summary {
+    info: RecordingInfo,
+    duration: Duration,
+    names: Names,
+    paths: Vec<PathSums>,
+    children: Vec<Vec<u32>>,
+    inclusive: Vec<Totals>,
+    replayed: Vec<Totals>,
+    outside: OwnSums,
+    process_ranges: Vec<ProcessSums>,
+    marks: Vec<MarkSums>,
+    health: Health,
+}
+
+impl Summary {
+    pub(crate) fn of(follow: &Follow, info: RecordingInfo, duration: Duration) -> Self {
+        let paths = follow.nodes.clone();
+        let mut inclusive: Vec<Totals> = paths.iter().map(|path| path.own.totals).collect();
+        let mut replayed: Vec<Totals> = paths.iter().map(|path| path.replayed).collect();
+        // A path comes after the one around it.
+        for (row, path) in paths.iter().enumerate().rev() {
+            if let Some(parent) = path.parent {
+                let (of_this, replays) = (inclusive[row], replayed[row]);
+                inclusive[parent as usize] += of_this;
+                replayed[parent as usize] += replays;
+            }
+        }
+        let mut children = vec![Vec::new(); paths.len()];
+        for (row, path) in (0_u32..).zip(&paths) {
+            path.parent.into_iter().for_each(|parent| children[parent as usize].push(row));
+        }
+        let (names, outside) = (follow.names.clone(), follow.outside.clone());
+        let mut health = follow.health.clone();
+        health.pending_ranges = follow.live() as u64;
+        let (process_ranges, marks) = (follow.process_sums.clone(), follow.marks.clone());
+        Self {
+            info,
+            duration,
+            names,
+            paths,
+            children,
+            inclusive,
+            replayed,
+            outside,
+            process_ranges,
+            marks,
+            health,
+        }
+    }
+
+    /// Where and when it was recorded.
+    #[must_use]
+    pub fn recording_info(&self) -> &RecordingInfo {
+        &self.info
+    }
+
+    /// How long the session was on.
+    #[must_use]
+    pub fn duration(&self) -> Duration {
+        self.duration
+    }
+
+    /// How far it can be trusted.
+    #[must_use]
+    pub fn health(&self) -> &Health {
+        &self.health
+    }
+
+    /// Everything, in ranges and outside.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let mut totals = self.outside.totals;
+        self.roots().for_each(|root| totals += root.inclusive());
+        totals
+    }
+
+    /// What was asked for outside any range.
+    #[must_use]
+    pub fn outside_ranges(&self) -> Totals {
+        self.outside.totals
+    }
+
+    /// Every path, one around others before those within it.
+    pub fn paths(&self) -> impl Iterator<Item = PathSummary<'_>> {
+        (0..self.paths.len()).map(|row| PathSummary { summary: self, row })
+    }
+
+    /// The outermost ranges.
+    pub fn roots(&self) -> impl Iterator<Item = PathSummary<'_>> {
+        self.paths().filter(|path| path.sums().parent.is_none())
+    }
+
+    /// The paths of this name, or of this path, as [`Profile::range`](crate::Profile::range) understands it.
+    pub fn find(&self, path: &str) -> impl Iterator<Item = PathSummary<'_>> {
+        let rows = self.paths.iter().map(|path| (path.parent, self.names.get(path.name)));
+        let rows = rows.map(|(parent, name)| (parent.map(|parent| parent as usize), name));
+        let matching = Pattern::new(path).matching(rows);
+        self.paths().filter(move |path| matching[path.row])
+    }
+
+    /// The ranges of the process by name, in the order they first began.
+    pub fn process_ranges(&self) -> impl Iterator<Item = ProcessRangeSummary<'_>> {
+        self.process_ranges.iter().map(|sums| ProcessRangeSummary { names: &self.names, sums })
+    }
+
+    /// The marks by name, in the order they first came: domain (`None` is the default one), name, and how many.
+    pub fn marks(&self) -> impl Iterator<Item = (Option<&str>, &str, u64)> {
+        let name = |name| self.names.get(name);
+        self.marks.iter().map(move |mark| (mark.domain.map(name), name(mark.name), mark.count))
+    }
+
+    /// Every kernel with its times, in all ranges and outside, by time.
+    #[must_use]
+    pub fn kernels(&self) -> Vec<(&str, Totals)> {
+        let mut sums: std::collections::BTreeMap<&str, Totals> = Default::default();
+        let own = self.paths.iter().map(|path| &path.own).chain([&self.outside]);
+        for (name, times) in own.flat_map(|own| &own.kernels) {
+            let sum = sums.entry(self.names.get(*name)).or_default();
+            sum.kernels += times.count();
+            sum.kernel_ns = sum.kernel_ns.saturating_add(times.sum().as_nanos() as u64);
+        }
+        let mut sums: Vec<_> = sums.into_iter().collect();
+        sums.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.kernel_ns));
+        sums
+    }
+}
+
+/// All ranges of one path.
+#[derive(Debug, Clone, Copy)]
+pub struct PathSummary<'a> {
+    summary: &'a Summary,
+    row: usize,
+}
+
+impl<'a> PathSummary<'a> {
+    fn sums(&self) -> &'a PathSums {
+        &self.summary.paths[self.row]
+    }
+
+    fn ancestors(&self) -> impl Iterator<Item = PathSummary<'a>> + use<'a> {
+        std::iter::successors(self.parent(), |path| path.parent())
+    }
+
+    /// The ranges' name.
+    #[must_use]
+    pub fn name(&self) -> &'a str {
+        self.summary.names.get(self.sums().name)
+    }
+
+    /// Their domain's name; `None` is the default one.
+    #[must_use]
+    pub fn domain(&self) -> Option<&'a str> {
+        self.sums().domain.map(|domain| self.summary.names.get(domain))
+    }
+
+    /// Their name with those of the ranges around: `batch/forward`. A path of more than 128 names has the first and the last
+    /// 64, and between them how many are left out: `…(7 more)…`.
+    #[must_use]
+    pub fn path(&self) -> String {
+        let summary = self.summary;
+        self.sums().level.path(self.row, |row| {
+            let path = PathSummary { summary, row };
+            std::iter::once(path).chain(path.ancestors()).map(|path| path.name())
+        })
+    }
+
+    /// The path around it.
+    #[must_use]
+    pub fn parent(&self) -> Option<PathSummary<'a>> {
+        let row = self.sums().parent? as usize;
+        Some(PathSummary { summary: self.summary, row })
+    }
+
+    /// The paths directly within it, in the order they first began.
+    pub fn children(&self) -> impl Iterator<Item = PathSummary<'a>> + use<'a> {
+        let summary = self.summary;
+        let children = summary.children[self.row].iter();
+        children.map(move |&row| PathSummary { summary, row: row as usize })
+    }
+
+    /// How often such a range was entered.
+    #[must_use]
+    pub fn instances(&self) -> u64 {
+        self.sums().begun
+    }
+
+    /// The host time of each instance that has ended.
+    #[must_use]
+    pub fn host_time(&self) -> &'a Distribution {
+        &self.sums().host
+    }
+
+    /// The GPU time, summed over operations, of each instance whose work is done, with ranges within it.
+    #[must_use]
+    pub fn gpu_time(&self) -> &'a Distribution {
+        &self.sums().gpu
+    }
+
+    /// What was asked for in them and in ranges within.
+    #[must_use]
+    pub fn inclusive(&self) -> Totals {
+        self.summary.inclusive[self.row]
+    }
+
+    /// What was asked for in them directly.
+    #[must_use]
+    pub fn exclusive(&self) -> Totals {
+        self.sums().own.totals
+    }
+
+    /// What graph launches ran of the nodes that were made in them and within.
+    #[must_use]
+    pub fn replayed(&self) -> Totals {
+        self.summary.replayed[self.row]
+    }
+
+    /// What was asked for in them and within together with others, and counts for these; see
+    /// [`RangeSummary::shared`](crate::RangeSummary::shared).
+    #[must_use]
+    pub fn shared(&self) -> Totals {
+        self.sums().shared
+    }
+
+    /// The kernels launched in them directly, by name as the compiler made it, and their times on the GPU.
+    pub fn kernels(&self) -> impl Iterator<Item = (&'a str, &'a Distribution)> + use<'a> {
+        let names = &self.summary.names;
+        self.sums().own.kernels.iter().map(|(name, times)| (names.get(*name), times))
+    }
+
+    /// The copies asked for in them directly, by direction: their times on the GPU, and their bytes.
+    pub fn copies(&self) -> impl Iterator<Item = (CopyKind, &'a Distribution, u64)> + use<'a> {
+        self.sums().own.copies.iter().map(|(kind, (times, bytes))| (*kind, times, *bytes))
+    }
+}
+
+/// All ranges of the process of one name, such as the lives of the futures of one `async fn`.
+#[derive(Debug, Clone, Copy)]
+pub struct ProcessRangeSummary<'a> {
+    names: &'a Names,
+    sums: &'a ProcessSums,
+}
+
+impl<'a> ProcessRangeSummary<'a> {
+    /// Their name.
+    #[must_use]
+    pub fn name(&self) -> &'a str {
+        self.names.get(self.sums.name)
+    }
+
+    /// Their domain's name; `None` is the default one.
+    #[must_use]
+    pub fn domain(&self) -> Option<&'a str> {
+        self.sums.domain.map(|domain| self.names.get(domain))
+    }
+
+    /// How many have begun.
+    #[must_use]
+    pub fn instances(&self) -> u64 {
+        self.sums.begun
+    }
+
+    /// How many ranges of threads were stays in them, such as the polls of a future.
+    #[must_use]
+    pub fn stays(&self) -> u64 {
+        self.sums.stays
+    }
+
+    /// From start to end, of each instance that has ended. Its stays together may be much shorter.
+    #[must_use]
+    pub fn host_time(&self) -> &'a Distribution {
+        &self.sums.host
+    }
+
+    /// The GPU time, summed over operations, of each instance that has ended and whose work is done.
+    #[must_use]
+    pub fn gpu_time(&self) -> &'a Distribution {
+        &self.sums.gpu
+    }
+
+    /// What was asked for in their stays and in ranges within these. It is in the sums of the stays' paths, too.
+    #[must_use]
+    pub fn inclusive(&self) -> Totals {
+        self.sums.totals
+    }
+}
+
+impl Serialize for ProcessRangeSummary<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("ProcessRangeSummary", 7)?;
+        fields.serialize_field("name", self.name())?;
+        fields.serialize_field("domain", &self.domain())?;
+        fields.serialize_field("instances", &self.instances())?;
+        fields.serialize_field("stays", &self.stays())?;
+        fields.serialize_field("host", self.host_time())?;
+        fields.serialize_field("gpu", self.gpu_time())?;
+        fields.serialize_field("inclusive", &self.inclusive())?;
+        fields.end()
+    }
+}
+
+impl Serialize for Summary {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        struct Paths<'a>(&'a Summary);
+        impl Serialize for Paths<'_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let mut paths = serializer.serialize_seq(Some(self.0.paths.len()))?;
+                self.0.paths().try_for_each(|path| paths.serialize_element(&path))?;
+                paths.end()
+            }
+        }
+        #[derive(Serialize)]
+        struct Marks<'a> {
+            name: &'a str,
+            domain: Option<&'a str>,
+            count: u64,
+        }
+        let marks = self.marks().map(|(domain, name, count)| Marks { name, domain, count });
+        let mut fields = serializer.serialize_struct("Summary", 8)?;
+        fields.serialize_field("duration_ns", &(self.duration.as_nanos() as u64))?;
+        fields.serialize_field("totals", &self.totals())?;
+        fields.serialize_field("outside", &self.outside.totals)?;
+        fields.serialize_field("paths", &Paths(self))?;
+        let process_ranges: Vec<_> = self.process_ranges().collect();
+        fields.serialize_field("process_ranges", &process_ranges)?;
+        fields.serialize_field("marks", &marks.collect::<Vec<_>>())?;
+        fields.serialize_field("complete", &self.health.is_complete())?;
+        fields.serialize_field("health", &self.health)?;
+        fields.end()
+    }
+}
+
+impl Serialize for PathSummary<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let kernels: std::collections::BTreeMap<&str, &Distribution> = self.kernels().collect();
+        let shared = Some(self.shared()).filter(|shared| *shared != Totals::default());
+        let mut fields =
+            serializer.serialize_struct("PathSummary", 7 + usize::from(shared.is_some()))?;
+        fields.serialize_field("path", &self.path())?;
+        fields.serialize_field("instances", &self.instances())?;
+        fields.serialize_field("host", self.host_time())?;
+        fields.serialize_field("gpu", self.gpu_time())?;
+        fields.serialize_field("inclusive", &self.inclusive())?;
+        fields.serialize_field("exclusive", &self.exclusive())?;
+        if let Some(shared) = shared {
+            fields.serialize_field("shared", &shared)?;
+        }
+        fields.serialize_field("kernels", &kernels)?;
+        fields.end()
+    }
+}
+
+/// Kernels in the table.
+const KERNELS: usize = 12;
+/// Longest name in a table.
+const NAME_WIDTH: usize = 60;
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "GPU summary: {}", self.info)?;
+        writeln!(f, "{} summed up", time(self.duration))?;
+        let header = [
+            "range",
+            "times",
+            "host mean",
+            "host p99",
+            "GPU mean",
+            "GPU p99",
+            "GPU time",
+            "launches",
+            "kernels",
+            "copies",
+            "syncs",
+        ];
+        // Only where there is any.
+        let has_shared = self.paths.iter().any(|path| path.shared != Totals::default());
+        let shared = has_shared.then_some("shared GPU");
+        let header: Vec<_> = header.into_iter().chain(shared).collect();
+        let mut ranges = table(&header, 1);
+        for path in self.paths() {
+            let totals = path.inclusive();
+            let mut row = vec![shortened(&path.path(), NAME_WIDTH)];
+            row.push(path.instances().to_string());
+            for times in [path.host_time(), path.gpu_time()] {
+                row.extend([time(times.mean()), time(times.percentile(99.0))]);
+            }
+            row.push(time(totals.gpu_time()));
+            let counts = [totals.launches, totals.kernels, totals.copies, totals.synchronizations];
+            row.extend(counts.map(|count| count.to_string()));
+            row.extend(shared.map(|_| time(path.shared().gpu_time())));
+            ranges.add_row(row);
+        }
+        let outside = self.outside.totals;
+        if outside != Totals::default() {
+            let mut row = vec!["(outside any range)".to_owned()];
+            row.extend([const { String::new() }; 5]);
+            row.push(time(outside.gpu_time()));
+            let counts =
+                [outside.launches, outside.kernels, outside.copies, outside.synchronizations];
+            row.extend(counts.map(|count| count.to_string()));
+            ranges.add_row(row);
+        }
+        writeln!(f, "\n{}\n", finish(&ranges))?;
+        if !self.process_ranges.is_empty() {
+            let header = [
+                "range of the process",
+                "times",
+                "stays",
+                "host mean",
+                "host p99",
+                "GPU mean",
+                "GPU p99",
+                "GPU time",
+                "kernels",
+            ];
+            let mut ranges = table(&header, 1);
+            for range in self.process_ranges() {
+                let mut row = vec![shortened(range.name(), NAME_WIDTH)];
+                row.extend([range.instances().to_string(), range.stays().to_string()]);
+                for times in [range.host_time(), range.gpu_time()] {
+                    row.extend([time(times.mean()), time(times.percentile(99.0))]);
+                }
+                let totals = range.inclusive();
+                row.extend([time(totals.gpu_time()), totals.kernels.to_string()]);
+                ranges.add_row(row);
+            }
+            writeln!(f, "{}\n", finish(&ranges))?;
+        }
+        if !self.marks.is_empty() {
+            let mut marks = table(&["mark", "times"], 1);
+            for (_, name, count) in self.marks() {
+                marks.add_row([shortened(name, NAME_WIDTH), count.to_string()]);
+            }
+            writeln!(f, "{}\n", finish(&marks))?;
+        }
+        let mut kernels = table(&["kernel", "count", "GPU time", "mean"], 1);
+        for (name, sum) in self.kernels().into_iter().take(KERNELS) {
+            let mean = sum.kernel_time() / u32::try_from(sum.kernels.max(1)).unwrap_or(u32::MAX);
+            let name = shortened(&demangled(name), NAME_WIDTH);
+            kernels.add_row([name, sum.kernels.to_string(), time(sum.kernel_time()), time(mean)]);
+        }
+        writeln!(f, "{}\n", finish(&kernels))?;
+        write!(f, "health: {}", self.health)
+    }
+}

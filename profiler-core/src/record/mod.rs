@@ -1,0 +1,8 @@
+//! What a run leaves: the logs of ranges and calls, the records, and the file that holds them.
+
+pub(crate) mod context;
+pub(crate) mod id_window;
+pub(crate) mod lane;
+pub(crate) mod range_tap;
+pub(crate) mod recording;
+pub mod series;

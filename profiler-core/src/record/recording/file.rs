@@ -1,0 +1,674 @@
+//! A recording as frames: which kinds there are, and what each contains. `frames` defines the container.
+//!
+//! Logs are binary, the rest is JSON. A reader skips kinds that it does not know.
+//!
+//! Format 3 starts with [`INFO`]. All other kinds may follow in any order and number: what a frame contains is added to
+//! what the frames before it contained. A long log is divided into frames of [`ENTRIES`] entries. A writer that appends
+//! while the session goes on writes what was new since its last frames, and a [`STATE`] that covers it.
+//!
+//! Format 2 has each log in one frame, the state in the closing frame, and the order of [`ORDER`]. In a file of format 1
+//! an entry's index is that of its name, and the session was on all the time.
+
+use std::collections::BTreeMap;
+use std::hash::BuildHasher as _;
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+
+use cupti::{
+    ActivityKind, Attribute, AttributeSetting, Call, DataKey, GraphEvent, NameKey, Reading,
+    RecordBytes, ThreadCalls, ThreadGraphs, Version,
+};
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
+use serde::de::value::BorrowedStrDeserializer;
+use serde::{Deserialize, Serialize};
+
+use super::check;
+use super::frames::{END, FrameReader, FrameWriter, Kind as FrameKind, Next};
+use super::parts::ThreadRanges;
+use super::ranges::{Label, RangeEntry, Slots};
+use super::word::logs_of_epoch;
+use super::{Clocks, Losses, Recording, RecordingInfo};
+use crate::base::error::Error;
+use crate::record::series::{Kind, Series, Source};
+
+/// The machine, the versions and the numbers of the logs.
+const INFO: FrameKind = *b"INFO";
+/// Since format 3: windows, clocks, settings and losses.
+const STATE: FrameKind = *b"STAT";
+const NAMES: FrameKind = *b"NAME";
+const RECORDS: FrameKind = *b"RECS";
+const CALLS: FrameKind = *b"CALL";
+const RUNTIME_CALLS: FrameKind = *b"RTCL";
+const GRAPHS: FrameKind = *b"GRPH";
+const RANGES: FrameKind = *b"RNGE";
+/// The second log of a thread. In formats 1 and 2 of the thread whose ranges came last.
+const EVENTS: FrameKind = *b"EVNT";
+/// What samplers saw. Since format 2, in files of newer versions.
+const SERIES: FrameKind = *b"SERS";
+
+/// The order of frames in formats 1 and 2; the ranges and events of a thread stand together.
+const ORDER: [&[FrameKind]; 9] = [
+    &[INFO],
+    &[NAMES],
+    &[RECORDS],
+    &[CALLS],
+    &[RUNTIME_CALLS],
+    &[GRAPHS],
+    &[RANGES, EVENTS],
+    &[SERIES],
+    &[END],
+];
+
+/// Entries of a log in a frame at most: they fit into a processor's cache, and a truncated file loses no more.
+const ENTRIES: usize = 1 << 14;
+
+/// What is known when a recording begins.
+#[derive(Serialize, Deserialize)]
+struct Opening {
+    #[serde(flatten)]
+    info: RecordingInfo,
+    /// The first number of its logs of ranges, and the one after the last. Since format 3.
+    #[serde(default)]
+    logs: Option<(u64, u64)>,
+}
+
+/// The strides of CUPTI's records by kind, and the texts and other bytes that they refer to, by key.
+#[derive(Default, Serialize, Deserialize)]
+struct Names {
+    strides: BTreeMap<u32, u32>,
+    names: BTreeMap<u64, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    data: BTreeMap<u64, Vec<u8>>,
+}
+
+impl Names {
+    /// Adds those of a later frame. A key keeps its value.
+    fn add(&mut self, later: Self) -> Result<(), Error> {
+        fn add<K: Ord, V: PartialEq>(known: &mut BTreeMap<K, V>, later: BTreeMap<K, V>) -> bool {
+            later.into_iter().all(|(key, value)| match known.get(&key) {
+                Some(other) => *other == value,
+                None => known.insert(key, value).is_none(),
+            })
+        }
+        let is_same = add(&mut self.strides, later.strides)
+            && add(&mut self.names, later.names)
+            && add(&mut self.data, later.data);
+        is_same.then_some(()).ok_or_else(|| {
+            Error::format("its tables of names give one key two values: it is damaged")
+        })
+    }
+}
+
+/// The head of a log's frame.
+#[derive(Default, Serialize, Deserialize)]
+struct ThreadHead {
+    thread_id: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    thread_name: Option<String>,
+    /// Texts, after those of the frames before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    names: Vec<String>,
+    /// Labels, after those of the frames before. In format 1 there are none: a label is a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    labels: Option<Vec<Label>>,
+    /// The number of the thread's log less that of the first one. In formats 1 and 2 only if it is not its place among the
+    /// threads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    number: Option<u32>,
+    /// Where the first entry stood in the log; the others follow it without gaps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    first_slot: Option<u64>,
+    /// Where the entries stood in the log, if there are gaps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    slots: Option<Vec<u64>>,
+}
+
+impl ThreadHead {
+    fn of(thread_id: u32) -> Self {
+        Self { thread_id, ..Self::default() }
+    }
+
+    /// Of entries that stood there.
+    fn at(self, mut slots: impl ExactSizeIterator<Item = u64> + Clone) -> Self {
+        let first = slots.clone().next().unwrap_or(0);
+        let has_gaps = !slots.clone().eq((first..).take(slots.len()));
+        match has_gaps {
+            true => Self { slots: Some(slots.collect()), ..self },
+            false => Self { first_slot: slots.next().filter(|slot| *slot != 0), ..self },
+        }
+    }
+}
+
+/// What else is known of a recording. In format 3 lists continue those of the states before it, and the last numbers hold;
+/// a window that begins with the last one replaces it, as one that was open and went on.
+#[derive(Default, Serialize, Deserialize)]
+struct State {
+    window_ns: (u64, u64),
+    #[serde(default)]
+    windows_ns: Option<Vec<(u64, u64)>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pending_from_ns: Option<u64>,
+    /// Number, value before, value asked for, value that it was set to.
+    #[serde(default)]
+    attributes: Vec<(u32, u64, u64, u64)>,
+    #[serde(default)]
+    missing_kinds: Vec<u32>,
+    /// At start, at stop and perhaps between: when the clocks were compared, and how far CUPTI's was ahead.
+    clock_ns: Vec<(u64, i64)>,
+    /// Which recording of the process it was, in formats 1 and 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    epoch: Option<u32>,
+    #[serde(default)]
+    before_id: u32,
+    #[serde(default)]
+    begins_late: bool,
+    losses: Losses,
+}
+
+impl State {
+    fn of(recording: &Recording) -> Self {
+        let pair = |reading: Reading| (reading.at_ns, reading.offset_ns);
+        let setting = |setting: &AttributeSetting| {
+            (setting.attribute.id(), setting.before, setting.asked, setting.set)
+        };
+        Self {
+            window_ns: recording.window_ns,
+            windows_ns: Some(recording.windows_ns.clone()),
+            pending_from_ns: recording.pending_from_ns,
+            attributes: recording.attributes.iter().map(setting).collect(),
+            missing_kinds: recording.missing_kinds.iter().map(|kind| kind.0).collect(),
+            clock_ns: recording.clocks.readings().iter().copied().map(pair).collect(),
+            epoch: None,
+            before_id: recording.before_id,
+            begins_late: recording.begins_late,
+            losses: recording.losses,
+        }
+    }
+
+    /// This one with the lists of the states before it.
+    fn after(mut self, before: Option<Self>) -> Self {
+        let Some(before) = before else { return self };
+        let mut windows_ns = before.windows_ns.unwrap_or_default();
+        let next = self.windows_ns.unwrap_or_default();
+        if let (Some(last), Some(first)) = (windows_ns.last(), next.first())
+            && last.0 == first.0
+        {
+            windows_ns.pop();
+        }
+        windows_ns.extend(next);
+        self.windows_ns = Some(windows_ns);
+        self.clock_ns.splice(..0, before.clock_ns);
+        self.attributes.splice(..0, before.attributes);
+        self.missing_kinds.splice(..0, before.missing_kinds);
+        self
+    }
+}
+
+/// These types hold only strings and numbers, which always have a JSON form.
+fn json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+/// A path says on whose machine a file lay, which a recording is not to tell: only its last part is written. Records of
+/// compilations name the cache by its path; names of functions never begin so.
+fn without_folder(name: &str) -> String {
+    let path = name.strip_prefix('/').and_then(|path| path.rsplit('/').next());
+    path.unwrap_or(name).to_owned()
+}
+
+/// Frames whose content is the length of a JSON head, the head, and words.
+struct LogWriter<W> {
+    frames: FrameWriter<W>,
+    /// The words of a frame, kept for the next one.
+    words: Vec<u8>,
+}
+
+impl<W: Write> LogWriter<W> {
+    /// Writes a log, in one frame at least: the head of the first, and of each by the rows in it.
+    fn log<T, const WORDS: usize>(
+        &mut self,
+        kind: FrameKind,
+        mut first: Option<ThreadHead>,
+        head: impl Fn(ThreadHead, std::ops::Range<usize>) -> ThreadHead,
+        rows: &[T],
+        to_words: impl Fn(&T) -> [u64; WORDS],
+    ) -> io::Result<()> {
+        let mut from = 0;
+        let thread_id = first.as_ref().map_or(0, |head| head.thread_id);
+        while from < rows.len() || first.is_some() {
+            let end = rows.len().min(from + ENTRIES);
+            let of_frame = first.take().unwrap_or_else(|| ThreadHead::of(thread_id));
+            let head = head(of_frame, from..end);
+            self.headed(kind, &head, rows[from..end].iter().flat_map(&to_words))?;
+            from = end;
+        }
+        Ok(())
+    }
+
+    fn headed(
+        &mut self,
+        kind: FrameKind,
+        head: &impl Serialize,
+        words: impl Iterator<Item = u64>,
+    ) -> io::Result<()> {
+        self.words.clear();
+        words.for_each(|word| self.words.extend_from_slice(&word.to_le_bytes()));
+        let head = json(head);
+        let length = (head.len() as u64).to_le_bytes();
+        self.frames.frame(kind, &[&length, &head, &self.words])
+    }
+
+    fn calls<F: cupti::Function>(
+        &mut self,
+        kind: FrameKind,
+        threads: &[ThreadCalls<F>],
+    ) -> io::Result<()> {
+        threads.iter().try_for_each(|thread| {
+            let head = Some(ThreadHead::of(thread.thread_id));
+            self.log(kind, head, |head, _| head, &thread.calls, Call::to_words)
+        })
+    }
+
+    fn ranges(&mut self, thread: &ThreadRanges, first_log: u64) -> io::Result<()> {
+        // A recording has fewer than 2^32 logs.
+        let number = u32::try_from(thread.number.saturating_sub(first_log)).ok();
+        let first = ThreadHead {
+            thread_name: thread.thread_name.clone(),
+            names: thread.texts.texts.clone(),
+            labels: Some(thread.texts.labels.clone()),
+            ..ThreadHead::of(thread.thread_id)
+        };
+        let head = |slots: &Slots, head: ThreadHead, rows: std::ops::Range<usize>| {
+            ThreadHead { number, ..head }.at(rows.map(|row| slots.slot(row)))
+        };
+        let of_ranges = |of: ThreadHead, rows| head(&thread.slots, of, rows);
+        let words = |entry: &RangeEntry| entry.to_words();
+        self.log(RANGES, Some(first), of_ranges, &thread.entries, words)?;
+        if thread.events.is_empty() {
+            return Ok(());
+        }
+        let first = Some(ThreadHead::of(thread.thread_id));
+        let of_events = |of: ThreadHead, rows| head(&thread.event_slots, of, rows);
+        self.log(EVENTS, first, of_events, &thread.events, |words| *words)
+    }
+}
+
+/// Writes format 3. A truncated recording stays one.
+pub(super) fn write<W: Write>(recording: &Recording, out: W) -> io::Result<W> {
+    let mut out = LogWriter { frames: FrameWriter::begin(out)?, words: Vec::new() };
+    let opening = Opening {
+        info: recording.info.clone(),
+        logs: Some((recording.logs.start, recording.logs.end)),
+    };
+    out.frames.frame(INFO, &[&json(&opening)])?;
+    // Before the logs, so that a truncated file has its windows and clocks.
+    out.frames.frame(STATE, &[&json(&State::of(recording))])?;
+    let names = Names {
+        strides: recording.records.strides().map(|(kind, stride)| (kind.0, stride)).collect(),
+        names: recording.records.names().map(|(key, name)| (key.0, without_folder(name))).collect(),
+        data: recording.records.all_data().map(|(key, data)| (key.0, data.to_owned())).collect(),
+    };
+    out.frames.frame(NAMES, &[&json(&names)])?;
+    for buffer in recording.records.buffers() {
+        out.frames.frame(RECORDS, &[buffer])?;
+    }
+    out.calls(CALLS, &recording.calls)?;
+    out.calls(RUNTIME_CALLS, &recording.runtime_calls)?;
+    for thread in &recording.graphs {
+        let head = Some(ThreadHead::of(thread.thread_id));
+        out.log(GRAPHS, head, |head, _| head, &thread.events, GraphEvent::to_words)?;
+    }
+    let first_log = recording.logs.start;
+    recording.ranges.iter().try_for_each(|thread| out.ranges(thread, first_log))?;
+    for series in &recording.series {
+        out.headed(SERIES, &series.head, series.words())?;
+    }
+    if recording.is_truncated { Ok(out.frames.into_inner()) } else { out.frames.end() }
+}
+
+fn parse<T: for<'de> Deserialize<'de>>(bytes: &[u8], what: &str) -> Result<T, Error> {
+    serde_json::from_slice(bytes)
+        .map_err(|error| Error::format(format!("{what} is damaged: {error}")))
+}
+
+/// What [`LogWriter::headed`] wrote, the words as bytes.
+fn read_headed<'a, T: for<'de> Deserialize<'de>>(
+    content: &'a [u8],
+    what: &str,
+) -> Result<(T, &'a [[u8; 8]]), Error> {
+    let too_short = || Error::format(format!("{what} is damaged: it is shorter than its head"));
+    let (length, rest) = content.split_first_chunk().ok_or_else(too_short)?;
+    let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
+    let (head, rest) = rest.split_at_checked(length).ok_or_else(too_short)?;
+    let head = parse(head, what)?;
+    let (words, rest) = rest.as_chunks::<8>();
+    if !rest.is_empty() {
+        return Err(Error::format(format!("{what} is no whole number of entries")));
+    }
+    Ok((head, words))
+}
+
+/// Such logs may be the same, of threads that had the same id one after the other.
+fn is_empty_log(kind: FrameKind, content: &[u8]) -> bool {
+    let is_log = [CALLS, RUNTIME_CALLS, GRAPHS].contains(&kind);
+    is_log && read_headed::<ThreadHead>(content, "a log").is_ok_and(|(_, words)| words.is_empty())
+}
+
+/// `None` if a newer version wrote it: of a sampler, or with a kind of values, that this one does not know.
+fn read_series(content: &[u8]) -> Result<Option<Series>, Error> {
+    #[derive(Deserialize)]
+    struct Column {
+        kind: String,
+    }
+    #[derive(Deserialize)]
+    struct Names {
+        source: String,
+        metrics: Vec<Column>,
+    }
+    let what = "a series of samples";
+    let (Names { source, metrics }, _) = read_headed(content, what)?;
+    if !is_known::<Source>(&source) || metrics.iter().any(|of| !is_known::<Kind>(&of.kind)) {
+        return Ok(None);
+    }
+    let (head, words) = read_headed(content, what)?;
+    let words: Vec<u64> = words.iter().copied().map(u64::from_le_bytes).collect();
+    let series = Series::from_words(head, &words).ok_or_else(|| {
+        Error::format(format!("{what} is damaged: its rows are not whole or not in order"))
+    })?;
+    Ok(Some(series))
+}
+
+fn is_known<'a, T: Deserialize<'a>>(name: &'a str) -> bool {
+    T::deserialize(BorrowedStrDeserializer::<serde::de::value::Error>::new(name)).is_ok()
+}
+
+/// A thread's frame: its head, and its entries.
+fn read_thread<'a, T, const WORDS: usize>(
+    content: &'a [u8],
+    what: &str,
+    from_words: impl Fn([u64; WORDS]) -> T + 'a,
+) -> Result<(ThreadHead, impl ExactSizeIterator<Item = T> + 'a), Error> {
+    let (head, words) = read_headed(content, what)?;
+    let (entries, odd) = words.as_chunks::<WORDS>();
+    if !odd.is_empty() {
+        return Err(Error::format(format!("{what} is no whole number of entries")));
+    }
+    let entries = entries.iter().map(move |entry| from_words(entry.map(u64::from_le_bytes)));
+    Ok((head, entries))
+}
+
+/// Appends a frame's slots to those before it.
+fn add_slots(
+    slots: &mut Slots,
+    head: (Option<u64>, Option<Vec<u64>>),
+    entries: usize,
+    what: &str,
+) -> Result<(), Error> {
+    match head {
+        (first, None) => (first.unwrap_or(0)..).take(entries).for_each(|slot| slots.push(slot)),
+        (_, Some(list)) => {
+            if list.len() != entries || !list.is_sorted_by(|one, next| one < next) {
+                return Err(Error::format(format!(
+                    "{what} does not say where each of its entries stood"
+                )));
+            }
+            list.into_iter().for_each(|slot| slots.push(slot));
+        }
+    }
+    Ok(())
+}
+
+/// Logs of threads, each put together of its frames, in the order of their first ones.
+struct Logs<T> {
+    threads: Vec<T>,
+    places: FxHashMap<u32, usize>,
+}
+
+impl<T> Default for Logs<T> {
+    fn default() -> Self {
+        Self { threads: Vec::new(), places: FxHashMap::default() }
+    }
+}
+
+impl<T> Logs<T> {
+    /// The thread of this key, made if it is new.
+    fn thread(&mut self, key: u32, new: impl FnOnce() -> T) -> &mut T {
+        let place = *self.places.entry(key).or_insert_with(|| {
+            self.threads.push(new());
+            self.threads.len() - 1
+        });
+        &mut self.threads[place]
+    }
+}
+
+impl<F: cupti::Function> Logs<ThreadCalls<F>> {
+    fn add_calls(&mut self, content: &[u8], what: &str) -> Result<(), Error> {
+        let (head, entries) = read_thread(content, what, Call::from_words)?;
+        let id = head.thread_id;
+        let calls = &mut self.thread(id, || ThreadCalls::new(id, Vec::new())).calls;
+        check::calls(calls, entries, what)
+    }
+}
+
+/// The frames read so far.
+#[derive(Default)]
+struct Contents {
+    format: u8,
+    opening: Option<Opening>,
+    state: Option<State>,
+    names: Option<Names>,
+    buffers: Vec<Vec<u8>>,
+    calls: Logs<ThreadCalls>,
+    runtime_calls: Logs<ThreadCalls<cupti::RuntimeFunction>>,
+    graphs: Logs<ThreadGraphs>,
+    ranges: Logs<ThreadRanges>,
+    series: Vec<Arc<Series>>,
+    /// Series that this version does not know.
+    unknown_series: u64,
+    /// Formats 1 and 2: the place of the last frame in [`ORDER`], and two hashes of each frame.
+    place: usize,
+    known: FxHashSet<(u64, u32)>,
+}
+
+impl Contents {
+    fn add(&mut self, kind: FrameKind, content: &mut Vec<u8>) -> Result<(), Error> {
+        self.check_order(kind, content)?;
+        match kind {
+            INFO => self.opening = Some(parse(content, "the machine's description")?),
+            STATE => self.state = Some(self.read_state(content, "a state")?),
+            END if self.format < 3 => {
+                self.state = Some(self.read_state(content, "the closing frame")?);
+            }
+            NAMES => {
+                let names: Names = parse(content, "the table of kernel names")?;
+                self.names.get_or_insert_default().add(names)?;
+            }
+            RECORDS => self.buffers.push(std::mem::take(content)),
+            CALLS => self.calls.add_calls(content, "a thread's call log")?,
+            RUNTIME_CALLS => {
+                self.runtime_calls.add_calls(content, "a thread's log of runtime calls")?;
+            }
+            GRAPHS => {
+                let what = "a thread's graph log";
+                let (head, entries) = read_thread(content, what, GraphEvent::from_words)?;
+                let id = head.thread_id;
+                let thread = self.graphs.thread(id, || ThreadGraphs::new(id, Vec::new()));
+                check::graph_events(&mut thread.events, entries, what)?;
+            }
+            RANGES => self.add_ranges(content)?,
+            EVENTS => self.add_events(content)?,
+            SERIES => match read_series(content)? {
+                Some(known) => self.series.push(Arc::new(known)),
+                None => self.unknown_series += 1,
+            },
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn check_order(&mut self, kind: FrameKind, content: &[u8]) -> Result<(), Error> {
+        let name = String::from_utf8_lossy(&kind);
+        let is_again = kind == INFO && self.opening.is_some();
+        if is_again || self.format >= 3 && kind != INFO && self.opening.is_none() {
+            return Err(Error::format(format!(
+                "its frame {name:?} is at the wrong place: the description of the machine is the first frame and comes once"
+            )));
+        }
+        let place = ORDER.iter().position(|kinds| kinds.contains(&kind));
+        let Some(place) = place.filter(|_| self.format < 3) else { return Ok(()) };
+        let hashes = (FxBuildHasher.hash_one((kind, content)), crc32fast::hash(content));
+        let is_repeated = !is_empty_log(kind, content) && !self.known.insert(hashes);
+        if place < self.place || is_repeated || kind == NAMES && self.names.is_some() {
+            return Err(Error::format(format!(
+                "its frame {name:?} is repeated or out of order: it is damaged; get another copy of the file"
+            )));
+        }
+        self.place = place;
+        Ok(())
+    }
+
+    fn read_state(&mut self, content: &[u8], what: &str) -> Result<State, Error> {
+        let state: State = parse(content, what)?;
+        Ok(state.after(self.state.take()))
+    }
+
+    fn add_ranges(&mut self, content: &[u8]) -> Result<(), Error> {
+        let what = "a thread's range log";
+        let (mut head, entries) = read_thread(content, what, RangeEntry::from_words)?;
+        let is_old = self.format < 3;
+        let plain = |names: usize| (0..).map(Label::plain).take(names).collect();
+        let labels = match head.labels.take() {
+            None if is_old => plain(head.names.len()),
+            labels => labels.unwrap_or_default(),
+        };
+        // CAST: a file has fewer threads.
+        let place = self.ranges.threads.len() as u32;
+        let number = match head.number {
+            Some(number) => number,
+            None if is_old => place,
+            None => return Err(Error::format(format!("{what} does not have its number"))),
+        };
+        if is_old && self.ranges.places.contains_key(&number) {
+            return Err(Error::format(format!("{what} is repeated: the file is damaged")));
+        }
+        // The number of the first log is added at the end, where it is known for older formats too.
+        let new = || ThreadRanges {
+            number: number.into(),
+            thread_id: head.thread_id,
+            ..Default::default()
+        };
+        let thread = self.ranges.thread(number, new);
+        if thread.thread_id != head.thread_id {
+            return Err(Error::format(format!("{what} belongs to two threads: it is damaged")));
+        }
+        thread.thread_name = head.thread_name.or(thread.thread_name.take());
+        thread.texts.texts.append(&mut head.names);
+        thread.texts.labels.extend(labels);
+        add_slots(&mut thread.slots, (head.first_slot, head.slots), entries.len(), what)?;
+        thread.entries.extend(entries);
+        Ok(())
+    }
+
+    fn add_events(&mut self, content: &[u8]) -> Result<(), Error> {
+        let what = "a thread's log of events";
+        let (head, events) = read_thread(content, what, |words| words)?;
+        let place = match head.number {
+            None if self.format < 3 => self.ranges.threads.len().checked_sub(1),
+            None => None,
+            Some(number) => self.ranges.places.get(&number).copied(),
+        };
+        let thread = place.and_then(|place| self.ranges.threads.get_mut(place));
+        let Some(thread) = thread.filter(|thread| thread.thread_id == head.thread_id) else {
+            return Err(Error::format(format!("{what} comes before its ranges")));
+        };
+        if self.format < 3 && !thread.events.is_empty() {
+            return Err(Error::format(format!("{what} is repeated: the file is damaged")));
+        }
+        add_slots(&mut thread.event_slots, (head.first_slot, head.slots), events.len(), what)?;
+        thread.events.extend(events);
+        Ok(())
+    }
+
+    /// Puts the recording together.
+    fn finish(self, is_truncated: bool) -> Result<Recording, Error> {
+        let missing = |what: &str| Error::format(format!("it has no {what}"));
+        let opening = self.opening.ok_or_else(|| match is_truncated {
+            true => {
+                Error::format("it was cut short before its first frame: there is nothing to read")
+            }
+            false => missing("description of the machine"),
+        })?;
+        let names = match self.names {
+            None if !is_truncated => return Err(missing("table of kernel names")),
+            names => names.unwrap_or_default(),
+        };
+        let state = match self.state {
+            None if is_truncated => State::default(),
+            state => state.ok_or_else(|| missing("state"))?,
+        };
+        let mut losses = state.losses.clamped();
+        losses.irregular += self.unknown_series;
+        let reading = |(at_ns, offset_ns)| Reading { at_ns, offset_ns };
+        let strides = names.strides.into_iter().map(|(kind, stride)| (ActivityKind(kind), stride));
+        let keys = names.names.into_iter().map(|(key, name)| (NameKey(key), name));
+        let data = names.data.into_iter().map(|(key, data)| (DataKey(key), data));
+        let version = Version(opening.info.cupti_version);
+        // A setting that this version has no name for is left out: it says nothing about what was recorded.
+        let setting = |&(id, before, asked, set): &(u32, u64, u64, u64)| {
+            let attribute = Attribute::ALL.into_iter().find(|attribute| attribute.id() == id)?;
+            Some(AttributeSetting::new(attribute, before, asked, set))
+        };
+        let logs = match (opening.logs, state.epoch) {
+            (Some((first, end)), _) => first..end,
+            (None, Some(epoch)) => logs_of_epoch(epoch),
+            (None, None) => return Err(missing("numbers of its logs of ranges")),
+        };
+        let mut ranges = self.ranges.threads;
+        for thread in &mut ranges {
+            thread.number = thread.number.saturating_add(logs.start);
+        }
+        let mut recording = Recording {
+            info: opening.info,
+            window_ns: state.window_ns,
+            windows_ns: state.windows_ns.unwrap_or_else(|| vec![state.window_ns]),
+            pending_from_ns: state.pending_from_ns,
+            clocks: Clocks::new(state.clock_ns.into_iter().map(reading).collect()),
+            logs: logs.clone(),
+            before_id: state.before_id,
+            begins_late: state.begins_late,
+            records: RecordBytes::from_parts(version, self.buffers, strides, keys).with_data(data),
+            calls: self.calls.threads,
+            runtime_calls: self.runtime_calls.threads,
+            graphs: self.graphs.threads,
+            ranges,
+            attributes: state.attributes.iter().filter_map(setting).collect(),
+            missing_kinds: state.missing_kinds.into_iter().map(ActivityKind).collect(),
+            losses,
+            series: self.series,
+            is_truncated,
+        };
+        check::sort(&mut recording);
+        check::recording(&recording)?;
+        Ok(recording)
+    }
+}
+
+/// Reads a recording of any format, frame by frame.
+pub(super) fn read(source: impl Read, max_bytes: u64) -> Result<Recording, Error> {
+    let mut frames = FrameReader::begin(source, max_bytes)?;
+    let mut contents = Contents { format: frames.format(), ..Contents::default() };
+    let mut content = Vec::new();
+    loop {
+        match frames.next(&mut content)? {
+            Next::Truncated => return contents.finish(true),
+            Next::Frame(kind) => {
+                contents.add(kind, &mut content)?;
+                if kind == END {
+                    break;
+                }
+            }
+        }
+    }
+    frames.finish()?;
+    contents.finish(false)
+}

@@ -1,0 +1,138 @@
+//! What a recording says of itself: which machine, which versions, when. Never the host's name, the user, paths or the
+//! environment.
+
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::units::{NAME_WIDTH, shortened};
+
+/// Where and when a recording was made, and with what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RecordingInfo {
+    /// Seconds since the Unix epoch at the start.
+    pub recorded_at_s: u64,
+    /// CUPTI's API version (`cuptiGetVersion`); 0 if that is not known, as in a capture of another tool.
+    pub cupti_version: u32,
+    /// The newest CUDA version of the driver (`cuDriverGetVersion`): 13000 is 13.0; 0 if that is not known.
+    pub cuda_driver_version: u32,
+    /// The driver's own version, such as 580.159.04, where the kernel module says it.
+    pub driver_release: Option<String>,
+    /// The GPUs of the machine, by CUDA ordinal.
+    pub devices: Vec<DeviceInfo>,
+    /// The version of this crate that recorded, or name and version of the tool that did.
+    pub recorder_version: String,
+    /// The kernel's id of the process; `None` in a capture of another tool, and in recordings of versions that did not keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process_id: Option<u32>,
+    /// What was to be added to the recording's clock (`CLOCK_MONOTONIC`) for nanoseconds since the Unix epoch, when it
+    /// began; `None` in recordings of versions that did not keep it. See [`Profile::started_at`](crate::Profile::started_at).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub utc_offset_ns: Option<i64>,
+}
+
+/// One GPU of the machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct DeviceInfo {
+    /// The CUDA ordinal.
+    pub id: u32,
+    /// The marketing name.
+    pub name: String,
+    /// Major and minor: (9, 0) is sm_90.
+    pub compute_capability: (u32, u32),
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// Bytes of device memory.
+    pub memory_bytes: u64,
+    /// The highest clock of the multiprocessors in kHz. `None` in recordings from before it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core_clock_khz: Option<u32>,
+    /// Bytes a second that device memory can move, by its clock and bus. `None` as above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bandwidth: Option<u64>,
+    /// Bytes of the L2 cache. `None` as above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub l2_bytes: Option<u64>,
+    /// Where it is on the bus, as 0000:1b:00.0. `None` as above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pci_bus_id: Option<String>,
+}
+
+impl RecordingInfo {
+    pub(crate) fn now(library: &cupti::Library) -> Self {
+        // The host may be interrupted between the readings: the middle is taken.
+        let before_ns = cupti::clock::now_ns();
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let at_ns = before_ns.midpoint(cupti::clock::now_ns());
+        let epoch_ns = i64::try_from(since_epoch.as_nanos()).ok();
+        let utc_offset_ns = epoch_ns.and_then(|epoch_ns| epoch_ns.checked_sub_unsigned(at_ns));
+        let device = |device: &cupti::Device| DeviceInfo {
+            id: device.id,
+            name: device.name.clone(),
+            compute_capability: device.compute_capability,
+            multiprocessors: device.multiprocessors,
+            memory_bytes: device.memory_bytes,
+            core_clock_khz: device.core_clock_khz,
+            memory_bandwidth: device.memory_bandwidth,
+            l2_bytes: device.l2_bytes,
+            pci_bus_id: device.pci_bus_id.clone(),
+        };
+        Self {
+            recorded_at_s: since_epoch.as_secs(),
+            cupti_version: library.version().0,
+            cuda_driver_version: library.driver().cuda_version,
+            driver_release: library.driver().release.clone(),
+            devices: library.driver().devices.iter().map(device).collect(),
+            recorder_version: env!("CARGO_PKG_VERSION").to_owned(),
+            process_id: Some(std::process::id()),
+            utc_offset_ns,
+        }
+    }
+
+    /// The date of the recording (UTC), as 2026-11-21.
+    #[must_use]
+    pub fn date(&self) -> String {
+        // A damaged file may hold any number; humantime knows the years up to 9999.
+        let seconds = self.recorded_at_s.min(253_402_300_799);
+        let at = UNIX_EPOCH + Duration::from_secs(seconds);
+        humantime::format_rfc3339_seconds(at).to_string().chars().take(10).collect()
+    }
+}
+
+/// A name of a device or a version as a line has room for it.
+fn shown(name: &str) -> String {
+    shortened(name, NAME_WIDTH)
+}
+
+impl fmt::Display for RecordingInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.devices[..] {
+            [] => write!(f, "no device")?,
+            [one] => f.write_str(&shown(&one.name))?,
+            [first, rest @ ..] if rest.iter().all(|device| device.name == first.name) => {
+                write!(f, "{} x {}", self.devices.len(), shown(&first.name))?;
+            }
+            [first, rest @ ..] => {
+                f.write_str(&shown(&first.name))?;
+                rest.iter().try_for_each(|device| write!(f, " + {}", shown(&device.name)))?;
+            }
+        }
+        let cuda = self.cuda_driver_version;
+        match &self.driver_release {
+            Some(release) => {
+                let release = shown(release);
+                write!(f, ", driver {release} (CUDA {}.{})", cuda / 1000, cuda / 10 % 100)?
+            }
+            None if cuda != 0 => write!(f, ", driver of CUDA {}.{}", cuda / 1000, cuda / 10 % 100)?,
+            None => {}
+        }
+        match self.cupti_version {
+            0 => write!(f, ", {}", shown(&self.recorder_version))?,
+            version => write!(f, ", CUPTI {}", cupti::Version(version))?,
+        }
+        write!(f, ", recorded {}", self.date())
+    }
+}

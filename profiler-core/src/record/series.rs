@@ -1,0 +1,637 @@
+//! What samplers saw of a device over time, in columns: hardware counters at intervals (CUPTI's PM sampling), and what NVML
+//! says. [`Profile::track`](crate::Profile::track) gives one column with what can be asked of it.
+
+mod kept;
+
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::error::{Error, Kind as ErrorKind};
+use crate::base::units::{self, MESSAGE_WIDTH, shortened};
+pub(crate) use kept::{Kept, Lost};
+
+/// Who sampled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Source {
+    /// Hardware counters: CUPTI's PM sampling.
+    Counters,
+    /// NVML, as `nvidia-smi` asks it.
+    Nvml,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Counters => "hardware counters",
+            Self::Nvml => "NVML",
+        })
+    }
+}
+
+/// What a value is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Unit {
+    /// Of what is possible at most, 0 to 100.
+    Percent,
+    /// Bytes.
+    Bytes,
+    /// Bytes a second.
+    BytesPerSecond,
+    /// Cycles or other events a second.
+    Hertz,
+    /// Nanoseconds.
+    Nanoseconds,
+    /// Watts.
+    Watts,
+    /// Joules: watts for a second.
+    Joules,
+    /// Degrees Celsius.
+    Celsius,
+    /// A number of events or things.
+    Count,
+    /// Bits, each with a meaning of its own: clock event reasons (throttle reasons) of NVML.
+    Flags,
+    /// Not known to this version, or a plain number such as a ratio.
+    #[serde(other)]
+    Other,
+}
+
+impl Unit {
+    /// The unit of so much a second. `None` if that has none.
+    #[must_use]
+    pub fn per_second(self) -> Option<Self> {
+        match self {
+            Self::Bytes => Some(Self::BytesPerSecond),
+            Self::Count => Some(Self::Hertz),
+            Self::Joules => Some(Self::Watts),
+            Self::Nanoseconds | Self::Other => Some(Self::Other),
+            _ => None,
+        }
+    }
+
+    /// So much of it as people read it.
+    pub(crate) fn measured(self, value: f64) -> String {
+        match self {
+            Self::Percent => format!("{value:.1} %"),
+            Self::Bytes => units::bytes(value.round() as u64),
+            Self::Nanoseconds => units::time(Duration::from_nanos(value.round() as u64)),
+            Self::Flags => format!("{:#x}", value as u64),
+            Self::Celsius => format!("{value:.0} {self}"),
+            Self::Watts => format!("{value:.1} {self}"),
+            // Hz and B/s, and numbers without a unit.
+            _ => units::si(value, &self.to_string()).trim_end().to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Percent => "%",
+            Self::Bytes => "B",
+            Self::BytesPerSecond => "B/s",
+            Self::Hertz => "Hz",
+            Self::Nanoseconds => "ns",
+            Self::Watts => "W",
+            Self::Joules => "J",
+            Self::Celsius => "°C",
+            Self::Flags => "flags",
+            Self::Count | Self::Other => "",
+        })
+    }
+}
+
+/// How the values of several samples are one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Kind {
+    /// What the stretch came to: they are added up.
+    Total,
+    /// A mean over the stretch: they are weighed by its length.
+    Mean,
+    /// What was so when the stretch ended, and is taken for all of it: they are weighed by its length.
+    State,
+}
+
+/// One column of a series.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Metric {
+    /// As its source names it: `dram__bytes_read.sum`, `nvml__power`.
+    pub name: String,
+    /// For people: `DRAM read`.
+    pub label: String,
+    /// What its values are in.
+    pub unit: Unit,
+    /// How its values are added up.
+    pub kind: Kind,
+}
+
+impl Metric {
+    /// A metric of these properties.
+    #[must_use]
+    pub fn new(name: impl Into<String>, label: impl Into<String>, unit: Unit, kind: Kind) -> Self {
+        Self { name: name.into(), label: label.into(), unit, kind }
+    }
+}
+
+/// Why a sampler could not begin, or ended early.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Failure {
+    /// What a program can act on.
+    pub cause: Cause,
+    /// What was tried, what came back and what to do.
+    pub message: String,
+}
+
+impl Failure {
+    /// For this cause.
+    #[must_use]
+    pub fn new(cause: Cause, message: impl Into<String>) -> Self {
+        Self { cause, message: message.into() }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&shortened(&self.message, MESSAGE_WIDTH))
+    }
+}
+
+/// What kept a sampler from its work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Cause {
+    /// Reading counters is for administrators.
+    Permission,
+    /// Another tool or another session has them.
+    Busy,
+    /// The library, the driver or the chip has them not.
+    Unsupported,
+    /// It began, and ended before it was stopped: what came later is not there.
+    Ended,
+    /// What the message says.
+    #[serde(other)]
+    Other,
+}
+
+/// All of a series but its rows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Head {
+    pub(crate) device: u32,
+    pub(crate) source: Source,
+    pub(crate) interval_ns: u64,
+    pub(crate) metrics: Vec<Metric>,
+    #[serde(default)]
+    pub(crate) missing: Vec<String>,
+    #[serde(default)]
+    pub(crate) dropped: u64,
+    #[serde(default)]
+    pub(crate) overflows: u64,
+    #[serde(default)]
+    pub(crate) gaps: u64,
+    #[serde(default)]
+    pub(crate) gap_ns: u64,
+    #[serde(default)]
+    pub(crate) failure: Option<Failure>,
+}
+
+/// What a sampler saw of one device over time: rows of values, each over a stretch of time.
+///
+/// Times are nanoseconds of `CLOCK_MONOTONIC`, as those of [`Recording::windows_ns`](crate::Recording::windows_ns); a
+/// [`Track`](crate::Track) tells them since the session's start. The stretches are in order and follow each other; gaps are
+/// counted. A series that could not be had has no rows, and a [`failure`](Self::failure).
+#[derive(Debug, Clone, Serialize)]
+pub struct Series {
+    #[serde(flatten)]
+    pub(crate) head: Head,
+    start_ns: Vec<u64>,
+    end_ns: Vec<u64>,
+    /// A row for each stretch, a column for each metric; not a number where it is not known (in JSON null).
+    values: Vec<f64>,
+}
+
+impl PartialEq for Series {
+    /// Values are the same if their bits are: what is not known is equal to itself.
+    fn eq(&self, other: &Self) -> bool {
+        self.head == other.head && self.words().eq(other.words())
+    }
+}
+
+impl Eq for Series {}
+
+impl Series {
+    /// One without rows: of a device by its CUDA ordinal, in which a row is to come every `interval_ns` nanoseconds.
+    #[must_use]
+    pub fn new(device: u32, source: Source, interval_ns: u64, metrics: Vec<Metric>) -> Self {
+        let head = Head {
+            device,
+            source,
+            interval_ns,
+            metrics,
+            missing: Vec::new(),
+            dropped: 0,
+            overflows: 0,
+            gaps: 0,
+            gap_ns: 0,
+            failure: None,
+        };
+        Self { head, start_ns: Vec::new(), end_ns: Vec::new(), values: Vec::new() }
+    }
+
+    /// Adds a row: a value for each metric, not a number where it is not known.
+    ///
+    /// # Errors
+    /// There are more or fewer values than metrics, or neither, it ends before it begins, it begins or ends before the row
+    /// before does, or begins before the row before that has ended: stretches that follow each other overlap by little.
+    pub fn push(&mut self, start_ns: u64, end_ns: u64, values: &[f64]) -> Result<(), Error> {
+        let error = |why: String| Error::new(ErrorKind::Series { why });
+        if values.len() != self.head.metrics.len() || values.is_empty() {
+            let (values, metrics) = (values.len(), self.head.metrics.len());
+            return Err(error(format!("{values} values were given for {metrics} metrics")));
+        }
+        let rows = self.len();
+        let last = (self.start_ns.last(), self.end_ns.last());
+        let last_but_one = rows.checked_sub(2).and_then(|row| self.end_ns.get(row));
+        if start_ns > end_ns
+            || last.0 > Some(&start_ns)
+            || last.1 > Some(&end_ns)
+            || last_but_one > Some(&start_ns)
+        {
+            return Err(error(format!(
+                "a sample from {start_ns} to {end_ns} ns was given after one from {} to {} and one to {}",
+                last.0.unwrap_or(&0),
+                last.1.unwrap_or(&0),
+                last_but_one.unwrap_or(&0)
+            )));
+        }
+        self.start_ns.push(start_ns);
+        self.end_ns.push(end_ns);
+        self.values.extend_from_slice(values);
+        Ok(())
+    }
+
+    /// Says which metrics were asked for and are not there.
+    #[must_use]
+    pub fn with_missing(mut self, names: Vec<String>) -> Self {
+        self.head.missing = names;
+        self
+    }
+
+    /// Says why there is nothing, or nothing more.
+    #[must_use]
+    pub fn with_failure(mut self, failure: Failure) -> Self {
+        self.head.failure = Some(failure);
+        self
+    }
+
+    /// Says what was lost: samples that went for newer ones, how often the device had no room for more, stretches of which
+    /// nothing is known, and their nanoseconds.
+    #[must_use]
+    pub fn with_losses(mut self, dropped: u64, overflows: u64, gaps: u64, gap_ns: u64) -> Self {
+        let head = &mut self.head;
+        (head.dropped, head.overflows, head.gaps, head.gap_ns) = (dropped, overflows, gaps, gap_ns);
+        self
+    }
+
+    /// The device's CUDA ordinal.
+    #[must_use]
+    pub fn device(&self) -> u32 {
+        self.head.device
+    }
+
+    /// Who sampled.
+    #[must_use]
+    pub fn source(&self) -> Source {
+        self.head.source
+    }
+
+    /// The nanoseconds between two samples that were asked for.
+    #[must_use]
+    pub fn interval_ns(&self) -> u64 {
+        self.head.interval_ns
+    }
+
+    /// Its columns.
+    #[must_use]
+    pub fn metrics(&self) -> &[Metric] {
+        &self.head.metrics
+    }
+
+    /// Metrics that were asked for and that the chip has not, or that did not fit beside the others.
+    #[must_use]
+    pub fn missing(&self) -> &[String] {
+        &self.head.missing
+    }
+
+    /// Its rows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.start_ns.len()
+    }
+
+    /// True if it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.start_ns.is_empty()
+    }
+
+    /// When each row begins, in nanoseconds of `CLOCK_MONOTONIC`.
+    #[must_use]
+    pub fn start_ns(&self) -> &[u64] {
+        &self.start_ns
+    }
+
+    /// When each row ends, in nanoseconds of `CLOCK_MONOTONIC`.
+    #[must_use]
+    pub fn end_ns(&self) -> &[u64] {
+        &self.end_ns
+    }
+
+    /// The values of one column; not a number where it is not known. None if there is no such column.
+    pub fn column(&self, column: usize) -> impl ExactSizeIterator<Item = f64> + Clone + '_ {
+        let columns = self.head.metrics.len();
+        let rows = if column < columns { 0..self.len() } else { 0..0 };
+        rows.map(move |row| self.values[row * columns + column])
+    }
+
+    /// A value; not a number where it is not known.
+    pub(crate) fn value(&self, row: usize, column: usize) -> f64 {
+        self.values[row * self.head.metrics.len() + column]
+    }
+
+    /// Samples that were not taken out in time and went for newer ones.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.head.dropped
+    }
+
+    /// How often the device had no room for more samples: some are lost then.
+    #[must_use]
+    pub fn overflows(&self) -> u64 {
+        self.head.overflows
+    }
+
+    /// The stretches between two samples of which nothing is known, and their nanoseconds in all.
+    #[must_use]
+    pub fn gaps(&self) -> (u64, u64) {
+        (self.head.gaps, self.head.gap_ns)
+    }
+
+    /// Why there is nothing, or nothing more, if the sampler could not begin or ended early.
+    #[must_use]
+    pub fn failure(&self) -> Option<&Failure> {
+        self.head.failure.as_ref()
+    }
+
+    /// What it did not see, in words: why there is nothing or nothing more, metrics that were not to be had, gaps, and samples that
+    /// were lost. Empty if it saw all that was asked for.
+    #[must_use]
+    pub fn losses(&self) -> Vec<String> {
+        let head = &self.head;
+        let mut losses = Vec::new();
+        losses.extend(head.failure.iter().map(|failure| failure.message.clone()));
+        if !head.missing.is_empty() {
+            losses.push(format!("not to be had: {}", head.missing.join(", ")));
+        }
+        if head.gaps != 0 {
+            let time = units::time(Duration::from_nanos(head.gap_ns));
+            losses.push(format!("{} gaps, {time} in all", head.gaps));
+        }
+        if head.dropped != 0 {
+            losses.push(format!("{} samples went for newer ones", head.dropped));
+        }
+        if head.overflows != 0 {
+            losses.push(format!("the device had no room for samples {} times", head.overflows));
+        }
+        losses
+    }
+
+    /// Leaves out all rows but these.
+    fn keep(&mut self, rows: Range<usize>) {
+        let columns = self.head.metrics.len();
+        self.start_ns.truncate(rows.end);
+        self.end_ns.truncate(rows.end);
+        self.values.truncate(rows.end * columns);
+        self.start_ns.drain(..rows.start);
+        self.end_ns.drain(..rows.start);
+        self.values.drain(..rows.start * columns);
+    }
+
+    /// A copy with the rows that lie within a time or touch it.
+    fn touching(&self, (from_ns, until_ns): (u64, u64)) -> Self {
+        let first = self.end_ns.partition_point(|end| *end < from_ns);
+        let end = self.start_ns.partition_point(|start| *start <= until_ns).max(first);
+        let columns = self.head.metrics.len();
+        Self {
+            head: self.head.clone(),
+            start_ns: self.start_ns[first..end].to_vec(),
+            end_ns: self.end_ns[first..end].to_vec(),
+            values: self.values[first * columns..end * columns].to_vec(),
+        }
+    }
+
+    /// Leaves out the rows that do not lie within a time, whole.
+    fn cut(&mut self, (from_ns, until_ns): (u64, u64)) {
+        let first = self.start_ns.partition_point(|start| *start < from_ns);
+        let end = self.end_ns.partition_point(|end| *end <= until_ns).max(first);
+        self.keep(first..end);
+    }
+
+    /// Counts the gaps between its rows anew: half an interval and more.
+    fn count_gaps(&mut self) {
+        let pairs = self.end_ns.iter().zip(self.start_ns.iter().skip(1));
+        let gaps = pairs.map(|(end, start)| start.saturating_sub(*end));
+        let (mut count, mut sum_ns) = (0, 0);
+        for gap_ns in gaps.filter(|gap_ns| *gap_ns > self.head.interval_ns / 2) {
+            count += 1;
+            sum_ns += gap_ns;
+        }
+        (self.head.gaps, self.head.gap_ns) = (count, sum_ns);
+    }
+
+    /// Leaves out what does not lie within a time: of rows that do in part, that part, with as much of their totals.
+    fn clip(&mut self, (from_ns, until_ns): (u64, u64)) {
+        let columns = self.head.metrics.len();
+        for row in 0..self.len() {
+            let (start, end) = (self.start_ns[row], self.end_ns[row]);
+            let (from, until) = (start.max(from_ns), end.min(until_ns));
+            if from >= until || (from, until) == (start, end) {
+                continue;
+            }
+            let share = (until - from) as f64 / (end - start) as f64;
+            let values = self.values[row * columns..].iter_mut().zip(&self.head.metrics);
+            for (value, metric) in values {
+                *value *= if metric.kind == Kind::Total { share } else { 1.0 };
+            }
+            (self.start_ns[row], self.end_ns[row]) = (from, until);
+        }
+        self.cut((from_ns, until_ns));
+    }
+
+    /// The columns as words: starts, ends, values by rows.
+    pub(crate) fn words(&self) -> impl Iterator<Item = u64> + '_ {
+        let values = self.values.iter().map(|value| value.to_bits());
+        self.start_ns.iter().chain(&self.end_ns).copied().chain(values)
+    }
+
+    /// What [`words`](Self::words) gave. `None` if that is no whole number of rows, or they are not in order.
+    pub(crate) fn from_words(head: Head, words: &[u64]) -> Option<Self> {
+        let width = head.metrics.len() + 2;
+        if !words.len().is_multiple_of(width) || (width == 2 && !words.is_empty()) {
+            return None;
+        }
+        let rows = words.len() / width;
+        let (start_ns, rest) = words.split_at(rows);
+        let (end_ns, values) = rest.split_at(rows);
+        let is_forward = start_ns.iter().zip(end_ns).all(|(start, end)| start <= end);
+        let is_apart = start_ns.iter().skip(2).zip(end_ns).all(|(start, end)| start >= end);
+        if !is_forward || !is_apart || !start_ns.is_sorted() || !end_ns.is_sorted() {
+            return None;
+        }
+        let values = values.iter().copied().map(f64::from_bits).collect();
+        Some(Self { head, start_ns: start_ns.to_vec(), end_ns: end_ns.to_vec(), values })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn series() -> Series {
+        let metrics = vec![
+            Metric::new("dram__bytes_read.sum", "DRAM read", Unit::Bytes, Kind::Total),
+            Metric::new("busy", "busy", Unit::Percent, Kind::Mean),
+        ];
+        let mut series = Series::new(0, Source::Counters, 10, metrics);
+        for row in 0..5_u64 {
+            series.push(row * 10, row * 10 + 10, &[row as f64, f64::NAN]).unwrap();
+        }
+        series
+    }
+
+    #[test]
+    fn rows_that_do_not_lie_whole_within_a_time_go() {
+        let mut series = series();
+        series.cut((5, 45));
+        assert_eq!((series.start_ns(), series.end_ns()), (&[10, 20, 30][..], &[20, 30, 40][..]));
+        assert_eq!(series.column(0).collect::<Vec<_>>(), [1.0, 2.0, 3.0]);
+        series.count_gaps();
+        assert_eq!(series.gaps(), (0, 0));
+        series.push(46, 50, &[0.0, 0.0]).unwrap();
+        series.count_gaps();
+        assert_eq!(series.gaps(), (1, 6));
+        series.cut((21, 24));
+        assert!(series.is_empty() && series.column(0).len() == 0);
+    }
+
+    #[test]
+    fn of_rows_at_the_edges_the_part_within_counts() {
+        let mut clipped = series();
+        clipped.clip((14, 43));
+        assert_eq!(
+            (clipped.start_ns(), clipped.end_ns()),
+            (&[14, 20, 30, 40][..], &[20, 30, 40, 43][..])
+        );
+        let totals: Vec<f64> = clipped.column(0).collect();
+        let expected = [0.6, 2.0, 3.0, 1.2];
+        assert!(
+            totals.iter().zip(expected).all(|(is, should)| (is - should).abs() < 1e-9),
+            "{totals:?}"
+        );
+        let mut within = series();
+        within.clip((22, 23));
+        assert_eq!((within.start_ns(), within.end_ns()), (&[22][..], &[23][..]));
+        let mut outside = series();
+        outside.clip((50, 60));
+        assert!(outside.is_empty());
+    }
+
+    #[test]
+    fn rows_out_of_order_are_refused() {
+        let mut series = series();
+        for (start, end) in [(30, 60), (50, 49), (45, 49)] {
+            let error = series.push(start, end, &[0.0, 0.0]).unwrap_err().to_string();
+            assert!(error.contains(&start.to_string()), "{error}");
+        }
+        let error = series.push(50, 60, &[0.0]).unwrap_err().to_string();
+        assert!(error.contains("1 values were given for 2 metrics"), "{error}");
+        // One may overlap its neighbour, and no more than that.
+        series.push(45, 60, &[0.0, 0.0]).unwrap();
+        let error = series.push(49, 60, &[0.0, 0.0]).unwrap_err().to_string();
+        assert!(error.contains("from 49 to 60 ns was given after one from 45 to 60 and one to 50"));
+        assert_eq!(series.len(), 6);
+        let error =
+            Series::new(0, Source::Nvml, 10, vec![]).push(0, 1, &[]).unwrap_err().to_string();
+        assert!(error.contains("0 values were given for 0 metrics"), "{error}");
+    }
+
+    #[test]
+    fn what_is_not_known_is_equal_to_itself_and_null_in_json() {
+        let series = series();
+        assert_eq!(series, series.clone());
+        let words: Vec<u64> = series.words().collect();
+        assert_eq!(Series::from_words(series.head.clone(), &words).unwrap(), series);
+        let json = serde_json::to_value(&series).unwrap();
+        assert_eq!(json["values"][1], serde_json::Value::Null);
+        assert_eq!(json["metrics"][0]["unit"], "bytes");
+    }
+
+    #[test]
+    fn values_read_in_their_unit() {
+        let all = [
+            Unit::Percent.measured(99.96),
+            Unit::Bytes.measured(2.1e9),
+            Unit::BytesPerSecond.measured(2.1e9),
+            Unit::Nanoseconds.measured(1.5e6),
+            Unit::Flags.measured(68.0),
+            Unit::Celsius.measured(41.4),
+            Unit::Watts.measured(307.25),
+            Unit::Count.measured(1500.0),
+            Unit::Other.measured(0.5),
+        ];
+        let expected = [
+            "100.0 %",
+            "1.956 GiB",
+            "2.100 GB/s",
+            "1.500 ms",
+            "0x44",
+            "41 °C",
+            "307.2 W",
+            "1.500 k",
+            "0.500",
+        ];
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn damaged_words_are_refused() {
+        let series = series();
+        let words: Vec<u64> = series.words().collect();
+        let read = |words: &[u64]| Series::from_words(series.head.clone(), words);
+        assert!(read(&words[1..]).is_none());
+        let mut backwards = words.clone();
+        backwards[2] = 0;
+        assert!(read(&backwards).is_none());
+        let mut far = words.clone();
+        (far[5], far[6]) = (30, 30);
+        assert!(read(&far).is_none(), "the first ends when the third has begun");
+        let mut ends_early = words.clone();
+        ends_early[9] = 0;
+        assert!(read(&ends_early).is_none());
+        let none = Head { metrics: vec![], ..series.head.clone() };
+        assert!(Series::from_words(none.clone(), &words).is_none());
+        assert!(Series::from_words(none, &[]).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,615 @@
+//! What the page shows, as JSON: tables in columns, names held once, times as differences.
+
+use std::time::Duration;
+
+use cupti::{CallClass, CopyKind};
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use super::findings::Finding;
+use super::names::{NameRow, Names};
+use super::statistics::{Busy, ByName, Row};
+use super::tracks::{Mean, SamplerPart, Times, TrackPart, Tracks};
+use crate::analyze::scorecard::{Score, Scorecard};
+use crate::base::totals::Totals;
+use crate::join::health::Health;
+use crate::profile::{ApiCall, GpuOperation, Profile, Range, RangeNode};
+use crate::record::recording::{DeviceInfo, RecordingInfo};
+
+/// Time in a column where there is none: no timestamp, or not returned.
+const UNKNOWN: i64 = -1;
+
+/// The page's data. Rows refer to each other by number; a column of references holds the row plus one, 0 for none.
+/// Columns whose names end in `_delta` hold each value less the one before.
+#[derive(Serialize)]
+pub(super) struct Data<'a> {
+    what: String,
+    info: &'a RecordingInfo,
+    date: String,
+    duration_ns: u64,
+    /// What shares of busy time are of: the clock of the diagnosis.
+    clock_ns: u64,
+    /// When nothing counted, from and to.
+    pauses_ns: Vec<(u64, u64)>,
+    totals: Totals,
+    outside: Totals,
+    health: HealthPart<'a>,
+    scorecard: ScorecardPart<'a>,
+    findings: &'a [Finding],
+    names: Vec<String>,
+    devices: Vec<Device<'a>>,
+    nodes: Vec<Node>,
+    kernels: Vec<Row>,
+    memory: Vec<Row>,
+    api: Vec<Row>,
+    threads: Vec<Thread>,
+    /// Process, device, context, stream.
+    streams: Vec<[u32; 4]>,
+    call_kinds: Vec<(NameRow, &'static str)>,
+    works: Vec<Vec<u64>>,
+    ranges: Ranges,
+    calls: Calls,
+    operations: Operations,
+    process_ranges: ProcessRanges,
+    marks: Marks,
+    samplers: Vec<SamplerPart>,
+    tracks: Vec<TrackPart<'a>>,
+    track_times: Vec<Times>,
+}
+
+#[derive(Serialize)]
+struct ScorecardPart<'a> {
+    verdict: &'a str,
+    /// What to mend first, and what helps.
+    first: Option<(&'a str, &'static str)>,
+    scores: Vec<ScorePart>,
+}
+
+/// A value as it is read.
+#[derive(Serialize)]
+struct ScorePart {
+    flag: &'static str,
+    name: &'static str,
+    value: String,
+    target: String,
+    note: String,
+}
+
+impl<'a> ScorecardPart<'a> {
+    fn of(card: &'a Scorecard) -> Self {
+        let score = |score: &Score| ScorePart {
+            flag: score.flag.text(),
+            name: score.kind.text(),
+            value: score.value_text(),
+            target: score.target_text(),
+            note: score.note.clone(),
+        };
+        Self {
+            verdict: &card.verdict,
+            first: card.first.as_ref().map(|first| (first.what.as_str(), first.remedy)),
+            scores: card.scores().iter().map(score).collect(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct HealthPart<'a> {
+    is_complete: bool,
+    in_words: String,
+    losses: Vec<(&'static str, u64)>,
+    accounts: Vec<AccountPart<'a>>,
+    #[serde(flatten)]
+    counts: &'a Health,
+}
+
+#[derive(Serialize)]
+struct AccountPart<'a> {
+    name: &'static str,
+    is_balanced: bool,
+    #[serde(flatten)]
+    account: &'a crate::join::health::Account,
+}
+
+#[derive(Serialize)]
+struct Device<'a> {
+    id: u32,
+    #[serde(flatten)]
+    info: Option<&'a DeviceInfo>,
+    busy: Busy,
+}
+
+#[derive(Serialize)]
+struct Node {
+    name: NameRow,
+    domain: Option<NameRow>,
+    parent: u32,
+    instances: u64,
+    host_ns: u64,
+    inclusive: Totals,
+    exclusive: Totals,
+    replayed: Totals,
+    /// What was sampled while its work was on the device: row of the track, mean, samples and their nanoseconds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sampled: Vec<Mean>,
+}
+
+#[derive(Serialize)]
+struct Thread {
+    id: u32,
+    /// That of its calls; 0 if one process was recorded, by itself.
+    process: u32,
+    name: Option<NameRow>,
+}
+
+/// Instances of ranges.
+#[derive(Default, Serialize)]
+struct Ranges {
+    node: Vec<u32>,
+    thread: Vec<u32>,
+    start_delta: Vec<i64>,
+    ns: Vec<u64>,
+    /// The row less the parent's; 0 for none.
+    parent_back: Vec<i64>,
+    /// Rows that had not ended.
+    open: Vec<u32>,
+    /// Row and 0xRRGGBB.
+    colors: Vec<(u32, u32)>,
+    /// Row and what the program said of it.
+    details: Vec<(u32, Vec<(NameRow, NameRow)>)>,
+}
+
+#[derive(Default, Serialize)]
+struct Calls {
+    /// The rows from here on are calls of the runtime API around calls before.
+    driver: u32,
+    kind: Vec<u32>,
+    thread: Vec<u32>,
+    start_delta: Vec<i64>,
+    ns: Vec<i64>,
+    range_delta: Vec<i64>,
+    captured: Vec<u32>,
+    /// Row and `CUresult` of calls that returned an error.
+    failed: Vec<(u32, u32)>,
+}
+
+#[derive(Default, Serialize)]
+struct Operations {
+    work: Vec<u32>,
+    stream: Vec<u32>,
+    start_delta: Vec<i64>,
+    ns: Vec<i64>,
+    call_delta: Vec<i64>,
+    /// Of copies and memsets alone, in the order of rows.
+    bytes: Vec<u64>,
+    /// Row and the range that its node of a graph was made in.
+    captured_in: Vec<(u32, u32)>,
+}
+
+#[derive(Default, Serialize)]
+struct ProcessRanges {
+    name: Vec<NameRow>,
+    start_ns: Vec<u64>,
+    ns: Vec<u64>,
+    thread: Vec<u32>,
+    open: Vec<u32>,
+    stays: Vec<Vec<u32>>,
+}
+
+#[derive(Default, Serialize)]
+struct Marks {
+    name: Vec<NameRow>,
+    thread: Vec<u32>,
+    at_ns: Vec<u64>,
+}
+
+impl<'a> Data<'a> {
+    pub(super) fn of(profile: &'a Profile, findings: &'a [Finding], card: &'a Scorecard) -> Self {
+        let mut builder = Builder::default();
+        let mut tracks = Tracks::of(profile);
+        let nodes = builder.nodes(profile, &mut tracks);
+        let ranges = builder.ranges(profile);
+        let process_ranges = builder.process_ranges(profile);
+        let marks = builder.marks(profile);
+        let calls = builder.calls(profile);
+        let operations = builder.operations(profile);
+        let health = profile.health();
+        Self {
+            what: profile.recording_info().to_string(),
+            info: profile.recording_info(),
+            date: profile.recording_info().date(),
+            duration_ns: ns(profile.duration()),
+            clock_ns: ns(card.clock),
+            pauses_ns: pauses(profile),
+            totals: profile.totals(),
+            outside: profile.outside_ranges(),
+            health: HealthPart {
+                is_complete: health.is_complete(),
+                in_words: health.to_string(),
+                losses: health.losses().collect(),
+                accounts: health
+                    .accounts()
+                    .into_iter()
+                    .map(|(name, account)| AccountPart {
+                        name,
+                        is_balanced: account.is_balanced(),
+                        account,
+                    })
+                    .collect(),
+                counts: health,
+            },
+            scorecard: ScorecardPart::of(card),
+            findings,
+            devices: devices(profile),
+            nodes,
+            kernels: builder.kernel_rows.finish(),
+            memory: builder.memory_rows.finish(),
+            api: builder.api_rows.finish(),
+            threads: builder.threads,
+            streams: builder.streams,
+            call_kinds: builder.call_kinds,
+            works: builder.works,
+            ranges,
+            calls,
+            operations,
+            process_ranges,
+            marks,
+            samplers: tracks.samplers,
+            tracks: tracks.tracks,
+            track_times: tracks.times,
+            names: builder.names.into_strings(),
+        }
+    }
+}
+
+/// What a call does, as the page says it.
+fn class_of(call: &ApiCall<'_>) -> &'static str {
+    match call.class() {
+        CallClass::KernelLaunch => "launch",
+        CallClass::GraphLaunch => "graph launch",
+        CallClass::HostFunction => "host function",
+        CallClass::Memcpy => "copy",
+        CallClass::Memset => "memset",
+        CallClass::Synchronize => "sync",
+        CallClass::WaitEvent => "wait event",
+        CallClass::Query => "query",
+        CallClass::Alloc => "alloc",
+        CallClass::Free => "free",
+        _ => "other",
+    }
+}
+
+/// How the page draws an operation; a kernel is 0, a memset 6.
+fn code_of(kind: CopyKind) -> u64 {
+    match kind {
+        CopyKind::HostToDevice => 1,
+        CopyKind::DeviceToHost => 2,
+        CopyKind::DeviceToDevice => 3,
+        CopyKind::PeerToPeer => 4,
+        _ => 5,
+    }
+}
+
+/// The kind of a graph that was traced as one interval; 6 is a memset.
+const WHOLE_GRAPH: u64 = 7;
+
+fn ns(duration: Duration) -> u64 {
+    duration.as_nanos().try_into().unwrap_or(u64::MAX)
+}
+
+/// The parts of the session in which it was paused or switched off, in nanoseconds since its start.
+pub(super) fn pauses(profile: &Profile) -> Vec<(u64, u64)> {
+    let (start, stop) = profile.store.session.window_ns;
+    let mut until = start;
+    let mut pauses = Vec::new();
+    for &(from, to) in &profile.store.session.windows_ns {
+        if from > until {
+            pauses.push((until - start, from - start));
+        }
+        until = until.max(to);
+    }
+    if stop > until {
+        pauses.push((until - start, stop - start));
+    }
+    pauses
+}
+
+fn devices(profile: &Profile) -> Vec<Device<'_>> {
+    let known = &profile.recording_info().devices;
+    let mut ids: Vec<u32> = known.iter().map(|device| device.id).collect();
+    let busy = Busy::of(profile);
+    ids.extend(busy.keys());
+    ids.sort_unstable();
+    ids.dedup();
+    ids.into_iter()
+        .map(|id| Device {
+            id,
+            info: known.iter().find(|device| device.id == id),
+            busy: busy.get(&id).copied().unwrap_or_default(),
+        })
+        .collect()
+}
+
+/// Differences of a column.
+#[derive(Default)]
+struct Delta(i64);
+
+impl Delta {
+    fn of(&mut self, value: u64) -> i64 {
+        let value = i64::try_from(value).unwrap_or(i64::MAX);
+        let delta = value - self.0;
+        self.0 = value;
+        delta
+    }
+}
+
+/// Tells a call from all others: process, thread, correlation id, start.
+type CallKey = (u32, u32, u32, Duration);
+
+fn key_of(call: &ApiCall<'_>) -> CallKey {
+    (call.process_id(), call.thread_id(), call.correlation_id(), call.start())
+}
+
+#[derive(Default)]
+struct Builder {
+    names: Names,
+    threads: Vec<Thread>,
+    thread_rows: FxHashMap<u32, u32>,
+    streams: Vec<[u32; 4]>,
+    stream_rows: FxHashMap<[u32; 4], u32>,
+    call_kinds: Vec<(NameRow, &'static str)>,
+    kind_rows: FxHashMap<(NameRow, &'static str), u32>,
+    call_rows: FxHashMap<CallKey, u32>,
+    works: Vec<Vec<u64>>,
+    work_rows: FxHashMap<Vec<u64>, u32>,
+    demangled: FxHashMap<String, NameRow>,
+    kernel_rows: ByName,
+    memory_rows: ByName,
+    api_rows: ByName,
+}
+
+impl Builder {
+    fn thread(&mut self, id: u32) -> u32 {
+        *self.thread_rows.entry(id).or_insert_with(|| {
+            self.threads.push(Thread { id, process: 0, name: None });
+            self.threads.len() as u32 - 1
+        })
+    }
+
+    /// One around others before those within it, as [`Profile::roots`] has them.
+    fn nodes(&mut self, profile: &Profile, tracks: &mut Tracks<'_>) -> Vec<Node> {
+        let mut nodes = Vec::new();
+        let mut rows = FxHashMap::default();
+        for node in profile.nodes() {
+            rows.insert(node.id, nodes.len() as u32 + 1);
+            let sampled = tracks.means.remove(&node.id.at()).unwrap_or_default();
+            nodes.push(Node { sampled, ..self.node(&node, &rows) });
+        }
+        nodes
+    }
+
+    fn node(
+        &mut self,
+        node: &RangeNode<'_>,
+        rows: &FxHashMap<crate::join::range_tree::NodeId, u32>,
+    ) -> Node {
+        let parent = node.ancestors().next().and_then(|parent| rows.get(&parent.id).copied());
+        Node {
+            name: self.names.row(node.name()),
+            domain: node.domain().map(|domain| self.names.row(domain)),
+            parent: parent.unwrap_or(0),
+            instances: node.instances(),
+            host_ns: ns(node.host_time()),
+            inclusive: node.inclusive(),
+            exclusive: node.exclusive(),
+            replayed: node.replayed(),
+            sampled: Vec::new(),
+        }
+    }
+
+    fn ranges(&mut self, profile: &Profile) -> Ranges {
+        let mut table = Ranges::default();
+        let mut start = Delta::default();
+        for (row, range) in profile.ranges().enumerate() {
+            let row = row as u32;
+            let thread = self.thread(range.thread_id());
+            if let Some(name) = range.thread_name() {
+                self.threads[thread as usize].name = Some(self.names.row(name));
+            }
+            table.node.push(range.node().id.0);
+            table.thread.push(thread);
+            table.start_delta.push(start.of(ns(range.start())));
+            table.ns.push(ns(range.host_time()));
+            let parent = range.parent().map(|parent| i64::from(row) - parent.id.at() as i64);
+            table.parent_back.push(parent.unwrap_or(0));
+            if range.is_open() {
+                table.open.push(row);
+            }
+            if let Some(color) = range.color() {
+                table.colors.push((row, color.to_argb() & 0x00ff_ffff));
+            }
+            let details = self.details(&range);
+            if !details.is_empty() {
+                table.details.push((row, details));
+            }
+        }
+        table
+    }
+
+    fn details(&mut self, range: &Range<'_>) -> Vec<(NameRow, NameRow)> {
+        let mut details = Vec::new();
+        let mut add = |name: &str, value: &str| {
+            details.push((self.names.row(name), self.names.row(value)));
+        };
+        if let Some(category) = range.category() {
+            add("category", category);
+        }
+        if let Some(payload) = range.payload() {
+            add("payload", &payload_text(payload));
+        }
+        for field in range.fields() {
+            let unit = if field.unit.is_empty() { "" } else { " " };
+            add(field.name, &format!("{}{unit}{}", value_text(field.value), field.unit));
+        }
+        details
+    }
+
+    fn process_ranges(&mut self, profile: &Profile) -> ProcessRanges {
+        let mut table = ProcessRanges::default();
+        for (row, range) in profile.process_ranges().enumerate() {
+            table.name.push(self.names.row(range.name()));
+            table.start_ns.push(ns(range.start()));
+            table.ns.push(ns(range.host_time()));
+            table.thread.push(self.thread(range.thread_id()));
+            table.stays.push(range.stays().map(|stay| stay.id.at() as u32).collect());
+            if range.is_open() {
+                table.open.push(row as u32);
+            }
+        }
+        table
+    }
+
+    fn marks(&mut self, profile: &Profile) -> Marks {
+        let mut table = Marks::default();
+        for mark in profile.marks() {
+            table.name.push(self.names.row(mark.name()));
+            table.thread.push(self.thread(mark.thread_id()));
+            table.at_ns.push(ns(mark.at()));
+        }
+        table
+    }
+
+    fn calls(&mut self, profile: &Profile) -> Calls {
+        let mut table = Calls::default();
+        let (mut start, mut range) = (Delta::default(), Delta::default());
+        table.driver = profile.calls().count() as u32;
+        for (row, call) in profile.calls().chain(profile.runtime_calls()).enumerate() {
+            let row = row as u32;
+            let what = (self.names.row(call.name()), class_of(&call));
+            let kind = *self.kind_rows.entry(what).or_insert_with(|| {
+                self.call_kinds.push(what);
+                self.call_kinds.len() as u32 - 1
+            });
+            // A call of the runtime API around one of the driver API is in no sum.
+            if row < table.driver {
+                self.api_rows.add(what.0, kind, call.host_time().map(ns), 0, call.is_failure());
+                self.call_rows.insert(key_of(&call), row);
+            }
+            table.kind.push(kind);
+            let thread = self.thread(call.thread_id());
+            self.threads[thread as usize].process = call.process_id();
+            table.thread.push(thread);
+            table.start_delta.push(start.of(ns(call.start())));
+            table.ns.push(call.host_time().map_or(UNKNOWN, |took| ns(took) as i64));
+            let within = call.range().map_or(0, |range| range.id.at() as u64 + 1);
+            table.range_delta.push(range.of(within));
+            if call.is_captured() {
+                table.captured.push(row);
+            }
+            if call.is_failure() {
+                table.failed.push((row, call.result()));
+            }
+        }
+        table
+    }
+
+    fn operations(&mut self, profile: &Profile) -> Operations {
+        let mut table = Operations::default();
+        let (mut start, mut call) = (Delta::default(), Delta::default());
+        let mut last_start = 0;
+        for (row, operation) in profile.operations().enumerate() {
+            let (work, bytes) = self.work(&operation);
+            let took = operation.gpu_time().map(ns);
+            let [kind, name, ..] = self.works[work as usize][..] else { continue };
+            match kind {
+                0 => self.kernel_rows.add(name as NameRow, work, took, bytes, false),
+                WHOLE_GRAPH => {}
+                _ => self.memory_rows.add(name as NameRow, work, took, bytes, false),
+            }
+            if kind != 0 {
+                table.bytes.push(bytes);
+            }
+            let process = operation.process_id();
+            let place = [process, operation.device(), operation.context(), operation.stream()];
+            let stream = *self.stream_rows.entry(place).or_insert_with(|| {
+                self.streams.push(place);
+                self.streams.len() as u32 - 1
+            });
+            last_start = operation.start().map_or(last_start, ns);
+            let cause =
+                operation.call().and_then(|call| self.call_rows.get(&key_of(&call)).copied());
+            table.work.push(work);
+            table.stream.push(stream);
+            table.start_delta.push(start.of(last_start));
+            table.ns.push(took.map_or(UNKNOWN, |took| took as i64));
+            table.call_delta.push(call.of(cause.map_or(0, |row| u64::from(row) + 1)));
+            if let Some(range) = operation.captured_in() {
+                table.captured_in.push((row as u32, range.id.at() as u32));
+            }
+        }
+        table
+    }
+
+    /// Row of what an operation is, and its bytes. A kernel's row: 0, name, name as compiled, grid, block,
+    /// registers, static and dynamic shared memory; a copy's and a memset's: kind, name, name in full; that of a graph
+    /// traced as one interval: [`WHOLE_GRAPH`], name, id of the executable graph.
+    fn work(&mut self, operation: &GpuOperation<'_>) -> (u32, u64) {
+        let (work, bytes) = if let Some(kernel) = operation.as_kernel() {
+            let raw = self.names.row(kernel.name());
+            let name = match self.demangled.get(kernel.name()) {
+                Some(&name) => name,
+                None => {
+                    let name = self.names.row(&kernel.demangled_name());
+                    self.demangled.insert(kernel.name().to_owned(), name);
+                    name
+                }
+            };
+            let details = kernel.details();
+            let mut work = vec![0, u64::from(name), u64::from(raw)];
+            work.extend(kernel.grid().map(u64::from));
+            work.extend(kernel.block().map(u64::from));
+            work.push(u64::from(details.registers_per_thread));
+            work.extend([details.static_shared_bytes, details.dynamic_shared_bytes].map(u64::from));
+            (work, 0)
+        } else if let Some(copy) = operation.as_copy() {
+            let details = copy.details();
+            let name = self.names.row(&format!("copy {}", copy.kind()));
+            let full = format!("{} to {}", details.source, details.destination);
+            let full = self.names.row(&full);
+            (vec![code_of(copy.kind()), u64::from(name), u64::from(full)], copy.bytes())
+        } else if let Some(graph) = operation.as_graph() {
+            let name = u64::from(self.names.row("CUDA graph"));
+            (vec![WHOLE_GRAPH, name, u64::from(graph.executable_id())], 0)
+        } else {
+            let name = u64::from(self.names.row("memset"));
+            (vec![6, name, name], operation.as_memset().map_or(0, |memset| memset.bytes()))
+        };
+        let row = *self.work_rows.entry(work).or_insert_with_key(|work| {
+            self.works.push(work.clone());
+            self.works.len() as u32 - 1
+        });
+        (row, bytes)
+    }
+}
+
+fn payload_text(payload: nvtx::Payload) -> String {
+    match payload {
+        nvtx::Payload::U64(value) => value.to_string(),
+        nvtx::Payload::I64(value) => value.to_string(),
+        nvtx::Payload::F64(value) => value.to_string(),
+        nvtx::Payload::U32(value) => value.to_string(),
+        nvtx::Payload::I32(value) => value.to_string(),
+        nvtx::Payload::F32(value) => value.to_string(),
+        other => format!("{other:?}"),
+    }
+}
+
+fn value_text(value: nvtx::FieldValue<'_>) -> String {
+    match value {
+        nvtx::FieldValue::U64(value) => value.to_string(),
+        nvtx::FieldValue::I64(value) => value.to_string(),
+        nvtx::FieldValue::F64(value) => value.to_string(),
+        nvtx::FieldValue::Bool(value) => value.to_string(),
+        nvtx::FieldValue::Str(value) => value.to_owned(),
+        other => format!("{other:?}"),
+    }
+}

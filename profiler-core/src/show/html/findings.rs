@@ -1,0 +1,286 @@
+//! What the page says first: losses, the diagnosis, and facts that need no reading of the tables.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::data::pauses;
+use super::statistics::Busy;
+use crate::analyze::diagnosis::{Bottleneck, Evidence, Finding as Found, Verdict};
+use crate::base::units::time;
+use crate::profile::{Attribution, GpuOperation, Profile};
+
+/// How much a finding matters; the page shows them in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Level {
+    /// Something was not recorded: numbers on the page may be too low.
+    Loss,
+    /// Something to look at.
+    Warning,
+    /// What is so.
+    Fact,
+}
+
+/// One statement about a profile, with what it rests on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Finding {
+    pub(crate) level: Level,
+    /// One line.
+    pub(crate) title: String,
+    /// The evidence; may be empty.
+    pub(crate) text: String,
+    /// A stretch of the timeline to look at: start and length in nanoseconds since the session's start.
+    pub(crate) at_ns: Option<(u64, u64)>,
+}
+
+impl Finding {
+    pub(crate) fn new(level: Level, title: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { level, title: title.into(), text: text.into(), at_ns: None }
+    }
+}
+
+/// What health and sums tell by themselves.
+pub(super) fn plain(profile: &Profile, verdict: &Verdict, found: &[Found]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    losses(profile, &mut findings);
+    failures(profile, &mut findings);
+    let health = profile.health();
+    if health.clock_error_ns != 0 {
+        findings.push(Finding::new(
+            Level::Fact,
+            format!("Times of GPU and host may be up to {} apart", nanoseconds(health.clock_error_ns)),
+            format!(
+                "{} seem to start before their call. CUPTI maps the GPU's clock to the host's with an error; durations, \
+                 calls and ranges do not depend on it.",
+                counted(health.before_their_call, "operation")
+            ),
+        ));
+    }
+    if health.pending_calls + health.pending_ranges != 0 {
+        findings.push(Finding::new(
+            Level::Fact,
+            "A snapshot: the session went on",
+            format!(
+                "{} and {} were pending when it was taken.",
+                counted(health.pending_calls, "call"),
+                counted(health.pending_ranges, "range")
+            ),
+        ));
+    }
+    let pauses = pauses(profile);
+    if !pauses.is_empty() {
+        let time = pauses.iter().map(|(from, to)| to - from).sum();
+        let mut finding = Finding::new(
+            Level::Fact,
+            format!("The session was off for {}", nanoseconds(time)),
+            format!(
+                "In {}, paused or switched off. What ran then is not on this page: a gap there is no idle GPU, and shares \
+                 are of the whole session.",
+                counted(pauses.len() as u64, "part")
+            ),
+        );
+        finding.at_ns = pauses.first().map(|(from, to)| (*from, to - from));
+        findings.push(finding);
+    }
+    diagnosed(verdict, found, &mut findings);
+    work(profile, verdict.clock, &mut findings);
+    findings.sort_by_key(|finding| finding.level);
+    findings
+}
+
+/// The verdict on the run, and what was found in it.
+fn diagnosed(verdict: &Verdict, found: &[Found], findings: &mut Vec<Finding>) {
+    if verdict.operations == 0 {
+        return;
+    }
+    let mut finding = match (verdict.cause(), verdict.inconclusive) {
+        (Some(cause), _) => {
+            let level = match cause.bottleneck {
+                Bottleneck::GpuCompute => Level::Fact,
+                _ => Level::Warning,
+            };
+            let signs: Vec<String> = cause.signs.iter().map(ToString::to_string).collect();
+            let text = format!("{}. What helps: {}.", signs.join("; "), cause.remedy);
+            Finding::new(level, format!("The run is {cause}"), text)
+        }
+        (None, Some(why)) => Finding::new(Level::Fact, "No verdict on the run", format!("{why}.")),
+        (None, None) => return,
+    };
+    finding.at_ns = verdict.cause().and_then(|cause| at_ns(&cause.evidence));
+    findings.push(finding);
+    for found in found {
+        let level = if found.kind.is_note() { Level::Fact } else { Level::Warning };
+        let mut finding =
+            Finding::new(level, found.line(), format!("What helps: {}.", found.remedy));
+        finding.at_ns = at_ns(&found.evidence);
+        findings.push(finding);
+    }
+}
+
+/// Where the costliest place is.
+fn at_ns(evidence: &Evidence) -> Option<(u64, u64)> {
+    let span = evidence.longest.first()?.span;
+    let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    Some((ns(span.start), ns(span.duration())))
+}
+
+fn losses(profile: &Profile, findings: &mut Vec<Finding>) {
+    let health = profile.health();
+    for (name, count) in health.losses() {
+        findings.push(Finding::new(
+            Level::Loss,
+            format!("{} {name}", grouped(count)),
+            "Counts and times on this page may be too low by them.",
+        ));
+    }
+    for (name, account) in health.accounts() {
+        if !account.is_balanced() {
+            findings.push(Finding::new(
+                Level::Loss,
+                format!("The account of {name} does not balance"),
+                format!("Matched: {account}."),
+            ));
+        }
+    }
+}
+
+fn failures(profile: &Profile, findings: &mut Vec<Finding>) {
+    let mut failures: BTreeMap<(&str, u32), u64> = BTreeMap::new();
+    for call in profile.calls().filter(|call| call.is_failure()) {
+        *failures.entry((call.name(), call.result())).or_default() += 1;
+    }
+    if failures.is_empty() {
+        return;
+    }
+    let count: u64 = failures.values().sum();
+    let which: Vec<String> = failures
+        .iter()
+        .map(|((name, result), count)| format!("{name} returned {result}, {}", times(*count)))
+        .collect();
+    let title = format!("{} returned an error", counted(count, "call"));
+    findings.push(Finding::new(Level::Warning, title, format!("{}.", which.join("; "))));
+}
+
+/// `clock` is that of the verdict: shares on the page are of it.
+fn work(profile: &Profile, clock: Duration, findings: &mut Vec<Finding>) {
+    let totals = profile.totals();
+    if totals.gpu_operations() == 0 {
+        findings.push(Finding::new(
+            Level::Fact,
+            "No work on a GPU was recorded",
+            "No kernel, copy or memset ran between the session's start and its stop.",
+        ));
+    }
+    for (device, busy) in Busy::of(profile) {
+        if busy.span_ns == 0 {
+            continue;
+        }
+        let mut finding = Finding::new(
+            Level::Fact,
+            format!(
+                "GPU {device} was busy for {} of the time",
+                percent(busy.busy_ns as f64, clock.as_nanos() as f64)
+            ),
+            format!(
+                "Kernels, copies and memsets ran on it for {} of {}, from the first to the last that was recorded; \
+                 overlapping operations count once{}. Between its first and its last operation: {}{}.",
+                nanoseconds(busy.busy_ns),
+                time(clock).replace("us", "µs"),
+                match busy.communication_ns {
+                    0 => String::new(),
+                    ns => format!(
+                        ". Collectives alone ran for {} and are not in it: how much of that is waiting for other GPUs is \
+                         not recorded",
+                        nanoseconds(ns)
+                    ),
+                },
+                counted(busy.gaps, "gap"),
+                match busy.longest_gap_ns {
+                    0 => String::new(),
+                    ns => format!(", the longest {}", nanoseconds(ns)),
+                },
+            ),
+        );
+        if busy.longest_gap_ns != 0 {
+            finding.at_ns = Some((busy.longest_gap_at_ns, busy.longest_gap_ns));
+        }
+        findings.push(finding);
+        if busy.after_stop_ns != 0 {
+            findings.push(Finding::new(
+                Level::Fact,
+                format!("GPU {device} worked on for {} after the stop", nanoseconds(busy.after_stop_ns)),
+                "Work that was submitted in the session is on this page whole, and counts until its end.",
+            ));
+        }
+    }
+    let by_time = |operation: GpuOperation<'_>| operation.attribution() == Attribution::Contained;
+    if profile.operations().any(by_time) {
+        findings.push(Finding::new(
+            Level::Fact,
+            "Ranges are those that were open on the calling thread",
+            "The source of this profile does not say in which range a call was made: thread and time do.",
+        ));
+    }
+    let outside = profile.outside_ranges();
+    if outside.gpu_operations() != 0 {
+        findings.push(Finding::new(
+            Level::Fact,
+            format!(
+                "{} of {} have no range",
+                grouped(outside.gpu_operations()),
+                counted(totals.gpu_operations(), "GPU operation")
+            ),
+            format!(
+                "{} of GPU time: no range was open on the thread that made the call.",
+                nanoseconds(outside.gpu_time().as_nanos() as u64)
+            ),
+        ));
+    }
+}
+
+fn nanoseconds(ns: u64) -> String {
+    time(Duration::from_nanos(ns)).replace("us", "µs")
+}
+
+fn percent(part: f64, whole: f64) -> String {
+    let share = 100.0 * part / whole.max(1.0);
+    if share > 0.0 && share < 0.05 { "less than 0.1 %".into() } else { format!("{share:.1} %") }
+}
+
+fn counted(count: u64, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {what}{plural}", grouped(count))
+}
+
+fn times(count: u64) -> String {
+    if count == 1 { "once".into() } else { format!("{} times", grouped(count)) }
+}
+
+/// Thousands with commas.
+fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i != 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_read_as_people_write_them() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!([counted(1, "gap"), counted(1_000, "gap")], ["1 gap", "1,000 gaps"]);
+        assert_eq!([times(1), times(2)], ["once", "2 times"]);
+        assert_eq!(percent(1.0, 3.0), "33.3 %");
+        assert_eq!([percent(1.0, 1e6), percent(0.0, 0.0)], ["less than 0.1 %", "0.0 %"]);
+    }
+}

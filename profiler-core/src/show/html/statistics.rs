@@ -1,0 +1,245 @@
+//! Times by name, as `nsys stats` sums them up, and how long each GPU had work.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use super::names::NameRow;
+use crate::join::busy::DeviceSweep;
+use crate::join::tables::Interval;
+use crate::profile::Profile;
+
+/// Times of all that has one name.
+#[derive(Default)]
+struct Sum {
+    /// What the name is of: a row of another table.
+    of: u32,
+    count: u64,
+    failed: u64,
+    bytes: u64,
+    /// Without those that have no time.
+    times: Vec<u64>,
+}
+
+/// One line of a table by name. Times are nanoseconds, over the `timed` of `count` that have one; `std` is that of a
+/// sample (n - 1).
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct Row {
+    pub(super) name: NameRow,
+    pub(super) of: u32,
+    pub(super) count: u64,
+    pub(super) timed: u64,
+    pub(super) failed: u64,
+    pub(super) bytes: u64,
+    pub(super) total: u64,
+    pub(super) mean: f64,
+    pub(super) median: f64,
+    pub(super) min: u64,
+    pub(super) max: u64,
+    pub(super) std: f64,
+}
+
+/// Sums by name, in the order the names came.
+#[derive(Default)]
+pub(super) struct ByName {
+    names: Vec<NameRow>,
+    sums: FxHashMap<NameRow, Sum>,
+}
+
+impl ByName {
+    pub(super) fn add(
+        &mut self,
+        name: NameRow,
+        of: u32,
+        took_ns: Option<u64>,
+        bytes: u64,
+        failed: bool,
+    ) {
+        let sum = self.sums.entry(name).or_insert_with(|| {
+            self.names.push(name);
+            Sum { of, ..Sum::default() }
+        });
+        sum.count += 1;
+        sum.failed += u64::from(failed);
+        sum.bytes = sum.bytes.saturating_add(bytes);
+        sum.times.extend(took_ns);
+    }
+
+    /// The longest total first.
+    pub(super) fn finish(&mut self) -> Vec<Row> {
+        let mut rows: Vec<Row> = std::mem::take(&mut self.names)
+            .into_iter()
+            .filter_map(|name| Some(row(name, self.sums.remove(&name)?)))
+            .collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.total));
+        rows
+    }
+}
+
+fn row(name: NameRow, sum: Sum) -> Row {
+    let Sum { of, count, failed, bytes, mut times } = sum;
+    times.sort_unstable();
+    let timed = times.len();
+    // Times of a damaged file may be anything.
+    let total = times.iter().fold(0, |sum: u64, &time| sum.saturating_add(time));
+    let mean = total as f64 / timed.max(1) as f64;
+    let median = match timed {
+        0 => 0.0,
+        odd if odd % 2 == 1 => times[odd / 2] as f64,
+        even => (times[even / 2 - 1] as f64 + times[even / 2] as f64) / 2.0,
+    };
+    let squares: f64 = times.iter().map(|&time| (time as f64 - mean).powi(2)).sum();
+    let std = (squares / timed.saturating_sub(1).max(1) as f64).sqrt();
+    let (min, max) = (times.first().copied(), times.last().copied());
+    Row {
+        name,
+        of,
+        count,
+        timed: timed as u64,
+        failed,
+        bytes,
+        total,
+        mean: tenths(mean),
+        median: tenths(median),
+        min: min.unwrap_or(0),
+        max: max.unwrap_or(0),
+        std: tenths(std),
+    }
+}
+
+/// More digits of a nanosecond say nothing.
+fn tenths(ns: f64) -> f64 {
+    (ns * 10.0).round() / 10.0
+}
+
+/// When a GPU had work, as [`busy`](crate::join::busy) defines it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub(super) struct Busy {
+    pub(super) operations: u64,
+    /// Something other than a collective ran.
+    pub(super) busy_ns: u64,
+    /// Only collectives ran.
+    pub(super) communication_ns: u64,
+    /// From the start of the first to the end of the last.
+    pub(super) span_ns: u64,
+    pub(super) gaps: u64,
+    pub(super) longest_gap_ns: u64,
+    /// When the longest began.
+    pub(super) longest_gap_at_ns: u64,
+    /// How long it worked on after the stop.
+    pub(super) after_stop_ns: u64,
+}
+
+impl Busy {
+    /// By device. Operations are in the order of their starts.
+    pub(super) fn of(profile: &Profile) -> BTreeMap<u32, Busy> {
+        let timed = profile.operations().map(|operation| {
+            let time = operation.start().zip(operation.gpu_time());
+            let time = time
+                .map(|(start, took)| Interval { start_ns: ns(start), end_ns: ns(start + took) });
+            (operation.device(), operation.is_collective(), time)
+        });
+        busy(timed, ns(profile.duration()))
+    }
+}
+
+fn ns(duration: std::time::Duration) -> u64 {
+    duration.as_nanos().try_into().unwrap_or(u64::MAX)
+}
+
+fn busy(
+    operations: impl Iterator<Item = (u32, bool, Option<Interval>)>,
+    stop: u64,
+) -> BTreeMap<u32, Busy> {
+    let mut sums: BTreeMap<u32, (Busy, DeviceSweep)> = BTreeMap::new();
+    for (device, is_collective, time) in operations {
+        let (sum, sweep) = sums.entry(device).or_default();
+        sum.operations += 1;
+        let Some(time) = time else { continue };
+        sum.after_stop_ns = sum.after_stop_ns.max(time.end_ns.saturating_sub(stop));
+        if let Some(gap) = sweep.add(time, is_collective) {
+            sum.gaps += 1;
+            if gap.ns() > sum.longest_gap_ns {
+                (sum.longest_gap_ns, sum.longest_gap_at_ns) = (gap.ns(), gap.start_ns);
+            }
+        }
+    }
+    let sum = |(device, (sum, sweep)): (u32, (Busy, DeviceSweep))| {
+        let (busy_ns, communication_ns) = (sweep.busy_ns(), sweep.communication_ns());
+        (device, Busy { busy_ns, communication_ns, span_ns: sweep.span().ns(), ..sum })
+    };
+    sums.into_iter().map(sum).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_has_the_statistics_of_its_times() {
+        let mut rows = ByName::default();
+        for time in [2, 4, 4, 4, 5, 5, 7, 9] {
+            rows.add(3, 1, Some(time), 10, time == 9);
+        }
+        rows.add(3, 1, None, 10, false);
+        rows.add(8, 2, Some(100), 0, false);
+        rows.add(9, 2, None, 0, false);
+        let rows = rows.finish();
+        assert_eq!(rows.iter().map(|row| row.name).collect::<Vec<_>>(), [8, 3, 9]);
+        let expected = Row {
+            name: 3,
+            of: 1,
+            count: 9,
+            timed: 8,
+            failed: 1,
+            bytes: 90,
+            total: 40,
+            mean: 5.0,
+            median: 4.5,
+            min: 2,
+            max: 9,
+            std: 2.1,
+        };
+        assert_eq!(rows[1], expected);
+        assert_eq!((rows[0].median, rows[0].std), (100.0, 0.0));
+        assert_eq!((rows[2].count, rows[2].timed, rows[2].mean), (1, 0, 0.0));
+    }
+
+    #[test]
+    fn what_overlaps_is_busy_once_and_gaps_are_counted() {
+        let time = |start_ns, end_ns| Some(Interval { start_ns, end_ns });
+        let all = [
+            (0, false, time(10, 20)),
+            (0, false, time(12, 15)),
+            (0, false, time(18, 30)),
+            (1, false, time(18, 19)),
+            (0, false, None),
+            (0, true, time(28, 32)),
+            (0, false, time(40, 45)),
+            (0, false, time(46, 47)),
+        ];
+        let busy = busy(all.into_iter(), 1_000);
+        let expected = Busy {
+            operations: 7,
+            busy_ns: 26,
+            communication_ns: 2,
+            span_ns: 37,
+            gaps: 2,
+            longest_gap_ns: 8,
+            longest_gap_at_ns: 32,
+            after_stop_ns: 0,
+        };
+        assert_eq!(busy[&0], expected);
+        assert_eq!((busy[&1].busy_ns, busy[&1].gaps), (1, 0));
+    }
+
+    #[test]
+    fn work_after_the_stop_counts_whole() {
+        let time = |start_ns, end_ns| (0, false, Some(Interval { start_ns, end_ns }));
+        let all = [time(10, 20), time(90, 130), time(150, 160)];
+        let busy = busy(all.into_iter(), 100);
+        assert_eq!((busy[&0].busy_ns, busy[&0].gaps, busy[&0].span_ns), (60, 2, 150));
+        assert_eq!(busy[&0].after_stop_ns, 60);
+    }
+}

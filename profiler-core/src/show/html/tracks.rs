@@ -1,0 +1,164 @@
+//! What samplers saw, as the page draws it: each time once, values in columns, long tracks thinned out.
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use crate::profile::counter_track::{self, Stretch};
+use crate::profile::{Profile, Track};
+use crate::record::series::{Kind, Series, Unit};
+use crate::reports::{NodeTimes, TrackSum};
+
+/// Stretches of one track on the page, and of all of them.
+const MOST: usize = 20_000;
+const MOST_OF_ALL: usize = 200_000;
+/// Ranges by path that say what was sampled meanwhile.
+const MOST_NODES: usize = 2_000;
+
+/// When the stretches of a track are; several may have the same.
+#[derive(Debug, PartialEq, Eq, Hash, Serialize)]
+pub(super) struct Times {
+    start_delta: Vec<u64>,
+    /// Rows that end before the next begins, and when.
+    gaps: Vec<(u32, u64)>,
+    /// When the last one ends.
+    end: u64,
+    /// How many samples each is made of; absent if one.
+    samples: Option<Vec<u64>>,
+}
+
+impl Times {
+    fn of(stretches: &[Stretch]) -> Self {
+        let mut last = 0;
+        let starts = stretches.iter().map(|stretch| {
+            let delta = stretch.start - last;
+            last = stretch.start;
+            delta
+        });
+        let start_delta = starts.collect();
+        let pairs = (0..).zip(stretches.windows(2));
+        let gaps = pairs.filter(|(_, pair)| pair[0].end < pair[1].start);
+        let samples = stretches.iter().map(|stretch| stretch.samples);
+        Self {
+            start_delta,
+            gaps: gaps.map(|(row, pair)| (row, pair[0].end)).collect(),
+            end: stretches.last().map_or(0, |stretch| stretch.end),
+            samples: samples.clone().any(|samples| samples != 1).then(|| samples.collect()),
+        }
+    }
+}
+
+/// One track with its values, those of totals as so much a second.
+#[derive(Debug, Serialize)]
+pub(super) struct TrackPart<'a> {
+    device: u32,
+    source: String,
+    interval_ns: u64,
+    name: &'a str,
+    label: &'a str,
+    unit: Unit,
+    kind: Kind,
+    /// Row of its times.
+    times: usize,
+    /// Seven digits of each are enough to look at.
+    value: Vec<f32>,
+    /// Where stretches are made of several samples.
+    least: Option<Vec<f32>>,
+    most: Option<Vec<f32>>,
+    /// Over the whole session, of all samples.
+    mean: Option<f64>,
+    count: u64,
+    covered_ns: u64,
+}
+
+/// A sampler that did not see all.
+#[derive(Debug, Serialize)]
+pub(super) struct SamplerPart {
+    device: u32,
+    source: String,
+    losses: Vec<String>,
+}
+
+/// Row of a track, its mean, the samples that it is made of, and their nanoseconds.
+pub(super) type Mean = (usize, f64, usize, u64);
+
+pub(super) struct Tracks<'a> {
+    pub(super) times: Vec<Times>,
+    pub(super) tracks: Vec<TrackPart<'a>>,
+    pub(super) samplers: Vec<SamplerPart>,
+    /// By node of the tree.
+    pub(super) means: FxHashMap<usize, Vec<Mean>>,
+}
+
+impl<'a> Tracks<'a> {
+    pub(super) fn of(profile: &'a Profile) -> Self {
+        let shown: Vec<Track<'a>> = profile.tracks().filter(|track| !track.is_empty()).collect();
+        let most = MOST.min(MOST_OF_ALL / shown.len().max(1));
+        let mut rows: FxHashMap<Times, usize> = FxHashMap::default();
+        let mut tracks = Vec::new();
+        for track in &shown {
+            let stretches = counter_track::of(track, most);
+            let times = Times::of(&stretches);
+            // What is greater than fits is none in JSON.
+            let fitting = |value: f64| (value as f32).clamp(f32::MIN, f32::MAX);
+            let column =
+                |of: fn(&Stretch) -> f64| stretches.iter().map(|one| fitting(of(one))).collect();
+            let is_merged = stretches.iter().any(|one| one.least != one.most);
+            let next = rows.len();
+            let sum = TrackSum::of(track);
+            tracks.push(TrackPart {
+                device: track.device(),
+                source: track.source().to_string(),
+                interval_ns: track.series().interval_ns(),
+                name: track.name(),
+                label: track.label(),
+                unit: track.rate_unit(),
+                kind: track.kind(),
+                value: column(|one| one.value),
+                least: is_merged.then(|| column(|one| one.least)),
+                most: is_merged.then(|| column(|one| one.most)),
+                times: *rows.entry(times).or_insert(next),
+                mean: sum.as_ref().and_then(|sum| sum.mean),
+                count: sum.as_ref().map_or(0, |sum| sum.samples),
+                covered_ns: sum.as_ref().map_or(0, |sum| sum.covered_ns),
+            });
+        }
+        let mut times: Vec<(Times, usize)> = rows.into_iter().collect();
+        times.sort_unstable_by_key(|(_, row)| *row);
+        Self {
+            times: times.into_iter().map(|(times, _)| times).collect(),
+            tracks,
+            samplers: samplers(profile),
+            means: means(profile, &shown),
+        }
+    }
+}
+
+fn samplers(profile: &Profile) -> Vec<SamplerPart> {
+    let part = |series: &Series| SamplerPart {
+        device: series.device(),
+        source: series.source().to_string(),
+        losses: series.losses(),
+    };
+    profile.series().map(part).filter(|part| !part.losses.is_empty()).collect()
+}
+
+fn means(profile: &Profile, shown: &[Track<'_>]) -> FxHashMap<usize, Vec<Mean>> {
+    if shown.is_empty() {
+        return FxHashMap::default();
+    }
+    let times = NodeTimes::of(profile, shown);
+    let mut means = FxHashMap::default();
+    for node in profile.nodes().take(MOST_NODES) {
+        let of_node: Vec<Mean> = times
+            .means(&node, shown)
+            .map(|(row, mean)| {
+                let covered_ns = u64::try_from(mean.covered.as_nanos()).unwrap_or(u64::MAX);
+                (row, mean.value, mean.samples, covered_ns)
+            })
+            .collect();
+        if !of_node.is_empty() {
+            means.insert(node.id.at(), of_node);
+        }
+    }
+    means
+}
