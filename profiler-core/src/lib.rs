@@ -188,8 +188,7 @@ pub use base::error::Error;
 pub use base::statistics::{Statistic, Statistics};
 pub use base::totals::Totals;
 pub use check::budget::{
-    Amount, Budget, Expect, Profiles, Violation, Violations, at_least, at_most, between, exactly,
-    expect,
+    Amount, Budget, Expect, Violation, Violations, at_least, at_most, between, exactly, expect,
 };
 pub use check::environment::{Guard, from_env, from_env_with};
 pub use check::gate::{CountChange, Gate, Outcome, TimeChange, Verdict};
@@ -212,6 +211,7 @@ pub use join::health::{Account, Health};
 pub use join::tables::Api;
 pub use profile::mark::Mark;
 pub use profile::process_range::ProcessRange;
+pub use profile::profiles::Profiles;
 pub use profile::summary::{PathSummary, ProcessRangeSummary, Summary};
 pub use profile::{
     ApiCall, Attribution, Copy, DeviceClocks, GpuOperation, Graph, Kernel, Memset, OperationKind,

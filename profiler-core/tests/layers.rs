@@ -6,66 +6,51 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The modules in import order: a module uses only those before it. One with submodules counts as one. `lib.rs` stands
-/// above all and is not checked.
-const ORDER: [&str; 57] = [
-    "text",
-    "units",
-    "error",
-    "background",
-    "replace",
-    "recent",
-    "tap",
-    "series",
-    "recording",
-    "nvml",
-    "sampling",
-    "context",
-    "lane",
-    "totals",
-    "statistics",
-    "shift",
-    "health",
-    "names",
-    "store",
-    "busy",
-    "distribution",
-    "follow",
-    "pace",
-    "collection",
-    "counters",
-    "joined",
-    "source",
-    "correlate",
-    "tree",
-    "described",
-    "profile",
-    "process_range",
-    "mark",
-    "curve",
-    "query",
-    "reports",
-    "kernels",
-    "diagnosis",
-    "report",
-    "export",
-    "nsys",
-    "parquet",
-    "summary",
-    "profiler",
-    "counted",
-    "roofline",
-    "scorecard",
-    "html",
-    "schedule",
-    "layer",
-    "expect",
-    "compare",
-    "gate",
-    "turn",
-    "gpu_test",
-    "measurement",
-    "environment",
+/// The stages in the order of the data's flow, each with its modules in import order: a module uses those of earlier stages and
+/// those before it in its own. One with submodules counts as one; a stage that is a module itself stands in its own list.
+/// `lib.rs` stands above all and is not checked.
+const STAGES: [(&str, &[&str]); 12] = [
+    (
+        "base",
+        &[
+            "text",
+            "units",
+            "error",
+            "background",
+            "replace",
+            "totals",
+            "statistics",
+            "distribution",
+            "hodges_lehmann",
+            "kernel_names",
+        ],
+    ),
+    ("record", &["id_window", "range_tap", "series", "recording", "context", "lane"]),
+    ("collect", &["nvml", "sampling", "flush_pace", "collection", "count_ranges"]),
+    (
+        "join",
+        &[
+            "health",
+            "tables",
+            "busy",
+            "streaming",
+            "shared_contexts",
+            "decode",
+            "correlate",
+            "range_tree",
+        ],
+    ),
+    (
+        "profile",
+        &["labels", "profile", "profiles", "process_range", "mark", "counter_track", "summary"],
+    ),
+    ("query", &["query"]),
+    ("reports", &["reports"]),
+    ("session", &["profiler", "schedule", "tracing_layer"]),
+    ("analyze", &["kernels", "diagnosis", "kernel_counters", "roofline", "scorecard", "compare"]),
+    ("show", &["report", "html"]),
+    ("formats", &["export", "nsys", "parquet"]),
+    ("check", &["budget", "gate", "gpu_lock", "gpu_test", "measurement", "environment"]),
 ];
 
 /// What CUPTI collects and how: names of `cupti` for the modules in [`COLLECTS`] alone. All others see records.
@@ -86,7 +71,7 @@ const UNSAFE: [&str; 4] =
 #[test]
 fn modules_look_up_only() {
     let files = sources("profiler-core");
-    assert!(files.len() > ORDER.len(), "{files:?}");
+    assert!(files.len() > STAGES.len(), "{files:?}");
     let found: Vec<String> =
         files.iter().flat_map(|(file, text)| layer_violations(file, text)).collect();
     assert!(found.is_empty(), "\n{}", found.join("\n"));
@@ -131,47 +116,59 @@ fn unsafe_stands_at_the_c_boundary_only() {
 
 #[test]
 fn a_planted_back_reference_is_named() {
+    let file = |inner: &str| format!("profiler-core/src/{inner}.rs");
+    let violation = |inner: &str, line: usize, module: &str, other: &str| {
+        let file = file(inner);
+        format!("{file}:{line}: `{module}` uses `{other}`, which does not stand before it")
+    };
+    let text = "use crate::base::error::Error;\nuse crate::{\n    join::tables::{Call, Store},\n    show::report,\n};\n";
+    assert_eq!(
+        layer_violations(&file("join/range_tree"), text),
+        [violation("join/range_tree", 4, "join::range_tree", "show::report")]
+    );
     let text =
-        "use crate::error::Error;\nuse crate::{\n    store::{Call, Store},\n    report,\n};\n";
+        "//! crate::show::report\nfn f() { super::correlate::f() }\nuse crate::profile::Range;";
     assert_eq!(
-        layer_violations("profiler-core/src/tree.rs", text),
-        ["profiler-core/src/tree.rs:4: `tree` uses `report`, which does not stand before it"]
-    );
-    let text = "//! crate::report\nfn f() { super::profile::f() }";
-    assert_eq!(
-        layer_violations("profiler-core/src/store.rs", text),
-        ["profiler-core/src/store.rs:2: `store` uses `profile`, which does not stand before it"]
-    );
-    let text = "use super::super::store::Call;\nuse super::ranges;\nuse crate::recording::ranges;";
-    assert_eq!(
-        layer_violations("profiler-core/src/recording/file.rs", text),
+        layer_violations(&file("join/tables"), text),
         [
-            "profiler-core/src/recording/file.rs:1: `recording` uses `store`, which does not stand before it"
+            violation("join/tables", 3, "join::tables", "profile"),
+            violation("join/tables", 2, "join::tables", "join::correlate"),
         ]
     );
+    let text = "use super::super::super::join::tables::Call;\nuse super::ranges;\nuse crate::record::recording::ranges;";
+    assert_eq!(
+        layer_violations(&file("record/recording/file"), text),
+        [violation("record/recording/file", 1, "record::recording", "join::tables")]
+    );
+    let text = "#[cfg(test)]\nmod tests {\n    use crate::show::report;\n}";
+    assert!(layer_violations(&file("join/tables"), text).is_empty());
 }
 
 #[test]
 fn a_planted_way_around_the_order_is_named() {
+    let file = "profiler-core/src/join/tables.rs";
     assert_eq!(
-        layer_violations("profiler-core/src/store.rs", "\nfn f(_: crate::Profile) {}"),
-        [
-            "profiler-core/src/store.rs:2: `Profile` is named by the crate's root: name its module instead"
-        ]
+        layer_violations(file, "\nfn f(_: crate::Profile) {}"),
+        [format!("{file}:2: `Profile` is named by the crate's root: name its module instead")]
     );
-    assert_eq!(
-        layer_violations("profiler-core/src/new.rs", ""),
-        ["profiler-core/src/new.rs: `new` has no place in the order; give it one in this test"]
-    );
+    for (inner, module) in [("new", "new"), ("join/new", "join::new")] {
+        assert_eq!(
+            layer_violations(&format!("profiler-core/src/{inner}.rs"), ""),
+            [format!(
+                "profiler-core/src/{inner}.rs: `{module}` has no place in the order; give it one in this test"
+            )]
+        );
+    }
     let text = "use cupti::{Call, Collected};\nfn f(_: &cupti::Library) {}";
+    let rest = "which is for recording and sampling and collection and profiler";
     assert_eq!(
-        layer_violations("profiler-core/src/store.rs", text),
+        layer_violations(file, text),
         [
-            "profiler-core/src/store.rs:1: `store` uses `cupti::Collected`, which is for recording and sampling and collection and profiler",
-            "profiler-core/src/store.rs:2: `store` uses `cupti::Library`, which is for recording and sampling and collection and profiler",
+            format!("{file}:1: `join::tables` uses `cupti::Collected`, {rest}"),
+            format!("{file}:2: `join::tables` uses `cupti::Library`, {rest}"),
         ]
     );
-    assert!(layer_violations("profiler-core/src/profiler.rs", text).is_empty());
+    assert!(layer_violations("profiler-core/src/session/profiler.rs", text).is_empty());
 }
 
 #[test]
@@ -220,44 +217,68 @@ o"##;
     assert_eq!(code.lines().count(), 2);
 }
 
+/// A module's place: its stage and its place in it. Of a path or a file within one it is that one's.
+fn place(path: &[&str]) -> Option<(usize, usize)> {
+    let stage = STAGES.iter().position(|(name, _)| path.first() == Some(name))?;
+    let (name, modules) = STAGES[stage];
+    let of = |wanted: &str| modules.iter().position(|module| *module == wanted);
+    let module = path.get(1).and_then(|module| of(module)).or_else(|| of(name))?;
+    Some((stage, module))
+}
+
+fn name_of((stage, module): (usize, usize)) -> String {
+    let (name, modules) = STAGES[stage];
+    if modules[module] == name { name.to_owned() } else { format!("{name}::{}", modules[module]) }
+}
+
 fn layer_violations(file: &str, text: &str) -> Vec<String> {
     let inner = file.split_once("/src/").map_or(file, |(_, inner)| inner);
-    let module = inner.split_once('/').map_or(inner.trim_end_matches(".rs"), |(folder, _)| folder);
-    // Programs are crates of their own, which see what is public.
-    if module == "lib" || module == "bin" {
+    let own: Vec<&str> =
+        inner.trim_end_matches(".rs").trim_end_matches("/mod").split('/').collect();
+    // A stage's own file lists its modules. Programs are crates of their own, which see what is public.
+    let is_list = own.len() == 1 && STAGES.iter().any(|(stage, _)| own[0] == *stage);
+    if own[0] == "lib" || own[0] == "bin" || is_list && place(&own).is_none() {
         return Vec::new();
     }
-    let Some(place) = ORDER.iter().position(|name| *name == module) else {
+    let Some(here) = place(&own) else {
+        let module = own.join("::");
         return vec![format!(
             "{file}: `{module}` has no place in the order; give it one in this test"
         )];
     };
-    let code = code_of(text);
+    let module = name_of(here);
+    // What tests use stands where it is wanted.
+    let code = code_of(text.split("#[cfg(test)]\nmod ").next().unwrap_or_default());
+    let is_test = inner.ends_with("/tests.rs");
     let mut found = Vec::new();
-    for (line, name) in heads(&code, "crate") {
-        if name == module {
-            continue;
-        }
-        match ORDER.iter().position(|other| *other == name) {
-            Some(other) if other < place => {}
-            Some(_) => found.push(format!(
-                "{file}:{line}: `{module}` uses `{name}`, which does not stand before it"
+    for (line, path) in paths(&code, "crate") {
+        let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        match place(&path) {
+            Some(other) if other <= here || is_test => {}
+            Some(other) => found.push(format!(
+                "{file}:{line}: `{module}` uses `{}`, which does not stand before it",
+                name_of(other)
             )),
             None => found.push(format!(
-                "{file}:{line}: `{name}` is named by the crate's root: name its module instead"
+                "{file}:{line}: `{}` is named by the crate's root: name its module instead",
+                path.first().unwrap_or(&"")
             )),
         }
     }
-    // `super` may be this module as well as the root; what is called like a module is taken for one.
-    for (line, name) in heads(&code, "super") {
-        if ORDER.iter().position(|other| *other == name).is_some_and(|other| other > place) {
+    // A module within the file has one `super` more; what is called like a module is taken for one.
+    for (line, path) in paths(&code, "super") {
+        let ups = 1 + path.iter().take_while(|name| *name == "super").count();
+        let above = own[..own.len().saturating_sub(ups)].iter().copied();
+        let path: Vec<&str> = above.chain(path[ups - 1..].iter().map(String::as_str)).collect();
+        if let Some(other) = place(&path).filter(|other| *other > here && !is_test) {
             found.push(format!(
-                "{file}:{line}: `{module}` uses `{name}`, which does not stand before it"
+                "{file}:{line}: `{module}` uses `{}`, which does not stand before it",
+                name_of(other)
             ));
         }
     }
     for (line, name) in heads(&code, "cupti") {
-        if RAW.contains(&name) && !COLLECTS.contains(&module) {
+        if RAW.contains(&name) && !COLLECTS.contains(&STAGES[here.0].1[here.1]) {
             found.push(format!(
                 "{file}:{line}: `{module}` uses `cupti::{name}`, which is for {}",
                 COLLECTS.join(" and ")
@@ -335,9 +356,10 @@ fn import_circles(files: &[(String, String)]) -> Vec<Vec<String>> {
         }
         let own: Vec<String> = names[index].split('/').map(str::to_owned).collect();
         let code = code_of(text.split("#[cfg(test)]\nmod ").next().unwrap_or_default());
-        let mut paths: Vec<Vec<String>> = paths(&code, "crate");
+        let mut paths: Vec<Vec<String>> =
+            paths(&code, "crate").into_iter().map(|(_, path)| path).collect();
         // A module within the file has one `super` more.
-        for path in self::paths(&code, "super") {
+        for (_, path) in self::paths(&code, "super") {
             let ups = 1 + path.iter().take_while(|name| *name == "super").count();
             let above = &own[..own.len().saturating_sub(ups)];
             paths.push(above.iter().chain(&path[ups - 1..]).cloned().collect());
@@ -372,10 +394,15 @@ fn import_circles(files: &[(String, String)]) -> Vec<Vec<String>> {
 }
 
 /// Every path that follows `root::`, of groups too: of `root::{a, b::{c, d}}` these are `a`, `b::c` and `b::d`.
-fn paths(code: &str, root: &str) -> Vec<Vec<String>> {
-    fn tree(mut rest: &str, before: &[String], found: &mut Vec<Vec<String>>) -> usize {
+fn paths(code: &str, root: &str) -> Vec<(usize, Vec<String>)> {
+    fn tree<'a>(
+        mut rest: &'a str,
+        before: &[String],
+        found: &mut Vec<(&'a str, Vec<String>)>,
+    ) -> usize {
         let length = rest.len();
         let mut path = before.to_vec();
+        let start = rest.trim_start();
         loop {
             rest = rest.trim_start();
             if let Some(group) = rest.strip_prefix('{') {
@@ -399,7 +426,9 @@ fn paths(code: &str, root: &str) -> Vec<Vec<String>> {
                     continue;
                 }
             }
-            found.push(path);
+            if !path.is_empty() {
+                found.push((start, path));
+            }
             return length - rest.len();
         }
     }
@@ -412,7 +441,7 @@ fn paths(code: &str, root: &str) -> Vec<Vec<String>> {
             tree(rest, &[], &mut found);
         }
     }
-    found
+    found.into_iter().map(|(rest, path)| (line_of(code, code.len() - rest.len()), path)).collect()
 }
 
 /// Every name that follows `root::`, with its line; of `root::{a, b::{c}}` these are `a` and `b`.

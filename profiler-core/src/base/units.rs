@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-pub(crate) use crate::base::text::shortened;
+pub(crate) use super::text::shortened;
 
 /// Longest name of a kernel or range in a table.
 pub(crate) const NAME_WIDTH: usize = 60;

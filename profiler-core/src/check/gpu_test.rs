@@ -3,10 +3,10 @@
 use std::io::Write as _;
 
 use crate::base::error::Error;
-use crate::check::budget::Profiles;
 use crate::check::gate::{Gate, Verdict};
 use crate::check::gpu_lock::Turn;
 use crate::profile::Profile;
+use crate::profile::profiles::Profiles;
 use crate::session::profiler::Profiler;
 
 /// A measured test; see [`gpu_test`].

@@ -18,7 +18,6 @@ use crate::base::background::Background;
 use crate::base::error::{Error, Kind};
 use crate::collect::flush_pace::Need;
 use crate::collect::sampling::{Samplers, Sampling};
-use crate::join::streaming::Follow;
 use crate::record::id_window::is_up_to;
 use crate::record::recording::parts::{
     OpenRanges, Part, Pieces, Remains, Rest, Settings, StoppedRanges,
@@ -64,12 +63,29 @@ pub(crate) struct Wish<'a> {
     pub(crate) library: &'a Library,
     pub(crate) config: &'a Config,
     pub(crate) keep: Keep,
-    pub(crate) follow: Option<Arc<Mutex<Follow>>>,
+    pub(crate) sink: Option<Arc<Mutex<dyn Sink>>>,
     pub(crate) samplings: &'a [Sampling],
     /// How often the logs are taken out, if they are.
     pub(crate) period: Duration,
     /// What the thread that does it calls each time, with no lock held.
     pub(crate) then: Option<Then>,
+}
+
+/// Takes what a session sees while it goes on, part by part: sums, or the events of a layer.
+pub(crate) trait Sink: std::fmt::Debug + Send {
+    /// The session begins: the number of its first log of ranges, the highest correlation id of calls before it, and when
+    /// that is.
+    fn begin(&mut self, first_log: u64, before_id: u32, start_ns: u64);
+
+    /// Sets the id of the first call of the collection so far: records that come with earlier ones are of calls before it,
+    /// once `is_final` says that no earlier call is to come.
+    fn begins_with(&mut self, first_id: u32, is_final: bool);
+
+    /// Adds a part. `open` is what was open at its end, and calls outside the windows do not count.
+    fn add(&mut self, part: &Part, open: &OpenRanges, windows_ns: &[(u64, u64)]);
+
+    /// Since when what lacks its records longest does.
+    fn waits_since_ns(&self) -> Option<u64>;
 }
 
 pub(crate) type Then = Arc<dyn Fn() + Send + Sync>;
@@ -169,7 +185,7 @@ struct View {
     before_id: u32,
     remains: Remains,
     panics_before: u64,
-    follow: Option<Arc<Mutex<Follow>>>,
+    sink: Option<Arc<Mutex<dyn Sink>>>,
 }
 
 /// The ranges of this collection are being recorded; ends it when dropped.
@@ -256,7 +272,7 @@ impl Session {
         }
         drop(collection);
         let id = added?;
-        let is_bounded = wish.keep != Keep::All || wish.follow.is_some();
+        let is_bounded = wish.keep != Keep::All || wish.sink.is_some();
         let ticker = is_bounded.then(|| tick(&background, wish.period, wish.then.clone()));
         let (process_id, ended) = (std::process::id(), AtomicBool::new(false));
         Ok(Self { id, ticker, samplers, process_id, stop_call, ended })
@@ -319,7 +335,7 @@ impl Session {
         Ok(recording)
     }
 
-    /// Has what it follows brought up to date. The GPU is not waited for.
+    /// Brings its sink up to date. The GPU is not waited for.
     pub(crate) fn catch_up(&self) -> Result<SoFar, Error> {
         self.flush()?;
         self.with(|running| {
@@ -331,7 +347,7 @@ impl Session {
         })
     }
 
-    /// Has what it follows brought up to date, once the GPU has finished what was launched.
+    /// Brings its sink up to date, once the GPU has finished what was launched.
     #[cfg(feature = "tracing")]
     pub(crate) fn settle(&self) -> Result<(), Error> {
         self.with(|running| Ok(running.waiter()))?.wait()?;
@@ -517,10 +533,10 @@ impl Collection {
             before_id: self.last_id,
             remains,
             panics_before: self.observing.switch.panics(),
-            follow: wish.follow.clone(),
+            sink: wish.sink.clone(),
         });
-        if let Some(follow) = &wish.follow {
-            follow.lock().begin(self.observing.first_log, self.last_id, start_ns);
+        if let Some(sink) = &wish.sink {
+            sink.lock().begin(self.observing.first_log, self.last_id, start_ns);
         }
         if !wish.config.starts_paused() {
             let resumed = self.resume(id);
@@ -625,8 +641,8 @@ impl Collection {
 
     /// Requests a flush if one is due.
     fn flush_if_due(&mut self) -> Option<PendingFlush> {
-        let follows = self.views.iter().filter_map(|view| view.follow.as_ref());
-        let waits_since_ns = follows.filter_map(|follow| follow.lock().waits_since_ns()).min();
+        let sinks = self.views.iter().filter_map(|view| view.sink.as_ref());
+        let waits_since_ns = sinks.filter_map(|sink| sink.lock().waits_since_ns()).min();
         let need = Need { came: self.came, waits_since_ns };
         self.collector.flusher().request_if(|last| need.is_due(now_ns(), last))
     }
@@ -646,12 +662,12 @@ impl Collection {
         let mut open = None;
         for view in &mut self.views {
             view.see_stop_call();
-            if let Some(follow) = &view.follow {
+            if let Some(sink) = &view.sink {
                 let open = open.get_or_insert_with(|| OpenRanges::at(part.until_ns));
                 view.earliest_end_ns = view.until_ns(part.until_ns).max(view.earliest_end_ns);
                 // All of its calls count, however little the session keeps.
                 let windows_ns = view.windows(part.first_call_ns(), part.until_ns);
-                follow.lock().add(&part, open, &windows_ns);
+                sink.lock().add(&part, open, &windows_ns);
             }
         }
         match self.parts.back_mut().filter(|last| last.is_empty() && part.is_empty()) {
@@ -684,7 +700,7 @@ impl Collection {
                 Keep::Nothing => at_ns,
                 _ => view.first_ns(at_ns),
             };
-            let from_ns = if view.follow.is_some() { kept_ns.min(oldest_ns) } else { kept_ns };
+            let from_ns = if view.sink.is_some() { kept_ns.min(oldest_ns) } else { kept_ns };
             view.windows_ns.retain(|(_, stop)| *stop >= from_ns);
             needed_ns = needed_ns.min(from_ns);
         }
@@ -709,8 +725,8 @@ impl Collection {
         let first = calls.map(|call| call.correlation_id).chain(known.map(|(id, _)| id));
         let Some(first) = first.reduce(parts::earlier_id) else { return };
         self.first_call = Some((first, known.map_or(part.until_ns, |(_, seen_ns)| seen_ns)));
-        let follows = self.views.iter().filter_map(|view| view.follow.as_ref());
-        follows.for_each(|follow| follow.lock().begins_with(first, is_final));
+        let sinks = self.views.iter().filter_map(|view| view.sink.as_ref());
+        sinks.for_each(|sink| sink.lock().begins_with(first, is_final));
     }
 
     fn count_bytes(&mut self, part: &Part) {
@@ -845,13 +861,13 @@ impl Collection {
     fn stop(mut self, id: u64, waited: Option<u64>) -> Result<Recording, Error> {
         let place = self.views.iter().position(|view| view.id == id);
         let mut view = self.views.swap_remove(place.ok_or_else(|| Error::new(Kind::NotRunning))?);
-        if let Some(follow) = view.follow.clone() {
-            // What it follows is to hear of all that is done by now.
+        if let Some(sink) = view.sink.clone() {
+            // The sink is to have all that is done by now.
             let (mut part, windows_ns) = Part::take(&self.collector)?;
             part.losses.failed_threads = self.background.take_failures();
             self.windows_ns = windows_ns;
             let windows_ns = view.windows(part.first_call_ns(), part.until_ns);
-            follow.lock().add(&part, &OpenRanges::at(part.until_ns), &windows_ns);
+            sink.lock().add(&part, &OpenRanges::at(part.until_ns), &windows_ns);
             if view.keep != Keep::Nothing {
                 self.parts.push_back(part);
             } else {
@@ -957,18 +973,19 @@ mod tests {
     use cupti::fake::{Fake, Work};
 
     use super::*;
+    use crate::join::streaming::StreamingJoin;
 
     fn session(fake: &Fake, keep: Keep) -> Session {
         following(fake, keep, None)
     }
 
-    fn following(fake: &Fake, keep: Keep, follow: Option<Arc<Mutex<Follow>>>) -> Session {
+    fn following(fake: &Fake, keep: Keep, sink: Option<Arc<Mutex<dyn Sink>>>) -> Session {
         let (library, config) = (fake.library().unwrap(), Config::new());
         let wish = Wish {
             library: &library,
             config: &config,
             keep,
-            follow,
+            sink,
             samplings: &[],
             period: Duration::from_secs(3600),
             then: None,
@@ -1056,25 +1073,28 @@ mod tests {
     fn followed_call_counts_though_it_is_drained_after_the_time_kept() {
         const KEPT: Duration = Duration::from_millis(1);
         let fake = Fake::new();
-        let follow = Arc::new(Mutex::new(Follow::new(0, 100)));
-        let session = following(&fake, Keep::LastTime(KEPT), Some(follow.clone()));
+        let streaming = Arc::new(Mutex::new(StreamingJoin::new(0, 100)));
+        let session = following(&fake, Keep::LastTime(KEPT), Some(streaming.clone()));
         fake.launch(Work::kernel(c"kernel"));
         let launched_ns = now_ns();
         while now_ns() < launched_ns + 2 * KEPT.as_nanos() as u64 {
             std::thread::yield_now();
         }
         let recording = session.stop(now_ns()).unwrap();
-        let mut follow = follow.lock();
-        follow.end(Some(&recording));
-        assert_eq!((follow.health.kernels.matched_calls, follow.health.calls_outside), (1, 0));
+        let mut streaming = streaming.lock();
+        streaming.end(Some(&recording));
+        assert_eq!(
+            (streaming.health.kernels.matched_calls, streaming.health.calls_outside),
+            (1, 0)
+        );
         assert!(recording.windows_ns.iter().all(|(start, _)| *start > launched_ns));
     }
 
     #[test]
     fn windows_do_not_grow_with_pauses() {
         let fake = Fake::new();
-        let follow = Arc::new(Mutex::new(Follow::new(0, 100)));
-        let session = following(&fake, Keep::Nothing, Some(follow.clone()));
+        let streaming = Arc::new(Mutex::new(StreamingJoin::new(0, 100)));
+        let session = following(&fake, Keep::Nothing, Some(streaming.clone()));
         for _ in 0..40 * WINDOWS {
             fake.launch(Work::kernel(c"counts"));
             session.pause().unwrap();
@@ -1093,10 +1113,10 @@ mod tests {
         );
         let recording = session.stop(now_ns()).unwrap();
         assert!(recording.windows_ns.len() <= 2 * WINDOWS, "{}", recording.windows_ns.len());
-        let mut follow = follow.lock();
-        follow.end(Some(&recording));
-        assert_eq!(follow.health.kernels.records, 40 * WINDOWS as u64);
-        assert!(follow.health.is_complete(), "{}", follow.health);
+        let mut streaming = streaming.lock();
+        streaming.end(Some(&recording));
+        assert_eq!(streaming.health.kernels.records, 40 * WINDOWS as u64);
+        assert!(streaming.health.is_complete(), "{}", streaming.health);
     }
 
     #[test]
@@ -1114,7 +1134,7 @@ mod tests {
             library: &library,
             config: &config,
             keep: Keep::LastTime(Duration::from_secs(60)),
-            follow: None,
+            sink: None,
             samplings: &[],
             period: Duration::from_millis(1),
             then: Some(then),
@@ -1132,13 +1152,13 @@ mod tests {
     #[test]
     fn what_waits_for_its_record_is_known_and_what_has_it_is_not() {
         let fake = Fake::new();
-        let follow = Arc::new(Mutex::new(Follow::new(0, 100)));
-        let session = following(&fake, Keep::Nothing, Some(follow.clone()));
+        let streaming = Arc::new(Mutex::new(StreamingJoin::new(0, 100)));
+        let session = following(&fake, Keep::Nothing, Some(streaming.clone()));
         let waits_since_ns = || {
             // It is looked ten times a second.
             std::thread::sleep(Duration::from_millis(110));
             session.with(Collection::take).unwrap();
-            follow.lock().waits_since_ns()
+            streaming.lock().waits_since_ns()
         };
         assert_eq!(waits_since_ns(), None);
         let before_ns = now_ns();
@@ -1162,24 +1182,24 @@ mod tests {
     #[test]
     fn record_that_comes_long_before_its_call_counts_though_later_calls_came() {
         let fake = Fake::new();
-        let follow = Arc::new(Mutex::new(Follow::new(0, 100)));
-        let session = following(&fake, Keep::Nothing, Some(follow.clone()));
+        let streaming = Arc::new(Mutex::new(StreamingJoin::new(0, 100)));
+        let session = following(&fake, Keep::Nothing, Some(streaming.clone()));
         let take = || session.with(Collection::take).unwrap();
         fake.next_correlation_id(7);
         fake.unseen(&Work::kernel(c"early"));
         fake.launch(Work::kernel(c"later"));
         session.flush().unwrap();
         take();
-        assert_eq!(follow.lock().health.kernels.records, 1);
+        assert_eq!(streaming.lock().health.kernels.records, 1);
         fake.next_correlation_id(7);
         fake.call_only("cuLaunchKernel", 0);
         take();
         let recording = session.stop(now_ns()).unwrap();
-        let mut follow = follow.lock();
-        follow.end(Some(&recording));
-        let kernels = follow.health.kernels;
+        let mut streaming = streaming.lock();
+        streaming.end(Some(&recording));
+        let kernels = streaming.health.kernels;
         assert_eq!(
-            (kernels.records, kernels.matched_calls, follow.health.records_before),
+            (kernels.records, kernels.matched_calls, streaming.health.records_before),
             (2, 2, 0)
         );
     }
@@ -1241,16 +1261,16 @@ mod tests {
     #[test]
     fn a_summary_counts_the_ranges_that_could_not_be_recorded() {
         let fake = Fake::new();
-        let follow = Arc::new(Mutex::new(Follow::new(0, 100)));
-        let session = following(&fake, Keep::Nothing, Some(follow.clone()));
+        let streaming = Arc::new(Mutex::new(StreamingJoin::new(0, 100)));
+        let session = following(&fake, Keep::Nothing, Some(streaming.clone()));
         let outer = nvtx::range("outer");
         (0..ranges::SLOTS + 5).for_each(|_| drop(nvtx::range("range")));
         drop(outer);
         let recording = session.stop(now_ns()).unwrap();
-        let mut follow = follow.lock();
-        follow.end(Some(&recording));
+        let mut streaming = streaming.lock();
+        streaming.end(Some(&recording));
         assert!(recording.losses.ranges > 5);
-        assert_eq!(follow.health.lost_ranges, recording.losses.ranges);
-        assert!(!follow.health.is_complete());
+        assert_eq!(streaming.health.lost_ranges, recording.losses.ranges);
+        assert!(!streaming.health.is_complete());
     }
 }

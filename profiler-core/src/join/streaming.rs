@@ -12,6 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::base::distribution::Distribution;
 use crate::base::kernel_names::Level;
 use crate::base::totals::Totals;
+use crate::collect::collection::Sink;
 use crate::join::health::{Health, Owed, is_failure};
 use crate::join::tables::{NameId, Names};
 use crate::record::id_window::{Recent, is_up_to};
@@ -296,7 +297,7 @@ impl What {
 
 /// The state of what is followed.
 #[derive(Debug, Default)]
-pub(crate) struct Follow {
+pub(crate) struct StreamingJoin {
     pub(crate) names: Names,
     /// The name `(other)`.
     other: NameId,
@@ -369,28 +370,53 @@ pub(crate) struct Follow {
     process_ends: Vec<(u64, u64)>,
 }
 
-impl Follow {
+impl Sink for StreamingJoin {
+    fn begin(&mut self, first_log: u64, before_id: u32, start_ns: u64) {
+        (self.first_log, self.before_id, self.start_ns) = (first_log, before_id, start_ns);
+        self.has_all_calls = before_id == 0;
+        self.before_is_final = before_id != 0;
+    }
+
+    fn begins_with(&mut self, first_id: u32, is_final: bool) {
+        if self.has_all_calls {
+            self.before_id = first_id.wrapping_sub(1);
+            self.before_is_final = is_final;
+        }
+    }
+
+    fn add(&mut self, part: &Part, open: &OpenRanges, windows_ns: &[(u64, u64)]) {
+        self.health.add_losses(&part.losses);
+        self.health.set_range_losses(&ranges::losses());
+        self.begin_ranges(part, open);
+        self.add_graphs(part);
+        let mut calls = Calls::of(part);
+        self.add_records(part, &mut calls, windows_ns);
+        for call in calls.rest() {
+            self.add_call(call, cupti::clock::is_within(windows_ns, call.start_ns));
+        }
+        self.retry_early(part.until_ns);
+        self.settle(part);
+        for thread in part.ranges() {
+            for (slot, entry) in thread.entries() {
+                self.end_range(word(&thread, slot), entry);
+            }
+        }
+        self.end_process_ranges(part.until_ns);
+        self.health.pending_calls = self.calls.len() as u64;
+    }
+
+    fn waits_since_ns(&self) -> Option<u64> {
+        self.waits_since_ns
+    }
+}
+
+impl StreamingJoin {
     /// With a place for so many ranges that are done, if they are to be asked for one by one; and with this many rows at
     /// most of each kind.
     pub(crate) fn new(most_done: usize, most_rows: usize) -> Self {
         let mut names = Names::default();
         let other = names.add_apart(OTHER);
         Self { names, other, most_rows, most_done, ..Self::default() }
-    }
-
-    pub(crate) fn begin(&mut self, first_log: u64, before_id: u32, start_ns: u64) {
-        (self.first_log, self.before_id, self.start_ns) = (first_log, before_id, start_ns);
-        self.has_all_calls = before_id == 0;
-        self.before_is_final = before_id != 0;
-    }
-
-    /// Sets the id of the first call of the collection so far: records that come with earlier ones are of calls before it, once
-    /// `is_final` says that no earlier call is to come.
-    pub(crate) fn begins_with(&mut self, first_id: u32, is_final: bool) {
-        if self.has_all_calls {
-            self.before_id = first_id.wrapping_sub(1);
-            self.before_is_final = is_final;
-        }
     }
 
     /// Whether a record without a call is of one before the session.
@@ -416,28 +442,6 @@ impl Follow {
     /// Ranges that are open, and ranges whose work is not done.
     pub(crate) fn live(&self) -> usize {
         self.live.len() + self.process_ranges.len()
-    }
-
-    /// Adds a part. `open` is what was open at its end.
-    pub(crate) fn add(&mut self, part: &Part, open: &OpenRanges, windows_ns: &[(u64, u64)]) {
-        self.health.add_losses(&part.losses);
-        self.health.set_range_losses(&ranges::losses());
-        self.begin_ranges(part, open);
-        self.add_graphs(part);
-        let mut calls = Calls::of(part);
-        self.add_records(part, &mut calls, windows_ns);
-        for call in calls.rest() {
-            self.add_call(call, cupti::clock::is_within(windows_ns, call.start_ns));
-        }
-        self.retry_early(part.until_ns);
-        self.settle(part);
-        for thread in part.ranges() {
-            for (slot, entry) in thread.entries() {
-                self.end_range(word(&thread, slot), entry);
-            }
-        }
-        self.end_process_ranges(part.until_ns);
-        self.health.pending_calls = self.calls.len() as u64;
     }
 
     /// Finds the path of every range that is new.
@@ -1207,11 +1211,6 @@ impl Follow {
         }
     }
 
-    /// Since when the call that lacks its records longest does, as of the last tenth of a second.
-    pub(crate) fn waits_since_ns(&self) -> Option<u64> {
-        self.waits_since_ns
-    }
-
     fn finish_call(&mut self, pending: &Pending) {
         if pending.counts {
             self.health.settle(&pending.owed, pending.found, pending.found, None);
@@ -1361,12 +1360,15 @@ mod tests {
 
     #[test]
     fn contexts_of_several_ranges_are_forgotten_as_ranges_are() {
-        let mut follow = Follow::new(0, ROWS);
+        let mut streaming = StreamingJoin::new(0, ROWS);
         for word in 1..=REMEMBERED as u64 + 10 {
-            follow.add_joined(word, vec![word, word + 1]);
+            streaming.add_joined(word, vec![word, word + 1]);
         }
-        assert_eq!((follow.joined.len(), follow.oldest_joined.len()), (REMEMBERED, REMEMBERED));
-        assert!(!follow.joined.contains_key(&10) && follow.joined.contains_key(&11));
+        assert_eq!(
+            (streaming.joined.len(), streaming.oldest_joined.len()),
+            (REMEMBERED, REMEMBERED)
+        );
+        assert!(!streaming.joined.contains_key(&10) && streaming.joined.contains_key(&11));
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub(crate) mod labels;
 pub(crate) mod mark;
 mod operation;
 pub(crate) mod process_range;
+pub(crate) mod profiles;
 mod range;
 pub(crate) mod summary;
 mod track;

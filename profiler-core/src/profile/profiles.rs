@@ -2,7 +2,7 @@
 
 use crate::profile::Profile;
 
-/// What budgets are set on: one profile, or those of a test's repeats.
+/// What is compared, judged, or held to a budget: one profile, or those of several runs.
 pub trait Profiles {
     /// The profiles, each one run.
     fn profiles(&self) -> &[Profile];

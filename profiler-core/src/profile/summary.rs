@@ -12,7 +12,7 @@ use crate::base::kernel_names::{Pattern, demangled};
 use crate::base::totals::Totals;
 use crate::base::units::{finish, shortened, table, time};
 use crate::join::health::Health;
-use crate::join::streaming::{Follow, MarkSums, OwnSums, PathSums, ProcessSums};
+use crate::join::streaming::{MarkSums, OwnSums, PathSums, ProcessSums, StreamingJoin};
 use crate::join::tables::Names;
 use crate::record::recording::RecordingInfo;
 
@@ -43,8 +43,8 @@ pub struct Summary {
 }
 
 impl Summary {
-    pub(crate) fn of(follow: &Follow, info: RecordingInfo, duration: Duration) -> Self {
-        let paths = follow.nodes.clone();
+    pub(crate) fn of(streaming: &StreamingJoin, info: RecordingInfo, duration: Duration) -> Self {
+        let paths = streaming.nodes.clone();
         let mut inclusive: Vec<Totals> = paths.iter().map(|path| path.own.totals).collect();
         let mut replayed: Vec<Totals> = paths.iter().map(|path| path.replayed).collect();
         // A path comes after the one around it.
@@ -59,10 +59,10 @@ impl Summary {
         for (row, path) in (0_u32..).zip(&paths) {
             path.parent.into_iter().for_each(|parent| children[parent as usize].push(row));
         }
-        let (names, outside) = (follow.names.clone(), follow.outside.clone());
-        let mut health = follow.health.clone();
-        health.pending_ranges = follow.live() as u64;
-        let (process_ranges, marks) = (follow.process_sums.clone(), follow.marks.clone());
+        let (names, outside) = (streaming.names.clone(), streaming.outside.clone());
+        let mut health = streaming.health.clone();
+        health.pending_ranges = streaming.live() as u64;
+        let (process_ranges, marks) = (streaming.process_sums.clone(), streaming.marks.clone());
         Self {
             info,
             duration,

@@ -8,9 +8,9 @@ use cupti::{Config, Library};
 use parking_lot::Mutex;
 
 use crate::base::error::{Error, Kind};
-use crate::collect::collection::{Keep, Session, Wish};
+use crate::collect::collection::{Keep, Session, Sink, Wish};
 use crate::collect::sampling::Sampling;
-use crate::join::streaming::{self, Follow};
+use crate::join::streaming::{self, StreamingJoin};
 use crate::profile::Profile;
 use crate::profile::summary::Summary;
 use crate::record::recording::Recording;
@@ -194,7 +194,7 @@ impl Profiler {
         Self { library, config, keep, period, samplings, summary_rows: self.summary_rows, session }
     }
 
-    fn wish(&self, keep: Keep, follow: Option<Arc<Mutex<Follow>>>) -> Wish<'_> {
+    fn wish(&self, keep: Keep, sink: Option<Arc<Mutex<dyn Sink>>>) -> Wish<'_> {
         let usual = match keep {
             Keep::LastTime(time) => (time / 10).clamp(PERIOD, Duration::from_secs(1)),
             _ => PERIOD,
@@ -203,7 +203,7 @@ impl Profiler {
         let (library, config) = (&self.library, &self.config);
         // What keeps no operation has no profile that samples could be in.
         let samplings = if keep == Keep::Nothing { &[] } else { &self.samplings[..] };
-        Wish { library, config, keep, follow, samplings, period, then: None }
+        Wish { library, config, keep, sink, samplings, period, then: None }
     }
 
     /// Starts a session that keeps no operation and no instance of a range, only what they came to, in
@@ -215,26 +215,26 @@ impl Profiler {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn summarize(&self) -> Result<Summarizing, Error> {
-        let follow = Arc::new(Mutex::new(self.follow(0)));
+        let streaming = Arc::new(Mutex::new(self.streaming(0)));
         let samplers = self.samplings.iter().map(Sampling::series).sum::<usize>();
-        follow.lock().health.failed_samplers = samplers as u64;
-        let session = Session::start(&self.wish(Keep::Nothing, Some(follow.clone())))?;
-        Ok(Summarizing { session, follow })
+        streaming.lock().health.failed_samplers = samplers as u64;
+        let session = Session::start(&self.wish(Keep::Nothing, Some(streaming.clone())))?;
+        Ok(Summarizing { session, streaming })
     }
 
     /// Sums that keep what this profiler is to keep.
-    pub(crate) fn follow(&self, most_done: usize) -> Follow {
-        Follow::new(most_done, self.summary_rows)
+    pub(crate) fn streaming(&self, most_done: usize) -> StreamingJoin {
+        StreamingJoin::new(most_done, self.summary_rows)
     }
 
     /// Starts a session that keeps what this profiler is to keep and is followed besides.
     #[cfg(feature = "tracing")]
-    pub(crate) fn start_followed(
+    pub(crate) fn start_streaming(
         &self,
-        follow: Arc<Mutex<Follow>>,
+        streaming: Arc<Mutex<StreamingJoin>>,
         then: crate::collect::collection::Then,
     ) -> Result<Session, Error> {
-        Session::start(&Wish { then: Some(then), ..self.wish(self.keep, Some(follow)) })
+        Session::start(&Wish { then: Some(then), ..self.wish(self.keep, Some(streaming)) })
     }
 
     /// Stops and gives what was recorded, joined.
@@ -375,7 +375,7 @@ const PERIOD: Duration = Duration::from_millis(100);
 #[must_use = "the session ends when this is dropped, and what it summed up is gone"]
 pub struct Summarizing {
     session: Session,
-    follow: Arc<Mutex<Follow>>,
+    streaming: Arc<Mutex<StreamingJoin>>,
 }
 
 impl Summarizing {
@@ -387,7 +387,7 @@ impl Summarizing {
     /// CUPTI's refusal.
     pub fn snapshot(&self) -> Result<Summary, Error> {
         let so_far = self.session.catch_up()?;
-        Ok(Summary::of(&self.follow.lock(), so_far.info, so_far.duration))
+        Ok(Summary::of(&self.streaming.lock(), so_far.info, so_far.duration))
     }
 
     /// As [`Profiler::pause`].
@@ -412,8 +412,8 @@ impl Summarizing {
     /// CUPTI's refusal.
     pub fn stop(self) -> Result<Summary, Error> {
         let recording = self.session.stop(now_ns())?;
-        let mut follow = self.follow.lock();
-        follow.end(Some(&recording));
-        Ok(Summary::of(&follow, recording.info().clone(), recording.duration()))
+        let mut streaming = self.streaming.lock();
+        streaming.end(Some(&recording));
+        Ok(Summary::of(&streaming, recording.info().clone(), recording.duration()))
     }
 }

@@ -23,7 +23,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::base::error::{Error, Kind};
 use crate::collect::collection::Session;
-use crate::join::streaming::{Done, Follow};
+use crate::join::streaming::{Done, StreamingJoin};
 use crate::profile::Profile;
 use crate::profile::summary::Summary;
 use crate::session::profiler::{Profiler, ProfilerBuilder};
@@ -196,9 +196,9 @@ impl LayerBuilder {
     pub fn build(self) -> Result<(ProfilerLayer, LayerGuard), Error> {
         let profiler = self.profiler.build()?;
         let most_done = if self.wants.events { self.wants.most } else { 0 };
-        let follow = Arc::new(Mutex::new(profiler.follow(most_done)));
+        let streaming = Arc::new(Mutex::new(profiler.streaming(most_done)));
         let results = Arc::new(Emitter {
-            follow: follow.clone(),
+            streaming: streaming.clone(),
             wants: self.wants,
             subscriber: Mutex::new(None),
             turn: Mutex::default(),
@@ -207,7 +207,8 @@ impl LayerBuilder {
             panicked: AtomicU64::new(0),
         });
         let of_thread = results.clone();
-        let session = profiler.start_followed(follow, Arc::new(move || of_thread.emit(false)))?;
+        let session =
+            profiler.start_streaming(streaming, Arc::new(move || of_thread.emit(false)))?;
         let layer = ProfilerLayer { spans: self.spans, results: Some(results.clone()) };
         Ok((layer, LayerGuard { session: Some(session), results }))
     }
@@ -244,7 +245,7 @@ impl LayerGuard {
     /// CUPTI's refusal.
     pub fn summary(&self) -> Result<Summary, Error> {
         let so_far = self.with_session(Session::catch_up)?;
-        Ok(Summary::of(&self.results.follow.lock(), so_far.info, so_far.duration))
+        Ok(Summary::of(&self.results.streaming.lock(), so_far.info, so_far.duration))
     }
 
     /// Waits for the GPU as [`Profiler::stop`] does. The results of all ranges that had ended by now have come out then,
@@ -286,7 +287,7 @@ impl LayerGuard {
     pub fn finish(mut self) -> Result<Profile, Error> {
         let session = self.session.take().ok_or_else(|| Error::new(Kind::NotRunning))?;
         let recording = session.stop(cupti::clock::now_ns());
-        self.results.follow.lock().end(recording.as_ref().ok());
+        self.results.streaming.lock().end(recording.as_ref().ok());
         self.results.emit(true);
         recording.map(Profile::from_recording)
     }
@@ -341,7 +342,7 @@ thread_local! {
 
 /// Makes events of ranges that are done.
 struct Emitter {
-    follow: Arc<Mutex<Follow>>,
+    streaming: Arc<Mutex<StreamingJoin>>,
     wants: Wants,
     /// The one that the layer is in, as far as it was told.
     subscriber: Mutex<Option<WeakDispatch>>,
@@ -388,7 +389,7 @@ impl Emitter {
     fn counts(&self) -> Results {
         Results {
             emitted: self.emitted.load(Ordering::Relaxed),
-            let_go: self.follow.lock().done_let_go,
+            let_go: self.streaming.lock().done_let_go,
             undelivered: self.undelivered.load(Ordering::Relaxed),
             panicked: self.panicked.load(Ordering::Relaxed),
         }
@@ -418,9 +419,9 @@ impl Emitter {
         };
         loop {
             let (mut done, let_go, start_ns) = {
-                let mut follow = self.follow.lock();
-                turn.learn(&follow, &self.wants);
-                (follow.take_done(), follow.done_let_go, follow.start_ns)
+                let mut streaming = self.streaming.lock();
+                turn.learn(&streaming, &self.wants);
+                (streaming.take_done(), streaming.done_let_go, streaming.start_ns)
             };
             let untold = let_go - turn.told_let_go;
             if done.is_empty() && untold == 0 {
@@ -463,11 +464,11 @@ impl Emitter {
 
 impl Turn {
     /// Finds the paths that are new.
-    fn learn(&mut self, follow: &Follow, wants: &Wants) {
-        for (row, node) in follow.nodes.iter().enumerate().skip(self.places.len()) {
-            let path = follow.path(row);
-            let name = path.len() - follow.names.get(node.name).len();
-            let domain = node.domain.map(|domain| follow.names.get(domain).to_owned());
+    fn learn(&mut self, streaming: &StreamingJoin, wants: &Wants) {
+        for (row, node) in streaming.nodes.iter().enumerate().skip(self.places.len()) {
+            let path = streaming.path(row);
+            let name = path.len() - streaming.names.get(node.name).len();
+            let domain = node.domain.map(|domain| streaming.names.get(domain).to_owned());
             let is_wanted = wants.domains.as_ref().is_none_or(|prefix| {
                 domain.as_ref().is_some_and(|domain| domain.starts_with(prefix.as_str()))
             });

@@ -11,9 +11,9 @@ use std::rc::Rc;
 use serde::Serialize;
 
 use crate::base::hodges_lehmann::{MOST, Ranks, Ratios, blocks, median, midmean};
-use crate::check::budget::Profiles;
 use crate::join::health::Health;
 use crate::profile::Profile;
+use crate::profile::profiles::Profiles;
 use crate::record::recording::RecordingInfo;
 pub use bottleneck::{Bottleneck, Leader};
 pub use clocks::{ClockWarning, Side};

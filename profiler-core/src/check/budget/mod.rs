@@ -14,6 +14,7 @@ use cupti::CopyKind;
 use crate::base::kernel_names::Pattern;
 use crate::base::statistics::Statistic;
 use crate::profile::Profile;
+use crate::profile::profiles::Profiles;
 pub use amount::{Amount, Budget, at_least, at_most, between, exactly};
 use quantity::Quantity;
 use scope::Scope;
