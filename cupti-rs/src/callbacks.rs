@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use crate::calls::CallClass;
+use crate::call_class::CallClass;
 use crate::session::{Epoch, State};
 use crate::sys::abi::*;
 use crate::sys::callback_ids::*;

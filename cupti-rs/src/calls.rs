@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
+use crate::call_class::CallClass;
 use crate::graphs::{self, GraphEvent, GraphReader, GraphWriter, ThreadGraphs};
 use crate::session::{Epoch, State};
 use crate::sys::callback_ids::RUNTIME_CALLS;
@@ -21,34 +22,6 @@ use crate::sys::generated::{DRIVER_CALLS, DriverCall};
 use crate::sys::os;
 use crate::tables;
 use crate::thread_log::{Reader, ThreadLog, Writer};
-
-/// What a call does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum CallClass {
-    /// Launches one kernel.
-    KernelLaunch,
-    /// Launches a CUDA graph: as many operations as the graph has nodes.
-    GraphLaunch,
-    /// Has the driver call a host function in stream order.
-    HostFunction,
-    /// Copies memory.
-    Memcpy,
-    /// Fills memory.
-    Memset,
-    /// Blocks the host until the GPU got somewhere.
-    Synchronize,
-    /// Makes a stream wait for an event; the host goes on.
-    WaitEvent,
-    /// Asks whether a stream or an event is done; the host goes on.
-    Query,
-    /// Allocates, registers or maps memory.
-    Alloc,
-    /// Frees, unregisters or unmaps memory.
-    Free,
-    /// A call this version of the crate has no name for.
-    Unknown,
-}
 
 /// From a callback id to a place in a table of calls; 0 for those that are not in it.
 const fn index<const LEN: usize, const CALLS: usize>(ids: [u32; CALLS]) -> [u8; LEN] {

@@ -13,10 +13,11 @@ use crate::clock::{self, Clock, Reading};
 use crate::config::{ApiFilter, Config};
 use crate::error::{Error, Kind};
 use crate::flusher::Flusher;
+use crate::forked;
 use crate::graph_gate;
 use crate::graphs::ThreadGraphs;
 use crate::kind::ActivityKind;
-use crate::library::{Library, Version};
+use crate::library::Library;
 use crate::record::RecordBytes;
 use crate::session;
 use crate::sys::abi::*;
@@ -24,6 +25,7 @@ use crate::sys::api::Api;
 use crate::sys::callback_ids::*;
 use crate::sys::generated::{DRIVER_CALLS, DRIVER_FUNCTIONS, RUNTIME_FUNCTIONS};
 use crate::sys::safe::Subscription;
+use crate::version::Version;
 
 /// CUPTI has one subscriber, so a process has one collector at a time: this is its process id, or 0.
 static COLLECTING: AtomicU32 = AtomicU32::new(0);
@@ -35,7 +37,7 @@ pub(crate) struct Turn(u32);
 impl Turn {
     pub(crate) fn take() -> Result<Self, Error> {
         // Also where the parent's collection had ended by the fork.
-        if session::is_child() {
+        if forked::is_child() {
             return Err(Error::new(Kind::Forked));
         }
         session::leave_children_out();

@@ -4,8 +4,11 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::kind::ActivityKind;
-use crate::library::Version;
 use crate::sys::abi::CuptiResult;
+use crate::version::Version;
+
+/// Names libcupti's file; then no other place is looked at.
+pub(crate) const PATH_VARIABLE: &str = "CUPTI_LIBRARY_PATH";
 
 /// Why CUPTI could not do what was asked.
 ///
@@ -222,20 +225,20 @@ impl fmt::Display for Error {
                     f,
                     ". It comes with the CUDA toolkit (extras/CUPTI) and as a Python package (nvidia-cuda-cupti); name \
                      its file in {} if it lies elsewhere",
-                    crate::sys::loader::PATH_VARIABLE
+                    PATH_VARIABLE
                 )
             }
             Kind::MissingSymbol { path, symbol } => write!(
                 f,
                 "{} opened but has no function {symbol}: it is not CUPTI 12.0 or newer; name another file in {}",
                 path.display(),
-                crate::sys::loader::PATH_VARIABLE
+                PATH_VARIABLE
             ),
             Kind::Unusable { path, version, why } => write!(
                 f,
                 "{} (CUPTI API version {version}) cannot be used: {why}; name another file in {}",
                 path.display(),
-                crate::sys::loader::PATH_VARIABLE
+                PATH_VARIABLE
             ),
             Kind::Busy { holder } => {
                 write!(f, "another subscriber holds CUPTI in this process")?;

@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 
 use crate::error::Error;
+use crate::forked;
 use crate::library::Library;
 use crate::record::ExternalCorrelationKind;
 use crate::session;
@@ -68,7 +69,7 @@ impl Library {
             return Err(self.refuse(why));
         }
         session::leave_children_out();
-        session::check_process()?;
+        forked::check_process()?;
         self.api.push_external_id(kind.0, id).unwrap_or_else(|| Err(lacks(self)))?;
         Ok(ExternalId { library: self, kind, thread: PhantomData })
     }
@@ -85,7 +86,7 @@ impl ExternalId<'_> {
     }
 
     fn pop(&self) -> Result<u64, Error> {
-        session::check_process()?;
+        forked::check_process()?;
         let popped = self.library.api.pop_external_id(self.kind.0);
         popped.unwrap_or_else(|| Err(lacks(self.library)))
     }

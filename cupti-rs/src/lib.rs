@@ -41,17 +41,20 @@
 
 mod attribute;
 mod buffer;
+mod call_class;
 pub mod callbacks;
 pub mod calls;
 pub mod clock;
 mod collector;
 mod config;
 pub mod counters;
+mod device;
 mod error;
 mod external_id;
 #[cfg(feature = "fake")]
 pub mod fake;
 mod flusher;
+mod forked;
 mod graph_gate;
 mod graphs;
 mod kind;
@@ -68,22 +71,26 @@ pub mod sys;
 #[doc(hidden)]
 pub mod tables;
 pub mod thread_log;
+mod version;
 
 pub use attribute::{Attribute, AttributeSetting};
+pub use call_class::CallClass;
 pub use callbacks::{Callback, Callbacks};
-pub use calls::{Call, CallClass, DriverFunction, Function, RuntimeFunction, ThreadCalls};
+pub use calls::{Call, DriverFunction, Function, RuntimeFunction, ThreadCalls};
 pub use clock::{Clock, Reading};
 pub use collector::{Collected, Collector, Losses, UnfinishedCalls};
 pub use config::{ApiFilter, Config};
+pub use device::{Device, Driver};
 pub use error::Error;
 pub use external_id::ExternalId;
 pub use flusher::{Flusher, LastFlush, PendingFlush};
 pub use graphs::{GraphEvent, GraphEventKind, ThreadGraphs};
 pub use kind::ActivityKind;
-pub use library::{Device, Driver, Library, Version, Warning};
+pub use library::{Library, Warning};
 pub use record::{
     CopyKind, DataKey, GraphNode, Kernel, KernelRecord, Memcpy, MemoryKind, Memset, NameKey,
     Overhead, OverheadKind, Place, Record, RecordBytes, Records, Span, Synchronization,
     SynchronizationKind,
 };
 pub use support::{CounterWay, Counters, Cupti, Features, Holder, Support, support, version};
+pub use version::Version;

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::device::Driver;
 use crate::error::{Error, Kind};
-use crate::kind::ActivityKind;
 use crate::sys::api::Api;
 use crate::sys::{driver, loader};
+use crate::version::{NEWEST, Version};
 
 /// CUPTI, found and loaded at run time, on a machine whose driver works.
 ///
@@ -28,125 +29,6 @@ pub struct Library {
     driver: Driver,
     /// Why nothing may be collected with it; told at a start, after the question who else uses it.
     pub(crate) unusable: Option<&'static str>,
-}
-
-/// The driver and the devices it shows to this process.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Driver {
-    /// The newest CUDA version the driver serves, as `cuDriverGetVersion` has it: 13000 is 13.0.
-    pub cuda_version: u32,
-    /// The driver's own version, such as 580.159.04, where the kernel module says it.
-    pub release: Option<String>,
-    /// The devices, by ordinal.
-    pub devices: Vec<Device>,
-}
-
-/// One GPU.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Device {
-    /// The CUDA ordinal, which is the device id of activity records.
-    pub id: u32,
-    /// The marketing name (`cuDeviceGetName`).
-    pub name: String,
-    /// Major and minor: (9, 0) is sm_90.
-    pub compute_capability: (u32, u32),
-    /// Streaming multiprocessors.
-    pub multiprocessors: u32,
-    /// Bytes of device memory (`cuDeviceTotalMem`).
-    pub memory_bytes: u64,
-    /// The highest clock of the multiprocessors in kHz (`CU_DEVICE_ATTRIBUTE_CLOCK_RATE`), where the driver tells it.
-    pub core_clock_khz: Option<u32>,
-    /// Bytes a second that device memory can move: two transfers a cycle of the memory's highest clock over the whole bus
-    /// (`CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE`, `CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH`), where the driver tells both.
-    pub memory_bandwidth: Option<u64>,
-    /// Bytes of the L2 cache (`CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE`), where the driver tells it.
-    pub l2_bytes: Option<u64>,
-    /// Where it is on the bus, as 0000:1b:00.0 (`CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID`, `_BUS_ID`, `_DEVICE_ID`), where the
-    /// driver tells it: other tools know it by that, whatever devices this process may see.
-    pub pci_bus_id: Option<String>,
-}
-
-impl Device {
-    /// A device as a test or a recording describes it.
-    #[must_use]
-    pub fn new(
-        id: u32,
-        name: impl Into<String>,
-        compute_capability: (u32, u32),
-        multiprocessors: u32,
-        memory_bytes: u64,
-    ) -> Self {
-        Self {
-            id,
-            name: name.into(),
-            compute_capability,
-            multiprocessors,
-            memory_bytes,
-            core_clock_khz: None,
-            memory_bandwidth: None,
-            l2_bytes: None,
-            pci_bus_id: None,
-        }
-    }
-}
-
-/// The newest CUDA release whose records are known.
-pub(crate) const NEWEST: (u32, u32) = (13, 5);
-
-/// CUPTI's API version (`cuptiGetVersion`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Version(pub u32);
-
-impl Version {
-    /// The CUDA release this API version belongs to, as (major, minor). 11.8, 12.0 and 12.1 share the number 18 and
-    /// read as 12.0.
-    #[must_use]
-    pub const fn cuda_release(self) -> (u32, u32) {
-        match self.0 {
-            130_000.. => (self.0 / 10_000, self.0 / 100 % 100),
-            27.. => (12, 9),
-            26 => (12, 8),
-            24..=25 => (12, 6),
-            20..=23 => (12, self.0 - 18),
-            _ => (12, 0),
-        }
-    }
-
-    /// Why no library of this version may be used, if that is so.
-    pub(crate) fn why_unusable(self) -> Option<&'static str> {
-        match self.cuda_release() {
-            _ if self.0 < 18 => Some("it is older than CUPTI 12.0"),
-            (major, _) if major > NEWEST.0 => Some(
-                "this version of cupti-rs knows CUPTI 12 and 13, and the structures of a newer major version may be others; \
-                 install CUPTI 13 beside it, which newer drivers serve, or update cupti-rs",
-            ),
-            _ => None,
-        }
-    }
-
-    /// Whether CUPTI may be given no activity buffer: then it drops records and counts them. Before 12.9 it crashes.
-    pub(crate) fn takes_no_buffer(self) -> bool {
-        self.0 >= 27
-    }
-
-    /// 12.9 takes any number for a kind (seen with 12.9.79), and others refuse what they do not have.
-    pub(crate) fn lacks_kind(self, kind: ActivityKind) -> bool {
-        matches!(self.0, 27 | 28) && kind > ActivityKind::CONFIDENTIAL_COMPUTE_ROTATION
-    }
-
-    /// Whether a flush while other threads launch graphs can hang: that was seen with 12.8 and 12.9, and not with 13.0.
-    pub(crate) fn hangs_over_graphs(self) -> bool {
-        self.0 < 130_000
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (major, minor) = self.cuda_release();
-        write!(f, "{major}.{minor} (API {})", self.0)
-    }
 }
 
 impl Library {

@@ -3,12 +3,12 @@
 //! The word also numbers the collections and, within one, the stretches between a pause and the next. A thread's log
 //! belongs to a collection; a call that was open at a pause belongs to an earlier stretch.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
 use crate::clock;
-use crate::error::{Error, Kind};
+use crate::forked;
 use crate::graph_gate;
 use crate::sys::os;
 
@@ -114,30 +114,18 @@ pub(crate) fn marks() -> Vec<(u64, bool)> {
 }
 
 /// True in a process that was forked off from one that had collected.
-static IS_CHILD: AtomicBool = AtomicBool::new(false);
-
 /// Before CUPTI is used: sees to it that a forked child takes no part, where the word is 0 from the first instruction on, and
 /// that what CUPTI is given of ours stays.
 pub(crate) fn leave_children_out() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     extern "C" fn in_child() {
         STATE.store(0, Ordering::Release);
-        IS_CHILD.store(true, Ordering::Release);
+        forked::is_child_now();
     }
     ONCE.call_once(|| {
         os::stay_loaded();
         os::at_fork_in_child(in_child);
     });
-}
-
-/// Whether this process is such a child. Locks may be held there by threads that it does not have.
-pub(crate) fn is_child() -> bool {
-    IS_CHILD.load(Ordering::Acquire)
-}
-
-/// In such a child CUPTI would hang.
-pub(crate) fn check_process() -> Result<(), Error> {
-    if is_child() { Err(Error::new(Kind::Forked)) } else { Ok(()) }
 }
 
 /// The program turned the switch. Rare, so that a lock does no harm.

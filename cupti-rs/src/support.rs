@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 
 use crate::collector::Turn;
 use crate::counters::HostLibrary;
-use crate::error::Error;
-use crate::library::{Driver, Library, Version, Warning};
+use crate::device::Driver;
+use crate::error::{Error, PATH_VARIABLE};
+use crate::library::{Library, Warning};
 use crate::sys::{driver, loader};
+use crate::version::Version;
 
 /// What profiling this machine and process allow. Its `Display` is a page for people, with what to do about it.
 #[derive(Debug, Clone)]
@@ -147,7 +149,7 @@ const VARIABLES: [&str; 6] = [
     "NSYS_PROFILING_SESSION_ID",
     "CUDA_VISIBLE_DEVICES",
     MPS_VARIABLE,
-    loader::PATH_VARIABLE,
+    PATH_VARIABLE,
 ];
 
 /// The version of this crate.
@@ -468,8 +470,8 @@ impl fmt::Display for Support {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Device;
     use crate::error::Kind;
-    use crate::library::Device;
 
     #[test]
     fn counters_are_for_administrators_where_the_module_says_so() {

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::log::{LOG, LogSlot};
 use super::pool::{HEADER, POOL, is_scratch};
 use super::walk::walk;
-use crate::{calls, session};
+use crate::{calls, forked, session};
 
 /// CUPTI wants a buffer: on an application thread, inside a CUDA call.
 ///
@@ -69,7 +69,7 @@ pub(crate) unsafe extern "C" fn completed(
     valid: usize,
 ) {
     // A forked child leaves what it has of its parent alone, and its buffers with it.
-    if buffer.is_null() || session::is_child() {
+    if buffer.is_null() || forked::is_child() {
         return;
     }
     // SAFETY: CUPTI's contract for this function is that of `take_back`.

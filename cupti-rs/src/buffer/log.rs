@@ -269,9 +269,9 @@ impl Log {
 mod tests {
     use super::*;
     use crate::kind::ActivityKind;
-    use crate::library::Version;
     use crate::record::{NameKey, Record, RecordBytes};
     use crate::sys::generated::kernel;
+    use crate::version::Version;
 
     const ADDRESS: u64 = 0x7f00_0000_1000;
     const OTHER: u64 = 0x7f00_0000_2000;

@@ -4,10 +4,11 @@
 use std::ffi::{CStr, c_char, c_void};
 
 use crate::kind::ActivityKind;
-use crate::library::NEWEST;
 use crate::record::OverheadKind;
-use crate::sys::field::{self, Field, Owned, OwnedSince13, Pointer, Value};
+use crate::sys::field::{Field, Owned, OwnedSince13, Pointer, Value};
 use crate::sys::generated::*;
+use crate::sys::strides;
+use crate::version::NEWEST;
 
 /// Bytes of `CUpti_ActivityOverheadCommandBufferFullData`.
 const COMMAND_BUFFER_FULL: usize = 12;
@@ -33,7 +34,7 @@ pub(super) fn layout(kind: u32, release: (u32, u32), length: usize) -> Layout {
     if release <= NEWEST {
         return Layout::Known;
     }
-    match field::stride_of_kind(kind, release) {
+    match strides::stride_of_kind(kind, release) {
         Some(known) if known == length => Layout::Known,
         Some(known) if known < length => Layout::Grown,
         // Of a kind that is not known no pointer is read.

@@ -5,9 +5,9 @@ use std::collections::hash_map::Entry;
 use rustc_hash::FxHashMap;
 
 use super::pointers::{self, Layout, Taken};
-use crate::library::Version;
 use crate::sys::abi::CuptiResult;
 use crate::sys::api::Api;
+use crate::version::Version;
 
 /// What one buffer held.
 #[derive(Debug, Default)]

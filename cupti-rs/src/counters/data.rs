@@ -6,7 +6,7 @@ use std::path::Path;
 use hmac_sha256::Hash;
 
 use crate::error::{Error, Kind};
-use crate::library::Version;
+use crate::version::Version;
 
 /// The last byte is the format. A SHA-256 of all that follows stands behind it, then numbers of 8 bytes, little-endian, and
 /// texts and bytes, each after its length.

@@ -9,11 +9,12 @@ use super::measured::Measured;
 use super::plan::Plan;
 use super::sets::Set;
 use crate::error::{Error, Kind};
-use crate::library::{Library, Version};
+use crate::library::Library;
 use crate::sys::abi::CuptiResult;
 use crate::sys::counters::HostApi;
 use crate::sys::host::{HostObject, Properties};
 use crate::sys::{driver, loader};
+use crate::version::Version;
 
 /// How a set of metrics is to be counted (`CUpti_ProfilerType`). Not all metrics can be had in both ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

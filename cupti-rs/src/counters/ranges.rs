@@ -14,8 +14,8 @@ use super::plan::Plan;
 use super::sets::Set;
 use crate::collector::Turn;
 use crate::error::{Error, Kind};
+use crate::forked;
 use crate::library::Library;
-use crate::session;
 use crate::sys::counters::RangeApi;
 use crate::sys::driver::{Context, Contexts};
 use crate::sys::range::{EACH_KERNEL, Mode, RangeObject, USER_RANGES};
@@ -142,7 +142,7 @@ pub struct RangeProfiler {
 }
 
 fn turn() -> Result<parking_lot::MutexGuard<'static, ()>, Error> {
-    session::check_process()?;
+    forked::check_process()?;
     MEASURING.try_lock().ok_or_else(|| Error::new(Kind::AlreadyMeasuring))
 }
 

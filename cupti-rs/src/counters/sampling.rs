@@ -13,6 +13,7 @@ use super::plan::Plan;
 use super::utilization;
 use crate::clock::{self, Clock, Reading};
 use crate::error::{Error, Kind};
+use crate::forked;
 use crate::library::Library;
 use crate::session;
 use crate::sys::counters::SamplingApi;
@@ -32,7 +33,7 @@ struct DeviceTurn(u32);
 
 impl DeviceTurn {
     fn take(device: u32) -> Result<Self, Error> {
-        if session::is_child() {
+        if forked::is_child() {
             return Err(Error::new(Kind::Forked));
         }
         session::leave_children_out();

@@ -6,7 +6,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 use parking_lot::Mutex;
 
-use super::table::fault;
+use super::faults::faulty;
 use crate::counters::utilization;
 use crate::error::Error;
 use crate::sys::abi::CuptiResult;
@@ -109,15 +109,6 @@ pub(super) fn sample(start_ns: u64, end_ns: u64, events: u64) {
 
 pub(super) fn overflow() {
     STATE.lock().sampling.overflow = true;
-}
-
-/// Gives the result of a planted fault, if there is one.
-macro_rules! faulty {
-    ($function:literal) => {
-        if let Some(code) = fault($function) {
-            return code;
-        }
-    };
 }
 
 /// The parameter block that CUPTI's client passes.

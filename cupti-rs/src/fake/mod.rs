@@ -24,6 +24,7 @@
 //! There is one at a time: [`Fake::new`] waits for the last one to be dropped, so tests take turns.
 
 mod counters;
+mod faults;
 mod table;
 mod work;
 mod written;
@@ -37,13 +38,15 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::callbacks::{GraphIds, ResourceKind};
 use crate::calls::{DriverFunction, RuntimeFunction};
+use crate::device::{Device, Driver};
 use crate::error::Error;
 use crate::kind::ActivityKind;
-use crate::library::{Device, Driver, Library, Version};
+use crate::library::Library;
 use crate::record::UnifiedMemoryKind;
 use crate::sys::abi::*;
 use crate::sys::callback_ids::*;
 use crate::sys::field::Family;
+use crate::version::Version;
 use table::{Frame, STATE};
 pub use work::Work;
 pub use written::Written;
@@ -429,7 +432,7 @@ impl Fake {
 
     /// This function of CUPTI ([`FUNCTIONS`](Self::FUNCTIONS)) fails with this code.
     pub fn fail(&self, function: &'static str, code: CuptiResult, when: When) {
-        table::plant(function, code, when);
+        faults::plant(function, code, when);
     }
 
     /// The process's exit gives buffers back and calls back, as CUPTI may.
@@ -696,7 +699,7 @@ impl Builder {
         let version = Version(self.version);
         table::reset(self.version, table::fresh(self.holder, self.clock_offset, version));
         for (function, code) in self.faults {
-            table::plant(function, code, When::Always);
+            faults::plant(function, code, When::Always);
         }
         let mut device = Device::new(0, "Fake H200", (9, 0), 132, 139 << 30);
         // What the driver says of a real one.

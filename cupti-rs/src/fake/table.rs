@@ -8,40 +8,29 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::When;
 use super::counters;
+use super::faults::{self, faulty};
 use super::work::Work;
 use super::written::Written;
+use crate::call_class::CallClass;
 use crate::callbacks::GraphIds;
-use crate::calls::{CallClass, DriverFunction, RuntimeFunction};
+use crate::calls::{DriverFunction, RuntimeFunction};
 use crate::kind::ActivityKind;
-use crate::library::Version;
 use crate::sys::abi::*;
 use crate::sys::api::Api;
 use crate::sys::callback_ids::*;
-use crate::sys::field::stride_of_kind;
 use crate::sys::generated::DRIVER_CALLS;
 use crate::sys::os;
+use crate::sys::strides::stride_of_kind;
+use crate::version::Version;
 
 pub(super) static STATE: Mutex<State> = Mutex::new(State::new());
 /// Apart from the state, since `get_next_record` is called from within callbacks.
 static VERSION: AtomicU32 = AtomicU32::new(0);
 /// The id of a kind that this stand-in writes at any length; its iterator steps over it by the length it was written in.
 static ODD_LENGTHS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
-/// Planted faults, and whether there are any: every function asks.
-static FAULTS: Mutex<Vec<Fault>> = Mutex::new(Vec::new());
-static ANY_FAULT: AtomicBool = AtomicBool::new(false);
 /// Whether there ever was an id of the program's own: every call asks.
 static ANY_EXTERNAL_ID: AtomicBool = AtomicBool::new(false);
-
-/// A planted fault.
-#[derive(Debug)]
-struct Fault {
-    function: &'static str,
-    code: CuptiResult,
-    when: When,
-    calls: u32,
-}
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -149,8 +138,7 @@ pub(super) fn reset(version: u32, state: State) {
     give_all_back();
     VERSION.store(version, Ordering::Relaxed);
     ODD_LENGTHS.lock().clear();
-    FAULTS.lock().clear();
-    ANY_FAULT.store(false, Ordering::Release);
+    faults::clear();
     ANY_EXTERNAL_ID.store(false, Ordering::Release);
     counters::reset();
     *STATE.lock() = state;
@@ -165,40 +153,6 @@ pub(super) fn fresh(holder: Option<String>, clock_offset: i64, version: Version)
         attributes.entry(9).and_modify(|per_thread| *per_thread = 0);
     }
     State { holder, clock_offset, attributes, ..State::new() }
-}
-
-pub(super) fn plant(function: &'static str, code: CuptiResult, when: When) {
-    FAULTS.lock().push(Fault { function, code, when, calls: 0 });
-    ANY_FAULT.store(true, Ordering::Release);
-}
-
-/// The planted fault of this function that is due, if there is one.
-pub(super) fn fault(function: &str) -> Option<CuptiResult> {
-    if !ANY_FAULT.load(Ordering::Acquire) {
-        return None;
-    }
-    let mut faults = FAULTS.lock();
-    let mut due = None;
-    for fault in faults.iter_mut().filter(|fault| fault.function == function) {
-        fault.calls += 1;
-        let is_due = match fault.when {
-            When::Always => true,
-            When::Once => fault.calls == 1,
-            When::Nth(n) => fault.calls == n,
-        };
-        if is_due {
-            due = due.or(Some(fault.code));
-        }
-    }
-    due
-}
-
-macro_rules! faulty {
-    ($function:literal) => {
-        if let Some(code) = fault($function) {
-            return code;
-        }
-    };
 }
 
 pub(super) fn table() -> Api {

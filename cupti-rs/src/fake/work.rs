@@ -4,8 +4,8 @@ use std::ffi::CStr;
 
 use super::written::Written;
 use crate::kind::ActivityKind;
-use crate::library::Version;
 use crate::sys::generated::{kernel, memcpy, memset, synchronization};
+use crate::version::Version;
 
 /// One operation: a kernel, a copy, a fill or a wait.
 #[derive(Debug, Clone)]

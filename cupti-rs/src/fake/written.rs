@@ -4,8 +4,8 @@ use std::ffi::{CStr, c_void};
 use std::marker::PhantomData;
 
 use crate::kind::ActivityKind;
-use crate::library::Version;
 use crate::sys::field::{self, Family, Field, Owned, OwnedSince13, Plain, Pointer};
+use crate::version::Version;
 
 /// A record in the making: its fields, by the constants of [`generated`](crate::sys::generated), are zero until they
 /// are set. A field that the version does not have is left out, as its library leaves it out.

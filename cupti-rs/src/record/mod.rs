@@ -63,8 +63,8 @@ pub use transfer::{CopyKind, MemDecompress, Memcpy, MemoryKind, Memset, Peers};
 
 use crate::buffer::Log;
 use crate::kind::ActivityKind;
-use crate::library::Version;
 use crate::sys::os;
+use crate::version::Version;
 
 /// Which text a record means; see [`RecordBytes::name`]. Mostly the text's address in the memory of the process that
 /// was recorded; where that memory went back or changed, a number that is no address.

@@ -9,11 +9,12 @@ use std::ptr::NonNull;
 use super::abi::*;
 use super::callback_ids::*;
 use crate::buffer::POOL;
+use crate::call_class::CallClass;
 use crate::callbacks::{
     self, ApiCall, Callback, GraphIds, Module, NvtxCall, Resource, ResourceKind, Site, StateNotice,
     Synchronized,
 };
-use crate::calls::{self, CallClass, DriverFunction, RuntimeFunction};
+use crate::calls::{self, DriverFunction, RuntimeFunction};
 use crate::graph_gate;
 use crate::graphs::{GraphEvent, GraphEventKind};
 use crate::session::{self, GATED, GRAPHS, HANDLER, ON, RUNTIME_CALLS, SWITCH, State};

@@ -3,9 +3,10 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+use super::os;
+use crate::device::{Device, Driver};
 use crate::error::{Error, Kind};
-use crate::library::{Device, Driver};
-use crate::session;
+use crate::forked;
 
 type Init = unsafe extern "C" fn(u32) -> c_int;
 type DriverGetVersion = unsafe extern "C" fn(*mut c_int) -> c_int;
@@ -89,7 +90,7 @@ impl Contexts {
 
     /// Waits for all work of the current context.
     pub(crate) fn synchronize(&self) -> Result<(), Error> {
-        session::check_process()?;
+        forked::check_process()?;
         // SAFETY: takes nothing; without a context it is refused.
         check("cuCtxSynchronize", unsafe { (self.synchronize)() })
     }
@@ -98,7 +99,7 @@ impl Contexts {
 fn open() -> Result<libloading::Library, Error> {
     // SAFETY: libcuda's initialisers are made to run in any process.
     let opened = unsafe { libloading::Library::new("libcuda.so.1") };
-    opened.map_err(|e| Error::new(Kind::NoDriver { reason: super::loader::reason(&e) }))
+    opened.map_err(|e| Error::new(Kind::NoDriver { reason: os::reason(&e) }))
 }
 
 fn check(function: &'static str, code: c_int) -> Result<(), Error> {
@@ -112,7 +113,7 @@ unsafe fn symbol<T: Copy>(library: &libloading::Library, name: &'static str) -> 
     let found = unsafe { library.get::<T>(name) };
     match found {
         Ok(symbol) => Ok(*symbol),
-        Err(e) => Err(Error::new(Kind::NoDriver { reason: super::loader::reason(&e) })),
+        Err(e) => Err(Error::new(Kind::NoDriver { reason: os::reason(&e) })),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::marker::PhantomData;
 
-use crate::library::Version;
+use crate::version::Version;
 
 /// Bytes from one record of a family to the next, with the first CUDA release (major, minor) that uses them; 0 where a
 /// release ended the family.
@@ -26,16 +26,7 @@ pub const fn stride(strides: Strides, version: Version) -> Option<usize> {
     }
 }
 
-/// The bytes from one record of this kind to the next in a library of this release; `None` if it has no such records.
-pub(crate) fn stride_of_kind(kind: u32, release: (u32, u32)) -> Option<usize> {
-    let of_family = |(kinds, strides): &(&[u32], Strides)| match stride_of(strides, release) {
-        0 => None,
-        stride => kinds.contains(&kind).then_some(stride),
-    };
-    super::generated::FAMILIES.iter().find_map(of_family)
-}
-
-/// The same by release; 0 if it has none.
+/// The same in a library of this release; 0 if it has none.
 pub(crate) const fn stride_of(strides: Strides, release: (u32, u32)) -> usize {
     let (mut stride, mut i) = (0, 0);
     while i < strides.len() && is_from(release, strides[i].0) {

@@ -11,6 +11,7 @@ use super::abi::CuptiResult;
 use super::counters::{HostApi, all_copied, check, copied, pointers};
 use super::params::*;
 use crate::error::Error;
+use crate::forked;
 use crate::session;
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -82,7 +83,7 @@ impl HostObject {
         availability: Option<Box<[u8]>>,
     ) -> Result<Self, Error> {
         session::leave_children_out();
-        session::check_process()?;
+        forked::check_process()?;
         let mut params = HostInitialize::new();
         params.profiler_type = kind;
         params.chip_name = chip.as_ptr();
@@ -203,7 +204,7 @@ impl HostObject {
 impl Drop for HostObject {
     fn drop(&mut self) {
         // In a forked child another thread's call may hold the lock for ever.
-        if session::is_child() {
+        if forked::is_child() {
             return;
         }
         let mut params = HostDeinitialize::new();

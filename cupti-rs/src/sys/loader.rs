@@ -12,62 +12,20 @@ use std::path::{Path, PathBuf};
 use libloading::os::unix::{Library as UnixLibrary, RTLD_LOCAL, RTLD_NOW};
 
 use super::api::Api;
-use crate::error::{Error, Kind};
+use super::os;
+use crate::error::{Error, Kind, PATH_VARIABLE};
 
-/// Names libcupti's file; then no other place is looked at.
-pub(crate) const PATH_VARIABLE: &str = "CUPTI_LIBRARY_PATH";
 /// Names the root of a Conda environment, which has a toolkit's libraries in its own `lib`.
 const CONDA: &str = "CONDA_PREFIX";
 
-/// The reason in an error of the dynamic loader, without the wrapping.
-pub(crate) fn reason(error: &libloading::Error) -> String {
-    match std::error::Error::source(error) {
-        Some(inner) => inner.to_string(),
-        None => error.to_string(),
-    }
-}
-
 /// A library's functions, its path, and whether the process had it mapped already.
 pub(crate) type Found = (Api, PathBuf, bool);
-
-impl crate::Library {
-    /// Opens CUPTI from this file and no other.
-    ///
-    /// # Safety
-    /// The file is a libcupti, or none that can be loaded: its initialisers run, and functions of CUPTI's names in it are
-    /// called as CUPTI declares them.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub unsafe fn open_path(path: impl AsRef<Path>) -> Result<Self, Error> {
-        Self::open_with(|_| {
-            // SAFETY: the caller's promise.
-            unsafe { open_file(path.as_ref()) }
-        })
-    }
-}
-
-impl crate::counters::HostLibrary {
-    /// Opens CUPTI from this file and no other.
-    ///
-    /// # Safety
-    /// As for [`Library::open_path`](crate::Library::open_path).
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub unsafe fn open_path(path: impl AsRef<Path>) -> Result<Self, Error> {
-        Self::open_with(|_| {
-            // SAFETY: the caller's promise.
-            unsafe { open_file(path.as_ref()) }
-        })
-    }
-}
 
 /// Opens this file.
 ///
 /// # Safety
 /// It is a libcupti, or none that can be loaded.
-unsafe fn open_file(path: &Path) -> Result<Found, Error> {
+pub(super) unsafe fn open_file(path: &Path) -> Result<Found, Error> {
     // SAFETY: the caller's promise.
     let library = unsafe { load(path) }.map_err(|reason| {
         let tried = vec![(path.to_owned(), reason)];
@@ -132,7 +90,7 @@ unsafe fn table(library: libloading::Library, path: PathBuf, mapped: bool) -> Re
 unsafe fn load(path: &Path) -> Result<libloading::Library, String> {
     // SAFETY: the caller's promise.
     let opened = unsafe { libloading::Library::new(path) };
-    opened.map_err(|e| reason(&e))
+    opened.map_err(|e| os::reason(&e))
 }
 
 /// Maps the libraries that CUPTI needs for counters, from the folder of its own file.

@@ -2,6 +2,14 @@
 
 use std::mem::MaybeUninit;
 
+/// The reason in an error of the dynamic loader, without the wrapping.
+pub(crate) fn reason(error: &libloading::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(inner) => inner.to_string(),
+        None => error.to_string(),
+    }
+}
+
 /// Nanoseconds of `CLOCK_MONOTONIC`, the clock under [`std::time::Instant`] on Linux.
 #[inline]
 pub(crate) fn monotonic_ns() -> u64 {

@@ -6,7 +6,7 @@ use super::counters::{RangeApi, check, copied, pointers};
 use super::driver::Context;
 use super::params::*;
 use crate::error::Error;
-use crate::session;
+use crate::forked;
 
 /// `CUPTI_AutoRange` and `CUPTI_KernelReplay`: each kernel is a range, and CUPTI runs it again.
 pub(crate) const EACH_KERNEL: Mode = Mode { range: 1, replay: 2 };
@@ -159,7 +159,7 @@ impl RangeObject {
 
     /// Begins a pass.
     pub(crate) fn start(&mut self) -> Result<(), Error> {
-        session::check_process()?;
+        forked::check_process()?;
         let mut params = RangeStart::new();
         params.range_profiler_object = self.object;
         // SAFETY: the block has the size it tells and names this live object.
@@ -168,7 +168,7 @@ impl RangeObject {
 
     /// Ends a pass.
     pub(crate) fn stop(&mut self) -> Result<Stopped, Error> {
-        session::check_process()?;
+        forked::check_process()?;
         let mut params = RangeStop::new();
         params.range_profiler_object = self.object;
         // SAFETY: the block has the size it tells and names this live object.
@@ -182,7 +182,7 @@ impl RangeObject {
 
     /// Begins a range.
     pub(crate) fn push(&mut self, name: &CStr) -> Result<(), Error> {
-        session::check_process()?;
+        forked::check_process()?;
         let mut params = RangePushRange::new();
         params.range_profiler_object = self.object;
         params.range_name = name.as_ptr();
@@ -192,7 +192,7 @@ impl RangeObject {
 
     /// Ends the innermost range.
     pub(crate) fn pop(&mut self) -> Result<(), Error> {
-        session::check_process()?;
+        forked::check_process()?;
         let mut params = RangePopRange::new();
         params.range_profiler_object = self.object;
         // SAFETY: the block has the size it tells and names this live object.
@@ -201,7 +201,7 @@ impl RangeObject {
 
     /// Reads what the hardware counted; gives how many ranges had no room, and the image.
     pub(crate) fn decode(&mut self) -> Result<(usize, &[u8]), Error> {
-        session::check_process()?;
+        forked::check_process()?;
         let mut params = RangeDecodeData::new();
         params.range_profiler_object = self.object;
         // SAFETY: the block has the size it tells and names this live object, whose image has the room that it was told.
@@ -220,7 +220,7 @@ impl RangeObject {
 impl Drop for RangeObject {
     fn drop(&mut self) {
         // A forked child leaves what it has of its parent alone.
-        if session::is_child() {
+        if forked::is_child() {
             return;
         }
         let mut params = RangeDisable::new();

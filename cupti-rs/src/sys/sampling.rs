@@ -5,7 +5,7 @@ use std::ffi::{CString, c_void};
 use super::counters::{SamplingApi, check, copied, pointers};
 use super::params::*;
 use crate::error::Error;
-use crate::session;
+use crate::forked;
 
 /// `CUPTI_PM_SAMPLING_TRIGGER_MODE_GPU_TIME_INTERVAL`: the interval is in nanoseconds. Chips from GA10x on have it.
 const BY_TIME: u32 = 1;
@@ -185,7 +185,7 @@ impl SamplingObject {
 impl Drop for SamplingObject {
     fn drop(&mut self) {
         // A forked child leaves what it has of its parent alone.
-        if session::is_child() {
+        if forked::is_child() {
             return;
         }
         let mut params = SamplingDisable::new();

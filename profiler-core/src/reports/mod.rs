@@ -31,6 +31,7 @@ mod memory;
 mod nvprof;
 mod overlay;
 mod projection;
+mod range_texts;
 mod ranges;
 mod rules;
 mod spans;

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::range_texts::range_texts;
 use super::spans::{NameTree, RangeStack, Spans};
 use super::sums::{Group, Groups, Summary, percent};
 use super::table::{Cells, Columns, Row, Unit, column};
-use super::texts::{Texts, range_texts};
+use super::texts::Texts;
 use super::{Ends, EndsWith, Report, Reports};
 
 /// How a range was told of.

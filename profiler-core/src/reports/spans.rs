@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
 
-use super::texts::range_texts;
+use super::range_texts::range_texts;
 use super::{Ends, EndsWith, Reports, Style, is_imported};
 use crate::join::tables::{Call, Interval, RangeId, Store, ThreadId};
 

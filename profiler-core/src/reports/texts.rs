@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use super::Reports;
 use super::spans::Spans;
 use crate::base::kernel_names;
-use crate::join::tables::{Call, Label, Operation, Store, What, Work};
+use crate::join::tables::{Call, Operation, Store, What, Work};
 
 /// Which of a kernel's names reports show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -148,17 +148,6 @@ pub(super) fn memory_text(kind: MemoryKind) -> &'static str {
         MemoryKind::MANAGED_STATIC => "Managed Static",
         _ => "Unknown",
     }
-}
-
-/// A range's name after its domain's: `domain:name`, and `:name` in the default one.
-fn range_text(store: &Store, label: &Label) -> String {
-    let domain = label.domain.map_or("", |domain| store.names.get(domain));
-    format!("{domain}:{}", store.names.get(label.name))
-}
-
-/// Of every label of the store.
-pub(super) fn range_texts(store: &Store) -> Vec<Arc<str>> {
-    store.labels.iter().map(|label| range_text(store, label).into()).collect()
 }
 
 /// A function's name without the version that it came with: `cudaMemcpyAsync_v3020`. nsys knows those of four digits.

@@ -40,6 +40,7 @@
 
 mod class;
 mod classifier;
+mod confidence;
 mod data_type;
 mod eligibility;
 mod launches;
@@ -55,6 +56,7 @@ mod tensor_table;
 
 pub use class::KernelClass;
 pub use classifier::{Classifier, Rule};
+pub use confidence::Confidence;
 pub use data_type::DataType;
 pub use eligibility::{TcRemedy, TcStatus};
 pub use launches::{KernelShape, LaunchShapes};
@@ -62,5 +64,5 @@ pub use limits::SmLimits;
 pub use occupancy::{BlockNeeds, Limiter, Occupancy};
 pub use shape::{FindingKind, LaunchShape, ShapeFinding};
 pub use shares::{KernelClassSum, RangeClass, RangeClassSum};
-pub use tensor_core::{Confidence, TcUse, TensorCoreUse};
+pub use tensor_core::{TcUse, TensorCoreUse};
 pub use tensor_cores::{TcGroup, TcKernel, TcOp, TcSummary, TensorCores};

@@ -1,6 +1,6 @@
 //! Which names are those of kernels that use tensor cores, and of kernels that multiply without them.
 
-use super::tensor_core::Confidence::{self, *};
+use super::confidence::Confidence::{self, *};
 
 use self::Says::*;
 

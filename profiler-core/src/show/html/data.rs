@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::findings::Finding;
 use super::names::{NameRow, Names};
+use super::pauses::pauses;
 use super::statistics::{Busy, ByName, Row};
 use super::tracks::{Mean, SamplerPart, Times, TrackPart, Tracks};
 use crate::analyze::scorecard::{Score, Scorecard};
@@ -294,23 +295,6 @@ const WHOLE_GRAPH: u64 = 7;
 
 fn ns(duration: Duration) -> u64 {
     duration.as_nanos().try_into().unwrap_or(u64::MAX)
-}
-
-/// The parts of the session in which it was paused or switched off, in nanoseconds since its start.
-pub(super) fn pauses(profile: &Profile) -> Vec<(u64, u64)> {
-    let (start, stop) = profile.store.session.window_ns;
-    let mut until = start;
-    let mut pauses = Vec::new();
-    for &(from, to) in &profile.store.session.windows_ns {
-        if from > until {
-            pauses.push((until - start, from - start));
-        }
-        until = until.max(to);
-    }
-    if stop > until {
-        pauses.push((until - start, stop - start));
-    }
-    pauses
 }
 
 fn devices(profile: &Profile) -> Vec<Device<'_>> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::data::pauses;
+use super::pauses::pauses;
 use super::statistics::Busy;
 use crate::analyze::diagnosis::{Bottleneck, Evidence, Finding as Found, Verdict};
 use crate::base::units::time;

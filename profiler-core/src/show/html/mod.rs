@@ -3,6 +3,7 @@
 mod data;
 mod findings;
 mod names;
+mod pauses;
 mod statistics;
 mod tracks;
 

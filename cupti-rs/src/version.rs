@@ -1,0 +1,62 @@
+//! CUPTI's version, and what is known to differ between versions.
+
+use std::fmt;
+
+use crate::kind::ActivityKind;
+
+/// The newest CUDA release whose records are known.
+pub(crate) const NEWEST: (u32, u32) = (13, 5);
+
+/// CUPTI's API version (`cuptiGetVersion`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(pub u32);
+
+impl Version {
+    /// The CUDA release this API version belongs to, as (major, minor). 11.8, 12.0 and 12.1 share the number 18 and
+    /// read as 12.0.
+    #[must_use]
+    pub const fn cuda_release(self) -> (u32, u32) {
+        match self.0 {
+            130_000.. => (self.0 / 10_000, self.0 / 100 % 100),
+            27.. => (12, 9),
+            26 => (12, 8),
+            24..=25 => (12, 6),
+            20..=23 => (12, self.0 - 18),
+            _ => (12, 0),
+        }
+    }
+
+    /// Why no library of this version may be used, if that is so.
+    pub(crate) fn why_unusable(self) -> Option<&'static str> {
+        match self.cuda_release() {
+            _ if self.0 < 18 => Some("it is older than CUPTI 12.0"),
+            (major, _) if major > NEWEST.0 => Some(
+                "this version of cupti-rs knows CUPTI 12 and 13, and the structures of a newer major version may be others; \
+                 install CUPTI 13 beside it, which newer drivers serve, or update cupti-rs",
+            ),
+            _ => None,
+        }
+    }
+
+    /// Whether CUPTI may be given no activity buffer: then it drops records and counts them. Before 12.9 it crashes.
+    pub(crate) fn takes_no_buffer(self) -> bool {
+        self.0 >= 27
+    }
+
+    /// 12.9 takes any number for a kind (seen with 12.9.79), and others refuse what they do not have.
+    pub(crate) fn lacks_kind(self, kind: ActivityKind) -> bool {
+        matches!(self.0, 27 | 28) && kind > ActivityKind::CONFIDENTIAL_COMPUTE_ROTATION
+    }
+
+    /// Whether a flush while other threads launch graphs can hang: that was seen with 12.8 and 12.9, and not with 13.0.
+    pub(crate) fn hangs_over_graphs(self) -> bool {
+        self.0 < 130_000
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (major, minor) = self.cuda_release();
+        write!(f, "{major}.{minor} (API {})", self.0)
+    }
+}

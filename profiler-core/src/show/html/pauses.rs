@@ -1,0 +1,20 @@
+//! When a session was paused.
+
+use crate::profile::Profile;
+
+/// The parts of the session in which it was paused or switched off, in nanoseconds since its start.
+pub(super) fn pauses(profile: &Profile) -> Vec<(u64, u64)> {
+    let (start, stop) = profile.store.session.window_ns;
+    let mut until = start;
+    let mut pauses = Vec::new();
+    for &(from, to) in &profile.store.session.windows_ns {
+        if from > until {
+            pauses.push((until - start, from - start));
+        }
+        until = until.max(to);
+    }
+    if stop > until {
+        pauses.push((until - start, stop - start));
+    }
+    pauses
+}
