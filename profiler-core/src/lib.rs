@@ -200,7 +200,10 @@ mod profiler;
 mod query;
 mod recent;
 mod recording;
-mod replace;
+/// For the program `gpuprof` alone, which writes its files by the same rules as captures and baselines are written; a second
+/// set of rules for links, permissions and abandoned files is what this avoids. May change at any time.
+#[doc(hidden)]
+pub mod replace;
 mod report;
 pub mod reports;
 mod roofline;
@@ -214,7 +217,7 @@ mod statistics;
 mod store;
 mod summary;
 mod tap;
-mod text;
+pub mod text;
 mod totals;
 mod tree;
 mod turn;
