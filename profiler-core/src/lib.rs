@@ -147,7 +147,7 @@
 //! like: one part by host and rank for each process of a job.
 //!
 //! # From the command line
-//! The program `gpuprof`, with the feature `cli`, has all of this for files: reports, nsys's tables and rules, exports,
+//! The program `gpuprof`, a package of its own, has all of this for files: reports, nsys's tables and rules, exports,
 //! differences of two files, runs judged by a baseline, and exit statuses for gates.
 //!
 //! # What it costs
