@@ -147,7 +147,7 @@
 //! like: one part by host and rank for each process of a job.
 //!
 //! # From the command line
-//! The program `gpuprof`, with the feature `cli`, has all of this for files: reports, nsys's tables and rules, exports,
+//! The program `gpuprof`, a package of its own, has all of this for files: reports, nsys's tables and rules, exports,
 //! differences of two files, runs judged by a baseline, and exit statuses for gates.
 //!
 //! # What it costs
@@ -185,7 +185,12 @@ pub use analyze::roofline::{
 pub use analyze::{diagnosis, kernels, scorecard};
 pub use base::distribution::Distribution;
 pub use base::error::Error;
+/// For the program `gpuprof` alone, which writes its files by the same rules as captures and baselines are written; a second
+/// set of rules for links, permissions and abandoned files is what this avoids. May change at any time.
+#[doc(hidden)]
+pub use base::replace;
 pub use base::statistics::{Statistic, Statistics};
+pub use base::text;
 pub use base::totals::Totals;
 pub use check::budget::{
     Amount, Budget, Expect, Violation, Violations, at_least, at_most, between, exactly, expect,

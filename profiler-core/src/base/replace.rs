@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Where a path leads.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Target {
+pub enum Target {
     /// A file, or a place without one. Not a link.
     File(PathBuf),
     /// A device, a pipe, a socket, or a descriptor of a process such as `/dev/stdout`: never replaced.
@@ -22,7 +22,7 @@ impl Target {
     ///
     /// # Errors
     /// It is a directory, or a link that leads nowhere.
-    pub(crate) fn of(path: &Path) -> io::Result<Self> {
+    pub fn of(path: &Path) -> io::Result<Self> {
         let mut path = path.to_owned();
         for _ in 0..LINKS {
             let about = match fs::symlink_metadata(&path) {
@@ -56,7 +56,7 @@ fn folder_of(path: &Path) -> &Path {
 ///
 /// What a killed process left is removed by the next writer to the same folder: partial files are locked by their writers.
 #[derive(Debug)]
-pub(crate) struct Replacement {
+pub struct Replacement {
     to: PathBuf,
     partial: PathBuf,
     file: File,
@@ -72,7 +72,7 @@ const SUFFIX: &str = ".partial";
 
 impl Replacement {
     /// An empty file beside `to`, with the permissions and the owner of `to` if that exists.
-    pub(crate) fn begin(to: PathBuf) -> io::Result<Self> {
+    pub fn begin(to: PathBuf) -> io::Result<Self> {
         let folder = folder_of(&to);
         remove_abandoned(folder);
         for number in 0..PARTIAL_FILES {
@@ -108,18 +108,17 @@ impl Replacement {
     }
 
     /// Where to write.
-    pub(crate) fn file(&self) -> &File {
+    pub fn file(&self) -> &File {
         &self.file
     }
 
     /// The path of [`file`](Self::file).
-    #[cfg(any(test, feature = "nsys"))]
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.partial
     }
 
     /// Puts it where it is to be.
-    pub(crate) fn commit(mut self) -> io::Result<()> {
+    pub fn commit(mut self) -> io::Result<()> {
         if let Some(mode) = self.mode {
             self.file.set_permissions(Permissions::from_mode(mode))?;
         }

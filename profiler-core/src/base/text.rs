@@ -1,7 +1,8 @@
 //! Text from recordings, captures and devices, made safe for the outputs that show it.
 //!
 //! Names may hold anything: escape sequences for terminals, characters that reverse or hide what stands beside them, markup,
-//! formulas. Every output passes them through a function of this file; none has a rule of its own.
+//! formulas. Every output of this crate passes them through a function of this module; what accessors give is the text as it
+//! is, for which a program that shows it has the same functions here.
 //!
 //! - Tables, reports, messages, CSV, Markdown, HTML, SVG and the line formats (`counts`, folded stacks) show
 //!   [`printable`] text: one line, without characters that act instead of being seen.
@@ -42,7 +43,11 @@ fn is_plain(text: &str) -> bool {
 }
 
 /// Text on one line: separators of lines and tabs are spaces, other active characters are U+FFFD.
-pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+///
+/// ```
+/// assert_eq!(profiler_core::text::printable("a\tb\u{1b}[2J"), "a b\u{fffd}[2J");
+/// ```
+pub fn printable(text: &str) -> Cow<'_, str> {
     match is_plain(text) {
         true => Cow::Borrowed(text),
         false => Cow::Owned(text.chars().map(shown).collect()),
@@ -50,17 +55,22 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
 }
 
 /// Printable text of at most `width` characters. Longer text loses its middle: kernels of one family often differ at the end.
-pub(crate) fn shortened(text: &str, width: usize) -> String {
+///
+/// ```
+/// assert_eq!(profiler_core::text::shortened("sgemm_128x64_tn", 9), "sgem…4_tn");
+/// ```
+pub fn shortened(text: &str, width: usize) -> String {
     // A character has a byte at least.
     let is_short = text.len() <= width;
     let length = if is_short { 0 } else { text.chars().count() };
     if length <= width {
         return printable(text).into_owned();
     }
-    let head = (width - 1).div_ceil(2);
+    let Some(kept) = width.checked_sub(1) else { return String::new() };
+    let head = kept.div_ceil(2);
     let mut short: String = text.chars().take(head).map(shown).collect();
     short.push('…');
-    short.extend(text.chars().skip(length - (width - 1 - head)).map(shown));
+    short.extend(text.chars().skip(length - (kept - head)).map(shown));
     short
 }
 
@@ -71,7 +81,7 @@ const LARGEST: u64 = 64 << 20;
 ///
 /// # Errors
 /// It cannot be read, has more than 64 MiB, or is not UTF-8.
-pub(crate) fn read_file(path: &std::path::Path) -> io::Result<String> {
+pub fn read_file(path: &std::path::Path) -> io::Result<String> {
     let mut text = String::new();
     let read = io::Read::take(std::fs::File::open(path)?, LARGEST + 1);
     io::Read::read_to_string(&mut { read }, &mut text)?;
@@ -87,7 +97,7 @@ pub(crate) fn read_file(path: &std::path::Path) -> io::Result<String> {
 /// Text as a cell of a comma-separated file.
 ///
 /// A cell that a spreadsheet would take for a formula begins with `'`, as OWASP advises: text alone, numbers never pass here.
-pub(crate) fn csv_cell(text: &str) -> String {
+pub fn csv_cell(text: &str) -> String {
     let mut cell = text.to_owned();
     guard_formula(&mut cell, 0);
     quote_cell(&mut cell, 0);
@@ -165,11 +175,15 @@ pub(crate) fn write_json(out: impl io::Write, value: &impl Serialize) -> serde_j
     value.serialize(&mut serde_json::Serializer::with_formatter(out, Ascii(CompactFormatter)))
 }
 
-/// The same with an indent for each level.
-pub(crate) fn write_json_pretty(
-    out: impl io::Write,
-    value: &impl Serialize,
-) -> serde_json::Result<()> {
+/// Writes JSON with an indent for each level, and active characters as `\uXXXX`.
+///
+/// # Errors
+/// What `out` and `value` say.
+pub fn write_json_pretty(out: impl io::Write, value: &impl Serialize) -> io::Result<()> {
+    Ok(write_indented(out, value)?)
+}
+
+fn write_indented(out: impl io::Write, value: &impl Serialize) -> serde_json::Result<()> {
     let formatter = Ascii(PrettyFormatter::new());
     value.serialize(&mut serde_json::Serializer::with_formatter(out, formatter))
 }
@@ -184,7 +198,7 @@ pub(crate) fn json(value: &impl Serialize) -> serde_json::Result<String> {
 /// [`write_json_pretty`] as text.
 pub(crate) fn json_pretty(value: &impl Serialize) -> serde_json::Result<String> {
     let mut bytes = Vec::new();
-    write_json_pretty(&mut bytes, value)?;
+    write_indented(&mut bytes, value)?;
     Ok(String::from_utf8(bytes).unwrap_or_default())
 }
 
@@ -297,6 +311,7 @@ mod tests {
         assert_eq!(shortened("a\tb", 10), "a b");
         assert_eq!(shortened("größer als fünf", 6), "grö…nf");
         assert_eq!(shortened("größe", 5), "größe");
+        assert_eq!([0, 1, 2].map(|width| shortened("abc", width)), ["", "…", "a…"]);
         assert_eq!(shortened("\u{1b}bcdefg\u{1b}", 4), "\u{fffd}b…\u{fffd}");
     }
 

@@ -1,7 +1,7 @@
 //! The program `gpuprof` as its users call it: what it prints, where, and with which exit status.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
-#[path = "support/sampled.rs"]
+#[path = "../../profiler-core/tests/support/sampled.rs"]
 #[allow(dead_code, reason = "the rest is of other tests")]
 mod support;
 
@@ -20,14 +20,15 @@ use profiler_core::series::{Series, Source};
 use profiler_core::{Format, Profile, Profiler};
 use serde_json::Value;
 
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+/// Where the fixtures are.
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../profiler-core/tests");
 
 fn recording() -> PathBuf {
-    Path::new(ROOT).join("../examples/recordings/quickstart-h200.gpuprof")
+    Path::new(FIXTURES).join("../../examples/recordings/quickstart-h200.gpuprof")
 }
 
 fn capture() -> PathBuf {
-    Path::new(ROOT).join("tests/captures/train-h200.sqlite")
+    Path::new(FIXTURES).join("captures/train-h200.sqlite")
 }
 
 fn gpuprof() -> Command {
@@ -159,7 +160,7 @@ fn the_content_says_what_a_file_is_and_not_its_name() {
 fn stats_are_nsys_s_own_files_byte_for_byte() {
     let mut compared = 0;
     for &report in StatsReport::ALL {
-        let theirs = Path::new(ROOT).join(format!("tests/captures/train-h200/{report}.csv"));
+        let theirs = Path::new(FIXTURES).join(format!("captures/train-h200/{report}.csv"));
         let Ok(theirs) = fs::read_to_string(theirs) else { continue };
         let ours =
             ran(gpuprof().args(args([&"stats", &report.name(), &"--format=csv", &capture()])));
@@ -176,7 +177,7 @@ fn stats_are_nsys_s_own_files_byte_for_byte() {
     }
     assert!(compared >= 15, "{compared} reports were compared");
     for &rule in Rule::ALL {
-        let theirs = Path::new(ROOT).join(format!("tests/captures/train-h200/rule_{rule}.csv"));
+        let theirs = Path::new(FIXTURES).join(format!("captures/train-h200/rule_{rule}.csv"));
         let theirs = fs::read_to_string(theirs).unwrap();
         let ours =
             ran(gpuprof().args(args([&"analyze", &rule.name(), &"--format=csv", &capture()])));
@@ -1328,7 +1329,7 @@ fn tracks_are_what_the_library_says() {
     let error = failed_gate(args([&"tracks", &"--fail-if-incomplete", &file]));
     assert!(error.contains("1 gaps, 7.000 us in all") && error.contains(last), "{error}");
     // What the chip has not is said, and is no loss.
-    let h200 = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/recordings/samples-h200.gpuprof");
+    let h200 = Path::new(FIXTURES).join("recordings/samples-h200.gpuprof");
     let complete = result_of(args([&"tracks", &"--fail-if-incomplete", &h200]));
     let missing = "GPU 0, hardware counters: not to be had: nvlrx__bytes.sum, nvltx__bytes.sum";
     assert!(complete.text().lines().any(|line| line == missing), "{}", complete.text());

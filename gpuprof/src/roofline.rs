@@ -4,7 +4,7 @@ use std::path::Path;
 
 use cupti::counters::Measured;
 use nvtx::{Dtype, Pipe, Work};
-use profiler_core::{Declared, Peaks, Profile};
+use profiler_core::{Declared, Peaks, Profile, text};
 
 use crate::args::{RooflineArgs, RooflineFormat};
 use crate::failure::Failure;
@@ -74,9 +74,9 @@ fn write(
 /// Counts as serde writes them.
 fn read_counted(file: &Path) -> Result<Measured, Failure> {
     let name = file.display();
-    let text = crate::text::read_file(file)
+    let written = text::read_file(file)
         .map_err(|error| Failure::Error(format!("could not read {name}: {error}")))?;
-    serde_json::from_str(&text)
+    serde_json::from_str(&written)
         .map_err(|error| Failure::Error(format!("{name} has no counts of ranges: {error}")))
 }
 
@@ -112,9 +112,9 @@ fn peaks(args: &RooflineArgs, profile: &Profile) -> Result<Peaks, Failure> {
 /// Roofs as `Peaks::to_json` wrote them.
 pub(crate) fn read_peaks(file: &Path) -> Result<Peaks, Failure> {
     let name = file.display();
-    let text = crate::text::read_file(file)
+    let written = text::read_file(file)
         .map_err(|error| Failure::Error(format!("could not read {name}: {error}")))?;
-    Peaks::from_json(&text).map_err(|error| Failure::Error(format!("{name}: {error}")))
+    Peaks::from_json(&written).map_err(|error| Failure::Error(format!("{name}: {error}")))
 }
 
 /// `f32=67`, `f64/tensor=67`.

@@ -3,7 +3,10 @@
 use std::error::Error as _;
 use std::io::{self, Write as _};
 
-use crate::units::{MESSAGE_WIDTH, shortened};
+use profiler_core::text::shortened;
+
+/// Longest message: names in it may be as long as files make them.
+pub(crate) const MESSAGE_WIDTH: usize = 2000;
 
 #[derive(Debug)]
 pub(crate) enum Failure {

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use profiler_core::reports::{AnyReport, GapThreshold, KernelNaming, Rule, Rules, StatsReport};
-use profiler_core::{Error, Profile};
+use profiler_core::{Error, Profile, text};
 use serde::Serialize;
 
 use crate::args::{AnalyzeArgs, StatsArgs, TableFormat};
 use crate::failure::{Failure, note};
 use crate::output::Output;
-use crate::{input, note_losses, text, units};
+use crate::{input, note_losses};
 
 /// What the words of a command line ask for.
 enum Asked<T> {
@@ -205,6 +205,28 @@ struct Listed {
     rows: Option<u64>,
 }
 
+impl Listed {
+    fn rows(&self) -> String {
+        self.rows.map(|rows| rows.to_string()).unwrap_or_default()
+    }
+}
+
+/// In columns. The names are our own: ASCII on one line.
+fn write_list(out: &mut dyn Write, all: &[Listed]) -> std::io::Result<()> {
+    let has_rows = all.iter().any(|listed| listed.rows.is_some());
+    let header = ["name", "shows", if has_rows { "rows" } else { "" }];
+    let of = |listed: &Listed| [listed.name.to_owned(), listed.shows.to_owned(), listed.rows()];
+    let lines: Vec<_> =
+        std::iter::once(header.map(str::to_owned)).chain(all.iter().map(of)).collect();
+    let widest = |column: usize| lines.iter().map(|line| line[column].len()).max().unwrap_or(0);
+    let [names, texts, numbers] = [0, 1, 2].map(widest);
+    for [name, shows, rows] in &lines {
+        let line = format!("{name:names$}  {shows:texts$}  {rows:>numbers$}");
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
 fn list<T>(
     format: TableFormat,
     to: Option<PathBuf>,
@@ -225,31 +247,13 @@ fn list<T>(
         })
         .collect();
     output.write(|out| {
-        let rows = |listed: &Listed| listed.rows.map(|rows| rows.to_string()).unwrap_or_default();
         match format {
-            TableFormat::Table => {
-                let header: &[&str] = match profile {
-                    Some(_) => &["name", "shows", "rows"],
-                    None => &["name", "shows"],
-                };
-                let mut table = units::table(header, 2);
-                for listed in &all {
-                    table.add_row(
-                        [listed.name, listed.shows, &rows(listed)][..header.len()].to_vec(),
-                    );
-                }
-                writeln!(out, "{}", units::finish(&table))?;
-            }
+            TableFormat::Table => write_list(out, &all)?,
             TableFormat::Csv => {
                 writeln!(out, "Name,Shows,Rows")?;
                 for listed in &all {
-                    writeln!(
-                        out,
-                        "{},{},{}",
-                        listed.name,
-                        text::csv_cell(listed.shows),
-                        rows(listed)
-                    )?;
+                    let (name, shows) = (listed.name, text::csv_cell(listed.shows));
+                    writeln!(out, "{name},{shows},{}", listed.rows())?;
                 }
             }
             TableFormat::Json => write_json(out, &all)?,
@@ -322,6 +326,6 @@ fn note_rest(name: &str, report: &AnyReport) {
 }
 
 pub(crate) fn write_json(out: &mut dyn Write, value: &impl Serialize) -> Result<(), Failure> {
-    text::write_json_pretty(&mut *out, value).map_err(std::io::Error::from)?;
+    text::write_json_pretty(&mut *out, value)?;
     Ok(out.write_all(b"\n")?)
 }

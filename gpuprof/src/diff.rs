@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use profiler_core::text::printable;
 use profiler_core::{Change, Compare, Comparison, Profile};
 use serde::Serialize;
 
@@ -10,7 +11,6 @@ use crate::failure::{Failure, note};
 use crate::input;
 use crate::output::Output;
 use crate::tables::write_json;
-use crate::text::printable;
 
 /// Values that the message of a gate names.
 const NAMED: usize = 5;

@@ -1,7 +1,7 @@
 //! Reports, exports and differences of recorded files, from the command line.
 //!
 //! ```text
-//! cargo run --release -p profiler-core --features cli --bin gpuprof -- report run.gpuprof
+//! cargo run --release -p gpuprof -- report run.gpuprof
 //! ```
 //!
 //! Results go to standard output or the file of `-o`, all else to standard error. The exit status is 0 for success, 1 for an
@@ -18,19 +18,10 @@ mod input;
 mod kernels;
 mod output;
 mod progress;
-#[allow(dead_code)] // as text
-#[path = "../../base/replace.rs"]
-mod replace;
 mod roofline;
 mod scorecard;
 mod tables;
-#[allow(dead_code)] // shared with the library, which uses the rest
-#[path = "../../base/text.rs"]
-mod text;
 mod tracks;
-#[allow(dead_code)] // as above
-#[path = "../../base/units.rs"]
-mod units;
 
 use std::io::Write as _;
 use std::path::Path;

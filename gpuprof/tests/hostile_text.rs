@@ -3,7 +3,7 @@
 //! program and of the library.
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
-#[path = "support/folder.rs"]
+#[path = "../../profiler-core/tests/support/folder.rs"]
 mod folder;
 
 use std::ffi::OsStr;
@@ -22,6 +22,9 @@ use profiler_core::{
 };
 use rusqlite::Connection;
 use serde_json::Value;
+
+/// Where recordings and captures are.
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../profiler-core/tests");
 
 /// What no output may hold: sequences for terminals (7 and 8 bit), controls of direction, line breaks with a line of their own,
 /// characters without width, tags, markup. Of it, `INJECTED` must never begin a line.
@@ -457,9 +460,9 @@ fn look_at_the_library(folder: &Folder, profile: &Profile, other: &Profile) {
 #[test]
 fn no_text_of_a_recording_reaches_an_output_unchanged() {
     let folder = Folder::new();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(FIXTURES);
     let fixtures =
-        ["tests/recordings/samples-h200.gpuprof", "../examples/recordings/quickstart-h200.gpuprof"];
+        ["recordings/samples-h200.gpuprof", "../../examples/recordings/quickstart-h200.gpuprof"];
     for (number, fixture) in fixtures.into_iter().enumerate() {
         let files = [false, true].map(|long| {
             let path = folder.0.join(format!("{number}-{long}.gpuprof"));
@@ -495,7 +498,7 @@ fn no_text_of_a_program_reaches_an_output_unchanged() {
 #[test]
 fn no_text_of_a_capture_reaches_an_output_unchanged() {
     let folder = Folder::new();
-    let captures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captures");
+    let captures = Path::new(FIXTURES).join("captures");
     let names =
         [("train-h200", false, false), ("train-h200", true, true), ("family-h200", true, false)];
     let files = names.map(|(name, keeps_calls, long)| {
@@ -537,10 +540,7 @@ fn errors_are_safe_too() {
         let (status, out, error) = gpuprof(&["report".as_ref(), path.as_ref()]);
         assert_eq!((status, out.as_str()), (Some(1), ""));
         is_readable(name, &error);
-        let run = Profile::load(concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/tests/recordings/samples-h200.gpuprof"
-        ));
+        let run = Profile::load(Path::new(FIXTURES).join("recordings/samples-h200.gpuprof"));
         let judged = Gate::new(&path).judge(&run.unwrap()).unwrap_err();
         is_readable(name, &judged.to_string());
     }

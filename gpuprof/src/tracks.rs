@@ -1,11 +1,11 @@
 //! `tracks`: what samplers saw.
 
 use profiler_core::series::Series;
+use profiler_core::text::shortened;
 
 use crate::args::{TableFormat, TracksArgs};
-use crate::failure::{Failure, note};
+use crate::failure::{Failure, MESSAGE_WIDTH, note};
 use crate::output::Output;
-use crate::units::{MESSAGE_WIDTH, shortened};
 use crate::{input, note_losses, tables};
 
 pub(crate) fn tracks(args: TracksArgs) -> Result<(), Failure> {

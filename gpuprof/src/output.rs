@@ -5,11 +5,11 @@ use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
 use profiler_core::Profile;
+use profiler_core::replace::{Replacement, Target};
 
 use crate::args::ExportFormat;
 use crate::failure::Failure;
 use crate::progress;
-use crate::replace::{Replacement, Target};
 
 pub(crate) enum Output {
     Standard,
