@@ -89,6 +89,9 @@ const SUFFIX: &str = ".partial";
 
 impl Replacement {
     /// An empty file beside `to`, with the permissions and the owner of `to` if that exists.
+    ///
+    /// # Errors
+    /// The system's, in making the file.
     pub fn begin(to: PathBuf) -> io::Result<Self> {
         let folder = folder_of(&to);
         remove_abandoned(folder);
@@ -135,6 +138,9 @@ impl Replacement {
     }
 
     /// Puts it where it is to be.
+    ///
+    /// # Errors
+    /// The system's, in writing or moving the file; the target is as it was then.
     pub fn commit(mut self) -> io::Result<()> {
         if let Some(mode) = self.mode {
             self.file.set_permissions(Permissions::from_mode(mode))?;

@@ -13,10 +13,10 @@ use crate::join::tables::{
     Synchronization, Thread, ThreadId, What, WholeGraph, Work,
 };
 use crate::record::recording::Recording;
-use crate::record::recording::parts::WORK;
 use crate::record::recording::ranges::{
     self, Detail, Event, RangeWord, Slots, Subject as EntryOf, Value,
 };
+use crate::record::recording::segment::WORK;
 
 /// Reads everything a recording holds; what cannot be read is counted in `health`.
 pub(crate) fn read(recording: &Recording, health: &mut Health) -> Store {

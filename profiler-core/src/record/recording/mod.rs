@@ -5,8 +5,8 @@ mod check;
 mod file;
 mod frames;
 mod info;
-pub(crate) mod parts;
 pub(crate) mod ranges;
+pub(crate) mod segment;
 pub(crate) mod word;
 
 use std::fs;
@@ -25,7 +25,7 @@ use crate::base::error::{Error, Kind};
 use crate::base::replace;
 use crate::record::series::Series;
 pub use info::{DeviceInfo, RecordingInfo};
-use parts::ThreadRanges;
+use segment::ThreadRanges;
 
 /// Heads of frames and what is smaller than this are written together.
 const WRITE_BYTES: usize = 64 << 10;
