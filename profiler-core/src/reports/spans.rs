@@ -116,7 +116,7 @@ impl<T: Copy> Prefixes<T> {
                 (Some(all), Some(of)) => Some(merge(all, of)),
                 (all, of) => all.or(of),
             };
-            at = last & at;
+            at &= last;
         }
         all
     }
