@@ -38,7 +38,7 @@ const MOST_EARLY: usize = 1 << 18;
 pub(crate) const ROWS: usize = 10_000;
 /// The name of all rows beyond the limit.
 const OTHER: &str = "(other)";
-/// Row of [`Follow::nodes`].
+/// Row of [`StreamingJoin::nodes`].
 type Node = u32;
 
 /// All ranges of one path.
@@ -192,7 +192,7 @@ struct Within {
 /// A range of the process that is open, or has stays that are not done.
 #[derive(Debug)]
 struct LiveProcessRange {
-    /// Row of [`Follow::process_sums`].
+    /// Row of [`StreamingJoin::process_sums`].
     sums: u32,
     /// The path of the first stay.
     node: Option<Node>,
