@@ -345,7 +345,7 @@ fn read_events(
                                 Value::F64(value) => Some(FieldValue::F64(value)),
                                 Value::Bool(value) => Some(FieldValue::Bool(value)),
                                 Value::Text(index) => text(index).map(FieldValue::Text),
-                                Value::NameParts(_) => None,
+                                Value::LongText(_) => None,
                             };
                             match (text(name), text(unit), value) {
                                 (Some(name), Some(unit), Some(value)) => {
