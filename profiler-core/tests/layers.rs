@@ -26,7 +26,19 @@ const STAGES: [(&str, &[&str]); 12] = [
         ],
     ),
     ("record", &["id_window", "range_tap", "series", "recording", "context", "lane"]),
-    ("collect", &["nvml", "sampling", "flush_pace", "collection", "count_ranges"]),
+    (
+        "collect",
+        &[
+            "nvml",
+            "sampling",
+            "flush_pace",
+            "request",
+            "view",
+            "collection",
+            "session",
+            "count_ranges",
+        ],
+    ),
     (
         "join",
         &[
@@ -56,7 +68,8 @@ const STAGES: [(&str, &[&str]); 12] = [
 /// What CUPTI collects and how: names of `cupti` for the modules in [`COLLECTS`] alone. All others see records.
 const RAW: [&str; 8] =
     ["Callbacks", "Collected", "Collector", "Config", "Library", "RecordBytes", "fake", "sys"];
-const COLLECTS: [&str; 4] = ["recording", "sampling", "collection", "profiler"];
+const COLLECTS: [&str; 6] =
+    ["recording", "sampling", "request", "collection", "session", "profiler"];
 
 /// The crates that programs use.
 const LIBRARIES: [&str; 4] = ["nvtx-rs", "cupti-rs", "profiler-core", "profiler-macros"];
@@ -180,7 +193,8 @@ fn a_planted_way_around_the_order_is_named() {
         );
     }
     let text = "use cupti::{Call, Collected};\nfn f(_: &cupti::Library) {}";
-    let rest = "which is for recording and sampling and collection and profiler";
+    let rest =
+        "which is for recording and sampling and request and collection and session and profiler";
     assert_eq!(
         layer_violations(file, text),
         [

@@ -4,4 +4,7 @@ pub(crate) mod collection;
 pub(crate) mod count_ranges;
 pub(crate) mod flush_pace;
 pub(crate) mod nvml;
+pub(crate) mod request;
 pub(crate) mod sampling;
+pub(crate) mod session;
+mod view;

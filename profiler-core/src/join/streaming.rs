@@ -12,7 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::base::distribution::Distribution;
 use crate::base::kernel_names::Level;
 use crate::base::totals::Totals;
-use crate::collect::collection::Sink;
+use crate::collect::request::Sink;
 use crate::join::health::{ExpectedRecords, Health, is_failure};
 use crate::join::tables::{NameId, Names};
 use crate::record::id_window::{IdWindow, is_up_to};

@@ -8,8 +8,9 @@ use cupti::{Config, Library};
 use parking_lot::Mutex;
 
 use crate::base::error::{Error, Kind};
-use crate::collect::collection::{Retention, Session, SessionRequest, Sink};
+use crate::collect::request::{Retention, SessionRequest, Sink, Then};
 use crate::collect::sampling::Sampling;
+use crate::collect::session::Session;
 use crate::join::streaming::{self, StreamingJoin};
 use crate::profile::Profile;
 use crate::profile::summary::Summary;
@@ -232,7 +233,7 @@ impl Profiler {
     pub(crate) fn start_streaming(
         &self,
         streaming: Arc<Mutex<StreamingJoin>>,
-        then: crate::collect::collection::Then,
+        then: Then,
     ) -> Result<Session, Error> {
         Session::start(&SessionRequest {
             then: Some(then),

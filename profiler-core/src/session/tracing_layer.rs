@@ -22,7 +22,7 @@ use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::base::error::{Error, Kind};
-use crate::collect::collection::Session;
+use crate::collect::session::Session;
 use crate::join::streaming::{Done, StreamingJoin};
 use crate::profile::Profile;
 use crate::profile::summary::Summary;

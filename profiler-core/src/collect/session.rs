@@ -1,0 +1,582 @@
+//! Sessions: each begins, pauses and ends on its own, and looks at the one collection of the process.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use cupti::clock::now_ns;
+use parking_lot::{Condvar, Mutex};
+
+use crate::base::background::Background;
+use crate::base::error::{Error, Kind};
+use crate::collect::collection::{COLLECTION, COUNTING, Collection, LONGEST_WAIT};
+use crate::collect::request::{Retention, SessionRequest, Then};
+use crate::collect::sampling::Samplers;
+use crate::collect::view::StopCall;
+use crate::record::recording::{Recording, RecordingInfo};
+
+/// How long a stop waits for calls to return that are under way on other threads, so that what they ask for is known.
+const CALLS_RETURN: Duration = Duration::from_millis(20);
+
+/// A session that is on. Dropping it throws what it saw away.
+#[derive(Debug)]
+pub(crate) struct Session {
+    id: u64,
+    /// Tells the thread that takes the logs out to end.
+    ticker: Option<Arc<Ticker>>,
+    /// They begin before it and end after it.
+    samplers: Mutex<Samplers>,
+    process_id: u32,
+    stop_call: Arc<StopCall>,
+    ended: AtomicBool,
+}
+
+/// Where a session is that goes on.
+#[derive(Debug)]
+pub(crate) struct SoFar {
+    pub(crate) info: RecordingInfo,
+    pub(crate) duration: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Ticker {
+    ended: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Session {
+    /// Begins a session, and with the first one the collection.
+    pub(crate) fn start(wish: &SessionRequest<'_>) -> Result<Self, Error> {
+        let samplers = Mutex::new(Samplers::start(wish.library, wish.samplings));
+        let mut collection = COLLECTION.lock();
+        if COUNTING.load(Ordering::Relaxed) {
+            return Err(Error::new(Kind::Excluded));
+        }
+        let running = match &mut *collection {
+            Some(running) => {
+                running.join(wish)?;
+                running
+            }
+            none => none.insert(Collection::start(wish)?),
+        };
+        let stop_call = Arc::new(StopCall::default());
+        let added = running.add_view(wish, &stop_call);
+        let background = running.background.clone();
+        if running.views.is_empty() {
+            *collection = None;
+        }
+        drop(collection);
+        let id = added?;
+        let is_bounded = wish.keep != Retention::All || wish.sink.is_some();
+        let ticker = is_bounded.then(|| tick(&background, wish.period, wish.then.clone()));
+        let (process_id, ended) = (std::process::id(), AtomicBool::new(false));
+        Ok(Self { id, ticker, samplers, process_id, stop_call, ended })
+    }
+
+    /// In a forked child the lock may be held by a thread that it does not have.
+    fn check_process(&self) -> Result<(), Error> {
+        let is_child = std::process::id() != self.process_id;
+        if is_child { Err(Error::new(Kind::Forked)) } else { Ok(()) }
+    }
+
+    fn with<R>(&self, with: impl FnOnce(&mut Collection) -> Result<R, Error>) -> Result<R, Error> {
+        self.check_process()?;
+        let mut collection = COLLECTION.lock();
+        let running = collection.as_mut().ok_or_else(|| Error::new(Kind::NotRunning))?;
+        with(running)
+    }
+
+    /// Has CUPTI hand over what is complete, as far as it does so in time. Nobody who takes records out meanwhile waits.
+    fn flush(&self) -> Result<(), Error> {
+        let flush = self.with(|running| Ok(running.collector.flusher().request()?))?;
+        flush.wait(LONGEST_WAIT)?;
+        Ok(())
+    }
+
+    pub(crate) fn pause(&self) -> Result<(), Error> {
+        let Some(waiter) = self.with(|running| running.turn_off(self.id))? else { return Ok(()) };
+        let waited = waiter.wait();
+        self.with(Collection::pause)?;
+        waited.map(drop)
+    }
+
+    pub(crate) fn resume(&self) -> Result<(), Error> {
+        self.with(|running| running.resume(self.id))
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        let paused = |running: &mut Collection| Ok(running.view(self.id)?.on_since_ns.is_none());
+        self.with(paused).unwrap_or(false)
+    }
+
+    /// Forgets what it saw up to now.
+    pub(crate) fn restart(&self) -> Result<(), Error> {
+        self.with(|running| {
+            running.take()?;
+            running.restart(self.id)
+        })?;
+        self.samplers.lock().restart();
+        Ok(())
+    }
+
+    /// What it has seen so far.
+    pub(crate) fn snapshot(&self) -> Result<Recording, Error> {
+        self.flush()?;
+        let mut recording = self.with(|running| {
+            running.take()?;
+            running.recording(self.id, Some(running.settled_ns))
+        })?;
+        recording.series = self.samplers.lock().so_far(recording.window_ns);
+        Ok(recording)
+    }
+
+    /// Brings its sink up to date. The GPU is not waited for.
+    pub(crate) fn catch_up(&self) -> Result<SoFar, Error> {
+        self.flush()?;
+        self.with(|running| {
+            running.take()?;
+            let info = running.info.clone();
+            let start_ns = running.view(self.id)?.start_ns;
+            let ns = now_ns().saturating_sub(start_ns);
+            Ok(SoFar { info, duration: Duration::from_nanos(ns) })
+        })
+    }
+
+    /// Brings its sink up to date, once the GPU has finished what was launched.
+    #[cfg(feature = "tracing")]
+    pub(crate) fn settle(&self) -> Result<(), Error> {
+        self.with(|running| Ok(running.waiter()))?.wait()?;
+        self.with(Collection::take)
+    }
+
+    /// Ends it and gives what it saw up to a time, when its stop was called.
+    pub(crate) fn stop(&self, called_ns: u64) -> Result<Recording, Error> {
+        self.check_process()?;
+        self.stop_call.set(called_ns);
+        self.ended.store(true, Ordering::Release);
+        let samplers = std::mem::take(&mut *self.samplers.lock());
+        let mut recording = self.stop_collecting()?;
+        recording.series = samplers.stop(recording.window_ns);
+        Ok(recording)
+    }
+
+    /// What it asked for is waited for while the logs are taken out as ever, and while other sessions go on.
+    fn stop_collecting(&self) -> Result<Recording, Error> {
+        let (mut waited, mut held) = (None, None);
+        loop {
+            let mut collection = COLLECTION.lock();
+            let running = collection.as_mut().ok_or_else(|| Error::new(Kind::NotRunning))?;
+            let is_alone = running.views.len() == 1;
+            match waited.take() {
+                // The collector's own stop waits, and there is nothing to take out meanwhile.
+                None if is_alone && self.ticker.is_none() => _ = running.leave(self.id)?,
+                None => {
+                    let waiter = running.leave(self.id)?;
+                    // What cannot be taken out now comes with the next part.
+                    let _ = running.take();
+                    drop(collection);
+                    self.wait_for_calls();
+                    waited = Some(waiter.wait());
+                    self.end_ticker();
+                    continue;
+                }
+                Some(Ok(unfinished)) if is_alone => held = Some(unfinished),
+                // The collector's own stop flushes once more, and returns CUPTI's refusal if there still is one.
+                Some(_) if is_alone => {}
+                Some(result) => {
+                    let recording =
+                        result.and_then(|unfinished| running.stop_view(self.id, unfinished));
+                    running.views.retain(|view| view.id != self.id);
+                    running.let_go();
+                    return recording;
+                }
+            }
+            return match collection.take() {
+                Some(running) => running.stop(self.id, held),
+                None => Err(Error::new(Kind::NotRunning)),
+            };
+        }
+    }
+
+    fn wait_for_calls(&self) {
+        let begun = Instant::now();
+        while begun.elapsed() < CALLS_RETURN
+            && self.with(|running| running.has_calls_under_way(self.id)).unwrap_or(false)
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn end_ticker(&self) {
+        if let Some(ticker) = &self.ticker {
+            *ticker.ended.lock() = true;
+            ticker.changed.notify_all();
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // A forked child may have locks of threads that it does not have.
+        if std::process::id() != self.process_id {
+            return;
+        }
+        self.end_ticker();
+        if self.ended.load(Ordering::Acquire) {
+            return;
+        }
+        let mut collection = COLLECTION.lock();
+        let Some(running) = collection.as_mut() else { return };
+        running.views.retain(|view| view.id != self.id);
+        if running.views.is_empty() {
+            *collection = None;
+        } else {
+            running.let_go();
+        }
+    }
+}
+
+/// Drains the logs once per period, on a thread of its own, until the ticker ends. A panic in a drain is counted, and the
+/// next one comes all the same.
+fn tick(background: &Background, period: Duration, then: Option<Then>) -> Arc<Ticker> {
+    let ticker = Arc::new(Ticker::default());
+    let (of_thread, caught) = (ticker.clone(), background.clone());
+    let drain = move || {
+        let due = |running: &&mut Collection| running.is_due(period);
+        let flush = COLLECTION.lock().as_mut().filter(due).and_then(Collection::flush_if_due);
+        if let Some(flush) = flush {
+            let _ = flush.wait(period);
+        }
+        // What CUPTI refuses now comes with the next part, or with the error of the stop.
+        let _ = COLLECTION.lock().as_mut().filter(due).map(Collection::take);
+        if let Some(then) = &then {
+            then();
+        }
+    };
+    let work = move || {
+        let mut ended = of_thread.ended.lock();
+        while !*ended {
+            if of_thread.changed.wait_for(&mut ended, period).timed_out() {
+                drop(ended);
+                let _ = caught.catch(&drain);
+                ended = of_thread.ended.lock();
+            }
+        }
+    };
+    // Without the thread the logs are drained at snapshots and at the stop alone, which the health shows.
+    let _ = background.spawn("gpu-profiler", work);
+    ticker
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use cupti::Config;
+    use cupti::fake::{Fake, Work};
+
+    use super::*;
+    use crate::collect::collection::WINDOWS;
+    use crate::collect::request::Sink;
+    use crate::join::streaming::StreamingJoin;
+    use crate::record::recording::{ranges, segment};
+
+    fn session(fake: &Fake, keep: Retention) -> Session {
+        following(fake, keep, None)
+    }
+
+    fn following(fake: &Fake, keep: Retention, sink: Option<Arc<Mutex<dyn Sink>>>) -> Session {
+        let (library, config) = (fake.library().unwrap(), Config::new());
+        let wish = SessionRequest {
+            library: &library,
+            config: &config,
+            keep,
+            sink,
+            samplings: &[],
+            period: Duration::from_secs(3600),
+            then: None,
+        };
+        Session::start(&wish).unwrap()
+    }
+
+    #[test]
+    fn a_forked_child_waits_for_no_lock() {
+        let fake = Fake::new();
+        let mut session = session(&fake, Retention::All);
+        session.process_id = 0;
+        let mut locked = COLLECTION.lock();
+        let is_forked = |result: Result<(), Error>| {
+            result.is_err_and(|error| error.to_string().contains("forked off"))
+        };
+        assert!(is_forked(session.snapshot().map(drop)) && is_forked(session.pause()));
+        assert!(is_forked(session.restart()) && is_forked(session.catch_up().map(drop)));
+        assert!(!session.is_paused() && is_forked(session.stop(now_ns()).map(drop)));
+        *locked = None;
+    }
+
+    /// Empty and complete, where the window ended when the lock was free.
+    #[test]
+    fn window_ends_where_stop_was_called_though_the_lock_is_held() {
+        const KEPT: Duration = Duration::from_millis(50);
+        let fake = Fake::new();
+        let other = session(&fake, Retention::All);
+        let session = session(&fake, Retention::LastTime(KEPT));
+        fake.launch(Work::kernel(c"kept"));
+        session.flush().unwrap();
+        let called_ns = now_ns();
+        let recording = std::thread::scope(|scope| {
+            let mut locked = COLLECTION.lock();
+            let stop = scope.spawn(|| session.stop(called_ns));
+            while session.stop_call.at_ns().is_none() {
+                std::thread::yield_now();
+            }
+            // As the thread of another session does, for longer than what is kept.
+            let running = locked.as_mut().unwrap();
+            while now_ns() < called_ns + 3 * KEPT.as_nanos() as u64 {
+                running.take().unwrap();
+            }
+            drop(locked);
+            stop.join().unwrap().unwrap()
+        });
+        let (from_ns, until_ns) = recording.window_ns;
+        assert_eq!(until_ns, called_ns);
+        assert!(until_ns - from_ns <= KEPT.as_nanos() as u64);
+        assert_eq!((recording.records.iter().count(), recording.calls.len()), (1, 1));
+        // The one that is stopped after it has its own window.
+        fake.launch(Work::kernel(c"later"));
+        let called_ns = now_ns();
+        let later = other.stop(called_ns).unwrap();
+        assert_eq!((later.records.iter().count(), later.window_ns.1), (2, called_ns));
+    }
+
+    #[test]
+    fn refused_flush_ends_the_collection_all_the_same() {
+        use cupti::fake::When;
+        use cupti::sys::abi::CuptiResult;
+        for when in [When::Once, When::Always] {
+            let fake = Fake::new();
+            // One with a thread that drains: its stop flushes before the collector's does.
+            let keep = Retention::LastTime(Duration::from_secs(60));
+            let first = session(&fake, keep);
+            fake.launch(Work::kernel(c"kernel"));
+            fake.fail("cuptiActivityFlushAll", CuptiResult::UNKNOWN, when);
+            let stopped = first.stop(now_ns());
+            assert!(COLLECTION.lock().is_none() && !fake.is_subscribed());
+            if let Ok(recording) = &stopped {
+                assert_eq!(recording.records.iter().count(), 1);
+            }
+            drop(first);
+            drop(fake);
+            // A new collection begins.
+            let fake = Fake::new();
+            let second = session(&fake, keep);
+            fake.launch(Work::kernel(c"kernel"));
+            assert_eq!(second.stop(now_ns()).unwrap().records.iter().count(), 1);
+        }
+    }
+
+    #[test]
+    fn followed_call_counts_though_it_is_drained_after_the_time_kept() {
+        const KEPT: Duration = Duration::from_millis(1);
+        let fake = Fake::new();
+        let streaming = Arc::new(Mutex::new(StreamingJoin::new(0, 100)));
+        let session = following(&fake, Retention::LastTime(KEPT), Some(streaming.clone()));
+        fake.launch(Work::kernel(c"kernel"));
+        let launched_ns = now_ns();
+        while now_ns() < launched_ns + 2 * KEPT.as_nanos() as u64 {
+            std::thread::yield_now();
+        }
+        let recording = session.stop(now_ns()).unwrap();
+        let mut streaming = streaming.lock();
+        streaming.end(Some(&recording));
+        assert_eq!(
+            (streaming.health.kernels.matched_calls, streaming.health.calls_outside),
+            (1, 0)
+        );
+        assert!(recording.windows_ns.iter().all(|(start, _)| *start > launched_ns));
+    }
+
+    #[test]
+    fn windows_do_not_grow_with_pauses() {
+        let fake = Fake::new();
+        let streaming = Arc::new(Mutex::new(StreamingJoin::new(0, 100)));
+        let session = following(&fake, Retention::Nothing, Some(streaming.clone()));
+        for _ in 0..40 * WINDOWS {
+            fake.launch(Work::kernel(c"counts"));
+            session.pause().unwrap();
+            fake.launch(Work::kernel(c"does not"));
+            session.resume().unwrap();
+            session.with(Collection::take).unwrap();
+        }
+        let windows = |running: &mut Collection| {
+            let of_views: usize = running.views.iter().map(|view| view.windows_ns.len()).sum();
+            Ok((running.windows_ns.len(), of_views))
+        };
+        let (of_collection, of_view) = session.with(windows).unwrap();
+        assert!(
+            of_collection <= 2 * WINDOWS && of_view <= 2 * WINDOWS,
+            "{of_collection}, {of_view}"
+        );
+        let recording = session.stop(now_ns()).unwrap();
+        assert!(recording.windows_ns.len() <= 2 * WINDOWS, "{}", recording.windows_ns.len());
+        let mut streaming = streaming.lock();
+        streaming.end(Some(&recording));
+        assert_eq!(streaming.health.kernels.records, 40 * WINDOWS as u64);
+        assert!(streaming.health.is_complete(), "{}", streaming.health);
+    }
+
+    #[test]
+    fn panic_in_the_draining_thread_is_counted_and_draining_goes_on() {
+        let fake = Fake::new();
+        let (library, config) = (fake.library().unwrap(), Config::new());
+        let calls = Arc::new(AtomicU64::new(0));
+        let of_thread = calls.clone();
+        let then: Then = Arc::new(move || {
+            if of_thread.fetch_add(1, Ordering::Relaxed) == 0 {
+                panic!("planted");
+            }
+        });
+        let wish = SessionRequest {
+            library: &library,
+            config: &config,
+            keep: Retention::LastTime(Duration::from_secs(60)),
+            sink: None,
+            samplings: &[],
+            period: Duration::from_millis(1),
+            then: Some(then),
+        };
+        let session = Session::start(&wish).unwrap();
+        while calls.load(Ordering::Relaxed) < 3 {
+            std::thread::yield_now();
+        }
+        let mut health = crate::join::health::Health::default();
+        health.add_losses(&session.stop(now_ns()).unwrap().losses);
+        assert_eq!(health.failed_threads, 1);
+        assert!(health.to_string().contains("INCOMPLETE"), "{health}");
+    }
+
+    #[test]
+    fn what_waits_for_its_record_is_known_and_what_has_it_is_not() {
+        let fake = Fake::new();
+        let streaming = Arc::new(Mutex::new(StreamingJoin::new(0, 100)));
+        let session = following(&fake, Retention::Nothing, Some(streaming.clone()));
+        let waits_since_ns = || {
+            // It is looked ten times a second.
+            std::thread::sleep(Duration::from_millis(110));
+            session.with(Collection::take).unwrap();
+            streaming.lock().waits_since_ns()
+        };
+        assert_eq!(waits_since_ns(), None);
+        let before_ns = now_ns();
+        fake.launch(Work::kernel(c"first"));
+        let after_ns = now_ns();
+        fake.launch(Work::kernel(c"second"));
+        fake.call_only("cuMemAlloc_v2", 0);
+        let since_ns = waits_since_ns().unwrap();
+        assert!((before_ns..=after_ns).contains(&since_ns));
+        session.flush().unwrap();
+        assert_eq!(waits_since_ns(), None);
+        {
+            // More may come for as long as a range waits for it.
+            let _range = nvtx::range("range");
+            fake.launch_graph(&[Work::kernel(c"node")]);
+        }
+        assert!(waits_since_ns().is_some());
+        session.stop(now_ns()).unwrap();
+    }
+
+    #[test]
+    fn record_that_comes_long_before_its_call_counts_though_later_calls_came() {
+        let fake = Fake::new();
+        let streaming = Arc::new(Mutex::new(StreamingJoin::new(0, 100)));
+        let session = following(&fake, Retention::Nothing, Some(streaming.clone()));
+        let take = || session.with(Collection::take).unwrap();
+        fake.next_correlation_id(7);
+        fake.unseen(&Work::kernel(c"early"));
+        fake.launch(Work::kernel(c"later"));
+        session.flush().unwrap();
+        take();
+        assert_eq!(streaming.lock().health.kernels.records, 1);
+        fake.next_correlation_id(7);
+        fake.call_only("cuLaunchKernel", 0);
+        take();
+        let recording = session.stop(now_ns()).unwrap();
+        let mut streaming = streaming.lock();
+        streaming.end(Some(&recording));
+        let kernels = streaming.health.kernels;
+        assert_eq!(
+            (kernels.records, kernels.matched_calls, streaming.health.records_before),
+            (2, 2, 0)
+        );
+    }
+
+    #[test]
+    fn where_nothing_comes_nothing_piles_up() {
+        let fake = Fake::new();
+        let session = session(&fake, Retention::LastOperations(5));
+        let parts = || {
+            let take = |running: &mut Collection| running.take().map(|()| running.parts.len());
+            session.with(take).unwrap()
+        };
+        assert_eq!([parts(), parts(), parts()], [1, 1, 1]);
+        fake.launch(Work::kernel(c"kernel"));
+        assert_eq!([parts(), parts(), parts()], [2, 3, 3]);
+        let until_ns = session.with(|running| Ok(running.parts[2].until_ns)).unwrap();
+        assert!(until_ns > session.with(|running| Ok(running.parts[1].until_ns)).unwrap());
+        let recording = session.stop(now_ns()).unwrap();
+        assert_eq!(recording.records.iter().count(), 1);
+    }
+
+    #[test]
+    fn a_thread_has_a_new_log_when_one_is_full() {
+        let fake = Fake::new();
+        let session = session(&fake, Retention::All);
+        let process_range = || drop(nvtx::process_range("process"));
+        let work = || {
+            let _range = nvtx::range("range");
+            fake.launch(Work::kernel(c"kernel"));
+        };
+        let many = 2 * ranges::SLOTS + 10;
+        (0..many).for_each(|_| work());
+        (0..many).for_each(|_| process_range());
+        work();
+        // Of what is open the end stands in the log that is full: what comes meanwhile is counted.
+        let outer = nvtx::range("outer");
+        (0..ranges::SLOTS + 5).for_each(|_| work());
+        drop(outer);
+        (0..10).for_each(|_| work());
+        let recording = session.stop(now_ns()).unwrap();
+        let entries = |thread: &segment::ThreadRanges| thread.entries.len() as u64;
+        let recorded = recording.ranges.iter().map(entries).sum::<u64>();
+        let lost = recording.losses.ranges;
+        assert_eq!(recorded + lost, many + 1 + 1 + ranges::SLOTS + 5 + 10);
+        assert!((6..ranges::SLOTS).contains(&lost), "{lost}");
+        assert!(recording.ranges.iter().all(|thread| entries(thread) <= ranges::SLOTS));
+        let has_end = |entry: &ranges::RangeEntry| entry.end_ns().is_some();
+        assert!(recording.ranges.iter().flat_map(|thread| &thread.entries).all(has_end));
+        // Every launch was in a range, and finds it.
+        let finds_range = |word: u64| {
+            let Some((number, slot)) = ranges::RangeWord(word).place() else { return false };
+            let mut logs = recording.ranges.iter().filter(|log| log.number == number);
+            logs.any(|log| log.slots.row(slot).is_some())
+        };
+        let mut calls = recording.calls.iter().flat_map(|thread| &thread.calls);
+        assert!(calls.all(|call| finds_range(call.word)));
+    }
+
+    #[test]
+    fn a_summary_counts_the_ranges_that_could_not_be_recorded() {
+        let fake = Fake::new();
+        let streaming = Arc::new(Mutex::new(StreamingJoin::new(0, 100)));
+        let session = following(&fake, Retention::Nothing, Some(streaming.clone()));
+        let outer = nvtx::range("outer");
+        (0..ranges::SLOTS + 5).for_each(|_| drop(nvtx::range("range")));
+        drop(outer);
+        let recording = session.stop(now_ns()).unwrap();
+        let mut streaming = streaming.lock();
+        streaming.end(Some(&recording));
+        assert!(recording.losses.ranges > 5);
+        assert_eq!(streaming.health.lost_ranges, recording.losses.ranges);
+        assert!(!streaming.health.is_complete());
+    }
+}

@@ -1,0 +1,93 @@
+//! What one session sees of the collection.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cupti::clock::now_ns;
+use parking_lot::Mutex;
+
+use crate::collect::request::{Retention, Sink};
+use crate::record::recording::segment::CarriedOver;
+
+/// When a session's stop was called. Set before any lock is waited for, so that nothing is let go in the meantime that the
+/// session keeps.
+#[derive(Debug, Default)]
+pub(super) struct StopCall(AtomicU64);
+
+impl StopCall {
+    pub(super) fn set(&self, at_ns: u64) {
+        self.0.store(at_ns.max(1), Ordering::Release);
+    }
+
+    pub(super) fn at_ns(&self) -> Option<u64> {
+        Some(self.0.load(Ordering::Acquire)).filter(|at_ns| *at_ns != 0)
+    }
+}
+
+/// What one session sees.
+#[derive(Debug)]
+pub(super) struct View {
+    pub(super) id: u64,
+    pub(super) keep: Retention,
+    /// The number of the first part that it needs.
+    pub(super) from: u64,
+    pub(super) start_ns: u64,
+    pub(super) windows_ns: Vec<(u64, u64)>,
+    pub(super) on_since_ns: Option<u64>,
+    pub(super) stop_call: Arc<StopCall>,
+    /// Where it ends: when its stop was called, but not before `earliest_end_ns`.
+    pub(super) left_ns: Option<u64>,
+    /// What was asked for before then was followed, or what an earlier end would keep was let go.
+    pub(super) earliest_end_ns: u64,
+    pub(super) before_id: u32,
+    pub(super) remains: CarriedOver,
+    pub(super) panics_before: u64,
+    pub(super) sink: Option<Arc<Mutex<dyn Sink>>>,
+}
+
+impl View {
+    pub(super) fn turn_off(&mut self) {
+        if let Some(since) = self.on_since_ns.take() {
+            self.windows_ns.push((since, now_ns()));
+        }
+    }
+
+    /// Ends it where its stop was called, if that was.
+    pub(super) fn see_stop_call(&mut self) {
+        if self.left_ns.is_none() {
+            let earliest_ns = self.earliest_end_ns.max(self.start_ns);
+            self.left_ns = self.stop_call.at_ns().map(|at_ns| at_ns.max(earliest_ns));
+        }
+    }
+
+    /// A time at which it is looked at, or its stop before.
+    pub(super) fn until_ns(&self, at_ns: u64) -> u64 {
+        self.left_ns.map_or(at_ns, |left_ns| left_ns.min(at_ns))
+    }
+
+    /// From when on what was asked for counts, at a time, or at its stop before.
+    pub(super) fn first_ns(&self, at_ns: u64) -> u64 {
+        let at_ns = self.until_ns(at_ns);
+        match self.keep {
+            Retention::LastTime(time) => {
+                self.start_ns.max(at_ns.saturating_sub(time.as_nanos() as u64))
+            }
+            _ => self.start_ns,
+        }
+    }
+
+    /// Whether ranges that ended before it are missing in what it saw.
+    pub(super) fn begins_late(&self, at_ns: u64) -> bool {
+        self.from > 0 || self.first_ns(at_ns) > self.start_ns
+    }
+
+    /// When it was on between two times, of which the second one is at most its stop.
+    pub(super) fn windows(&self, from_ns: u64, at_ns: u64) -> Vec<(u64, u64)> {
+        let at_ns = self.until_ns(at_ns);
+        let open = self.on_since_ns.map(|since| (since, at_ns));
+        let ended = self.windows_ns.partition_point(|(_, stop)| *stop < from_ns);
+        let windows = self.windows_ns[ended..].iter().copied().chain(open);
+        let counts = windows.map(|(start, stop)| (start.max(from_ns), stop.min(at_ns)));
+        counts.filter(|(start, stop)| start < stop).collect()
+    }
+}
