@@ -8,7 +8,7 @@ use cupti::{Config, Library};
 use parking_lot::Mutex;
 
 use crate::base::error::{Error, Kind};
-use crate::collect::request::{Retention, SessionRequest, Sink, Then};
+use crate::collect::request::{Retention, SessionRequest, Sink};
 use crate::collect::sampling::Sampling;
 use crate::collect::session::Session;
 use crate::join::streaming::{self, StreamingJoin};
@@ -233,7 +233,7 @@ impl Profiler {
     pub(crate) fn start_streaming(
         &self,
         streaming: Arc<Mutex<StreamingJoin>>,
-        then: Then,
+        then: crate::collect::request::Then,
     ) -> Result<Session, Error> {
         Session::start(&SessionRequest {
             then: Some(then),
