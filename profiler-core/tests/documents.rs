@@ -91,16 +91,14 @@ fn broken_links(root: &Path, page: &Path, text: &str) -> Vec<String> {
 
 /// Files of the repository that a page names in code and that are not there.
 fn missing_sources(root: &Path, page: &Path, text: &str) -> Vec<String> {
-    let mut missing = Vec::new();
-    for line in prose(text) {
-        for code in line.split('`').skip(1).step_by(2) {
-            let is_path = SOURCES.iter().any(|folder| code.starts_with(folder));
-            if is_path && !code.contains(char::is_whitespace) && !root.join(code).exists() {
-                missing.push(format!("{}: {code}", page.display()));
-            }
-        }
-    }
-    missing
+    let text: Vec<_> = prose(text).collect();
+    let text = text.join("\n");
+    let codes = text.split('`').skip(1).step_by(2);
+    let paths = codes.filter(|code| {
+        SOURCES.iter().any(|folder| code.starts_with(folder)) && !code.contains(char::is_whitespace)
+    });
+    let missing = paths.filter(|path| !root.join(path).exists());
+    missing.map(|path| format!("{}: {path}", page.display())).collect()
 }
 
 /// Pages in the folders that the summary lacks.
