@@ -32,9 +32,9 @@ static COLLECTING: AtomicU32 = AtomicU32::new(0);
 
 /// The process's one turn to collect, free again when dropped.
 #[derive(Debug)]
-pub(crate) struct Turn(u32);
+pub(crate) struct CollectorLease(u32);
 
-impl Turn {
+impl CollectorLease {
     pub(crate) fn take() -> Result<Self, Error> {
         // Also where the parent's collection had ended by the fork.
         if forked::is_child() {
@@ -54,7 +54,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for CollectorLease {
     fn drop(&mut self) {
         // A forked child has no turn, and gets none: CUPTI does not work there.
         if self.is_of_this_process() {
@@ -94,7 +94,7 @@ pub struct Collector {
     library: Library,
     subscription: Subscription,
     config: Config,
-    turn: Turn,
+    turn: CollectorLease,
     start_ns: u64,
     /// The callbacks that are on while it runs.
     callbacks: Vec<Enabled>,
@@ -113,14 +113,14 @@ pub struct Collector {
     dropped: AtomicU64,
     /// Held by a drain while it takes from the logs, and by a snapshot while it reads them: a record and its call are
     /// then on one side. No callback takes it, and no function of CUPTI that calls back is called under it.
-    given: RwLock<Given>,
+    given: RwLock<DrainCursor>,
     flusher: Flusher,
     ended: bool,
 }
 
 /// What drains gave, and up to where.
 #[derive(Debug)]
-struct Given {
+struct DrainCursor {
     losses: Losses,
     /// Where the last one ended.
     until_ns: u64,
@@ -295,7 +295,7 @@ impl Collector {
     /// [`is_unsupported`](Error::is_unsupported) if the library does not have what was asked for; otherwise CUPTI's own
     /// refusal. Everything is put back then.
     pub fn start(library: &Library, config: &Config) -> Result<Self, Error> {
-        let turn = Turn::take()?;
+        let turn = CollectorLease::take()?;
         let api: &'static Api = leaked(&library.api);
         let subscription = library.api.subscribe_callback()?;
         if let Some(why) = library.unusable {
@@ -319,7 +319,7 @@ impl Collector {
             on_since_ns: None,
             unfinished: 0,
             dropped: AtomicU64::new(0),
-            given: RwLock::new(Given {
+            given: RwLock::new(DrainCursor {
                 losses: Losses::default(),
                 until_ns: 0,
                 clock: Reading { at_ns: 0, offset_ns: 0 },

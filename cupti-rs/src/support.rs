@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::collector::Turn;
+use crate::collector::CollectorLease;
 use crate::counters::HostLibrary;
 use crate::device::Driver;
 use crate::error::{Error, PATH_VARIABLE};
@@ -232,7 +232,7 @@ impl Library {
 
     fn holder(&self) -> Holder {
         // Held through the attempt, so that no collector of ours meets it.
-        let _turn = match Turn::take() {
+        let _turn = match CollectorLease::take() {
             Ok(turn) => turn,
             Err(error) if error.is_busy() => return Holder::ThisCrate,
             Err(error) => return Holder::Unknown(error.to_string()),

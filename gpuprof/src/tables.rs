@@ -15,7 +15,7 @@ use crate::output::Output;
 use crate::{input, note_losses};
 
 /// What the words of a command line ask for.
-enum Asked<T> {
+enum ReportRequest<T> {
     /// Which there are, and what of them is in a file.
     List(Option<PathBuf>),
     Some(Vec<(String, T)>, PathBuf),
@@ -64,8 +64,8 @@ impl Chosen {
 pub(crate) fn stats(args: StatsArgs) -> Result<(), Failure> {
     let all = StatsReport::ALL.iter().map(|&report| (report.name(), Chosen::plain(report)));
     let (chosen, file) = match asked("report", &args.words, Chosen::parse, all)? {
-        Asked::Some(chosen, file) => (chosen, file),
-        Asked::List(file) => {
+        ReportRequest::Some(chosen, file) => (chosen, file),
+        ReportRequest::List(file) => {
             let all =
                 StatsReport::ALL.iter().map(|&report| (report, report.name(), report.about()));
             return list(args.format, args.output.output, file, all, |profile, report| {
@@ -87,8 +87,8 @@ pub(crate) fn analyze(args: AnalyzeArgs) -> Result<(), Failure> {
     let all = Rule::ALL.iter().map(|&rule| (rule.name(), rule));
     let parse = |word: &str| word.parse::<Rule>().map_err(|error| usage(&error));
     let (chosen, file) = match asked("rule", &args.words, parse, all)? {
-        Asked::Some(chosen, file) => (chosen, file),
-        Asked::List(file) => {
+        ReportRequest::Some(chosen, file) => (chosen, file),
+        ReportRequest::List(file) => {
             let all = Rule::ALL.iter().map(|&rule| (rule, rule.name(), rule.about()));
             return list(args.format, args.output.output, file, all, |profile, rule| {
                 profile.rules().rows(None).get(rule)
@@ -151,12 +151,12 @@ fn asked<T: Copy>(
     words: &[OsString],
     parse: impl Fn(&str) -> Result<T, Failure>,
     all: impl Iterator<Item = (&'static str, T)> + Clone,
-) -> Result<Asked<T>, Failure> {
-    let Some((last, names)) = words.split_last() else { return Ok(Asked::List(None)) };
+) -> Result<ReportRequest<T>, Failure> {
+    let Some((last, names)) = words.split_last() else { return Ok(ReportRequest::List(None)) };
     let is_name =
         |word: &OsString| word.to_str().is_some_and(|word| word == "all" || parse(word).is_ok());
     match names {
-        [] if last == "list" => return Ok(Asked::List(None)),
+        [] if last == "list" => return Ok(ReportRequest::List(None)),
         [] if is_name(last) => {
             return Err(Failure::Usage(format!(
                 "no file is named: the last word is the file, as in {} run.gpuprof",
@@ -169,8 +169,8 @@ fn asked<T: Copy>(
                 last.display()
             )));
         }
-        [] => return Ok(Asked::List(Some(last.into()))),
-        [list] if list == "list" => return Ok(Asked::List(Some(last.into()))),
+        [] => return Ok(ReportRequest::List(Some(last.into()))),
+        [list] if list == "list" => return Ok(ReportRequest::List(Some(last.into()))),
         _ => {}
     }
     let mut chosen: Vec<(String, T)> = Vec::new();
@@ -192,7 +192,7 @@ fn asked<T: Copy>(
         true => {
             Err(Failure::Usage(format!("no {what} is named: `list` says which {what}s there are")))
         }
-        false => Ok(Asked::Some(chosen, last.into())),
+        false => Ok(ReportRequest::Some(chosen, last.into())),
     }
 }
 

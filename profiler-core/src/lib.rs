@@ -197,7 +197,7 @@ pub use check::budget::{
 };
 pub use check::environment::{Guard, from_env, from_env_with};
 pub use check::gate::{CountChange, Gate, Outcome, TimeChange, Verdict};
-pub use check::gpu_lock::Turn;
+pub use check::gpu_lock::GpuLock;
 pub use check::gpu_test::{
     GatedTest, GpuTest, Measured, gpu_test, gpu_test_with, gpu_tests_required,
 };

@@ -4,6 +4,9 @@
 #[path = "support/folder.rs"]
 mod folder;
 
+use std::fs::Permissions;
+use std::io::Read as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -94,6 +97,62 @@ fn everything_that_is_asked_for_is_written() {
     assert_eq!(read("s.txt"), recording.snapshot());
     assert_eq!(read("j.json"), recording.json_lines());
     assert!(stderr(&output).contains(&recording.to_string()), "{output:?}");
+}
+
+#[test]
+fn files_that_are_there_keep_their_permissions_and_the_links_to_them() {
+    let kept = folder::Folder::new();
+    let folder = kept.0.as_path();
+    let names = ["report", "snapshot", "json", "save"];
+    for name in names {
+        let file = folder.join(format!("{name}.old"));
+        std::fs::write(&file, "old ".repeat(100_000)).unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o604)).unwrap();
+        symlink(format!("{name}.old"), folder.join(name)).unwrap();
+    }
+    // Whoever has the old file open goes on reading that.
+    let open = names.map(|name| std::fs::File::open(folder.join(name)).unwrap());
+    run("program", &names.map(|name| format!("{name}={name}")).join(","), true, folder);
+    for (name, mut open) in names.into_iter().zip(open) {
+        let link = folder.join(name);
+        assert_eq!(std::fs::read_link(&link).unwrap(), Path::new(&format!("{name}.old")));
+        let about = std::fs::metadata(&link).unwrap();
+        assert_eq!((name, about.permissions().mode() & 0o777), (name, 0o604));
+        let mut old = String::new();
+        open.read_to_string(&mut old).unwrap();
+        assert_eq!((name, old.len()), (name, 400_000));
+        assert!(!std::fs::read(&link).unwrap().starts_with(b"old "), "{name}");
+    }
+    assert_eq!(std::fs::read_dir(folder).unwrap().count(), 2 * names.len());
+    let profile = Profile::load(folder.join("save")).unwrap();
+    assert_eq!(profile.kernels().count(), 1);
+}
+
+/// A limit of the size of files stops the writers in the middle.
+#[test]
+fn an_error_in_the_middle_leaves_the_files_that_are_there() {
+    let kept = folder::Folder::new();
+    let folder = kept.0.as_path();
+    let names = ["report", "snapshot", "json", "save"];
+    names.iter().for_each(|name| std::fs::write(folder.join(name), "old").unwrap());
+    let value = names.map(|name| format!("{name}={name}")).join(",");
+    // The signal that a file is too large would end the program.
+    let limited = "trap '' XFSZ; ulimit -f 0; exec \"$0\" --exact program --nocapture";
+    let output = Command::new("sh")
+        .args(["-c", limited])
+        .arg(std::env::current_exe().unwrap())
+        .current_dir(folder)
+        .env("GPU_PROFILER", value)
+        .env("EXPECT_RECORDING", "1")
+        .output()
+        .unwrap();
+    let said = stderr(&output);
+    for name in names {
+        let line = format!("GPU_PROFILER: could not write {name}: File too large");
+        assert!(said.contains(&line), "{line}: {said}");
+        assert_eq!(std::fs::read_to_string(folder.join(name)).unwrap(), "old", "{name}");
+    }
+    assert_eq!(std::fs::read_dir(folder).unwrap().count(), names.len());
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::time::Duration;
 use cupti::fake::{Builder, Fake, Work};
 use nvtx::range;
 use profiler_core::{
-    Error, GpuTest, Profiler, Statistic, Turn, exactly, expect, gpu_test, gpu_test_with,
+    Error, GpuLock, GpuTest, Profiler, Statistic, exactly, expect, gpu_test, gpu_test_with,
 };
 
 thread_local!(static FAKE: RefCell<Option<Fake>> = const { RefCell::new(None) });
@@ -188,8 +188,8 @@ fn threads_take_turns() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..20 {
-                    let _turn = Turn::wait();
-                    let _again = Turn::wait(); // its own turn does not stop a thread
+                    let _turn = GpuLock::wait();
+                    let _again = GpuLock::wait(); // its own turn does not stop a thread
                     assert!(!INSIDE.swap(true, Ordering::Relaxed), "two at once");
                     (0..100).for_each(|_| std::thread::yield_now());
                     INSIDE.store(false, Ordering::Relaxed);
@@ -224,7 +224,7 @@ fn takes_turns() {
     let mut log = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
     let me = std::process::id();
     for _ in 0..TURNS {
-        let _turn = Turn::wait();
+        let _turn = GpuLock::wait();
         writeln!(log, "{me} begins").unwrap();
         std::thread::yield_now();
         writeln!(log, "{me} ends").unwrap();
@@ -234,7 +234,7 @@ fn takes_turns() {
 #[test]
 #[ignore = "a process of `who_waits_says_for_whom`"]
 fn holds_until_told() {
-    let _turn = Turn::wait();
+    let _turn = GpuLock::wait();
     println!("has it");
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
 }

@@ -154,6 +154,21 @@ const SHAPES: &[Shape] = &[
             }
         })
     }),
+    ("process ranges, all open", |rows| {
+        record(|fake| {
+            let _ranges: Vec<_> = (0..rows)
+                .map(|row| {
+                    let _range = range("step");
+                    fake.launch(Work::kernel(c"kernel"));
+                    nvtx::process_range(&format!("request {row}"))
+                })
+                .collect();
+            for _ in 0..rows {
+                let _range = range("after");
+                fake.launch(Work::kernel(c"kernel"));
+            }
+        })
+    }),
     ("handed from thread to thread", |rows| {
         record(|fake| {
             let mut context = Context::capture();
@@ -276,8 +291,8 @@ fn ns_of(output: impl Fn() -> String) -> u64 {
     cpu_ns() - start
 }
 
-/// Reports that are known to grow with the square of these: they look up the ranges around each operation one by one.
-const SQUARE: &[(&str, &str)] = &[("handed from thread to thread", "nvtx_kern_sum")];
+/// Reports that are known to grow with the square of these: a kernel is told of for each range of the process around it.
+const SQUARE: &[(&str, &str)] = &[("process ranges, all open", "nvtx_kern_sum")];
 
 /// Runs an output of the small and of the large profile.
 fn check(shape: &str, name: &str, profiles: &[Profile; 2], output: &dyn Fn(&Profile) -> String) {
@@ -344,6 +359,7 @@ shapes! {
     contexts_of_many_ranges "contexts of many ranges"
     entries_in_entries "entries in entries"
     many_ranges_of_the_process "process ranges"
+    ranges_of_the_process_that_are_all_open "process ranges, all open"
     ranges_handed_from_thread_to_thread "handed from thread to thread"
     large_graphs "large graphs"
 }

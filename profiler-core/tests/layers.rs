@@ -87,6 +87,26 @@ fn no_files_import_each_other_in_a_circle() {
 }
 
 #[test]
+fn retired_names_do_not_come_back() {
+    let files: Vec<_> = LIBRARIES.into_iter().chain([PROGRAM]).flat_map(sources).collect();
+    let found: Vec<String> =
+        files.iter().flat_map(|(file, text)| retired_names(file, text)).collect();
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn a_planted_retired_name_is_named() {
+    let text = "// Follow\nstruct Followed;\nfn f(_: &Follow) {}\nmod curve;";
+    assert_eq!(
+        retired_names("profiler-core/src/join/tables.rs", text),
+        [
+            "profiler-core/src/join/tables.rs:3: `Follow` is retired: see tests/retired-names.txt",
+            "profiler-core/src/join/tables.rs:4: `mod curve` is retired: see tests/retired-names.txt",
+        ]
+    );
+}
+
+#[test]
 fn a_planted_circle_is_named() {
     let file = |name: &str, text: &str| (format!("x/src/{name}.rs"), text.to_owned());
     let files = [
@@ -286,6 +306,27 @@ fn layer_violations(file: &str, text: &str) -> Vec<String> {
         }
     }
     found
+}
+
+/// Types, and modules as `mod name`, that have another name now.
+fn retired_names(file: &str, text: &str) -> Vec<String> {
+    let code = code_of(text);
+    let list = include_str!("retired-names.txt").lines().filter(|line| !line.starts_with('#'));
+    let mut found = Vec::new();
+    for name in list.filter_map(|line| line.split(" -> ").next()) {
+        let module = name.strip_prefix("mod ");
+        for at in words(&code, module.unwrap_or(name)) {
+            if module.is_none() || code[..at].ends_with("mod ") {
+                let line = line_of(&code, at);
+                found.push((
+                    line,
+                    format!("{file}:{line}: `{name}` is retired: see tests/retired-names.txt"),
+                ));
+            }
+        }
+    }
+    found.sort();
+    found.into_iter().map(|(_, text)| text).collect()
 }
 
 fn unsafe_violations(file: &str, text: &str) -> Vec<String> {

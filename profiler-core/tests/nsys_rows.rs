@@ -5,7 +5,10 @@
 #[path = "support/capture.rs"]
 mod capture;
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -458,6 +461,53 @@ fn a_capture_with_a_write_ahead_log_is_read_without_a_trace() {
     connection.execute_batch("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL").unwrap();
     assert_eq!(Profile::from_nsys(&path).unwrap().kernels().count(), 0);
     drop(connection);
+}
+
+/// A capture of a kernel, which its write-ahead log deletes. There is no index of the log, as where both were copied.
+fn with_log(folder: &Path) -> PathBuf {
+    let (made, path) = (folder.join("made.sqlite"), folder.join("with log.sqlite"));
+    Rows::new().call(0, 10, 1, 1).kernel(20, 30, 1).write(&made);
+    let connection = Connection::open(&made).unwrap();
+    connection.query_row("PRAGMA journal_mode = WAL", (), |_| Ok(())).unwrap();
+    connection.execute_batch("PRAGMA wal_autocheckpoint = 0").unwrap();
+    connection.execute_batch("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL").unwrap();
+    std::fs::copy(&made, &path).unwrap();
+    std::fs::copy(folder.join("made.sqlite-wal"), folder.join("with log.sqlite-wal")).unwrap();
+    path
+}
+
+/// What is left of copies of this process.
+fn copies() -> Vec<OsString> {
+    let names = std::fs::read_dir(std::env::temp_dir()).unwrap();
+    let mine = format!("gpuprof-{}-", std::process::id());
+    let names = names.flatten().map(|entry| entry.file_name());
+    names.filter(|name| name.to_string_lossy().starts_with(&mine)).collect()
+}
+
+#[test]
+fn a_log_whose_index_cannot_be_written_is_read_in_a_copy() {
+    // Whoever runs the tests, SQLite follows no link to write its index.
+    let folder = Folder::new();
+    let path = with_log(&folder.0);
+    symlink("nowhere", folder.file("with log.sqlite-shm")).unwrap();
+    let profile = Profile::from_nsys(&path).unwrap();
+    assert_eq!((profile.calls().count(), profile.kernels().count()), (1, 0));
+    assert_eq!(copies(), [""; 0]);
+
+    let folder = Folder::new();
+    let path = with_log(&folder.0);
+    let set = |mode| std::fs::set_permissions(&folder.0, Permissions::from_mode(mode)).unwrap();
+    set(0o555);
+    if std::fs::write(folder.file("written"), "").is_ok() {
+        set(0o755);
+        eprintln!("a folder of mode 555 is skipped: this user can write to it");
+        return;
+    }
+    let kernels = Profile::from_nsys(&path).map(|profile| profile.kernels().count());
+    let left = std::fs::read_dir(&folder.0).unwrap().count();
+    set(0o755);
+    assert_eq!((kernels.unwrap(), left), (0, 3), "the database that was made, and the two");
+    assert_eq!(copies(), [""; 0]);
 }
 
 #[test]

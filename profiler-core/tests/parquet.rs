@@ -12,7 +12,8 @@ mod graphs;
 mod support;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -306,6 +307,44 @@ fn the_same_part_is_replaced() {
     assert_eq!(files(&folder.0), before);
     let kernels = table(&folder, "CUPTI_ACTIVITY_KIND_KERNEL").len();
     assert_eq!(kernels, profile.kernels().count());
+}
+
+#[test]
+fn a_file_that_is_replaced_keeps_its_permissions_and_the_link_to_it() {
+    let folder = Folder::new();
+    everything().write_parquet(&folder.0, &whole()).unwrap();
+    let ranges = folder.0.join("RANGES/data.parquet");
+    let elsewhere = folder.0.join("elsewhere");
+    fs::rename(&ranges, &elsewhere).unwrap();
+    symlink(&elsewhere, &ranges).unwrap();
+    fs::set_permissions(&elsewhere, Permissions::from_mode(0o640)).unwrap();
+    let before = files(&folder.0);
+    let profile = Profile::from_bytes(RECORDING).unwrap();
+    profile.write_parquet(&folder.0, &whole()).unwrap();
+    assert_eq!(files(&folder.0), before);
+    assert_eq!(fs::read_link(&ranges).unwrap(), elsewhere);
+    assert_eq!(fs::metadata(&elsewhere).unwrap().permissions().mode() & 0o777, 0o640);
+    assert_eq!(rows(&elsewhere).len(), profile.ranges().count());
+}
+
+/// A part is replaced as a whole: an error before the last table is whole leaves all as they were.
+#[test]
+fn after_an_error_in_the_middle_all_files_are_as_they_were() {
+    let folder = Folder::new();
+    everything().write_parquet(&folder.0, &whole()).unwrap();
+    let contents = || {
+        let files = files(&folder.0).into_iter();
+        files.map(|file| (fs::read(folder.0.join(&file)).unwrap(), file)).collect::<Vec<_>>()
+    };
+    let pipe = folder.0.join("SAMPLERS/data.parquet");
+    fs::remove_file(&pipe).unwrap();
+    let before = contents();
+    symlink("/dev/null", &pipe).unwrap();
+    let profile = Profile::from_bytes(RECORDING).unwrap();
+    let error = profile.write_parquet(&folder.0, &whole()).unwrap_err().to_string();
+    assert!(error.contains("SAMPLERS/data.parquet: it is a device"), "{error}");
+    fs::remove_file(&pipe).unwrap();
+    assert_eq!(contents(), before);
 }
 
 #[test]

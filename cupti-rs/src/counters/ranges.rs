@@ -12,7 +12,7 @@ use super::host::{Host, Method};
 use super::measured::Measured;
 use super::plan::Plan;
 use super::sets::Set;
-use crate::collector::Turn;
+use crate::collector::CollectorLease;
 use crate::error::{Error, Kind};
 use crate::forked;
 use crate::library::Library;
@@ -202,7 +202,7 @@ impl RangeProfiler {
     pub fn collect(&self, mut work: impl FnMut(&Ranges)) -> Result<CounterData, Error> {
         let _turn = turn()?;
         // While kernels are recorded, added code counts nothing and the hardware too much (13.0.1 on an H200).
-        let _collector = Turn::take()?;
+        let _collector = CollectorLease::take()?;
         let mut object = self.take(USER_RANGES, self.levels)?;
         let mut first: Option<Run> = None;
         let most = self.runs();
@@ -280,7 +280,7 @@ impl RangeProfiler {
     /// As [`measure_kernels`](Self::measure_kernels).
     pub fn collect_kernels<R>(&self, work: impl FnOnce() -> R) -> Result<(R, CounterData), Error> {
         let _turn = turn()?;
-        let _collector = Turn::take()?;
+        let _collector = CollectorLease::take()?;
         let mut object = self.take(EACH_KERNEL, 1)?;
         object.start()?;
         let result = work();

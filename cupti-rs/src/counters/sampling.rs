@@ -29,9 +29,9 @@ const IMAGE_SAMPLES: u32 = 4096;
 static SAMPLED: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 #[derive(Debug)]
-struct DeviceTurn(u32);
+struct DeviceLease(u32);
 
-impl DeviceTurn {
+impl DeviceLease {
     fn take(device: u32) -> Result<Self, Error> {
         if forked::is_child() {
             return Err(Error::new(Kind::Forked));
@@ -46,7 +46,7 @@ impl DeviceTurn {
     }
 }
 
-impl Drop for DeviceTurn {
+impl Drop for DeviceLease {
     fn drop(&mut self) {
         SAMPLED.lock().retain(|device| *device != self.0);
     }
@@ -111,7 +111,7 @@ impl SamplerBuilder {
             .sampling_api()
             .ok_or_else(|| library.lacks("sampling of counters".into(), "12.8"))?;
         let host_api = library.host_api()?;
-        let turn = DeviceTurn::take(device)?;
+        let turn = DeviceLease::take(device)?;
         api.prepare()?;
         let chip = api.chip_of(device)?;
         let availability = api.availability_of(device)?;
@@ -337,7 +337,7 @@ impl Drop for PmSampler {
 struct Decoder {
     object: SamplingObject,
     /// Given back after the object.
-    _turn: DeviceTurn,
+    _turn: DeviceLease,
     plan: Plan,
     shared: Arc<Shared>,
     most: usize,

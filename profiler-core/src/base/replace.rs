@@ -1,7 +1,7 @@
 //! Files that get their new content at once: it is written beside them and renamed when it is whole.
 
 use std::fs::{self, File, Permissions, TryLockError};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
@@ -52,6 +52,23 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
+/// Writes the file that a path leads to, or to the end of the stream that it leads to. After an error the file is as it was.
+pub(crate) fn write(path: &Path, content: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
+    match Target::of(path)? {
+        Target::File(to) => {
+            let new = Replacement::begin(to)?;
+            content(new.file())?;
+            new.commit()
+        }
+        Target::Stream(to) => content(&File::options().append(true).open(to)?),
+    }
+}
+
+/// The same with all of the content at hand.
+pub(crate) fn write_all(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
+    write(path, |mut file| file.write_all(content.as_ref()))
+}
+
 /// The new content of a file. Dropped before [`commit`](Self::commit), it goes and the file stays as it was.
 ///
 /// What a killed process left is removed by the next writer to the same folder: partial files are locked by their writers.
@@ -72,6 +89,9 @@ const SUFFIX: &str = ".partial";
 
 impl Replacement {
     /// An empty file beside `to`, with the permissions and the owner of `to` if that exists.
+    ///
+    /// # Errors
+    /// The system's, in making the file.
     pub fn begin(to: PathBuf) -> io::Result<Self> {
         let folder = folder_of(&to);
         remove_abandoned(folder);
@@ -118,6 +138,9 @@ impl Replacement {
     }
 
     /// Puts it where it is to be.
+    ///
+    /// # Errors
+    /// The system's, in writing or moving the file; the target is as it was then.
     pub fn commit(mut self) -> io::Result<()> {
         if let Some(mode) = self.mode {
             self.file.set_permissions(Permissions::from_mode(mode))?;
@@ -125,6 +148,16 @@ impl Replacement {
         fs::rename(&self.partial, &self.to)?;
         self.is_done = true;
         Ok(())
+    }
+}
+
+impl io::Write for Replacement {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
     }
 }
 
@@ -168,8 +201,6 @@ fn remove_abandoned(folder: &Path) {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
-
     use super::*;
 
     /// An empty folder that goes away.
@@ -239,6 +270,22 @@ mod tests {
         other.commit().unwrap();
         assert_eq!(fs::read_to_string(&to).unwrap(), "other");
         assert_eq!(folder.names().len(), kept.len() + 1, "{:?}", folder.names());
+    }
+
+    #[test]
+    fn an_error_in_the_middle_leaves_the_file_as_it_was() {
+        let folder = Folder::new("middle");
+        let to = folder.0.join("to");
+        let half = |mut file: &File| {
+            file.write_all(b"half")?;
+            Err(io::Error::other("the rest is missing"))
+        };
+        assert_eq!(write(&to, half).unwrap_err().to_string(), "the rest is missing");
+        assert_eq!(folder.names(), [""; 0]);
+        write_all(&to, "old").unwrap();
+        write(&to, half).unwrap_err();
+        assert_eq!((fs::read_to_string(&to).unwrap().as_str(), folder.names().len()), ("old", 1));
+        write_all(Path::new("/dev/null"), "a stream").unwrap();
     }
 
     #[test]

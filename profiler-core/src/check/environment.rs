@@ -2,11 +2,11 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
 
 use crate::base::error::Error;
+use crate::base::replace;
 use crate::base::units::{MESSAGE_WIDTH, shortened};
 use crate::collect::sampling::Sampling;
 use crate::profile::Profile;
@@ -38,7 +38,7 @@ const HELP: &str = "write report, report=PATH, snapshot=PATH, json=PATH or save=
 ///   power ([`Sampling::nvml`]); beside one of the others, which show or keep it.
 ///
 /// `%p` in a path is the process's id, so that processes of one program do not write over each other's files; a path
-/// holds no comma. What is there already is replaced.
+/// holds no comma. What is there already is replaced when the new file is whole.
 ///
 /// Where the variable is not there or empty, this costs one look-up and does nothing; ranges then cost what they cost
 /// without a profiler. Where it is set and nothing can be recorded (no GPU, another tool, a word that is not
@@ -180,9 +180,11 @@ impl Outputs {
                     let _ = writeln!(std::io::stderr(), "{profile}");
                     continue;
                 }
-                Output::Report(Some(path)) => (path, fs::write(path, format!("{profile}\n"))),
-                Output::Snapshot(path) => (path, fs::write(path, profile.snapshot())),
-                Output::Json(path) => (path, fs::write(path, profile.json_lines())),
+                Output::Report(Some(path)) => {
+                    (path, replace::write_all(path, format!("{profile}\n")))
+                }
+                Output::Snapshot(path) => (path, replace::write_all(path, profile.snapshot())),
+                Output::Json(path) => (path, replace::write_all(path, profile.json_lines())),
                 // Its error names the path.
                 Output::Save(path) => {
                     if let Err(error) = profile.save(path) {

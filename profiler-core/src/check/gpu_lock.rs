@@ -14,7 +14,7 @@ use crate::base::text::shortened;
 /// dropped.
 #[derive(Debug)]
 #[must_use = "the turn ends when this is dropped"]
-pub struct Turn(ReentrantMutexGuard<'static, RefCell<Held>>);
+pub struct GpuLock(ReentrantMutexGuard<'static, RefCell<Held>>);
 
 #[derive(Debug)]
 struct Held {
@@ -25,7 +25,7 @@ struct Held {
 static TURN: ReentrantMutex<RefCell<Held>> =
     ReentrantMutex::new(RefCell::new(Held { depth: 0, file: None }));
 
-impl Turn {
+impl GpuLock {
     /// Waits until nobody else has it, for however long that is, and says on standard error for whom. A thread that has it
     /// already has it again at once.
     ///
@@ -98,7 +98,7 @@ fn locked(path: &Path) -> Result<File, String> {
     Ok(file)
 }
 
-impl Drop for Turn {
+impl Drop for GpuLock {
     fn drop(&mut self) {
         let mut held = self.0.borrow_mut();
         held.depth -= 1;

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use crate::base::error::Error;
 use crate::check::gate::{Gate, Verdict};
-use crate::check::gpu_lock::Turn;
+use crate::check::gpu_lock::GpuLock;
 use crate::profile::Profile;
 use crate::profile::profiles::Profiles;
 use crate::session::profiler::Profiler;
@@ -17,7 +17,7 @@ pub struct GpuTest {
     warm_up: u32,
     repeats: u32,
     /// Ends last: the profiler may have a session.
-    _turn: Turn,
+    _turn: GpuLock,
 }
 
 /// What a [`GpuTest`] saw: a profile of every repeat, and what the last one gave.
@@ -47,7 +47,7 @@ pub struct Measured<R> {
 ///
 /// `#[gpu_test]` ([`macro@crate::check::gpu_test`]) does the same with less to write.
 ///
-/// Tests that begin so take turns ([`Turn`]) until the [`GpuTest`] is gone: those of other threads and processes wait.
+/// Tests that begin so take turns ([`GpuLock`]) until the [`GpuTest`] is gone: those of other threads and processes wait.
 /// Work of threads that measure nothing is seen all the same.
 ///
 /// Where there is no GPU, driver or CUPTI it gives `None`, and writes the reason straight to standard error, where
@@ -71,7 +71,7 @@ pub fn gpu_test() -> Option<GpuTest> {
 pub fn gpu_test_with(profiler: Result<Profiler, Error>) -> Option<GpuTest> {
     let error = match profiler {
         Ok(profiler) => {
-            return Some(GpuTest { profiler, warm_up: 1, repeats: 1, _turn: Turn::wait() });
+            return Some(GpuTest { profiler, warm_up: 1, repeats: 1, _turn: GpuLock::wait() });
         }
         Err(error) => error,
     };

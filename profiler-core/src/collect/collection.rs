@@ -16,14 +16,14 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::base::background::Background;
 use crate::base::error::{Error, Kind};
-use crate::collect::flush_pace::Need;
+use crate::collect::flush_pace::FlushDemand;
 use crate::collect::sampling::{Samplers, Sampling};
 use crate::record::id_window::is_up_to;
-use crate::record::recording::parts::{
-    OpenRanges, Part, Pieces, Remains, Rest, Settings, StoppedRanges,
-};
 use crate::record::recording::ranges::{self, RECORDER};
-use crate::record::recording::{Recording, RecordingInfo, parts};
+use crate::record::recording::segment::{
+    CarriedOver, OpenRanges, PartialRecording, Segment, Settings, StoppedRanges, Tail,
+};
+use crate::record::recording::{Recording, RecordingInfo, segment};
 
 /// A session that keeps the last operations keeps no more calls, ranges and marks than so many for each of them, where
 /// these are more than [`ENTRIES`].
@@ -46,7 +46,7 @@ const WINDOWS: usize = 64;
 
 /// What a session keeps of the raw logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Keep {
+pub(crate) enum Retention {
     /// All until its stop.
     #[default]
     All,
@@ -59,10 +59,10 @@ pub(crate) enum Keep {
 }
 
 /// What a session is to do.
-pub(crate) struct Wish<'a> {
+pub(crate) struct SessionRequest<'a> {
     pub(crate) library: &'a Library,
     pub(crate) config: &'a Config,
-    pub(crate) keep: Keep,
+    pub(crate) keep: Retention,
     pub(crate) sink: Option<Arc<Mutex<dyn Sink>>>,
     pub(crate) samplings: &'a [Sampling],
     /// How often the logs are taken out, if they are.
@@ -82,7 +82,7 @@ pub(crate) trait Sink: std::fmt::Debug + Send {
     fn begins_with(&mut self, first_id: u32, is_final: bool);
 
     /// Adds a part. `open` is what was open at its end, and calls outside the windows do not count.
-    fn add(&mut self, part: &Part, open: &OpenRanges, windows_ns: &[(u64, u64)]);
+    fn add(&mut self, part: &Segment, open: &OpenRanges, windows_ns: &[(u64, u64)]);
 
     /// Since when what lacks its records longest does.
     fn waits_since_ns(&self) -> Option<u64>;
@@ -144,7 +144,7 @@ struct Collection {
     info: RecordingInfo,
     views: Vec<View>,
     /// Parts that some session needs.
-    parts: VecDeque<Part>,
+    parts: VecDeque<Segment>,
     /// The number of the first of them.
     first: u64,
     /// When the collection was on, as the last part told, and when that was.
@@ -153,7 +153,7 @@ struct Collection {
     most_windows: usize,
     parts_until_ns: u64,
     /// What parts up to a number said of ranges that had not ended.
-    remains: (u64, Remains),
+    remains: (u64, CarriedOver),
     /// The records of calls that had returned before then have all come.
     settled_ns: u64,
     /// Bytes of records that came last, in [`RATE_NS`]; and those since, from when on.
@@ -171,7 +171,7 @@ struct Collection {
 #[derive(Debug)]
 struct View {
     id: u64,
-    keep: Keep,
+    keep: Retention,
     /// The number of the first part that it needs.
     from: u64,
     start_ns: u64,
@@ -183,7 +183,7 @@ struct View {
     /// What was asked for before then was followed, or what an earlier end would keep was let go.
     earliest_end_ns: u64,
     before_id: u32,
-    remains: Remains,
+    remains: CarriedOver,
     panics_before: u64,
     sink: Option<Arc<Mutex<dyn Sink>>>,
 }
@@ -251,7 +251,7 @@ impl Drop for Counting {
 
 impl Session {
     /// Begins a session, and with the first one the collection.
-    pub(crate) fn start(wish: &Wish<'_>) -> Result<Self, Error> {
+    pub(crate) fn start(wish: &SessionRequest<'_>) -> Result<Self, Error> {
         let samplers = Mutex::new(Samplers::start(wish.library, wish.samplings));
         let mut collection = COLLECTION.lock();
         if COUNTING.load(Ordering::Relaxed) {
@@ -272,7 +272,7 @@ impl Session {
         }
         drop(collection);
         let id = added?;
-        let is_bounded = wish.keep != Keep::All || wish.sink.is_some();
+        let is_bounded = wish.keep != Retention::All || wish.sink.is_some();
         let ticker = is_bounded.then(|| tick(&background, wish.period, wish.then.clone()));
         let (process_id, ended) = (std::process::id(), AtomicBool::new(false));
         Ok(Self { id, ticker, samplers, process_id, stop_call, ended })
@@ -474,7 +474,7 @@ fn tick(background: &Background, period: Duration, then: Option<Then>) -> Arc<Ti
 }
 
 impl Collection {
-    fn start(wish: &Wish<'_>) -> Result<Self, Error> {
+    fn start(wish: &SessionRequest<'_>) -> Result<Self, Error> {
         let info = RecordingInfo::now(wish.library);
         // The collector first: it fails more often, and a range needs no call to be seen.
         let collector = Collector::start(wish.library, wish.config)?;
@@ -491,7 +491,7 @@ impl Collection {
             windows_ns: Vec::new(),
             most_windows: WINDOWS,
             parts_until_ns: 0,
-            remains: (0, Remains::default()),
+            remains: (0, CarriedOver::default()),
             settled_ns: 0,
             came: 0,
             coming: (0, now_ns()),
@@ -503,7 +503,7 @@ impl Collection {
     }
 
     /// Whether a session that wishes this can see what is collected. It begins with a new part.
-    fn join(&mut self, wish: &Wish<'_>) -> Result<(), Error> {
+    fn join(&mut self, wish: &SessionRequest<'_>) -> Result<(), Error> {
         if !self.library.is_same(wish.library) {
             return Err(Error::new(Kind::Differs("it uses another CUPTI".to_owned())));
         }
@@ -512,11 +512,15 @@ impl Collection {
         self.take()
     }
 
-    fn add_view(&mut self, wish: &Wish<'_>, stop_call: &Arc<StopCall>) -> Result<u64, Error> {
+    fn add_view(
+        &mut self,
+        wish: &SessionRequest<'_>,
+        stop_call: &Arc<StopCall>,
+    ) -> Result<u64, Error> {
         let id = self.next_id;
         self.next_id += 1;
         let from = self.first + self.parts.len() as u64;
-        let remains = if from == 0 { Remains::default() } else { self.remains_until(from) };
+        let remains = if from == 0 { CarriedOver::default() } else { self.remains_until(from) };
         let began_ns = now_ns();
         let is_first = self.views.is_empty();
         let start_ns = if is_first { self.collector.start_ns() } else { began_ns };
@@ -553,7 +557,7 @@ impl Collection {
         Ok(id)
     }
 
-    fn remains_until(&mut self, until: u64) -> Remains {
+    fn remains_until(&mut self, until: u64) -> CarriedOver {
         let (from, remains) = &mut self.remains;
         for (number, part) in (self.first..).zip(&self.parts) {
             if number >= *from && number < until {
@@ -643,13 +647,13 @@ impl Collection {
     fn flush_if_due(&mut self) -> Option<PendingFlush> {
         let sinks = self.views.iter().filter_map(|view| view.sink.as_ref());
         let waits_since_ns = sinks.filter_map(|sink| sink.lock().waits_since_ns()).min();
-        let need = Need { came: self.came, waits_since_ns };
+        let need = FlushDemand { came: self.came, waits_since_ns };
         self.collector.flusher().request_if(|last| need.is_due(now_ns(), last))
     }
 
     /// Takes what CUPTI has handed over, and the calls, out of the logs.
     fn take(&mut self) -> Result<(), Error> {
-        let (mut part, windows_ns) = Part::take(&self.collector)?;
+        let (mut part, windows_ns) = Segment::take(&self.collector)?;
         part.losses.failed_threads = self.background.take_failures();
         self.count_bytes(&part);
         self.windows_ns = windows_ns;
@@ -674,7 +678,7 @@ impl Collection {
             Some(last) => last.extend(&part),
             None => self.parts.push_back(part),
         }
-        if self.views.iter().any(|view| matches!(view.keep, Keep::LastOperations(_))) {
+        if self.views.iter().any(|view| matches!(view.keep, Retention::LastOperations(_))) {
             self.count_operations();
         }
         self.let_go();
@@ -697,7 +701,7 @@ impl Collection {
         let mut needed_ns = at_ns;
         for view in &mut self.views {
             let kept_ns = match view.keep {
-                Keep::Nothing => at_ns,
+                Retention::Nothing => at_ns,
                 _ => view.first_ns(at_ns),
             };
             let from_ns = if view.sink.is_some() { kept_ns.min(oldest_ns) } else { kept_ns };
@@ -712,7 +716,7 @@ impl Collection {
 
     /// Finds the id of the first call: a record with an earlier one is of a call that was under way when the collection began.
     /// A thread may get its id before another one and be logged after it, so it is looked for a while.
-    fn find_first(&mut self, part: &Part) {
+    fn find_first(&mut self, part: &Segment) {
         let is_final =
             self.first_call.is_some_and(|(_, seen_ns)| part.until_ns > seen_ns + FIRST_CALLS_NS);
         if is_final && self.first_is_final {
@@ -723,13 +727,13 @@ impl Collection {
         let calls = part.calls.iter().chain(&open).flat_map(|thread| &thread.calls);
         let known = self.first_call;
         let first = calls.map(|call| call.correlation_id).chain(known.map(|(id, _)| id));
-        let Some(first) = first.reduce(parts::earlier_id) else { return };
+        let Some(first) = first.reduce(segment::earlier_id) else { return };
         self.first_call = Some((first, known.map_or(part.until_ns, |(_, seen_ns)| seen_ns)));
         let sinks = self.views.iter().filter_map(|view| view.sink.as_ref());
         sinks.for_each(|sink| sink.lock().begins_with(first, is_final));
     }
 
-    fn count_bytes(&mut self, part: &Part) {
+    fn count_bytes(&mut self, part: &Segment) {
         let (bytes, since_ns) = &mut self.coming;
         *bytes += part.records.buffers().map(|bytes| bytes.len() as u64).sum::<u64>();
         let ns = part.until_ns.saturating_sub(*since_ns);
@@ -765,21 +769,21 @@ impl Collection {
             let end_ns = now_ns().saturating_sub(STOP_SEEN_NS);
             // What it is to keep was there when it was stopped.
             view.see_stop_call();
-            if view.left_ns.is_some() && view.keep != Keep::Nothing {
+            if view.left_ns.is_some() && view.keep != Retention::Nothing {
                 continue;
             }
             while view.from < end {
                 let part = &self.parts[(view.from - self.first) as usize];
                 let later = || self.parts.iter().skip((view.from - self.first) as usize + 1);
                 let goes = match view.keep {
-                    Keep::All => false,
-                    Keep::Nothing => true,
-                    Keep::LastTime(time) => {
+                    Retention::All => false,
+                    Retention::Nothing => true,
+                    Retention::LastTime(time) => {
                         view.earliest_end_ns = view.earliest_end_ns.max(end_ns);
                         part.until_ns < end_ns.saturating_sub(time.as_nanos() as u64)
                     }
                     // Some of what the next one has was asked for before its beginning, and is left out then.
-                    Keep::LastOperations(count) => {
+                    Retention::LastOperations(count) => {
                         let most = count.saturating_mul(ENTRIES_AN_OPERATION).max(ENTRIES);
                         let kept = later().skip(1).fold((0, 0), |(operations, entries), part| {
                             (operations + part.operations, entries + part.entries)
@@ -791,10 +795,10 @@ impl Collection {
                     break;
                 }
                 view.before_id = part.last_id;
-                if view.keep != Keep::Nothing {
+                if view.keep != Retention::Nothing {
                     view.remains.add(part);
                 }
-                if let Keep::LastOperations(_) = view.keep {
+                if let Retention::LastOperations(_) = view.keep {
                     view.start_ns = view.start_ns.max(part.until_ns);
                 }
                 view.from += 1;
@@ -817,7 +821,7 @@ impl Collection {
     /// What a session saw, as far as it was taken out, and what is open.
     fn recording(&mut self, id: u64, pending_from_ns: Option<u64>) -> Result<Recording, Error> {
         let at_ns = self.parts_until_ns;
-        let rest = Rest::Open {
+        let rest = Tail::Open {
             calls: self.collector.unfinished_calls(at_ns),
             ranges: OpenRanges::at(at_ns),
             settings: Settings {
@@ -829,7 +833,7 @@ impl Collection {
         let place = self.views.iter().position(|view| view.id == id);
         let view = &self.views[place.ok_or_else(|| Error::new(Kind::NotRunning))?];
         let until_ns = view.until_ns(at_ns);
-        let pieces = Pieces {
+        let pieces = PartialRecording {
             info: self.info.clone(),
             first_log: self.observing.first_log,
             window_ns: (view.first_ns(until_ns), until_ns),
@@ -844,7 +848,7 @@ impl Collection {
             remains: Some(&view.remains),
             rest,
         };
-        Ok(parts::recording(pieces, panics.saturating_sub(view.panics_before)))
+        Ok(segment::recording(pieces, panics.saturating_sub(view.panics_before)))
     }
 
     /// Ends a session while others go on, once the GPU was waited for. The buffers that it kept are unfinished for this
@@ -852,7 +856,7 @@ impl Collection {
     fn stop_view(&mut self, id: u64, unfinished: u64) -> Result<Recording, Error> {
         self.take()?;
         let mut recording = self.recording(id, None)?;
-        parts::leave_open(&mut recording);
+        segment::leave_open(&mut recording);
         recording.losses.unfinished_buffers += unfinished;
         Ok(recording)
     }
@@ -863,12 +867,12 @@ impl Collection {
         let mut view = self.views.swap_remove(place.ok_or_else(|| Error::new(Kind::NotRunning))?);
         if let Some(sink) = view.sink.clone() {
             // The sink is to have all that is done by now.
-            let (mut part, windows_ns) = Part::take(&self.collector)?;
+            let (mut part, windows_ns) = Segment::take(&self.collector)?;
             part.losses.failed_threads = self.background.take_failures();
             self.windows_ns = windows_ns;
             let windows_ns = view.windows(part.first_call_ns(), part.until_ns);
             sink.lock().add(&part, &OpenRanges::at(part.until_ns), &windows_ns);
-            if view.keep != Keep::Nothing {
+            if view.keep != Retention::Nothing {
                 self.parts.push_back(part);
             } else {
                 if !is_up_to(part.last_id, view.before_id) {
@@ -886,7 +890,7 @@ impl Collection {
         let stop_ns = view.until_ns(collected.window_ns.1);
         let windows_ns =
             intersection(&collected.windows_ns, &view.windows(view.first_ns(stop_ns), stop_ns));
-        let pieces = Pieces {
+        let pieces = PartialRecording {
             info: self.info,
             first_log,
             window_ns: (view.first_ns(stop_ns), stop_ns),
@@ -896,11 +900,11 @@ impl Collection {
             begins_late: view.begins_late(stop_ns),
             parts: self.parts.iter().skip((view.from - self.first) as usize).collect(),
             remains: Some(&view.remains),
-            rest: Rest::Stopped { collected: Box::new(collected), ranges },
+            rest: Tail::Stopped { collected: Box::new(collected), ranges },
         };
-        let mut recording = parts::recording(pieces, panics.saturating_sub(view.panics_before));
+        let mut recording = segment::recording(pieces, panics.saturating_sub(view.panics_before));
         recording.losses.failed_threads += self.background.take_failures();
-        parts::leave_open(&mut recording);
+        segment::leave_open(&mut recording);
         Ok(recording)
     }
 }
@@ -947,7 +951,9 @@ impl View {
     fn first_ns(&self, at_ns: u64) -> u64 {
         let at_ns = self.until_ns(at_ns);
         match self.keep {
-            Keep::LastTime(time) => self.start_ns.max(at_ns.saturating_sub(time.as_nanos() as u64)),
+            Retention::LastTime(time) => {
+                self.start_ns.max(at_ns.saturating_sub(time.as_nanos() as u64))
+            }
             _ => self.start_ns,
         }
     }
@@ -975,13 +981,13 @@ mod tests {
     use super::*;
     use crate::join::streaming::StreamingJoin;
 
-    fn session(fake: &Fake, keep: Keep) -> Session {
+    fn session(fake: &Fake, keep: Retention) -> Session {
         following(fake, keep, None)
     }
 
-    fn following(fake: &Fake, keep: Keep, sink: Option<Arc<Mutex<dyn Sink>>>) -> Session {
+    fn following(fake: &Fake, keep: Retention, sink: Option<Arc<Mutex<dyn Sink>>>) -> Session {
         let (library, config) = (fake.library().unwrap(), Config::new());
-        let wish = Wish {
+        let wish = SessionRequest {
             library: &library,
             config: &config,
             keep,
@@ -996,7 +1002,7 @@ mod tests {
     #[test]
     fn a_forked_child_waits_for_no_lock() {
         let fake = Fake::new();
-        let mut session = session(&fake, Keep::All);
+        let mut session = session(&fake, Retention::All);
         session.process_id = 0;
         let mut locked = COLLECTION.lock();
         let is_forked = |result: Result<(), Error>| {
@@ -1013,8 +1019,8 @@ mod tests {
     fn window_ends_where_stop_was_called_though_the_lock_is_held() {
         const KEPT: Duration = Duration::from_millis(50);
         let fake = Fake::new();
-        let other = session(&fake, Keep::All);
-        let session = session(&fake, Keep::LastTime(KEPT));
+        let other = session(&fake, Retention::All);
+        let session = session(&fake, Retention::LastTime(KEPT));
         fake.launch(Work::kernel(c"kept"));
         session.flush().unwrap();
         let called_ns = now_ns();
@@ -1050,7 +1056,7 @@ mod tests {
         for when in [When::Once, When::Always] {
             let fake = Fake::new();
             // One with a thread that drains: its stop flushes before the collector's does.
-            let keep = Keep::LastTime(Duration::from_secs(60));
+            let keep = Retention::LastTime(Duration::from_secs(60));
             let first = session(&fake, keep);
             fake.launch(Work::kernel(c"kernel"));
             fake.fail("cuptiActivityFlushAll", CuptiResult::UNKNOWN, when);
@@ -1074,7 +1080,7 @@ mod tests {
         const KEPT: Duration = Duration::from_millis(1);
         let fake = Fake::new();
         let streaming = Arc::new(Mutex::new(StreamingJoin::new(0, 100)));
-        let session = following(&fake, Keep::LastTime(KEPT), Some(streaming.clone()));
+        let session = following(&fake, Retention::LastTime(KEPT), Some(streaming.clone()));
         fake.launch(Work::kernel(c"kernel"));
         let launched_ns = now_ns();
         while now_ns() < launched_ns + 2 * KEPT.as_nanos() as u64 {
@@ -1094,7 +1100,7 @@ mod tests {
     fn windows_do_not_grow_with_pauses() {
         let fake = Fake::new();
         let streaming = Arc::new(Mutex::new(StreamingJoin::new(0, 100)));
-        let session = following(&fake, Keep::Nothing, Some(streaming.clone()));
+        let session = following(&fake, Retention::Nothing, Some(streaming.clone()));
         for _ in 0..40 * WINDOWS {
             fake.launch(Work::kernel(c"counts"));
             session.pause().unwrap();
@@ -1130,10 +1136,10 @@ mod tests {
                 panic!("planted");
             }
         });
-        let wish = Wish {
+        let wish = SessionRequest {
             library: &library,
             config: &config,
-            keep: Keep::LastTime(Duration::from_secs(60)),
+            keep: Retention::LastTime(Duration::from_secs(60)),
             sink: None,
             samplings: &[],
             period: Duration::from_millis(1),
@@ -1153,7 +1159,7 @@ mod tests {
     fn what_waits_for_its_record_is_known_and_what_has_it_is_not() {
         let fake = Fake::new();
         let streaming = Arc::new(Mutex::new(StreamingJoin::new(0, 100)));
-        let session = following(&fake, Keep::Nothing, Some(streaming.clone()));
+        let session = following(&fake, Retention::Nothing, Some(streaming.clone()));
         let waits_since_ns = || {
             // It is looked ten times a second.
             std::thread::sleep(Duration::from_millis(110));
@@ -1183,7 +1189,7 @@ mod tests {
     fn record_that_comes_long_before_its_call_counts_though_later_calls_came() {
         let fake = Fake::new();
         let streaming = Arc::new(Mutex::new(StreamingJoin::new(0, 100)));
-        let session = following(&fake, Keep::Nothing, Some(streaming.clone()));
+        let session = following(&fake, Retention::Nothing, Some(streaming.clone()));
         let take = || session.with(Collection::take).unwrap();
         fake.next_correlation_id(7);
         fake.unseen(&Work::kernel(c"early"));
@@ -1207,7 +1213,7 @@ mod tests {
     #[test]
     fn where_nothing_comes_nothing_piles_up() {
         let fake = Fake::new();
-        let session = session(&fake, Keep::LastOperations(5));
+        let session = session(&fake, Retention::LastOperations(5));
         let parts = || {
             let take = |running: &mut Collection| running.take().map(|()| running.parts.len());
             session.with(take).unwrap()
@@ -1224,7 +1230,7 @@ mod tests {
     #[test]
     fn a_thread_has_a_new_log_when_one_is_full() {
         let fake = Fake::new();
-        let session = session(&fake, Keep::All);
+        let session = session(&fake, Retention::All);
         let process_range = || drop(nvtx::process_range("process"));
         let work = || {
             let _range = nvtx::range("range");
@@ -1240,7 +1246,7 @@ mod tests {
         drop(outer);
         (0..10).for_each(|_| work());
         let recording = session.stop(now_ns()).unwrap();
-        let entries = |thread: &parts::ThreadRanges| thread.entries.len() as u64;
+        let entries = |thread: &segment::ThreadRanges| thread.entries.len() as u64;
         let recorded = recording.ranges.iter().map(entries).sum::<u64>();
         let lost = recording.losses.ranges;
         assert_eq!(recorded + lost, many + 1 + 1 + ranges::SLOTS + 5 + 10);
@@ -1262,7 +1268,7 @@ mod tests {
     fn a_summary_counts_the_ranges_that_could_not_be_recorded() {
         let fake = Fake::new();
         let streaming = Arc::new(Mutex::new(StreamingJoin::new(0, 100)));
-        let session = following(&fake, Keep::Nothing, Some(streaming.clone()));
+        let session = following(&fake, Retention::Nothing, Some(streaming.clone()));
         let outer = nvtx::range("outer");
         (0..ranges::SLOTS + 5).for_each(|_| drop(nvtx::range("range")));
         drop(outer);

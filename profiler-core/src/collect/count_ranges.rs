@@ -4,7 +4,7 @@ use cupti::counters::{Measured, RangeProfiler};
 
 use crate::base::error::Error;
 use crate::collect::collection::Counting;
-use crate::record::range_tap::Tapped;
+use crate::record::range_tap::RangeCounting;
 
 /// Counts metrics over the ranges that this thread opens in `work`: those of `nvtx` and of `#[annotate]`, and spans through
 /// the layer. Ranges in ranges are counted as deep as the profiler has
@@ -35,7 +35,7 @@ use crate::record::range_tap::Tapped;
 pub fn count_ranges(profiler: &RangeProfiler, mut work: impl FnMut()) -> Result<Measured, Error> {
     let counting = Counting::begin()?;
     let measured = profiler.measure(|ranges| {
-        let _tapped = Tapped::begin(ranges.clone());
+        let _tapped = RangeCounting::begin(ranges.clone());
         work();
     });
     drop(counting);

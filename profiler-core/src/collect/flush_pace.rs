@@ -17,14 +17,14 @@ const LONGEST_NS: u64 = 10_000_000_000;
 
 /// What speaks for a flush.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Need {
+pub(crate) struct FlushDemand {
     /// Bytes of records that came last, in a tenth of a second.
     pub(crate) came: u64,
     /// Since when what lacks its records longest does.
     pub(crate) waits_since_ns: Option<u64>,
 }
 
-impl Need {
+impl FlushDemand {
     pub(crate) fn is_due(self, now_ns: u64, last: LastFlush) -> bool {
         let is_loaded = self.came >= ENOUGH;
         let is_long = |ns: u64| now_ns.saturating_sub(ns) >= LONGEST_NS;
@@ -43,15 +43,15 @@ mod tests {
 
     #[test]
     fn flushes_take_a_part_of_the_time_and_are_seldom_under_load() {
-        let calm = Need::default();
-        let loaded = Need { came: ENOUGH, waits_since_ns: Some(3_000) };
+        let calm = FlushDemand::default();
+        let loaded = FlushDemand { came: ENOUGH, waits_since_ns: Some(3_000) };
         assert!(calm.is_due(1, LastFlush::new(0, 0)));
         let quick = LastFlush::new(4_000, 3_000);
         assert!(!calm.is_due(33_999, quick) && calm.is_due(34_000, quick));
         let due_ns = 4_000 + LONGEST_NS;
         assert!(!loaded.is_due(due_ns - 1, quick) && loaded.is_due(due_ns, quick));
-        let all_came = Need { waits_since_ns: None, ..loaded };
-        let young = Need { waits_since_ns: Some(4_001), ..loaded };
+        let all_came = FlushDemand { waits_since_ns: None, ..loaded };
+        let young = FlushDemand { waits_since_ns: Some(4_001), ..loaded };
         assert!(!all_came.is_due(100 * LONGEST_NS, quick) && !young.is_due(due_ns, quick));
         let slow = LastFlush::new(2 * LONGEST_NS, 2 * LONGEST_NS);
         let latest_ns = 2 * LONGEST_NS + LATEST_NS;

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::mem;
 use std::path::{Path, PathBuf};
@@ -18,6 +18,7 @@ use ::parquet::schema::types::{ColumnPath, Type};
 use rustc_hash::FxHashMap;
 
 use crate::base::error::{Error, Kind};
+use crate::base::replace::{Replacement, Target};
 use crate::formats::nsys::schema::{self, Column, ColumnType};
 use crate::formats::nsys::tables::{Cell, Rows, Tables};
 use crate::formats::nsys::write::Writer;
@@ -126,16 +127,12 @@ impl Profile {
             return Err(unwritable(folder, io::Error::new(io::ErrorKind::InvalidInput, why)));
         }
         let folder = Folder { path: folder.to_owned(), part: options.part(), ..Folder::default() };
-        let written = [schema::TABLES, schema::MANAGED_TABLES, schema::OVERHEAD_TABLE]
+        [schema::TABLES, schema::MANAGED_TABLES, schema::OVERHEAD_TABLE]
             .into_iter()
             .chain([schema::RANGES_TABLE, schema::SAMPLES_TABLE])
             .try_for_each(|tables| (&folder).create(tables))
             .and_then(|()| Writer::write(self, &folder, |_| ()))
-            .and_then(|()| folder.finish());
-        if written.is_err() {
-            folder.remove_partial();
-        }
-        written
+            .and_then(|()| folder.finish())
     }
 }
 
@@ -162,25 +159,18 @@ impl Folder {
     }
 
     /// Ends all files, and puts them where they are to be when all are whole.
-    fn finish(&self) -> Result<(), Error> {
-        let tables = self.tables.borrow();
-        for table in tables.values() {
-            let mut table = table.borrow_mut();
-            table.finish().map_err(|error| unwritable(&table.path, io_error(error)))?;
+    fn finish(self) -> Result<(), Error> {
+        let mut whole = Vec::new();
+        for table in self.tables.into_inner().into_values().filter_map(Rc::into_inner) {
+            let table = table.into_inner();
+            let path = table.path.clone();
+            let file = table.finish().map_err(|error| unwritable(&path, io_error(error)))?;
+            whole.push((file, path));
         }
-        for table in tables.values() {
-            let table = table.borrow();
-            fs::rename(&table.partial, &table.path)
-                .map_err(|source| unwritable(&table.path, source))?;
-        }
-        Ok(())
-    }
-
-    /// They stay where even that fails; the error is the one that came first. So do folders.
-    fn remove_partial(&self) {
-        for table in self.tables.borrow().values() {
-            let _ = fs::remove_file(&table.borrow().partial);
-        }
+        let commit = |(file, path): (Replacement, PathBuf)| {
+            file.commit().map_err(|source| unwritable(&path, source))
+        };
+        whole.into_iter().try_for_each(commit)
     }
 }
 
@@ -297,22 +287,24 @@ const RISING: [&str; 7] =
 /// A file with the rows of its last group.
 struct Table {
     path: PathBuf,
-    partial: PathBuf,
-    file: SerializedFileWriter<File>,
+    file: SerializedFileWriter<Replacement>,
     columns: Vec<ColumnRows>,
     rows: usize,
 }
 
 impl Table {
     fn create(name: &str, columns: &[Column<'_>], path: &Path) -> Result<Self, ParquetError> {
-        let partial = path.with_extension(format!("{}.partial", std::process::id()));
-        let file = File::create(&partial)?;
+        let Target::File(to) = Target::of(path)? else {
+            let why = "it is a device, a pipe or a socket, and a table needs a file of its own";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why).into());
+        };
+        let file = Replacement::begin(to)?;
         let fields = columns.iter().map(|column| column_type(column).map(Arc::new));
         let fields = fields.collect::<Result<Vec<_>, _>>()?;
         let schema = Type::group_type_builder(name).with_fields(fields).build()?;
         let file = SerializedFileWriter::new(file, Arc::new(schema), properties())?;
         let columns = columns.iter().map(ColumnRows::new).collect();
-        Ok(Self { path: path.to_owned(), partial, file, columns, rows: 0 })
+        Ok(Self { path: path.to_owned(), file, columns, rows: 0 })
     }
 
     #[inline]
@@ -343,9 +335,9 @@ impl Table {
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<(), ParquetError> {
+    fn finish(mut self) -> Result<Replacement, ParquetError> {
         self.write_group()?;
-        self.file.finish().map(drop)
+        self.file.into_inner()
     }
 }
 

@@ -5,7 +5,7 @@
 use cupti::{CallClass, tables};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::join::health::{Account, Health, Owed};
+use crate::join::health::{Account, ExpectedRecords, Health};
 use crate::join::tables::{
     Api, Call, CallId, Interval, Operation, RangesBy, Store, ThreadId, What, Work,
 };
@@ -181,7 +181,7 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
     for (call, found) in store.calls.iter().zip(&found) {
         if within(call) {
             let kind = store.call_kind(call);
-            let owed = Owed {
+            let owed = ExpectedRecords {
                 class: kind.class,
                 end_ns: kind.has_returned.then_some(call.time.end_ns),
                 is_failure: kind.is_failure(),

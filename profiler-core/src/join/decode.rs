@@ -13,10 +13,10 @@ use crate::join::tables::{
     Synchronization, Thread, ThreadId, What, WholeGraph, Work,
 };
 use crate::record::recording::Recording;
-use crate::record::recording::parts::WORK;
 use crate::record::recording::ranges::{
     self, Detail, Event, RangeWord, Slots, Subject as EntryOf, Value,
 };
+use crate::record::recording::segment::WORK;
 
 /// Reads everything a recording holds; what cannot be read is counted in `health`.
 pub(crate) fn read(recording: &Recording, health: &mut Health) -> Store {
@@ -345,7 +345,7 @@ fn read_events(
                                 Value::F64(value) => Some(FieldValue::F64(value)),
                                 Value::Bool(value) => Some(FieldValue::Bool(value)),
                                 Value::Text(index) => text(index).map(FieldValue::Text),
-                                Value::Pieces(_) => None,
+                                Value::LongText(_) => None,
                             };
                             match (text(name), text(unit), value) {
                                 (Some(name), Some(unit), Some(value)) => {

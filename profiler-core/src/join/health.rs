@@ -217,7 +217,7 @@ pub struct Health {
 
 /// A call, as far as it says which records it owes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Owed {
+pub(crate) struct ExpectedRecords {
     pub(crate) class: CallClass,
     /// `None` if it had not returned.
     pub(crate) end_ns: Option<u64>,
@@ -237,7 +237,7 @@ pub(crate) fn is_failure(class: CallClass, result: u32) -> bool {
     result != 0 && !(class == CallClass::Query && result == NOT_READY)
 }
 
-impl Owed {
+impl ExpectedRecords {
     /// True for a call that did work of its own, of which there is at least one record.
     pub(crate) fn owes_one(&self) -> bool {
         let has_records = matches!(
@@ -277,7 +277,7 @@ impl Health {
     /// Adds a call to the account: whether it has the records it owes, or may still get them.
     pub(crate) fn settle(
         &mut self,
-        owed: &Owed,
+        owed: &ExpectedRecords,
         operations: bool,
         synchronizations: bool,
         pending_from_ns: Option<u64>,

@@ -13,12 +13,12 @@ use crate::base::distribution::Distribution;
 use crate::base::kernel_names::Level;
 use crate::base::totals::Totals;
 use crate::collect::collection::Sink;
-use crate::join::health::{Health, Owed, is_failure};
+use crate::join::health::{ExpectedRecords, Health, is_failure};
 use crate::join::tables::{NameId, Names};
-use crate::record::id_window::{Recent, is_up_to};
+use crate::record::id_window::{IdWindow, is_up_to};
 use crate::record::recording::Recording;
-use crate::record::recording::parts::{OpenRanges, Part, ThreadRangesPart};
 use crate::record::recording::ranges::{self, Detail, Event, RangeEntry, RangeWord, Subject};
+use crate::record::recording::segment::{OpenRanges, Segment, ThreadRangesPart};
 
 /// Ranges that were forgotten and whose path is still known, for contexts of theirs that are attached later.
 const REMEMBERED: usize = 1 << 18;
@@ -38,7 +38,7 @@ const MOST_EARLY: usize = 1 << 18;
 pub(crate) const ROWS: usize = 10_000;
 /// The name of all rows beyond the limit.
 const OTHER: &str = "(other)";
-/// Row of [`Follow::nodes`].
+/// Row of [`StreamingJoin::nodes`].
 type Node = u32;
 
 /// All ranges of one path.
@@ -192,7 +192,7 @@ struct Within {
 /// A range of the process that is open, or has stays that are not done.
 #[derive(Debug)]
 struct LiveProcessRange {
-    /// Row of [`Follow::process_sums`].
+    /// Row of [`StreamingJoin::process_sums`].
     sums: u32,
     /// The path of the first stay.
     node: Option<Node>,
@@ -210,7 +210,7 @@ struct LiveProcessRange {
 /// A call whose records are to come.
 #[derive(Debug)]
 struct Pending {
-    owed: Owed,
+    owed: ExpectedRecords,
     /// The range that waits for it.
     waiting: Option<u64>,
     node: Option<Node>,
@@ -234,7 +234,7 @@ struct Calls<'a> {
 }
 
 impl<'a> Calls<'a> {
-    fn of(part: &'a Part) -> Self {
+    fn of(part: &'a Segment) -> Self {
         let threads = part.calls.iter().map(|thread| thread.calls.as_slice()).collect();
         Self { threads, until: None }
     }
@@ -326,7 +326,7 @@ pub(crate) struct StreamingJoin {
     members: FxHashMap<u64, Vec<u64>>,
     /// For each path, the round in which it was marked last; and the present round.
     rounds: (Vec<u64>, u64),
-    calls: Recent<Pending>,
+    calls: IdWindow<Pending>,
     /// When the calls were looked through last for those that get no more records.
     settled_at_ns: u64,
     /// Since when one of them waits then, if one does.
@@ -384,7 +384,7 @@ impl Sink for StreamingJoin {
         }
     }
 
-    fn add(&mut self, part: &Part, open: &OpenRanges, windows_ns: &[(u64, u64)]) {
+    fn add(&mut self, part: &Segment, open: &OpenRanges, windows_ns: &[(u64, u64)]) {
         self.health.add_losses(&part.losses);
         self.health.set_range_losses(&ranges::losses());
         self.begin_ranges(part, open);
@@ -445,7 +445,7 @@ impl StreamingJoin {
     }
 
     /// Finds the path of every range that is new.
-    fn begin_ranges(&mut self, part: &Part, open: &OpenRanges) {
+    fn begin_ranges(&mut self, part: &Segment, open: &OpenRanges) {
         let mut new: Vec<New> = Vec::new();
         self.begin_process_ranges(part, open);
         let threads: Vec<ThreadRangesPart<'_>> = part.ranges().chain(open.iter()).collect();
@@ -512,7 +512,7 @@ impl StreamingJoin {
     }
 
     /// Finds the ranges of the process that are new and that have ended, and what is said of them and of ranges.
-    fn begin_process_ranges(&mut self, part: &Part, open: &OpenRanges) {
+    fn begin_process_ranges(&mut self, part: &Segment, open: &OpenRanges) {
         for thread in part.ranges() {
             for (slot, words) in thread.events {
                 let of_event = word(&thread, *slot);
@@ -857,7 +857,7 @@ impl StreamingJoin {
         }
     }
 
-    fn add_graphs(&mut self, part: &Part) {
+    fn add_graphs(&mut self, part: &Segment) {
         let events = part.graphs.iter().flat_map(|thread| &thread.events);
         let mut events: Vec<&GraphEvent> = events.collect();
         events.sort_by_key(|event| event.at_ns);
@@ -878,7 +878,7 @@ impl StreamingJoin {
 
     fn add_call(&mut self, call: &cupti::Call, counts: bool) {
         let (class, has_many) = self.function(call.function);
-        let owed = Owed {
+        let owed = ExpectedRecords {
             class,
             end_ns: call.end_ns,
             is_failure: is_failure(class, call.result),
@@ -953,7 +953,7 @@ impl StreamingJoin {
         (class, has_many)
     }
 
-    fn kernel_name(&mut self, part: &Part, key: cupti::NameKey) -> NameId {
+    fn kernel_name(&mut self, part: &Segment, key: cupti::NameKey) -> NameId {
         if let Some((last, name)) = self.last_kernel
             && last == key.0
         {
@@ -984,7 +984,7 @@ impl StreamingJoin {
     }
 
     /// Calls come as records need them: those that are not done stay few, however long a part is.
-    fn add_records(&mut self, part: &Part, calls: &mut Calls<'_>, windows_ns: &[(u64, u64)]) {
+    fn add_records(&mut self, part: &Segment, calls: &mut Calls<'_>, windows_ns: &[(u64, u64)]) {
         self.health.clock_step_ns = self.health.clock_step_ns.max(part.clock.step_ns());
         for record in &part.records {
             self.health.records += 1;
@@ -1166,7 +1166,7 @@ impl StreamingJoin {
     }
 
     /// The calls that get no more records; and those that most likely do not, for which nothing waits any longer.
-    fn settle(&mut self, part: &Part) {
+    fn settle(&mut self, part: &Segment) {
         let (settled_ns, answered_ns, now_ns) = (part.settled_ns, part.answered_ns, part.until_ns);
         if now_ns.saturating_sub(self.settled_at_ns) < SETTLE_EVERY_NS {
             return;

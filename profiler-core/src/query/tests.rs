@@ -32,7 +32,7 @@ struct Spot {
 }
 
 #[derive(Debug, Clone)]
-struct Asked {
+struct TestCall {
     name: &'static str,
     class: CallClass,
     thread: usize,
@@ -64,7 +64,7 @@ impl Ran {
 struct Made {
     threads: usize,
     ranges: Vec<Spot>,
-    calls: Vec<Asked>,
+    calls: Vec<TestCall>,
     ran: Vec<Ran>,
 }
 
@@ -232,7 +232,7 @@ fn random(rng: &mut Rng) -> Made {
                     let end = (at + rng.u64(0..20)).min(LENGTH);
                     let range = open.last().copied();
                     let time = (at, end);
-                    made.calls.push(Asked { name, class, thread, range, time, returned: true });
+                    made.calls.push(TestCall { name, class, thread, range, time, returned: true });
                     call = Some(made.calls.len() - 1);
                     at = end;
                 }
@@ -777,12 +777,12 @@ fn waits_are_the_calls_that_block() {
         let profile = made.profile();
         let waits = profile.waits();
         let rows = made.calls.iter().filter(|call| call.class == CallClass::Synchronize);
-        let time = |call: &Asked| call.time.1 - call.time.0;
+        let time = |call: &TestCall| call.time.1 - call.time.0;
         assert_eq!(waits.count(), rows.clone().count() as u64, "seed {seed}");
         let total = Duration::from_nanos(rows.clone().map(time).sum());
         assert_eq!(waits.time(), total, "seed {seed}");
         assert_eq!(waits.count(), profile.totals().synchronizations);
-        let is_in = |call: &&Asked| {
+        let is_in = |call: &&TestCall| {
             made.around(call.range).iter().any(|range| made.ranges[*range].name == "r0")
         };
         let inside = rows.clone().filter(is_in);

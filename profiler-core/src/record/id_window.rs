@@ -16,7 +16,7 @@ pub(crate) fn is_up_to(number: u32, until: u32) -> bool {
 
 /// Values by number. The numbers may wrap.
 #[derive(Debug)]
-pub(crate) struct Recent<T> {
+pub(crate) struct IdWindow<T> {
     /// The number of the first place.
     first: u32,
     places: VecDeque<Option<T>>,
@@ -24,13 +24,13 @@ pub(crate) struct Recent<T> {
     len: usize,
 }
 
-impl<T> Default for Recent<T> {
+impl<T> Default for IdWindow<T> {
     fn default() -> Self {
         Self { first: 0, places: VecDeque::new(), older: FxHashMap::default(), len: 0 }
     }
 }
 
-impl<T> Recent<T> {
+impl<T> IdWindow<T> {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -108,7 +108,7 @@ mod tests {
     fn it_is_a_map() {
         for seed in 0..20 {
             let mut random = fastrand::Rng::with_seed(seed);
-            let mut recent = Recent::default();
+            let mut recent = IdWindow::default();
             let mut map = BTreeMap::new();
             let mut next = if seed % 2 == 0 { 0 } else { u32::MAX - 1000 };
             for step in 0..20_000_u32 {

@@ -16,9 +16,9 @@ struct Tap {
 
 /// Has this thread's ranges open ranges of a measurement, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Tapped(());
+pub(crate) struct RangeCounting(());
 
-impl Tapped {
+impl RangeCounting {
     /// What was there before is over.
     pub(crate) fn begin(ranges: Ranges) -> Self {
         let _ = with(|tap| *tap = Some(Tap { ranges, open: Vec::new() }));
@@ -26,7 +26,7 @@ impl Tapped {
     }
 }
 
-impl Drop for Tapped {
+impl Drop for RangeCounting {
     fn drop(&mut self) {
         end(1);
         let _ = with(|tap| *tap = None);

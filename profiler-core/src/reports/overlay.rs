@@ -30,11 +30,15 @@ impl Part {
     }
 }
 
+/// So many spans over one part of the list.
+pub(super) type Times = (Range<usize>, u64);
+
 /// The sum of each group. Ranges may lie in each other 20,000 deep: what all groups hold is looked at value by value only
 /// where it is not much more than there are values.
-pub(super) fn sums(values: Vec<u64>, groups: Vec<Vec<Range<usize>>>) -> Vec<Overlay> {
+pub(super) fn sums(values: Vec<u64>, groups: Vec<Vec<Times>>) -> Vec<Overlay> {
+    let count = |spans: &[Times]| spans.iter().map(|(_, times)| times).sum();
     let groups: Vec<(u64, Vec<Part>)> =
-        groups.into_iter().map(|spans| (spans.len() as u64, parts(&spans))).collect();
+        groups.into_iter().map(|spans| (count(&spans), parts(&spans))).collect();
     let held: usize = groups.iter().flat_map(|(_, parts)| parts).map(Part::len).sum();
     let ordered = (held > FEW * values.len()).then(|| Ordered::new(&values)).flatten();
     let sum = |(spans, parts): (u64, Vec<Part>)| {
@@ -54,10 +58,15 @@ pub(super) fn sums(values: Vec<u64>, groups: Vec<Vec<Range<usize>>>) -> Vec<Over
 /// As many times the values may be looked at one by one: about what ordering them costs.
 const FEW: usize = 32;
 
+/// Where the list lies under spans, in order and each place once.
+pub(super) fn places(spans: &[Times]) -> impl Iterator<Item = Range<usize>> {
+    parts(spans).into_iter().map(|part| part.start..part.end)
+}
+
 /// The parts under spans, in order.
-fn parts(spans: &[Range<usize>]) -> Vec<Part> {
-    let mut ends: Vec<(usize, i64)> =
-        spans.iter().flat_map(|span| [(span.start, 1), (span.end, -1)]).collect();
+fn parts(spans: &[Times]) -> Vec<Part> {
+    let of = |(span, times): &Times| [(span.start, *times as i64), (span.end, -(*times as i64))];
+    let mut ends: Vec<(usize, i64)> = spans.iter().flat_map(of).collect();
     ends.sort_unstable();
     let (mut parts, mut start, mut times): (Vec<Part>, _, _) = (Vec::new(), 0, 0_i64);
     for (at, change) in ends {
@@ -197,12 +206,12 @@ mod tests {
     use super::*;
 
     /// What `sums` says, value by value.
-    fn plain(values: &[u64], spans: &[Range<usize>]) -> Overlay {
-        let mut held: Vec<u64> =
-            spans.iter().flat_map(|span| &values[span.clone()]).copied().collect();
-        let is_held = |at: &usize| spans.iter().any(|span| span.contains(at));
+    fn plain(values: &[u64], spans: &[Times]) -> Overlay {
+        let each = || spans.iter().flat_map(|(span, times)| vec![span.clone(); *times as usize]);
+        let mut held: Vec<u64> = each().flat_map(|span| &values[span]).copied().collect();
+        let is_held = |at: &usize| spans.iter().any(|(span, _)| span.contains(at));
         Overlay {
-            spans: spans.len() as u64,
+            spans: each().count() as u64,
             values: (0..values.len()).filter(is_held).count() as u64,
             summary: Summary::of(&mut held).unwrap(),
         }
@@ -223,10 +232,10 @@ mod tests {
             let mut rng = fastrand::Rng::with_seed(seed);
             let most = *rng.choice(&[3, 50, 1_000_000_000]).unwrap();
             let values: Vec<u64> = (0..rng.usize(1..40)).map(|_| rng.u64(0..most)).collect();
-            let spans: Vec<Range<usize>> = (0..rng.usize(1..8))
+            let spans: Vec<Times> = (0..rng.usize(1..8))
                 .map(|_| {
                     let start = rng.usize(..values.len());
-                    start..rng.usize(start + 1..=values.len())
+                    (start..rng.usize(start + 1..=values.len()), rng.u64(1..4))
                 })
                 .collect();
             let expected = plain(&values, &spans);
@@ -242,7 +251,7 @@ mod tests {
     #[test]
     fn times_beyond_reason_are_summed_up_one_by_one() {
         let values = vec![u64::MAX; 4];
-        let groups: Vec<Vec<Range<usize>>> = (0..400).map(|_| vec![0..4, 1..3]).collect();
+        let groups: Vec<Vec<Times>> = (0..400).map(|_| vec![(0..4, 1), (1..3, 1)]).collect();
         let found = sums(values, groups);
         assert_eq!(found.len(), 400);
         assert_eq!((found[7].summary.min_ns, found[7].summary.total_ns), (u64::MAX, u64::MAX));

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
-use super::overlay::{self, Overlay};
-use super::spans::{RangeStack, Span, Spans};
+use super::overlay::{self, Overlay, Times};
+use super::spans::{Prefixes, RangeStack, Span, Spans};
 use super::sums::Summary;
 use super::table::{Cells, Columns, Row, Unit, column};
 use super::texts::{OperationTexts, Texts, kernel_details};
 use super::{Report, Reports, Style};
-use crate::join::tables::{Call, CallId, Interval, RangeId, ThreadId};
+use crate::join::range_tree::Tree;
+use crate::join::tables::{Call, CallId, Interval, RangeId, Store, ThreadId};
 
 const NO_WORK: &str = "no GPU operation was recorded that was asked for in a range";
 
@@ -193,16 +194,16 @@ impl Projected {
         self.time.start_ns = self.time.start_ns.min(time.start_ns);
         self.time.end_ns = self.time.end_ns.max(time.end_ns);
     }
+
+    fn with(mut self, other: Self) -> Self {
+        self.add(other.time);
+        self.calls += other.calls;
+        self
+    }
 }
 
 fn merge(into: &mut Option<Projected>, other: Projected) {
-    match into {
-        Some(into) => {
-            into.add(other.time);
-            into.calls += other.calls;
-        }
-        None => *into = Some(other),
-    }
+    *into = Some(into.map_or(other, |into| into.with(other)));
 }
 
 /// A kernel in a range of a thread: the range's place among all, the kernel's time, the range, and the kernel's row.
@@ -236,11 +237,30 @@ impl Reports<'_> {
             }
         }
         let mut of_spans: Vec<Option<Projected>> = vec![None; spans.all.len()];
+        let mut of_threads: FxHashMap<ThreadId, Vec<(Interval, Projected)>> = FxHashMap::default();
         for (call, of) in store.calls.iter().zip(of_calls) {
             let Some(of) = of else { continue };
-            let own = spans.range_around(call).map(|range| range.0);
-            for span in own.into_iter().chain(spans.process_around(call)) {
-                merge(&mut of_spans[span as usize], of);
+            if let Some(range) = spans.range_around(call) {
+                merge(&mut of_spans[range.at()], of);
+            }
+            of_threads.entry(call.thread).or_default().push((call.time, of));
+        }
+        for (thread, process) in spans.of_process() {
+            let mut calls = of_threads.remove(&thread).unwrap_or_default();
+            calls.sort_unstable_by_key(|(time, _)| time.start_ns);
+            let mut ends: Vec<u64> = calls.iter().map(|(time, _)| time.end_ns).collect();
+            ends.sort_unstable();
+            let mut begun = Prefixes::new(ends.len());
+            // From the last on: what has begun by then did so within the span.
+            for (time, span) in process.iter().rev() {
+                while let Some((call, of)) =
+                    calls.pop_if(|(call, _)| call.start_ns >= time.start_ns)
+                {
+                    let place = ends.partition_point(|&end| end < call.end_ns);
+                    begun.add(place, of, Projected::with);
+                }
+                let until = ends.partition_point(|&end| end <= time.end_ns);
+                of_spans[*span as usize] = begun.up_to(until, Projected::with);
             }
         }
         let mut order: Vec<RangeId> = (0..store.ranges.len() as u32).map(RangeId).collect();
@@ -435,30 +455,19 @@ impl Reports<'_> {
             let named = name.map(|name| (name, Style::StartEnd));
             rows.push(row(named, thread, kernel, Overlay { spans, values, summary }));
         }
-        // The last group that a range was met for.
-        let mut met = vec![u32::MAX; store.ranges.len()];
-        for (group, ((thread, kernel), mut of)) in (0..).zip(placed) {
-            of.sort_unstable();
+        let mut placed: Vec<_> = placed.into_iter().collect();
+        placed.iter_mut().for_each(|(_, of)| of.sort_unstable());
+        let by_names = self.by_names(placed.iter().map(|(_, of)| &of[..]), |range| {
+            names[store.ranges[range.at()].label.at()]
+        });
+        for (((thread, kernel), of), by_name) in placed.into_iter().zip(by_names) {
             let values = of.iter().map(|(_, ns, ..)| *ns).collect();
-            let mut by_name: FxHashMap<u32, Vec<std::ops::Range<usize>>> = FxHashMap::default();
-            for &(_, _, range, _) in &of {
-                let mut around = Some(range);
-                while let Some(range) = around.filter(|range| met[range.at()] != group) {
-                    met[range.at()] = group;
-                    let places = tree.places(range);
-                    let at = |end| of.partition_point(|(place, ..)| *place < end);
-                    let within = at(places.start)..at(places.end);
-                    let label = store.ranges[range.at()].label;
-                    by_name.entry(names[label.at()]).or_default().push(within);
-                    around = store.ranges[range.at()].parent.get();
-                }
-            }
             let named: Vec<_> = by_name.into_iter().collect();
             let (names, spans): (Vec<_>, Vec<_>) = named.into_iter().unzip();
             // A kernel with several calls in ranges of a name is one.
             let kernels: Option<Vec<u64>> = (!store.repeated_calls.is_empty()).then(|| {
-                let count = |spans: &Vec<std::ops::Range<usize>>| {
-                    let rows = spans.iter().flat_map(|span| &of[span.clone()]);
+                let count = |spans: &Vec<Times>| {
+                    let rows = overlay::places(spans).flat_map(|places| &of[places]);
                     rows.map(|(.., row)| *row).collect::<FxHashSet<_>>().len() as u64
                 };
                 spans.iter().map(count).collect()
@@ -478,5 +487,142 @@ impl Reports<'_> {
                 .then_with(|| (a.style, &a.kernel_name).cmp(&(b.style, &b.kernel_name)))
         });
         Report::new(rows, "no kernel was recorded").leaving_out(left_out)
+    }
+    /// Of each group of kernels in order of their places: by name, over which of them the ranges of that name lie. A range that
+    /// was handed on may have many groups below it, and ranges of few names in between.
+    fn by_names<'a>(
+        self,
+        groups: impl Iterator<Item = &'a [Placed]>,
+        name_of: impl Fn(RangeId) -> u32,
+    ) -> Vec<FxHashMap<u32, Vec<Times>>> {
+        let (store, tree) = (self.store(), &self.profile.tree);
+        let outer = Outer::new(store, tree);
+        let mut by_names = Vec::new();
+        let mut chains = Vec::new();
+        for (group, of) in groups.enumerate() {
+            by_names.push(FxHashMap::<u32, Vec<Times>>::default());
+            outer.chains(tree, of, |inner, end| chains.push((inner, end, group, of)));
+        }
+        chains.sort_by_key(|(inner, ..)| tree.places(*inner).start);
+        let mut chains = chains.into_iter().peekable();
+        // The ranges around the one that is looked at, and of each name how deep they are.
+        let mut open: Vec<RangeId> = Vec::new();
+        let mut open_names: Vec<u32> = Vec::new();
+        let mut depths: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
+        for range in tree.ranges() {
+            let place = tree.places(range).start;
+            while let Some(last) = open.pop_if(|last| tree.places(*last).end <= place) {
+                let of_name = depths.entry(name_of(last)).or_default();
+                of_name.pop();
+                if of_name.is_empty() {
+                    open_names.pop();
+                }
+            }
+            open.push(range);
+            let of_name = depths.entry(name_of(range)).or_default();
+            if of_name.is_empty() {
+                open_names.push(name_of(range));
+            }
+            of_name.push(outer.depths[range.at()]);
+            while let Some((inner, end, group, of)) = chains.next_if(|chain| chain.0 == range) {
+                let places = tree.places(inner);
+                let at = |end| of.partition_point(|(place, ..)| *place < end);
+                let within = at(places.start)..at(places.end);
+                let mut add = |name, times| {
+                    by_names[group].entry(name).or_default().push((within.clone(), times));
+                };
+                let length = (outer.depths[inner.at()] - end) as usize;
+                if length <= open_names.len() {
+                    open.iter().rev().take(length).for_each(|range| add(name_of(*range), 1));
+                    continue;
+                }
+                for &name in &open_names {
+                    let depths = &depths[&name];
+                    let times = depths.len() - depths.partition_point(|&depth| depth <= end);
+                    if times > 0 {
+                        add(name, times as u64);
+                    }
+                }
+            }
+        }
+        by_names
+    }
+}
+
+/// The ranges around each range, of which any is found in some steps.
+struct Outer {
+    /// How many are around each range, and itself.
+    depths: Vec<u32>,
+    /// The range around, and one further out: the steps to it are those of two equal steps of the one around, and one more.
+    jumps: Vec<[Option<RangeId>; 2]>,
+}
+
+impl Outer {
+    fn new(store: &Store, tree: &Tree) -> Self {
+        let count = store.ranges.len();
+        let mut outer = Self { depths: vec![1; count], jumps: vec![[None; 2]; count] };
+        for range in tree.ranges() {
+            let parent = store.ranges[range.at()].parent.get();
+            let Some(parent) = parent else { continue };
+            let far = outer.far(Some(parent));
+            let further = outer.far(far);
+            let depth = |of| outer.depth(of);
+            let is_even = depth(Some(parent)) - depth(far) == depth(far) - depth(further);
+            outer.jumps[range.at()] = [Some(parent), if is_even { further } else { Some(parent) }];
+            outer.depths[range.at()] = outer.depths[parent.at()] + 1;
+        }
+        outer
+    }
+
+    /// Above all ranges is none, which is at depth 0.
+    fn depth(&self, range: Option<RangeId>) -> u32 {
+        range.map_or(0, |range| self.depths[range.at()])
+    }
+
+    fn far(&self, range: Option<RangeId>) -> Option<RangeId> {
+        range.and_then(|range| self.jumps[range.at()][1])
+    }
+
+    /// The innermost range around a place of those around a range and itself.
+    fn around(&self, tree: &Tree, range: RangeId, place: usize) -> Option<RangeId> {
+        let is_around =
+            |range: Option<RangeId>| range.is_none_or(|range| tree.places(range).contains(&place));
+        let mut at = Some(range);
+        while let Some(range) = at.filter(|range| !is_around(Some(*range))) {
+            let [near, far] = self.jumps[range.at()];
+            at = if is_around(far) { near } else { far };
+        }
+        at
+    }
+
+    /// The ranges around kernels, each once, in chains whose ranges are around the same ones of them: the innermost of each,
+    /// and the depth of the range that is around it.
+    fn chains(&self, tree: &Tree, of: &[Placed], mut chain: impl FnMut(RangeId, u32)) {
+        let mut inner: Vec<Option<RangeId>> = Vec::new();
+        for &(place, _, range, _) in of {
+            let Some(&last) = inner.last() else {
+                inner.push(Some(range));
+                continue;
+            };
+            let common = last.and_then(|last| self.around(tree, last, place));
+            let depth = self.depth(common);
+            while let Some(last) = inner.pop_if(|last| self.depth(*last) > depth) {
+                let end = inner.last().map_or(0, |outer| self.depth(*outer)).max(depth);
+                if let Some(last) = last {
+                    chain(last, end);
+                }
+            }
+            for next in [common, Some(range)] {
+                if inner.last() != Some(&next) {
+                    inner.push(next);
+                }
+            }
+        }
+        while let Some(last) = inner.pop() {
+            let end = inner.last().map_or(0, |outer| self.depth(*outer));
+            if let Some(last) = last {
+                chain(last, end);
+            }
+        }
     }
 }

@@ -91,6 +91,37 @@ impl Overlaps {
     }
 }
 
+/// Values at places, of which all before a place are merged in some steps, however many there are: a Fenwick tree.
+pub(super) struct Prefixes<T>(Vec<Option<T>>);
+
+impl<T: Copy> Prefixes<T> {
+    pub(super) fn new(places: usize) -> Self {
+        Self(vec![None; places])
+    }
+
+    /// Always with the same `merge`, whose order and grouping mean nothing.
+    pub(super) fn add(&mut self, place: usize, value: T, merge: impl Fn(T, T) -> T) {
+        let mut at = place;
+        while let Some(of) = self.0.get_mut(at) {
+            *of = Some(of.map_or(value, |of| merge(of, value)));
+            at |= at + 1;
+        }
+    }
+
+    /// What stands before a place.
+    pub(super) fn up_to(&self, place: usize, merge: impl Fn(T, T) -> T) -> Option<T> {
+        let (mut at, mut all) = (place, None);
+        while let Some(last) = at.checked_sub(1) {
+            all = match (all, self.0[last]) {
+                (Some(all), Some(of)) => Some(merge(all, of)),
+                (all, of) => all.or(of),
+            };
+            at &= last;
+        }
+        all
+    }
+}
+
 impl Spans {
     /// Of threads alone, or of both styles.
     pub(super) fn new(reports: Reports<'_>, with_process: bool) -> Self {
@@ -161,22 +192,56 @@ impl Spans {
         }
         let slack = |outer: Interval, inner: Interval| outer.ns() - inner.ns();
         let count = store.ranges.len() as u32;
-        for id in 0..self.all.len() as u32 {
-            let span = self.all[id as usize];
-            let Some(process) = self.process.get(&span.thread) else { continue };
-            let own = if id < count { span.parent } else { self.innermost(store, &span) };
-            let own = own.map(|own| (own, self.all[own as usize].time));
-            // A parent that a range was handed need not be around it in time.
-            let mut best = own.map(|(own, time)| (time.ns().saturating_sub(span.time.ns()), own));
-            for (time, other) in process.around(span.time) {
-                // Of equal ones the first is around the others.
-                let is_equal_later = time == span.time && other >= id && id >= count;
-                let slack = slack(time, span.time);
-                if other != id && !is_equal_later && best.is_none_or(|(best, _)| slack < best) {
-                    best = Some((slack, other));
+        // By thread, those of the process that begin at once the longest first, and before those of the thread.
+        let mut order: Vec<u32> = (0..self.all.len() as u32)
+            .filter(|id| self.process.contains_key(&self.all[*id as usize].thread))
+            .collect();
+        order.sort_by_key(|&id| {
+            let Span { thread, time, .. } = self.all[id as usize];
+            (thread, time.start_ns, id < count, Reverse(time.end_ns), id)
+        });
+        let mut parents = Vec::with_capacity(order.len());
+        for of_thread in
+            order.chunk_by(|a, b| self.all[*a as usize].thread == self.all[*b as usize].thread)
+        {
+            // Those of the process that began, by their ends from the last on.
+            let is_process = |id: &u32| *id >= count;
+            let mut ends: Vec<u64> = of_thread
+                .iter()
+                .filter(|id| is_process(id))
+                .map(|&id| self.all[id as usize].time.end_ns)
+                .collect();
+            ends.sort_unstable_by_key(|end| Reverse(*end));
+            let mut begun = Prefixes::new(ends.len());
+            for &id in of_thread {
+                let span = self.all[id as usize];
+                let own = if is_process(&id) { self.innermost(store, &span) } else { span.parent };
+                // A parent that a range was handed need not be around it in time.
+                let own = own.map(|own| {
+                    (self.all[own as usize].time.ns().saturating_sub(span.time.ns()), own)
+                });
+                // The shortest around it; of equal ones the last that began. Of equal ones the first is around the others.
+                let until = ends.partition_point(|&end| end >= span.time.end_ns);
+                let tightest = begun.up_to(until, Ord::min);
+                let best = match (own, tightest) {
+                    (Some((own_slack, own)), Some((_, _, Reverse(other)))) => {
+                        let other_slack = slack(self.all[other as usize].time, span.time);
+                        Some(if other_slack < own_slack { other } else { own })
+                    }
+                    (own, tightest) => {
+                        own.map(|(_, own)| own).or(tightest.map(|(.., Reverse(other))| other))
+                    }
+                };
+                parents.push((id, best));
+                if is_process(&id) {
+                    let place = ends.partition_point(|&end| end > span.time.end_ns);
+                    let key = (span.time.ns(), Reverse(span.time.start_ns), Reverse(id));
+                    begun.add(place, key, Ord::min);
                 }
             }
-            self.all[id as usize].parent = best.map(|(_, parent)| parent);
+        }
+        for (id, parent) in parents {
+            self.all[id as usize].parent = parent;
         }
     }
 
@@ -236,7 +301,12 @@ impl Spans {
         call.range.get().filter(|range| !self.is_imported || has_it(range))
     }
 
-    /// The spans of the process in which a call was made.
+    /// The spans of the process, by thread and there by start.
+    pub(super) fn of_process(&self) -> impl Iterator<Item = (ThreadId, &[(Interval, u32)])> {
+        self.process.iter().map(|(thread, process)| (*thread, &process.spans[..]))
+    }
+
+    /// The spans of the process in which a call was made, the last that began first.
     pub(super) fn process_around(&self, call: &Call) -> impl Iterator<Item = u32> {
         let (process, time) = (self.process.get(&call.thread), call.time);
         process.into_iter().flat_map(move |process| process.around(time).map(|(_, id)| id))
@@ -250,7 +320,11 @@ impl Spans {
         // Of those that began at once nsys takes the one with the least number.
         let ranges = std::iter::successors(own, parent)
             .take_while(|range| own.is_some_and(|own| start(*range) >= start(own)));
-        let around = ranges.map(|range| range.0).chain(self.process_around(call));
+        let mut process = self.process_around(call).peekable();
+        let last_ns = process.peek().map(|span| self.all[*span as usize].time.start_ns);
+        let process =
+            process.take_while(|span| Some(self.all[*span as usize].time.start_ns) == last_ns);
+        let around = ranges.map(|range| range.0).chain(process);
         around.map(|span| &self.all[span as usize]).max_by_key(|span| span.order())
     }
 }
@@ -341,6 +415,23 @@ impl Serialize for NameTree {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn prefixes_are_what_stands_before_each_place() {
+        let mut rng = fastrand::Rng::with_seed(4);
+        for places in 0..40 {
+            let (mut prefixes, mut plain) = (Prefixes::new(places), vec![None; places]);
+            for _ in 0..rng.usize(..2 * places + 1).min(places * 2) {
+                let (place, value) = (rng.usize(..places), rng.u64(..100));
+                prefixes.add(place, value, Ord::min);
+                plain[place] = plain[place].into_iter().chain([value]).min();
+                for until in 0..=places {
+                    let expected = plain[..until].iter().flatten().min().copied();
+                    assert_eq!(prefixes.up_to(until, Ord::min), expected);
+                }
+            }
+        }
+    }
 
     #[test]
     fn what_is_around_a_time_is_found_among_many() {

@@ -8,7 +8,7 @@ use cupti::{Config, Library};
 use parking_lot::Mutex;
 
 use crate::base::error::{Error, Kind};
-use crate::collect::collection::{Keep, Session, Sink, Wish};
+use crate::collect::collection::{Retention, Session, SessionRequest, Sink};
 use crate::collect::sampling::Sampling;
 use crate::join::streaming::{self, StreamingJoin};
 use crate::profile::Profile;
@@ -46,7 +46,7 @@ use crate::record::recording::Recording;
 pub struct Profiler {
     library: Library,
     config: Config,
-    keep: Keep,
+    keep: Retention,
     period: Option<Duration>,
     samplings: Vec<Sampling>,
     summary_rows: usize,
@@ -60,7 +60,7 @@ pub struct Profiler {
 pub struct ProfilerBuilder {
     library: Option<Library>,
     config: Config,
-    keep: Keep,
+    keep: Retention,
     period: Option<Duration>,
     samplings: Vec<Sampling>,
     summary_rows: Option<usize>,
@@ -87,7 +87,7 @@ impl ProfilerBuilder {
     /// kept grows with what is asked for in that time, and with the number of different names; not with that of different values
     /// of fields.
     pub fn keep_last(mut self, time: Duration) -> Self {
-        self.keep = Keep::LastTime(time);
+        self.keep = Retention::LastTime(time);
         self
     }
 
@@ -98,7 +98,7 @@ impl ProfilerBuilder {
     /// them, or 16 for each of these operations if that is more, are without as many operations, what was before them goes
     /// all the same.
     pub fn keep_last_operations(mut self, count: u64) -> Self {
-        self.keep = Keep::LastOperations(count);
+        self.keep = Retention::LastOperations(count);
         self
     }
 
@@ -154,7 +154,7 @@ impl ProfilerBuilder {
         let config = self.config.graph_events(true);
         let (keep, period, session) = (self.keep, self.period, Mutex::new(None));
         let samplings = match keep {
-            Keep::LastTime(time) => {
+            Retention::LastTime(time) => {
                 self.samplings.into_iter().map(|sampling| sampling.bounded(time)).collect()
             }
             _ => self.samplings,
@@ -194,16 +194,16 @@ impl Profiler {
         Self { library, config, keep, period, samplings, summary_rows: self.summary_rows, session }
     }
 
-    fn wish(&self, keep: Keep, sink: Option<Arc<Mutex<dyn Sink>>>) -> Wish<'_> {
+    fn wish(&self, keep: Retention, sink: Option<Arc<Mutex<dyn Sink>>>) -> SessionRequest<'_> {
         let usual = match keep {
-            Keep::LastTime(time) => (time / 10).clamp(PERIOD, Duration::from_secs(1)),
+            Retention::LastTime(time) => (time / 10).clamp(PERIOD, Duration::from_secs(1)),
             _ => PERIOD,
         };
         let period = self.period.unwrap_or(usual);
         let (library, config) = (&self.library, &self.config);
         // What keeps no operation has no profile that samples could be in.
-        let samplings = if keep == Keep::Nothing { &[] } else { &self.samplings[..] };
-        Wish { library, config, keep, sink, samplings, period, then: None }
+        let samplings = if keep == Retention::Nothing { &[] } else { &self.samplings[..] };
+        SessionRequest { library, config, keep, sink, samplings, period, then: None }
     }
 
     /// Starts a session that keeps no operation and no instance of a range, only what they came to, in
@@ -218,7 +218,7 @@ impl Profiler {
         let streaming = Arc::new(Mutex::new(self.streaming(0)));
         let samplers = self.samplings.iter().map(Sampling::series).sum::<usize>();
         streaming.lock().health.failed_samplers = samplers as u64;
-        let session = Session::start(&self.wish(Keep::Nothing, Some(streaming.clone())))?;
+        let session = Session::start(&self.wish(Retention::Nothing, Some(streaming.clone())))?;
         Ok(Summarizing { session, streaming })
     }
 
@@ -234,7 +234,10 @@ impl Profiler {
         streaming: Arc<Mutex<StreamingJoin>>,
         then: crate::collect::collection::Then,
     ) -> Result<Session, Error> {
-        Session::start(&Wish { then: Some(then), ..self.wish(self.keep, Some(streaming)) })
+        Session::start(&SessionRequest {
+            then: Some(then),
+            ..self.wish(self.keep, Some(streaming))
+        })
     }
 
     /// Stops and gives what was recorded, joined.

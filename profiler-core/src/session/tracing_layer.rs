@@ -347,15 +347,15 @@ struct Emitter {
     /// The one that the layer is in, as far as it was told.
     subscriber: Mutex<Option<WeakDispatch>>,
     /// Whoever makes events holds it, so that none is out before those that came earlier.
-    turn: Mutex<Turn>,
+    turn: Mutex<KnownPaths>,
     emitted: AtomicU64,
     undelivered: AtomicU64,
     panicked: AtomicU64,
 }
 
 #[derive(Default)]
-struct Turn {
-    /// By row of [`Follow::nodes`].
+struct KnownPaths {
+    /// By row of [`StreamingJoin::nodes`].
     places: Vec<Place>,
     /// Results let go that an event told of.
     told_let_go: u64,
@@ -462,7 +462,7 @@ impl Emitter {
     }
 }
 
-impl Turn {
+impl KnownPaths {
     /// Finds the paths that are new.
     fn learn(&mut self, streaming: &StreamingJoin, wants: &Wants) {
         for (row, node) in streaming.nodes.iter().enumerate().skip(self.places.len()) {

@@ -85,6 +85,17 @@ pub(crate) use verdict::{Factor, finite};
 /// within each other, or beside each other on threads, have the same time.
 const LOOKS: u64 = 64;
 
+/// Looks beyond which a run is looked at [`LEAST_LOOKS`] times only: some seconds.
+const MANY_LOOKS: u64 = 4_000_000;
+/// Ranges of most programs are less deep than this.
+const LEAST_LOOKS: u64 = 8;
+
+/// At how many pieces and operations the verdicts of ranges may look, of a run with so many.
+fn looks(all: u64) -> u64 {
+    let few = all.saturating_mul(LEAST_LOOKS).max(MANY_LOOKS);
+    all.saturating_mul(LOOKS).min(few)
+}
+
 /// What a run is bound by, and its ranges, and what was found. `{}` is a page of text, and it serializes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -106,7 +117,7 @@ impl Diagnosis {
 
     /// What each path of the tree of ranges is bound by, in the order of [`Profile::walk`]: those that take at least
     /// [`Thresholds::cause_share`] of the clock and have enough operations. Where so many ranges lie within each other that
-    /// this would look at the whole run more than 64 times, the longest have a verdict.
+    /// this would look at the whole run more than 64 times (of a long run 8 times), the longest have a verdict.
     #[must_use]
     pub fn ranges(&self) -> &[Verdict] {
         &self.ranges
@@ -306,7 +317,7 @@ impl<'a> Diagnoser<'a> {
             self.profile.walk().map(|(_, node)| node).filter(is_worth_it).enumerate().collect();
         nodes.sort_by_key(|(_, node)| Reverse(time(node)));
         let all = self.clock.pieces.len() + self.profile.store.operations.len();
-        let mut left = LOOKS * all as u64;
+        let mut left = looks(all as u64);
         let mut verdicts = Vec::new();
         for (place, node) in nodes {
             let looks = node.inclusive().gpu_operations() + node.instances();

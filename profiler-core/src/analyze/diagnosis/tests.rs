@@ -843,3 +843,13 @@ fn it_serializes_and_its_evidence_is_found_again() {
     let other = Program::new().profile();
     assert_eq!(diagnosis.findings()[0].evidence.operations(&other).count(), 0);
 }
+
+/// At a depth of 200,000 the ranges would cost half a minute.
+#[test]
+fn a_long_run_is_looked_at_less_often() {
+    let looks_each = |all| (looks(all) / all, looks(all) % all);
+    assert_eq!([looks(0), looks(1), looks(10_000)], [0, 64, 640_000]);
+    assert_eq!(looks(100_000), 4_000_000);
+    assert_eq!([1_000_000, 50_000_000].map(looks_each), [(8, 0); 2]);
+    assert!((1..2_000_000).step_by(999).all(|all| looks(all) <= looks(all + 999)));
+}

@@ -607,10 +607,12 @@ impl<'a> Account<'a> {
 
     fn groups(&self, ops: &[TcOp], of_node: &FxHashMap<NodeId, usize>) -> Vec<TcGroup> {
         let mut groups: Vec<TcGroup> = Vec::new();
+        let mut parents: Vec<Option<usize>> = Vec::new();
         // The groups that are open around the node, the innermost last.
         let mut around: Vec<usize> = Vec::new();
         for (depth, node) in self.profile.walk() {
             around.truncate(depth);
+            parents.push(around.last().copied());
             around.push(groups.len());
             groups.push(TcGroup {
                 path: node.cut_path(),
@@ -624,18 +626,28 @@ impl<'a> Account<'a> {
                 using_ops: 0,
             });
             let Some(op) = of_node.get(&node.id).map(|op| &ops[*op]) else { continue };
-            for group in &around {
-                let group = &mut groups[*group];
-                let is_eligible = op.eligible == Some(true);
-                group.total_ns = group.total_ns.saturating_add(op.total_ns);
-                group.tc_ns = group.tc_ns.saturating_add(op.tc_ns);
-                group.ops += 1;
-                group.using_ops += u64::from(op.status == TcStatus::Using);
-                group.eligible_ops += u64::from(is_eligible);
-                if is_eligible {
-                    group.eligible_ns = group.eligible_ns.saturating_add(op.total_ns);
-                }
-            }
+            let Some(group) = groups.last_mut() else { continue };
+            let is_eligible = op.eligible == Some(true);
+            group.total_ns = op.total_ns;
+            group.tc_ns = op.tc_ns;
+            group.ops = 1;
+            group.using_ops = u64::from(op.status == TcStatus::Using);
+            group.eligible_ops = u64::from(is_eligible);
+            group.eligible_ns = if is_eligible { op.total_ns } else { 0 };
+        }
+        // Backwards every group is whole before it is added to the one around it.
+        for (at, parent) in parents.into_iter().enumerate().rev() {
+            let Some(parent) = parent else { continue };
+            let (outer, inner) = groups.split_at_mut(at);
+            let (Some(outer), Some(inner)) = (outer.get_mut(parent), inner.first()) else {
+                continue;
+            };
+            outer.total_ns = outer.total_ns.saturating_add(inner.total_ns);
+            outer.eligible_ns = outer.eligible_ns.saturating_add(inner.eligible_ns);
+            outer.tc_ns = outer.tc_ns.saturating_add(inner.tc_ns);
+            outer.ops += inner.ops;
+            outer.using_ops += inner.using_ops;
+            outer.eligible_ops += inner.eligible_ops;
         }
         groups.retain(|group| group.ops != 0);
         for group in &mut groups {

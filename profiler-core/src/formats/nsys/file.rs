@@ -2,8 +2,11 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::env;
 use std::fmt::Write as _;
+use std::fs::DirBuilder;
 use std::io::{self, Read as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -285,8 +288,8 @@ impl Header {
 }
 
 /// Opens the file for reading. A file with a write-ahead log takes SQLite a shared index beside it, which it would write
-/// even to read: in a folder that cannot be written that fails, and elsewhere it leaves files behind. Where the log is
-/// empty the file is opened as one that does not change, which takes neither.
+/// even to read: in a folder that cannot be written that fails, and a copy of both files is read instead; elsewhere it
+/// leaves files behind. Where the log is empty the file is opened as one that does not change, which takes neither.
 fn connect(path: &Path, header: &Header) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let log = beside(path, "-wal");
@@ -297,22 +300,80 @@ fn connect(path: &Path, header: &Header) -> Result<Connection, Error> {
         return Connection::open_with_flags(address, flags)
             .map_err(|error| unreadable(path, &error));
     }
-    let connection =
-        Connection::open_with_flags(path, flags).map_err(|error| unreadable(path, &error))?;
-    if header.has_log
-        && let Err(error) =
-            connection.query_row("SELECT 1 FROM sqlite_schema LIMIT 1", (), |_| Ok(()))
-        && error.sqlite_error_code() == Some(ErrorCode::CannotOpen)
-    {
-        let what = format!(
-            "{} has changes in its write-ahead log {}, which SQLite cannot read in a folder that it cannot write: copy \
-             both files to one that can be written",
-            path.display(),
-            log.display()
-        );
-        return Err(Error::new(Kind::Capture { what }));
+    let opened = |path: &Path| Connection::open_with_flags(path, flags);
+    let connection = opened(path).map_err(|error| unreadable(path, &error))?;
+    if !header.has_log || !is_out_of_reach(&connection) {
+        return Ok(connection);
     }
-    Ok(connection)
+    drop(connection);
+    let folder = env::temp_dir();
+    let failed = |error: io::Error| {
+        let bytes = header.bytes.saturating_add(log_bytes);
+        let what = format!(
+            "{} has changes in its write-ahead log {}, which SQLite cannot read in a folder that it cannot write, and the \
+             two could not be copied to {}: {error}; name a folder with room for {bytes} bytes in TMPDIR",
+            path.display(),
+            log.display(),
+            folder.display()
+        );
+        Error::new(Kind::Capture { what })
+    };
+    let copy =
+        PrivateCopy::new(&folder, [(path, header.bytes), (&log, log_bytes)]).map_err(failed)?;
+    let connection = opened(&copy.database()).map_err(|error| unreadable(path, &error))?;
+    // It has all files open from here on, which then need no names any more.
+    match is_out_of_reach(&connection) {
+        true => Err(failed(io::Error::other("SQLite cannot write there either"))),
+        false => Ok(connection),
+    }
+}
+
+/// True if what is in a write-ahead log cannot be read, for which SQLite would have to write beside it.
+fn is_out_of_reach(connection: &Connection) -> bool {
+    let read = connection.query_row("SELECT 1 FROM sqlite_schema LIMIT 1", (), |_| Ok(()));
+    read.is_err_and(|error| error.sqlite_error_code() == Some(ErrorCode::CannotOpen))
+}
+
+/// A database and its write-ahead log in a folder that nobody else can look into, and that goes away with this.
+struct PrivateCopy(PathBuf);
+
+/// Folders that are tried before there is none.
+const FOLDERS: u32 = 1000;
+
+impl PrivateCopy {
+    /// Of each file as many bytes as it had when it was looked at.
+    fn new(within: &Path, [database, log]: [(&Path, u64); 2]) -> io::Result<Self> {
+        let copy = Self::folder(within)?;
+        let target = copy.database();
+        for ((from, bytes), to) in [(database, target.clone()), (log, beside(&target, "-wal"))] {
+            let mut from = std::fs::File::open(from)?.take(bytes);
+            io::copy(&mut from, &mut std::fs::File::create_new(to)?)?;
+        }
+        Ok(copy)
+    }
+
+    fn folder(within: &Path) -> io::Result<Self> {
+        for number in 0..FOLDERS {
+            let folder = within.join(format!("gpuprof-{}-{number}", std::process::id()));
+            match DirBuilder::new().mode(0o700).create(&folder) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => return made.map(|()| Self(folder)),
+            }
+        }
+        let why = format!("{FOLDERS} folders gpuprof-{}-* are there", std::process::id());
+        Err(io::Error::new(io::ErrorKind::AlreadyExists, why))
+    }
+
+    fn database(&self) -> PathBuf {
+        self.0.join("capture.sqlite")
+    }
+}
+
+impl Drop for PrivateCopy {
+    fn drop(&mut self) {
+        // What cannot be removed here is for those who clean up temporary files.
+        let _: io::Result<()> = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 /// A file whose name has this at its end.
@@ -411,5 +472,32 @@ impl<'a> Cells<'a> {
     fn note<T>(self) -> Option<T> {
         self.file.odd_cells.set(self.file.odd_cells.get() + 1);
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_is_private_bounded_and_goes_away() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let within = PrivateCopy::folder(&env::temp_dir()).unwrap();
+        let [database, log, missing] =
+            ["database", "log", "missing"].map(|name| within.0.join(name));
+        std::fs::write(&database, "database that grew").unwrap();
+        std::fs::write(&log, "log").unwrap();
+        let copy = PrivateCopy::new(&within.0, [(&database, 8), (&log, 3)]).unwrap();
+        let read = |path: PathBuf| std::fs::read_to_string(path).unwrap();
+        assert_eq!(read(copy.database()), "database");
+        assert_eq!(read(beside(&copy.database(), "-wal")), "log");
+        assert_eq!(std::fs::metadata(&copy.0).unwrap().permissions().mode() & 0o777, 0o700);
+        let other = PrivateCopy::folder(&within.0).unwrap();
+        assert_ne!(other.0, copy.0);
+        drop([copy, other]);
+        // Neither does an error in the middle leave anything.
+        assert!(PrivateCopy::new(&within.0, [(&database, 8), (&missing, 3)]).is_err());
+        assert!(PrivateCopy::new(&missing, [(&database, 8), (&log, 3)]).is_err());
+        assert_eq!(std::fs::read_dir(&within.0).unwrap().count(), 2);
     }
 }

@@ -57,7 +57,8 @@ impl Profile {
     /// capture. Graphs that nsys traced as one interval each are [operations](crate::OperationKind::Graph).
     ///
     /// A file with a write-ahead log beside it is read with the log's changes, for which SQLite has to write an index in its
-    /// folder. Where the log is empty or gone the file is opened as one that does not change, without a lock: a program
+    /// folder. Where it cannot, a copy of both files is read, which stands among temporary files (`TMPDIR`) until it is open.
+    /// Where the log is empty or gone the file is opened as one that does not change, without a lock: a program
     /// that writes to it meanwhile makes what is read wrong.
     ///
     /// # Errors

@@ -7,8 +7,8 @@ use cupti::{Call, Function, GraphEvent, ThreadCalls};
 use rustc_hash::FxHashMap;
 
 use super::Recording;
-use super::parts::ThreadRanges;
 use super::ranges::{Detail, Event, RangeWord, Slots, Value};
+use super::segment::ThreadRanges;
 use super::word::{epoch_of, in_epoch};
 use crate::base::error::Error;
 

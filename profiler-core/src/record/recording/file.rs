@@ -24,8 +24,8 @@ use serde::{Deserialize, Serialize};
 
 use super::check;
 use super::frames::{END, FrameReader, FrameWriter, Kind as FrameKind, Next};
-use super::parts::ThreadRanges;
 use super::ranges::{Label, RangeEntry, Slots};
+use super::segment::ThreadRanges;
 use super::word::logs_of_epoch;
 use super::{Clocks, Losses, Recording, RecordingInfo};
 use crate::base::error::Error;

@@ -5,8 +5,8 @@ mod check;
 mod file;
 mod frames;
 mod info;
-pub(crate) mod parts;
 pub(crate) mod ranges;
+pub(crate) mod segment;
 pub(crate) mod word;
 
 use std::fs;
@@ -22,9 +22,10 @@ use cupti::{
 };
 
 use crate::base::error::{Error, Kind};
+use crate::base::replace;
 use crate::record::series::Series;
 pub use info::{DeviceInfo, RecordingInfo};
-use parts::ThreadRanges;
+use segment::ThreadRanges;
 
 /// Heads of frames and what is smaller than this are written together.
 const WRITE_BYTES: usize = 64 << 10;
@@ -305,14 +306,15 @@ impl Recording {
         self
     }
 
-    /// Writes it to a file, replacing what is there. What a writer that was killed leaves is a truncated recording.
+    /// Writes it to a file. What is there already is replaced when the new one is whole, by one with the same permissions; a
+    /// link is followed. After an error it is as it was.
     ///
     /// # Errors
     /// The file cannot be written.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
-        let write = |file| self.write_to(BufWriter::with_capacity(WRITE_BYTES, file));
-        fs::File::create(path).and_then(write).map_err(|source| {
+        let content = |file: &fs::File| self.write_to(BufWriter::with_capacity(WRITE_BYTES, file));
+        replace::write(path, content).map_err(|source| {
             Error::new(Kind::Io { what: "write", path: path.to_owned(), source: Arc::new(source) })
         })
     }

@@ -180,7 +180,7 @@ pub(crate) enum Value {
     /// An index into the thread's texts.
     Text(u32),
     /// A text of so many bytes, which stands in the pieces just before.
-    Pieces(u64),
+    LongText(u64),
 }
 
 impl Event {
@@ -228,7 +228,7 @@ pub(super) fn put_texts_together(events: &mut Vec<LoggedEvent>, texts: &mut Text
     let is_in_pieces = |(_, words): &LoggedEvent| {
         let event = Event::from_words(*words);
         let Event::Detail { detail, .. } = event else { return false };
-        matches!(detail, Detail::Piece(_) | Detail::Field { value: Value::Pieces(_), .. })
+        matches!(detail, Detail::Piece(_) | Detail::Field { value: Value::LongText(_), .. })
     };
     if !events.iter().any(is_in_pieces) {
         return;
@@ -242,7 +242,7 @@ pub(super) fn put_texts_together(events: &mut Vec<LoggedEvent>, texts: &mut Text
                 return false;
             }
             Event::Detail {
-                detail: Detail::Field { value: Value::Pieces(length), .. }, ..
+                detail: Detail::Field { value: Value::LongText(length), .. }, ..
             } => {
                 let text = usize::try_from(length).ok().and_then(|length| bytes.get(..length));
                 if let Some(text) = text.and_then(|text| std::str::from_utf8(text).ok()) {
@@ -305,7 +305,7 @@ fn value_of(kind: u64, bits: u64) -> Option<Value> {
         4 => Value::Bool(bits != 0),
         // CAST: texts are counted in 32 bits.
         TEXT => Value::Text(bits as u32),
-        PIECES => Value::Pieces(bits),
+        PIECES => Value::LongText(bits),
         _ => return None,
     })
 }
@@ -1168,7 +1168,7 @@ mod tests {
                         Some((of as usize, texts.texts[index as usize].clone()))
                     }
                     Detail::Field { value: Value::U64(_), .. } => None,
-                    Detail::Field { value: Value::Pieces(_), .. } => {
+                    Detail::Field { value: Value::LongText(_), .. } => {
                         Some((of as usize, "?".into()))
                     }
                     other => panic!("{other:?}"),

@@ -29,7 +29,7 @@ pub(crate) const WORK: [ActivityKind; 5] = [
 
 /// What was taken from the logs at one time.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct Segment {
     /// When: nothing in it is later.
     pub(crate) until_ns: u64,
     /// The records of calls that had returned before then have all come, in this part or in earlier ones.
@@ -51,7 +51,7 @@ pub(crate) struct Part {
     pub(crate) entries: u64,
 }
 
-impl Part {
+impl Segment {
     /// Takes what has finished since the part before, as far as CUPTI handed it over.
     pub(crate) fn take(collector: &Collector) -> Result<(Self, Vec<(u64, u64)>), cupti::Error> {
         let answered_ns = collector.flusher().answered_ns();
@@ -132,7 +132,7 @@ struct Ended {
 
 impl Ended {
     /// `early` are ends of ranges of the process whose start was in no part so far.
-    fn of(part: &Part, early: Vec<(Arc<Shared>, LoggedEvent)>) -> Self {
+    fn of(part: &Segment, early: Vec<(Arc<Shared>, LoggedEvent)>) -> Self {
         let mut ended = Self::default();
         early.iter().for_each(|(shared, event)| ended.add_end(shared, *event));
         for thread in &part.ranges {
@@ -258,7 +258,7 @@ const MOST_JOINED: usize = 1 << 16;
 /// What is left of parts that were let go: what they said of ranges that had not ended, and the contexts of several ranges
 /// that came last.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Remains {
+pub(crate) struct CarriedOver {
     ranges: BTreeMap<u64, ThreadPart>,
     /// Ends of ranges of the process whose start comes with the next part, each with its thread.
     early_ends: Vec<(Arc<Shared>, LoggedEvent)>,
@@ -268,9 +268,9 @@ pub(crate) struct Remains {
     joined: usize,
 }
 
-impl Remains {
+impl CarriedOver {
     /// Lets go of a part. What it says of ranges that it has not is left, for they are in later parts.
-    pub(crate) fn add(&mut self, part: &Part) {
+    pub(crate) fn add(&mut self, part: &Segment) {
         let mut ended = Ended::of(part, std::mem::take(&mut self.early_ends));
         for thread in &part.ranges {
             for event in &thread.events {
@@ -319,7 +319,7 @@ impl Remains {
 }
 
 /// What a recording is made of.
-pub(crate) struct Pieces<'a> {
+pub(crate) struct PartialRecording<'a> {
     pub(crate) info: RecordingInfo,
     /// The number of its first log of ranges.
     pub(crate) first_log: u64,
@@ -332,14 +332,14 @@ pub(crate) struct Pieces<'a> {
     pub(crate) before_id: u32,
     /// Parts of the collection before these are not in it.
     pub(crate) begins_late: bool,
-    pub(crate) parts: Vec<&'a Part>,
-    pub(crate) remains: Option<&'a Remains>,
+    pub(crate) parts: Vec<&'a Segment>,
+    pub(crate) remains: Option<&'a CarriedOver>,
     /// What was not taken, at the end.
-    pub(crate) rest: Rest,
+    pub(crate) rest: Tail,
 }
 
 /// What stood in the logs at the end.
-pub(crate) enum Rest {
+pub(crate) enum Tail {
     /// All of it: the collection is over.
     Stopped { collected: Box<Collected>, ranges: StoppedRanges },
     /// What had not finished; the collection goes on.
@@ -374,9 +374,16 @@ pub(crate) fn earlier_id(a: u32, b: u32) -> u32 {
 }
 
 /// Puts a recording together.
-pub(crate) fn recording(pieces: Pieces<'_>, observer_panics: u64) -> Recording {
-    let Pieces {
-        info, first_log, window_ns, windows_ns, pending_from_ns, before_id, parts, ..
+pub(crate) fn recording(pieces: PartialRecording<'_>, observer_panics: u64) -> Recording {
+    let PartialRecording {
+        info,
+        first_log,
+        window_ns,
+        windows_ns,
+        pending_from_ns,
+        before_id,
+        parts,
+        ..
     } = pieces;
     let begins_late = pieces.begins_late;
     let mut losses = Losses::default();
@@ -394,7 +401,11 @@ pub(crate) fn recording(pieces: Pieces<'_>, observer_panics: u64) -> Recording {
             }
         }
     };
-    pieces.remains.into_iter().flat_map(Remains::threads).for_each(|thread| threads.add(thread));
+    pieces
+        .remains
+        .into_iter()
+        .flat_map(CarriedOver::threads)
+        .for_each(|thread| threads.add(thread));
     for part in parts {
         losses.add(&part.losses);
         if readings.is_empty() {
@@ -411,13 +422,13 @@ pub(crate) fn recording(pieces: Pieces<'_>, observer_panics: u64) -> Recording {
         part.ranges.iter().for_each(|thread| threads.add(thread.clone()));
     }
     let settings = match pieces.rest {
-        Rest::Open { calls: open, ranges, settings } => {
+        Tail::Open { calls: open, ranges, settings } => {
             open.calls.into_iter().for_each(|thread| calls.add(thread));
             open.runtime_calls.into_iter().for_each(|thread| runtime_calls.add(thread));
             ranges.0.into_iter().for_each(|thread| threads.add(thread));
             settings
         }
-        Rest::Stopped { collected, ranges } => {
+        Tail::Stopped { collected, ranges } => {
             let collected = *collected;
             losses.add(&Losses::of(&collected.losses));
             if readings.is_empty() {
@@ -647,9 +658,9 @@ fn cut_events(events: &mut Vec<LoggedEvent>, slots: &Slots, (from_ns, until_ns):
 mod tests {
     use super::*;
 
-    fn part(ranges: Vec<ThreadPart>) -> Part {
+    fn part(ranges: Vec<ThreadPart>) -> Segment {
         let none = Reading { at_ns: 0, offset_ns: 0 };
-        Part {
+        Segment {
             until_ns: 0,
             settled_ns: 0,
             answered_ns: 0,
@@ -674,7 +685,7 @@ mod tests {
             events: events.to_vec(),
             ..ThreadPart::none(&Shared::of_thread(3))
         };
-        let mut remains = Remains::default();
+        let mut remains = CarriedOver::default();
         let mut left = |events: &[LoggedEvent]| -> Vec<u64> {
             remains.add(&part(vec![thread(events)]));
             let events = remains.threads().flat_map(|thread| thread.events);
@@ -698,7 +709,7 @@ mod tests {
             let word = ranges::RangeWord::new(client, of).unwrap();
             (slot, [3 << 56, 200 + of, word.0])
         };
-        let mut remains = Remains::default();
+        let mut remains = CarriedOver::default();
         let mut left = |threads: Vec<ThreadPart>| -> Vec<(u64, u64)> {
             remains.add(&part(threads));
             let of = |thread: ThreadPart| {
@@ -724,13 +735,13 @@ mod tests {
             events: events.to_vec(),
             ..ThreadPart::none(&Shared::of_thread(number))
         };
-        let mut remains = Remains::default();
+        let mut remains = CarriedOver::default();
         remains.add(&part(vec![thread(9, &[(4, [joins, 5, 6])])]));
         // What is more than two may come with the part before.
         remains.add(&part(vec![thread(3, &[(0, [member(1), 7, 0])])]));
         let two = [(1, [joins, 5, 6]), (2, [joins, 6, 7])];
         remains.add(&part(vec![thread(3, &two), thread(5, &[(8, [1 << 56, 0, 0])])]));
-        let left = |remains: &mut Remains, most| -> Vec<(u64, u64)> {
+        let left = |remains: &mut CarriedOver, most| -> Vec<(u64, u64)> {
             remains.forget_joined(most);
             let of = |thread: ThreadPart| {
                 let number = thread.shared.number;
