@@ -245,6 +245,42 @@ pub mod __private {
     pub use crate::check::gpu_test::Skipped;
 }
 
+/// The Rust examples of the README and the guide, compiled and run as documentation tests.
 #[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
-struct Readme;
+mod guide {
+    #[doc = include_str!("../../README.md")]
+    struct Readme;
+
+    #[doc = include_str!("../../docs/guide/getting-started.md")]
+    struct GettingStarted;
+
+    #[doc = include_str!("../../docs/guide/annotate.md")]
+    struct Annotate;
+
+    #[doc = include_str!("../../docs/guide/sessions.md")]
+    struct Sessions;
+
+    #[doc = include_str!("../../docs/guide/long-runs.md")]
+    struct LongRuns;
+
+    #[doc = include_str!("../../docs/guide/threads-and-async.md")]
+    struct ThreadsAndAsync;
+
+    #[doc = include_str!("../../docs/guide/graphs.md")]
+    struct Graphs;
+
+    #[doc = include_str!("../../docs/guide/queries.md")]
+    struct Queries;
+
+    #[doc = include_str!("../../docs/guide/diagnosis.md")]
+    struct Diagnosis;
+
+    #[doc = include_str!("../../docs/guide/counters.md")]
+    struct Counters;
+
+    #[doc = include_str!("../../docs/guide/testing.md")]
+    struct Testing;
+
+    #[doc = include_str!("../../docs/guide/exports.md")]
+    struct Exports;
+}

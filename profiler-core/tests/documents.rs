@@ -1,0 +1,196 @@
+//! The README and the pages of `docs`: links lead somewhere, the summary is complete, the README stays short.
+#![allow(clippy::unwrap_used)] // the helpers are tests too
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Folders of `docs` whose pages have to be in `SUMMARY.md`.
+const FOLDERS: [&str; 3] = ["guide", "reference", "internals"];
+/// Words of the README outside code blocks and tables.
+const README_WORDS: usize = 800;
+/// Where files that pages name in code begin.
+const SOURCES: [&str; 9] = [
+    ".ci/",
+    "benches/",
+    "cupti-rs/",
+    "docs/",
+    "examples/",
+    "gpuprof/",
+    "nvtx-rs/",
+    "profiler-core/",
+    "tests/",
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// The README, the summary and all pages, relative to the repository.
+fn pages() -> BTreeSet<PathBuf> {
+    let mut pages = BTreeSet::from(["README.md".into(), "docs/SUMMARY.md".into()]);
+    for folder in FOLDERS {
+        let folder = Path::new("docs").join(folder);
+        for entry in fs::read_dir(root().join(&folder)).unwrap() {
+            pages.insert(folder.join(entry.unwrap().file_name()));
+        }
+    }
+    pages
+}
+
+/// The lines that are not in a code block.
+fn prose(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_code = false;
+    text.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    })
+}
+
+/// The targets of `[text](target)` that are no address.
+fn links(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in prose(text) {
+        let targets = line.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+        let targets = targets.map(|(target, _)| target.to_owned());
+        found.extend(targets.filter(|target| !target.contains("://")));
+    }
+    found
+}
+
+/// The anchor that GitHub and mdBook give a heading.
+fn anchor(heading: &str) -> String {
+    let heading = heading.trim_start_matches('#').trim().to_lowercase();
+    let letters = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    letters.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+fn has_anchor(text: &str, wanted: &str) -> bool {
+    prose(text).any(|line| line.starts_with('#') && anchor(line) == wanted)
+}
+
+/// What is wrong with the links of a page, which lies at this path of this repository.
+fn broken_links(root: &Path, page: &Path, text: &str) -> Vec<String> {
+    let folder = root.join(page.parent().unwrap());
+    let mut broken = Vec::new();
+    for link in links(text) {
+        let (path, wanted) = link.split_once('#').unwrap_or((&link, ""));
+        let target = if path.is_empty() { root.join(page) } else { folder.join(path) };
+        let is_there = if wanted.is_empty() {
+            target.exists()
+        } else {
+            fs::read_to_string(&target).is_ok_and(|text| has_anchor(&text, wanted))
+        };
+        if !is_there {
+            broken.push(format!("{}: {link}", page.display()));
+        }
+    }
+    broken
+}
+
+/// Files of the repository that a page names in code and that are not there.
+fn missing_sources(root: &Path, page: &Path, text: &str) -> Vec<String> {
+    let text: Vec<_> = prose(text).collect();
+    let text = text.join("\n");
+    let codes = text.split('`').skip(1).step_by(2);
+    let paths = codes.filter(|code| {
+        SOURCES.iter().any(|folder| code.starts_with(folder)) && !code.contains(char::is_whitespace)
+    });
+    let missing = paths.filter(|path| !root.join(path).exists());
+    missing.map(|path| format!("{}: {path}", page.display())).collect()
+}
+
+/// Pages in the folders that the summary lacks.
+fn unlisted(pages: &BTreeSet<PathBuf>, summary: &str) -> Vec<PathBuf> {
+    let listed: BTreeSet<PathBuf> =
+        links(summary).into_iter().map(|link| Path::new("docs").join(link)).collect();
+    let in_folders =
+        pages.iter().filter(|page| FOLDERS.iter().any(|f| page.starts_with(format!("docs/{f}"))));
+    in_folders.filter(|page| !listed.contains(*page)).cloned().collect()
+}
+
+fn words(text: &str) -> usize {
+    let lines = prose(text).filter(|line| !line.trim_start().starts_with('|'));
+    lines.map(|line| line.split_whitespace().count()).sum()
+}
+
+#[test]
+fn every_relative_link_leads_to_a_file_and_heading() {
+    let root = root();
+    let mut broken = Vec::new();
+    for page in pages() {
+        let text = fs::read_to_string(root.join(&page)).unwrap();
+        broken.extend(broken_links(&root, &page, &text));
+    }
+    assert!(broken.is_empty(), "broken links:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn every_source_file_that_a_page_names_exists() {
+    let root = root();
+    let mut missing = Vec::new();
+    for page in pages() {
+        let text = fs::read_to_string(root.join(&page)).unwrap();
+        missing.extend(missing_sources(&root, &page, &text));
+    }
+    assert!(missing.is_empty(), "no such files:\n{}", missing.join("\n"));
+}
+
+#[test]
+fn the_summary_lists_every_page() {
+    let summary = fs::read_to_string(root().join("docs/SUMMARY.md")).unwrap();
+    let unlisted = unlisted(&pages(), &summary);
+    assert!(unlisted.is_empty(), "not in docs/SUMMARY.md: {unlisted:?}");
+}
+
+#[test]
+fn every_guide_page_with_rust_code_is_a_doctest() {
+    let root = root();
+    let library = fs::read_to_string(root.join("profiler-core/src/lib.rs")).unwrap();
+    for page in pages() {
+        let has_code = fs::read_to_string(root.join(&page)).unwrap().contains("```rust");
+        let included = format!("include_str!(\"../../{}\")", page.display());
+        assert!(
+            !has_code || library.contains(&included),
+            "profiler-core/src/lib.rs does not include {}, whose examples are then not compiled",
+            page.display()
+        );
+    }
+}
+
+#[test]
+fn the_health_page_names_every_field() {
+    let root = root();
+    let source = fs::read_to_string(root.join("profiler-core/src/join/health.rs")).unwrap();
+    let page = fs::read_to_string(root.join("docs/reference/health.md")).unwrap();
+    let fields = source.split("pub struct Health {").nth(1).unwrap().split("\n}").next().unwrap();
+    let fields: Vec<_> = fields
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("pub ")?.split_once(':'))
+        .map(|(name, _)| name)
+        .collect();
+    assert!(!fields.is_empty());
+    for field in fields {
+        assert!(page.contains(&format!("`{field}`")), "docs/reference/health.md lacks {field}");
+    }
+}
+
+#[test]
+fn the_readme_is_short() {
+    let count = words(&fs::read_to_string(root().join("README.md")).unwrap());
+    assert!(count <= README_WORDS, "README.md has {count} words: move some to docs/guide");
+}
+
+#[test]
+fn planted_mistakes_are_found() {
+    let (root, page) = (root(), Path::new("docs/guide/queries.md"));
+    let broken = |text: &str| broken_links(&root, page, text).len();
+    assert_eq!(broken("[a](nowhere.md) and [b](testing.md#nowhere), [c](#nowhere)"), 3);
+    assert_eq!(broken("[a](testing.md#baselines) [b](https://a.b/c) [c](../measurements.md)"), 0);
+    assert_eq!(broken("```text\n[a](nowhere.md)\n```\n"), 0);
+    assert_eq!(missing_sources(&root, page, "`tests/nowhere.rs`, `tests/gpu.rs`").len(), 1);
+    assert_eq!(unlisted(&pages(), "[a](guide/queries.md)").len(), pages().len() - 3);
+    assert_eq!(words("one two\n| three |\n```\nfour\n```\nfive"), 3);
+    assert_eq!(anchor("## What a run is bound by, `really`?"), "what-a-run-is-bound-by-really");
+}
