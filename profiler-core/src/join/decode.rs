@@ -1,6 +1,8 @@
 //! From a recording to the store: decodes CUPTI's bytes, brings all times to one clock, names what has a name.
 
-use cupti::record::{MemoryOperationKind, UnifiedMemoryKind};
+use cupti::record::{
+    Device, MemoryOperation, MemoryOperationKind, UnifiedMemory, UnifiedMemoryKind,
+};
 use cupti::{CallClass, GraphEventKind, GraphNode, Record, tables};
 use rustc_hash::FxHashMap;
 
@@ -8,15 +10,15 @@ use crate::join::health::Health;
 use crate::join::shared_contexts::{Joined, Place};
 use crate::join::tables::{
     Api, Call, CallKind, CallKindId, Field, FieldValue, Interval, KernelNames, Label, LabelId,
-    Managed, ManagedMemory, Mark, MarkId, Maybe, MemoryEvent, Multiprocessor, NameId, Operation,
-    ProcessRange, ProcessRangeId, Range, RangeId, RangesBy, Session, ShareId, Store, Subject,
-    Synchronization, Thread, ThreadId, What, WholeGraph, Work,
+    Managed, ManagedMemory, Mark, MarkId, Maybe, MemoryEvent, Multiprocessor, NameId, Names,
+    Operation, ProcessRange, ProcessRangeId, Range, RangeId, RangesBy, Session, ShareId, Store,
+    Subject, Synchronization, Thread, ThreadId, What, WholeGraph, Work,
 };
-use crate::record::recording::Recording;
 use crate::record::recording::ranges::{
     self, Detail, Event, RangeWord, Slots, Subject as EntryOf, Value,
 };
 use crate::record::recording::segment::WORK;
+use crate::record::recording::{Clocks, Recording};
 
 /// Reads everything a recording holds; what cannot be read is counted in `health`.
 pub(crate) fn read(recording: &Recording, health: &mut Health) -> Store {
@@ -538,6 +540,77 @@ fn device_of_graph(graph: &cupti::record::GraphTrace) -> cupti::Place {
     place
 }
 
+/// No record of work is shorter than the shortest kind's: more memory is reserved than is used. A damaged stride claims no
+/// more rows than the bytes can have.
+fn reserve_operations(recording: &Recording, store: &mut Store) {
+    let bytes: usize = recording.records.buffers().map(<[u8]>::len).sum();
+    let strides = recording.records.strides().filter(|(kind, _)| WORK.contains(kind));
+    let strides = strides.map(|(_, stride)| stride as usize).filter(|stride| *stride > 0);
+    let shortest = strides.min().map(|shortest| shortest.max(MIN_RECORD));
+    tables::reserve(&mut store.operations, shortest.map_or(0, |shortest| bytes / shortest));
+}
+
+fn memory_event(record: &MemoryOperation, clock: &Clocks) -> MemoryEvent {
+    MemoryEvent {
+        at_ns: clock.monotonic_ns(record.at_ns),
+        is_allocation: record.operation == MemoryOperationKind::ALLOCATION,
+        kind: record.kind,
+        bytes: record.bytes,
+        address: record.address,
+        device: record.device,
+        correlation_id: record.correlation_id,
+        call: Maybe::NONE,
+        process: 0,
+        is_repeat: false,
+    }
+}
+
+/// Returns `None` for kinds of counters that no query uses.
+fn managed_memory(
+    record: &UnifiedMemory,
+    clock: &Clocks,
+    names: &mut Names,
+) -> Option<ManagedMemory> {
+    let value = record.value;
+    let what = match record.kind {
+        UnifiedMemoryKind::HOST_TO_DEVICE => Managed::ToDevice { bytes: value },
+        UnifiedMemoryKind::DEVICE_TO_HOST => Managed::ToHost { bytes: value },
+        UnifiedMemoryKind::CPU_PAGE_FAULT => {
+            let instruction = (value != 0).then(|| format!("{value:#x}"));
+            let instruction = instruction.map(|text| names.intern(&text));
+            Managed::HostFault { instruction, line: None }
+        }
+        UnifiedMemoryKind::GPU_PAGE_FAULT => Managed::DeviceFaults { count: value },
+        _ => return None,
+    };
+    let start_ns = clock.monotonic_ns(record.span.start_ns);
+    // Faults of the host have no end.
+    let ns = record.span.end_ns.saturating_sub(record.span.start_ns);
+    let device = match what {
+        Managed::ToDevice { .. } => Some(record.destination),
+        Managed::ToHost { .. } | Managed::DeviceFaults { .. } => Some(record.source),
+        Managed::HostFault { .. } => None,
+    };
+    let time = Interval { start_ns, end_ns: start_ns.saturating_add(ns) };
+    Some(ManagedMemory { what, address: record.address, time, device, process: 0 })
+}
+
+fn multiprocessor(device: &Device<'_>) -> Multiprocessor {
+    let limits = device.limits();
+    Multiprocessor {
+        device: device.id,
+        compute_capability: device.compute_capability,
+        multiprocessors: device.multiprocessors,
+        warps: limits.warps_per_multiprocessor,
+        blocks: limits.blocks_per_multiprocessor,
+        registers: limits.registers_per_multiprocessor,
+        registers_per_block: limits.registers_per_block,
+        shared_bytes: limits.shared_bytes_per_multiprocessor,
+        // The record holds the limit of kernels that did not opt in.
+        shared_bytes_per_block: 0,
+    }
+}
+
 fn read_records(
     recording: &Recording,
     captures: &Captures,
@@ -564,13 +637,7 @@ fn read_records(
         operation.captured = captured.into();
         operation
     };
-    // No record of work is shorter than the shortest kind's: more memory is asked for than is used. A damaged stride
-    // claims no more rows than the bytes can have.
-    let bytes: usize = recording.records.buffers().map(<[u8]>::len).sum();
-    let strides = recording.records.strides().filter(|(kind, _)| WORK.contains(kind));
-    let strides = strides.map(|(_, stride)| stride as usize).filter(|stride| *stride > 0);
-    let shortest = strides.min().map(|shortest| shortest.max(MIN_RECORD));
-    tables::reserve(&mut store.operations, shortest.map_or(0, |shortest| bytes / shortest));
+    reserve_operations(recording, store);
     let mut last_kernel = None;
     for record in &recording.records {
         health.records += 1;
@@ -604,67 +671,18 @@ fn read_records(
                 continue;
             }
             Record::MemoryOperation(record) => {
-                store.memory.push(MemoryEvent {
-                    at_ns: clock.monotonic_ns(record.at_ns),
-                    is_allocation: record.operation == MemoryOperationKind::ALLOCATION,
-                    kind: record.kind,
-                    bytes: record.bytes,
-                    address: record.address,
-                    device: record.device,
-                    correlation_id: record.correlation_id,
-                    call: Maybe::NONE,
-                    process: 0,
-                    is_repeat: false,
-                });
+                store.memory.push(memory_event(&record, clock));
                 continue;
             }
             Record::UnifiedMemory(record) => {
-                let value = record.value;
-                let what = match record.kind {
-                    UnifiedMemoryKind::HOST_TO_DEVICE => Managed::ToDevice { bytes: value },
-                    UnifiedMemoryKind::DEVICE_TO_HOST => Managed::ToHost { bytes: value },
-                    UnifiedMemoryKind::CPU_PAGE_FAULT => {
-                        let instruction = (value != 0).then(|| format!("{value:#x}"));
-                        let instruction = instruction.map(|text| store.names.intern(&text));
-                        Managed::HostFault { instruction, line: None }
-                    }
-                    UnifiedMemoryKind::GPU_PAGE_FAULT => Managed::DeviceFaults { count: value },
-                    _ => {
-                        health.unused_records += 1;
-                        continue;
-                    }
-                };
-                let start_ns = clock.monotonic_ns(record.span.start_ns);
-                // Faults of the host have no end.
-                let ns = record.span.end_ns.saturating_sub(record.span.start_ns);
-                let device = match what {
-                    Managed::ToDevice { .. } => Some(record.destination),
-                    Managed::ToHost { .. } | Managed::DeviceFaults { .. } => Some(record.source),
-                    Managed::HostFault { .. } => None,
-                };
-                store.managed.push(ManagedMemory {
-                    what,
-                    address: record.address,
-                    time: Interval { start_ns, end_ns: start_ns.saturating_add(ns) },
-                    device,
-                    process: 0,
-                });
+                match managed_memory(&record, clock, &mut store.names) {
+                    Some(managed) => store.managed.push(managed),
+                    None => health.unused_records += 1,
+                }
                 continue;
             }
             Record::Device(device) => {
-                let limits = device.limits();
-                store.multiprocessors.push(Multiprocessor {
-                    device: device.id,
-                    compute_capability: device.compute_capability,
-                    multiprocessors: device.multiprocessors,
-                    warps: limits.warps_per_multiprocessor,
-                    blocks: limits.blocks_per_multiprocessor,
-                    registers: limits.registers_per_multiprocessor,
-                    registers_per_block: limits.registers_per_block,
-                    shared_bytes: limits.shared_bytes_per_multiprocessor,
-                    // What it says holds for kernels that did not opt in.
-                    shared_bytes_per_block: 0,
-                });
+                store.multiprocessors.push(multiprocessor(&device));
                 continue;
             }
             Record::Overhead(overhead) => {
