@@ -371,9 +371,9 @@ mod tests {
         let (requests, open, begun) = gated();
         let always = |_: LastFlush| true;
         let first = requests.join_or_add(always).unwrap();
+        begun.recv().unwrap();
         assert!(!requests.wait(first, SHORT).unwrap());
         assert_eq!(requests.join_or_add(always), Some(first), "one for all who come meanwhile");
-        begun.recv().unwrap();
         open.send(()).unwrap();
         assert!(requests.wait(first, LONG).unwrap());
         assert_eq!(requests.state.lock().returned, 1);

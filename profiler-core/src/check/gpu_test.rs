@@ -45,7 +45,7 @@ pub struct Measured<R> {
 /// }
 /// ```
 ///
-/// `#[gpu_test]` ([`macro@crate::check::gpu_test`]) does the same with less to write.
+/// `#[gpu_test]` ([`macro@crate::gpu_test`]) does the same with less to write.
 ///
 /// Tests that begin so take turns ([`GpuLock`]) until the [`GpuTest`] is gone: those of other threads and processes wait.
 /// Work of threads that measure nothing is seen all the same.
