@@ -42,9 +42,16 @@ const STAGES: [(&str, &[&str]); 12] = [
     (
         "join",
         &[
+            "ids",
+            "intern",
+            "account",
+            "attribute",
+            "graph_nodes",
             "health",
             "tables",
             "busy",
+            "sums",
+            "live_ranges",
             "streaming",
             "shared_contexts",
             "decode",

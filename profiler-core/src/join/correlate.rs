@@ -5,11 +5,12 @@
 use cupti::{CallClass, tables};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::join::health::{Account, ExpectedRecords, Health};
+use crate::join::account::{CountedOperation, OperationClass};
+use crate::join::attribute::Unmatched;
+use crate::join::health::Health;
 use crate::join::tables::{
     Api, Call, CallId, Interval, Operation, RangesBy, Store, ThreadId, What, Work,
 };
-use crate::record::id_window::is_up_to;
 
 /// What was found for a call, a bit a kind.
 const OPERATIONS: u8 = 1;
@@ -95,30 +96,63 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
     set_outer_calls_apart(store);
     let windows = std::mem::take(&mut store.session.windows_ns);
     let within = |call: &Call| cupti::clock::is_within(&windows, call.time.start_ns);
-    let (stop_ns, before_id) = (store.session.window_ns.1, store.session.before_id);
-    let is_before = |id: u32| before_id != 0 && is_up_to(id, before_id);
     let by_id = ByProcess::of(store, |_| false);
     let repeated = Repeated::of(store);
     let mut found = vec![0u8; store.calls.len()];
+    join_operations(store, health, (&by_id, &repeated), &mut found, within);
+    join_others(store, health, &by_id, &mut found, within);
+    count_at_start(store, health);
+    let are_outside = count_calls(store, health, &found, within);
+    health.calls_outside += are_outside;
+    store.repeated_calls = repeated.into_calls(store);
+    remove_calls_outside(store, are_outside, within);
+    store.session.windows_ns = windows;
+}
 
+/// Bounds of a session, for records without a call.
+#[derive(Clone, Copy)]
+struct Bounds {
+    before_id: u32,
+    stop_ns: u64,
+}
+
+impl Bounds {
+    fn of(store: &Store) -> Self {
+        let session = &store.session;
+        // Captures of other tools do not hold what was submitted during the stop.
+        let is_own = session.ranges_by == RangesBy::Calls;
+        let stop_ns = if is_own { session.window_ns.1 } else { u64::MAX };
+        Self { before_id: session.before_id, stop_ns }
+    }
+
+    /// Whether a record without a call counts.
+    fn counts(self, health: &mut Health, id: u32, start_ns: Option<u64>) -> bool {
+        let unmatched = Unmatched::of(id, self.before_id, start_ns, self.stop_ns);
+        health.records_before += u64::from(unmatched == Unmatched::BeforeSession);
+        unmatched == Unmatched::Missing
+    }
+}
+
+fn join_operations(
+    store: &mut Store,
+    health: &mut Health,
+    (by_id, repeated): (&ByProcess, &Repeated),
+    found: &mut [u8],
+    within: impl Fn(&Call) -> bool,
+) {
+    let bounds = Bounds::of(store);
     let (calls, works) = (&store.calls, &store.works);
     // Other tools' captures may have two calls with one id.
     let is_own = store.session.ranges_by == RangesBy::Calls;
     store.operations.retain_mut(|operation| {
         let work = works.row(operation.work.at());
-        let process = || work.process;
         let call = repeated
             .get(work.process, operation)
-            .or_else(|| by_id.get(process, operation.correlation_id));
+            .or_else(|| by_id.get(|| work.process, operation.correlation_id));
         operation.call = call.into();
         let Some(row) = call else {
-            if is_before(operation.correlation_id) {
-                health.records_before += 1;
-                return false;
-            }
-            // Work that was asked for while the stop went on.
-            let is_cut = store.session.ranges_by == RangesBy::Calls;
-            let counts = !is_cut || operation.time().is_none_or(|time| time.start_ns < stop_ns);
+            let start_ns = operation.time().map(|time| time.start_ns);
+            let counts = bounds.counts(health, operation.correlation_id, start_ns);
             if counts {
                 count(health, work, operation, None);
             }
@@ -140,74 +174,72 @@ pub(crate) fn join(store: &mut Store, health: &mut Health) {
         }
         counts
     });
+}
+
+/// Joins synchronisations and allocations.
+fn join_others(
+    store: &mut Store,
+    health: &mut Health,
+    by_id: &ByProcess,
+    found: &mut [u8],
+    within: impl Fn(&Call) -> bool,
+) {
+    let (bounds, calls) = (Bounds::of(store), &store.calls);
     store.synchronizations.retain_mut(|synchronization| {
-        let record = &synchronization.record;
-        synchronization.call = by_id.get(|| synchronization.process, record.correlation_id);
-        let Some(row) = synchronization.call else {
-            let is_before = is_before(record.correlation_id);
-            health.records_before += u64::from(is_before);
-            return !is_before;
+        let id = synchronization.record.correlation_id;
+        synchronization.call = by_id.get(|| synchronization.process, id);
+        let counts = match synchronization.call {
+            Some(row) => {
+                found[row.at()] |= SYNCHRONIZATIONS;
+                within(&calls[row.at()])
+            }
+            None => bounds.counts(health, id, None),
         };
-        found[row.at()] |= SYNCHRONIZATIONS;
-        within(&calls[row.at()])
+        if counts {
+            health.count_synchronization(synchronization.call.is_some());
+        }
+        counts
     });
     store.memory.retain_mut(|event| {
         let call = by_id.get(|| event.process, event.correlation_id);
         event.call = call.into();
-        let Some(row) = call else {
+        match call {
+            Some(row) => within(&calls[row.at()]),
             // Without an id it is of no call at all.
-            let is_before = event.correlation_id != 0 && is_before(event.correlation_id);
-            health.records_before += u64::from(is_before);
-            return !is_before;
-        };
-        within(&calls[row.at()])
+            None => event.correlation_id == 0 || bounds.counts(health, event.correlation_id, None),
+        }
     });
     store.mark_repeats();
-    for (id, [nodes, captured]) in std::mem::take(&mut store.graph_operations) {
-        let call = by_id.get(|| 0, id);
-        if call.map_or(!is_before(id), |row| within(&store.calls[row.at()])) {
-            health.graph_operations += nodes;
-            health.graph_operations_captured += captured;
-        }
-    }
+}
 
-    count_at_start(store, health);
-    for synchronization in &store.synchronizations {
-        health.synchronizations.records += 1;
-        health.synchronizations.matched_records += u64::from(synchronization.call.is_some());
-    }
-    let mut are_outside = 0;
-    let mut missing = Missing::default();
-    for (call, found) in store.calls.iter().zip(&found) {
-        if within(call) {
-            let kind = store.call_kind(call);
-            let owed = ExpectedRecords {
-                class: kind.class,
-                end_ns: kind.has_returned.then_some(call.time.end_ns),
-                is_failure: kind.is_failure(),
-                captured: kind.captured,
-                empty: kind.empty,
-            };
-            let (operations, synchronizations) =
-                (found & OPERATIONS != 0, found & SYNCHRONIZATIONS != 0);
-            // Such a source does not say which calls were captured into a graph, or had nothing to do.
-            let by_time = store.session.ranges_by == RangesBy::Containment;
-            if by_time && owed.owes_one() && !operations && !synchronizations {
-                health.calls_without_record += 1;
-                missing.add(kind.class, call);
-                continue;
-            }
-            let pending_from_ns = store.session.pending_from_ns;
-            health.settle(&owed, operations, synchronizations, pending_from_ns);
-        } else {
+/// Adds all calls to the account, and returns how many are outside the windows.
+fn count_calls(
+    store: &Store,
+    health: &mut Health,
+    found: &[u8],
+    within: impl Fn(&Call) -> bool,
+) -> u64 {
+    let (mut missing, mut are_outside) = (Missing::default(), 0);
+    for (call, found) in store.calls.iter().zip(found) {
+        if !within(call) {
             are_outside += 1;
+            continue;
         }
+        let expected = store.call_kind(call).expected_records(call);
+        let (operations, synchronizations) =
+            (found & OPERATIONS != 0, found & SYNCHRONIZATIONS != 0);
+        // A capture does not tell which calls were captured into a graph, or had nothing to do.
+        let is_capture = store.session.ranges_by == RangesBy::Containment;
+        if is_capture && expected.expects_one() && !operations && !synchronizations {
+            health.calls_without_record += 1;
+            missing.add(expected.class, call);
+            continue;
+        }
+        let pending_from_ns = store.session.pending_from_ns;
+        health.count_call(&expected, operations, synchronizations, pending_from_ns);
     }
     health.calls_without_any_record = missing.count(store, health);
-    health.calls_outside += are_outside;
-    store.repeated_calls = repeated.into_calls(store);
-    remove_calls_outside(store, are_outside, within);
-    store.session.windows_ns = windows;
+    are_outside
 }
 
 /// Calls of a capture that share their correlation id with another of their process: nsys joins work to each of them.
@@ -369,7 +401,7 @@ fn count_at_start(store: &Store, health: &mut Health) {
     for (row, _) in starts(false).filter(|(_, start_ns)| *start_ns < first_ns) {
         let work = store.work(row);
         if !work.is_migration()
-            && let Some(account) = account(health, work)
+            && let Some(account) = health.account_mut(class(work))
         {
             account.records_at_start += 1;
         }
@@ -392,31 +424,30 @@ fn set_outer_calls_apart(store: &mut Store) {
     (store.outer_calls, store.calls) = (outer, calls);
 }
 
-/// `None` for a graph that was traced as a whole, which has a count of its own.
-fn account<'h>(health: &'h mut Health, work: &Work) -> Option<&'h mut Account> {
+fn class(work: &Work) -> OperationClass {
     match work.what {
-        What::Kernel { .. } => Some(&mut health.kernels),
-        What::Copy(_) => Some(&mut health.copies),
-        What::Memset(_) => Some(&mut health.memsets),
-        What::Graph(_) => None,
+        What::Kernel { .. } => OperationClass::Kernel,
+        What::Copy(_) => OperationClass::Copy,
+        What::Memset(_) => OperationClass::Memset,
+        What::Graph(_) => OperationClass::WholeGraph,
     }
 }
 
-/// Puts an operation to the account of its kind, with its call if that is known.
+/// Adds an operation to the account, with its call if that is known.
 #[inline]
 fn count(health: &mut Health, work: &Work, operation: &Operation, call: Option<&Call>) {
-    health.zero_timestamps += u64::from(operation.time().is_none());
     if work.is_migration() {
+        health.zero_timestamps += u64::from(operation.time().is_none());
         health.migrations += 1;
         return;
     }
-    match account(health, work) {
-        Some(account) => {
-            account.records += 1;
-            account.matched_records += u64::from(call.is_some());
-        }
-        None => health.count_whole_graph(call.is_some()),
-    }
+    health.count_operation(&CountedOperation {
+        class: class(work),
+        has_call: call.is_some(),
+        has_times: operation.time().is_some(),
+        is_node: work.what.graph_node().is_some(),
+        is_captured: operation.captured.get().is_some(),
+    });
     if let (Some(call), Some(time)) = (call, operation.time()) {
         let early = call.time.start_ns.saturating_sub(time.start_ns);
         health.before_their_call += u64::from(early != 0);

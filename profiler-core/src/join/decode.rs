@@ -3,11 +3,13 @@
 use cupti::record::{
     Device, MemoryOperation, MemoryOperationKind, UnifiedMemory, UnifiedMemoryKind,
 };
-use cupti::{CallClass, GraphEventKind, GraphNode, Record, tables};
+use cupti::{CallClass, GraphNode, Record, tables};
 use rustc_hash::FxHashMap;
 
+use crate::join::attribute::Owner;
+use crate::join::graph_nodes::GraphNodes;
 use crate::join::health::Health;
-use crate::join::shared_contexts::{Joined, Place};
+use crate::join::shared_contexts::SharedContexts;
 use crate::join::tables::{
     Api, Call, CallKind, CallKindId, Field, FieldValue, Interval, KernelNames, Label, LabelId,
     Managed, ManagedMemory, Mark, MarkId, Maybe, MemoryEvent, Multiprocessor, NameId, Names,
@@ -39,63 +41,16 @@ pub(crate) fn read(recording: &Recording, health: &mut Health) -> Store {
     store.series.iter().for_each(|series| health.add_series(series));
 
     let mut threads = FxHashMap::default();
-    let (rows, mut joined) = read_ranges(recording, &mut store, &mut threads, health);
-    read_calls(recording, &mut store, &mut threads, (&rows, &mut joined), health);
-    let captures = Captures::read(recording, &rows, &joined);
-    read_records(recording, &captures, &mut store, health);
+    let (rows, mut shared) = read_ranges(recording, &mut store, &mut threads, health);
+    read_calls(recording, &mut store, &mut threads, (&rows, &mut shared), health);
+    let mut nodes = GraphNodes::new(usize::MAX);
+    let events = recording.graphs.iter().flat_map(|thread| &thread.events);
+    nodes.add(events, |tag| {
+        let find = |tag| Some((shared.first(tag, |tag| rows.range(tag))?, false));
+        Owner::of(tag, &recording.logs, find).range()
+    });
+    read_records(recording, &nodes, &mut store, health);
     store
-}
-
-/// Where the nodes of CUDA graphs were made.
-///
-/// What is launched is a copy of the graph that was captured, and each node a copy of a node (CUPTI tells of it when the
-/// graph is instantiated, cloned, or added to another as a child). The way back from a copy ends at the node that the
-/// program made.
-struct Captures {
-    /// The node that a node is a copy of.
-    originals: FxHashMap<u64, u64>,
-    /// The range in which a node was made, if it was made in one.
-    ranges: FxHashMap<u64, RangeId>,
-}
-
-/// Copies of copies that are followed; no program comes near it, and a damaged file could go round in a circle.
-const MOST_COPIES: usize = 1000;
-
-impl Captures {
-    fn read(recording: &Recording, rows: &Rows<'_>, joined: &Joined) -> Self {
-        let known = |word| range_of_word(recording, rows, word).flatten();
-        let range = |word: u64| match known(word) {
-            None if RangeWord(word).is_joined() => joined.first(RangeWord(word), |of| known(of.0)),
-            range => range,
-        };
-        let mut captures = Self { originals: FxHashMap::default(), ranges: FxHashMap::default() };
-        for event in recording.graphs.iter().flat_map(|thread| &thread.events) {
-            match event.kind {
-                GraphEventKind::NodeCloned => {
-                    captures.originals.insert(event.node, event.original_node);
-                }
-                GraphEventKind::NodeCreated => {
-                    if let Some(range) = range(event.word) {
-                        captures.ranges.insert(event.node, range);
-                    }
-                }
-                _ => {}
-            }
-        }
-        captures
-    }
-
-    fn range(&self, node: u64) -> Option<RangeId> {
-        let copies = std::iter::successors(Some(node), |node| self.originals.get(node).copied());
-        self.ranges.get(&copies.take(MOST_COPIES).last()?).copied()
-    }
-}
-
-/// The range that a word stands for; `None` where it stands for none of this recording, and `Some(None)` where that is lost.
-fn range_of_word(recording: &Recording, rows: &Rows<'_>, word: u64) -> Option<Option<RangeId>> {
-    let place = RangeWord(word);
-    // A word of another recording's log belongs to a range that began before this one.
-    recording.logs.contains(&place.log()).then(|| rows.range(place))
 }
 
 fn thread(
@@ -168,7 +123,7 @@ fn read_ranges<'a>(
     store: &mut Store,
     threads: &mut FxHashMap<u32, ThreadId>,
     health: &mut Health,
-) -> (Rows<'a>, Joined) {
+) -> (Rows<'a>, SharedContexts) {
     let mut rows = Vec::with_capacity(recording.ranges.len());
     let mut labels = FxHashMap::default();
     tables::reserve(&mut store.ranges, recording.ranges.iter().map(|log| log.entries.len()).sum());
@@ -231,8 +186,8 @@ fn read_ranges<'a>(
     let places = || numbers().zip(0..).collect();
     let places = (!in_order).then(places);
     let mut rows = Rows { threads: rows, first, places };
-    let joined = read_events(recording, store, &mut rows, health);
-    (rows, joined)
+    let shared = read_events(recording, store, &mut rows, health);
+    (rows, shared)
 }
 
 impl ThreadRows<'_> {
@@ -249,8 +204,8 @@ fn read_events(
     store: &mut Store,
     rows: &mut Rows<'_>,
     health: &mut Health,
-) -> Joined {
-    let mut joined = Joined::default();
+) -> SharedContexts {
+    let mut shared = SharedContexts::default();
     let context = RangeWord::joined;
     for (log, rows) in recording.ranges.iter().zip(&mut rows.threads) {
         for (row, words) in log.events.iter().enumerate() {
@@ -277,9 +232,7 @@ fn read_events(
                     });
                 }
                 Event::Joined { first, second } => match context(log.number, slot) {
-                    Some(context) => {
-                        [first, second].into_iter().for_each(|member| joined.add(context, member));
-                    }
+                    Some(context) => shared.contexts.add(context, [first, second]),
                     None => health.unknown_records += 1,
                 },
                 Event::Unknown => health.unknown_records += 1,
@@ -307,7 +260,7 @@ fn read_events(
                 },
                 Event::Detail { of: EntryOf::Event(slot), detail: Detail::Member(member) } => {
                     match context(log.number, slot) {
-                        Some(context) => joined.add(context, member),
+                        Some(context) => shared.contexts.add(context, [member]),
                         None => health.unknown_records += 1,
                     }
                 }
@@ -364,13 +317,13 @@ fn read_events(
     }
     let mut opened = FxHashMap::default();
     for (subject, word) in in_several {
-        let first = joined.first(word, |word| all.range(word));
+        let first = shared.first(word, |word| all.range(word));
         hand(store, subject, first, recording, health);
         if let Subject::Range(range) = subject {
             opened.insert(range, word);
         }
     }
-    joined.share(store, &opened, |word| all.range(word));
+    shared.link(store, &opened, |word| all.range(word));
     let open_ranges = store.ranges.iter().filter(|range| range.is_open).count();
     let open = store.process_ranges.iter().filter(|range| range.end_thread.is_none());
     let open = (open_ranges + open.count()) as u64;
@@ -379,7 +332,7 @@ fn read_events(
     } else {
         health.open_ranges = open;
     }
-    joined
+    shared
 }
 
 /// A range or mark lies in a range of another thread.
@@ -413,13 +366,13 @@ fn read_calls(
     recording: &Recording,
     store: &mut Store,
     threads: &mut FxHashMap<u32, ThreadId>,
-    (rows, joined): (&Rows<'_>, &mut Joined),
+    (rows, shared): (&Rows<'_>, &mut SharedContexts),
     health: &mut Health,
 ) {
     let driver = recording.calls.iter().map(|log| log.calls.len()).sum::<usize>();
     let runtime = recording.runtime_calls.iter().map(|log| log.calls.len()).sum::<usize>();
     tables::reserve(&mut store.calls, driver + runtime);
-    let mut reader = CallReader { recording, rows, joined, last: None };
+    let mut reader = CallReader { recording, rows, shared, last: None };
     for log in &recording.calls {
         let thread = thread(store, threads, log.thread_id, None);
         for call in &log.calls {
@@ -459,7 +412,7 @@ type KindKey = (Api, u32, u32, bool, bool, bool, Option<ShareId>);
 struct CallReader<'a> {
     recording: &'a Recording,
     rows: &'a Rows<'a>,
-    joined: &'a mut Joined,
+    shared: &'a mut SharedContexts,
     /// The kind of the call before, which is mostly that of the next.
     last: Option<(KindKey, CallKindId)>,
 }
@@ -476,23 +429,15 @@ impl CallReader<'_> {
     ) -> Call {
         // Of a call that is left out the range may be left out too.
         let counts = || cupti::clock::is_within(&self.recording.windows_ns, call.start_ns);
-        let Place { range, share, is_cut } =
-            match range_of_word(self.recording, self.rows, call.word) {
-                None => {
-                    health.calls_in_earlier_ranges += u64::from(call.word != 0 && counts());
-                    Place::default()
-                }
-                Some(Some(range)) => {
-                    Place { range: Some(range), share: self.joined.share_of(range), is_cut: false }
-                }
-                Some(None) => {
-                    let range_of = |word: RangeWord| {
-                        range_of_word(self.recording, self.rows, word.0).flatten()
-                    };
-                    self.joined.place(store, RangeWord(call.word), range_of)
-                }
-            };
-        health.calls_in_unknown_ranges += u64::from(is_cut && counts());
+        let owner = Owner::of(call.word, &self.recording.logs, |tag| match self.rows.range(tag) {
+            Some(range) => Some(((range, self.shared.share_of(range)), false)),
+            None => self.shared.resolve(store, tag, |tag| self.rows.range(tag)),
+        });
+        if counts() {
+            health.count_owner(&owner);
+        }
+        let (range, share) = owner.range().unzip();
+        let share = share.flatten();
         let end_ns = call.end_ns;
         let id = call.function.id();
         let key = (api, id, call.result, call.captured, call.empty, end_ns.is_some(), share);
@@ -613,28 +558,21 @@ fn multiprocessor(device: &Device<'_>) -> Multiprocessor {
 
 fn read_records(
     recording: &Recording,
-    captures: &Captures,
+    nodes: &GraphNodes<RangeId>,
     store: &mut Store,
     health: &mut Health,
 ) {
     let clock = &recording.clocks;
     health.clock_step_ns = clock.step_ns();
-    let mut graph_operations: FxHashMap<u32, [u64; 2]> = FxHashMap::default();
-    let mut add = |work, span: cupti::Span, correlation_id, node: Option<GraphNode>| {
+    let add = |work, span: cupti::Span, correlation_id, node: Option<GraphNode>| {
         // The start moves to our clock; the duration stays what CUPTI measured.
         let time = span.is_known().then(|| {
             let start_ns = clock.monotonic_ns(span.start_ns);
             let end_ns = start_ns.saturating_add(span.end_ns.saturating_sub(span.start_ns));
             Interval { start_ns, end_ns }
         });
-        let captured = node.and_then(|node| captures.range(node.node));
-        if node.is_some() {
-            let counts = graph_operations.entry(correlation_id).or_insert([0; 2]);
-            counts[0] += 1;
-            counts[1] += u64::from(captured.is_some());
-        }
         let mut operation = Operation::new(work, time, correlation_id);
-        operation.captured = captured.into();
+        operation.captured = node.and_then(|node| nodes.range(node.node)).into();
         operation
     };
     reserve_operations(recording, store);
@@ -685,22 +623,8 @@ fn read_records(
                 store.multiprocessors.push(multiprocessor(&device));
                 continue;
             }
-            Record::Overhead(overhead) => {
-                let ns = overhead.span.end_ns.saturating_sub(overhead.span.start_ns);
-                health.overhead_ns = health.overhead_ns.saturating_add(ns);
-                continue;
-            }
-            Record::Unreadable { bytes } => {
-                health.records -= 1;
-                health.unreadable_bytes += bytes.len() as u64;
-                continue;
-            }
-            Record::Unknown { .. } => {
-                health.unknown_records += 1;
-                continue;
-            }
-            _ => {
-                health.unused_records += 1;
+            other => {
+                health.count_other(&other);
                 continue;
             }
         };
@@ -708,7 +632,6 @@ fn read_records(
         let work = store.intern_work(Work::new(what, place));
         store.operations.push(add(work, span, correlation_id, node));
     }
-    store.graph_operations = graph_operations;
     store.operations.sort_by_key(Operation::start_ns);
     store.memory.sort_by_key(|event| event.at_ns);
     store.managed.sort_by_key(|event| event.time.start_ns);

@@ -12,68 +12,14 @@
 
 use std::fmt;
 
-use cupti::CallClass;
+use cupti::{CallClass, Record};
 use serde::Serialize;
 
+pub use crate::join::account::Account;
+use crate::join::account::{CountedOperation, ExpectedRecords, OperationClass};
+use crate::join::attribute::Owner;
 use crate::record::recording::Losses;
 use crate::record::series::Series;
-
-/// One kind of work in the account: calls that should have given records, and records that should have had a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[non_exhaustive]
-pub struct Account {
-    /// Records of this kind.
-    pub records: u64,
-    /// Those of them whose call is in the call log.
-    pub matched_records: u64,
-    /// Successful calls that owe at least one record.
-    pub calls: u64,
-    /// Those of them that have one.
-    pub matched_calls: u64,
-    /// Records without a call that started before the first GPU operation with one: their calls were made before the
-    /// recording began. Not counted in summaries, which do not keep times.
-    pub records_at_start: u64,
-}
-
-/// Up to which part of an account's records [`Account::records_at_start`] is a fact. More looks like a lost call log.
-const MOST_AT_START: f64 = 0.01;
-
-impl Account {
-    /// True if every call has its record and every record its call. Up to a hundredth of the records may be
-    /// [`records_at_start`](Self::records_at_start).
-    #[must_use]
-    pub fn is_balanced(&self) -> bool {
-        let without_call = self.records.saturating_sub(self.matched_records);
-        let at_start = self.records_at_start.min(without_call);
-        let is_small = at_start as f64 <= MOST_AT_START * self.records as f64;
-        self.calls == self.matched_calls
-            && self.records >= self.matched_records
-            && (without_call == 0 || (without_call == at_start && is_small))
-    }
-
-    /// Records without a call and calls without a record.
-    pub(crate) fn unmatched(&self) -> u64 {
-        let records = self.records.saturating_sub(self.matched_records);
-        records.saturating_add(self.calls.saturating_sub(self.matched_calls))
-    }
-}
-
-impl fmt::Display for Account {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.records == self.matched_records && self.calls == self.matched_calls {
-            return write!(f, "{} of {}", self.matched_records, self.records);
-        }
-        write!(
-            f,
-            "{} of {} records and {} of {} calls",
-            self.matched_records, self.records, self.matched_calls, self.calls
-        )?;
-        match self.records_at_start {
-            0 => Ok(()),
-            count => write!(f, " ({count} submitted before the recording)"),
-        }
-    }
-}
 
 /// How far a profile can be trusted. All counts but `records` and the accounts are zero in a complete one.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -215,74 +161,78 @@ pub struct Health {
     pub sample_overflows: u64,
 }
 
-/// A call, as far as it says which records it owes.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ExpectedRecords {
-    pub(crate) class: CallClass,
-    /// `None` if it had not returned.
-    pub(crate) end_ns: Option<u64>,
-    pub(crate) is_failure: bool,
-    /// It made a node of a graph instead of doing its work.
-    pub(crate) captured: bool,
-    /// It was asked to copy or fill nothing.
-    pub(crate) empty: bool,
-}
-
-/// `CUDA_ERROR_NOT_READY`: a query's way to say no, not an error.
-const NOT_READY: u32 = 600;
-
-/// Whether a call that returned this failed.
-#[inline]
-pub(crate) fn is_failure(class: CallClass, result: u32) -> bool {
-    result != 0 && !(class == CallClass::Query && result == NOT_READY)
-}
-
-impl ExpectedRecords {
-    /// True for a call that did work of its own, of which there is at least one record.
-    pub(crate) fn owes_one(&self) -> bool {
-        let has_records = matches!(
-            self.class,
-            CallClass::KernelLaunch
-                | CallClass::Memcpy
-                | CallClass::Memset
-                | CallClass::Synchronize
-                | CallClass::WaitEvent
-        );
-        has_records && self.end_ns.is_some() && !self.is_failure && !self.captured
-    }
-
-    /// Whether records of it may come: now and then a call that failed has one, too.
-    pub(crate) fn may_have_records(&self) -> bool {
-        use CallClass::{GraphLaunch, KernelLaunch, Memcpy, Memset, Query, Synchronize, WaitEvent};
-        matches!(
-            self.class,
-            KernelLaunch | GraphLaunch | Memcpy | Memset | Synchronize | WaitEvent | Query
-        )
-    }
-
-    /// Whether records of it are to come.
-    pub(crate) fn owes_records(&self) -> bool {
-        let may = self.may_have_records() && self.class != CallClass::Query;
-        may && !self.is_failure && !self.captured && !self.empty
-    }
-}
-
 impl Health {
-    /// Adds a graph launch that was traced as one interval.
-    pub(crate) fn count_whole_graph(&mut self, has_call: bool) {
-        self.whole_graphs += 1;
-        self.whole_graphs_without_call += u64::from(!has_call);
+    /// Adds an operation to the account of its class.
+    #[inline]
+    pub(crate) fn count_operation(&mut self, operation: &CountedOperation) {
+        self.zero_timestamps += u64::from(!operation.has_times);
+        self.graph_operations += u64::from(operation.is_node);
+        self.graph_operations_captured += u64::from(operation.is_captured);
+        let Some(account) = self.account_mut(operation.class) else {
+            self.whole_graphs += 1;
+            self.whole_graphs_without_call += u64::from(!operation.has_call);
+            return;
+        };
+        account.records += 1;
+        account.matched_records += u64::from(operation.has_call);
     }
 
-    /// Adds a call to the account: whether it has the records it owes, or may still get them.
-    pub(crate) fn settle(
+    /// The account of a class; `None` for graphs traced as a whole, which have counts of their own.
+    #[inline]
+    pub(crate) fn account_mut(&mut self, class: OperationClass) -> Option<&mut Account> {
+        match class {
+            OperationClass::Kernel => Some(&mut self.kernels),
+            OperationClass::Copy => Some(&mut self.copies),
+            OperationClass::Memset => Some(&mut self.memsets),
+            OperationClass::WholeGraph => None,
+        }
+    }
+
+    /// Adds a synchronisation to the account.
+    #[inline]
+    pub(crate) fn count_synchronization(&mut self, has_call: bool) {
+        self.synchronizations.records += 1;
+        self.synchronizations.matched_records += u64::from(has_call);
+    }
+
+    /// Counts a record that the caller does not use itself.
+    pub(crate) fn count_other(&mut self, record: &Record<'_>) {
+        match record {
+            Record::Overhead(overhead) => {
+                let ns = overhead.span.end_ns.saturating_sub(overhead.span.start_ns);
+                self.overhead_ns = self.overhead_ns.saturating_add(ns);
+            }
+            Record::Unreadable { bytes } => {
+                self.records -= 1;
+                self.unreadable_bytes += bytes.len() as u64;
+            }
+            Record::Unknown { .. } => self.unknown_records += 1,
+            _ => self.unused_records += 1,
+        }
+    }
+
+    /// Counts the call of a tag by what the tag resolved to.
+    #[inline]
+    pub(crate) fn count_owner<T>(&mut self, owner: &Owner<T>) {
+        match owner {
+            Owner::OutsideRanges => {}
+            Owner::EarlierRecording => self.calls_in_earlier_ranges += 1,
+            Owner::Unknown | Owner::Range { is_partial: true, .. } => {
+                self.calls_in_unknown_ranges += 1;
+            }
+            Owner::Range { .. } => {}
+        }
+    }
+
+    /// Adds a call to the account: whether it has the records that are expected, or may still get them.
+    pub(crate) fn count_call(
         &mut self,
-        owed: &ExpectedRecords,
+        expected: &ExpectedRecords,
         operations: bool,
         synchronizations: bool,
         pending_from_ns: Option<u64>,
     ) {
-        let Some(end_ns) = owed.end_ns else {
+        let Some(end_ns) = expected.end_ns else {
             let open = if pending_from_ns.is_some() {
                 &mut self.pending_calls
             } else {
@@ -292,15 +242,15 @@ impl Health {
             return;
         };
         let is_pending = pending_from_ns.is_some_and(|from| end_ns >= from);
-        if owed.is_failure {
+        if expected.is_failure {
             self.failed_calls += 1;
             return;
         }
-        if owed.captured {
+        if expected.captured {
             self.captured_calls += 1;
             return;
         }
-        let (account, has_record) = match owed.class {
+        let (account, has_record) = match expected.class {
             CallClass::KernelLaunch => (&mut self.kernels, operations),
             CallClass::Memcpy => (&mut self.copies, operations),
             CallClass::Memset => (&mut self.memsets, operations),
@@ -309,7 +259,7 @@ impl Health {
             }
             CallClass::GraphLaunch => {
                 if is_pending {
-                    // How many it owes is not known.
+                    // How many are expected is not known.
                     self.pending_calls += 1;
                 } else {
                     self.silent_graph_launches += u64::from(!operations);
@@ -318,7 +268,7 @@ impl Health {
             }
             _ => return,
         };
-        if owed.empty && !has_record {
+        if expected.empty && !has_record {
             return;
         }
         if is_pending && !has_record {

@@ -1,10 +1,17 @@
 //! Which range owns which work: records, calls and ranges decoded, joined, accounted for and summed.
 
+pub(crate) mod account;
+pub(crate) mod attribute;
 pub(crate) mod busy;
 pub(crate) mod correlate;
 pub(crate) mod decode;
+pub(crate) mod graph_nodes;
 pub(crate) mod health;
+pub(crate) mod ids;
+pub(crate) mod intern;
+pub(crate) mod live_ranges;
 pub(crate) mod range_tree;
 pub(crate) mod shared_contexts;
 pub(crate) mod streaming;
+pub(crate) mod sums;
 pub(crate) mod tables;

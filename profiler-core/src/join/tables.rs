@@ -3,7 +3,6 @@
 //! Rows refer to each other by index newtypes; names are interned.
 
 use std::hash::{Hash, Hasher};
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use cupti::CallClass;
@@ -11,131 +10,11 @@ use cupti::record::SharedMemorySetting;
 use nvtx::Payload;
 use rustc_hash::{FxHashMap, FxHasher};
 
-use crate::join::health::is_failure;
+use crate::join::account::{ExpectedRecords, is_failure, may_have_several_records};
+pub(crate) use crate::join::ids::*;
+use crate::join::intern::hash_of;
+pub(crate) use crate::join::intern::{Interned, NameId, Names};
 use crate::record::series::Series;
-
-/// Index of an interned name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub(crate) struct NameId(u32);
-
-/// Strings, each held once.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Names {
-    strings: Vec<Box<str>>,
-    ids: FxHashMap<Box<str>, NameId>,
-}
-
-impl Names {
-    pub(crate) fn intern(&mut self, name: &str) -> NameId {
-        if let Some(&id) = self.ids.get(name) {
-            return id;
-        }
-        let id = NameId(self.strings.len() as u32);
-        self.strings.push(name.into());
-        self.ids.insert(name.into(), id);
-        id
-    }
-
-    /// The id of a string that is held already.
-    pub(crate) fn find(&self, name: &str) -> Option<NameId> {
-        self.ids.get(name).copied()
-    }
-
-    /// Holds a string that [`intern`](Self::intern) does not find: an equal one is another name.
-    pub(crate) fn add_apart(&mut self, name: &str) -> NameId {
-        let id = NameId(self.strings.len() as u32);
-        self.strings.push(name.into());
-        id
-    }
-
-    pub(crate) fn get(&self, id: NameId) -> &str {
-        &self.strings[id.0 as usize]
-    }
-}
-
-macro_rules! index {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub(crate) struct $name(pub(crate) u32);
-
-        impl $name {
-            pub(crate) fn at(self) -> usize {
-                self.0 as usize
-            }
-        }
-    };
-}
-index!(
-    /// Row of [`Store::ranges`].
-    RangeId
-);
-index!(
-    /// Row of [`Store::labels`].
-    LabelId
-);
-index!(
-    /// Row of [`Store::process_ranges`].
-    ProcessRangeId
-);
-index!(
-    /// Row of [`Store::marks`].
-    MarkId
-);
-index!(
-    /// Row of [`Store::calls`].
-    CallId
-);
-index!(
-    /// Row of [`Store::threads`].
-    ThreadId
-);
-index!(
-    /// Row of [`Store::works`].
-    WorkId
-);
-index!(
-    /// Row of [`Store::call_kinds`].
-    CallKindId
-);
-index!(
-    /// Row of [`Store::shares`].
-    ShareId
-);
-index!(
-    /// Row of [`Store::operations`].
-    OperationId
-);
-
-/// A row that may not be there, in the space of one that is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Maybe<T> {
-    row: u32,
-    of: PhantomData<T>,
-}
-
-impl<T> Maybe<T> {
-    pub(crate) const NONE: Self = Self { row: u32::MAX, of: PhantomData };
-}
-
-macro_rules! maybe {
-    ($($name:ident)+) => {$(
-        impl Maybe<$name> {
-            #[inline]
-            pub(crate) fn get(self) -> Option<$name> {
-                (self.row != u32::MAX).then_some($name(self.row))
-            }
-        }
-
-        impl From<Option<$name>> for Maybe<$name> {
-            #[inline]
-            fn from(row: Option<$name>) -> Self {
-                Self { row: row.map_or(u32::MAX, |row| row.0), of: PhantomData }
-            }
-        }
-    )+};
-}
-maybe!(RangeId CallId);
 
 /// A time span in nanoseconds of `CLOCK_MONOTONIC`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -280,13 +159,22 @@ impl CallKind {
         self.has_returned && is_failure(self.class, self.result)
     }
 
-    /// Whether its work is one operation. Batches, launches on several devices and copies between devices may be several.
+    /// Which records a call of this kind is expected to have.
+    pub(crate) fn expected_records(&self, call: &Call) -> ExpectedRecords {
+        ExpectedRecords {
+            class: self.class,
+            end_ns: self.has_returned.then_some(call.time.end_ns),
+            is_failure: self.is_failure(),
+            captured: self.captured,
+            empty: self.empty,
+        }
+    }
+
+    /// True if its work is one operation.
     pub(crate) fn has_one_operation(&self, name: &str) -> bool {
         let is_single =
             matches!(self.class, CallClass::KernelLaunch | CallClass::Memcpy | CallClass::Memset);
-        let may_be_several =
-            ["Batch", "MultiDevice", "Peer"].iter().any(|part| name.contains(part));
-        is_single && self.api == Api::Driver && !may_be_several
+        is_single && self.api == Api::Driver && !may_have_several_records(self.class, name)
     }
 }
 
@@ -467,93 +355,6 @@ impl What {
     }
 }
 
-/// Rows that are each held once.
-///
-/// A row is found by a quick hash of some of its fields. Where that hash is another row's, a hash of the whole row decides:
-/// rows that differ in the other fields alone cost no search.
-#[derive(Debug)]
-pub(crate) struct Interned<T, I> {
-    rows: Vec<T>,
-    by_quick_hash: FxHashMap<u64, I>,
-    by_whole_hash: FxHashMap<u64, I>,
-}
-
-/// Where a new row is to be found later.
-#[derive(Debug, Clone, Copy)]
-enum Slot {
-    Quick(u64),
-    Whole(u64),
-}
-
-impl<T, I> Default for Interned<T, I> {
-    fn default() -> Self {
-        let (by_quick_hash, by_whole_hash) = (FxHashMap::default(), FxHashMap::default());
-        Self { rows: Vec::new(), by_quick_hash, by_whole_hash }
-    }
-}
-
-impl<T, I> Interned<T, I> {
-    pub(crate) fn rows(&self) -> &[T] {
-        &self.rows
-    }
-
-    #[inline]
-    pub(crate) fn row(&self, at: usize) -> &T {
-        &self.rows[at]
-    }
-}
-
-impl<T, I: Copy> Interned<T, I> {
-    /// The row for which `is` is true, or the slot of a new one.
-    #[inline]
-    fn find(
-        &self,
-        quick_hash: u64,
-        whole_hash: impl FnOnce() -> u64,
-        at: fn(I) -> usize,
-        is: impl Fn(&T) -> bool,
-    ) -> Result<I, Slot> {
-        match self.by_quick_hash.get(&quick_hash) {
-            None => Err(Slot::Quick(quick_hash)),
-            Some(&known) if is(&self.rows[at(known)]) => Ok(known),
-            Some(_) => self.find_whole(whole_hash(), at, is),
-        }
-    }
-
-    #[cold]
-    fn find_whole(
-        &self,
-        mut hash: u64,
-        at: fn(I) -> usize,
-        is: impl Fn(&T) -> bool,
-    ) -> Result<I, Slot> {
-        while let Some(&known) = self.by_whole_hash.get(&hash) {
-            if is(&self.rows[at(known)]) {
-                return Ok(known);
-            }
-            // Two rows of one hash.
-            hash = hash.wrapping_add(1);
-        }
-        Err(Slot::Whole(hash))
-    }
-
-    fn push(&mut self, slot: Slot, row: T, id: fn(u32) -> I) -> I {
-        let new = id(self.rows.len() as u32);
-        self.rows.push(row);
-        match slot {
-            Slot::Quick(hash) => self.by_quick_hash.insert(hash, new),
-            Slot::Whole(hash) => self.by_whole_hash.insert(hash, new),
-        };
-        new
-    }
-}
-
-fn hash_of(value: &impl Hash) -> u64 {
-    let mut hasher = FxHasher::default();
-    value.hash(&mut hasher);
-    hasher.finish()
-}
-
 #[derive(Debug)]
 pub(crate) struct Synchronization {
     pub(crate) record: cupti::Synchronization,
@@ -704,9 +505,6 @@ pub(crate) struct Store {
     pub(crate) works: Interned<Work, WorkId>,
     /// By start; those without timestamps first.
     pub(crate) operations: Vec<Operation>,
-    /// Of a recording, until it is joined: how many operations with a correlation id were nodes of graphs, and of how many
-    /// it is known in which range the node was made.
-    pub(crate) graph_operations: FxHashMap<u32, [u64; 2]>,
     pub(crate) synchronizations: Vec<Synchronization>,
     /// By time.
     pub(crate) memory: Vec<MemoryEvent>,
@@ -742,17 +540,17 @@ impl Store {
 
     #[inline]
     pub(crate) fn call_kind(&self, call: &Call) -> &CallKind {
-        &self.call_kinds.rows[call.kind.at()]
+        self.call_kinds.row(call.kind.at())
     }
 
     #[inline]
     pub(crate) fn work(&self, operation: &Operation) -> &Work {
-        &self.works.rows[operation.work.at()]
+        self.works.row(operation.work.at())
     }
 
     /// Every work, by [`WorkId`].
     pub(crate) fn works(&self) -> &[Work] {
-        &self.works.rows
+        self.works.rows()
     }
 
     pub(crate) fn intern_call_kind(&mut self, kind: CallKind) -> CallKindId {
@@ -861,34 +659,7 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
     use super::*;
-
-    /// Interns this many rows of one quick hash, and gives how often two rows were compared.
-    fn comparisons(rows: u32) -> u64 {
-        let compared = Cell::new(0);
-        let mut interned: Interned<u32, u32> = Interned::default();
-        for round in 0..2 {
-            for row in 0..rows {
-                let is = |known: &u32| {
-                    compared.set(compared.get() + 1);
-                    *known == row
-                };
-                let found = interned.find(7, || hash_of(&row), |id| id as usize, is);
-                let id = found.unwrap_or_else(|slot| interned.push(slot, row, |id| id));
-                assert_eq!(id, row, "round {round}");
-            }
-        }
-        compared.get()
-    }
-
-    #[test]
-    fn rows_of_one_quick_hash_are_found_without_a_search() {
-        let (few, many) = (comparisons(1_000), comparisons(4_000));
-        assert!(many <= 5 * few, "{few} comparisons, of four times the rows {many}");
-        assert!(few <= 4_000, "{few}");
-    }
 
     #[test]
     fn works_that_differ_in_one_field_are_kept_apart() {

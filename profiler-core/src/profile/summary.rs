@@ -12,8 +12,9 @@ use crate::base::kernel_names::{Pattern, demangled};
 use crate::base::totals::Totals;
 use crate::base::units::{finish, shortened, table, time};
 use crate::join::health::Health;
-use crate::join::streaming::{MarkSums, OwnSums, PathSums, ProcessSums, StreamingJoin};
-use crate::join::tables::Names;
+use crate::join::intern::Names;
+use crate::join::streaming::StreamingJoin;
+use crate::join::sums::{PathSums, ProcessSums, SumTables};
 use crate::record::recording::RecordingInfo;
 
 /// What every range and every kernel came to. Made by [`Summarizing`](crate::Summarizing).
@@ -31,20 +32,17 @@ use crate::record::recording::RecordingInfo;
 pub struct Summary {
     info: RecordingInfo,
     duration: Duration,
-    names: Names,
-    paths: Vec<PathSums>,
+    sums: SumTables,
     children: Vec<Vec<u32>>,
     inclusive: Vec<Totals>,
     replayed: Vec<Totals>,
-    outside: OwnSums,
-    process_ranges: Vec<ProcessSums>,
-    marks: Vec<MarkSums>,
     health: Health,
 }
 
 impl Summary {
     pub(crate) fn of(streaming: &StreamingJoin, info: RecordingInfo, duration: Duration) -> Self {
-        let paths = streaming.nodes.clone();
+        let sums = streaming.sums.tables.clone();
+        let paths = &sums.paths;
         let mut inclusive: Vec<Totals> = paths.iter().map(|path| path.own.totals).collect();
         let mut replayed: Vec<Totals> = paths.iter().map(|path| path.replayed).collect();
         // A path comes after the one around it.
@@ -56,26 +54,12 @@ impl Summary {
             }
         }
         let mut children = vec![Vec::new(); paths.len()];
-        for (row, path) in (0_u32..).zip(&paths) {
+        for (row, path) in (0_u32..).zip(paths) {
             path.parent.into_iter().for_each(|parent| children[parent as usize].push(row));
         }
-        let (names, outside) = (streaming.names.clone(), streaming.outside.clone());
         let mut health = streaming.health.clone();
-        health.pending_ranges = streaming.live() as u64;
-        let (process_ranges, marks) = (streaming.process_sums.clone(), streaming.marks.clone());
-        Self {
-            info,
-            duration,
-            names,
-            paths,
-            children,
-            inclusive,
-            replayed,
-            outside,
-            process_ranges,
-            marks,
-            health,
-        }
+        health.pending_ranges = streaming.ranges.len() as u64;
+        Self { info, duration, sums, children, inclusive, replayed, health }
     }
 
     /// Where and when it was recorded.
@@ -99,7 +83,7 @@ impl Summary {
     /// Everything, in ranges and outside.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        let mut totals = self.outside.totals;
+        let mut totals = self.sums.outside.totals;
         self.roots().for_each(|root| totals += root.inclusive());
         totals
     }
@@ -107,12 +91,12 @@ impl Summary {
     /// What was asked for outside any range.
     #[must_use]
     pub fn outside_ranges(&self) -> Totals {
-        self.outside.totals
+        self.sums.outside.totals
     }
 
     /// Every path, one around others before those within it.
     pub fn paths(&self) -> impl Iterator<Item = PathSummary<'_>> {
-        (0..self.paths.len()).map(|row| PathSummary { summary: self, row })
+        (0..self.sums.paths.len()).map(|row| PathSummary { summary: self, row })
     }
 
     /// The outermost ranges.
@@ -122,7 +106,7 @@ impl Summary {
 
     /// The paths of this name, or of this path, as [`Profile::range`](crate::Profile::range) understands it.
     pub fn find(&self, path: &str) -> impl Iterator<Item = PathSummary<'_>> {
-        let rows = self.paths.iter().map(|path| (path.parent, self.names.get(path.name)));
+        let rows = self.sums.paths.iter().map(|path| (path.parent, self.sums.names.get(path.name)));
         let rows = rows.map(|(parent, name)| (parent.map(|parent| parent as usize), name));
         let matching = Pattern::new(path).matching(rows);
         self.paths().filter(move |path| matching[path.row])
@@ -130,22 +114,25 @@ impl Summary {
 
     /// The ranges of the process by name, in the order they first began.
     pub fn process_ranges(&self) -> impl Iterator<Item = ProcessRangeSummary<'_>> {
-        self.process_ranges.iter().map(|sums| ProcessRangeSummary { names: &self.names, sums })
+        self.sums
+            .process_ranges
+            .iter()
+            .map(|sums| ProcessRangeSummary { names: &self.sums.names, sums })
     }
 
     /// The marks by name, in the order they first came: domain (`None` is the default one), name, and how many.
     pub fn marks(&self) -> impl Iterator<Item = (Option<&str>, &str, u64)> {
-        let name = |name| self.names.get(name);
-        self.marks.iter().map(move |mark| (mark.domain.map(name), name(mark.name), mark.count))
+        let name = |name| self.sums.names.get(name);
+        self.sums.marks.iter().map(move |mark| (mark.domain.map(name), name(mark.name), mark.count))
     }
 
     /// Every kernel with its times, in all ranges and outside, by time.
     #[must_use]
     pub fn kernels(&self) -> Vec<(&str, Totals)> {
         let mut sums: std::collections::BTreeMap<&str, Totals> = Default::default();
-        let own = self.paths.iter().map(|path| &path.own).chain([&self.outside]);
+        let own = self.sums.paths.iter().map(|path| &path.own).chain([&self.sums.outside]);
         for (name, times) in own.flat_map(|own| &own.kernels) {
-            let sum = sums.entry(self.names.get(*name)).or_default();
+            let sum = sums.entry(self.sums.names.get(*name)).or_default();
             sum.kernels += times.count();
             sum.kernel_ns = sum.kernel_ns.saturating_add(times.sum().as_nanos() as u64);
         }
@@ -164,7 +151,7 @@ pub struct PathSummary<'a> {
 
 impl<'a> PathSummary<'a> {
     fn sums(&self) -> &'a PathSums {
-        &self.summary.paths[self.row]
+        &self.summary.sums.paths[self.row]
     }
 
     fn ancestors(&self) -> impl Iterator<Item = PathSummary<'a>> + use<'a> {
@@ -174,13 +161,13 @@ impl<'a> PathSummary<'a> {
     /// The ranges' name.
     #[must_use]
     pub fn name(&self) -> &'a str {
-        self.summary.names.get(self.sums().name)
+        self.summary.sums.names.get(self.sums().name)
     }
 
     /// Their domain's name; `None` is the default one.
     #[must_use]
     pub fn domain(&self) -> Option<&'a str> {
-        self.sums().domain.map(|domain| self.summary.names.get(domain))
+        self.sums().domain.map(|domain| self.summary.sums.names.get(domain))
     }
 
     /// Their name with those of the ranges around: `batch/forward`. A path of more than 128 names has the first and the last
@@ -253,7 +240,7 @@ impl<'a> PathSummary<'a> {
 
     /// The kernels launched in them directly, by name as the compiler made it, and their times on the GPU.
     pub fn kernels(&self) -> impl Iterator<Item = (&'a str, &'a Distribution)> + use<'a> {
-        let names = &self.summary.names;
+        let names = &self.summary.sums.names;
         self.sums().own.kernels.iter().map(|(name, times)| (names.get(*name), times))
     }
 
@@ -333,7 +320,7 @@ impl Serialize for Summary {
         struct Paths<'a>(&'a Summary);
         impl Serialize for Paths<'_> {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                let mut paths = serializer.serialize_seq(Some(self.0.paths.len()))?;
+                let mut paths = serializer.serialize_seq(Some(self.0.sums.paths.len()))?;
                 self.0.paths().try_for_each(|path| paths.serialize_element(&path))?;
                 paths.end()
             }
@@ -348,7 +335,7 @@ impl Serialize for Summary {
         let mut fields = serializer.serialize_struct("Summary", 8)?;
         fields.serialize_field("duration_ns", &(self.duration.as_nanos() as u64))?;
         fields.serialize_field("totals", &self.totals())?;
-        fields.serialize_field("outside", &self.outside.totals)?;
+        fields.serialize_field("outside", &self.sums.outside.totals)?;
         fields.serialize_field("paths", &Paths(self))?;
         let process_ranges: Vec<_> = self.process_ranges().collect();
         fields.serialize_field("process_ranges", &process_ranges)?;
@@ -402,7 +389,7 @@ impl fmt::Display for Summary {
             "syncs",
         ];
         // Only where there is any.
-        let has_shared = self.paths.iter().any(|path| path.shared != Totals::default());
+        let has_shared = self.sums.paths.iter().any(|path| path.shared != Totals::default());
         let shared = has_shared.then_some("shared GPU");
         let header: Vec<_> = header.into_iter().chain(shared).collect();
         let mut ranges = table(&header, 1);
@@ -419,7 +406,7 @@ impl fmt::Display for Summary {
             row.extend(shared.map(|_| time(path.shared().gpu_time())));
             ranges.add_row(row);
         }
-        let outside = self.outside.totals;
+        let outside = self.sums.outside.totals;
         if outside != Totals::default() {
             let mut row = vec!["(outside any range)".to_owned()];
             row.extend([const { String::new() }; 5]);
@@ -430,7 +417,7 @@ impl fmt::Display for Summary {
             ranges.add_row(row);
         }
         writeln!(f, "\n{}\n", finish(&ranges))?;
-        if !self.process_ranges.is_empty() {
+        if !self.sums.process_ranges.is_empty() {
             let header = [
                 "range of the process",
                 "times",
@@ -455,7 +442,7 @@ impl fmt::Display for Summary {
             }
             writeln!(f, "{}\n", finish(&ranges))?;
         }
-        if !self.marks.is_empty() {
+        if !self.sums.marks.is_empty() {
             let mut marks = table(&["mark", "times"], 1);
             for (_, name, count) in self.marks() {
                 marks.add_row([shortened(name, NAME_WIDTH), count.to_string()]);

@@ -11,7 +11,8 @@ use crate::base::error::{Error, Kind};
 use crate::collect::request::{Retention, SessionRequest, Sink};
 use crate::collect::sampling::Sampling;
 use crate::collect::session::Session;
-use crate::join::streaming::{self, StreamingJoin};
+use crate::join::streaming::StreamingJoin;
+use crate::join::sums;
 use crate::profile::Profile;
 use crate::profile::summary::Summary;
 use crate::record::recording::Recording;
@@ -160,7 +161,7 @@ impl ProfilerBuilder {
             }
             _ => self.samplings,
         };
-        let summary_rows = self.summary_rows.unwrap_or(streaming::ROWS);
+        let summary_rows = self.summary_rows.unwrap_or(sums::ROWS);
         Ok(Profiler { library, config, keep, period, samplings, summary_rows, session })
     }
 }

@@ -23,7 +23,8 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::base::error::{Error, Kind};
 use crate::collect::session::Session;
-use crate::join::streaming::{Done, StreamingJoin};
+use crate::join::live_ranges::Done;
+use crate::join::streaming::StreamingJoin;
 use crate::profile::Profile;
 use crate::profile::summary::Summary;
 use crate::session::profiler::{Profiler, ProfilerBuilder};
@@ -355,7 +356,7 @@ struct Emitter {
 
 #[derive(Default)]
 struct KnownPaths {
-    /// By row of [`StreamingJoin::nodes`].
+    /// By row of the streaming join's paths.
     places: Vec<Place>,
     /// Results let go that an event told of.
     told_let_go: u64,
@@ -389,7 +390,7 @@ impl Emitter {
     fn counts(&self) -> Results {
         Results {
             emitted: self.emitted.load(Ordering::Relaxed),
-            let_go: self.streaming.lock().done_let_go,
+            let_go: self.streaming.lock().ranges.done_dropped,
             undelivered: self.undelivered.load(Ordering::Relaxed),
             panicked: self.panicked.load(Ordering::Relaxed),
         }
@@ -421,7 +422,7 @@ impl Emitter {
             let (mut done, let_go, start_ns) = {
                 let mut streaming = self.streaming.lock();
                 turn.learn(&streaming, &self.wants);
-                (streaming.take_done(), streaming.done_let_go, streaming.start_ns)
+                (streaming.take_done(), streaming.ranges.done_dropped, streaming.start_ns)
             };
             let untold = let_go - turn.told_let_go;
             if done.is_empty() && untold == 0 {
@@ -430,7 +431,7 @@ impl Emitter {
             turn.told_let_go = let_go;
             done.make_contiguous().sort_by_key(|done| done.start_ns.saturating_add(done.host_ns));
             let wanted = done.iter().filter_map(|done| {
-                let place = turn.places.get(done.node as usize)?;
+                let place = turn.places.get(done.path as usize)?;
                 let gpu_ns = done.totals.gpu_time().as_nanos() as u64;
                 (place.is_wanted && gpu_ns >= self.wants.least_gpu_ns).then_some((place, done))
             });
@@ -465,10 +466,11 @@ impl Emitter {
 impl KnownPaths {
     /// Finds the paths that are new.
     fn learn(&mut self, streaming: &StreamingJoin, wants: &Wants) {
-        for (row, node) in streaming.nodes.iter().enumerate().skip(self.places.len()) {
-            let path = streaming.path(row);
-            let name = path.len() - streaming.names.get(node.name).len();
-            let domain = node.domain.map(|domain| streaming.names.get(domain).to_owned());
+        let tables = &streaming.sums.tables;
+        for (row, sums) in tables.paths.iter().enumerate().skip(self.places.len()) {
+            let path = tables.path(row);
+            let name = path.len() - tables.names.get(sums.name).len();
+            let domain = sums.domain.map(|domain| tables.names.get(domain).to_owned());
             let is_wanted = wants.domains.as_ref().is_none_or(|prefix| {
                 domain.as_ref().is_some_and(|domain| domain.starts_with(prefix.as_str()))
             });
@@ -519,7 +521,7 @@ fn event(level: Level, place: &Place, done: &Done, start_ns: u64) {
                 start_ns = done.start_ns.saturating_sub(start_ns),
                 host_ns = done.host_ns,
                 busy_ns = done.busy_ns,
-                stays = done.stays,
+                stays = done.activations,
                 gpu_ns = done.totals.gpu_time().as_nanos() as u64,
                 kernels = done.totals.kernels,
                 launches = done.totals.launches,

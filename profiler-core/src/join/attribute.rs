@@ -1,0 +1,204 @@
+//! Who owns what: the range of a call, the ranges linked by a context, the call of a record. Every such decision is taken
+//! here, once.
+//!
+//! A finished recording (`decode`, `correlate`), a running session (`streaming`) and a capture of another tool store what
+//! they know in different ways. They look rows up themselves and take the decisions from here.
+
+use std::hash::Hash;
+use std::ops::RangeBounds;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::record::id_window::is_up_to;
+use crate::record::recording::ranges::RangeWord;
+
+/// What the tag of a call resolves to.
+#[derive(Debug, Clone)]
+pub(crate) enum Owner<T> {
+    /// The call was made outside all ranges.
+    OutsideRanges,
+    /// The call was made in a range of an earlier recording, which its thread had not left.
+    EarlierRecording,
+    /// The recording has no range for this tag.
+    Unknown,
+    Range {
+        range: T,
+        /// True if the tag is of a context one of whose ranges is not known.
+        is_partial: bool,
+    },
+}
+
+impl<T> Owner<T> {
+    /// Resolves a tag. `logs` are the numbers of the recording's range logs; `find` returns the range of a tag of one of
+    /// these, or of a context, and whether a range of that context is unknown.
+    #[inline]
+    pub(crate) fn of(
+        tag: u64,
+        logs: &impl RangeBounds<u64>,
+        find: impl FnOnce(RangeWord) -> Option<(T, bool)>,
+    ) -> Self {
+        let tag = RangeWord(tag);
+        if !logs.contains(&tag.log()) {
+            return if tag.0 == 0 { Self::OutsideRanges } else { Self::EarlierRecording };
+        }
+        match find(tag) {
+            Some((range, is_partial)) => Self::Range { range, is_partial },
+            None => Self::Unknown,
+        }
+    }
+
+    pub(crate) fn range(self) -> Option<T> {
+        match self {
+            Self::Range { range, .. } => Some(range),
+            _ => None,
+        }
+    }
+}
+
+/// Contexts of several ranges, by their tags.
+#[derive(Debug, Default)]
+pub(crate) struct Contexts {
+    members: FxHashMap<RangeWord, Vec<RangeWord>>,
+}
+
+/// The ranges of a context.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Members {
+    /// Each once, in the order they were joined. Work is attributed to the first and linked to the others.
+    pub(crate) ranges: Vec<RangeWord>,
+    /// Tags of ranges and contexts that are not known.
+    pub(crate) unknown: u64,
+}
+
+impl Contexts {
+    /// Adds members of a context, after those that were added before.
+    pub(crate) fn add(&mut self, context: RangeWord, members: impl IntoIterator<Item = RangeWord>) {
+        self.members.entry(context).or_default().extend(members);
+    }
+
+    pub(crate) fn remove(&mut self, context: RangeWord) {
+        self.members.remove(&context);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn contains(&self, context: RangeWord) -> bool {
+        self.members.contains_key(&context)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Collects the ranges of a tag, through contexts that were joined before.
+    pub(crate) fn members(&self, tag: RangeWord, is_range: impl Fn(RangeWord) -> bool) -> Members {
+        let (mut left, mut members) = (vec![tag], Members::default());
+        // A context is joined after its members; a damaged file may hold a circle.
+        let mut seen = FxHashSet::default();
+        while let Some(tag) = left.pop() {
+            if !seen.insert(tag) {
+                continue;
+            }
+            if let Some(joined) = self.members.get(&tag) {
+                left.extend(joined.iter().rev());
+            } else if is_range(tag) {
+                members.ranges.push(tag);
+            } else {
+                members.unknown += 1;
+            }
+        }
+        members
+    }
+}
+
+/// The links of work that is attributed to `first`: each once, without `first`.
+pub(crate) fn links<T: Copy + Eq + Hash>(first: T, others: impl Iterator<Item = T>) -> Vec<T> {
+    let mut known = FxHashSet::default();
+    known.insert(first);
+    others.filter(|other| known.insert(*other)).collect()
+}
+
+/// Why no call is known for a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unmatched {
+    /// The call was made before the session, or before what was kept. The record does not count.
+    BeforeSession,
+    /// The call was made while the session stopped. The record does not count.
+    AfterStop,
+    /// The call is missing.
+    Missing,
+}
+
+impl Unmatched {
+    /// Decides for a record with this correlation id. Ids up to `before_id` are of calls before the session; 0 means that
+    /// there were none. `start_ns` is the start of its operation, where it has one, on the clock of `stop_ns`.
+    #[inline]
+    pub(crate) fn of(id: u32, before_id: u32, start_ns: Option<u64>, stop_ns: u64) -> Self {
+        if before_id != 0 && is_up_to(id, before_id) {
+            Self::BeforeSession
+        } else if start_ns.is_some_and(|start_ns| start_ns >= stop_ns) {
+            Self::AfterStop
+        } else {
+            Self::Missing
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn context_of_contexts_has_each_range_once_and_a_circle_ends() {
+        let word = |slot| RangeWord::new(1, slot).unwrap_or(RangeWord(0));
+        let context = |slot| RangeWord::joined(1, slot).unwrap_or(RangeWord(0));
+        let mut contexts = Contexts::default();
+        let lists = [
+            (context(0), vec![word(3), word(1)]),
+            (context(1), vec![word(2), context(0), word(3)]),
+            (context(2), vec![context(1), word(9), word(5)]),
+            (context(3), vec![word(4), context(4)]),
+            (context(4), vec![context(3), word(6)]),
+        ];
+        for (context, members) in lists {
+            members.into_iter().for_each(|member| contexts.add(context, [member]));
+        }
+        let members =
+            |tag| contexts.members(tag, |word| word.place().is_some_and(|(_, slot)| slot < 9));
+        let ranges = |tag| members(tag).ranges.iter().map(|tag| tag.slot()).collect::<Vec<_>>();
+        assert_eq!(ranges(context(0)), [3, 1]);
+        assert_eq!(ranges(context(1)), [2, 3, 1]);
+        assert_eq!(ranges(context(2)), [2, 3, 1, 5]);
+        assert_eq!(ranges(context(3)), [4, 6]);
+        assert_eq!(ranges(context(4)), [4, 6]);
+        assert_eq!((members(context(2)).unknown, members(context(3)).unknown), (1, 0));
+        assert_eq!(members(context(7)), Members { ranges: Vec::new(), unknown: 1 });
+    }
+
+    #[test]
+    fn links_hold_each_other_range_once() {
+        assert_eq!(links(1, [2, 1, 3, 2].into_iter()), [2, 3]);
+        assert!(links(1, [1].into_iter()).is_empty());
+    }
+
+    #[test]
+    fn record_without_call_is_before_the_session_after_its_stop_or_missing() {
+        let of = |id, start_ns| Unmatched::of(id, 100, start_ns, 5_000);
+        assert_eq!(of(100, Some(9_000)), Unmatched::BeforeSession);
+        assert_eq!(of(101, Some(5_000)), Unmatched::AfterStop);
+        assert_eq!(of(101, Some(4_999)), Unmatched::Missing);
+        assert_eq!(of(101, None), Unmatched::Missing);
+        assert_eq!(Unmatched::of(7, 0, None, 5_000), Unmatched::Missing);
+    }
+
+    #[test]
+    fn tag_of_an_earlier_recording_is_told_from_an_unknown_one() {
+        let tag = |log, slot| RangeWord::new(log, slot).map_or(0, |tag| tag.0);
+        let owner =
+            |of| Owner::of(of, &(5..), |tag| (tag.slot() < 3).then_some((tag.slot(), false)));
+        assert!(matches!(owner(0), Owner::OutsideRanges));
+        assert!(matches!(owner(tag(4, 1)), Owner::EarlierRecording));
+        assert!(matches!(owner(tag(5, 1)), Owner::Range { range: 1, is_partial: false }));
+        assert!(matches!(owner(tag(5, 3)), Owner::Unknown));
+    }
+}

@@ -1,0 +1,113 @@
+//! The range in which each node of a CUDA graph was created.
+//!
+//! A launch runs a copy of the captured graph, and each of its nodes is a copy of a node: CUPTI reports the copy when the graph
+//! is instantiated, cloned, or added to another as a child. A copy belongs to the range of its original.
+
+use std::collections::VecDeque;
+
+use cupti::{GraphEvent, GraphEventKind};
+use rustc_hash::FxHashMap;
+
+/// Ranges by graph node, for nodes that were created in one. `T` identifies a range.
+#[derive(Debug)]
+pub(crate) struct GraphNodes<T> {
+    ranges: FxHashMap<u64, T>,
+    /// In the order they were destroyed: at most `most_destroyed`.
+    destroyed: VecDeque<u64>,
+    most_destroyed: usize,
+}
+
+impl<T: Copy> GraphNodes<T> {
+    /// Keeps so many destroyed nodes for records that arrive later.
+    pub(crate) fn new(most_destroyed: usize) -> Self {
+        Self { ranges: FxHashMap::default(), destroyed: VecDeque::new(), most_destroyed }
+    }
+
+    /// Adds the events of all threads, later ones than were added before. `range_of` resolves the tag of an event.
+    pub(crate) fn add<'a>(
+        &mut self,
+        events: impl Iterator<Item = &'a GraphEvent>,
+        mut range_of: impl FnMut(u64) -> Option<T>,
+    ) {
+        let mut events: Vec<&GraphEvent> = events.collect();
+        events.sort_by_key(|event| event.at_ns);
+        for event in events {
+            let range = match event.kind {
+                GraphEventKind::NodeCreated => range_of(event.word),
+                // CUPTI reports the creation of a copy, too, in the range of the instantiation: the original decides.
+                GraphEventKind::NodeCloned => self.ranges.get(&event.original_node).copied(),
+                GraphEventKind::NodeDestroyed => {
+                    self.forget_later(event.node);
+                    continue;
+                }
+                _ => continue,
+            };
+            match range {
+                Some(range) => _ = self.ranges.insert(event.node, range),
+                None => _ = self.ranges.remove(&event.node),
+            }
+        }
+    }
+
+    /// The range in which a node, or the node that it is a copy of, was created.
+    #[inline]
+    pub(crate) fn range(&self, node: u64) -> Option<T> {
+        self.ranges.get(&node).copied()
+    }
+
+    /// Records of a destroyed node may still arrive.
+    fn forget_later(&mut self, node: u64) {
+        if !self.ranges.contains_key(&node) {
+            return;
+        }
+        if self.destroyed.len() == self.most_destroyed
+            && let Some(oldest) = self.destroyed.pop_front()
+        {
+            self.ranges.remove(&oldest);
+        }
+        self.destroyed.push_back(node);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(kind: GraphEventKind, node: u64, original_node: u64, at_ns: u64) -> GraphEvent {
+        let mut event = GraphEvent::from_words([0; 7]);
+        (event.kind, event.node, event.original_node) = (kind, node, original_node);
+        (event.at_ns, event.word) = (at_ns, 10 * node);
+        event
+    }
+
+    #[test]
+    fn copy_of_a_copy_belongs_to_the_range_of_its_original_whatever_the_order_of_threads() {
+        use GraphEventKind::{NodeCloned, NodeCreated, NodeDestroyed};
+        let mut nodes = GraphNodes::new(usize::MAX);
+        let events = [
+            event(NodeCreated, 3, 0, 50),
+            event(NodeCloned, 3, 2, 51),
+            event(NodeDestroyed, 2, 0, 60),
+            event(NodeCreated, 1, 0, 10),
+            event(NodeCreated, 2, 0, 20),
+            event(NodeCloned, 2, 1, 21),
+        ];
+        nodes.add(events.iter(), Some);
+        assert_eq!(
+            [1, 2, 3, 4].map(|node| nodes.range(node)),
+            [Some(10), Some(10), Some(10), None]
+        );
+    }
+
+    #[test]
+    fn destroyed_nodes_are_forgotten_in_the_end() {
+        let mut nodes = GraphNodes::new(100);
+        for node in 1..=110 {
+            let created = event(GraphEventKind::NodeCreated, node, 0, 1);
+            let destroyed = event(GraphEventKind::NodeDestroyed, node, 0, 2);
+            nodes.add([created, destroyed].iter(), Some);
+        }
+        assert_eq!((nodes.ranges.len(), nodes.destroyed.len()), (100, 100));
+        assert_eq!((nodes.range(10), nodes.range(11)), (None, Some(110)));
+    }
+}

@@ -1,0 +1,163 @@
+//! Strings and rows that are each stored once.
+
+use std::hash::{Hash, Hasher};
+
+use rustc_hash::{FxHashMap, FxHasher};
+
+/// Index of an interned name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub(crate) struct NameId(u32);
+
+/// Strings, each held once.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Names {
+    strings: Vec<Box<str>>,
+    ids: FxHashMap<Box<str>, NameId>,
+}
+
+impl Names {
+    pub(crate) fn intern(&mut self, name: &str) -> NameId {
+        if let Some(&id) = self.ids.get(name) {
+            return id;
+        }
+        let id = NameId(self.strings.len() as u32);
+        self.strings.push(name.into());
+        self.ids.insert(name.into(), id);
+        id
+    }
+
+    /// The id of a string that is held already.
+    pub(crate) fn find(&self, name: &str) -> Option<NameId> {
+        self.ids.get(name).copied()
+    }
+
+    /// Holds a string that [`intern`](Self::intern) does not find: an equal one is another name.
+    pub(crate) fn add_apart(&mut self, name: &str) -> NameId {
+        let id = NameId(self.strings.len() as u32);
+        self.strings.push(name.into());
+        id
+    }
+
+    pub(crate) fn get(&self, id: NameId) -> &str {
+        &self.strings[id.0 as usize]
+    }
+}
+
+/// Rows that are each held once.
+///
+/// A row is found by a quick hash of some of its fields. Where that hash is another row's, a hash of the whole row decides:
+/// rows that differ in the other fields alone cost no search.
+#[derive(Debug)]
+pub(crate) struct Interned<T, I> {
+    rows: Vec<T>,
+    by_quick_hash: FxHashMap<u64, I>,
+    by_whole_hash: FxHashMap<u64, I>,
+}
+
+/// Where a new row is to be found later.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Slot {
+    Quick(u64),
+    Whole(u64),
+}
+
+impl<T, I> Default for Interned<T, I> {
+    fn default() -> Self {
+        let (by_quick_hash, by_whole_hash) = (FxHashMap::default(), FxHashMap::default());
+        Self { rows: Vec::new(), by_quick_hash, by_whole_hash }
+    }
+}
+
+impl<T, I> Interned<T, I> {
+    pub(crate) fn rows(&self) -> &[T] {
+        &self.rows
+    }
+
+    #[inline]
+    pub(crate) fn row(&self, at: usize) -> &T {
+        &self.rows[at]
+    }
+}
+
+impl<T, I: Copy> Interned<T, I> {
+    /// The row for which `is` is true, or the slot of a new one.
+    #[inline]
+    pub(crate) fn find(
+        &self,
+        quick_hash: u64,
+        whole_hash: impl FnOnce() -> u64,
+        at: fn(I) -> usize,
+        is: impl Fn(&T) -> bool,
+    ) -> Result<I, Slot> {
+        match self.by_quick_hash.get(&quick_hash) {
+            None => Err(Slot::Quick(quick_hash)),
+            Some(&known) if is(&self.rows[at(known)]) => Ok(known),
+            Some(_) => self.find_whole(whole_hash(), at, is),
+        }
+    }
+
+    #[cold]
+    fn find_whole(
+        &self,
+        mut hash: u64,
+        at: fn(I) -> usize,
+        is: impl Fn(&T) -> bool,
+    ) -> Result<I, Slot> {
+        while let Some(&known) = self.by_whole_hash.get(&hash) {
+            if is(&self.rows[at(known)]) {
+                return Ok(known);
+            }
+            // Two rows of one hash.
+            hash = hash.wrapping_add(1);
+        }
+        Err(Slot::Whole(hash))
+    }
+
+    pub(crate) fn push(&mut self, slot: Slot, row: T, id: fn(u32) -> I) -> I {
+        let new = id(self.rows.len() as u32);
+        self.rows.push(row);
+        match slot {
+            Slot::Quick(hash) => self.by_quick_hash.insert(hash, new),
+            Slot::Whole(hash) => self.by_whole_hash.insert(hash, new),
+        };
+        new
+    }
+}
+
+pub(crate) fn hash_of(value: &impl Hash) -> u64 {
+    let mut hasher = FxHasher::default();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Interns this many rows of one quick hash, and gives how often two rows were compared.
+    fn comparisons(rows: u32) -> u64 {
+        let compared = Cell::new(0);
+        let mut interned: Interned<u32, u32> = Interned::default();
+        for round in 0..2 {
+            for row in 0..rows {
+                let is = |known: &u32| {
+                    compared.set(compared.get() + 1);
+                    *known == row
+                };
+                let found = interned.find(7, || hash_of(&row), |id| id as usize, is);
+                let id = found.unwrap_or_else(|slot| interned.push(slot, row, |id| id));
+                assert_eq!(id, row, "round {round}");
+            }
+        }
+        compared.get()
+    }
+
+    #[test]
+    fn rows_of_one_quick_hash_are_found_without_a_search() {
+        let (few, many) = (comparisons(1_000), comparisons(4_000));
+        assert!(many <= 5 * few, "{few} comparisons, of four times the rows {many}");
+        assert!(few <= 4_000, "{few}");
+    }
+}

@@ -1,0 +1,542 @@
+//! The ranges of a running session that are open or whose work is not done: each is summed up when it is done, and then
+//! forgotten.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use nvtx::Payload;
+use rustc_hash::FxHashMap;
+
+use crate::base::totals::Totals;
+use crate::join::attribute::{Contexts, Owner, links};
+use crate::join::sums::{Activation, Activations, Links, PathId, Rows, Sums};
+use crate::record::recording::ranges::{Detail, Event, RangeEntry, RangeWord, Subject};
+use crate::record::recording::segment::{OpenRanges, Segment, ThreadRangesPart};
+
+/// Ranges that were forgotten and whose path is still known, for contexts of theirs that are attached later. As many
+/// contexts of several ranges are kept.
+pub(crate) const REMEMBERED: usize = 1 << 18;
+
+/// Where work under a tag is summed up.
+#[derive(Debug, Clone)]
+pub(crate) struct Position {
+    /// The tag of the range that work is attributed to.
+    pub(crate) tag: u64,
+    pub(crate) path: PathId,
+    pub(crate) activations: Activations,
+    pub(crate) links: Links,
+}
+
+impl Position {
+    pub(crate) fn into_rows(self) -> Rows {
+        Rows { path: Some(self.path), activations: self.activations, links: self.links }
+    }
+}
+
+/// A range that has ended and submitted work to the GPU, all of which is done. Activations of a range of the process are one
+/// of these together, where its start was seen.
+#[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "a layer reads it"))]
+#[derive(Debug, Clone)]
+pub(crate) struct Done {
+    /// The path; of activations that of the first one.
+    pub(crate) path: PathId,
+    /// Where it began.
+    pub(crate) thread_id: u32,
+    pub(crate) start_ns: u64,
+    pub(crate) host_ns: u64,
+    /// The host time of its activations, or its own.
+    pub(crate) busy_ns: u64,
+    /// Ranges of threads that it consists of.
+    pub(crate) activations: u64,
+    pub(crate) payload: Option<Payload>,
+    /// With ranges within it.
+    pub(crate) totals: Totals,
+}
+
+/// A range that is open, or whose work is not done.
+#[derive(Debug)]
+struct LiveRange {
+    position: Position,
+    parent: Option<u64>,
+    thread_id: u32,
+    start_ns: u64,
+    /// Its own, and those of ranges within it that are done.
+    totals: Totals,
+    /// Calls in it whose records are expected, and ranges in it that are not done.
+    waits_for: u32,
+    host_ns: Option<u64>,
+    activation: Option<ActivationOf>,
+    payload: Option<Payload>,
+}
+
+/// A range that was not seen before.
+#[derive(Debug)]
+struct NewRange {
+    start_ns: u64,
+    tag: u64,
+    parent: Option<u64>,
+    /// Its thread's index in the segment, and its label there.
+    thread: usize,
+    label: u64,
+}
+
+/// What a range is an activation of.
+#[derive(Debug, Clone, Copy)]
+struct ActivationOf {
+    process_range: u64,
+    /// The range lies in another activation, whose sum includes it.
+    is_inner: bool,
+}
+
+/// A range of the process that is open, or has activations that are not done.
+#[derive(Debug)]
+struct LiveProcessRange {
+    /// Row of its sums.
+    sums: u32,
+    /// The path of the first activation.
+    path: Option<PathId>,
+    thread_id: u32,
+    start_ns: u64,
+    busy_ns: u64,
+    activations: u64,
+    totals: Totals,
+    /// Activations that are not done.
+    waits_for: u32,
+    host_ns: Option<u64>,
+    payload: Option<Payload>,
+}
+
+/// Values by key, the oldest of which are dropped.
+#[derive(Debug)]
+struct Remembered<T> {
+    values: FxHashMap<u64, T>,
+    oldest: VecDeque<u64>,
+}
+
+impl<T> Default for Remembered<T> {
+    fn default() -> Self {
+        Self { values: FxHashMap::default(), oldest: VecDeque::new() }
+    }
+}
+
+impl<T> Remembered<T> {
+    /// Returns the key that was dropped.
+    fn insert(&mut self, key: u64, value: T) -> Option<u64> {
+        let full = self.oldest.len() == REMEMBERED;
+        let dropped = if full { self.oldest.pop_front() } else { None };
+        if let Some(oldest) = dropped {
+            self.values.remove(&oldest);
+        }
+        self.oldest.push_back(key);
+        self.values.insert(key, value);
+        dropped
+    }
+}
+
+/// The ranges of a session that are not summed up yet.
+#[derive(Debug, Default)]
+pub(crate) struct LiveRanges {
+    ranges: FxHashMap<u64, LiveRange>,
+    remembered: Remembered<Position>,
+    /// The range of another thread that a range lies in: logged before the range begins, perhaps in an earlier segment.
+    handed: FxHashMap<u64, u64>,
+    contexts: Contexts,
+    /// The contexts, with their positions once they were looked up.
+    resolved: Remembered<Option<(Position, bool)>>,
+    /// Members of contexts that are logged in a later segment: those after the second.
+    members: FxHashMap<u64, Vec<RangeWord>>,
+    process_ranges: FxHashMap<u64, LiveProcessRange>,
+    /// What a range is an activation of: logged before the range begins, perhaps in an earlier segment.
+    activation_of: FxHashMap<u64, u64>,
+    /// Payloads of what has not begun yet.
+    payloads: FxHashMap<Subject, Payload>,
+    /// Ends of ranges of the process that are later than the segments so far, of which more activations may come.
+    process_ends: Vec<(u64, u64)>,
+    /// Ranges that were open when their thread ended.
+    left_open: u64,
+    /// Ranges whose outer range is not known.
+    pub(crate) orphaned: u64,
+    /// The number of the recording's first range log.
+    pub(crate) first_log: u64,
+    /// How many ranges that are done are kept until they are taken; 0 for none.
+    most_done: usize,
+    pub(crate) done: VecDeque<Done>,
+    /// Ranges that were done and dropped for lack of room.
+    pub(crate) done_dropped: u64,
+}
+
+impl LiveRanges {
+    pub(crate) fn new(most_done: usize) -> Self {
+        Self { most_done, ..Self::default() }
+    }
+
+    /// Ranges that are open, and ranges whose work is not done.
+    pub(crate) fn len(&self) -> usize {
+        self.ranges.len() + self.process_ranges.len()
+    }
+
+    /// Ranges that have not ended, among them those whose thread ended before.
+    pub(crate) fn open(&self) -> u64 {
+        let ranges = self.ranges.values().filter(|range| range.host_ns.is_none());
+        let process_ranges = self.process_ranges.values().filter(|range| range.host_ns.is_none());
+        self.left_open + (ranges.count() + process_ranges.count()) as u64
+    }
+
+    /// Resolves the tag of a call or a graph node.
+    #[inline]
+    pub(crate) fn owner(&mut self, tag: u64) -> Owner<Position> {
+        let logs = self.first_log..;
+        Owner::of(tag, &logs, |tag| match self.position_of_range(tag) {
+            Some(position) => Some((position.clone(), false)),
+            None => self.position_of_context(tag),
+        })
+    }
+
+    #[inline]
+    fn position_of_range(&self, tag: RangeWord) -> Option<&Position> {
+        match self.ranges.get(&tag.0) {
+            Some(range) => Some(&range.position),
+            None => self.remembered.values.get(&tag.0),
+        }
+    }
+
+    /// The position of a context, and whether a range of it is unknown.
+    #[cold]
+    fn position_of_context(&mut self, tag: RangeWord) -> Option<(Position, bool)> {
+        if let Some(resolved) = self.resolved.values.get(&tag.0)? {
+            return Some(resolved.clone());
+        }
+        let members = self.contexts.members(tag, |tag| self.position_of_range(tag).is_some());
+        let ranges = members.ranges.iter().filter_map(|tag| self.position_of_range(*tag));
+        let mut position = ranges.clone().next()?.clone();
+        let further = ranges.clone().flat_map(|range| range.links.iter());
+        let further = further.flat_map(|links| links.iter().copied());
+        let links = links(position.path, ranges.map(|range| range.path).chain(further));
+        position.links = (!links.is_empty()).then(|| Arc::new(links));
+        let resolved = (position, members.unknown != 0);
+        self.resolved.values.insert(tag.0, Some(resolved.clone()));
+        Some(resolved)
+    }
+
+    fn add_context(&mut self, tag: RangeWord, members: Vec<RangeWord>) {
+        self.contexts.add(tag, members);
+        if let Some(dropped) = self.resolved.insert(tag.0, None) {
+            self.contexts.remove(RangeWord(dropped));
+        }
+    }
+
+    /// Adds the ranges of a segment, and those that were `open` at its end.
+    pub(crate) fn begin(&mut self, segment: &Segment, open: &OpenRanges, sums: &mut Sums) {
+        for thread in segment.ranges() {
+            self.read_events(&thread, sums);
+        }
+        let threads: Vec<ThreadRangesPart<'_>> = segment.ranges().chain(open.iter()).collect();
+        for thread in &threads {
+            self.read_details(thread);
+        }
+        let mut new: Vec<NewRange> = Vec::new();
+        for (index, thread) in threads.iter().enumerate() {
+            for (slot, entry) in thread.entries() {
+                let tag = tag(thread, slot);
+                if !self.ranges.contains_key(&tag) {
+                    let parent = entry.parent().map(|slot| self::tag(thread, slot));
+                    let (start_ns, label) = (entry.start_ns(), entry.label());
+                    new.push(NewRange { start_ns, tag, parent, thread: index, label });
+                }
+            }
+        }
+        // A range comes after its outer range, of whatever thread that is.
+        new.sort_unstable_by_key(|new| (new.start_ns, new.tag));
+        for range in new {
+            self.begin_range(&range, &threads[range.thread], sums);
+        }
+    }
+
+    fn begin_range(&mut self, new: &NewRange, thread: &ThreadRangesPart<'_>, sums: &mut Sums) {
+        let parent = new.parent.or(self.handed.remove(&new.tag));
+        let outer = parent.and_then(|parent| self.owner(parent).range());
+        self.orphaned += u64::from(parent.is_some() && outer.is_none());
+        let path = sums.begin(outer.as_ref().map(|outer| outer.path), thread, new.label);
+        sums.tables.paths[path as usize].begun += 1;
+        let (parent, mut activations, links) = match outer {
+            Some(outer) => (Some(outer.tag), outer.activations, outer.links),
+            None => (parent, None, None),
+        };
+        let waiting = parent.and_then(|parent| self.ranges.get_mut(&parent));
+        let parent = waiting.map(|outer| outer.waits_for += 1).and(parent);
+        let activation = self.activation_of.remove(&new.tag);
+        let activation = activation.and_then(|of| self.activate(of, path, &mut activations, sums));
+        let range = LiveRange {
+            position: Position { tag: new.tag, path, activations, links },
+            parent,
+            thread_id: thread.thread_id(),
+            start_ns: new.start_ns,
+            totals: Totals::default(),
+            waits_for: 0,
+            host_ns: None,
+            activation,
+            payload: self.payloads.remove(&Subject::Range(new.tag)),
+        };
+        self.ranges.insert(new.tag, range);
+    }
+
+    /// Reads what a thread logged of ranges of the process, marks and contexts.
+    fn read_events(&mut self, thread: &ThreadRangesPart<'_>, sums: &mut Sums) {
+        for (slot, words) in thread.events {
+            let of_event = tag(thread, *slot);
+            match Event::from_words(*words) {
+                Event::ProcessStart { label, at_ns, .. } => {
+                    let begun = LiveProcessRange {
+                        sums: sums.begin_process_range(thread, label),
+                        path: None,
+                        thread_id: thread.thread_id(),
+                        start_ns: at_ns,
+                        busy_ns: 0,
+                        activations: 0,
+                        totals: Totals::default(),
+                        waits_for: 0,
+                        host_ns: None,
+                        payload: self.payloads.remove(&Subject::Event(of_event)),
+                    };
+                    self.process_ranges.insert(of_event, begun);
+                }
+                Event::ProcessEnd { of, at_ns } => self.process_ends.push((of.0, at_ns)),
+                Event::Mark { label, .. } => {
+                    self.payloads.remove(&Subject::Event(of_event));
+                    sums.count_mark(thread, label);
+                }
+                Event::Detail { of: Subject::Event(slot), detail: Detail::Payload(payload) } => {
+                    self.payloads.insert(Subject::Event(tag(thread, slot)), payload);
+                }
+                Event::Detail { of: Subject::Event(slot), detail: Detail::Member(member) } => {
+                    self.members.entry(tag(thread, slot)).or_default().push(member);
+                }
+                Event::Joined { first, second } => {
+                    let mut members = vec![first, second];
+                    members.extend(self.members.remove(&of_event).unwrap_or_default());
+                    if let Some(tag) = RangeWord::joined(thread.number, *slot) {
+                        self.add_context(tag, members);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Reads what a thread logged of ranges that have not begun.
+    fn read_details(&mut self, thread: &ThreadRangesPart<'_>) {
+        for (_, words) in thread.events {
+            let Event::Detail { of: Subject::Range(slot), detail } = Event::from_words(*words)
+            else {
+                continue;
+            };
+            let range = tag(thread, slot);
+            if self.ranges.contains_key(&range) {
+                continue;
+            }
+            match detail {
+                Detail::Handed(from) => _ = self.handed.insert(range, from.0),
+                Detail::Within(of) => _ = self.activation_of.insert(range, of.0),
+                Detail::Payload(payload) => {
+                    self.payloads.insert(Subject::Range(range), payload);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Begins an activation of a range of the process whose start was seen. `activations` are those of the outer range.
+    fn activate(
+        &mut self,
+        of: u64,
+        path: PathId,
+        activations: &mut Activations,
+        sums: &mut Sums,
+    ) -> Option<ActivationOf> {
+        let process_range = self.process_ranges.get_mut(&of)?;
+        process_range.waits_for += 1;
+        process_range.path.get_or_insert(path);
+        let row = process_range.sums;
+        sums.tables.process_ranges[row as usize].stays += 1;
+        let outer = activations.as_ref().map_or(&[][..], |outer| outer);
+        let is_inner = outer.iter().any(|activation| activation.process_range == of);
+        if !is_inner {
+            let more = [Activation { process_range: of, sums: row }];
+            *activations = Some(Arc::new([outer, &more].concat()));
+        }
+        Some(ActivationOf { process_range: of, is_inner })
+    }
+
+    /// Adds to the totals of a range, unless it is done.
+    #[inline]
+    pub(crate) fn add(&mut self, tag: u64, add: impl Fn(&mut Totals)) {
+        if let Some(range) = self.ranges.get_mut(&tag) {
+            add(&mut range.totals);
+        }
+    }
+
+    /// Lets a range wait for one thing more; returns its tag if it is not done.
+    pub(crate) fn start_waiting(&mut self, tag: u64) -> Option<u64> {
+        let range = self.ranges.get_mut(&tag)?;
+        range.waits_for += 1;
+        Some(tag)
+    }
+
+    /// Ends one thing that a range waits for.
+    pub(crate) fn stop_waiting(&mut self, tag: u64, sums: &mut Sums) {
+        if let Some(range) = self.ranges.get_mut(&tag) {
+            range.waits_for = range.waits_for.saturating_sub(1);
+            self.finish(tag, sums);
+        }
+    }
+
+    /// Ends the ranges that a segment holds the ends of.
+    pub(crate) fn end(&mut self, segment: &Segment, sums: &mut Sums) {
+        for thread in segment.ranges() {
+            for (slot, entry) in thread.entries() {
+                self.end_range(tag(&thread, slot), entry, sums);
+            }
+        }
+        self.end_process_ranges(segment.until_ns, sums);
+    }
+
+    fn end_range(&mut self, tag: u64, entry: &RangeEntry, sums: &mut Sums) {
+        let host_ns = entry.end_ns().map(|end_ns| end_ns.saturating_sub(entry.start_ns()));
+        if let Some(range) = self.ranges.get_mut(&tag) {
+            range.host_ns = Some(host_ns.unwrap_or_default());
+            match host_ns {
+                Some(host_ns) => {
+                    sums.tables.paths[range.position.path as usize].host.add(host_ns);
+                }
+                // Its thread has ended before it.
+                None => self.left_open += 1,
+            }
+            self.finish(tag, sums);
+        }
+    }
+
+    /// Ends the ranges of the process that ended before `until_ns`.
+    pub(crate) fn end_process_ranges(&mut self, until_ns: u64, sums: &mut Sums) {
+        for (of, at_ns) in std::mem::take(&mut self.process_ends) {
+            // An activation that ended before it is in this segment at the latest.
+            if at_ns >= until_ns {
+                self.process_ends.push((of, at_ns));
+            } else if let Some(process_range) = self.process_ranges.get_mut(&of) {
+                let host_ns = at_ns.saturating_sub(process_range.start_ns);
+                process_range.host_ns = Some(host_ns);
+                sums.tables.process_ranges[process_range.sums as usize].host.add(host_ns);
+                self.finish_process_range(of, sums);
+            }
+        }
+    }
+
+    /// Forgets a range if it has ended and its work is done, and then perhaps its outer range.
+    fn finish(&mut self, tag: u64, sums: &mut Sums) {
+        let mut tag = tag;
+        while let Some(range) = self.ranges.get(&tag)
+            && range.waits_for == 0
+            && let Some(host_ns) = range.host_ns
+            && let Some(range) = self.ranges.remove(&tag)
+        {
+            let path = range.position.path;
+            let gpu_ns = range.totals.gpu_time().as_nanos() as u64;
+            sums.tables.paths[path as usize].gpu.add(gpu_ns);
+            match range.activation {
+                Some(activation) => self.finish_activation(activation, &range, host_ns, sums),
+                None => self.add_done(Done {
+                    path,
+                    thread_id: range.thread_id,
+                    start_ns: range.start_ns,
+                    host_ns,
+                    busy_ns: host_ns,
+                    activations: 1,
+                    payload: range.payload,
+                    totals: range.totals,
+                }),
+            }
+            self.remembered.insert(tag, range.position);
+            let Some(parent) = range.parent else { return };
+            let Some(outer) = self.ranges.get_mut(&parent) else { return };
+            outer.totals += range.totals;
+            outer.waits_for = outer.waits_for.saturating_sub(1);
+            tag = parent;
+        }
+    }
+
+    fn finish_activation(
+        &mut self,
+        activation: ActivationOf,
+        range: &LiveRange,
+        host_ns: u64,
+        sums: &mut Sums,
+    ) {
+        let of = activation.process_range;
+        if let Some(process_range) = self.process_ranges.get_mut(&of) {
+            if !activation.is_inner {
+                process_range.totals += range.totals;
+                process_range.busy_ns = process_range.busy_ns.saturating_add(host_ns);
+                process_range.activations += 1;
+            }
+            process_range.waits_for = process_range.waits_for.saturating_sub(1);
+            self.finish_process_range(of, sums);
+        }
+    }
+
+    /// Forgets a range of the process if it has ended and its activations are done.
+    fn finish_process_range(&mut self, of: u64, sums: &mut Sums) {
+        if let Some(range) = self.process_ranges.get(&of)
+            && range.waits_for == 0
+            && let Some(host_ns) = range.host_ns
+            && let Some(range) = self.process_ranges.remove(&of)
+        {
+            let gpu_ns = range.totals.gpu_time().as_nanos() as u64;
+            sums.tables.process_ranges[range.sums as usize].gpu.add(gpu_ns);
+            let Some(path) = range.path else { return };
+            self.add_done(Done {
+                path,
+                thread_id: range.thread_id,
+                start_ns: range.start_ns,
+                host_ns,
+                busy_ns: range.busy_ns,
+                activations: range.activations,
+                payload: range.payload,
+                totals: range.totals,
+            });
+        }
+    }
+
+    fn add_done(&mut self, done: Done) {
+        if self.most_done == 0 {
+            return;
+        }
+        if done.totals.launches == 0 && done.totals.gpu_operations() == 0 {
+            return;
+        }
+        if self.done.len() >= self.most_done {
+            self.done.pop_front();
+            self.done_dropped += 1;
+        }
+        self.done.push_back(done);
+    }
+}
+
+/// The tag of a range of a thread.
+fn tag(thread: &ThreadRangesPart<'_>, slot: u64) -> u64 {
+    RangeWord::new(thread.number, slot).map_or(0, |tag| tag.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contexts_of_several_ranges_are_forgotten_as_ranges_are() {
+        let mut ranges = LiveRanges::new(0);
+        for tag in 1..=REMEMBERED as u64 + 10 {
+            ranges.add_context(RangeWord(tag), vec![RangeWord(tag), RangeWord(tag + 1)]);
+        }
+        assert_eq!((ranges.contexts.len(), ranges.resolved.oldest.len()), (REMEMBERED, REMEMBERED));
+        assert!(!ranges.contexts.contains(RangeWord(10)));
+        assert!(ranges.contexts.contains(RangeWord(11)));
+    }
+}
