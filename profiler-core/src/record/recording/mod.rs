@@ -2,11 +2,13 @@
 //! anywhere. Live runs, replays and tests all go through it; nothing in it is joined or judged yet.
 
 mod check;
+mod entries;
 mod file;
 mod frames;
 mod info;
 pub(crate) mod ranges;
 pub(crate) mod segment;
+mod slots;
 pub(crate) mod word;
 
 use std::fs;

@@ -17,305 +17,23 @@ use cupti::clock::now_ns;
 use cupti::log_registry::{LogRegistry, Registered};
 use cupti::tables;
 use cupti::thread_log::{Reader, Writer};
+use nvtx::FieldValue;
 use nvtx::observer::{Mark, Observer, RangeStart, Token};
-use nvtx::{FieldValue, Payload};
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
-use serde::{Deserialize, Serialize};
 
 use super::Losses;
+use super::entries::*;
+pub(crate) use super::entries::{
+    Detail, EVENT_WORDS, Event, Label, RangeEntry, Subject, Texts, Value, WORDS,
+};
+pub(super) use super::entries::{LoggedEvent, put_texts_together};
+pub(crate) use super::slots::Slots;
 use super::word::LOGS_END;
 pub(crate) use super::word::RangeWord;
 #[cfg(test)]
 pub(crate) use super::word::SLOTS;
 use crate::record::range_tap;
-
-/// Words of an entry.
-pub(crate) const WORDS: usize = 3;
-/// The entry of the range around it plus 1, in the upper half; the index of its label in the lower.
-const PLACE: usize = 0;
-const START: usize = 1;
-const END: usize = 2;
-/// Stands in an entry's start, in the log alone, where the range is open and its thread has ended: `END` is when that was.
-const LEFT_OPEN: u64 = 1 << 63;
-
-/// One range, as its thread wrote it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RangeEntry([u64; WORDS]);
-
-impl RangeEntry {
-    pub(crate) fn from_words(words: [u64; WORDS]) -> Self {
-        Self(words)
-    }
-
-    /// As it stands in the log.
-    fn from_log([place, start, end]: [u64; WORDS]) -> Self {
-        let end = if start & LEFT_OPEN == 0 { end } else { 0 };
-        Self([place, start & !LEFT_OPEN, end])
-    }
-
-    pub(crate) fn to_words(self) -> [u64; WORDS] {
-        self.0
-    }
-
-    /// The entry of the same thread that it lay in.
-    #[inline]
-    pub(crate) fn parent(&self) -> Option<u64> {
-        (self.0[PLACE] >> 32).checked_sub(1)
-    }
-
-    /// Index into the thread's labels.
-    #[inline]
-    pub(crate) fn label(&self) -> u64 {
-        self.0[PLACE] & u64::from(u32::MAX)
-    }
-
-    #[inline]
-    pub(crate) fn start_ns(&self) -> u64 {
-        self.0[START]
-    }
-
-    /// `None` if it had not ended when the log was read.
-    #[inline]
-    pub(crate) fn end_ns(&self) -> Option<u64> {
-        (self.0[END] != 0).then_some(self.0[END])
-    }
-
-    /// The same as it was at a time.
-    fn at(mut self, until_ns: u64) -> Self {
-        if self.0[END] >= until_ns {
-            self.0[END] = 0;
-        }
-        self
-    }
-}
-
-/// What ranges and marks of one kind have in common; texts are indices into the thread's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) struct Label {
-    pub(crate) name: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) domain: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) category: Option<u32>,
-    /// Alpha, red, green, blue.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) color: Option<u32>,
-}
-
-impl Label {
-    pub(crate) const fn plain(name: u32) -> Self {
-        Self { name, domain: None, category: None, color: None }
-    }
-}
-
-/// Words of an entry of the second log.
-pub(crate) const EVENT_WORDS: usize = 3;
-/// What an entry is stands in the highest byte of its first word.
-const KIND_SHIFT: u32 = 56;
-const MARK: u64 = 1;
-const PROCESS_START: u64 = 2;
-const PROCESS_END: u64 = 3;
-const WITHIN: u64 = 4;
-const PAYLOAD: u64 = 5;
-const FIELD: u64 = 6;
-const HANDED: u64 = 7;
-const JOINS: u64 = 8;
-const MEMBER: u64 = 9;
-const PIECE: u64 = 10;
-/// Details of an entry of this log rather than of a range.
-const OF_EVENT: u64 = 1 << 55;
-const SLOT_MASK: u64 = OF_EVENT - 1;
-
-/// An entry of the second log.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Event {
-    /// A mark: its label, when, and the entry of the range it lay in.
-    Mark { label: u32, at_ns: u64, parent: Option<u64> },
-    /// A range of the process begins; its identity is this entry's place.
-    ProcessStart { label: u32, at_ns: u64, parent: Option<u64> },
-    /// The range of the process with this identity ends.
-    ProcessEnd { of: RangeWord, at_ns: u64 },
-    /// A context of several ranges; its word has this entry's place. What is more than two are details of it.
-    Joined { first: RangeWord, second: RangeWord },
-    /// Something more is known of a range, a mark, a range of the process or a context of several ranges.
-    Detail { of: Subject, detail: Detail },
-    /// Of a kind that this version does not know.
-    Unknown,
-}
-
-/// What a detail belongs to: an entry of either log of the same thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Subject {
-    Range(u64),
-    Event(u64),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Detail {
-    /// It is a stay in this range of the process.
-    Within(RangeWord),
-    /// It began in this range of another thread, which was handed to its own; or in several.
-    Handed(RangeWord),
-    /// This one is joined, too.
-    Member(RangeWord),
-    Payload(Payload),
-    /// Bytes of the text that the next field has for its value; those of the last piece that are beyond the text are 0.
-    Piece([u8; PIECE_BYTES]),
-    /// Name and unit are indices into the thread's texts.
-    Field {
-        name: u32,
-        unit: u32,
-        value: Value,
-    },
-}
-
-/// The value of a field.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Value {
-    U64(u64),
-    I64(i64),
-    F64(f64),
-    Bool(bool),
-    /// An index into the thread's texts.
-    Text(u32),
-    /// A text of so many bytes, which stands in the pieces just before.
-    LongText(u64),
-}
-
-impl Event {
-    pub(crate) fn from_words([first, second, third]: [u64; EVENT_WORDS]) -> Self {
-        // CAST: labels and texts are counted in 32 bits.
-        let (label, parent) = (first as u32, third.checked_sub(1));
-        let slot = first & SLOT_MASK;
-        let of = if first & OF_EVENT == 0 { Subject::Range(slot) } else { Subject::Event(slot) };
-        let detail = match first >> KIND_SHIFT {
-            MARK => return Self::Mark { label, at_ns: second, parent },
-            PROCESS_START => return Self::ProcessStart { label, at_ns: second, parent },
-            PROCESS_END => return Self::ProcessEnd { of: RangeWord(third), at_ns: second },
-            WITHIN => Detail::Within(RangeWord(second)),
-            HANDED => Detail::Handed(RangeWord(second)),
-            JOINS => return Self::Joined { first: RangeWord(second), second: RangeWord(third) },
-            MEMBER => Detail::Member(RangeWord(second)),
-            PIECE => {
-                let bits = u128::from(third) << 64 | u128::from(second);
-                Detail::Piece(bits.to_le_bytes())
-            }
-            PAYLOAD => match payload_of(third, second) {
-                Some(payload) => Detail::Payload(payload),
-                None => return Self::Unknown,
-            },
-            FIELD => match value_of(third & 0xff, second) {
-                Some(value) => Detail::Field {
-                    name: (third >> 32) as u32,
-                    unit: (third >> 8) as u32 & UNIT_MASK,
-                    value,
-                },
-                None => return Self::Unknown,
-            },
-            _ => return Self::Unknown,
-        };
-        Self::Detail { of, detail }
-    }
-}
-
-/// Bytes of a text in an entry of the second log.
-const PIECE_BYTES: usize = 16;
-
-/// Puts texts that stand in pieces into the table, where there are all of them.
-pub(super) fn put_texts_together(events: &mut Vec<LoggedEvent>, texts: &mut Texts) {
-    // An empty text has no piece.
-    let is_in_pieces = |(_, words): &LoggedEvent| {
-        let event = Event::from_words(*words);
-        let Event::Detail { detail, .. } = event else { return false };
-        matches!(detail, Detail::Piece(_) | Detail::Field { value: Value::LongText(_), .. })
-    };
-    if !events.iter().any(is_in_pieces) {
-        return;
-    }
-    let mut known: FxHashMap<String, u32> = FxHashMap::default();
-    let mut bytes = Vec::new();
-    events.retain_mut(|(_, words)| {
-        match Event::from_words(*words) {
-            Event::Detail { detail: Detail::Piece(piece), .. } => {
-                bytes.extend_from_slice(&piece);
-                return false;
-            }
-            Event::Detail {
-                detail: Detail::Field { value: Value::LongText(length), .. }, ..
-            } => {
-                let text = usize::try_from(length).ok().and_then(|length| bytes.get(..length));
-                if let Some(text) = text.and_then(|text| std::str::from_utf8(text).ok()) {
-                    let index = known.get(text).copied().unwrap_or_else(|| {
-                        // CAST: as of those that the thread itself adds.
-                        let index = texts.texts.len() as u32;
-                        texts.texts.push(text.to_owned());
-                        known.insert(text.to_owned(), index);
-                        index
-                    });
-                    let [_, bits, what] = words;
-                    (*bits, *what) = (index.into(), *what & !0xff | TEXT);
-                }
-            }
-            _ => {}
-        }
-        bytes.clear();
-        true
-    });
-}
-
-/// The kinds of a field's values that are texts.
-const TEXT: u64 = 5;
-const PIECES: u64 = 6;
-
-/// A field has 24 bits for its unit.
-const UNIT_MASK: u32 = (1 << 24) - 1;
-
-fn words_of_payload(payload: Payload) -> Option<(u64, u64)> {
-    Some(match payload {
-        Payload::U64(value) => (1, value),
-        Payload::I64(value) => (2, value.cast_unsigned()),
-        Payload::F64(value) => (3, value.to_bits()),
-        Payload::U32(value) => (4, value.into()),
-        Payload::I32(value) => (5, value.cast_unsigned().into()),
-        Payload::F32(value) => (6, value.to_bits().into()),
-        _ => return None,
-    })
-}
-
-fn payload_of(kind: u64, bits: u64) -> Option<Payload> {
-    // CAST: the value was stored from 32 bits.
-    let low = bits as u32;
-    Some(match kind {
-        1 => Payload::U64(bits),
-        2 => Payload::I64(bits.cast_signed()),
-        3 => Payload::F64(f64::from_bits(bits)),
-        4 => Payload::U32(low),
-        5 => Payload::I32(low.cast_signed()),
-        6 => Payload::F32(f32::from_bits(low)),
-        _ => return None,
-    })
-}
-
-fn value_of(kind: u64, bits: u64) -> Option<Value> {
-    Some(match kind {
-        1 => Value::U64(bits),
-        2 => Value::I64(bits.cast_signed()),
-        3 => Value::F64(f64::from_bits(bits)),
-        4 => Value::Bool(bits != 0),
-        // CAST: texts are counted in 32 bits.
-        TEXT => Value::Text(bits as u32),
-        PIECES => Value::LongText(bits),
-        _ => return None,
-    })
-}
-
-/// What a thread's entries refer to by index.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Texts {
-    pub(crate) texts: Vec<String>,
-    pub(crate) labels: Vec<Label>,
-}
 
 /// A thread's log, as the recording sees it.
 #[derive(Debug)]
@@ -354,9 +72,6 @@ pub(super) struct ThreadPart {
     pub(super) slots: Slots,
     pub(super) events: Vec<LoggedEvent>,
 }
-
-/// An entry of the second log, with its slot.
-pub(super) type LoggedEvent = (u64, [u64; EVENT_WORDS]);
 
 impl ThreadPart {
     pub(super) fn none(shared: &Arc<Shared>) -> Self {
@@ -418,65 +133,6 @@ impl Shared {
             *readers = None;
         }
         is_done
-    }
-}
-
-/// Where entries stood in a log of which parts may be gone: ascending, unless parts were put together.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Slots {
-    /// The first of those that follow each other without a gap, if there is no list.
-    first: u64,
-    len: usize,
-    list: Option<Vec<u64>>,
-}
-
-impl Slots {
-    pub(crate) fn push(&mut self, slot: u64) {
-        if self.len == 0 {
-            self.first = slot;
-        }
-        if self.list.is_none() && slot != self.first + self.len as u64 {
-            self.list = Some((self.first..).take(self.len).collect());
-        }
-        if let Some(list) = &mut self.list {
-            list.push(slot);
-        }
-        self.len += 1;
-    }
-
-    /// The row of a slot, if the slots ascend.
-    #[inline]
-    pub(crate) fn row(&self, slot: u64) -> Option<usize> {
-        match &self.list {
-            None => {
-                let row = slot.checked_sub(self.first)? as usize;
-                (row < self.len).then_some(row)
-            }
-            Some(slots) => slots.binary_search(&slot).ok(),
-        }
-    }
-
-    /// The slot of a row.
-    #[inline]
-    pub(crate) fn slot(&self, row: usize) -> u64 {
-        self.list.as_ref().map_or(self.first + row as u64, |slots| slots[row])
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = u64> {
-        (0..self.len).map(|row| self.slot(row))
-    }
-
-    /// True if a slot is simply its row.
-    pub(crate) fn are_rows(&self) -> bool {
-        self.list.is_none() && self.first == 0
-    }
-}
-
-impl FromIterator<u64> for Slots {
-    fn from_iter<I: IntoIterator<Item = u64>>(slots: I) -> Self {
-        let mut all = Self::default();
-        slots.into_iter().for_each(|slot| all.push(slot));
-        all
     }
 }
 
@@ -943,26 +599,6 @@ impl Thread {
     }
 }
 
-/// A text as entries of the second log.
-fn pieces(text: &str) -> impl Iterator<Item = [u64; EVENT_WORDS]> {
-    text.as_bytes().chunks(PIECE_BYTES).map(|piece| {
-        let mut bytes = [0; PIECE_BYTES];
-        bytes[..piece.len()].copy_from_slice(piece);
-        let bits = u128::from_le_bytes(bytes);
-        // CAST: the lower half and the upper one.
-        [PIECE << KIND_SHIFT, bits as u64, (bits >> 64) as u64]
-    })
-}
-
-/// The most that is said of the fields.
-fn entries_of(fields: &[nvtx::Field<'_>]) -> u64 {
-    let entries = |field: &nvtx::Field<'_>| match field.value {
-        FieldValue::Str(value) => 1 + value.len().div_ceil(PIECE_BYTES) as u64,
-        _ => 1,
-    };
-    fields.iter().map(entries).sum()
-}
-
 #[inline]
 fn has_details(event: &RangeStart<'_>) -> bool {
     event.payload.is_some() || event.within.is_some() || !event.fields.is_empty()
@@ -1183,39 +819,5 @@ mod tests {
         let last = thread.events.as_ref().map_or(0, Writer::len) - 3;
         expected[COUNT - 1].1 = "?".into();
         assert_eq!(read(Some(last)), expected);
-    }
-
-    #[test]
-    fn an_empty_text_has_no_piece_and_is_put_together() {
-        let mut events = vec![(0, [FIELD << KIND_SHIFT, 0, PIECES])];
-        let mut texts = Texts { texts: vec!["id".to_owned()], labels: vec![] };
-        put_texts_together(&mut events, &mut texts);
-        let value = Value::Text(1);
-        let detail = Detail::Field { name: 0, unit: 0, value };
-        let of = Subject::Range(0);
-        assert_eq!(Event::from_words(events[0].1), Event::Detail { of, detail });
-        assert_eq!(texts.texts, ["id", ""]);
-    }
-
-    #[test]
-    fn an_entry_says_what_its_words_say() {
-        let entry = RangeEntry::from_words([(7 + 1) << 32 | 3, 5, 9]);
-        assert_eq!((entry.parent(), entry.label()), (Some(7), 3));
-        assert_eq!((entry.start_ns(), entry.end_ns()), (5, Some(9)));
-        assert_eq!((entry.at(10).end_ns(), entry.at(9).end_ns()), (Some(9), None));
-        let first = RangeEntry::from_words([0, 1, 0]);
-        assert_eq!((first.parent(), first.label(), first.end_ns()), (None, 0, None));
-    }
-
-    #[test]
-    fn slots_are_found_with_gaps_and_without() {
-        for slots in [vec![], vec![0, 1, 2], vec![5, 6], vec![0, 2, 3, 9], vec![4, 7]] {
-            let all: Slots = slots.iter().copied().collect();
-            assert_eq!(all.iter().collect::<Vec<_>>(), slots);
-            for slot in 0..12 {
-                assert_eq!(all.row(slot), slots.iter().position(|known| *known == slot));
-            }
-            assert_eq!(all.are_rows(), slots.iter().copied().eq(0..slots.len() as u64));
-        }
     }
 }
