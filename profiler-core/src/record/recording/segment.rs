@@ -28,7 +28,7 @@ pub(crate) const WORK: [ActivityKind; 5] = [
 ];
 
 /// What was taken from the logs at one time.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Segment {
     /// When: nothing in it is later.
     pub(crate) until_ns: u64,
@@ -373,104 +373,90 @@ pub(crate) fn earlier_id(a: u32, b: u32) -> u32 {
     if is_up_to(a, b) { a } else { b }
 }
 
-/// Puts a recording together.
-pub(crate) fn recording(pieces: PartialRecording<'_>, observer_panics: u64) -> Recording {
-    let PartialRecording {
-        info,
-        first_log,
-        window_ns,
-        windows_ns,
-        pending_from_ns,
-        before_id,
-        parts,
-        ..
-    } = pieces;
-    let begins_late = pieces.begins_late;
-    let mut losses = Losses::default();
-    let mut readings: Vec<Reading> = Vec::with_capacity(parts.len() + 2);
-    let mut records: Option<RecordBytes> = None;
-    let mut calls = Calls::default();
-    let mut runtime_calls = Calls::default();
-    let mut graphs: BTreeMap<u32, ThreadGraphs> = BTreeMap::new();
-    let mut threads = Threads::default();
-    let mut add_graphs = |of: Vec<ThreadGraphs>| {
-        for thread in of {
-            match graphs.get_mut(&thread.thread_id) {
+/// The logs of several segments, put together.
+#[derive(Default)]
+struct Assembly {
+    losses: Losses,
+    readings: Vec<Reading>,
+    records: Option<RecordBytes>,
+    calls: Calls<cupti::DriverFunction>,
+    runtime_calls: Calls<cupti::RuntimeFunction>,
+    graphs: BTreeMap<u32, ThreadGraphs>,
+    threads: Threads,
+}
+
+impl Assembly {
+    fn add(&mut self, segment: Segment) {
+        self.losses.add(&segment.losses);
+        if self.readings.is_empty() {
+            self.readings.push(segment.clock.start);
+        }
+        self.readings.push(segment.clock.stop);
+        match &mut self.records {
+            Some(records) => records.append(&segment.records),
+            None => self.records = Some(segment.records),
+        }
+        segment.calls.into_iter().for_each(|thread| self.calls.add(thread));
+        segment.runtime_calls.into_iter().for_each(|thread| self.runtime_calls.add(thread));
+        for thread in segment.graphs {
+            match self.graphs.get_mut(&thread.thread_id) {
                 Some(known) => known.events.extend(thread.events),
-                None => _ = graphs.insert(thread.thread_id, thread),
+                None => _ = self.graphs.insert(thread.thread_id, thread),
             }
         }
-    };
-    pieces
-        .remains
-        .into_iter()
-        .flat_map(CarriedOver::threads)
-        .for_each(|thread| threads.add(thread));
-    for part in parts {
-        losses.add(&part.losses);
-        if readings.is_empty() {
-            readings.push(part.clock.start);
-        }
-        readings.push(part.clock.stop);
-        match &mut records {
-            Some(records) => records.append(&part.records),
-            None => records = Some(part.records.clone()),
-        }
-        part.calls.iter().for_each(|thread| calls.add(thread.clone()));
-        part.runtime_calls.iter().for_each(|thread| runtime_calls.add(thread.clone()));
-        add_graphs(part.graphs.clone());
-        part.ranges.iter().for_each(|thread| threads.add(thread.clone()));
+        self.add_ranges(segment.ranges);
     }
-    let settings = match pieces.rest {
+
+    fn add_ranges(&mut self, threads: impl IntoIterator<Item = ThreadPart>) {
+        threads.into_iter().for_each(|thread| self.threads.add(thread));
+    }
+}
+
+/// Puts a recording together.
+pub(crate) fn recording(partial: PartialRecording<'_>, observer_panics: u64) -> Recording {
+    let mut all = Assembly::default();
+    all.add_ranges(partial.remains.into_iter().flat_map(CarriedOver::threads));
+    partial.parts.into_iter().for_each(|segment| all.add(segment.clone()));
+    let settings = match partial.rest {
         Tail::Open { calls: open, ranges, settings } => {
-            open.calls.into_iter().for_each(|thread| calls.add(thread));
-            open.runtime_calls.into_iter().for_each(|thread| runtime_calls.add(thread));
-            ranges.0.into_iter().for_each(|thread| threads.add(thread));
+            open.calls.into_iter().for_each(|thread| all.calls.add(thread));
+            open.runtime_calls.into_iter().for_each(|thread| all.runtime_calls.add(thread));
+            all.add_ranges(ranges.0);
             settings
         }
-        Tail::Stopped { collected, ranges } => {
-            let collected = *collected;
-            losses.add(&Losses::of(&collected.losses));
-            if readings.is_empty() {
-                readings.push(collected.clock.start);
-            }
-            readings.push(collected.clock.stop);
-            match &mut records {
-                Some(records) => records.append(&collected.records),
-                None => records = Some(collected.records),
-            }
-            collected.calls.into_iter().for_each(|thread| calls.add(thread));
-            collected.runtime_calls.into_iter().for_each(|thread| runtime_calls.add(thread));
-            add_graphs(collected.graphs);
-            ranges.0.into_iter().for_each(|thread| threads.add(thread));
-            Settings { attributes: collected.attributes, missing_kinds: collected.missing_kinds }
+        Tail::Stopped { mut collected, ranges } => {
+            let attributes = std::mem::take(&mut collected.attributes);
+            let missing_kinds = std::mem::take(&mut collected.missing_kinds);
+            all.add(Segment::new(*collected, ranges.0, 0));
+            Settings { attributes, missing_kinds }
         }
     };
+    let mut losses = all.losses;
     losses.panics = losses.panics.saturating_add(observer_panics);
     losses.add(&ranges::losses());
-    let calls = calls.finish();
+    let calls = all.calls.finish();
     // Of a collection from its start: a record with an earlier id is of a call that began before it. Calls are in the order
     // they were made.
     let before_id = match first_id(calls.iter().filter_map(|thread| thread.calls.first())) {
-        Some(first) if before_id == 0 => first.wrapping_sub(1),
-        _ => before_id,
+        Some(first) if partial.before_id == 0 => first.wrapping_sub(1),
+        _ => partial.before_id,
     };
-    let version = cupti::Version(info.cupti_version);
+    let version = cupti::Version(partial.info.cupti_version);
     let none = || RecordBytes::from_parts(version, vec![], [], []);
     Recording {
-        info,
-        window_ns,
-        windows_ns,
-        pending_from_ns,
-        clocks: Clocks::new(readings),
-        logs: logs_from(first_log),
+        info: partial.info,
+        window_ns: partial.window_ns,
+        windows_ns: partial.windows_ns,
+        pending_from_ns: partial.pending_from_ns,
+        clocks: Clocks::new(all.readings),
+        logs: logs_from(partial.first_log),
         before_id,
-        begins_late,
-        records: records.unwrap_or_else(none),
+        begins_late: partial.begins_late,
+        records: all.records.unwrap_or_else(none),
         calls,
-        runtime_calls: runtime_calls.finish(),
-        graphs: graphs.into_values().collect(),
-        ranges: threads.finish(window_ns),
+        runtime_calls: all.runtime_calls.finish(),
+        graphs: all.graphs.into_values().collect(),
+        ranges: all.threads.finish(partial.window_ns),
         attributes: settings.attributes,
         missing_kinds: settings.missing_kinds,
         losses,
