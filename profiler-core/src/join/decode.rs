@@ -19,7 +19,7 @@ use crate::join::tables::{
 use crate::record::recording::ranges::{
     self, Detail, Event, RangeWord, Slots, Subject as EntryOf, Value,
 };
-use crate::record::recording::segment::WORK;
+use crate::record::recording::segment::{ThreadRanges, WORK};
 use crate::record::recording::{Clocks, Recording};
 
 /// Reads everything a recording holds; what cannot be read is counted in `health`.
@@ -197,8 +197,8 @@ impl ThreadRows<'_> {
     }
 }
 
-/// Marks, ranges of the process, contexts of several ranges and details. Starts come first, for an end or a stay may be in
-/// the log of any thread.
+/// Marks, ranges of the process, contexts of several ranges and details. Starts come first, for an end or an activation may be
+/// in the log of any thread.
 fn read_events(
     recording: &Recording,
     store: &mut Store,
@@ -206,124 +206,25 @@ fn read_events(
     health: &mut Health,
 ) -> SharedContexts {
     let mut shared = SharedContexts::default();
-    let context = RangeWord::joined;
     for (log, rows) in recording.ranges.iter().zip(&mut rows.threads) {
-        for (row, words) in log.events.iter().enumerate() {
-            let slot = log.event_slots.slot(row);
-            match Event::from_words(*words) {
-                Event::Mark { label, at_ns, parent } => {
-                    rows.marks.insert(slot, MarkId(store.marks.len() as u32));
-                    store.marks.push(Mark {
-                        label: rows.label(label.into()),
-                        thread: rows.thread,
-                        at_ns,
-                        parent: parent.and_then(|parent| rows.range(parent)),
-                    });
-                }
-                Event::ProcessStart { label, at_ns, parent } => {
-                    let id = ProcessRangeId(store.process_ranges.len() as u32);
-                    rows.process_ranges.insert(slot, id);
-                    store.process_ranges.push(ProcessRange {
-                        label: rows.label(label.into()),
-                        thread: rows.thread,
-                        parent: parent.and_then(|parent| rows.range(parent)),
-                        time: Interval { start_ns: at_ns, end_ns: recording.window_ns.1 },
-                        end_thread: None,
-                    });
-                }
-                Event::Joined { first, second } => match context(log.number, slot) {
-                    Some(context) => shared.contexts.add(context, [first, second]),
-                    None => health.unknown_records += 1,
-                },
-                Event::Unknown => health.unknown_records += 1,
-                _ => {}
-            }
+        read_starts(log, rows, recording, store, &mut shared, health);
+    }
+    let mut reader = DetailReader { recording, rows, shared: &mut shared, in_several: Vec::new() };
+    for (log, rows) in recording.ranges.iter().zip(&reader.rows.threads) {
+        for words in &log.events {
+            reader.read(Event::from_words(*words), log.number, rows, store, health);
         }
     }
     // What lies in several ranges lies in the first of them.
-    let mut in_several: Vec<(Subject, RangeWord)> = Vec::new();
-    let process_range = |word: RangeWord| {
-        let (log, slot) = word.place()?;
-        rows.of_number(log)?.process_ranges.get(&slot).copied()
-    };
-    let all = &*rows;
-    for (log, rows) in recording.ranges.iter().zip(&all.threads) {
-        for words in &log.events {
-            match Event::from_words(*words) {
-                Event::ProcessEnd { of, at_ns } => match process_range(of) {
-                    Some(id) => {
-                        let range = &mut store.process_ranges[id.at()];
-                        range.time.end_ns = at_ns;
-                        range.end_thread = Some(rows.thread);
-                    }
-                    None => health.unknown_records += 1,
-                },
-                Event::Detail { of: EntryOf::Event(slot), detail: Detail::Member(member) } => {
-                    match context(log.number, slot) {
-                        Some(context) => shared.contexts.add(context, [member]),
-                        None => health.unknown_records += 1,
-                    }
-                }
-                Event::Detail { of, detail } => {
-                    let subject = match of {
-                        EntryOf::Range(slot) => rows.range(slot).map(Subject::Range),
-                        EntryOf::Event(slot) => {
-                            let range = rows.process_ranges.get(&slot);
-                            range
-                                .map(|id| Subject::ProcessRange(*id))
-                                .or_else(|| rows.marks.get(&slot).map(|mark| Subject::Mark(*mark)))
-                        }
-                    };
-                    let Some(subject) = subject else {
-                        health.unknown_records += 1;
-                        continue;
-                    };
-                    if let Detail::Handed(word) = detail {
-                        match all.range(word) {
-                            None if word.is_joined() => in_several.push((subject, word)),
-                            parent => hand(store, subject, parent, recording, health),
-                        }
-                        continue;
-                    }
-                    let details = store.details.entry(subject).or_default();
-                    let text = |index: u32| rows.texts.get(index as usize).copied();
-                    match detail {
-                        Detail::Handed(_) | Detail::Member(_) => {}
-                        // A recording has its texts in the table.
-                        Detail::Piece(_) => health.unknown_records += 1,
-                        Detail::Within(word) => details.within = process_range(word),
-                        Detail::Payload(payload) => details.payload = Some(payload),
-                        Detail::Field { name, unit, value } => {
-                            let value = match value {
-                                Value::U64(value) => Some(FieldValue::U64(value)),
-                                Value::I64(value) => Some(FieldValue::I64(value)),
-                                Value::F64(value) => Some(FieldValue::F64(value)),
-                                Value::Bool(value) => Some(FieldValue::Bool(value)),
-                                Value::Text(index) => text(index).map(FieldValue::Text),
-                                Value::LongText(_) => None,
-                            };
-                            match (text(name), text(unit), value) {
-                                (Some(name), Some(unit), Some(value)) => {
-                                    details.fields.push(Field { name, unit, value });
-                                }
-                                _ => health.unknown_records += 1,
-                            }
-                        }
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
     let mut opened = FxHashMap::default();
-    for (subject, word) in in_several {
-        let first = shared.first(word, |word| all.range(word));
+    for (subject, word) in reader.in_several {
+        let first = shared.first(word, |word| rows.range(word));
         hand(store, subject, first, recording, health);
         if let Subject::Range(range) = subject {
             opened.insert(range, word);
         }
     }
-    shared.link(store, &opened, |word| all.range(word));
+    shared.link(store, &opened, |word| rows.range(word));
     let open_ranges = store.ranges.iter().filter(|range| range.is_open).count();
     let open = store.process_ranges.iter().filter(|range| range.end_thread.is_none());
     let open = (open_ranges + open.count()) as u64;
@@ -333,6 +234,151 @@ fn read_events(
         health.open_ranges = open;
     }
     shared
+}
+
+/// Marks, starts of ranges of the process, and contexts of a thread.
+fn read_starts(
+    log: &ThreadRanges,
+    rows: &mut ThreadRows<'_>,
+    recording: &Recording,
+    store: &mut Store,
+    shared: &mut SharedContexts,
+    health: &mut Health,
+) {
+    for (row, words) in log.events.iter().enumerate() {
+        let slot = log.event_slots.slot(row);
+        match Event::from_words(*words) {
+            Event::Mark { label, at_ns, parent } => {
+                rows.marks.insert(slot, MarkId(store.marks.len() as u32));
+                store.marks.push(Mark {
+                    label: rows.label(label.into()),
+                    thread: rows.thread,
+                    at_ns,
+                    parent: parent.and_then(|parent| rows.range(parent)),
+                });
+            }
+            Event::ProcessStart { label, at_ns, parent } => {
+                let id = ProcessRangeId(store.process_ranges.len() as u32);
+                rows.process_ranges.insert(slot, id);
+                store.process_ranges.push(ProcessRange {
+                    label: rows.label(label.into()),
+                    thread: rows.thread,
+                    parent: parent.and_then(|parent| rows.range(parent)),
+                    time: Interval { start_ns: at_ns, end_ns: recording.window_ns.1 },
+                    end_thread: None,
+                });
+            }
+            Event::Joined { first, second } => match RangeWord::joined(log.number, slot) {
+                Some(context) => shared.contexts.add(context, [first, second]),
+                None => health.unknown_records += 1,
+            },
+            Event::Unknown => health.unknown_records += 1,
+            _ => {}
+        }
+    }
+}
+
+/// Reads ends and details, whose subjects may be of any thread.
+struct DetailReader<'a> {
+    recording: &'a Recording,
+    rows: &'a Rows<'a>,
+    shared: &'a mut SharedContexts,
+    /// What lies in a context of several ranges.
+    in_several: Vec<(Subject, RangeWord)>,
+}
+
+impl DetailReader<'_> {
+    fn process_range(&self, word: RangeWord) -> Option<ProcessRangeId> {
+        let (log, slot) = word.place()?;
+        self.rows.of_number(log)?.process_ranges.get(&slot).copied()
+    }
+
+    fn read(
+        &mut self,
+        event: Event,
+        log: u64,
+        rows: &ThreadRows<'_>,
+        store: &mut Store,
+        health: &mut Health,
+    ) {
+        let is_known = match event {
+            Event::ProcessEnd { of, at_ns } => self.process_range(of).is_some_and(|id| {
+                let range = &mut store.process_ranges[id.at()];
+                (range.time.end_ns, range.end_thread) = (at_ns, Some(rows.thread));
+                true
+            }),
+            Event::Detail { of: EntryOf::Event(slot), detail: Detail::Member(member) } => {
+                let context = RangeWord::joined(log, slot);
+                context.is_some_and(|context| {
+                    self.shared.contexts.add(context, [member]);
+                    true
+                })
+            }
+            Event::Detail { of, detail } => {
+                let subject = match of {
+                    EntryOf::Range(slot) => rows.range(slot).map(Subject::Range),
+                    EntryOf::Event(slot) => {
+                        let range = rows.process_ranges.get(&slot);
+                        let mark = || rows.marks.get(&slot).map(|mark| Subject::Mark(*mark));
+                        range.map(|id| Subject::ProcessRange(*id)).or_else(mark)
+                    }
+                };
+                let read = |subject| self.read_detail(subject, detail, rows, store, health);
+                subject.is_some_and(read)
+            }
+            _ => true,
+        };
+        health.unknown_records += u64::from(!is_known);
+    }
+
+    /// Reads a detail; false if it cannot be.
+    fn read_detail(
+        &mut self,
+        subject: Subject,
+        detail: Detail,
+        rows: &ThreadRows<'_>,
+        store: &mut Store,
+        health: &mut Health,
+    ) -> bool {
+        if let Detail::Handed(word) = detail {
+            match self.rows.range(word) {
+                None if word.is_joined() => self.in_several.push((subject, word)),
+                parent => hand(store, subject, parent, self.recording, health),
+            }
+            return true;
+        }
+        let within = match detail {
+            Detail::Within(word) => self.process_range(word),
+            _ => None,
+        };
+        let details = store.details.entry(subject).or_default();
+        match detail {
+            Detail::Handed(_) | Detail::Member(_) => {}
+            // A recording has its texts in the table.
+            Detail::Piece(_) => return false,
+            Detail::Within(_) => details.within = within,
+            Detail::Payload(payload) => details.payload = Some(payload),
+            Detail::Field { name, unit, value } => match field(rows, name, unit, value) {
+                Some(field) => details.fields.push(field),
+                None => return false,
+            },
+        }
+        true
+    }
+}
+
+/// A field, if the table has its texts.
+fn field(rows: &ThreadRows<'_>, name: u32, unit: u32, value: Value) -> Option<Field> {
+    let text = |index: u32| rows.texts.get(index as usize).copied();
+    let value = match value {
+        Value::U64(value) => FieldValue::U64(value),
+        Value::I64(value) => FieldValue::I64(value),
+        Value::F64(value) => FieldValue::F64(value),
+        Value::Bool(value) => FieldValue::Bool(value),
+        Value::Text(index) => FieldValue::Text(text(index)?),
+        Value::LongText(_) => return None,
+    };
+    Some(Field { name: text(name)?, unit: text(unit)?, value })
 }
 
 /// A range or mark lies in a range of another thread.

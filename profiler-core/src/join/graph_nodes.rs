@@ -4,59 +4,47 @@
 //! is instantiated, cloned, or added to another as a child. A copy belongs to the range of its original.
 
 use std::collections::VecDeque;
+use std::hash::Hash;
 
 use cupti::{GraphEvent, GraphEventKind};
 use rustc_hash::FxHashMap;
 
-/// Ranges by graph node, for nodes that were created in one. `T` identifies a range.
+/// Ranges by graph node, for nodes that were created in one. `T` identifies a range, `N` a node.
 #[derive(Debug)]
-pub(crate) struct GraphNodes<T> {
-    ranges: FxHashMap<u64, T>,
+pub(crate) struct GraphNodes<T, N = u64> {
+    ranges: FxHashMap<N, T>,
     /// In the order they were destroyed: at most `most_destroyed`.
-    destroyed: VecDeque<u64>,
+    destroyed: VecDeque<N>,
     most_destroyed: usize,
 }
 
-impl<T: Copy> GraphNodes<T> {
+impl<T: Copy, N: Copy + Eq + Hash> GraphNodes<T, N> {
     /// Keeps so many destroyed nodes for records that arrive later.
     pub(crate) fn new(most_destroyed: usize) -> Self {
         Self { ranges: FxHashMap::default(), destroyed: VecDeque::new(), most_destroyed }
     }
 
-    /// Adds the events of all threads, later ones than were added before. `range_of` resolves the tag of an event.
-    pub(crate) fn add<'a>(
-        &mut self,
-        events: impl Iterator<Item = &'a GraphEvent>,
-        mut range_of: impl FnMut(u64) -> Option<T>,
-    ) {
-        let mut events: Vec<&GraphEvent> = events.collect();
-        events.sort_by_key(|event| event.at_ns);
-        for event in events {
-            let range = match event.kind {
-                GraphEventKind::NodeCreated => range_of(event.word),
-                // CUPTI reports the creation of a copy, too, in the range of the instantiation: the original decides.
-                GraphEventKind::NodeCloned => self.ranges.get(&event.original_node).copied(),
-                GraphEventKind::NodeDestroyed => {
-                    self.forget_later(event.node);
-                    continue;
-                }
-                _ => continue,
-            };
-            match range {
-                Some(range) => _ = self.ranges.insert(event.node, range),
-                None => _ = self.ranges.remove(&event.node),
-            }
+    /// A node was created, in a range or in none.
+    pub(crate) fn create(&mut self, node: N, range: Option<T>) {
+        match range {
+            Some(range) => _ = self.ranges.insert(node, range),
+            None => _ = self.ranges.remove(&node),
         }
+    }
+
+    /// A node was created as a copy of one that was added before: the original decides, wherever the copy was created.
+    pub(crate) fn copy(&mut self, node: N, original: N) {
+        self.create(node, self.range(original));
     }
 
     /// The range in which a node, or the node that it is a copy of, was created.
     #[inline]
-    pub(crate) fn range(&self, node: u64) -> Option<T> {
+    pub(crate) fn range(&self, node: N) -> Option<T> {
         self.ranges.get(&node).copied()
     }
 
     /// Records of a destroyed node may still arrive.
-    fn forget_later(&mut self, node: u64) {
+    fn destroy(&mut self, node: N) {
         if !self.ranges.contains_key(&node) {
             return;
         }
@@ -66,6 +54,27 @@ impl<T: Copy> GraphNodes<T> {
             self.ranges.remove(&oldest);
         }
         self.destroyed.push_back(node);
+    }
+}
+
+impl<T: Copy> GraphNodes<T> {
+    /// Adds the events of all threads, later ones than were added before. `range_of` resolves the tag of an event.
+    pub(crate) fn add<'a>(
+        &mut self,
+        events: impl Iterator<Item = &'a GraphEvent>,
+        mut range_of: impl FnMut(u64) -> Option<T>,
+    ) {
+        let mut events: Vec<&GraphEvent> = events.collect();
+        events.sort_by_key(|event| event.at_ns);
+        for event in events {
+            match event.kind {
+                GraphEventKind::NodeCreated => self.create(event.node, range_of(event.word)),
+                // Reported after the creation of the copy.
+                GraphEventKind::NodeCloned => self.copy(event.node, event.original_node),
+                GraphEventKind::NodeDestroyed => self.destroy(event.node),
+                _ => {}
+            }
+        }
     }
 }
 

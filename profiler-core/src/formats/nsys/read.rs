@@ -18,6 +18,7 @@ use super::format::{self, NO_STREAM, memory_kind, process_of, thread_of};
 use super::metrics;
 use super::nesting::Sweep;
 use crate::base::error::Error;
+use crate::join::graph_nodes::GraphNodes;
 use crate::join::health::Health;
 use crate::join::tables::{
     Call, CallKind, CallKindId, Interval, KernelNames, Managed, ManagedMemory, Maybe, MemoryEvent,
@@ -37,7 +38,7 @@ pub(super) fn read(file: &File) -> Result<(Store, RecordingInfo, Health), Error>
         processes: FxHashMap::default(),
         process_ids: FxHashSet::default(),
         asynchronous: FxHashSet::default(),
-        captures: Captures::default(),
+        nodes: GraphNodes::new(usize::MAX),
         end_ns: 0,
         last_range_ns: 0,
         last_annotation_ns: 0,
@@ -106,30 +107,13 @@ struct Reader<'a> {
     process_ids: FxHashSet<u32>,
     /// Copies and memsets that were asked for by an asynchronous call, by process and correlation id.
     asynchronous: FxHashSet<(u32, u32)>,
-    captures: Captures,
+    /// By process and node.
+    nodes: GraphNodes<RangeId, (u32, u64)>,
     /// The last time of all.
     end_ns: u64,
     /// The last start or end of all ranges, and of all annotations.
     last_range_ns: u64,
     last_annotation_ns: u64,
-}
-
-/// Where the nodes of CUDA graphs were made, by process and node.
-#[derive(Default)]
-struct Captures {
-    originals: FxHashMap<(u32, u64), u64>,
-    ranges: FxHashMap<(u32, u64), RangeId>,
-}
-
-/// As for recordings: a damaged file could go round in a circle.
-const MOST_COPIES: usize = 1000;
-
-impl Captures {
-    fn range(&self, process: u32, node: u64) -> Option<RangeId> {
-        let next = |node: &u64| self.originals.get(&(process, *node)).copied();
-        let last = std::iter::successors(Some(node), next).take(MOST_COPIES).last()?;
-        self.ranges.get(&(process, last)).copied()
-    }
 }
 
 /// The time of a row; `None` where it ends before it starts.
@@ -443,9 +427,7 @@ impl Reader<'_> {
     fn push_work(&mut self, row: &OperationRow, work: Work) {
         self.health.records += 1;
         let node = work.what.graph_node();
-        let captured = node.and_then(|node| self.captures.range(row.process, node.node));
-        self.health.graph_operations += u64::from(node.is_some());
-        self.health.graph_operations_captured += u64::from(captured.is_some());
+        let captured = node.and_then(|node| self.nodes.range((row.process, node.node)));
         let (process, green_context) = (row.process, row.green_context);
         let work = Work { process, green_context, ..work };
         let work = self.store.intern_work(work);
@@ -735,14 +717,13 @@ impl Reader<'_> {
                     return;
                 }
                 match row.bits(4).filter(|original| *original != 0 && *original != node) {
-                    Some(original) => copies.push((time.start_ns, (process, node), original)),
+                    Some(original) => {
+                        copies.push((time.start_ns, (process, node), (process, original)));
+                    }
                     None => made.push((thread, time, process, node)),
                 }
             })?;
         }
-        copies.sort_unstable();
-        let copies = copies.into_iter().map(|(_, copy, original)| (copy, original));
-        self.captures.originals.extend(copies);
         made.sort_by_key(|(thread, time, ..)| (*thread, time.start_ns, Reverse(time.end_ns)));
         let mut sweep = Sweep::new(self.last_range_ns);
         let (mut next, mut of) = (0, None);
@@ -760,8 +741,12 @@ impl Reader<'_> {
                 next += 1;
             }
             if let Some(range) = sweep.around(time) {
-                self.captures.ranges.insert((process, node), RangeId(range));
+                self.nodes.create((process, node), Some(RangeId(range)));
             }
+        }
+        copies.sort_unstable();
+        for (_, copy, original) in copies {
+            self.nodes.copy(copy, original);
         }
         for (thread, time) in calls {
             self.mark_captured(thread, time);
