@@ -107,6 +107,10 @@ pub(super) fn sample(start_ns: u64, end_ns: u64, events: u64) {
     STATE.lock().sampling.waiting.push_back([start_ns, end_ns, events]);
 }
 
+pub(super) fn undecoded_samples() -> usize {
+    STATE.lock().sampling.waiting.len()
+}
+
 pub(super) fn overflow() {
     STATE.lock().sampling.overflow = true;
 }

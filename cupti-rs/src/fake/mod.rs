@@ -111,6 +111,12 @@ impl Fake {
         counters::sample(start_ns, end_ns, events);
     }
 
+    /// The samples that no decoding has found yet.
+    #[must_use]
+    pub fn undecoded_samples(&self) -> usize {
+        counters::undecoded_samples()
+    }
+
     /// The next decoding finds that the GPU had no room for samples.
     pub fn overflow_samples(&self) {
         counters::overflow();
