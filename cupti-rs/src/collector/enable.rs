@@ -12,8 +12,7 @@ use crate::kind::ActivityKind;
 use crate::session;
 use crate::sys::abi::*;
 use crate::sys::api::Api;
-use crate::sys::callback_ids::*;
-use crate::sys::generated::{DRIVER_CALLS, DRIVER_FUNCTIONS, RUNTIME_FUNCTIONS};
+use crate::sys::functions::*;
 
 /// The graph events that are logged if requested; every library has them.
 const GRAPH_EVENTS: [u32; 7] = [

@@ -13,8 +13,7 @@ use crate::callbacks::GraphIds;
 use crate::calls::{DriverFunction, RuntimeFunction};
 use crate::kind::ActivityKind;
 use crate::sys::abi::*;
-use crate::sys::callback_ids::*;
-use crate::sys::generated::DRIVER_CALLS;
+use crate::sys::functions::*;
 use crate::sys::os;
 
 /// Whether there ever was an external id: every call reads this.
