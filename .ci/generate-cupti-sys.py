@@ -1,49 +1,14 @@
 #!/usr/bin/env python3
 """Writes cupti-rs/src/sys/generated.rs from facts about CUPTI's headers and libraries.
 
-
-cupti-rs/facts holds callback-ids.json (callback ids by name), layouts-12.json and layouts-13.json
-(struct layouts by header version) and record-strides.json (the bytes from one record to the next, by library).
-Layouts and ids are facts; no text of NVIDIA's headers is copied. `.ci/generate` runs this.
+cupti-rs/facts holds layouts-12.json and layouts-13.json (struct layouts by header version) and record-strides.json (the
+bytes from one record to the next, by library). Layouts are facts; no text of NVIDIA's headers is copied. `.ci/generate`
+runs this.
 """
 import json, pathlib, re
 
 facts = pathlib.Path(__file__).parent.parent / "cupti-rs/facts"
 load = lambda name: json.load(open(facts / name))
-
-# --- driver calls that the call log records, by name --------------------------------------------------------------
-CLASSES = [
-    ("KernelLaunch", r"^cuLaunch(Cooperative)?(Kernel|Grid|$)"),
-    ("GraphLaunch", r"^cuGraphLaunch"),
-    ("HostFunction", r"^cuLaunchHostFunc"),
-    ("Memcpy", r"^cuMemcpy"),
-    ("Memset", r"^cuMemset"),
-    ("Synchronize", r"^cu(Ctx|Stream|Event)Synchronize"),
-    ("WaitEvent", r"^cuStreamWaitEvent"),
-    ("Query", r"^cu(Stream|Event)Query"),
-    ("Alloc", r"^cuMem(Alloc|HostAlloc|HostRegister|Create|Map$)"),
-    ("Free", r"^cuMem(Free|HostUnregister|Release|Unmap)"),
-]
-# Where a call's byte count stands in its parameter block, so that a copy of nothing (which gives no record) is known
-# for one. All parameters before it take 8 bytes each.
-SIZES = [
-    (r"^cuMemcpy(HtoD|DtoH|DtoD)(Async)?_v2", [16]),
-    (r"^cuMemcpy(Async)?(_ptds|_ptsz)?$", [16]),
-    (r"^cuMemcpyPeer(Async)?(_ptds|_ptsz)?$", [32]),
-    (r"^cuMemsetD(8|16|32)(_v2|Async)", [16]),
-    (r"^cuMemsetD2D(8|16|32)(_v2|Async)", [24, 32]),
-]
-
-def driver_calls():
-    rows = []
-    for id, entry in load("callback-ids.json")["domains"]["driver"].items():
-        name = entry["name"]
-        for cls, pattern in CLASSES:
-            if re.search(pattern, name):
-                size = next((s for p, s in SIZES if re.search(p, name)), [])
-                rows.append((int(id), name, cls, size))
-                break
-    return sorted(rows)
 
 # --- layouts ------------------------------------------------------------------------------------------------------
 def structs():
@@ -165,89 +130,39 @@ class Family:
     def print(self):
         p = print
         titles = ", ".join(f"`{n}`" for n in self.names)
-        p(f"/// {titles}: offsets in `{self.newest}`, of which every older struct of the family is a prefix.")
-        p(f"pub mod {self.module} {{")
-        p("    use crate::sys::field::*;")
-        p("    #[derive(Debug)]")
-        p("    pub enum Layout {}")
-        p("    impl Family for Layout {")
-        p("        const KINDS: &'static [u32] = KINDS;")
-        p("        const STRIDES: Strides = STRIDES;")
-        p("    }")
-        p(f"    pub const KINDS: &[u32] = &[{', '.join(map(str, self.kinds))}];")
-        p(f"    pub const STRIDES: Strides = &[{', '.join(f'({r}, {s})' for r, s in self.strides)}];")
+        strides = ", ".join(f"({r}, {s})" for r, s in self.strides)
+        p("family! {")
+        p(f"    /// {titles}: offsets in `{self.newest}`, of which every older struct of the family is a prefix.")
+        p(f"    {self.module}: kinds [{', '.join(map(str, self.kinds))}], strides [{strides}];")
+        p("    fields {")
         for f in self.fields:
             since = self.since(f)
-            gate = f".since{since}" if since else ""
+            gate = f" since {since}" if since else ""
             type = rust_type(self.module, f)
-            p(f"    pub const {constant(f['name'])}: Field<Layout, {type}> = Field::at({f['offset']}){gate};")
+            p(f"        {constant(f['name'])}: {type} = {f['offset']}..{f['offset'] + f['size']}{gate};")
+        p("    }")
+        p("    structs {")
+        for name, v, first, writers in self.structs:
+            names = {f["name"] for f in leaves(v)}
+            lacks = [constant(f["name"]) for f in self.fields if f["name"] not in names]
+            p(f"        {name}: {v['size']} bytes, from {first},")
+            p(f"            written by [{', '.join(map(str, writers))}], lacks [{', '.join(lacks)}];")
+        p("    }")
         p("}")
         p()
-
-    def print_layouts(self):
-        for name, v, first, writers in self.structs:
-            have = list(leaves(v))
-            names = {f["name"] for f in have}
-            lacks = [constant(f["name"]) for f in self.fields if f["name"] not in names]
-            print(f"        {self.module}: {name}, {v['size']} bytes, from {first}, written by [{', '.join(map(str, writers))}];")
-            line = "            has"
-            for i, f in enumerate(have):
-                part = f" {constant(f['name'])} {f['offset']} {f['size']}" + ("," if i < len(have) - 1 else ";")
-                if len(line) + len(part) > 120: print(line); line = "               "
-                line += part
-            print(line)
-            print(f"            lacks [{', '.join(lacks)}];")
-
-def functions(domain, title):
-    names = {int(id): entry["name"] for id, entry in load("callback-ids.json")["domains"][domain].items()}
-    names[0] = ""
-    print(f"/// The {title}s by callback id; empty where an id has none.")
-    print(f"pub const {domain.upper()}_FUNCTIONS: [&str; {max(names) + 1}] = [")
-    for id in range(max(names) + 1): print(f'    "{names.get(id, "")}",')
-    print("];")
-    print()
 
 def main():
     p = print
     p("// Generated by .ci/generate-cupti-sys.py from facts about CUPTI 12.0 to 13.5; do not edit.")
     p()
-    p("use crate::call_class::CallClass;")
+    p("use super::field::{Strides, family};")
     p()
-    p("/// One driver call that the call log records.")
-    p("#[derive(Debug)]")
-    p("pub struct DriverCall {")
-    p("    /// CUPTI's callback id in the driver domain; never renumbered from 11.8 to 13.5.")
-    p("    pub id: u32,")
-    p("    /// The function's name.")
-    p("    pub name: &'static str,")
-    p("    /// What the call does.")
-    p("    pub class: CallClass,")
-    p("    /// Offsets in the parameter block of the sizes whose product is the work asked for; empty if not known.")
-    p("    pub sizes: &'static [usize],")
-    p("}")
-    p()
-    rows = driver_calls()
-    p("/// The driver calls that the call log records, by id.")
-    p(f"pub const DRIVER_CALLS: [DriverCall; {len(rows)}] = [")
-    for id, name, cls, size in rows:
-        p(f'    DriverCall {{ id: {id}, name: "{name}", class: CallClass::{cls}, sizes: &{size} }},')
-    p("];")
-    p()
-    functions("driver", "driver function")
-    functions("runtime", "runtime function")
     layout, strides = structs(), load("record-strides.json")["kinds"]
     families = [Family(module, kinds, layout, strides) for module, kinds in FAMILIES]
     for family in families: family.print()
     p("/// Every family: its kinds and its strides.")
-    p(f"pub const FAMILIES: [(&[u32], crate::sys::field::Strides); {len(families)}] = [")
+    p(f"pub const FAMILIES: [(&[u32], Strides); {len(families)}] = [")
     for family in families: p(f"    ({family.module}::KINDS, {family.module}::STRIDES),")
     p("];")
-    p()
-    p("/// The structs of CUPTI's headers, field by field: the offset and size that each has there.")
-    p("mod layouts {")
-    p("    crate::sys::field::layouts! {")
-    for family in families: family.print_layouts()
-    p("    }")
-    p("}")
 
 main()

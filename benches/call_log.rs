@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use cupti::fake::Fake;
-use cupti::sys::generated::DRIVER_CALLS;
+use cupti::sys::functions::DRIVER_CALLS;
 use cupti::{Collector, Config, Library};
 use gpu_profiler_benches::fresh_memory;
 

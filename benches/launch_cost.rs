@@ -43,7 +43,7 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use cudarc::driver::{DriverError, result, sys};
-use cupti::sys::generated::DRIVER_CALLS;
+use cupti::sys::functions::DRIVER_CALLS;
 use cupti::{Collector, Config, Library, Record};
 use gpu_profiler_benches::stats::{bootstrap_median, median};
 use gpu_profiler_tests::cuda::unavailable;

@@ -13,8 +13,7 @@ use parking_lot::Mutex;
 use crate::call_class::CallClass;
 use crate::session::{Epoch, State};
 use crate::sys::abi::*;
-use crate::sys::callback_ids::*;
-use crate::sys::generated::DRIVER_CALLS;
+use crate::sys::functions::*;
 
 type Handle = dyn Fn(&Callback<'_>) + Send + Sync;
 

@@ -17,8 +17,7 @@ use parking_lot::Mutex;
 use crate::call_class::CallClass;
 use crate::graphs::{self, GraphEvent, GraphReader, GraphWriter, ThreadGraphs};
 use crate::session::{Epoch, State};
-use crate::sys::callback_ids::RUNTIME_CALLS;
-use crate::sys::generated::{DRIVER_CALLS, DriverCall};
+use crate::sys::functions::{DRIVER_CALLS, LoggedCall, RUNTIME_CALLS};
 use crate::sys::os;
 use crate::tables;
 use crate::thread_log::{Reader, ThreadLog, Writer};
@@ -64,7 +63,7 @@ pub struct DriverFunction(pub u32);
 
 impl DriverFunction {
     #[inline]
-    pub(crate) fn entry(self) -> Option<&'static DriverCall> {
+    pub(crate) fn entry(self) -> Option<&'static LoggedCall> {
         entry(&DRIVER_CALLS, &DRIVER_INDEX, self.0)
     }
 

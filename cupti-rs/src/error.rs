@@ -10,11 +10,11 @@ use crate::version::Version;
 /// Names libcupti's file; then no other place is looked at.
 pub(crate) const PATH_VARIABLE: &str = "CUPTI_LIBRARY_PATH";
 
-/// Why CUPTI could not do what was asked.
+/// Why CUPTI could not do what was requested.
 ///
-/// The type is opaque; ask it what a caller can act on: [`is_unavailable`](Self::is_unavailable) (no GPU, driver or
+/// The type is opaque; its methods answer what a caller can act on: [`is_unavailable`](Self::is_unavailable) (no GPU, driver or
 /// usable CUPTI here), [`is_busy`](Self::is_busy) (someone else holds CUPTI), [`is_permission`](Self::is_permission).
-/// Its text says what was tried, what came back and what to do.
+/// Its text contains what failed, why, and what to do.
 #[derive(Debug, Clone)]
 pub struct Error(Box<Kind>);
 
@@ -60,13 +60,13 @@ pub(crate) enum Kind {
     Passes { needed: usize, allowed: usize },
     /// What the program did with ranges cannot be counted.
     Ranges { why: String },
-    /// Bytes that are no counter data, or not those that were asked about.
+    /// Bytes that are no counter data, or not of the requested metrics.
     CounterData { why: String },
     /// A file could not be read or written.
     File { path: PathBuf, reason: String },
     /// The thread that decodes samples could not be had, or failed.
     Thread { reason: String },
-    /// The library does not have what was asked for.
+    /// The library does not have what was requested.
     Lacks { what: String, since: &'static str, version: Version },
 }
 
@@ -94,22 +94,7 @@ impl Error {
             Kind::Call { code, .. } | Kind::Counters { code, .. } => {
                 *code == CuptiResult::NOT_INITIALIZED
             }
-            Kind::Busy { .. }
-            | Kind::AlreadyCollecting
-            | Kind::AlreadyMeasuring
-            | Kind::Forked
-            | Kind::UnknownActivity { .. }
-            | Kind::UnknownMetrics { .. }
-            | Kind::NotTogether { .. }
-            | Kind::UnknownChip { .. }
-            | Kind::NotAName { .. }
-            | Kind::Context { .. }
-            | Kind::Passes { .. }
-            | Kind::Ranges { .. }
-            | Kind::CounterData { .. }
-            | Kind::File { .. }
-            | Kind::Thread { .. }
-            | Kind::Lacks { .. } => false,
+            _ => false,
         }
     }
 
@@ -123,8 +108,8 @@ impl Error {
         }
     }
 
-    /// True where the library, or for counters the device, lacks what was asked for: an activity kind, a filter, a
-    /// function's name, a metric, a chip. A newer library may have it; ask for less.
+    /// True where the library, or for counters the device, lacks what was requested: an activity kind, a filter, a
+    /// function's name, a metric, a chip. A newer library may have it; request less.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
         match &*self.0 {
@@ -151,19 +136,16 @@ impl Error {
     /// True where CUPTI refused for lack of privileges.
     #[must_use]
     pub fn is_permission(&self) -> bool {
-        matches!(
-            &*self.0,
-            Kind::Call {
-                code: CuptiResult::INSUFFICIENT_PRIVILEGES | CuptiResult::VIRTUALIZED_DEVICE,
-                ..
-            } | Kind::Counters {
-                code: CuptiResult::INSUFFICIENT_PRIVILEGES | CuptiResult::VIRTUALIZED_DEVICE,
-                ..
-            }
-        )
+        match &*self.0 {
+            Kind::Call { code, .. } | Kind::Counters { code, .. } => matches!(
+                *code,
+                CuptiResult::INSUFFICIENT_PRIVILEGES | CuptiResult::VIRTUALIZED_DEVICE
+            ),
+            _ => false,
+        }
     }
 
-    /// Who holds CUPTI, where that is the trouble and CUPTI tells.
+    /// The name of whoever holds CUPTI, where that is the cause and CUPTI knows it.
     #[must_use]
     pub fn holder(&self) -> Option<&str> {
         match &*self.0 {
@@ -194,92 +176,62 @@ impl fmt::Display for Error {
                 "no NVIDIA driver: libcuda.so.1 could not be opened ({reason}); GPU records need a machine with an \
                  NVIDIA GPU and its driver"
             ),
-            Kind::Driver { function, code } => write!(
-                f,
-                "the NVIDIA driver refused {function}: CUDA error {code}{}",
-                match code {
-                    3 =>
-                        " (not initialized), as in a process that was forked off after CUDA was initialised; fork before \
-                         CUDA or a profiler is used, or start a new program in the child (exec)",
-                    100 => " (no device); is a GPU visible to this process (CUDA_VISIBLE_DEVICES)?",
-                    803 =>
-                        " (driver and kernel module differ in version); has the driver been updated without a reboot?",
-                    _ => "; does nvidia-smi work here?",
-                }
-            ),
-            Kind::NoDevice => write!(
-                f,
-                "the NVIDIA driver works but shows no GPU to this process; check CUDA_VISIBLE_DEVICES"
+            Kind::Driver { function, code } => {
+                let advice = driver_advice(*code);
+                write!(f, "the NVIDIA driver refused {function}: CUDA error {code}{advice}")
+            }
+            Kind::NoDevice => f.write_str(
+                "the NVIDIA driver works but shows no GPU to this process; check CUDA_VISIBLE_DEVICES",
             ),
             Kind::LibraryNotFound { tried, folders } => {
-                write!(f, "libcupti could not be opened; tried ")?;
-                for (i, (path, reason)) in tried.iter().enumerate() {
-                    let sep = if i == 0 { "" } else { ", " };
-                    write!(f, "{sep}{} ({reason})", path.display())?;
-                }
-                for (i, folder) in folders.iter().enumerate() {
-                    let sep = if i == 0 { "; none lies in " } else { ", " };
-                    write!(f, "{sep}{}", folder.display())?;
-                }
-                write!(
-                    f,
-                    ". It comes with the CUDA toolkit (extras/CUPTI) and as a Python package (nvidia-cuda-cupti); name \
-                     its file in {} if it lies elsewhere",
-                    PATH_VARIABLE
-                )
+                f.write_str(&library_not_found(tried, folders))
             }
             Kind::MissingSymbol { path, symbol } => write!(
                 f,
-                "{} opened but has no function {symbol}: it is not CUPTI 12.0 or newer; name another file in {}",
-                path.display(),
-                PATH_VARIABLE
+                "{} opened but has no function {symbol}: it is not CUPTI 12.0 or newer; name another file in \
+                 {PATH_VARIABLE}",
+                path.display()
             ),
             Kind::Unusable { path, version, why } => write!(
                 f,
-                "{} (CUPTI API version {version}) cannot be used: {why}; name another file in {}",
-                path.display(),
-                PATH_VARIABLE
+                "{} (CUPTI API version {version}) cannot be used: {why}; name another file in {PATH_VARIABLE}",
+                path.display()
             ),
             Kind::Busy { holder } => {
-                write!(f, "another subscriber holds CUPTI in this process")?;
-                if let Some(name) = holder {
-                    write!(f, " (it calls itself {name:?})")?;
-                }
+                let name = holder.as_ref().map(|name| format!(" (it calls itself {name:?})"));
                 write!(
                     f,
-                    "; CUPTI serves one at a time: run without nsys, ncu, compute-sanitizer or another profiler (39)"
+                    "another subscriber holds CUPTI in this process{}; CUPTI serves one at a time: run without nsys, ncu, \
+                     compute-sanitizer or another profiler (39)",
+                    name.unwrap_or_default()
                 )
             }
-            Kind::AlreadyCollecting => write!(
-                f,
-                "this process already collects GPU records, or counts over ranges; CUPTI does one of these at a time: stop the \
-                 first one"
+            Kind::AlreadyCollecting => f.write_str(
+                "this process already collects GPU records, or counts over ranges; CUPTI does one of these at a time: stop \
+                 the first one",
             ),
-            Kind::AlreadyMeasuring => write!(
-                f,
+            Kind::AlreadyMeasuring => f.write_str(
                 "this process already reads hardware counters; CUPTI counts for one at a time: wait until that \
-                 measurement has ended"
+                 measurement has ended",
             ),
-            Kind::Forked => write!(
-                f,
-                "this process was forked off from one that had used CUPTI, which does not survive a fork: fork before CUDA or a \
-                 profiler is used, or start a new program in the child (exec)"
+            Kind::Forked => f.write_str(
+                "this process was forked off from one that had used CUPTI, which does not survive a fork: fork before CUDA \
+                 or a profiler is used, or start a new program in the child (exec)",
             ),
             Kind::UnknownActivity { kind, code, version } => write!(
                 f,
-                "CUPTI {version} does not collect {kind} ({code}); leave the kind out, or ask for it only where it is \
+                "CUPTI {version} does not collect {kind} ({code}); leave the kind out, or request it only where it is \
                  known"
             ),
+            Kind::Lacks { what, since: "", version } => write!(f, "CUPTI {version} has no {what}"),
             Kind::Lacks { what, since, version } => {
-                write!(f, "CUPTI {version} has no {what}")?;
-                if since.is_empty() { Ok(()) } else { write!(f, "; {since} and later have") }
+                write!(f, "CUPTI {version} has no {what}; {since} and later have")
+            }
+            Kind::Call { function, code } => {
+                write!(f, "{function} failed: {code}{}", call_advice(*code))
             }
             Kind::Counters { function, code } => {
-                write!(f, "{function} failed: {code}")?;
-                match counters_advice(*code) {
-                    Some(advice) => write!(f, "; {advice}"),
-                    None => Ok(()),
-                }
+                write!(f, "{function} failed: {code}{}", counters_advice(*code))
             }
             Kind::UnknownMetrics { chip, metrics, version } => write!(
                 f,
@@ -290,87 +242,112 @@ impl fmt::Display for Error {
             Kind::NotTogether { chip, metrics, code } => write!(
                 f,
                 "{} cannot be counted together on {chip} ({code}): count the links (PCIe, NVLink) apart from the \
-                 rest, or ask for less",
+                 rest, or request fewer metrics",
                 metrics.join(", ")
             ),
             Kind::UnknownChip { chip, known, version } => {
                 write!(f, "CUPTI {version} counts nothing on {chip}; it knows {}", known.join(", "))
             }
             Kind::NotAName { name } => {
-                write!(f, "{name:?} is no name for CUPTI: it has a NUL; take it out")
+                write!(f, "CUPTI cannot use the name {name:?}: it contains a NUL; remove that")
             }
-            Kind::Context { why } => write!(f, "{why}"),
             Kind::Passes { needed, allowed } => write!(
                 f,
-                "the metrics need {needed} passes and {allowed} {} allowed: ask for fewer metrics at a time, or let the \
-                 work run as often",
+                "the metrics need {needed} passes and {allowed} {} allowed: request fewer metrics at a time, or run the \
+                 work as often",
                 if *allowed == 1 { "is" } else { "are" }
             ),
             Kind::Thread { reason } => {
                 write!(f, "the thread that decodes samples: {reason}; nothing more is sampled")
             }
-            Kind::Ranges { why } | Kind::CounterData { why } => write!(f, "{why}"),
+            Kind::Context { why } => f.write_str(why),
+            Kind::Ranges { why } | Kind::CounterData { why } => f.write_str(why),
             Kind::File { path, reason } => write!(f, "{}: {reason}", path.display()),
-            Kind::Call { function, code } => {
-                write!(f, "{function} failed: {code}")?;
-                match *code {
-                    CuptiResult::INSUFFICIENT_PRIVILEGES => write!(
-                        f,
-                        "; an administrator can allow it (NVreg_RestrictProfilingToAdminUsers=0, or CAP_SYS_ADMIN)"
-                    ),
-                    CuptiResult::NOT_INITIALIZED => {
-                        write!(
-                            f,
-                            "; is this CUPTI newer than the driver? A matching or older one works"
-                        )
-                    }
-                    _ => Ok(()),
-                }
-            }
         }
     }
 }
 
-/// What a refusal of the counter interfaces calls for.
-fn counters_advice(code: CuptiResult) -> Option<&'static str> {
-    Some(match code {
+fn library_not_found(tried: &[(PathBuf, String)], folders: &[PathBuf]) -> String {
+    let tried: Vec<_> =
+        tried.iter().map(|(path, reason)| format!("{} ({reason})", path.display())).collect();
+    let folders: Vec<_> = folders.iter().map(|folder| folder.to_string_lossy()).collect();
+    format!(
+        "libcupti could not be opened; tried {}{}{}. It comes with the CUDA toolkit (extras/CUPTI) and as a Python package \
+         (nvidia-cuda-cupti); name its file in {PATH_VARIABLE} if it lies elsewhere",
+        tried.join(", "),
+        if folders.is_empty() { "" } else { "; none lies in " },
+        folders.join(", ")
+    )
+}
+
+/// What to do about a refusal of the driver.
+fn driver_advice(code: i32) -> &'static str {
+    match code {
+        3 => {
+            " (not initialized), as in a process that was forked off after CUDA was initialised; fork before \
+             CUDA or a profiler is used, or start a new program in the child (exec)"
+        }
+        100 => " (no device); is a GPU visible to this process (CUDA_VISIBLE_DEVICES)?",
+        803 => {
+            " (driver and kernel module differ in version); has the driver been updated without a reboot?"
+        }
+        _ => "; does nvidia-smi work here?",
+    }
+}
+
+/// What to do about a refusal of CUPTI.
+fn call_advice(code: CuptiResult) -> &'static str {
+    match code {
         CuptiResult::INSUFFICIENT_PRIVILEGES => {
-            "reading counters is for administrators here: have the kernel module loaded with \
+            "; an administrator can allow it (NVreg_RestrictProfilingToAdminUsers=0, or CAP_SYS_ADMIN)"
+        }
+        CuptiResult::NOT_INITIALIZED => {
+            "; is this CUPTI newer than the driver? A matching or older one works"
+        }
+        _ => "",
+    }
+}
+
+/// What to do about a refusal of the counter interfaces.
+fn counters_advice(code: CuptiResult) -> &'static str {
+    match code {
+        CuptiResult::INSUFFICIENT_PRIVILEGES => {
+            "; only administrators may read counters here: load the kernel module with \
              NVreg_RestrictProfilingToAdminUsers=0, or give the process CAP_SYS_ADMIN"
         }
         CuptiResult::VIRTUALIZED_DEVICE => {
-            "this virtual GPU may not be counted: the administrator of the host has to enable profiling for it"
+            "; counters of this virtual GPU are disabled: the administrator of the host has to enable profiling for it"
         }
         CuptiResult::HARDWARE_BUSY => {
-            "another process or session counts on this GPU: end ncu, or pause DCGM with `dcgmi profile --pause`"
+            "; another process or session counts on this GPU: end ncu, or pause DCGM with `dcgmi profile --pause`"
         }
         CuptiResult::OUT_OF_MEMORY => {
-            "what was counted did not fit, or samples came faster than they could be decoded: ask for fewer metrics, \
+            "; the counts did not fit, or samples came faster than they could be decoded: request fewer metrics, \
              fewer ranges or a longer interval"
         }
         CuptiResult::MIG_DEVICE => {
-            "a slice of a partitioned GPU (MIG) may not be counted as it is: use one whose GPU instance has a single \
+            "; a slice of a partitioned GPU (MIG) may not be counted as it is: use one whose GPU instance has a single \
              compute instance, or the whole GPU"
         }
-        CuptiResult::CONFIDENTIAL_COMPUTING => "a GPU in confidential mode may not be counted",
-        CuptiResult::CMP_DEVICE => "mining GPUs (CMP) may not be counted",
-        CuptiResult::SLI_DEVICE => "GPUs tied by SLI may not be counted",
+        CuptiResult::CONFIDENTIAL_COMPUTING => "; a GPU in confidential mode may not be counted",
+        CuptiResult::CMP_DEVICE => "; mining GPUs (CMP) may not be counted",
+        CuptiResult::SLI_DEVICE => "; GPUs tied by SLI may not be counted",
         CuptiResult::WSL_DEVICE => {
-            "counting is off under WSL: enable it in the control panel of the Windows driver"
+            "; counters are disabled under WSL: enable them in the control panel of the Windows driver"
         }
-        CuptiResult::INVALID_CHIP_NAME => "this CUPTI does not know the chip; a newer one may",
+        CuptiResult::INVALID_CHIP_NAME => "; this CUPTI does not know the chip; a newer one may",
         CuptiResult::NOT_SUPPORTED | CuptiResult::NOT_COMPATIBLE => {
-            "this device or way of running does not allow it: it needs a GPU of Turing or later, and no MPS"
+            "; this device or way of running does not allow it: it needs a GPU of Turing or later, and no MPS"
         }
         CuptiResult::NOT_INITIALIZED => {
-            "does libnvperf_host.so lie beside libcupti, as in the toolkit and the Python package, and is the driver no \
+            "; does libnvperf_host.so lie beside libcupti, as in the toolkit and the Python package, and is the driver no \
              older than CUPTI?"
         }
         CuptiResult::INVALID_OPERATION => {
-            "is something else counting in this process, or was a range left open or closed twice?"
+            "; is something else counting in this process, or was a range left open or closed twice?"
         }
-        _ => return None,
-    })
+        _ => "",
+    }
 }
 
 impl std::error::Error for Error {}

@@ -456,13 +456,17 @@ fn a_sampler_that_cannot_be_had_says_why() {
     early.stop().unwrap();
     let failing = sampler(&fake, 10).unwrap();
     (0..3).for_each(|at| fake.sample(at, at + 1, 1));
-    std::thread::sleep(Duration::from_millis(200));
+    let until = std::time::Instant::now() + Duration::from_secs(10);
+    let wait_until = |is_so: &dyn Fn() -> bool| {
+        while !is_so() {
+            assert!(std::time::Instant::now() < until);
+            std::thread::yield_now();
+        }
+    };
+    wait_until(&|| fake.undecoded_samples() == 0);
     assert!(!failing.has_ended());
     fake.fail("cuptiPmSamplingDecodeData", CuptiResult::OUT_OF_MEMORY, When::Always);
-    let until = std::time::Instant::now() + Duration::from_secs(10);
-    while !failing.has_ended() {
-        assert!(std::time::Instant::now() < until);
-    }
+    wait_until(&|| failing.has_ended());
     assert!(!fake.counts(), "who comes next can have the counters");
     let samples = failing.stop().unwrap();
     assert_eq!(samples.len(), 2);

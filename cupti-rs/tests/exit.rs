@@ -7,6 +7,7 @@
 use std::env;
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use cupti::counters::{PmSampler, RangeProfiler, Samples};
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }
 
-/// Plays a scene in a process of its own and waits for its end, for 30 seconds.
+/// Plays a scene in a process of its own and waits for its end, at most 30 seconds: so waits in scenes are bounded, too.
 fn play(scene: &str, end: &End) -> Result<(), Failed> {
     use std::os::unix::process::ExitStatusExt;
     let mut child = Command::new(env::current_exe()?).env(SCENE, scene).spawn()?;
@@ -64,6 +65,7 @@ fn play(scene: &str, end: &End) -> Result<(), Failed> {
             child.wait()?;
             return Err("it hangs".into());
         }
+        // Polls: the standard library has no wait for a child with a time limit.
         std::thread::sleep(Duration::from_millis(10));
     };
     let ended = match (status.code(), status.signal()) {
@@ -115,14 +117,18 @@ fn main_returns() -> ExitCode {
 fn main_returns_with_threads() -> ExitCode {
     let fake = fake();
     let collector = collect(fake);
+    let launched = Arc::new(Barrier::new(5));
     for _ in 0..4 {
-        std::thread::spawn(|| {
+        let launched = launched.clone();
+        std::thread::spawn(move || {
+            fake.launch(Work::kernel(c"k"));
+            launched.wait();
             loop {
                 fake.launch(Work::kernel(c"k"));
             }
         });
     }
-    std::thread::sleep(Duration::from_millis(50));
+    launched.wait();
     forget(collector);
     ExitCode::SUCCESS
 }
@@ -227,7 +233,9 @@ fn a_child_of_a_sampler() -> ExitCode {
     let mut sampler = Some(PmSampler::builder(&library).metrics(["fake__0.sum"]).start().unwrap());
     // Samples that wait are the parent's.
     (0..3).for_each(|at| fake.sample(at, at + 1, 1));
-    std::thread::sleep(Duration::from_millis(200));
+    while fake.undecoded_samples() > 0 {
+        std::thread::yield_now();
+    }
     // A child has no thread that could end.
     let drops = fork(|| {
         drop(sampler.take());

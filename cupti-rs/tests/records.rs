@@ -5,7 +5,7 @@
 use cupti::fake::{Fake, Written};
 use cupti::record::*;
 use cupti::sys::field::Family;
-use cupti::sys::generated;
+use cupti::sys::{functions, generated};
 use cupti::{ActivityKind, Collected, Collector, Config, Version};
 
 /// API versions, one for each release that changed a layout and some that did not.
@@ -369,7 +369,7 @@ fn calls() {
 
 #[test]
 fn the_call_log_and_the_records_agree_on_names() {
-    for call in &generated::DRIVER_CALLS {
+    for call in &functions::DRIVER_CALLS {
         assert_eq!(ApiFunction::Driver(call.id).name(), Some(call.name));
     }
 }

@@ -9,6 +9,7 @@ use profiler_core::scorecard::{ScoreKind, Target};
 use profiler_core::{Profile, Recording};
 
 use crate::failure::Failure;
+use crate::output::Output;
 
 /// Reports, exports and differences of GPU profiles: recordings (.gpuprof) and captures of Nsight Systems (SQLite).
 ///
@@ -38,9 +39,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         gate: CompleteArgs,
         #[command(flatten)]
-        output: OutputArgs,
-        #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-        file: PathBuf,
+        io: FileArgs,
     },
     /// The reports of `nsys stats` and the tables of nvprof, by nsys's names and with its columns
     Stats(StatsArgs),
@@ -72,17 +71,10 @@ pub(crate) enum Command {
         #[arg(long, value_name = "COUNT")]
         samples: Option<usize>,
         #[command(flatten)]
-        output: OutputArgs,
-        #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-        file: PathBuf,
+        io: FileArgs,
     },
     /// Writes a page of HTML for a browser: timeline, ranges, kernels and calls, with nothing to fetch
-    Html {
-        #[command(flatten)]
-        output: OutputArgs,
-        #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-        file: PathBuf,
-    },
+    Html(FileArgs),
     /// Declared operations and bytes of ranges under the roofs of the device: which are near, and what bounds the others
     Roofline(RooflineArgs),
     /// What is different in B: counts, which are exact, before times, which are as they were measured
@@ -92,8 +84,8 @@ pub(crate) enum Command {
     /// What GPU profiling this machine and process allow, and what to do about what they do not
     Doctor {
         /// A page for people, or an object for programs
-        #[arg(long, value_enum, default_value_t = DoctorFormat::Text)]
-        format: DoctorFormat,
+        #[arg(long, value_enum, default_value_t)]
+        format: TextFormat,
         /// Fail (status 3) where GPU profiling is not ready
         #[arg(long)]
         require: bool,
@@ -110,6 +102,23 @@ pub(crate) struct OutputArgs {
     /// Write to this file instead of standard output
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct FileArgs {
+    #[command(flatten)]
+    output: OutputArgs,
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+}
+
+impl FileArgs {
+    /// Where the result goes; not to the file, nor to another one that is read.
+    pub(crate) fn output(&self, other_inputs: &[&Option<PathBuf>]) -> Result<Output, Failure> {
+        let others = other_inputs.iter().filter_map(|file| file.as_deref());
+        let inputs: Vec<&Path> = others.chain([&*self.file]).collect();
+        Output::new(self.output.output.clone(), &inputs)
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -193,9 +202,7 @@ pub(crate) struct KernelsArgs {
     #[arg(long = "class", value_name = "NAME=CLASS", value_parser = class_rule)]
     pub(crate) classes: Vec<(String, KernelClass)>,
     #[command(flatten)]
-    pub(crate) output: OutputArgs,
-    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) file: PathBuf,
+    pub(crate) io: FileArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -210,9 +217,7 @@ pub(crate) struct TracksArgs {
     #[arg(long)]
     pub(crate) fail_if_incomplete: bool,
     #[command(flatten)]
-    pub(crate) output: OutputArgs,
-    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) file: PathBuf,
+    pub(crate) io: FileArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -230,9 +235,7 @@ pub(crate) struct TensorCoresArgs {
     #[arg(long)]
     pub(crate) fail_if_unused: bool,
     #[command(flatten)]
-    pub(crate) output: OutputArgs,
-    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) file: PathBuf,
+    pub(crate) io: FileArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -241,8 +244,8 @@ pub(crate) struct TensorCoresArgs {
 )]
 pub(crate) struct DiagnoseArgs {
     /// For people, or everything as one object of JSON for programs
-    #[arg(long, value_enum, default_value_t = DiagnoseFormat::Text)]
-    pub(crate) format: DiagnoseFormat,
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: TextFormat,
     /// The verdict on these ranges alone: a name or a path, `*` for any text
     #[arg(long, value_name = "PATH", conflicts_with = "steps")]
     pub(crate) range: Option<String>,
@@ -263,9 +266,7 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, value_name = "FACTOR", value_parser = at_least_zero)]
     pub(crate) fail_above: Option<f64>,
     #[command(flatten)]
-    pub(crate) output: OutputArgs,
-    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) file: PathBuf,
+    pub(crate) io: FileArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -275,7 +276,7 @@ pub(crate) struct DiagnoseArgs {
 pub(crate) struct ScorecardArgs {
     /// For people, as one object of JSON for programs, or for a comment on a pull request
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: ScorecardFormat,
+    pub(crate) format: PageFormat,
     /// Fail (status 3) if any value has this flag or a worse one, or if the recording is too thin to tell
     #[arg(long, value_enum, value_name = "FLAG")]
     pub(crate) fail_on: Option<FailOn>,
@@ -290,20 +291,7 @@ pub(crate) struct ScorecardArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) peaks: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) output: OutputArgs,
-    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) file: PathBuf,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum ScorecardFormat {
-    /// For people
-    #[default]
-    Text,
-    /// For programs
-    Json,
-    /// For a comment on a pull request
-    Markdown,
+    pub(crate) io: FileArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -347,26 +335,16 @@ pub(crate) struct RooflineArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) counted: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) output: OutputArgs,
-    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) file: PathBuf,
+    pub(crate) io: FileArgs,
 }
 
 /// The last `=` parts them: names of operators have some too.
 fn class_rule(text: &str) -> Result<(String, KernelClass), String> {
     let Some((name, class)) = text.rsplit_once('=') else {
-        return Err("a name and a class with = between them are asked for".to_owned());
+        return Err("give a name and a class with = between them".to_owned());
     };
     let class = class.parse().map_err(|error: profiler_core::Error| error.to_string())?;
     Ok((name.to_owned(), class))
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DiagnoseFormat {
-    /// For people
-    Text,
-    /// For programs
-    Json,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -417,7 +395,7 @@ pub(crate) struct DiffArgs {
 pub(crate) struct GateArgs {
     /// How the verdict is written
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: GateFormat,
+    pub(crate) format: PageFormat,
     /// Write the baseline from these runs instead of judging them
     #[arg(long)]
     pub(crate) update: bool,
@@ -443,33 +421,28 @@ pub(crate) struct GateArgs {
     pub(crate) files: Vec<PathBuf>,
 }
 
-fn at_least_zero(text: &str) -> Result<f64, String> {
+fn number(text: &str, fits: impl Fn(f64) -> bool, range: &str) -> Result<f64, String> {
     match text.parse() {
-        Ok(number) if f64::is_finite(number) && number >= 0.0 => Ok(number),
-        _ => Err("a number of 0 or more is asked for".to_owned()),
+        Ok(number) if f64::is_finite(number) && fits(number) => Ok(number),
+        _ => Err(format!("give a number {range}")),
     }
 }
 
+fn at_least_zero(text: &str) -> Result<f64, String> {
+    number(text, |number| number >= 0.0, "of 0 or more")
+}
+
+fn above_zero(text: &str) -> Result<f64, String> {
+    number(text, |number| number > 0.0, "above 0")
+}
+
 fn share(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(number) if (0.0..=1.0).contains(&number) => Ok(number),
-        _ => Err("give a number from 0 to 1".to_owned()),
-    }
+    number(text, |number| (0.0..=1.0).contains(&number), "from 0 to 1")
 }
 
 /// A gate that is wrong more often than a coin decides nothing, and one that is never wrong never decides.
 fn error_rate(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(number) if number > 0.0 && number <= 50.0 => Ok(number),
-        _ => Err("give a number of percent above 0 and up to 50".to_owned()),
-    }
-}
-
-fn above_zero(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(number) if f64::is_finite(number) && number > 0.0 => Ok(number),
-        _ => Err("a number above 0 is asked for".to_owned()),
-    }
+    number(text, |number| number > 0.0 && number <= 50.0, "of percent above 0 and up to 50")
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -509,7 +482,16 @@ pub(crate) enum DiffFormat {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum GateFormat {
+pub(crate) enum TextFormat {
+    /// For people
+    #[default]
+    Text,
+    /// For programs
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum PageFormat {
     /// For people
     #[default]
     Text,
@@ -524,14 +506,6 @@ pub(crate) enum ReportFormat {
     /// For people
     Table,
     /// An object a line, for programs
-    Json,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DoctorFormat {
-    /// For people
-    Text,
-    /// One object, for programs
     Json,
 }
 

@@ -5,15 +5,15 @@ use std::fmt::Display;
 use profiler_core::diagnosis::{Bottleneck, Diagnosis, Inconclusive, Thresholds, Verdict};
 use serde::Serialize;
 
-use crate::args::{DiagnoseArgs, DiagnoseFormat};
+use crate::args::{DiagnoseArgs, TextFormat};
 use crate::failure::Failure;
 use crate::input;
 use crate::output::Output;
 use crate::tables::write_json;
 
 pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
-    let output = Output::new(args.output.output.clone(), &[&args.file])?;
-    let profile = input::profile(&args.file)?;
+    let output = args.io.output(&[])?;
+    let profile = input::profile(&args.io.file)?;
     let mut thresholds = Thresholds::new().incomplete(args.incomplete);
     for pattern in &args.loading {
         thresholds = thresholds.loading(pattern);
@@ -25,7 +25,7 @@ pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
     let missing = |path: &str| {
         Failure::Usage(format!(
             "{} has no range {path}; `gpuprof report` shows them",
-            args.file.display()
+            args.io.file.display()
         ))
     };
     let (worst, unsaid) = if let Some(path) = &args.range {
@@ -47,7 +47,7 @@ pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
         (worst_of_all(&diagnosis), unsaid(diagnosis.verdict()))
     };
     let Some(most) = args.fail_above else { return Ok(()) };
-    let file = args.file.display();
+    let file = args.io.file.display();
     if worst > most {
         return Err(Failure::Gate(format!(
             "--fail-above {most}: {worst:.2} is the largest estimate for one change in {file}"
@@ -65,14 +65,14 @@ pub(crate) fn diagnose(args: DiagnoseArgs) -> Result<(), Failure> {
 
 fn write(
     output: &Output,
-    format: DiagnoseFormat,
+    format: TextFormat,
     text: &impl Display,
     json: &impl Serialize,
 ) -> Result<(), Failure> {
     output.write(|out| {
         match format {
-            DiagnoseFormat::Text => writeln!(out, "{text}")?,
-            DiagnoseFormat::Json => write_json(out, json)?,
+            TextFormat::Text => writeln!(out, "{text}")?,
+            TextFormat::Json => write_json(out, json)?,
         }
         Ok(())
     })

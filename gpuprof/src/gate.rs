@@ -2,7 +2,7 @@
 
 use profiler_core::Gate;
 
-use crate::args::{GateArgs, GateFormat};
+use crate::args::{GateArgs, PageFormat};
 use crate::failure::Failure;
 use crate::input;
 use crate::output::Output;
@@ -22,9 +22,9 @@ pub(crate) fn gate(args: GateArgs) -> Result<(), Failure> {
     let verdict = gate.judge(&runs.collect::<Result<Vec<_>, _>>()?)?;
     output.write(|out| {
         match args.format {
-            GateFormat::Text => writeln!(out, "{verdict}")?,
-            GateFormat::Json => write_json(out, &verdict)?,
-            GateFormat::Markdown => out.write_all(verdict.to_markdown().as_bytes())?,
+            PageFormat::Text => writeln!(out, "{verdict}")?,
+            PageFormat::Json => write_json(out, &verdict)?,
+            PageFormat::Markdown => out.write_all(verdict.to_markdown().as_bytes())?,
         }
         Ok(())
     })?;

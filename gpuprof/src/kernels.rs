@@ -5,19 +5,18 @@ use profiler_core::reports::AnyReport;
 
 use crate::args::{KernelsArgs, TableFormat, TensorCoresArgs};
 use crate::failure::Failure;
-use crate::output::Output;
 use crate::{input, note_losses, tables};
 
 pub(crate) fn kernels(args: KernelsArgs) -> Result<(), Failure> {
-    let output = Output::new(args.output.output, &[&args.file])?;
-    let profile = input::profile(&args.file)?;
-    note_losses(&args.file, &profile);
+    let output = args.io.output(&[])?;
+    let profile = input::profile(&args.io.file)?;
+    note_losses(&args.io.file, &profile);
     let mut query = profile.query().kernels();
     if let Some(path) = args.within.as_deref() {
         if profile.range(path).is_none() {
             return Err(Failure::Error(format!(
                 "{} has no range {path:?} for --within: `gpuprof report` shows those it has",
-                args.file.display()
+                args.io.file.display()
             )));
         }
         query = query.in_range(path);
@@ -44,9 +43,9 @@ pub(crate) fn kernels(args: KernelsArgs) -> Result<(), Failure> {
 }
 
 pub(crate) fn tensor_cores(args: TensorCoresArgs) -> Result<(), Failure> {
-    let output = Output::new(args.output.output, &[&args.file])?;
-    let profile = input::profile(&args.file)?;
-    note_losses(&args.file, &profile);
+    let output = args.io.output(&[])?;
+    let profile = input::profile(&args.io.file)?;
+    note_losses(&args.io.file, &profile);
     let says = |classifier: Classifier, name: &String| classifier.tensor_cores(name, true);
     let classifier = args.using.iter().fold(classifier(args.classes), says);
     let tensor_cores = profile.tensor_cores_with(&classifier);

@@ -30,7 +30,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser as _};
 use profiler_core::{Export, Format, Profile};
 
-use args::{Args, Command, DoctorFormat, ExportFormat, ReportFormat};
+use args::{Args, Command, ExportFormat, ReportFormat, TextFormat};
 use failure::{Failure, note};
 use output::Output;
 
@@ -61,9 +61,9 @@ fn parsed(error: clap::Error) -> Failure {
 
 fn run(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Report { file, format, gate, output } => {
-            let output = Output::new(output.output, &[&file])?;
-            let profile = input::profile(&file)?;
+        Command::Report { io, format, gate } => {
+            let output = io.output(&[])?;
+            let profile = input::profile(&io.file)?;
             output.write(|out| {
                 match format {
                     ReportFormat::Table => writeln!(out, "{profile}")?,
@@ -71,7 +71,7 @@ fn run(command: Command) -> Result<(), Failure> {
                 }
                 Ok(())
             })?;
-            gate.check(&file, &profile)
+            gate.check(&io.file, &profile)
         }
         Command::Stats(stats) => tables::stats(stats),
         Command::Analyze(analyze) => tables::analyze(analyze),
@@ -80,21 +80,21 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::TensorCores(args) => kernels::tensor_cores(args),
         Command::Scorecard(args) => scorecard::scorecard(args),
         Command::Diagnose(args) => diagnose::diagnose(args),
-        Command::Export { file, format, rank, world_size, samples, output } => {
-            let output = Output::new(output.output, &[&file])?;
+        Command::Export { io, format, rank, world_size, samples } => {
+            let output = io.output(&[])?;
             output.check(format)?;
             let profile = match format {
                 // It has columns that the records alone know.
-                ExportFormat::Nsys => input::recorded(&file)?,
-                _ => input::profile(&file)?,
+                ExportFormat::Nsys => input::recorded(&io.file)?,
+                _ => input::profile(&io.file)?,
             };
-            note_losses(&file, &profile);
+            note_losses(&io.file, &profile);
             export(&profile, format, rank.zip(world_size), samples, &output)
         }
-        Command::Html { file, output } => {
-            let output = Output::new(output.output, &[&file])?;
+        Command::Html(io) => {
+            let output = io.output(&[])?;
             output.refuse_terminal("a page of HTML")?;
-            let profile = input::profile(&file)?;
+            let profile = input::profile(&io.file)?;
             output.write(|out| Ok(profile.write_html(out)?))
         }
         Command::Roofline(args) => roofline::roofline(args),
@@ -104,10 +104,10 @@ fn run(command: Command) -> Result<(), Failure> {
             let support = cupti::support();
             Output::Standard.write(|out| {
                 match format {
-                    DoctorFormat::Text => {
+                    TextFormat::Text => {
                         writeln!(out, "cupti-rs {}\n\n{support}", cupti::version())?;
                     }
-                    DoctorFormat::Json => tables::write_json(out, &doctor::json(&support))?,
+                    TextFormat::Json => tables::write_json(out, &doctor::json(&support))?,
                 }
                 Ok(())
             })?;

@@ -28,14 +28,12 @@ pub(crate) struct NamedWork {
 }
 
 pub(crate) fn roofline(args: RooflineArgs) -> Result<(), Failure> {
-    let inputs = [Some(&*args.file), args.peaks.as_deref(), args.counted.as_deref()];
-    let inputs: Vec<_> = inputs.into_iter().flatten().collect();
-    let output = Output::new(args.output.output.clone(), &inputs)?;
+    let output = args.io.output(&[&args.peaks, &args.counted])?;
     if args.format == RooflineFormat::Html {
         output.refuse_terminal("a page of HTML")?;
     }
-    let profile = input::profile(&args.file)?;
-    note_losses(&args.file, &profile);
+    let profile = input::profile(&args.io.file)?;
+    note_losses(&args.io.file, &profile);
     let peaks = peaks(&args, &profile)?;
     let declared = Declared::new();
     let declared =
@@ -95,7 +93,7 @@ fn peaks(args: &RooflineArgs, profile: &Profile) -> Result<Peaks, Failure> {
                 .collect();
             return Err(Failure::Error(format!(
                 "{} has no device {device} for --device; it has: {}",
-                args.file.display(),
+                args.io.file.display(),
                 if all.is_empty() { "none".to_owned() } else { all.join(", ") },
             )));
         }

@@ -3,18 +3,15 @@
 use profiler_core::diagnosis::Thresholds;
 use profiler_core::scorecard::{Flag, Score, ScoreKind, Scorecard, Target, Targets};
 
-use crate::args::{FailOn, ScorecardArgs, ScorecardFormat};
+use crate::args::{FailOn, PageFormat, ScorecardArgs};
 use crate::failure::Failure;
 use crate::input;
-use crate::output::Output;
 use crate::roofline::read_peaks;
 use crate::tables::write_json;
 
 pub(crate) fn scorecard(args: ScorecardArgs) -> Result<(), Failure> {
-    let inputs = [Some(&*args.file), args.peaks.as_deref()];
-    let inputs: Vec<_> = inputs.into_iter().flatten().collect();
-    let output = Output::new(args.output.output.clone(), &inputs)?;
-    let profile = input::profile(&args.file)?;
+    let output = args.io.output(&[&args.peaks])?;
+    let profile = input::profile(&args.io.file)?;
     let loading = args
         .loading
         .iter()
@@ -29,14 +26,14 @@ pub(crate) fn scorecard(args: ScorecardArgs) -> Result<(), Failure> {
     let card = profile.scorecard_with(&targets);
     output.write(|out| {
         match args.format {
-            ScorecardFormat::Text => writeln!(out, "{card}")?,
-            ScorecardFormat::Json => write_json(out, &card)?,
-            ScorecardFormat::Markdown => out.write_all(card.to_markdown().as_bytes())?,
+            PageFormat::Text => writeln!(out, "{card}")?,
+            PageFormat::Json => write_json(out, &card)?,
+            PageFormat::Markdown => out.write_all(card.to_markdown().as_bytes())?,
         }
         Ok(())
     })?;
     match args.fail_on {
-        Some(worst) => gate(&card, worst, &args.file.display().to_string()),
+        Some(worst) => gate(&card, worst, &args.io.file.display().to_string()),
         None => Ok(()),
     }
 }

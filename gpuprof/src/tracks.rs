@@ -5,13 +5,12 @@ use profiler_core::text::shortened;
 
 use crate::args::{TableFormat, TracksArgs};
 use crate::failure::{Failure, MESSAGE_WIDTH, note};
-use crate::output::Output;
 use crate::{input, note_losses, tables};
 
 pub(crate) fn tracks(args: TracksArgs) -> Result<(), Failure> {
-    let output = Output::new(args.output.output, &[&args.file])?;
-    let profile = input::profile(&args.file)?;
-    note_losses(&args.file, &profile);
+    let output = args.io.output(&[])?;
+    let profile = input::profile(&args.io.file)?;
+    note_losses(&args.io.file, &profile);
     let mut reports = vec![("tracks".to_owned(), profile.track_sums().into(), None)];
     if args.by_range {
         reports.push(("range_tracks".to_owned(), profile.range_track_sums().into(), None));

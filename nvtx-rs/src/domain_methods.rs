@@ -26,11 +26,7 @@ macro_rules! methods {
             /// in this domain.
             #[inline]
             pub fn process_range<'a>(&$life self, name: &str) -> ProcessRange {
-                if state::is_idle() {
-                    ProcessRange::NONE
-                } else {
-                    ProcessRange::begin_named($reference(self), name)
-                }
+                ProcessRange::start(move || Event::in_domain($reference(self), name))
             }
 
             /// Marks a moment: [`mark`](crate::mark()) in this domain.

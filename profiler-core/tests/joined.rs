@@ -348,7 +348,7 @@ fn a_session_that_keeps_the_last_part_knows_one_from_before_it() {
         Context::capture()
     };
     let (two, three) = (Context::join([first, second]), Context::join([second, first, third]));
-    // The parts that say of what they are have gone since.
+    // Three times what the session keeps: the parts of the logs in which these ranges began are dropped.
     thread::sleep(Duration::from_millis(600));
     two.run(|| fake.launch(Work::kernel(c"of two")));
     three.run(|| fake.launch(Work::kernel(c"of three")));

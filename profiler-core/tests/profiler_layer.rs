@@ -3,7 +3,7 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cupti::fake::{Fake, Work};
 use profiler_core::{LayerBuilder, Profiler, ProfilerLayer};
@@ -135,22 +135,25 @@ fn a_result_waits_for_its_work_and_for_its_span() {
     fake.hold_buffers(true);
     let outer = info_span!("outer");
     outer.in_scope(|| info_span!("inner").in_scope(|| kernel(&fake)));
-    std::thread::sleep(Duration::from_millis(100));
+    let (flushes, deadline) = (fake.flushes(), Instant::now() + Duration::from_secs(60));
+    let wait_until = |is_so: &dyn Fn() -> bool| {
+        while !is_so() {
+            assert!(Instant::now() < deadline, "{} flushes", fake.flushes() - flushes);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    // The thread of the session flushes in vain.
+    wait_until(&|| fake.flushes() >= flushes + 10);
     assert_eq!(keeps.take(), []);
     fake.hold_buffers(false);
     // From the thread of the session, with no help.
     let wait = |count: usize| {
-        for _ in 0..5000 {
-            if keeps.count() >= count {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until(&|| keeps.count() >= count);
         keeps.kernels()
     };
     assert_eq!(wait(1), paths(&[("outer/inner", 1)]));
-    // It may be entered again as long as it is not closed.
-    std::thread::sleep(Duration::from_millis(20));
+    // The span may be entered again until it is closed.
+    guard.flush().unwrap();
     assert_eq!(keeps.take(), []);
     outer.in_scope(|| kernel(&fake));
     drop(outer);
@@ -222,8 +225,8 @@ fn results_wait_for_a_subscriber_and_are_counted_where_there_is_none() {
     let (_turn, fake, keeps) = (turn(), Fake::new(), Keeps::default());
     let (layer, guard) = every(&fake, Duration::from_millis(1)).build().unwrap();
     nvtx::range("early").end_after(|| kernel(&fake));
-    guard.flush().unwrap();
-    std::thread::sleep(Duration::from_millis(20));
+    // Two attempts to emit the result, and those of the session's thread.
+    (0..2).for_each(|_| guard.flush().unwrap());
     assert_eq!(guard.results().emitted + guard.results().undelivered, 0);
     let default = registry().with(layer).with(keeps.clone()).set_default();
     guard.flush().unwrap();

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use cupti::fake::{Fake, Work};
@@ -28,6 +28,15 @@ fn builder(fake: &Fake) -> ProfilerBuilder {
 
 fn kernel(fake: &Fake) {
     fake.launch(Work::kernel(c"kernel"));
+}
+
+/// Waits until CUPTI was asked for records so often since the test began.
+fn wait_for_flushes(fake: &Fake, count: u64) {
+    let begun = Instant::now();
+    while fake.flushes() < count {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{} flushes", fake.flushes());
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 fn kernels(profile: &Profile, range: &str) -> u64 {
@@ -167,9 +176,7 @@ fn what_is_kept_is_what_was_kept_when_it_was_stopped() {
         let kept = std::thread::scope(|scope| {
             let before = fake.flushes();
             let stopping = scope.spawn(|| stop_slowly(profiler));
-            while fake.flushes() < before + 10 {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            wait_for_flushes(&fake, before + 10);
             (0..20).for_each(|_| kernel(&fake));
             stopping.join().unwrap()
         });
@@ -183,8 +190,17 @@ fn what_is_kept_is_what_was_kept_when_it_was_stopped() {
 /// It is cut off when all has come that was asked for by then. A call that another thread is in may be open.
 #[test]
 fn a_stop_under_load_is_complete() {
+    const KEPT: Duration = Duration::from_millis(50);
     let (_turn, fake) = (turn(), Fake::new());
-    let ends = AtomicBool::new(false);
+    let (ends, launched) = (AtomicBool::new(false), AtomicU64::new(0));
+    // Longer than a session keeps, in time and in operations.
+    let run_past_what_is_kept = || {
+        let (begun, before) = (Instant::now(), launched.load(Ordering::Relaxed));
+        while begun.elapsed() < 2 * KEPT || launched.load(Ordering::Relaxed) < before + 2000 {
+            assert!(begun.elapsed() < Duration::from_secs(60));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
     /// Also where a check fails.
     struct Ending<'a>(&'a AtomicBool);
     impl Drop for Ending<'_> {
@@ -204,6 +220,7 @@ fn a_stop_under_load_is_complete() {
             scope.spawn(|| {
                 while !ends.load(Ordering::Relaxed) {
                     kernel(&fake);
+                    launched.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
@@ -212,7 +229,7 @@ fn a_stop_under_load_is_complete() {
             let quick = || builder(&fake).period(Duration::from_millis(2));
             let all = quick().build().unwrap();
             let some = [
-                quick().keep_last(Duration::from_millis(50)).build().unwrap(),
+                quick().keep_last(KEPT).build().unwrap(),
                 quick().keep_last_operations(1000).build().unwrap(),
             ];
             for is_beside in [false, true] {
@@ -220,13 +237,13 @@ fn a_stop_under_load_is_complete() {
                 other.iter().for_each(|other| other.start().unwrap());
                 for profiler in some.iter().chain([&all]) {
                     profiler.start().unwrap();
-                    std::thread::sleep(Duration::from_millis(100));
+                    run_past_what_is_kept();
                     let profile = profiler.stop().unwrap();
                     lost_nothing(profile.health());
                     assert!(profile.totals().kernels >= 100, "{profile}");
                 }
                 let summing = all.summarize().unwrap();
-                std::thread::sleep(Duration::from_millis(100));
+                run_past_what_is_kept();
                 let summary = summing.stop().unwrap();
                 lost_nothing(summary.health());
                 assert!(summary.totals().kernels >= 100, "{summary}");
@@ -264,6 +281,7 @@ fn a_summary_that_ends_beside_another_has_its_time() {
     let profiler = builder(&fake).build().unwrap();
     let (first, second) = (profiler.summarize().unwrap(), profiler.summarize().unwrap());
     let begun = Instant::now();
+    // The measured time.
     std::thread::sleep(Duration::from_millis(20));
     let least = begun.elapsed();
     let of_first = first.stop().unwrap();
@@ -277,16 +295,16 @@ fn a_range_of_a_graph_is_not_done_before_its_records_have_come() {
     let period = Duration::from_millis(50);
     let profiler = builder(&fake).period(period).build().unwrap();
     let summing = profiler.summarize().unwrap();
-    std::thread::sleep(2 * period);
-    // From now on CUPTI is asked in vain.
+    wait_for_flushes(&fake, 2);
+    // A flush that does not return while the work is done.
     fake.flush_takes(Duration::from_secs(4));
-    std::thread::sleep(2 * period);
+    wait_for_flushes(&fake, fake.flushes() + 1);
     {
         // One buffer has 1 MiB, and the rest lies in the next one.
         let _range = range("graph");
         fake.launch_graph(&vec![Work::kernel(c"node"); 8000]);
     }
-    // More than a second, after which a range of which nothing came any more was done.
+    // The time is what is tested: a range once passed for done after a second without a record.
     std::thread::sleep(Duration::from_millis(1500));
     fake.flush_takes(Duration::ZERO);
     let summary = summing.stop().unwrap();
@@ -349,9 +367,7 @@ fn other_sessions_go_on_while_one_waits_for_the_gpu_at_its_stop() {
     let begun = Instant::now();
     let of_one = std::thread::scope(|scope| {
         let stopping = scope.spawn(|| one.stop().unwrap());
-        while fake.flushes() < 4 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_for_flushes(&fake, 4);
         // It waits, and what is launched meanwhile counts for the other alone.
         kernel(&fake);
         let profile = other.snapshot().unwrap();

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use cupti::record::{JitEntry, MemoryOperationKind, PcieNode};
-use cupti::{ActivityKind, CopyKind, NameKey, Record, RecordBytes};
+use cupti::{ActivityKind, CopyKind, Kernel, NameKey, Record, RecordBytes};
 use serde::{Deserialize, Serialize};
 
 /// The kinds that are asked for, besides those of every session. Where a library lacks one it is left out.
@@ -138,7 +138,17 @@ pub fn check(records: &RecordBytes, facts: &Facts) {
     let function = function.expect("the kernel's function");
     assert_ne!(function.module, 0);
 
-    // Copies, fills, allocations.
+    check_transfers(records, facts, &kernel);
+    check_allocations(records, facts);
+    check_environment(records, facts, &kernel);
+    check_graph(records, facts);
+    if facts.runtime {
+        let mut names = of!(records, ApiCall).filter_map(|call| call.function.name());
+        assert!(names.any(|name| name.starts_with("cudaDeviceSynchronize")));
+    }
+}
+
+fn check_transfers(records: &RecordBytes, facts: &Facts, kernel: &Kernel) {
     let (from_host, within) = facts.copied;
     let copy = only("a copy from the host", of!(records, Memcpy).filter(|c| c.bytes == from_host));
     assert_eq!(copy.kind, CopyKind::HostToDevice);
@@ -150,6 +160,9 @@ pub fn check(records: &RecordBytes, facts: &Facts) {
     assert_eq!((copy.kind, copy.asynchronous), (CopyKind::DeviceToDevice, true));
     let fill = only("the fill", of!(records, Memset).filter(|fill| fill.bytes == facts.filled.1));
     assert_eq!((fill.value, fill.place.context), (facts.filled.0, kernel.place.context));
+}
+
+fn check_allocations(records: &RecordBytes, facts: &Facts) {
     for ((address, bytes), asynchronous) in
         [(facts.allocated, false), (facts.allocated_async, true)]
     {
@@ -166,9 +179,12 @@ pub fn check(records: &RecordBytes, facts: &Facts) {
         }
     }
     assert!(of!(records, MemoryPool).all(|pool| pool.process == facts.process));
+}
 
-    // What there is: device, context, streams, events, compilations.
-    // CUPTI tells of a device to those that ask before the first context is made.
+/// The device, contexts, streams, events, compilations and links.
+fn check_environment(records: &RecordBytes, facts: &Facts, kernel: &Kernel) {
+    let name = |key: NameKey| records.name(key).unwrap_or_default();
+    // CUPTI writes the device's record only where the kind was on before the first context was made.
     for device in of!(records, Device) {
         assert_eq!(device.name.map(name), Some(facts.device_name.as_str()));
         assert_eq!(
@@ -202,8 +218,10 @@ pub fn check(records: &RecordBytes, facts: &Facts) {
             );
         }
     }
+}
 
-    // The graph: every node of every launch, all with the ids of that launch.
+/// Every launch has a record of each node, with the launch's id.
+fn check_graph(records: &RecordBytes, facts: &Facts) {
     let (nodes, launches) = facts.graph;
     let of_graph: Vec<_> =
         of!(records, Kernel).filter_map(|k| Some((k.graph_node?, k.correlation_id))).collect();
@@ -216,9 +234,4 @@ pub fn check(records: &RecordBytes, facts: &Facts) {
     assert_eq!(distinct(of_graph.iter().map(|(node, _)| node.node).collect()), nodes);
     assert_eq!(distinct(of_graph.iter().map(|(node, _)| node.graph.into()).collect()), 1);
     assert_eq!(distinct(of_graph.iter().map(|(_, id)| u64::from(*id)).collect()), launches);
-
-    if facts.runtime {
-        let mut names = of!(records, ApiCall).filter_map(|call| call.function.name());
-        assert!(names.any(|name| name.starts_with("cudaDeviceSynchronize")));
-    }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::LazyLock;
 
 use parking_lot::Mutex;
 
@@ -17,21 +18,21 @@ use crate::sys::params::*;
 /// The chip of the stand-in.
 const CHIP: &CStr = c"FK100";
 
-static STATE: Mutex<State> = Mutex::new(State::new());
+static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     initialized: bool,
     events: u64,
     waits: u64,
-    has_context: bool,
+    lacks_context: bool,
     enabled: bool,
     /// What is counted, from `set_config` on.
     session: Option<Session>,
     sampling: Sampling,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Sampling {
     enabled: bool,
     samples: u32,
@@ -61,29 +62,8 @@ struct Session {
     started: bool,
 }
 
-impl State {
-    const fn new() -> Self {
-        let sampling = Sampling {
-            enabled: false,
-            samples: 0,
-            waiting: VecDeque::new(),
-            decoded: Vec::new(),
-            overflow: false,
-        };
-        Self {
-            initialized: false,
-            events: 0,
-            waits: 0,
-            has_context: true,
-            enabled: false,
-            session: None,
-            sampling,
-        }
-    }
-}
-
 pub(super) fn reset() {
-    *STATE.lock() = State::new();
+    *STATE.lock() = State::default();
 }
 
 pub(super) fn count(events: u64) {
@@ -95,7 +75,7 @@ pub(super) fn waits() -> u64 {
 }
 
 pub(super) fn have_context(is_current: bool) {
-    STATE.lock().has_context = is_current;
+    STATE.lock().lacks_context = !is_current;
 }
 
 pub(super) fn is_enabled() -> bool {
@@ -105,6 +85,10 @@ pub(super) fn is_enabled() -> bool {
 
 pub(super) fn sample(start_ns: u64, end_ns: u64, events: u64) {
     STATE.lock().sampling.waiting.push_back([start_ns, end_ns, events]);
+}
+
+pub(super) fn undecoded_samples() -> usize {
+    STATE.lock().sampling.waiting.len()
 }
 
 pub(super) fn overflow() {
@@ -127,7 +111,7 @@ pub(super) fn contexts() -> Result<Contexts, Error> {
 
 unsafe extern "C" fn get_current(context: *mut *mut c_void) -> c_int {
     let found =
-        if STATE.lock().has_context { std::ptr::dangling_mut() } else { std::ptr::null_mut() };
+        if STATE.lock().lacks_context { std::ptr::null_mut() } else { std::ptr::dangling_mut() };
     // SAFETY: the caller passes a live place.
     unsafe { context.write(found) };
     0

@@ -23,8 +23,11 @@
 //!
 //! There is one at a time: [`Fake::new`] waits for the last one to be dropped, so tests take turns.
 
+mod buffers;
+mod calls;
 mod counters;
 mod faults;
+mod state;
 mod table;
 mod work;
 mod written;
@@ -44,10 +47,11 @@ use crate::kind::ActivityKind;
 use crate::library::Library;
 use crate::record::UnifiedMemoryKind;
 use crate::sys::abi::*;
-use crate::sys::callback_ids::*;
 use crate::sys::field::Family;
+use crate::sys::functions::*;
 use crate::version::Version;
-use table::{Frame, STATE};
+use calls::Frame;
+use state::STATE;
 pub use work::Work;
 pub use written::Written;
 
@@ -111,6 +115,12 @@ impl Fake {
         counters::sample(start_ns, end_ns, events);
     }
 
+    /// The samples that no decoding has found yet.
+    #[must_use]
+    pub fn undecoded_samples(&self) -> usize {
+        counters::undecoded_samples()
+    }
+
     /// The next decoding finds that the GPU had no room for samples.
     pub fn overflow_samples(&self) {
         counters::overflow();
@@ -140,7 +150,7 @@ impl Fake {
         let correlation = frame.correlation;
         let arrive = |now| {
             if arrival == now {
-                table::execute(work, correlation, None);
+                calls::execute(work, correlation, None);
             }
         };
         arrive(Arrival::BeforeCall);
@@ -156,7 +166,7 @@ impl Fake {
         let mut frame = driver_frame(work.function());
         (frame.bytes, frame.symbol) = (work.bytes(), work.name());
         frame.enter();
-        table::execute(work, frame.correlation, None);
+        calls::execute(work, frame.correlation, None);
         within();
         frame.exit(0);
         frame.correlation
@@ -164,19 +174,19 @@ impl Fake {
 
     /// The same through a function of the runtime API, whose call shares the correlation id.
     pub fn launch_through_runtime(&self, function: &str, work: &Work) -> u32 {
-        self.through_runtime(function, work, |id| table::execute(work, id, None))
+        self.through_runtime(function, work, |id| calls::execute(work, id, None))
     }
 
     /// The same while its stream is captured.
     pub fn capture_through_runtime(&self, function: &str, work: &Work) -> u32 {
         self.through_runtime(function, work, |_| {
-            table::resource(RESOURCE_GRAPHNODE_CREATED, 1, 0);
+            calls::resource(RESOURCE_GRAPHNODE_CREATED, 1, 0);
         })
     }
 
     fn through_runtime(&self, function: &str, work: &Work, within: impl FnOnce(u32)) -> u32 {
         let id = RuntimeFunction::by_name(function).map_or(0, |function| function.0);
-        let mut outer = Frame::new(DOMAIN_RUNTIME_API, id, table::next_correlation());
+        let mut outer = Frame::new(DOMAIN_RUNTIME_API, id, calls::next_correlation());
         outer.enter();
         let mut inner =
             Frame::new(DOMAIN_DRIVER_API, driver_id(work.function()), outer.correlation);
@@ -219,7 +229,7 @@ impl Fake {
         let mut frame = driver_frame(work.function());
         frame.bytes = work.bytes();
         frame.enter();
-        table::resource(RESOURCE_GRAPHNODE_CREATED, 1, 0);
+        calls::resource(RESOURCE_GRAPHNODE_CREATED, 1, 0);
         frame.exit(0);
         frame.correlation
     }
@@ -232,7 +242,7 @@ impl Fake {
         frame.enter();
         for work in work {
             if work.bytes() != 0 {
-                table::execute(work, frame.correlation, None);
+                calls::execute(work, frame.correlation, None);
             }
         }
         frame.exit(result);
@@ -243,7 +253,7 @@ impl Fake {
     #[must_use]
     pub fn graph(&self) -> FakeGraph {
         let id = FakeGraph::next_id();
-        table::graph_event(RESOURCE_GRAPH_CREATED, GraphIds { graph: id, ..GraphIds::default() });
+        calls::graph_event(RESOURCE_GRAPH_CREATED, GraphIds { graph: id, ..GraphIds::default() });
         FakeGraph { id, nodes: Vec::new() }
     }
 
@@ -260,19 +270,19 @@ impl Fake {
     /// Adds a node by a call that no log records, as `cuGraphAddKernelNode` is.
     pub fn add_node(&self, graph: &mut FakeGraph, work: &Work) {
         let node = graph.add(work.clone());
-        table::graph_event(RESOURCE_GRAPHNODE_CREATED, GraphIds { node, ..graph.ids() });
+        calls::graph_event(RESOURCE_GRAPHNODE_CREATED, GraphIds { node, ..graph.ids() });
     }
 
     /// Makes a graph ready to launch: its nodes are copied into an executable graph, as 12.8 and 13.0.1 tell of it.
     #[must_use]
     pub fn instantiate(&self, graph: &FakeGraph) -> FakeExec {
         let copy = FakeGraph { id: FakeGraph::next_id(), nodes: Vec::new() };
-        table::graph_event(RESOURCE_GRAPH_CREATED, copy.ids());
+        calls::graph_event(RESOURCE_GRAPH_CREATED, copy.ids());
         let copy = self.copy_nodes(graph, copy);
         // The driver makes a node more, for itself.
         let own = GraphIds { node: copy.next_node(), ..copy.ids() };
-        table::graph_event(RESOURCE_GRAPHNODE_CREATED, own);
-        table::graph_event(RESOURCE_GRAPHEXEC_CREATED, GraphIds { exec: copy.id, ..graph.ids() });
+        calls::graph_event(RESOURCE_GRAPHNODE_CREATED, own);
+        calls::graph_event(RESOURCE_GRAPHEXEC_CREATED, GraphIds { exec: copy.id, ..graph.ids() });
         FakeExec { id: copy.id, nodes: copy.nodes }
     }
 
@@ -281,7 +291,7 @@ impl Fake {
     pub fn clone_graph(&self, graph: &FakeGraph) -> FakeGraph {
         let copy = FakeGraph { id: FakeGraph::next_id(), nodes: Vec::new() };
         let from = GraphIds { original_graph: graph.id, ..copy.ids() };
-        table::graph_event(RESOURCE_GRAPH_CLONED, from);
+        calls::graph_event(RESOURCE_GRAPH_CLONED, from);
         self.copy_nodes(graph, copy)
     }
 
@@ -289,10 +299,10 @@ impl Fake {
         for (original_node, work) in &graph.nodes {
             let node = copy.add(work.clone());
             let ids = GraphIds { node, ..copy.ids() };
-            table::graph_event(RESOURCE_GRAPHNODE_CREATED, ids);
+            calls::graph_event(RESOURCE_GRAPHNODE_CREATED, ids);
             let (original_graph, original_node) = (graph.id, *original_node);
             let ids = GraphIds { original_graph, original_node, ..ids };
-            table::graph_event(RESOURCE_GRAPHNODE_CLONED, ids);
+            calls::graph_event(RESOURCE_GRAPHNODE_CLONED, ids);
         }
         copy
     }
@@ -302,7 +312,7 @@ impl Fake {
         let mut frame = driver_frame("cuGraphLaunch");
         frame.enter();
         for (node, work) in &exec.nodes {
-            table::execute(work, frame.correlation, Some((exec.id, *node)));
+            calls::execute(work, frame.correlation, Some((exec.id, *node)));
         }
         frame.exit(0);
         frame.correlation
@@ -311,7 +321,7 @@ impl Fake {
     /// Destroys an executable graph.
     pub fn destroy_exec(&self, exec: FakeExec) {
         let ids = GraphIds { exec: exec.id, ..GraphIds::default() };
-        table::graph_event(RESOURCE_GRAPHEXEC_DESTROY_STARTING, ids);
+        calls::graph_event(RESOURCE_GRAPHEXEC_DESTROY_STARTING, ids);
     }
 
     /// `cudaProfilerStart`, which calls the driver's function of that name.
@@ -331,7 +341,7 @@ impl Fake {
         } else {
             (RUNTIME_PROFILER_STOP, DRIVER_PROFILER_STOP)
         };
-        let mut outer = Frame::new(DOMAIN_RUNTIME_API, runtime, table::next_correlation());
+        let mut outer = Frame::new(DOMAIN_RUNTIME_API, runtime, calls::next_correlation());
         outer.enter();
         let mut inner = Frame::new(DOMAIN_DRIVER_API, driver, outer.correlation);
         inner.enter();
@@ -342,39 +352,39 @@ impl Fake {
 
     /// Something happens to a context or one of its streams; the ids are those that records have.
     pub fn resource(&self, kind: ResourceKind, context: u32, stream: u32) {
-        table::resource(kind.0, context, stream);
+        calls::resource(kind.0, context, stream);
     }
 
     /// Something happens to a module.
     pub fn module(&self, kind: ResourceKind, module: u32, cubin: &[u8]) {
-        table::module_event(kind.0, module, cubin);
+        calls::module_event(kind.0, module, cubin);
     }
 
     /// A wait for a stream, or for a whole context, has ended.
     pub fn synchronized(&self, context: u32, stream: Option<u32>) {
         let id = if stream.is_some() { SYNCHRONIZE_STREAM } else { SYNCHRONIZE_CONTEXT };
-        table::synchronized(id, context, stream.unwrap_or(0));
+        calls::synchronized(id, context, stream.unwrap_or(0));
     }
 
     /// NVTX is called, with CUPTI as its tool.
     pub fn nvtx(&self, id: u32, function: &CStr) {
-        table::nvtx(id, function);
+        calls::nvtx(id, function);
     }
 
     /// CUPTI has to say something of itself: `id` 1 is a fatal error, 2 an error, 3 a warning.
     pub fn notice(&self, id: u32, code: CuptiResult, message: &CStr) {
-        table::notice(id, code, message);
+        calls::notice(id, code, message);
     }
 
     /// Work without any call that the call log sees, as a call not on its list would do.
     pub fn unseen(&self, work: &Work) {
-        let correlation = table::next_correlation();
-        table::execute(work, correlation, None);
+        let correlation = calls::next_correlation();
+        calls::execute(work, correlation, None);
     }
 
     /// An activity record as it stands.
     pub fn write<F: Family>(&self, record: &Written<F>) {
-        table::write(&record.allocate());
+        buffers::write(&record.allocate());
     }
 
     /// An activity record as it stands, of a kind and length of the caller's choice: one of a kind that no library has
@@ -383,7 +393,7 @@ impl Fake {
     pub fn raw_record(&self, kind: ActivityKind, length: usize) {
         let mut bytes = vec![0; length.max(8)];
         bytes[..4].copy_from_slice(&kind.0.to_ne_bytes());
-        table::write(&bytes);
+        buffers::write(&bytes);
     }
 
     /// The GPU is busy for this long: records stay unfinished, and flushes without force do not give their buffer.
@@ -421,7 +431,7 @@ impl Fake {
     pub fn hold_buffers(&self, hold: bool) {
         STATE.lock().holds = hold;
         if !hold {
-            table::give_back_held();
+            buffers::return_held();
         }
     }
 
@@ -437,7 +447,7 @@ impl Fake {
 
     /// The process's exit gives buffers back and calls back, as CUPTI may.
     pub fn act_at_exit(&self) {
-        table::act_at_exit();
+        calls::act_at_exit();
     }
 
     /// The functions of CUPTI that this crate calls, all of which can be made to fail.
@@ -660,7 +670,7 @@ fn driver_id(name: &str) -> u32 {
 
 /// A driver call, not begun.
 fn driver_frame(name: &str) -> Frame {
-    Frame::new(DOMAIN_DRIVER_API, driver_id(name), table::next_correlation())
+    Frame::new(DOMAIN_DRIVER_API, driver_id(name), calls::next_correlation())
 }
 
 impl Builder {

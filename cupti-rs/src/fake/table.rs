@@ -1,124 +1,21 @@
-//! The C side of the stand-in: the functions of the table, and the state behind them.
+//! The C side of the fake: the functions of CUPTI's table.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ffi::{CStr, CString, c_char, c_void};
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::collections::BTreeMap;
+use std::ffi::{c_char, c_void};
+use std::sync::atomic::Ordering;
 
-use parking_lot::Mutex;
-
+use super::buffers::{self, flush_all, get_next_record};
+use super::calls::{ANY_EXTERNAL_ID, names};
 use super::counters;
 use super::faults::{self, faulty};
-use super::work::Work;
-use super::written::Written;
-use crate::call_class::CallClass;
-use crate::callbacks::GraphIds;
-use crate::calls::{DriverFunction, RuntimeFunction};
+use super::state::{STATE, State, VERSION, version};
 use crate::kind::ActivityKind;
 use crate::sys::abi::*;
 use crate::sys::api::Api;
-use crate::sys::callback_ids::*;
-use crate::sys::generated::DRIVER_CALLS;
 use crate::sys::os;
-use crate::sys::strides::stride_of_kind;
 use crate::version::Version;
 
-pub(super) static STATE: Mutex<State> = Mutex::new(State::new());
-/// Apart from the state, since `get_next_record` is called from within callbacks.
-static VERSION: AtomicU32 = AtomicU32::new(0);
-/// The id of a kind that this stand-in writes at any length; its iterator steps over it by the length it was written in.
-static ODD_LENGTHS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
-/// Whether there ever was an id of the program's own: every call asks.
-static ANY_EXTERNAL_ID: AtomicBool = AtomicBool::new(false);
-
-#[derive(Debug)]
-pub(super) struct State {
-    pub(super) holder: Option<String>,
-    pub(super) clock_offset: i64,
-    pub(super) subscribed: bool,
-    callback: Option<CallbackFunc>,
-    pub(super) callback_ids: BTreeSet<(u32, u32)>,
-    pub(super) domains: BTreeSet<u32>,
-    requested: Option<BufferRequested>,
-    completed: Option<BufferCompleted>,
-    pub(super) kinds: BTreeSet<u32>,
-    /// Functions of the driver and the runtime API that have records of their own, or none: by domain and id.
-    pub(super) apis: BTreeMap<(u32, u32), bool>,
-    /// The counters of managed memory that are on.
-    pub(super) unified_memory: BTreeSet<u32>,
-    pub(super) attributes: BTreeMap<u32, u64>,
-    pub(super) thread_id_type: u32,
-    pub(super) flush_period: u32,
-    pub(super) latency_timestamps: bool,
-    pub(super) launch_attributes: bool,
-    buffer: Option<Buffer>,
-    /// Full buffers that are not given back yet.
-    held: Vec<Buffer>,
-    pub(super) holds: bool,
-    /// Bytes that the next buffer says to have fewer than were written.
-    pub(super) cut: usize,
-    pub(super) busy_until: Option<Instant>,
-    pub(super) flush_takes: Duration,
-    pub(super) flushes: u64,
-    pub(super) dropped: usize,
-    pub(super) timestamps_lost: bool,
-    /// A library that cannot take no buffer got none.
-    pub(super) crashed: bool,
-    pub(super) correlation: u32,
-    streams: Option<HashMap<u32, u64>>,
-    /// Ids of the program's own, by thread and kind.
-    external_ids: BTreeMap<(u32, u32), Vec<u64>>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Buffer {
-    address: usize,
-    size: usize,
-    used: usize,
-}
-
-impl State {
-    const fn new() -> Self {
-        Self {
-            holder: None,
-            clock_offset: 0,
-            subscribed: false,
-            callback: None,
-            callback_ids: BTreeSet::new(),
-            domains: BTreeSet::new(),
-            requested: None,
-            completed: None,
-            kinds: BTreeSet::new(),
-            apis: BTreeMap::new(),
-            unified_memory: BTreeSet::new(),
-            attributes: BTreeMap::new(),
-            thread_id_type: 0,
-            flush_period: 0,
-            latency_timestamps: false,
-            launch_attributes: false,
-            buffer: None,
-            held: Vec::new(),
-            holds: false,
-            cut: 0,
-            busy_until: None,
-            flush_takes: Duration::ZERO,
-            flushes: 0,
-            dropped: 0,
-            timestamps_lost: false,
-            crashed: false,
-            correlation: 0,
-            streams: None,
-            external_ids: BTreeMap::new(),
-        }
-    }
-
-    fn now(&self) -> u64 {
-        os::monotonic_ns().wrapping_add_signed(self.clock_offset)
-    }
-}
-
-/// What the attributes are when CUPTI begins: (number, bytes of the value, value, first release that has it).
+/// The attributes' defaults: (number, bytes of the value, value, first release that has it).
 const ATTRIBUTES: [(u32, usize, u64, (u32, u32)); 7] = [
     (0, 8, 3_200_000, (12, 0)),
     (2, 8, 250, (12, 0)),
@@ -129,22 +26,18 @@ const ATTRIBUTES: [(u32, usize, u64, (u32, u32)); 7] = [
     (10, 8, 16 << 20, (12, 9)),
 ];
 
-pub(super) fn version() -> Version {
-    Version(VERSION.load(Ordering::Relaxed))
-}
-
-/// Another library takes the place of the present one, whose buffers come back: who gave them could never free them.
+/// Replaces the library. Returns the old one's buffers first: their owner could not free them otherwise.
 pub(super) fn reset(version: u32, state: State) {
-    give_all_back();
+    buffers::return_all();
     VERSION.store(version, Ordering::Relaxed);
-    ODD_LENGTHS.lock().clear();
+    buffers::clear();
     faults::clear();
     ANY_EXTERNAL_ID.store(false, Ordering::Release);
     counters::reset();
     *STATE.lock() = state;
 }
 
-/// The state of a library that nobody used yet.
+/// The state of a library that was not used yet.
 pub(super) fn fresh(holder: Option<String>, clock_offset: i64, version: Version) -> State {
     let release = version.cuda_release();
     let known = ATTRIBUTES.iter().filter(|(.., since)| *since <= release);
@@ -152,7 +45,7 @@ pub(super) fn fresh(holder: Option<String>, clock_offset: i64, version: Version)
     if release < (13, 0) {
         attributes.entry(9).and_modify(|per_thread| *per_thread = 0);
     }
-    State { holder, clock_offset, attributes, ..State::new() }
+    State { holder, clock_offset, attributes, ..State::default() }
 }
 
 pub(super) fn table() -> Api {
@@ -306,35 +199,6 @@ unsafe extern "C" fn enable_domain(on: u32, _handle: SubscriberHandle, domain: u
     CuptiResult::SUCCESS
 }
 
-/// The names of driver and runtime functions by id; those without a published name have a number.
-fn names(domain: u32) -> &'static [CString] {
-    static NAMES: LazyLock<[Vec<CString>; 2]> = LazyLock::new(|| {
-        let name = |known: Option<&str>, prefix: &str, id: u32| {
-            CString::new(known.map_or_else(|| format!("{prefix}{id:03}"), str::to_owned))
-                .unwrap_or_default()
-        };
-        let driver = |id| match id {
-            DRIVER_PROFILER_START => Some("cuProfilerStart"),
-            DRIVER_PROFILER_STOP => Some("cuProfilerStop"),
-            _ => DRIVER_CALLS.iter().find(|call| call.id == id).map(|call| call.name),
-        };
-        let runtime = |id| match id {
-            RUNTIME_PROFILER_START => Some("cudaProfilerStart"),
-            RUNTIME_PROFILER_STOP => Some("cudaProfilerStop"),
-            _ => RUNTIME_CALLS.iter().find(|call| call.id == id).map(|call| call.name),
-        };
-        [
-            (0..877).map(|id| name(driver(id), "cu", id)).collect(),
-            (0..567).map(|id| name(runtime(id), "cuda", id)).collect(),
-        ]
-    });
-    match domain {
-        DOMAIN_DRIVER_API => &NAMES[0],
-        DOMAIN_RUNTIME_API => &NAMES[1],
-        _ => &[],
-    }
-}
-
 unsafe extern "C" fn get_callback_name(
     domain: u32,
     id: u32,
@@ -367,7 +231,7 @@ unsafe extern "C" fn register_callbacks(
     CuptiResult::SUCCESS
 }
 
-/// How many bytes the attribute's value has, in a library that has it.
+/// The bytes of the attribute's value, if the library has it.
 fn attribute_bytes(attribute: u32) -> Option<usize> {
     let release = version().cuda_release();
     let known = ATTRIBUTES.iter().find(|(id, .., since)| *id == attribute && *since <= release);
@@ -409,7 +273,7 @@ unsafe extern "C" fn set_attribute(
     CuptiResult::SUCCESS
 }
 
-/// What a library says to a kind that it does not give: as 12.8 and 13.0.1 do. 12.9 says nothing.
+/// The refusal of a kind that the library does not record, as by 12.8 and 13.0.1. 12.9 refuses none.
 fn refusal(kind: u32) -> Option<CuptiResult> {
     let since = match kind {
         36 => (12, 9),
@@ -465,7 +329,7 @@ fn api_domain(kind: u32) -> Option<u32> {
     }
 }
 
-/// Without its kind a function stays as it is, and CUPTI says that all is well.
+/// Without its kind a function is not changed, and CUPTI reports success.
 fn enable_api(kind: ActivityKind, function: (u32, u32), on: bool) -> CuptiResult {
     let mut state = STATE.lock();
     if state.kinds.contains(&kind.0) {
@@ -511,7 +375,7 @@ unsafe extern "C" fn configure_unified_memory(
     CuptiResult::SUCCESS
 }
 
-/// Whether CUPTI knows the kind of an id of the program's own.
+/// Whether CUPTI has this kind of external correlation id.
 fn is_external_kind(kind: u32) -> bool {
     (1..=5).contains(&kind)
 }
@@ -536,40 +400,6 @@ unsafe extern "C" fn pop_external_id(kind: u32, last: *mut u64) -> CuptiResult {
     // SAFETY: the caller passes a live u64.
     unsafe { last.write(id) };
     CuptiResult::SUCCESS
-}
-
-/// Ties a call to this thread's ids, as CUPTI does for a call that has a record of its own; before 12.8 for those
-/// without, too, as long as their kind is on.
-fn tie(domain: u32, id: u32, correlation: u32) {
-    use crate::sys::generated::external_correlation::*;
-    if !ANY_EXTERNAL_ID.load(Ordering::Acquire) {
-        return;
-    }
-    let kind = ActivityKind::EXTERNAL_CORRELATION;
-    let api =
-        if domain == DOMAIN_DRIVER_API { ActivityKind::DRIVER } else { ActivityKind::RUNTIME };
-    let ids: Vec<(u32, u64)> = {
-        let state = STATE.lock();
-        let filtered_out = state.apis.get(&(domain, id)) == Some(&false);
-        let has_record = !filtered_out || version().cuda_release() < (12, 8);
-        if !has_record || ![kind, api].iter().all(|kind| state.kinds.contains(&kind.0)) {
-            return;
-        }
-        let thread = os::thread_id();
-        let of_thread = state.external_ids.range((thread, 0)..=(thread, u32::MAX));
-        of_thread.filter_map(|((_, kind), ids)| Some((*kind, *ids.last()?))).collect()
-    };
-    for (external, id) in ids {
-        let record = Written::new(kind, version()).map(|record| {
-            record
-                .set(EXTERNAL_KIND, external)
-                .set(EXTERNAL_ID, id)
-                .set(CORRELATION_ID, correlation)
-        });
-        if let Some(record) = record {
-            write(&record.into_bytes());
-        }
-    }
 }
 
 unsafe extern "C" fn flush_period(milliseconds: u32) -> CuptiResult {
@@ -603,13 +433,22 @@ unsafe extern "C" fn set_thread_id_type(kind: u32) -> CuptiResult {
     CuptiResult::SUCCESS
 }
 
-// The handles of this stand-in are the ids themselves.
-
-unsafe extern "C" fn get_context_id(context: *mut c_void, id: *mut u32) -> CuptiResult {
-    faulty!("cuptiGetContextId");
-    // SAFETY: the caller passes a live place.
-    unsafe { id.write(context as usize as u32) };
-    CuptiResult::SUCCESS
+/// A handle of the fake is the id itself.
+macro_rules! ids_of_handles {
+    ($($name:ident = $function:literal: $id:ty;)*) => {$(
+        unsafe extern "C" fn $name(handle: *mut c_void, id: *mut $id) -> CuptiResult {
+            faulty!($function);
+            // SAFETY: the caller passes a live place.
+            unsafe { id.write(handle as usize as $id) };
+            CuptiResult::SUCCESS
+        }
+    )*};
+}
+ids_of_handles! {
+    get_context_id = "cuptiGetContextId": u32;
+    get_graph_id = "cuptiGetGraphId": u32;
+    get_graph_exec_id = "cuptiGetGraphExecId": u32;
+    get_graph_node_id = "cuptiGetGraphNodeId": u64;
 }
 
 unsafe extern "C" fn get_stream_id(
@@ -624,44 +463,6 @@ unsafe extern "C" fn get_stream_id(
     CuptiResult::SUCCESS
 }
 
-unsafe extern "C" fn get_graph_id(graph: *mut c_void, id: *mut u32) -> CuptiResult {
-    faulty!("cuptiGetGraphId");
-    // SAFETY: the caller passes a live place.
-    unsafe { id.write(graph as usize as u32) };
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn get_graph_exec_id(exec: *mut c_void, id: *mut u32) -> CuptiResult {
-    faulty!("cuptiGetGraphExecId");
-    // SAFETY: the caller passes a live place.
-    unsafe { id.write(exec as usize as u32) };
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn get_graph_node_id(node: *mut c_void, id: *mut u64) -> CuptiResult {
-    faulty!("cuptiGetGraphNodeId");
-    // SAFETY: the caller passes a live place.
-    unsafe { id.write(node as usize as u64) };
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn flush_all(flags: u32) -> CuptiResult {
-    faulty!("cuptiActivityFlushAll");
-    let (busy, holds, takes) = {
-        let mut state = STATE.lock();
-        state.flushes += 1;
-        let busy = state.busy_until.is_some_and(|until| Instant::now() < until);
-        (busy, state.holds, state.flush_takes)
-    };
-    if !takes.is_zero() {
-        std::thread::sleep(takes);
-    }
-    if !(busy || holds) || flags & FLAG_FLUSH_FORCED != 0 {
-        give_all_back();
-    }
-    CuptiResult::SUCCESS
-}
-
 unsafe extern "C" fn get_num_dropped_records(
     _context: *mut c_void,
     _stream: u32,
@@ -672,323 +473,4 @@ unsafe extern "C" fn get_num_dropped_records(
     // SAFETY: the caller passes a live usize.
     unsafe { dropped.write(count) };
     CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn get_next_record(
-    buffer: *mut u8,
-    valid: usize,
-    record: *mut *mut u8,
-) -> CuptiResult {
-    faulty!("cuptiActivityGetNextRecord");
-    // SAFETY: the caller passes a live place.
-    let last = unsafe { record.read() };
-    let release = version().cuda_release();
-    let length = |at: *mut u8| {
-        let odd = ODD_LENGTHS
-            .lock()
-            .iter()
-            .find(|(address, _)| *address == at as usize)
-            .map(|(_, len)| *len);
-        // SAFETY: a record begins at `at`, with its kind; after one of an odd length it is not aligned.
-        odd.or_else(|| stride_of_kind(unsafe { at.cast::<u32>().read_unaligned() }, release))
-    };
-    let next = if last.is_null() {
-        0
-    } else {
-        match length(last) {
-            Some(length) => last as usize - buffer as usize + length,
-            None => return CuptiResult::INVALID_KIND,
-        }
-    };
-    if next >= valid {
-        return CuptiResult::MAX_LIMIT_REACHED;
-    }
-    // SAFETY: `next` is below `valid`, so within the buffer.
-    let next = unsafe { buffer.add(next) };
-    if length(next).is_none() {
-        return CuptiResult::INVALID_KIND;
-    }
-    // SAFETY: the caller passes a live place.
-    unsafe { record.write(next) };
-    CuptiResult::SUCCESS
-}
-
-/// Held while the present buffer is written to or given back; never while a driver callback runs.
-static BUFFER: Mutex<()> = Mutex::new(());
-
-/// Gives the present buffer back, with the state unlocked; what was written is cut short if a test wants that.
-fn complete() {
-    let buffer = {
-        let mut state = STATE.lock();
-        let cut = state.cut;
-        let buffer = state.buffer.take();
-        if buffer.is_some() {
-            state.cut = 0;
-        }
-        buffer.map(|buffer| Buffer { used: buffer.used.saturating_sub(cut), ..buffer })
-    };
-    buffer.into_iter().for_each(give_back);
-}
-
-fn give_back(buffer: Buffer) {
-    let completed = STATE.lock().completed;
-    if let Some(completed) = completed {
-        let address = buffer.address as *mut u8;
-        // SAFETY: this is a buffer that `requested` gave, given back once.
-        unsafe { completed(std::ptr::null_mut(), 0, address, buffer.size, buffer.used) };
-    }
-}
-
-fn give_all_back() {
-    let _writing = BUFFER.lock();
-    complete();
-    give_back_held();
-}
-
-pub(super) fn give_back_held() {
-    let held = std::mem::take(&mut STATE.lock().held);
-    held.into_iter().for_each(give_back);
-}
-
-/// Writes a record into the present buffer, or a new one where it does not fit.
-pub(super) fn write(record: &[u8]) {
-    let _writing = BUFFER.lock();
-    let fits = STATE.lock().buffer.is_some_and(|buffer| buffer.used + record.len() <= buffer.size);
-    if !fits {
-        {
-            let mut state = STATE.lock();
-            if state.holds {
-                let full = state.buffer.take();
-                state.held.extend(full);
-            }
-        }
-        complete();
-        let Some(requested) = STATE.lock().requested else {
-            return;
-        };
-        let (mut address, mut size, mut limit) = (std::ptr::null_mut(), 0, 0);
-        // SAFETY: all three places are live.
-        unsafe { requested(&mut address, &mut size, &mut limit) };
-        if address.is_null() || size < record.len() {
-            let mut state = STATE.lock();
-            state.dropped += 1;
-            state.crashed |= !version().takes_no_buffer();
-            return;
-        }
-        STATE.lock().buffer = Some(Buffer { address: address as usize, size, used: 0 });
-    }
-    let mut state = STATE.lock();
-    let Some(buffer) = &mut state.buffer else {
-        return;
-    };
-    let place = (buffer.address + buffer.used) as *mut u8;
-    // SAFETY: the buffer has `size` bytes, of which `record.len()` after `used` are free, as tested above.
-    unsafe { std::ptr::copy_nonoverlapping(record.as_ptr(), place, record.len()) };
-    buffer.used += record.len();
-    let kind = record.first_chunk().map_or(0, |kind| u32::from_ne_bytes(*kind));
-    let release = version().cuda_release();
-    ODD_LENGTHS.lock().retain(|(address, _)| *address != place as usize);
-    if stride_of_kind(kind, release).is_some_and(|stride| stride != record.len()) {
-        ODD_LENGTHS.lock().push((place as usize, record.len()));
-    }
-}
-
-pub(super) fn next_correlation() -> u32 {
-    let mut state = STATE.lock();
-    state.correlation = state.correlation.wrapping_add(1);
-    state.correlation
-}
-
-/// Runs the work and writes its record, if its kind is on.
-pub(super) fn execute(work: &Work, correlation: u32, node: Option<(u32, u64)>) {
-    let record = {
-        let mut state = STATE.lock();
-        if !state.kinds.contains(&work.kind()) {
-            return;
-        }
-        let now = state.now();
-        let (mut start, mut end) = if work.is_on_gpu() {
-            let free = state.streams.get_or_insert_default().entry(work.stream()).or_default();
-            let start = (*free).max(now.saturating_add(2_000));
-            *free = start.saturating_add(work.duration_ns());
-            (start, *free)
-        } else {
-            (now, now.saturating_add(work.duration_ns()))
-        };
-        if state.timestamps_lost {
-            (start, end) = (0, 0);
-        }
-        work.record(version(), correlation, (start, end), node)
-    };
-    if let Some(record) = record {
-        write(&record);
-    }
-}
-
-/// Calls the subscriber, if it wants this callback.
-///
-/// # Safety
-/// `data` points to a live structure of the type that CUPTI passes for this domain and id.
-unsafe fn call_back(domain: u32, id: u32, data: *const c_void) {
-    let callback = {
-        let state = STATE.lock();
-        let wanted = |_: &CallbackFunc| {
-            state.callback_ids.contains(&(domain, id)) || state.domains.contains(&domain)
-        };
-        state.callback.filter(wanted)
-    };
-    if let Some(callback) = callback {
-        // SAFETY: the subscriber's callback; the data is as it has to be by the caller's promise.
-        unsafe { callback(std::ptr::null_mut(), domain, id, data) };
-    }
-}
-
-/// A call of one of the APIs, from its enter to its exit.
-#[derive(Debug)]
-pub(super) struct Frame {
-    pub(super) domain: u32,
-    pub(super) id: u32,
-    pub(super) correlation: u32,
-    /// What stands wherever its parameter block has a size.
-    pub(super) bytes: u64,
-    pub(super) symbol: Option<&'static CStr>,
-    kept: u64,
-}
-
-impl Frame {
-    pub(super) fn new(domain: u32, id: u32, correlation: u32) -> Self {
-        Self { domain, id, correlation, bytes: 1, symbol: None, kept: 0 }
-    }
-
-    fn data(&mut self, site: u32, params: Option<&[u64; 8]>, result: Option<&u32>) -> CallbackData {
-        let names = names(self.domain);
-        // A call of no function has a name too, so that a benchmark may take it for one that is not recorded.
-        let name = names.get(self.id as usize).or(names.first());
-        let name = name.map_or(c"".as_ptr(), |name| name.as_ptr());
-        CallbackData {
-            callback_site: site,
-            function_name: name,
-            function_params: params.map_or(std::ptr::null(), |params| params.as_ptr().cast()),
-            function_return_value: result
-                .map_or(std::ptr::null(), |result| std::ptr::from_ref(result).cast()),
-            symbol_name: match self.symbol {
-                _ if !self.launches() => c"no symbol".as_ptr(),
-                Some(symbol) => symbol.as_ptr(),
-                None => std::ptr::null(),
-            },
-            context: std::ptr::null_mut(),
-            context_uid: 1,
-            correlation_data: &raw mut self.kept,
-            correlation_id: self.correlation,
-        }
-    }
-
-    /// Whether it launches a kernel; CUPTI does not say what stands in the symbol of other calls.
-    fn launches(&self) -> bool {
-        let class = if self.domain == DOMAIN_DRIVER_API {
-            DriverFunction(self.id).class()
-        } else {
-            RuntimeFunction(self.id).class()
-        };
-        class == CallClass::KernelLaunch
-    }
-
-    /// It begins.
-    pub(super) fn enter(&mut self) {
-        let params = [self.bytes; 8];
-        let data = self.data(API_ENTER, Some(&params), None);
-        // SAFETY: a live CUpti_CallbackData, whose parameter block has room for all sizes that are read.
-        unsafe { call_back(self.domain, self.id, (&raw const data).cast()) };
-    }
-
-    /// It returns.
-    pub(super) fn exit(&mut self, result: u32) {
-        tie(self.domain, self.id, self.correlation);
-        let data = self.data(API_ENTER + 1, None, Some(&result));
-        // SAFETY: a live CUpti_CallbackData, which points to a live result.
-        unsafe { call_back(self.domain, self.id, (&raw const data).cast()) };
-    }
-}
-
-/// What an event of a resource is about, beside its context and stream.
-#[derive(Debug)]
-enum Descriptor {
-    Nothing,
-    Graph(GraphData),
-    Module(ModuleData),
-}
-
-/// A resource event happens on this thread.
-pub(super) fn resource(id: u32, context: u32, stream: u32) {
-    event_of(id, context, stream, &Descriptor::Nothing);
-}
-
-/// The same with what it is about, which is left out where the id is not one of such events.
-fn event_of(id: u32, context: u32, stream: u32, descriptor: &Descriptor) {
-    let handle = |id: u32| id as usize as *mut c_void;
-    let is_module = (RESOURCE_MODULE_LOADED..=RESOURCE_MODULE_PROFILED).contains(&id);
-    let descriptor: *const c_void = match descriptor {
-        Descriptor::Graph(data) if !is_module => std::ptr::from_ref(data).cast(),
-        Descriptor::Module(data) if is_module => std::ptr::from_ref(data).cast(),
-        _ => std::ptr::null(),
-    };
-    let data = ResourceData { context: handle(context), stream: handle(stream), descriptor };
-    // SAFETY: a live CUpti_ResourceData, whose descriptor is of the type for this id, or null.
-    unsafe { call_back(DOMAIN_RESOURCE, id, (&raw const data).cast()) };
-}
-
-/// An event of a graph.
-pub(super) fn graph_event(id: u32, ids: GraphIds) {
-    let handle = |id: u64| id as usize as *mut c_void;
-    let data = GraphData {
-        graph: handle(ids.graph.into()),
-        original_graph: handle(ids.original_graph.into()),
-        node: handle(ids.node),
-        original_node: handle(ids.original_node),
-        node_type: ids.node_type,
-        dependency: std::ptr::null_mut(),
-        graph_exec: handle(ids.exec.into()),
-    };
-    event_of(id, 1, 0, &Descriptor::Graph(data));
-}
-
-pub(super) fn module_event(id: u32, module_id: u32, cubin: &[u8]) {
-    let data = ModuleData { module_id, cubin_size: cubin.len(), cubin: cubin.as_ptr() };
-    event_of(id, 1, 0, &Descriptor::Module(data));
-}
-
-pub(super) fn synchronized(id: u32, context: u32, stream: u32) {
-    let handle = |id: u32| id as usize as *mut c_void;
-    let data = SynchronizeData { context: handle(context), stream: handle(stream) };
-    // SAFETY: a live CUpti_SynchronizeData.
-    unsafe { call_back(DOMAIN_SYNCHRONIZE, id, (&raw const data).cast()) };
-}
-
-pub(super) fn nvtx(id: u32, name: &CStr) {
-    let null = std::ptr::null();
-    let data = NvtxData {
-        function_name: name.as_ptr(),
-        function_params: null,
-        function_return_value: null,
-    };
-    // SAFETY: a live CUpti_NvtxData.
-    unsafe { call_back(DOMAIN_NVTX, id, (&raw const data).cast()) };
-}
-
-pub(super) fn notice(id: u32, result: CuptiResult, message: &CStr) {
-    let data = StateData { result, message: message.as_ptr() };
-    // SAFETY: a live CUpti_StateData.
-    unsafe { call_back(DOMAIN_STATE, id, (&raw const data).cast()) };
-}
-
-/// Has the process's exit do what CUPTI may do then: give buffers back, and call back once more.
-pub(super) fn act_at_exit() {
-    extern "C" fn at_exit() {
-        give_all_back();
-        let mut frame = Frame::new(DOMAIN_DRIVER_API, DRIVER_CALLS[0].id, next_correlation());
-        frame.enter();
-        frame.exit(0);
-    }
-    // SAFETY: the function lives as long as the process and does not unwind: what it calls of ours catches panics.
-    let _ = unsafe { libc::atexit(at_exit) };
 }

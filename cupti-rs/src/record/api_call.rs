@@ -6,7 +6,7 @@ use super::Span;
 use super::fields::{Raw, record};
 use crate::kind::ActivityKind;
 use crate::sys::field::Value;
-use crate::sys::generated::{DRIVER_FUNCTIONS, RUNTIME_FUNCTIONS};
+use crate::sys::functions::{DRIVER_FUNCTIONS, RUNTIME_FUNCTIONS};
 
 record! {
     /// A call (`RUNTIME`, `DRIVER`), or a launch by the driver on its own (`INTERNAL_LAUNCH_API`).

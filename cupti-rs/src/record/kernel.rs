@@ -2,13 +2,11 @@
 
 use std::ops::Deref;
 
-use super::fields::{Fields, Raw, oldest, record, words};
+use super::fields::{Raw, record, words};
 use super::{Channel, GraphNode, NameKey, Place, Span};
-use crate::sys::generated::kernel;
 
 record! {
-    /// A kernel (`CONCURRENT_KERNEL`, `KERNEL`): what a profile wants of it. A record has more:
-    /// [`KernelRecord::details`].
+    /// A kernel (`CONCURRENT_KERNEL`, `KERNEL`): the fields that a profile needs. [`KernelRecord::details`] has the others.
     #[derive(Eq, Hash, Default)]
     Kernel, raw, f of kernel {
         /// Its name, mangled (`name`); [`RecordBytes::name`](super::RecordBytes::name) gives the text.
@@ -29,7 +27,7 @@ record! {
         registers_per_thread: u16 = f.get(REGISTERS_PER_THREAD),
         /// Bytes of shared memory a block, fixed at compile time (`staticSharedMemory`).
         static_shared_bytes: u32 = f.get(STATIC_SHARED_MEMORY),
-        /// Bytes of shared memory a block, asked for at launch (`dynamicSharedMemory`).
+        /// Bytes of shared memory a block, requested at launch (`dynamicSharedMemory`).
         dynamic_shared_bytes: u32 = f.get(DYNAMIC_SHARED_MEMORY),
         /// Bytes of local memory a thread, spills among them (`localMemoryPerThread`).
         local_bytes_per_thread: u32 = f.get(LOCAL_MEMORY_PER_THREAD),
@@ -38,7 +36,7 @@ record! {
     }
 }
 
-/// A kernel's record: a [`Kernel`], read at once, and [`details`](Self::details), read when asked for.
+/// A kernel's record: a [`Kernel`], decoded at once, and [`details`](Self::details), decoded on request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KernelRecord<'a> {
     kernel: Kernel,
@@ -75,114 +73,72 @@ impl Deref for KernelRecord<'_> {
     }
 }
 
-/// How much of a multiprocessor's L1 was shared memory for a kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub struct SharedMemorySetting {
-    /// Percent of the most shared memory possible that it asked for (`sharedMemoryCarveoutRequested`), if it did.
-    pub carveout_percent: Option<u8>,
-    /// Bytes of shared memory that the driver set (`sharedMemoryExecuted`); 0 if that is not known.
-    pub executed_bytes: u32,
-}
-
-impl SharedMemorySetting {
-    #[inline]
-    fn decode(raw: Raw<'_>) -> Option<Self> {
-        use kernel::*;
-        let f = Fields::<Layout, { oldest(STRIDES) }>::of(raw)?;
-        Some(Self {
-            carveout_percent: f
-                .flag(IS_SHARED_MEMORY_CARVEOUT_REQUESTED)
-                .then(|| f.get(SHARED_MEMORY_CARVEOUT_REQUESTED)),
-            executed_bytes: f.get(SHARED_MEMORY_EXECUTED),
-        })
+record! {
+    /// How much of a multiprocessor's L1 was shared memory for a kernel.
+    #[derive(Eq, Hash, Default)]
+    SharedMemorySetting, raw, f of kernel {
+        /// The requested percentage of the largest possible shared memory (`sharedMemoryCarveoutRequested`), if any.
+        carveout_percent: Option<u8> = f
+            .flag(IS_SHARED_MEMORY_CARVEOUT_REQUESTED)
+            .then(|| f.get(SHARED_MEMORY_CARVEOUT_REQUESTED)),
+        /// Bytes of shared memory that the driver set (`sharedMemoryExecuted`); 0 if that is not known.
+        executed_bytes: u32 = f.get(SHARED_MEMORY_EXECUTED),
     }
 }
 
-/// What a kernel's record says beside [`Kernel`].
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-#[non_exhaustive]
-pub struct KernelDetails {
-    /// When it and all kernels that it launched had ended, in nanoseconds (`completed`); 0 if CUPTI has none.
-    pub completed_ns: u64,
-    /// When the launch went into the command buffer, in nanoseconds (`queued`); 0 without latency timestamps.
-    pub queued_ns: u64,
-    /// When the command buffer went to the GPU, in nanoseconds (`submitted`); 0 without latency timestamps.
-    pub submitted_ns: u64,
-    /// The id of this run of the kernel (`gridId`).
-    pub grid_id: i64,
-    /// How it was launched (`launchType`).
-    pub launch: LaunchType,
-    /// The split of L1 cache and shared memory that it asked for (`cacheConfig`, requested).
-    pub cache_requested: CacheConfig,
-    /// The split that it got (`cacheConfig`, executed). Neither is kept up where a carveout was asked for.
-    pub cache_executed: CacheConfig,
-    /// The width of shared memory's banks (`sharedMemoryConfig`).
-    pub shared_banks: SharedMemoryConfig,
-    /// The caching of global memory it asked for (`partitionedGlobalCacheRequested`).
-    pub partitioned_cache_requested: PartitionedCache,
-    /// The caching it got (`partitionedGlobalCacheExecuted`).
-    pub partitioned_cache_executed: PartitionedCache,
-    /// Percent of the most shared memory possible that it asked for (`sharedMemoryCarveoutRequested`), if it did.
-    pub shared_carveout_percent: Option<u8>,
-    /// Bytes of shared memory that the driver set (`sharedMemoryExecuted`).
-    pub shared_executed_bytes: u32,
-    /// Whether it may use more dynamic shared memory a block than is usual (`shmemLimitConfig`).
-    pub shared_limit: SharedMemoryLimit,
-    /// Bytes of local memory for all of its threads (`localMemoryTotal_v2`).
-    pub local_bytes: u64,
-    /// The channel it went through (`channelID`, `channelType`); none if the device launched it.
-    pub channel: Option<Channel>,
-    /// How its clusters are placed (`clusterSchedulingPolicy`).
-    pub cluster_scheduling: ClusterScheduling,
-    /// The largest cluster it could have, in blocks (`maxPotentialClusterSize`).
-    pub max_cluster_size: u32,
-    /// How many clusters can be on the device at once (`maxActiveClusters`).
-    pub max_active_clusters: u32,
-    /// Whether a graph launched from the device ran it (`isDeviceLaunched`). From CUPTI 13.0.
-    pub device_launched: Option<bool>,
-    /// The launch's priority (`priority`): the lower, the sooner. From CUPTI 13.1.
-    pub priority: Option<i32>,
-    /// What its code is written for (`executionModel`). From CUPTI 13.3.
-    pub execution_model: Option<ExecutionModel>,
-    /// The node from which its graph's node was made or last updated (`sourceGraphId`, `sourceGraphNodeId`). From CUPTI
-    /// 13.4.
-    pub source_graph_node: Option<GraphNode>,
-}
-
-impl KernelDetails {
-    fn decode(raw: Raw<'_>) -> Option<Self> {
-        use kernel::*;
-        let f = Fields::<Layout, { oldest(STRIDES) }>::of(raw)?;
-        let cache = f.get(CACHE_CONFIG_BOTH);
-        Some(Self {
-            completed_ns: f.get(COMPLETED),
-            queued_ns: f.get(QUEUED),
-            submitted_ns: f.get(SUBMITTED),
-            grid_id: f.get(GRID_ID),
-            launch: LaunchType(f.get(LAUNCH_TYPE)),
-            cache_requested: CacheConfig(cache & 0xf),
-            cache_executed: CacheConfig(cache >> 4),
-            shared_banks: SharedMemoryConfig(f.get(SHARED_MEMORY_CONFIG)),
-            partitioned_cache_requested: PartitionedCache(
-                f.get(PARTITIONED_GLOBAL_CACHE_REQUESTED),
-            ),
-            partitioned_cache_executed: PartitionedCache(f.get(PARTITIONED_GLOBAL_CACHE_EXECUTED)),
-            shared_carveout_percent: f
-                .flag(IS_SHARED_MEMORY_CARVEOUT_REQUESTED)
-                .then(|| f.get(SHARED_MEMORY_CARVEOUT_REQUESTED)),
-            shared_executed_bytes: f.get(SHARED_MEMORY_EXECUTED),
-            shared_limit: SharedMemoryLimit(f.get(SHMEM_LIMIT_CONFIG)),
-            local_bytes: f.get(LOCAL_MEMORY_TOTAL_V2),
-            channel: Channel::new(f.get(CHANNEL_ID), f.get(CHANNEL_TYPE)),
-            cluster_scheduling: ClusterScheduling(f.get(CLUSTER_SCHEDULING_POLICY)),
-            max_cluster_size: f.get(MAX_POTENTIAL_CLUSTER_SIZE),
-            max_active_clusters: f.get(MAX_ACTIVE_CLUSTERS),
-            device_launched: f.newer_flag(IS_DEVICE_LAUNCHED),
-            priority: f.newer(PRIORITY),
-            execution_model: f.newer(EXECUTION_MODEL).map(ExecutionModel),
-            source_graph_node: f.newer_node(SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID),
-        })
+record! {
+    /// The fields of a kernel's record that are not in [`Kernel`].
+    #[derive(Default)]
+    KernelDetails, raw, f of kernel {
+        /// When the kernel and all kernels that it launched had ended, in nanoseconds (`completed`); 0 if CUPTI has none.
+        completed_ns: u64 = f.get(COMPLETED),
+        /// When the launch went into the command buffer, in nanoseconds (`queued`); 0 without latency timestamps.
+        queued_ns: u64 = f.get(QUEUED),
+        /// When the command buffer went to the GPU, in nanoseconds (`submitted`); 0 without latency timestamps.
+        submitted_ns: u64 = f.get(SUBMITTED),
+        /// The id of this run of the kernel (`gridId`).
+        grid_id: i64 = f.get(GRID_ID),
+        /// How the kernel was launched (`launchType`).
+        launch: LaunchType = LaunchType(f.get(LAUNCH_TYPE)),
+        /// The requested split of L1 cache and shared memory (`cacheConfig`, requested).
+        cache_requested: CacheConfig = CacheConfig(f.get(CACHE_CONFIG_BOTH) & 0xf),
+        /// The split in effect (`cacheConfig`, executed). Neither is kept up where a carveout was requested.
+        cache_executed: CacheConfig = CacheConfig(f.get(CACHE_CONFIG_BOTH) >> 4),
+        /// The width of shared memory's banks (`sharedMemoryConfig`).
+        shared_banks: SharedMemoryConfig = SharedMemoryConfig(f.get(SHARED_MEMORY_CONFIG)),
+        /// The requested caching of global memory (`partitionedGlobalCacheRequested`).
+        partitioned_cache_requested: PartitionedCache =
+            PartitionedCache(f.get(PARTITIONED_GLOBAL_CACHE_REQUESTED)),
+        /// The caching of global memory in effect (`partitionedGlobalCacheExecuted`).
+        partitioned_cache_executed: PartitionedCache =
+            PartitionedCache(f.get(PARTITIONED_GLOBAL_CACHE_EXECUTED)),
+        /// The requested percentage of the largest possible shared memory (`sharedMemoryCarveoutRequested`), if any.
+        shared_carveout_percent: Option<u8> = f
+            .flag(IS_SHARED_MEMORY_CARVEOUT_REQUESTED)
+            .then(|| f.get(SHARED_MEMORY_CARVEOUT_REQUESTED)),
+        /// Bytes of shared memory that the driver set (`sharedMemoryExecuted`).
+        shared_executed_bytes: u32 = f.get(SHARED_MEMORY_EXECUTED),
+        /// Whether the kernel may use more dynamic shared memory a block than is usual (`shmemLimitConfig`).
+        shared_limit: SharedMemoryLimit = SharedMemoryLimit(f.get(SHMEM_LIMIT_CONFIG)),
+        /// Bytes of local memory for all of its threads (`localMemoryTotal_v2`).
+        local_bytes: u64 = f.get(LOCAL_MEMORY_TOTAL_V2),
+        /// The channel of the launch (`channelID`, `channelType`); none if the device launched the kernel.
+        channel: Option<Channel> = Channel::new(f.get(CHANNEL_ID), f.get(CHANNEL_TYPE)),
+        /// How its clusters are placed (`clusterSchedulingPolicy`).
+        cluster_scheduling: ClusterScheduling = ClusterScheduling(f.get(CLUSTER_SCHEDULING_POLICY)),
+        /// The largest cluster that the kernel could have, in blocks (`maxPotentialClusterSize`).
+        max_cluster_size: u32 = f.get(MAX_POTENTIAL_CLUSTER_SIZE),
+        /// How many clusters can be on the device at once (`maxActiveClusters`).
+        max_active_clusters: u32 = f.get(MAX_ACTIVE_CLUSTERS),
+        /// Whether a graph launched from the device ran it (`isDeviceLaunched`). From CUPTI 13.0.
+        device_launched: Option<bool> = f.newer_flag(IS_DEVICE_LAUNCHED),
+        /// The launch's priority (`priority`): the lower, the sooner. From CUPTI 13.1.
+        priority: Option<i32> = f.newer(PRIORITY),
+        /// The model that its code is written for (`executionModel`). From CUPTI 13.3.
+        execution_model: Option<ExecutionModel> = f.newer(EXECUTION_MODEL).map(ExecutionModel),
+        /// The node from which its graph's node was made or last updated (`sourceGraphId`, `sourceGraphNodeId`). From
+        /// CUPTI 13.4.
+        source_graph_node: Option<GraphNode> = f.newer_node(SOURCE_GRAPH_ID, SOURCE_GRAPH_NODE_ID),
     }
 }
 

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use super::abi::*;
-use super::callback_ids::*;
+use super::functions::*;
 use crate::buffer::POOL;
 use crate::call_class::CallClass;
 use crate::callbacks::{

@@ -28,6 +28,18 @@ macro_rules! group {
                     },)*
                 })
             }
+
+            $(
+                /// Calls the function.
+                ///
+                /// # Safety
+                /// The block has the size it states, its objects are live, and what it points to lives through the call
+                /// and is as long as it states.
+                pub(super) unsafe fn $name(&self, params: &mut $params) -> Result<(), Error> {
+                    // SAFETY: the caller's promise.
+                    check($symbol, unsafe { (self.$name)(params) })
+                }
+            )*
         }
     };
 }
@@ -90,8 +102,32 @@ group! {
     }
 }
 
-/// A refusal of the counter interfaces, with what it means there.
-pub(super) fn check(function: &'static str, code: CuptiResult) -> Result<(), Error> {
+macro_rules! device_functions {
+    ($($group:ident),*) => {$(
+        impl $group {
+            /// Prepares CUPTI to count; may be called any number of times. A process that sampled first without it crashed
+            /// (13.0.1).
+            pub(crate) fn prepare(&self) -> Result<(), Error> {
+                // SAFETY: the block has the size it states.
+                unsafe { self.initialize(&mut ProfilerInitialize::new()) }
+            }
+
+            /// The chip's name, such as GH100, on which its metrics depend.
+            pub(crate) fn chip_of(&self, device: u32) -> Result<String, Error> {
+                let mut params = DeviceGetChipName::new();
+                params.device_index = device as usize;
+                // SAFETY: the block has the size it states.
+                unsafe { self.chip_name(&mut params) }?;
+                // SAFETY: CUPTI returns a constant string.
+                Ok(unsafe { copied(params.chip_name) })
+            }
+        }
+    )*};
+}
+device_functions!(RangeApi, SamplingApi);
+
+/// A refusal of the counter interfaces as an error.
+fn check(function: &'static str, code: CuptiResult) -> Result<(), Error> {
     if code == CuptiResult::SUCCESS {
         Ok(())
     } else {

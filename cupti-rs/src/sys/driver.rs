@@ -1,24 +1,14 @@
-//! The few facts about driver and devices that come from libcuda. It is opened and initialised before any CUPTI
-//! call: some CUPTI versions crash without a driver.
+//! Facts about driver and devices from libcuda, and the calling thread's CUDA context. libcuda is opened and initialised
+//! before any CUPTI call: some CUPTI versions crash without a driver.
 
 use std::ffi::{c_char, c_int, c_void};
+
+use once_cell::sync::OnceCell;
 
 use super::os;
 use crate::device::{Device, Driver};
 use crate::error::{Error, Kind};
 use crate::forked;
-
-type Init = unsafe extern "C" fn(u32) -> c_int;
-type DriverGetVersion = unsafe extern "C" fn(*mut c_int) -> c_int;
-type DeviceGetCount = unsafe extern "C" fn(*mut c_int) -> c_int;
-type DeviceGet = unsafe extern "C" fn(*mut c_int, c_int) -> c_int;
-type DeviceGetName = unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int;
-type DeviceGetAttribute = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int;
-type DeviceTotalMem = unsafe extern "C" fn(*mut usize, c_int) -> c_int;
-
-type CtxGetCurrent = unsafe extern "C" fn(*mut *mut c_void) -> c_int;
-type CtxGetDevice = unsafe extern "C" fn(*mut c_int) -> c_int;
-type CtxSynchronize = unsafe extern "C" fn() -> c_int;
 
 const ATTRIBUTE_CLOCK_RATE: c_int = 13;
 const ATTRIBUTE_MULTIPROCESSOR_COUNT: c_int = 16;
@@ -31,17 +21,56 @@ const ATTRIBUTE_PCI_DOMAIN_ID: c_int = 50;
 const ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: c_int = 75;
 const ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: c_int = 76;
 
-/// Opens libcuda, initialises it and reads what it says of the machine.
-///
-/// The library stays open for the life of the process, as CUDA itself needs.
-pub(crate) fn probe() -> Result<Driver, Error> {
-    let library = open()?;
-    let result = read(&library);
-    std::mem::forget(library);
-    result
+macro_rules! functions {
+    ($($name:ident = $symbol:literal: $type:ty;)*) => {
+        /// libcuda's functions.
+        #[derive(Debug)]
+        struct Functions {
+            $($name: $type,)*
+        }
+
+        impl Functions {
+            /// # Safety
+            /// The library is libcuda, or has no functions of its names.
+            unsafe fn load(library: &libloading::Library) -> Result<Self, libloading::Error> {
+                Ok(Self {
+                    // SAFETY: the type is the driver API's declaration of this function.
+                    $($name: *unsafe { library.get::<$type>($symbol) }?,)*
+                })
+            }
+        }
+    };
 }
 
-/// A CUDA context that was current on a thread. It is given to the driver and to CUPTI, which know their own.
+functions! {
+    init = "cuInit": unsafe extern "C" fn(u32) -> c_int;
+    version = "cuDriverGetVersion": unsafe extern "C" fn(*mut c_int) -> c_int;
+    device_count = "cuDeviceGetCount": unsafe extern "C" fn(*mut c_int) -> c_int;
+    device = "cuDeviceGet": unsafe extern "C" fn(*mut c_int, c_int) -> c_int;
+    device_name = "cuDeviceGetName": unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int;
+    device_attribute = "cuDeviceGetAttribute": unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int;
+    device_memory = "cuDeviceTotalMem_v2": unsafe extern "C" fn(*mut usize, c_int) -> c_int;
+    current_context = "cuCtxGetCurrent": unsafe extern "C" fn(*mut *mut c_void) -> c_int;
+    current_device = "cuCtxGetDevice": unsafe extern "C" fn(*mut c_int) -> c_int;
+    synchronize = "cuCtxSynchronize": unsafe extern "C" fn() -> c_int;
+}
+
+/// libcuda's functions, loaded once. A failure is not kept: the next call tries again.
+fn functions() -> Result<&'static Functions, Error> {
+    static FUNCTIONS: OnceCell<Functions> = OnceCell::new();
+    let no_driver = |e| Error::new(Kind::NoDriver { reason: os::reason(&e) });
+    FUNCTIONS.get_or_try_init(|| {
+        // SAFETY: libcuda's initialisers are made to run in any process.
+        let library = unsafe { libloading::Library::new("libcuda.so.1") }.map_err(no_driver)?;
+        // SAFETY: this is libcuda.
+        let functions = unsafe { Functions::load(&library) }.map_err(no_driver)?;
+        // CUDA needs it until the process ends, and so do the functions.
+        std::mem::forget(library);
+        Ok(functions)
+    })
+}
+
+/// A CUDA context that was current on a thread; an argument for the driver and for CUPTI alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Context(usize);
 
@@ -51,27 +80,18 @@ impl Context {
     }
 }
 
-/// What is asked of the context that is current on the calling thread.
+/// The driver's functions for the context that is current on the calling thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Contexts {
-    pub(crate) get_current: CtxGetCurrent,
-    pub(crate) get_device: CtxGetDevice,
-    pub(crate) synchronize: CtxSynchronize,
+    pub(crate) get_current: unsafe extern "C" fn(*mut *mut c_void) -> c_int,
+    pub(crate) get_device: unsafe extern "C" fn(*mut c_int) -> c_int,
+    pub(crate) synchronize: unsafe extern "C" fn() -> c_int,
 }
 
 impl Contexts {
     pub(crate) fn open() -> Result<Self, Error> {
-        let library = open()?;
-        let found = Self {
-            // SAFETY: `CtxGetCurrent` is the declaration of this function.
-            get_current: unsafe { symbol(&library, "cuCtxGetCurrent") }?,
-            // SAFETY: `CtxGetDevice` is the declaration of this function.
-            get_device: unsafe { symbol(&library, "cuCtxGetDevice") }?,
-            // SAFETY: `CtxSynchronize` is the declaration of this function.
-            synchronize: unsafe { symbol(&library, "cuCtxSynchronize") }?,
-        };
-        std::mem::forget(library);
-        Ok(found)
+        let &Functions { current_context, current_device, synchronize, .. } = functions()?;
+        Ok(Self { get_current: current_context, get_device: current_device, synchronize })
     }
 
     /// The context and its device's ordinal; `None` where the thread has no context.
@@ -96,51 +116,21 @@ impl Contexts {
     }
 }
 
-fn open() -> Result<libloading::Library, Error> {
-    // SAFETY: libcuda's initialisers are made to run in any process.
-    let opened = unsafe { libloading::Library::new("libcuda.so.1") };
-    opened.map_err(|e| Error::new(Kind::NoDriver { reason: os::reason(&e) }))
-}
-
 fn check(function: &'static str, code: c_int) -> Result<(), Error> {
     if code == 0 { Ok(()) } else { Err(Error::new(Kind::Driver { function, code })) }
 }
 
-/// # Safety
-/// `T` is the pointer to the function of this name, as the driver API declares it.
-unsafe fn symbol<T: Copy>(library: &libloading::Library, name: &'static str) -> Result<T, Error> {
-    // SAFETY: the caller's promise.
-    let found = unsafe { library.get::<T>(name) };
-    match found {
-        Ok(symbol) => Ok(*symbol),
-        Err(e) => Err(Error::new(Kind::NoDriver { reason: os::reason(&e) })),
-    }
-}
-
-fn read(library: &libloading::Library) -> Result<Driver, Error> {
-    // SAFETY: `Init` is the declaration of this function.
-    let init: Init = unsafe { symbol(library, "cuInit") }?;
-    // SAFETY: `DriverGetVersion` is the declaration of this function.
-    let get_version: DriverGetVersion = unsafe { symbol(library, "cuDriverGetVersion") }?;
-    // SAFETY: `DeviceGetCount` is the declaration of this function.
-    let get_count: DeviceGetCount = unsafe { symbol(library, "cuDeviceGetCount") }?;
-    // SAFETY: `DeviceGet` is the declaration of this function.
-    let get: DeviceGet = unsafe { symbol(library, "cuDeviceGet") }?;
-    // SAFETY: `DeviceGetName` is the declaration of this function.
-    let get_name: DeviceGetName = unsafe { symbol(library, "cuDeviceGetName") }?;
-    // SAFETY: `DeviceGetAttribute` is the declaration of this function.
-    let get_attribute: DeviceGetAttribute = unsafe { symbol(library, "cuDeviceGetAttribute") }?;
-    // SAFETY: `DeviceTotalMem` is the declaration of this function.
-    let total_mem: DeviceTotalMem = unsafe { symbol(library, "cuDeviceTotalMem_v2") }?;
-
+/// Initialises the driver and reads the facts about it and its devices.
+pub(crate) fn probe() -> Result<Driver, Error> {
+    let cuda = functions()?;
     // SAFETY: cuInit takes a flags word that must be 0 and may be called any number of times.
-    check("cuInit", unsafe { init(0) })?;
+    check("cuInit", unsafe { (cuda.init)(0) })?;
     let mut version = 0;
     // SAFETY: `version` is a live int.
-    check("cuDriverGetVersion", unsafe { get_version(&mut version) })?;
+    check("cuDriverGetVersion", unsafe { (cuda.version)(&mut version) })?;
     let mut count = 0;
     // SAFETY: `count` is a live int and the driver is initialised.
-    check("cuDeviceGetCount", unsafe { get_count(&mut count) })?;
+    check("cuDeviceGetCount", unsafe { (cuda.device_count)(&mut count) })?;
     if count <= 0 {
         return Err(Error::new(Kind::NoDevice));
     }
@@ -148,24 +138,26 @@ fn read(library: &libloading::Library) -> Result<Driver, Error> {
     for ordinal in 0..count {
         let mut device = 0;
         // SAFETY: `device` is a live int and `ordinal` is below the count that the driver gave.
-        check("cuDeviceGet", unsafe { get(&mut device, ordinal) })?;
+        check("cuDeviceGet", unsafe { (cuda.device)(&mut device, ordinal) })?;
         let mut name = [0u8; 256];
-        // SAFETY: `name` has 256 bytes, one more than the length told, so that it ends in a NUL whatever is written.
-        check("cuDeviceGetName", unsafe { get_name(name.as_mut_ptr().cast(), 255, device) })?;
+        // SAFETY: `name` has 256 bytes, one more than the length passed, so that it ends in a NUL whatever is written.
+        let code = unsafe { (cuda.device_name)(name.as_mut_ptr().cast(), 255, device) };
+        check("cuDeviceGetName", code)?;
         let mut memory = 0;
         // SAFETY: `memory` is a live usize and `device` came from cuDeviceGet.
-        check("cuDeviceTotalMem", unsafe { total_mem(&mut memory, device) })?;
+        check("cuDeviceTotalMem", unsafe { (cuda.device_memory)(&mut memory, device) })?;
         let attribute = |which: c_int| -> Result<u32, Error> {
             let mut value = 0;
             // SAFETY: `value` is a live int and `device` came from cuDeviceGet.
-            check("cuDeviceGetAttribute", unsafe { get_attribute(&mut value, which, device) })?;
+            let code = unsafe { (cuda.device_attribute)(&mut value, which, device) };
+            check("cuDeviceGetAttribute", code)?;
             // None of these attributes is negative.
             Ok(u32::try_from(value).unwrap_or_default())
         };
-        // A driver that does not tell one says 0, or refuses.
-        let told = |which: c_int| attribute(which).ok().filter(|value| *value != 0);
-        let memory_clock = told(ATTRIBUTE_MEMORY_CLOCK_RATE).map(u64::from);
-        let bus_bits = told(ATTRIBUTE_MEMORY_BUS_WIDTH).map(u64::from);
+        // Of an unknown one the driver returns 0, or an error.
+        let known = |which: c_int| attribute(which).ok().filter(|value| *value != 0);
+        let memory_clock = known(ATTRIBUTE_MEMORY_CLOCK_RATE).map(u64::from);
+        let bus_bits = known(ATTRIBUTE_MEMORY_BUS_WIDTH).map(u64::from);
         let pci = [ATTRIBUTE_PCI_DOMAIN_ID, ATTRIBUTE_PCI_BUS_ID, ATTRIBUTE_PCI_DEVICE_ID];
         let pci_bus_id = match pci.map(&attribute) {
             [Ok(domain), Ok(bus), Ok(slot)] => Some(format!("{domain:04x}:{bus:02x}:{slot:02x}.0")),
@@ -181,11 +173,11 @@ fn read(library: &libloading::Library) -> Result<Driver, Error> {
             ),
             multiprocessors: attribute(ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
             memory_bytes: memory as u64,
-            core_clock_khz: told(ATTRIBUTE_CLOCK_RATE),
+            core_clock_khz: known(ATTRIBUTE_CLOCK_RATE),
             memory_bandwidth: memory_clock
                 .zip(bus_bits)
                 .map(|(khz, bits)| khz.saturating_mul(2 * 1000).saturating_mul(bits) / 8),
-            l2_bytes: told(ATTRIBUTE_L2_CACHE_SIZE).map(u64::from),
+            l2_bytes: known(ATTRIBUTE_L2_CACHE_SIZE).map(u64::from),
             pci_bus_id,
         });
     }

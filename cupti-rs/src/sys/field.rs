@@ -1,5 +1,5 @@
-//! Where a field of a record stands: its offset, its type, the family of records it belongs to, and the first release
-//! that writes it. [`generated`](super::generated) has them all.
+//! The fields of records: offset, type, the family of records they belong to, and the first release that writes them.
+//! [`generated`](super::generated) has all of them.
 
 use std::marker::PhantomData;
 
@@ -42,6 +42,22 @@ const fn is_from(release: (u32, u32), since: (u32, u32)) -> bool {
     release.0 > since.0 || (release.0 == since.0 && release.1 >= since.1)
 }
 
+/// The bytes of a field in its record, and the first release that writes them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Extent {
+    offset: usize,
+    size: usize,
+    since: (u32, u32),
+}
+
+impl Extent {
+    /// Whether records of this length and release have it.
+    #[inline]
+    const fn is_in(self, length: usize, release: (u32, u32)) -> bool {
+        is_from(release, self.since) && self.offset + self.size <= length
+    }
+}
+
 /// A field of the records of the family `F`, of type `T`.
 #[derive(Debug)]
 pub struct Field<F, T> {
@@ -69,6 +85,10 @@ impl<F, T> Field<F, T> {
         Self { since: (major, minor), ..self }
     }
 
+    pub(crate) const fn extent(self) -> Extent {
+        Extent { offset: self.offset, size: size_of::<T>(), since: self.since }
+    }
+
     /// Bytes from the record's begin.
     #[must_use]
     pub const fn offset(self) -> usize {
@@ -85,7 +105,7 @@ impl<F, T> Field<F, T> {
     #[inline]
     #[must_use]
     pub const fn is_in(self, length: usize, release: (u32, u32)) -> bool {
-        is_from(release, self.since) && self.offset + size_of::<T>() <= length
+        self.extent().is_in(length, release)
     }
 }
 
@@ -172,29 +192,66 @@ impl<T: Plain + Copy + Default, const N: usize> Plain for [T; N] {
     }
 }
 
-/// States, for a struct of CUPTI's headers, that the fields are where it has them and that a reader finds just those;
-/// and for the releases that write it, that its size is the stride. Checked by the compiler.
-macro_rules! layouts {
-    ($($family:ident: $struct:ident, $size:literal bytes, from $from:expr, written by [$($writer:expr),*];
-        has $($has:ident $offset:literal $length:literal),+; lacks $lacks:tt;)*) => {$(
-        const _: () = {
-            $(
-                let field = super::$family::$has;
-                assert!(field.offset() == $offset && field.size() == $length, stringify!($struct $has));
-                assert!(field.is_in($size, $from), stringify!($struct $has));
-            )+
-            $(
-                let writer: (u32, u32) = $writer;
-                assert!(
-                    $crate::sys::field::stride_of(super::$family::STRIDES, writer) == $size,
-                    stringify!($struct)
-                );
-                $crate::sys::field::layouts!(@lacks $family $size writer $struct $lacks);
-            )*
-        };
-    )*};
-    (@lacks $family:ident $size:literal $writer:ident $struct:ident [$($lacks:ident),*]) => {
-        $(assert!(!super::$family::$lacks.is_in($size, $writer), stringify!($struct $lacks));)*
+/// Defines the module of a family of records: its kinds, its strides and its fields, each with its type and bytes.
+///
+/// `structs` are those of CUPTI's headers, each with its size, the first release that has it, the releases whose records
+/// have its size, and the fields that it lacks. The compiler checks that a reader finds exactly its fields.
+macro_rules! family {
+    ($(#[$doc:meta])* $family:ident: kinds [$($kind:literal),*], strides [$($stride:expr),*];
+        fields { $($field:ident: $type:ty = $start:literal..$end:literal $(since ($major:literal, $minor:literal))?;)* }
+        structs { $($struct:ident: $size:literal bytes, from $from:expr,
+            written by [$($writer:expr),*], lacks [$($lacks:ident),*];)* }
+    ) => {
+        $(#[$doc])*
+        pub mod $family {
+            use $crate::sys::field::*;
+            #[derive(Debug)]
+            pub enum Layout {}
+            impl Family for Layout {
+                const KINDS: &'static [u32] = KINDS;
+                const STRIDES: Strides = STRIDES;
+            }
+            pub const KINDS: &[u32] = &[$($kind),*];
+            pub const STRIDES: Strides = &[$($stride),*];
+            $(pub const $field: Field<Layout, $type> = Field::at($start)$(.since($major, $minor))?;)*
+
+            const _: () = {
+                $(assert!($field.size() == $end - $start, stringify!($field));)*
+                let fields = [$($field.extent()),*];
+                $(
+                    let from = $from;
+                    let lacks: &[Extent] = &[$($lacks.extent()),*];
+                    assert!(are_in(&fields, lacks, $size, from), stringify!($struct));
+                    $(
+                        assert!(stride_of(STRIDES, $writer) == $size, stringify!($struct));
+                        assert!(are_in(&fields, lacks, $size, $writer), stringify!($struct));
+                    )*
+                )*
+            };
+        }
     };
 }
-pub(crate) use layouts;
+pub(crate) use family;
+
+/// Whether a record of this size and release has the fields, except those that it lacks.
+pub(crate) const fn are_in(
+    fields: &[Extent],
+    lacks: &[Extent],
+    size: usize,
+    release: (u32, u32),
+) -> bool {
+    let mut present = 0;
+    let mut i = 0;
+    while i < fields.len() {
+        present += fields[i].is_in(size, release) as usize;
+        i += 1;
+    }
+    i = 0;
+    while i < lacks.len() {
+        if lacks[i].is_in(size, release) {
+            return false;
+        }
+        i += 1;
+    }
+    present + lacks.len() == fields.len()
+}

@@ -8,7 +8,7 @@ use std::ffi::{CStr, CString, c_void};
 use parking_lot::Mutex;
 
 use super::abi::CuptiResult;
-use super::counters::{HostApi, all_copied, check, copied, pointers};
+use super::counters::{HostApi, all_copied, copied, pointers};
 use super::params::*;
 use crate::error::Error;
 use crate::forked;
@@ -43,9 +43,8 @@ impl HostApi {
     pub(crate) fn chip_names(&self) -> Result<Vec<String>, Error> {
         let mut params = HostGetSupportedChips::new();
         let _turn = ONE_AT_A_TIME.lock();
-        // SAFETY: the block has the size it tells.
-        let code = unsafe { (self.chips)(&mut params) };
-        check("cuptiProfilerHostGetSupportedChips", code)?;
+        // SAFETY: the block has the size it states.
+        unsafe { self.chips(&mut params) }?;
         // SAFETY: CUPTI gives that many constant strings.
         Ok(unsafe { all_copied(params.chip_names, params.num_chips) })
     }
@@ -56,9 +55,8 @@ impl HostApi {
         params.config_image = image.as_mut_ptr();
         params.config_image_size = image.len();
         let _turn = ONE_AT_A_TIME.lock();
-        // SAFETY: the block has the size it tells, and the image lives through the call.
-        let code = unsafe { (self.passes)(&mut params) };
-        check("cuptiProfilerHostGetNumOfPasses", code)?;
+        // SAFETY: the block has the size it states, and the image lives through the call.
+        unsafe { self.passes(&mut params) }?;
         Ok(params.num_of_passes)
     }
 
@@ -68,9 +66,8 @@ impl HostApi {
         params.profiler_type = kind;
         params.chip_name = chip.as_ptr();
         let _turn = ONE_AT_A_TIME.lock();
-        // SAFETY: the block has the size it tells, and the name lives through the call.
-        let code = unsafe { (self.metrics_per_pass)(&mut params) };
-        check("cuptiProfilerHostGetMaxNumHardwareMetricsPerPass", code)?;
+        // SAFETY: the block has the size it states, and the name lives through the call.
+        unsafe { self.metrics_per_pass(&mut params) }?;
         Ok(params.max_metrics_per_pass)
     }
 }
@@ -91,49 +88,47 @@ impl HostObject {
             params.counter_availability_image = image.as_ptr();
         }
         let _turn = ONE_AT_A_TIME.lock();
-        // SAFETY: the block has the size it tells; the name lives through the call and the image as long as the object.
-        let code = unsafe { (api.initialize)(&mut params) };
-        check("cuptiProfilerHostInitialize", code)?;
+        // SAFETY: the block has the size it states; the name lives through the call and the image as long as the object.
+        unsafe { api.initialize(&mut params) }?;
         Ok(Self { api, object: params.host_object, _availability: availability })
     }
 
     /// The metrics of a type, without roll-ups.
     pub(crate) fn base_metrics(&self, metric_type: u32) -> Result<Vec<String>, Error> {
-        let mut params = HostGetBaseMetrics::new();
-        params.host_object = self.object;
+        let mut params = HostGetBaseMetrics::of(self.object);
         params.metric_type = metric_type;
         let _turn = ONE_AT_A_TIME.lock();
-        // SAFETY: the block has the size it tells and names this live object.
-        let code = unsafe { (self.api.base_metrics)(&mut params) };
-        check("cuptiProfilerHostGetBaseMetrics", code)?;
+        // SAFETY: the block has the size it states and names this live object.
+        unsafe { self.api.base_metrics(&mut params) }?;
         // SAFETY: CUPTI gives that many strings, which live as long as the object.
         Ok(unsafe { all_copied(params.metric_names, params.num_metrics) })
     }
 
     /// What may stand behind a metric's name.
     pub(crate) fn sub_metrics(&self, metric_type: u32, name: &CStr) -> Result<Vec<String>, Error> {
-        let mut params = HostGetSubMetrics::new();
-        params.host_object = self.object;
+        let mut params = HostGetSubMetrics::of(self.object);
         params.metric_type = metric_type;
         params.metric_name = name.as_ptr();
         let _turn = ONE_AT_A_TIME.lock();
-        // SAFETY: the block has the size it tells and names this live object; the name lives through the call.
-        let code = unsafe { (self.api.sub_metrics)(&mut params) };
-        check("cuptiProfilerHostGetSubMetrics", code)?;
+        // SAFETY: the block has the size it states and names this live object; the name lives through the call.
+        unsafe { self.api.sub_metrics(&mut params) }?;
         // SAFETY: CUPTI gives that many strings, which live as long as the object or until the next such call.
         Ok(unsafe { all_copied(params.sub_metrics, params.num_of_submetrics) })
     }
 
     /// `None` where the chip has no such metric.
     pub(crate) fn properties(&self, name: &CStr) -> Result<Option<Properties>, Error> {
-        let mut params = HostGetMetricProperties::new();
-        params.host_object = self.object;
+        let mut params = HostGetMetricProperties::of(self.object);
         params.metric_name = name.as_ptr();
         let _turn = ONE_AT_A_TIME.lock();
-        // SAFETY: the block has the size it tells and names this live object; the name lives through the call.
-        match unsafe { (self.api.properties)(&mut params) } {
-            CuptiResult::INVALID_METRIC_NAME | CuptiResult::INVALID_PARAMETER => return Ok(None),
-            code => check("cuptiProfilerHostGetMetricProperties", code)?,
+        // SAFETY: the block has the size it states and names this live object; the name lives through the call.
+        let found = unsafe { self.api.properties(&mut params) };
+        let unknown = [CuptiResult::INVALID_METRIC_NAME, CuptiResult::INVALID_PARAMETER];
+        match found {
+            Err(error) if unknown.iter().any(|code| error.code() == Some(code.0)) => {
+                return Ok(None);
+            }
+            found => found?,
         }
         // SAFETY: the strings are CUPTI's and live as long as the object.
         let text = |text| unsafe { copied(text) };
@@ -148,29 +143,26 @@ impl HostObject {
     /// Adds to what the next image configures.
     pub(crate) fn add_metrics(&self, names: &[CString]) -> Result<(), Error> {
         let mut pointers = pointers(names);
-        let mut params = HostConfigAddMetrics::new();
-        params.host_object = self.object;
+        let mut params = HostConfigAddMetrics::of(self.object);
         params.metric_names = pointers.as_mut_ptr();
         params.num_metrics = pointers.len();
         let _turn = ONE_AT_A_TIME.lock();
-        // SAFETY: the block has the size it tells and names this live object; the names live through the call.
-        check("cuptiProfilerHostConfigAddMetrics", unsafe { (self.api.add_metrics)(&mut params) })
+        // SAFETY: the block has the size it states and names this live object; the names live through the call.
+        unsafe { self.api.add_metrics(&mut params) }
     }
 
     /// What tells the hardware to count the metrics that were added.
     pub(crate) fn config_image(&self) -> Result<Vec<u8>, Error> {
-        let mut size = HostGetConfigImageSize::new();
-        size.host_object = self.object;
+        let mut size = HostGetConfigImageSize::of(self.object);
         let _turn = ONE_AT_A_TIME.lock();
-        // SAFETY: the block has the size it tells and names this live object.
-        check("cuptiProfilerHostGetConfigImageSize", unsafe { (self.api.image_size)(&mut size) })?;
+        // SAFETY: the block has the size it states and names this live object.
+        unsafe { self.api.image_size(&mut size) }?;
         let mut image = vec![0; size.config_image_size];
-        let mut params = HostGetConfigImage::new();
-        params.host_object = self.object;
+        let mut params = HostGetConfigImage::of(self.object);
         params.config_image = image.as_mut_ptr();
         params.config_image_size = image.len();
-        // SAFETY: as above; the image has the room it tells.
-        check("cuptiProfilerHostGetConfigImage", unsafe { (self.api.image)(&mut params) })?;
+        // SAFETY: as above; the image has the size it states.
+        unsafe { self.api.image(&mut params) }?;
         Ok(image)
     }
 
@@ -183,8 +175,7 @@ impl HostObject {
     ) -> Result<Vec<f64>, Error> {
         let mut pointers = pointers(names);
         let mut values = vec![f64::NAN; names.len()];
-        let mut params = HostEvaluateToGpuValues::new();
-        params.host_object = self.object;
+        let mut params = HostEvaluateToGpuValues::of(self.object);
         params.counter_data_image = data.as_ptr();
         params.counter_data_image_size = data.len();
         params.range_index = index;
@@ -192,11 +183,10 @@ impl HostObject {
         params.num_metrics = pointers.len();
         params.metric_values = values.as_mut_ptr();
         let _turn = ONE_AT_A_TIME.lock();
-        // SAFETY: the block has the size it tells and names this live object; names, data and room for as many values
+        // SAFETY: the block has the size it states and names this live object; names, data and room for as many values
         // as names live through the call. The data is what CUPTI wrote, in this process or into a file whose checksum
         // holds; that nobody forged the file is on whoever evaluates it (`CounterData` says so).
-        let code = unsafe { (self.api.evaluate)(&mut params) };
-        check("cuptiProfilerHostEvaluateToGpuValues", code)?;
+        unsafe { self.api.evaluate(&mut params) }?;
         Ok(values)
     }
 }
@@ -207,10 +197,9 @@ impl Drop for HostObject {
         if forked::is_child() {
             return;
         }
-        let mut params = HostDeinitialize::new();
-        params.host_object = self.object;
+        let mut params = HostDeinitialize::of(self.object);
         let _turn = ONE_AT_A_TIME.lock();
-        // SAFETY: the block has the size it tells and names this object, which is used no more.
-        let _ = unsafe { (self.api.deinitialize)(&mut params) };
+        // SAFETY: the block has the size it states and names this object, which is used no more.
+        let _ = unsafe { self.api.deinitialize(&mut params) };
     }
 }

@@ -3,11 +3,10 @@
 pub mod abi;
 pub mod api;
 pub(crate) mod callback;
-#[allow(missing_docs)] // as generated
-pub mod callback_ids;
 pub(crate) mod counters;
 pub(crate) mod driver;
 pub mod field;
+pub mod functions;
 #[allow(missing_docs)] // its first line says how it was made
 pub mod generated;
 pub(crate) mod host;

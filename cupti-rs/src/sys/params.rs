@@ -3,7 +3,9 @@
 use std::ffi::{c_char, c_void};
 
 macro_rules! params {
-    ($($c:literal $name:ident: $size:literal { $($offset:literal $field:ident: $type:ty,)* })*) => {$(
+    ($($c:literal $name:ident: $size:literal $(of $object:ident)? {
+        $($offset:literal $field:ident: $type:ty,)*
+    })*) => {$(
         #[doc = concat!("`CUpti_", $c, "_Params`")]
         #[repr(C)]
         #[derive(Debug, Clone, Copy)]
@@ -21,6 +23,13 @@ macro_rules! params {
                 let zero: Self = unsafe { std::mem::zeroed() };
                 Self { struct_size: Self::SIZE, ..zero }
             }
+
+            $(
+                /// All zero but for its size and the object that it is about.
+                pub(crate) const fn of($object: *mut c_void) -> Self {
+                    Self { $object, ..Self::new() }
+                }
+            )?
         }
 
         const _: () = {
@@ -56,7 +65,7 @@ params! {
         32 counter_availability_image: *const u8,
         40 host_object: *mut c_void,
     }
-    "Profiler_Host_Deinitialize" HostDeinitialize: 24 {
+    "Profiler_Host_Deinitialize" HostDeinitialize: 24 of host_object {
         0 struct_size: usize,
         8 private: *mut c_void,
         16 host_object: *mut c_void,
@@ -67,7 +76,7 @@ params! {
         16 num_chips: usize,
         24 chip_names: *const *const c_char,
     }
-    "Profiler_Host_GetBaseMetrics" HostGetBaseMetrics: 48 {
+    "Profiler_Host_GetBaseMetrics" HostGetBaseMetrics: 48 of host_object {
         0 struct_size: usize,
         8 private: *mut c_void,
         16 host_object: *mut c_void,
@@ -75,7 +84,7 @@ params! {
         32 metric_names: *mut *const c_char,
         40 num_metrics: usize,
     }
-    "Profiler_Host_GetSubMetrics" HostGetSubMetrics: 56 {
+    "Profiler_Host_GetSubMetrics" HostGetSubMetrics: 56 of host_object {
         0 struct_size: usize,
         8 private: *mut c_void,
         16 host_object: *mut c_void,
@@ -84,7 +93,7 @@ params! {
         40 num_of_submetrics: usize,
         48 sub_metrics: *mut *const c_char,
     }
-    "Profiler_Host_GetMetricProperties" HostGetMetricProperties: 60 {
+    "Profiler_Host_GetMetricProperties" HostGetMetricProperties: 60 of host_object {
         0 struct_size: usize,
         8 private: *mut c_void,
         16 host_object: *mut c_void,
@@ -94,20 +103,20 @@ params! {
         48 dim_unit: *const c_char,
         56 metric_type: u32,
     }
-    "Profiler_Host_ConfigAddMetrics" HostConfigAddMetrics: 40 {
+    "Profiler_Host_ConfigAddMetrics" HostConfigAddMetrics: 40 of host_object {
         0 struct_size: usize,
         8 private: *mut c_void,
         16 host_object: *mut c_void,
         24 metric_names: *mut *const c_char,
         32 num_metrics: usize,
     }
-    "Profiler_Host_GetConfigImageSize" HostGetConfigImageSize: 32 {
+    "Profiler_Host_GetConfigImageSize" HostGetConfigImageSize: 32 of host_object {
         0 struct_size: usize,
         8 private: *mut c_void,
         16 host_object: *mut c_void,
         24 config_image_size: usize,
     }
-    "Profiler_Host_GetConfigImage" HostGetConfigImage: 40 {
+    "Profiler_Host_GetConfigImage" HostGetConfigImage: 40 of host_object {
         0 struct_size: usize,
         8 private: *mut c_void,
         16 host_object: *mut c_void,
@@ -129,7 +138,7 @@ params! {
         32 counter_availability_image: *mut u8,
         40 max_metrics_per_pass: usize,
     }
-    "Profiler_Host_EvaluateToGpuValues" HostEvaluateToGpuValues: 72 {
+    "Profiler_Host_EvaluateToGpuValues" HostEvaluateToGpuValues: 72 of host_object {
         0 struct_size: usize,
         8 private: *mut c_void,
         16 host_object: *mut c_void,
@@ -146,12 +155,12 @@ params! {
         16 ctx: *mut c_void,
         24 range_profiler_object: *mut c_void,
     }
-    "RangeProfiler_Disable" RangeDisable: 24 {
+    "RangeProfiler_Disable" RangeDisable: 24 of range_profiler_object {
         0 struct_size: usize,
         8 private: *mut c_void,
         16 range_profiler_object: *mut c_void,
     }
-    "RangeProfiler_GetCounterDataSize" RangeGetCounterDataSize: 64 {
+    "RangeProfiler_GetCounterDataSize" RangeGetCounterDataSize: 64 of range_profiler_object {
         0 struct_size: usize,
         8 private: *mut c_void,
         16 range_profiler_object: *mut c_void,
@@ -161,14 +170,14 @@ params! {
         48 max_num_range_tree_nodes: u32,
         56 counter_data_size: usize,
     }
-    "RangeProfiler_CounterDataImage_Initialize" RangeCounterDataImageInitialize: 40 {
+    "RangeProfiler_CounterDataImage_Initialize" RangeCounterDataImageInitialize: 40 of range_profiler_object {
         0 struct_size: usize,
         8 private: *mut c_void,
         16 range_profiler_object: *mut c_void,
         24 counter_data_size: usize,
         32 counter_data: *mut u8,
     }
-    "RangeProfiler_SetConfig" RangeSetConfig: 90 {
+    "RangeProfiler_SetConfig" RangeSetConfig: 90 of range_profiler_object {
         0 struct_size: usize,
         8 private: *mut c_void,
         16 range_profiler_object: *mut c_void,
@@ -184,12 +193,12 @@ params! {
         80 pass_index: usize,
         88 target_nesting_level: u16,
     }
-    "RangeProfiler_Start" RangeStart: 24 {
+    "RangeProfiler_Start" RangeStart: 24 of range_profiler_object {
         0 struct_size: usize,
         8 private: *mut c_void,
         16 range_profiler_object: *mut c_void,
     }
-    "RangeProfiler_Stop" RangeStop: 41 {
+    "RangeProfiler_Stop" RangeStop: 41 of range_profiler_object {
         0 struct_size: usize,
         8 private: *mut c_void,
         16 range_profiler_object: *mut c_void,
@@ -197,18 +206,18 @@ params! {
         32 target_nesting_level: usize,
         40 is_all_pass_submitted: u8,
     }
-    "RangeProfiler_PushRange" RangePushRange: 32 {
+    "RangeProfiler_PushRange" RangePushRange: 32 of range_profiler_object {
         0 struct_size: usize,
         8 private: *mut c_void,
         16 range_profiler_object: *mut c_void,
         24 range_name: *const c_char,
     }
-    "RangeProfiler_PopRange" RangePopRange: 24 {
+    "RangeProfiler_PopRange" RangePopRange: 24 of range_profiler_object {
         0 struct_size: usize,
         8 private: *mut c_void,
         16 range_profiler_object: *mut c_void,
     }
-    "RangeProfiler_DecodeData" RangeDecodeData: 32 {
+    "RangeProfiler_DecodeData" RangeDecodeData: 32 of range_profiler_object {
         0 struct_size: usize,
         8 private: *mut c_void,
         16 range_profiler_object: *mut c_void,
@@ -236,7 +245,7 @@ params! {
         16 device_index: usize,
         24 pm_sampling_object: *mut c_void,
     }
-    "PmSampling_Disable" SamplingDisable: 24 {
+    "PmSampling_Disable" SamplingDisable: 24 of pm_sampling_object {
         0 struct_size: usize,
         8 private: *mut c_void,
         16 pm_sampling_object: *mut c_void,
@@ -248,7 +257,7 @@ params! {
         24 counter_availability_image_size: usize,
         32 counter_availability_image: *mut u8,
     }
-    "PmSampling_GetCounterDataSize" SamplingGetCounterDataSize: 56 {
+    "PmSampling_GetCounterDataSize" SamplingGetCounterDataSize: 56 of pm_sampling_object {
         0 struct_size: usize,
         8 private: *mut c_void,
         16 pm_sampling_object: *mut c_void,
@@ -257,14 +266,14 @@ params! {
         40 max_samples: u32,
         48 counter_data_size: usize,
     }
-    "PmSampling_CounterDataImage_Initialize" SamplingCounterDataImageInitialize: 40 {
+    "PmSampling_CounterDataImage_Initialize" SamplingCounterDataImageInitialize: 40 of pm_sampling_object {
         0 struct_size: usize,
         8 private: *mut c_void,
         16 pm_sampling_object: *mut c_void,
         24 counter_data_size: usize,
         32 counter_data: *mut u8,
     }
-    "PmSampling_SetConfig" SamplingSetConfig: 64 {
+    "PmSampling_SetConfig" SamplingSetConfig: 64 of pm_sampling_object {
         0 struct_size: usize,
         8 private: *mut c_void,
         16 pm_sampling_object: *mut c_void,
@@ -275,17 +284,17 @@ params! {
         56 trigger_mode: u32,
         60 hw_buffer_append_mode: u32,
     }
-    "PmSampling_Start" SamplingStart: 24 {
+    "PmSampling_Start" SamplingStart: 24 of pm_sampling_object {
         0 struct_size: usize,
         8 private: *mut c_void,
         16 pm_sampling_object: *mut c_void,
     }
-    "PmSampling_Stop" SamplingStop: 24 {
+    "PmSampling_Stop" SamplingStop: 24 of pm_sampling_object {
         0 struct_size: usize,
         8 private: *mut c_void,
         16 pm_sampling_object: *mut c_void,
     }
-    "PmSampling_DecodeData" SamplingDecodeData: 45 {
+    "PmSampling_DecodeData" SamplingDecodeData: 45 of pm_sampling_object {
         0 struct_size: usize,
         8 private: *mut c_void,
         16 pm_sampling_object: *mut c_void,
@@ -303,7 +312,7 @@ params! {
         40 num_populated_samples: usize,
         48 num_completed_samples: usize,
     }
-    "PmSampling_CounterData_GetSampleInfo" SamplingCounterDataGetSampleInfo: 64 {
+    "PmSampling_CounterData_GetSampleInfo" SamplingCounterDataGetSampleInfo: 64 of pm_sampling_object {
         0 struct_size: usize,
         8 private: *mut c_void,
         16 pm_sampling_object: *mut c_void,

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString, c_void};
 
-use super::counters::{RangeApi, check, copied, pointers};
+use super::counters::{RangeApi, copied, pointers};
 use super::driver::Context;
 use super::params::*;
 use crate::error::Error;
@@ -45,35 +45,16 @@ pub(crate) struct RangeObject {
 unsafe impl Send for RangeObject {}
 
 impl RangeApi {
-    /// The chip's name, such as GH100; what metrics there are depends on it.
-    pub(crate) fn chip_of(&self, device: u32) -> Result<String, Error> {
-        let mut params = DeviceGetChipName::new();
-        params.device_index = device as usize;
-        // SAFETY: the block has the size it tells.
-        check("cuptiDeviceGetChipName", unsafe { (self.chip_name)(&mut params) })?;
-        // SAFETY: CUPTI gives a constant string.
-        Ok(unsafe { copied(params.chip_name) })
-    }
-
-    /// Has CUPTI ready to count; any number of times.
-    pub(crate) fn prepare(&self) -> Result<(), Error> {
-        let mut params = ProfilerInitialize::new();
-        // SAFETY: the block has the size it tells.
-        check("cuptiProfilerInitialize", unsafe { (self.initialize)(&mut params) })
-    }
-
     /// Which counters can be had on this context's device now.
     pub(crate) fn availability_of(&self, context: Context) -> Result<Box<[u8]>, Error> {
         let mut params = ProfilerGetCounterAvailability::new();
         params.ctx = context.handle();
-        // SAFETY: the block has the size it tells; without an image the size alone is written.
-        let code = unsafe { (self.availability)(&mut params) };
-        check("cuptiProfilerGetCounterAvailability", code)?;
+        // SAFETY: the block has the size it states; without an image the size alone is written.
+        unsafe { self.availability(&mut params) }?;
         let mut image = vec![0; params.counter_availability_image_size];
         params.counter_availability_image = image.as_mut_ptr();
-        // SAFETY: as above; the image has the room it tells.
-        let code = unsafe { (self.availability)(&mut params) };
-        check("cuptiProfilerGetCounterAvailability", code)?;
+        // SAFETY: as above; the image has the size it states.
+        unsafe { self.availability(&mut params) }?;
         Ok(image.into())
     }
 
@@ -82,8 +63,8 @@ impl RangeApi {
         let mut params = RangeGetCounterDataInfo::new();
         params.counter_data_image = data.as_ptr();
         params.counter_data_image_size = data.len();
-        // SAFETY: the block has the size it tells, and the image lives through the call.
-        check("cuptiRangeProfilerGetCounterDataInfo", unsafe { (self.data_info)(&mut params) })?;
+        // SAFETY: the block has the size it states, and the image lives through the call.
+        unsafe { self.data_info(&mut params) }?;
         Ok(params.num_total_ranges)
     }
 
@@ -94,9 +75,8 @@ impl RangeApi {
         params.counter_data_image_size = data.len();
         params.range_index = index;
         params.range_delimiter = c"/".as_ptr();
-        // SAFETY: the block has the size it tells; image and delimiter live through the call.
-        let code = unsafe { (self.range_info)(&mut params) };
-        check("cuptiRangeProfilerCounterDataGetRangeInfo", code)?;
+        // SAFETY: the block has the size it states; image and delimiter live through the call.
+        unsafe { self.range_info(&mut params) }?;
         // SAFETY: CUPTI gives a string that ends in a NUL.
         Ok(unsafe { copied(params.range_name) })
     }
@@ -107,8 +87,8 @@ impl RangeObject {
     pub(crate) fn enable(api: RangeApi, context: Context) -> Result<Self, Error> {
         let mut params = RangeEnable::new();
         params.ctx = context.handle();
-        // SAFETY: the block has the size it tells; the context was current when it was asked for.
-        check("cuptiRangeProfilerEnable", unsafe { (api.enable)(&mut params) })?;
+        // SAFETY: the block has the size it states; the context was current when it was asked for.
+        unsafe { api.enable(&mut params) }?;
         let object = params.range_profiler_object;
         Ok(Self { api, object, config: Vec::new(), data: Vec::new() })
     }
@@ -123,26 +103,21 @@ impl RangeObject {
         levels: u16,
     ) -> Result<(), Error> {
         let mut pointers = pointers(names);
-        let mut size = RangeGetCounterDataSize::new();
-        size.range_profiler_object = self.object;
+        let mut size = RangeGetCounterDataSize::of(self.object);
         size.metric_names = pointers.as_mut_ptr();
         size.num_metrics = pointers.len();
         size.max_num_of_ranges = ranges;
         size.max_num_range_tree_nodes = u32::try_from(ranges).unwrap_or(u32::MAX);
-        // SAFETY: the block has the size it tells and names this live object; the names live through the call.
-        let code = unsafe { (self.api.data_size)(&mut size) };
-        check("cuptiRangeProfilerGetCounterDataSize", code)?;
+        // SAFETY: the block has the size it states and names this live object; the names live through the call.
+        unsafe { self.api.data_size(&mut size) }?;
         self.config = config.to_vec();
         self.data = vec![0; size.counter_data_size];
-        let mut initialize = RangeCounterDataImageInitialize::new();
-        initialize.range_profiler_object = self.object;
+        let mut initialize = RangeCounterDataImageInitialize::of(self.object);
         initialize.counter_data = self.data.as_mut_ptr();
         initialize.counter_data_size = self.data.len();
-        // SAFETY: as above; the image has the room it tells.
-        let code = unsafe { (self.api.data_initialize)(&mut initialize) };
-        check("cuptiRangeProfilerCounterDataImageInitialize", code)?;
-        let mut params = RangeSetConfig::new();
-        params.range_profiler_object = self.object;
+        // SAFETY: as above; the image has the size it states.
+        unsafe { self.api.data_initialize(&mut initialize) }?;
+        let mut params = RangeSetConfig::of(self.object);
         params.config = self.config.as_ptr();
         params.config_size = self.config.len();
         params.counter_data_image = self.data.as_mut_ptr();
@@ -154,25 +129,23 @@ impl RangeObject {
         params.min_nesting_level = 1;
         params.target_nesting_level = 1;
         // SAFETY: as above; both images live, unmoved, as long as the object.
-        check("cuptiRangeProfilerSetConfig", unsafe { (self.api.set_config)(&mut params) })
+        unsafe { self.api.set_config(&mut params) }
     }
 
     /// Begins a pass.
     pub(crate) fn start(&mut self) -> Result<(), Error> {
         forked::check_process()?;
-        let mut params = RangeStart::new();
-        params.range_profiler_object = self.object;
-        // SAFETY: the block has the size it tells and names this live object.
-        check("cuptiRangeProfilerStart", unsafe { (self.api.start)(&mut params) })
+        let mut params = RangeStart::of(self.object);
+        // SAFETY: the block has the size it states and names this live object.
+        unsafe { self.api.start(&mut params) }
     }
 
     /// Ends a pass.
     pub(crate) fn stop(&mut self) -> Result<Stopped, Error> {
         forked::check_process()?;
-        let mut params = RangeStop::new();
-        params.range_profiler_object = self.object;
-        // SAFETY: the block has the size it tells and names this live object.
-        check("cuptiRangeProfilerStop", unsafe { (self.api.stop)(&mut params) })?;
+        let mut params = RangeStop::of(self.object);
+        // SAFETY: the block has the size it states and names this live object.
+        unsafe { self.api.stop(&mut params) }?;
         Ok(Stopped {
             pass: params.pass_index,
             level: params.target_nesting_level,
@@ -183,29 +156,26 @@ impl RangeObject {
     /// Begins a range.
     pub(crate) fn push(&mut self, name: &CStr) -> Result<(), Error> {
         forked::check_process()?;
-        let mut params = RangePushRange::new();
-        params.range_profiler_object = self.object;
+        let mut params = RangePushRange::of(self.object);
         params.range_name = name.as_ptr();
-        // SAFETY: the block has the size it tells and names this live object; the name lives through the call.
-        check("cuptiRangeProfilerPushRange", unsafe { (self.api.push)(&mut params) })
+        // SAFETY: the block has the size it states and names this live object; the name lives through the call.
+        unsafe { self.api.push(&mut params) }
     }
 
     /// Ends the innermost range.
     pub(crate) fn pop(&mut self) -> Result<(), Error> {
         forked::check_process()?;
-        let mut params = RangePopRange::new();
-        params.range_profiler_object = self.object;
-        // SAFETY: the block has the size it tells and names this live object.
-        check("cuptiRangeProfilerPopRange", unsafe { (self.api.pop)(&mut params) })
+        let mut params = RangePopRange::of(self.object);
+        // SAFETY: the block has the size it states and names this live object.
+        unsafe { self.api.pop(&mut params) }
     }
 
     /// Reads what the hardware counted; gives how many ranges had no room, and the image.
     pub(crate) fn decode(&mut self) -> Result<(usize, &[u8]), Error> {
         forked::check_process()?;
-        let mut params = RangeDecodeData::new();
-        params.range_profiler_object = self.object;
-        // SAFETY: the block has the size it tells and names this live object, whose image has the room that it was told.
-        check("cuptiRangeProfilerDecodeData", unsafe { (self.api.decode)(&mut params) })?;
+        let mut params = RangeDecodeData::of(self.object);
+        // SAFETY: the block has the size it states and names this live object, whose image has the size that was configured.
+        unsafe { self.api.decode(&mut params) }?;
         Ok((params.num_of_range_dropped, &self.data))
     }
 
@@ -223,9 +193,8 @@ impl Drop for RangeObject {
         if forked::is_child() {
             return;
         }
-        let mut params = RangeDisable::new();
-        params.range_profiler_object = self.object;
-        // SAFETY: the block has the size it tells and names this object, which is used no more.
-        let _ = unsafe { (self.api.disable)(&mut params) };
+        let mut params = RangeDisable::of(self.object);
+        // SAFETY: the block has the size it states and names this object, which is used no more.
+        let _ = unsafe { self.api.disable(&mut params) };
     }
 }

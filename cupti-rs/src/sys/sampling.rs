@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, c_void};
 
-use super::counters::{SamplingApi, check, copied, pointers};
+use super::counters::{SamplingApi, pointers};
 use super::params::*;
 use crate::error::Error;
 use crate::forked;
@@ -39,35 +39,16 @@ pub(crate) struct SamplingObject {
 unsafe impl Send for SamplingObject {}
 
 impl SamplingApi {
-    /// Has CUPTI ready to count; any number of times. A process that sampled first without it crashed (13.0.1).
-    pub(crate) fn prepare(&self) -> Result<(), Error> {
-        let mut params = ProfilerInitialize::new();
-        // SAFETY: the block has the size it tells.
-        check("cuptiProfilerInitialize", unsafe { (self.initialize)(&mut params) })
-    }
-
-    /// The chip's name, such as GH100.
-    pub(crate) fn chip_of(&self, device: u32) -> Result<String, Error> {
-        let mut params = DeviceGetChipName::new();
-        params.device_index = device as usize;
-        // SAFETY: the block has the size it tells.
-        check("cuptiDeviceGetChipName", unsafe { (self.chip_name)(&mut params) })?;
-        // SAFETY: CUPTI gives a constant string.
-        Ok(unsafe { copied(params.chip_name) })
-    }
-
     /// Which counters can be had on this device now.
     pub(crate) fn availability_of(&self, device: u32) -> Result<Box<[u8]>, Error> {
         let mut params = SamplingGetCounterAvailability::new();
         params.device_index = device as usize;
-        // SAFETY: the block has the size it tells; without an image the size alone is written.
-        let code = unsafe { (self.availability)(&mut params) };
-        check("cuptiPmSamplingGetCounterAvailability", code)?;
+        // SAFETY: the block has the size it states; without an image the size alone is written.
+        unsafe { self.availability(&mut params) }?;
         let mut image = vec![0; params.counter_availability_image_size];
         params.counter_availability_image = image.as_mut_ptr();
-        // SAFETY: as above; the image has the room it tells.
-        let code = unsafe { (self.availability)(&mut params) };
-        check("cuptiPmSamplingGetCounterAvailability", code)?;
+        // SAFETY: as above; the image has the size it states.
+        unsafe { self.availability(&mut params) }?;
         Ok(image.into())
     }
 }
@@ -77,8 +58,8 @@ impl SamplingObject {
     pub(crate) fn enable(api: SamplingApi, device: u32) -> Result<Self, Error> {
         let mut params = SamplingEnable::new();
         params.device_index = device as usize;
-        // SAFETY: the block has the size it tells.
-        check("cuptiPmSamplingEnable", unsafe { (api.enable)(&mut params) })?;
+        // SAFETY: the block has the size it states.
+        unsafe { api.enable(&mut params) }?;
         let object = params.pm_sampling_object;
         Ok(Self { api, object, config: Vec::new(), data: Vec::new() })
     }
@@ -93,69 +74,61 @@ impl SamplingObject {
         samples: u32,
     ) -> Result<(), Error> {
         self.config = config.to_vec();
-        let mut params = SamplingSetConfig::new();
-        params.pm_sampling_object = self.object;
+        let mut params = SamplingSetConfig::of(self.object);
         params.config = self.config.as_ptr();
         params.config_size = self.config.len();
         params.hardware_buffer_size = hardware_buffer;
         params.sampling_interval = interval_ns;
         params.trigger_mode = BY_TIME;
         params.hw_buffer_append_mode = KEEP_OLDEST;
-        // SAFETY: the block has the size it tells and names this live object; the image lives as long as that.
-        check("cuptiPmSamplingSetConfig", unsafe { (self.api.set_config)(&mut params) })?;
+        // SAFETY: the block has the size it states and names this live object; the image lives as long as that.
+        unsafe { self.api.set_config(&mut params) }?;
         let mut pointers = pointers(names);
-        let mut size = SamplingGetCounterDataSize::new();
-        size.pm_sampling_object = self.object;
+        let mut size = SamplingGetCounterDataSize::of(self.object);
         size.metric_names = pointers.as_mut_ptr();
         size.num_metrics = pointers.len();
         size.max_samples = samples;
         // SAFETY: as above; the names live through the call.
-        let code = unsafe { (self.api.data_size)(&mut size) };
-        check("cuptiPmSamplingGetCounterDataSize", code)?;
+        unsafe { self.api.data_size(&mut size) }?;
         self.data = vec![0; size.counter_data_size];
         self.empty()
     }
 
     /// Makes the image ready for a decoding.
     pub(crate) fn empty(&mut self) -> Result<(), Error> {
-        let mut params = SamplingCounterDataImageInitialize::new();
-        params.pm_sampling_object = self.object;
+        let mut params = SamplingCounterDataImageInitialize::of(self.object);
         params.counter_data = self.data.as_mut_ptr();
         params.counter_data_size = self.data.len();
-        // SAFETY: the block has the size it tells and names this live object; the image has the room it tells.
-        let code = unsafe { (self.api.data_initialize)(&mut params) };
-        check("cuptiPmSamplingCounterDataImageInitialize", code)
+        // SAFETY: the block has the size it states and names this live object; the image has the size it states.
+        unsafe { self.api.data_initialize(&mut params) }
     }
 
     /// Begins to sample.
     pub(crate) fn start(&mut self) -> Result<(), Error> {
-        let mut params = SamplingStart::new();
-        params.pm_sampling_object = self.object;
-        // SAFETY: the block has the size it tells and names this live object.
-        check("cuptiPmSamplingStart", unsafe { (self.api.start)(&mut params) })
+        let mut params = SamplingStart::of(self.object);
+        // SAFETY: the block has the size it states and names this live object.
+        unsafe { self.api.start(&mut params) }
     }
 
     /// Ends it. What was not decoded can still be.
     pub(crate) fn stop(&mut self) -> Result<(), Error> {
-        let mut params = SamplingStop::new();
-        params.pm_sampling_object = self.object;
-        // SAFETY: the block has the size it tells and names this live object.
-        check("cuptiPmSamplingStop", unsafe { (self.api.stop)(&mut params) })
+        let mut params = SamplingStop::of(self.object);
+        // SAFETY: the block has the size it states and names this live object.
+        unsafe { self.api.stop(&mut params) }
     }
 
     /// Decodes what the hardware has written, as far as the image has room.
     pub(crate) fn decode(&mut self) -> Result<Decoded, Error> {
-        let mut params = SamplingDecodeData::new();
-        params.pm_sampling_object = self.object;
+        let mut params = SamplingDecodeData::of(self.object);
         params.counter_data_image = self.data.as_mut_ptr();
         params.counter_data_image_size = self.data.len();
-        // SAFETY: the block has the size it tells and names this live object; the image has the room it tells.
-        check("cuptiPmSamplingDecodeData", unsafe { (self.api.decode)(&mut params) })?;
+        // SAFETY: the block has the size it states and names this live object; the image has the size it states.
+        unsafe { self.api.decode(&mut params) }?;
         let mut info = SamplingGetCounterDataInfo::new();
         info.counter_data_image = self.data.as_ptr();
         info.counter_data_image_size = self.data.len();
         // SAFETY: as above.
-        check("cuptiPmSamplingGetCounterDataInfo", unsafe { (self.api.data_info)(&mut info) })?;
+        unsafe { self.api.data_info(&mut info) }?;
         Ok(Decoded {
             samples: info.num_completed_samples,
             is_full: params.decode_stop_reason == DATA_FULL,
@@ -165,14 +138,12 @@ impl SamplingObject {
 
     /// When a sample of the image began and ended, in CUPTI's time.
     pub(crate) fn times(&mut self, index: usize) -> Result<(u64, u64), Error> {
-        let mut params = SamplingCounterDataGetSampleInfo::new();
-        params.pm_sampling_object = self.object;
+        let mut params = SamplingCounterDataGetSampleInfo::of(self.object);
         params.counter_data_image = self.data.as_mut_ptr();
         params.counter_data_image_size = self.data.len();
         params.sample_index = index;
-        // SAFETY: the block has the size it tells and names this live object; the image lives through the call.
-        let code = unsafe { (self.api.sample_info)(&mut params) };
-        check("cuptiPmSamplingCounterDataGetSampleInfo", code)?;
+        // SAFETY: the block has the size it states and names this live object; the image lives through the call.
+        unsafe { self.api.sample_info(&mut params) }?;
         Ok((params.start_timestamp, params.end_timestamp))
     }
 
@@ -188,9 +159,8 @@ impl Drop for SamplingObject {
         if forked::is_child() {
             return;
         }
-        let mut params = SamplingDisable::new();
-        params.pm_sampling_object = self.object;
-        // SAFETY: the block has the size it tells and names this object, which is used no more.
-        let _ = unsafe { (self.api.disable)(&mut params) };
+        let mut params = SamplingDisable::of(self.object);
+        // SAFETY: the block has the size it states and names this object, which is used no more.
+        let _ = unsafe { self.api.disable(&mut params) };
     }
 }

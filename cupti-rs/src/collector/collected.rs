@@ -1,0 +1,127 @@
+//! The result of a collection: its logs, the times they cover, and what was lost.
+
+use crate::attribute::AttributeSetting;
+use crate::calls::{RuntimeFunction, ThreadCalls};
+use crate::clock::{self, Clock};
+use crate::graphs::ThreadGraphs;
+use crate::kind::ActivityKind;
+use crate::record::RecordBytes;
+use crate::version::Version;
+
+/// The logs of a collection, from its stop, a snapshot or a drain: CUPTI's bytes and the calls, raw, with everything that
+/// another process needs to read them.
+///
+/// After a drain it contains what was not drained; the times are still those of the whole collection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Collected {
+    /// The library's version.
+    pub version: Version,
+    /// From the collection's start to the stop, or to the snapshot or drain, in [`clock::now_ns`] time, with all pauses
+    /// between.
+    pub window_ns: (u64, u64),
+    /// The parts of the window in which the collection was on: not paused and, where the profiler switch bounds it,
+    /// switched on. Sorted and disjoint. Calls outside them are not accounted for: leave them out, and their records.
+    pub windows_ns: Vec<(u64, u64)>,
+    /// In a snapshot or a drain: all records of calls that returned before this time have arrived, here or in earlier
+    /// drains; records of later calls may still be missing. `None` after a stop, when none is.
+    pub pending_from_ns: Option<u64>,
+    /// How the records' timestamps relate to [`clock::now_ns`]: by a reading at the start, or at the drain before, and
+    /// one at the end.
+    pub clock: Clock,
+    /// The records, as CUPTI wrote them.
+    pub records: RecordBytes,
+    /// The driver calls, by thread.
+    pub calls: Vec<ThreadCalls>,
+    /// The calls of the runtime API, by thread, if requested.
+    pub runtime_calls: Vec<ThreadCalls<RuntimeFunction>>,
+    /// The graph events, by thread, if requested.
+    pub graphs: Vec<ThreadGraphs>,
+    /// The attributes that were set.
+    pub attributes: Vec<AttributeSetting>,
+    /// Kinds that were requested where known, and that the library does not have.
+    pub missing_kinds: Vec<ActivityKind>,
+    /// What was lost or irregular since the drain before, as far as the collector knows.
+    pub losses: Losses,
+}
+
+/// Counts of lost data and of irregularities; all zero in a good run, except `buffers`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Losses {
+    /// Records that CUPTI dropped, by its own count.
+    pub dropped_by_cupti: u64,
+    /// Records discarded at [`Config::memory_limit`](crate::Config::memory_limit).
+    pub over_memory_limit: u64,
+    /// Records whose length is not that of their kind, or of a newer CUPTI whose layout may be another one
+    /// ([`Library`](crate::Library)).
+    pub irregular: u64,
+    /// Bytes that CUPTI's iterator could not step over.
+    pub unreadable_bytes: u64,
+    /// Panics caught in callbacks.
+    pub panics: u64,
+    /// Panics caught in the program's own handler.
+    pub handler_panics: u64,
+    /// Buffers with work that the GPU had not finished when a stop or a pause gave up waiting.
+    pub unfinished_buffers: u64,
+    /// Buffers that CUPTI requested.
+    pub buffers: u64,
+    /// Those of them that had to be allocated inside a CUDA call.
+    pub pool_misses: u64,
+    /// Those of them that were refused at [`Config::max_buffers`](crate::Config::max_buffers).
+    pub refused_buffers: u64,
+    /// Records discarded with buffers that were refused to a CUPTI before 12.9.
+    pub refused_records: u64,
+    /// Records discarded because they arrived before the profiler switch was first on. They are no loss.
+    pub before_switch: u64,
+    /// Calls and graph events that could not be logged: their thread was ending and its locals were gone, or they were
+    /// made while another call was being logged, for example by a tag source that calls CUDA. Their records have no call.
+    pub unlogged_calls: u64,
+    /// Callbacks that the program's own handler did not receive because that handler caused them.
+    pub missed_callbacks: u64,
+    /// Buffers that CUPTI returned with another size than they had. They are read up to the smaller size; valid bytes
+    /// beyond it, by CUPTI's count, are in `unreadable_bytes`.
+    pub mismatched_buffers: u64,
+}
+
+impl Losses {
+    /// What was added since an earlier count.
+    pub(super) fn since(&self, earlier: &Self) -> Self {
+        Self {
+            dropped_by_cupti: self.dropped_by_cupti.saturating_sub(earlier.dropped_by_cupti),
+            over_memory_limit: self.over_memory_limit.saturating_sub(earlier.over_memory_limit),
+            irregular: self.irregular.saturating_sub(earlier.irregular),
+            unreadable_bytes: self.unreadable_bytes.saturating_sub(earlier.unreadable_bytes),
+            panics: self.panics.saturating_sub(earlier.panics),
+            handler_panics: self.handler_panics.saturating_sub(earlier.handler_panics),
+            unfinished_buffers: self.unfinished_buffers.saturating_sub(earlier.unfinished_buffers),
+            buffers: self.buffers.saturating_sub(earlier.buffers),
+            pool_misses: self.pool_misses.saturating_sub(earlier.pool_misses),
+            refused_buffers: self.refused_buffers.saturating_sub(earlier.refused_buffers),
+            refused_records: self.refused_records.saturating_sub(earlier.refused_records),
+            before_switch: self.before_switch.saturating_sub(earlier.before_switch),
+            unlogged_calls: self.unlogged_calls.saturating_sub(earlier.unlogged_calls),
+            missed_callbacks: self.missed_callbacks.saturating_sub(earlier.missed_callbacks),
+            mismatched_buffers: self.mismatched_buffers.saturating_sub(earlier.mismatched_buffers),
+        }
+    }
+}
+
+impl Collected {
+    /// Whether calls at this time, in [`clock::now_ns`] time, are accounted for.
+    #[must_use]
+    pub fn was_on(&self, at_ns: u64) -> bool {
+        clock::is_within(&self.windows_ns, at_ns)
+    }
+}
+
+/// Calls that have begun and not returned: the result of
+/// [`Collector::unfinished_calls`](crate::Collector::unfinished_calls).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct UnfinishedCalls {
+    /// The driver calls, by thread.
+    pub calls: Vec<ThreadCalls>,
+    /// The calls of the runtime API, by thread, if requested.
+    pub runtime_calls: Vec<ThreadCalls<RuntimeFunction>>,
+}

@@ -1,0 +1,297 @@
+//! CUPTI's settings, activity kinds and callbacks: enabled for a collection, disabled in pauses, restored at the end.
+
+use super::Collector;
+use crate::attribute::{AttributeId, AttributeSetting, ZEROED_BUFFERS};
+use crate::callbacks::{self, Enabled};
+use crate::calls::Function;
+use crate::clock;
+use crate::config::ApiFilter;
+use crate::error::{Error, Kind};
+use crate::graph_gate;
+use crate::kind::ActivityKind;
+use crate::session;
+use crate::sys::abi::*;
+use crate::sys::api::Api;
+use crate::sys::functions::*;
+
+/// The graph events that are logged if requested; every library has them.
+const GRAPH_EVENTS: [u32; 7] = [
+    RESOURCE_GRAPH_CREATED,
+    RESOURCE_GRAPH_DESTROY_STARTING,
+    RESOURCE_GRAPH_CLONED,
+    RESOURCE_GRAPHNODE_DESTROY_STARTING,
+    RESOURCE_GRAPHNODE_CLONED,
+    RESOURCE_GRAPHEXEC_CREATED,
+    RESOURCE_GRAPHEXEC_DESTROY_STARTING,
+];
+
+/// The callbacks of the profiler switch, `cudaProfilerStart` and `cudaProfilerStop`.
+const SWITCH: [Enabled; 4] = [
+    Enabled::Id(DOMAIN_DRIVER_API, DRIVER_PROFILER_START),
+    Enabled::Id(DOMAIN_DRIVER_API, DRIVER_PROFILER_STOP),
+    Enabled::Id(DOMAIN_RUNTIME_API, RUNTIME_PROFILER_START),
+    Enabled::Id(DOMAIN_RUNTIME_API, RUNTIME_PROFILER_STOP),
+];
+
+/// How many more functions a library may have than the newest known one.
+const NEWER_FUNCTIONS: usize = 128;
+
+/// A setting of CUPTI to restore.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Undo {
+    Attribute(AttributeId, u64),
+    ThreadIdType(u32),
+    FlushPeriod,
+    LatencyTimestamps,
+    LaunchAttributes,
+    UnifiedMemoryCounters,
+}
+
+impl Collector {
+    /// Applies what lasts through pauses: settings, the handler, the profiler switch.
+    pub(super) fn set_up(&mut self) -> Result<(), Error> {
+        self.cursor.get_mut().clock = clock::read(&self.library)?;
+        self.set_attributes()?;
+        let api = &self.library.api;
+        if self.config.system_thread_ids {
+            let before = api.thread_id_type()?;
+            api.set_thread_id_type(THREAD_ID_TYPE_SYSTEM)?;
+            self.undo.push(Undo::ThreadIdType(before));
+        }
+        api.use_pool()?;
+        if let Some(period) = self.config.flush_period {
+            let milliseconds = u32::try_from(period.as_millis()).unwrap_or(u32::MAX).max(1);
+            api.set_flush_period(milliseconds)?;
+            self.undo.push(Undo::FlushPeriod);
+        }
+        if self.config.latency_timestamps {
+            api.set_latency_timestamps(true)?;
+            self.undo.push(Undo::LatencyTimestamps);
+        }
+        if self.config.launch_attributes {
+            api.set_launch_attributes(true)?;
+            self.undo.push(Undo::LaunchAttributes);
+        }
+        self.choose_counters()?;
+        self.choose_callbacks()?;
+        let flag = |on: bool, flag: u64| if on { flag } else { 0 };
+        session::begin(
+            flag(self.handler.is_some(), session::HANDLER)
+                | flag(self.config.runtime_calls, session::RUNTIME_CALLS)
+                | flag(self.config.graph_events, session::GRAPHS)
+                | flag(self.config.profiler_switch, session::SWITCH)
+                | flag(self.library.version().hangs_over_graphs(), session::GATED),
+        );
+        if self.config.profiler_switch {
+            // Enabled in pauses, too: a switch that the program turns during a pause takes effect after it.
+            for id in SWITCH {
+                if !self.subscription.enable(id, true)? {
+                    return Err(Error::call("cuptiEnableCallback", CuptiResult::INVALID_PARAMETER));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the attributes, which CUPTI requires before the buffer functions are registered.
+    fn set_attributes(&mut self) -> Result<(), Error> {
+        let api = &self.library.api;
+        // A library without this attribute zeroes buffers itself; one that does not return its value has the default.
+        let before = api.attribute(ZEROED_BUFFERS).ok().flatten().unwrap_or(0);
+        if api.set_attribute(ZEROED_BUFFERS, 1)? {
+            self.undo.push(Undo::Attribute(ZEROED_BUFFERS, before));
+        }
+        for &(attribute, asked) in &self.config.attributes {
+            let lacks = || self.library.lacks(format!("setting for {attribute}"), "");
+            let before = api.attribute(attribute.key())?.ok_or_else(lacks)?;
+            if !api.set_attribute(attribute.key(), asked)? {
+                return Err(Error::call(
+                    "cuptiActivitySetAttribute",
+                    CuptiResult::INVALID_PARAMETER,
+                ));
+            }
+            self.undo.push(Undo::Attribute(attribute.key(), before));
+            let set = api.attribute(attribute.key())?.unwrap_or(asked);
+            self.attributes.push(AttributeSetting { attribute, before, asked, set });
+        }
+        Ok(())
+    }
+
+    /// Sets the counters of managed memory, without which CUPTI refuses that kind; they last through pauses.
+    fn choose_counters(&mut self) -> Result<(), Error> {
+        let counters = &self.config.unified_memory_counters;
+        let is_unified_memory =
+            |(kind, _): &(ActivityKind, bool)| *kind == ActivityKind::UNIFIED_MEMORY_COUNTER;
+        if counters.is_empty() || !self.config.kinds.iter().any(is_unified_memory) {
+            return Ok(());
+        }
+        self.counters_refused = self.library.api.set_unified_memory_counters(counters, true)?;
+        if self.counters_refused.is_none() {
+            self.undo.push(Undo::UnifiedMemoryCounters);
+        }
+        Ok(())
+    }
+
+    /// Collects the callbacks that [`turn_on`](Self::turn_on) enables.
+    fn choose_callbacks(&mut self) -> Result<(), Error> {
+        let driver = DRIVER_CALLS.iter().map(|call| Enabled::Id(DOMAIN_DRIVER_API, call.id));
+        self.callbacks.extend(driver);
+        self.callbacks.push(Enabled::Id(DOMAIN_RESOURCE, RESOURCE_GRAPHNODE_CREATED));
+        if self.config.runtime_calls {
+            let runtime = RUNTIME_CALLS.iter().map(|call| Enabled::Id(DOMAIN_RUNTIME_API, call.id));
+            self.callbacks.extend(runtime);
+        }
+        if self.config.graph_events {
+            self.callbacks.extend(GRAPH_EVENTS.map(|id| Enabled::Id(DOMAIN_RESOURCE, id)));
+        }
+        if let Some(callbacks) = &self.config.callbacks {
+            let named = |domain, name: &str| {
+                let ids = self.library.api.callback_ids(domain, name);
+                let api = if domain == DOMAIN_DRIVER_API { "driver" } else { "runtime" };
+                let lacks = || self.library.lacks(format!("{api} function called {name}"), "");
+                if ids.is_empty() { Err(lacks()) } else { Ok(ids) }
+            };
+            let (enabled, handler) = callbacks.resolve(named)?;
+            callbacks::install(&handler);
+            self.callbacks.extend(enabled);
+            self.handler = Some(handler);
+        }
+        Ok(())
+    }
+
+    pub(super) fn turn_on(&mut self) -> Result<(), Error> {
+        session::resume();
+        for &id in &self.callbacks {
+            // A function that the library lacks is never called.
+            let known = self.subscription.enable(id, true)?;
+            // Every library has this one; without it captured calls would count as calls that lost their records.
+            if !known && id == Enabled::Id(DOMAIN_RESOURCE, RESOURCE_GRAPHNODE_CREATED) {
+                return Err(Error::call("cuptiEnableCallback", CuptiResult::INVALID_PARAMETER));
+            }
+        }
+        self.missing_kinds.clear();
+        for &(kind, required) in &self.config.kinds {
+            let refused = match self.counters_refused {
+                Some(code) if kind == ActivityKind::UNIFIED_MEMORY_COUNTER => Some(code),
+                _ => self.enable(kind)?,
+            };
+            let Some(code) = refused else { continue };
+            if required {
+                let version = self.library.version();
+                return Err(Error::new(Kind::UnknownActivity { kind, code, version }));
+            }
+            self.missing_kinds.push(kind);
+        }
+        let (driver, runtime) = (&self.config.driver_records, &self.config.runtime_records);
+        let functions = (DRIVER_FUNCTIONS.len(), RUNTIME_FUNCTIONS.len());
+        self.filter(driver, ActivityKind::DRIVER, functions.0, Api::enable_driver_api)?;
+        self.filter(runtime, ActivityKind::RUNTIME, functions.1, Api::enable_runtime_api)?;
+        self.on_since_ns = Some(clock::now_ns());
+        Ok(())
+    }
+
+    /// Enables records of some functions of an API: first the kind, which enables all functions, then disables the others.
+    /// CUPTI follows no other order (12.8 and 13.0.1): without the kind it accepts functions and writes no record, and
+    /// enabling the kind resets the functions.
+    fn filter<F: Function>(
+        &self,
+        filter: &Option<ApiFilter<F>>,
+        kind: ActivityKind,
+        functions: usize,
+        enable: impl Fn(&Api, u32, bool) -> Option<Result<(), Error>>,
+    ) -> Result<(), Error> {
+        let Some(filter) = filter else { return Ok(()) };
+        let lacks =
+            || self.library.lacks(format!("filter for {kind} records by function"), "CUPTI 12.5");
+        let turn_off = |id| enable(&self.library.api, id, false).unwrap_or_else(|| Err(lacks()));
+        self.require(kind)?;
+        match filter {
+            ApiFilter::Only(wanted) => {
+                let wanted: Vec<u32> = wanted.iter().map(|function| function.id()).collect();
+                // The library may have functions that are not known here, and lack some that are.
+                for id in
+                    (1..(functions + NEWER_FUNCTIONS) as u32).filter(|id| !wanted.contains(id))
+                {
+                    match turn_off(id) {
+                        Err(error) if error.is_unsupported() => return Err(error),
+                        _ => {}
+                    }
+                }
+            }
+            ApiFilter::Except(unwanted) => {
+                for function in unwanted {
+                    turn_off(function.id())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn require(&self, kind: ActivityKind) -> Result<(), Error> {
+        let version = self.library.version();
+        match self.enable(kind)? {
+            None => Ok(()),
+            Some(code) => Err(Error::new(Kind::UnknownActivity { kind, code, version })),
+        }
+    }
+
+    /// Enables a kind; returns CUPTI's refusal if the library does not have it.
+    fn enable(&self, kind: ActivityKind) -> Result<Option<CuptiResult>, Error> {
+        match self.library.version().lacks_kind(kind) {
+            true => Ok(Some(CuptiResult::INVALID_KIND)),
+            false => self.library.api.enable_kind(kind.0),
+        }
+    }
+
+    /// Disables the kinds that [`turn_on`](Self::turn_on) enabled, also after it failed half-way. Ignores errors: no caller
+    /// could act on them.
+    pub(super) fn turn_off(&self) {
+        let api = &self.library.api;
+        for &(kind, _) in &self.config.kinds {
+            if !self.missing_kinds.contains(&kind) {
+                api.disable_kind(kind.0);
+            }
+        }
+        if self.config.driver_records.is_some() {
+            api.disable_kind(ActivityKind::DRIVER.0);
+        }
+        if self.config.runtime_records.is_some() {
+            api.disable_kind(ActivityKind::RUNTIME.0);
+        }
+    }
+
+    /// Runs `work` while no graph is launched, where the library needs that; after a timeout it runs all the same.
+    pub(super) fn apart_from_graphs(&self, work: impl Fn()) {
+        if !self.library.version().hangs_over_graphs() || graph_gate::apart(&work).is_none() {
+            work();
+        }
+    }
+
+    /// Disables the callbacks that [`turn_on`](Self::turn_on) enabled, except those of the switch.
+    pub(super) fn turn_callbacks_off(&self) {
+        for &id in &self.callbacks {
+            if !(self.config.profiler_switch && SWITCH.contains(&id)) {
+                let _ = self.subscription.enable(id, false);
+            }
+        }
+        if self.config.profiler_switch {
+            // Disabling a whole domain disabled them, too.
+            SWITCH.iter().for_each(|&id| _ = self.subscription.enable(id, true));
+        }
+    }
+
+    pub(super) fn restore(&self, undo: Undo) {
+        let api = &self.library.api;
+        let _ = match undo {
+            Undo::Attribute(attribute, value) => api.set_attribute(attribute, value).map(|_| ()),
+            Undo::ThreadIdType(kind) => api.set_thread_id_type(kind),
+            Undo::FlushPeriod => api.set_flush_period(0),
+            Undo::LatencyTimestamps => api.set_latency_timestamps(false),
+            Undo::LaunchAttributes => api.set_launch_attributes(false),
+            Undo::UnifiedMemoryCounters => {
+                let counters = &self.config.unified_memory_counters;
+                api.set_unified_memory_counters(counters, false).map(|_| ())
+            }
+        };
+    }
+}

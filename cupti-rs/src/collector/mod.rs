@@ -1,0 +1,542 @@
+//! Start, pause, flush, stop: the one place that drives CUPTI.
+
+mod collected;
+mod enable;
+mod lease;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+
+use crate::attribute::AttributeSetting;
+use crate::buffer::{LOG, Log, LogCounts, POOL, Setup};
+use crate::callbacks::{Enabled, Handler};
+use crate::calls::{self, Part};
+use crate::clock::{self, Clock, Reading};
+use crate::config::Config;
+use crate::error::{Error, Kind};
+use crate::flusher::Flusher;
+use crate::kind::ActivityKind;
+use crate::library::Library;
+use crate::record::RecordBytes;
+use crate::session;
+use crate::sys::abi::CuptiResult;
+use crate::sys::api::Api;
+use crate::sys::safe::Subscription;
+pub use collected::{Collected, Losses, UnfinishedCalls};
+use enable::Undo;
+pub(crate) use lease::CollectorLease;
+
+/// A running collection of GPU records and calls.
+///
+/// [`stop`](Self::stop) returns what was collected; dropping the collector discards it. A program may end while a
+/// collection runs: nothing waits for it, and its data is lost.
+#[derive(Debug)]
+pub struct Collector {
+    library: Library,
+    subscription: Subscription,
+    config: Config,
+    lease: CollectorLease,
+    start_ns: u64,
+    /// The callbacks that are on while it runs.
+    callbacks: Vec<Enabled>,
+    handler: Option<Arc<Handler>>,
+    missing_kinds: Vec<ActivityKind>,
+    /// CUPTI's refusal of the counters of managed memory.
+    counters_refused: Option<CuptiResult>,
+    attributes: Vec<AttributeSetting>,
+    /// Settings to restore at the end, the last one first.
+    undo: Vec<Undo>,
+    /// When the collection was on before the last pause.
+    windows: Vec<(u64, u64)>,
+    on_since_ns: Option<u64>,
+    unfinished: u64,
+    /// Records that CUPTI dropped, added up: it resets its count with each reading.
+    dropped: AtomicU64,
+    /// Locked by a drain while it empties the logs, and by a snapshot while it reads them, so that neither sees a record
+    /// without its call. No callback takes this lock, and no CUPTI function that calls back is called under it.
+    cursor: RwLock<DrainCursor>,
+    flusher: Flusher,
+    ended: bool,
+}
+
+/// The state after the last drain: what was reported until then, and up to when.
+#[derive(Debug)]
+struct DrainCursor {
+    losses: Losses,
+    /// The end of the last drain.
+    until_ns: u64,
+    /// The last drain's reading, or the start's.
+    clock: Reading,
+}
+
+/// Where the logs of a collection are cut off: at its stop, at a snapshot or at a drain.
+#[derive(Debug)]
+struct Cut {
+    at_ns: u64,
+    clock: Clock,
+    windows_ns: Vec<(u64, u64)>,
+    pending_from_ns: Option<u64>,
+}
+
+impl Collector {
+    /// Subscribes to CUPTI and starts collecting what `config` says, by default kernels, copies, memsets,
+    /// synchronisations, CUPTI's own overhead, and the driver calls that cause them, from all threads and contexts of
+    /// this process.
+    ///
+    /// Costs milliseconds; the first start in a process, and contexts made before it, cost more. Earlier work is not
+    /// recorded.
+    ///
+    /// # Errors
+    /// [`is_busy`](Error::is_busy) if another tool or another collector holds CUPTI;
+    /// [`is_unsupported`](Error::is_unsupported) if the library does not have what was requested; otherwise CUPTI's own
+    /// refusal. All settings are restored then.
+    pub fn start(library: &Library, config: &Config) -> Result<Self, Error> {
+        let lease = CollectorLease::take()?;
+        let api: &'static Api = leaked(&library.api);
+        let subscription = library.api.subscribe_callback()?;
+        if let Some(why) = library.unusable {
+            subscription.end();
+            return Err(library.refuse(why));
+        }
+        let mut collector = Self {
+            flusher: Flusher::new(library.clone(), config.drain_timeout),
+            library: library.clone(),
+            subscription,
+            config: config.clone(),
+            lease,
+            start_ns: 0,
+            callbacks: Vec::new(),
+            handler: None,
+            missing_kinds: Vec::new(),
+            counters_refused: None,
+            attributes: Vec::new(),
+            undo: Vec::new(),
+            windows: Vec::new(),
+            on_since_ns: None,
+            unfinished: 0,
+            dropped: AtomicU64::new(0),
+            cursor: RwLock::new(DrainCursor {
+                losses: Losses::default(),
+                until_ns: 0,
+                clock: Reading { at_ns: 0, offset_ns: 0 },
+            }),
+            ended: false,
+        };
+        POOL.prepare(
+            api,
+            Setup {
+                bytes: config.buffer_bytes,
+                ready: config.buffers,
+                most: config.max_buffers,
+                refuse_with_null: library.version().takes_no_buffer(),
+            },
+        );
+        *LOG.lock() = Some(Log::new(config.memory_limit));
+        calls::clear();
+        // On an error the collector is dropped, which restores everything.
+        collector.set_up()?;
+        if !config.start_paused {
+            collector.turn_on()?;
+        }
+        collector.start_ns = collector.on_since_ns.unwrap_or_else(clock::now_ns);
+        collector.flusher.begin_at(collector.start_ns);
+        Ok(collector)
+    }
+
+    /// When the collection started, in [`clock::now_ns`] time.
+    #[must_use]
+    pub fn start_ns(&self) -> u64 {
+        self.start_ns
+    }
+
+    /// Makes CUPTI deliver the records that are complete. Does not wait for the GPU.
+    ///
+    /// Any thread may flush. With CUPTI 13.0 a flush gets slower as a collection goes on (3 ms at first, 30 ms after 150
+    /// million launches by 4 threads on an H200). Where the program launches faster than CUPTI writes records, it does not
+    /// return before the load ends: [request](Flusher::request) a flush then, wait with a limit, and use
+    /// [`drain_delivered`](Self::drain_delivered). CUPTI before 13.0 could hang over graphs that other threads launch:
+    /// flushes and such launches exclude each other there. A flush that waits 0.1 s for a launch gives up and delivers
+    /// nothing.
+    ///
+    /// # Errors
+    /// CUPTI's refusal, or a process forked off after the start.
+    pub fn flush(&self) -> Result<(), Error> {
+        self.flusher.flush()
+    }
+
+    /// Disables records and callbacks until [`resume`](Self::resume); keeps what was collected. Does nothing in a pause.
+    ///
+    /// Waits for the GPU as [`stop`](Self::stop) does: work that is unfinished when its kind is disabled may get its end
+    /// only when the kind is enabled again. A call that another thread is in may be logged without its end. Calls that
+    /// other threads begin during the wait are left out, like those in the pause.
+    ///
+    /// # Errors
+    /// CUPTI's refusal to flush, or a process forked off after the start. The collection is paused all the same.
+    pub fn pause(&mut self) -> Result<(), Error> {
+        self.check_process()?;
+        let Some(since) = self.on_since_ns.take() else { return Ok(()) };
+        let held = self.wait_idle();
+        self.windows.push((since, self.waited_until(&held).max(since)));
+        self.apart_from_graphs(|| self.turn_off());
+        self.turn_callbacks_off();
+        session::pause();
+        self.unfinished = self.unfinished.saturating_add(held?);
+        Ok(())
+    }
+
+    /// Enables records and callbacks again, by a call into CUPTI for each callback id and kind. Does nothing outside a
+    /// pause.
+    ///
+    /// # Errors
+    /// CUPTI's refusal, after which the collection stays paused; or a process forked off after the start.
+    pub fn resume(&mut self) -> Result<(), Error> {
+        self.check_process()?;
+        if self.on_since_ns.is_some() {
+            return Ok(());
+        }
+        let on = self.turn_on();
+        if on.is_err() {
+            self.turn_off();
+            self.turn_callbacks_off();
+            session::pause();
+        }
+        on
+    }
+
+    /// Whether the collection is paused.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.on_since_ns.is_none()
+    }
+
+    /// Ends the collection and returns what was collected and not [drained](Self::drain).
+    ///
+    /// Waits until the GPU has finished what was launched, as [`wait_idle`](Self::wait_idle) does, and at most 1 s for a
+    /// last flush. Where other threads launch meanwhile, [`Collected::window_ns`] ends at the time up to which all records
+    /// have arrived.
+    ///
+    /// # Errors
+    /// CUPTI's refusal, or a process forked off after the start. The collection is over all the same.
+    pub fn stop(self) -> Result<Collected, Error> {
+        self.check_process()?;
+        let held = if self.is_paused() { Ok(0) } else { self.wait_idle() };
+        self.stop_with(held)
+    }
+
+    /// Ends the collection as [`stop`](Self::stop) does, without its wait: `unfinished` is the result of an earlier
+    /// [`Flusher::wait_idle`].
+    ///
+    /// # Errors
+    /// As [`stop`](Self::stop).
+    pub fn stop_after_wait(self, unfinished: u64) -> Result<Collected, Error> {
+        self.check_process()?;
+        self.stop_with(Ok(unfinished))
+    }
+
+    fn stop_with(mut self, held: Result<u64, Error>) -> Result<Collected, Error> {
+        let stop_ns = if self.is_paused() { clock::now_ns() } else { self.waited_until(&held) };
+        let clock_at_stop = clock::read(&self.library);
+        let windows = self.windows_until(stop_ns);
+        let marks = self.end();
+        let read = calls::take();
+        let dropped = self.count_dropped();
+        let log = LOG.lock().take().unwrap_or_default();
+
+        self.unfinished = self.unfinished.saturating_add(held?);
+        dropped?;
+        let cursor = self.cursor.read();
+        let cut = Cut {
+            at_ns: stop_ns,
+            clock: Clock { start: cursor.clock, stop: clock_at_stop? },
+            windows_ns: self.bounded(windows, &marks),
+            pending_from_ns: None,
+        };
+        let losses = self.losses(log.counts, &read).since(&cursor.losses);
+        Ok(self.collected(cut, read, log, losses))
+    }
+
+    /// Returns what was collected and not [drained](Self::drain). The collection goes on and its stop is not affected.
+    ///
+    /// [Flushes](Self::flush), shares the records' bytes and copies the other logs. Time and memory grow with the number of
+    /// calls: take few snapshots of a long collection that is not drained. Waits neither for the GPU nor for threads of the
+    /// program, except one that makes its first call meanwhile. All logs are cut at one time, the end of
+    /// [`Collected::window_ns`]: later calls and events are left out, and a call that had not returned by then has no end.
+    /// Every record has its call, if such calls are logged and it was not drained. Calls after
+    /// [`Collected::pending_from_ns`] may still lack their records.
+    ///
+    /// Any thread may take snapshots, also several at once.
+    ///
+    /// # Errors
+    /// CUPTI's refusal, or a process forked off after the start.
+    pub fn snapshot(&self) -> Result<Collected, Error> {
+        self.flush()?;
+        self.count_dropped()?;
+        // Before the records are read.
+        let settled_ns = self.flusher.settled_ns();
+        let cursor = self.cursor.read();
+        let log = LOG.lock().as_ref().map(Log::snapshot).unwrap_or_default();
+        // After the records: a call is logged before its records can exist.
+        let at_ns = clock::now_ns();
+        let clock = Clock { start: cursor.clock, stop: clock::read(&self.library)? };
+        let cut = self.cut(at_ns, clock, settled_ns);
+        let read = calls::read_until(at_ns, Part::Rest);
+        let losses = self.losses(log.counts, &read).since(&cursor.losses);
+        Ok(self.collected(cut, read, log, losses))
+    }
+
+    /// Removes and returns what was collected so far; the collection goes on. All drains and the stop together contain what
+    /// a stop alone would have, with their [`losses`](Collected::losses) added up. A drained collection needs memory for
+    /// what was collected since, and for the names of the program's kernels, each once. A drain contains the names of its
+    /// own records.
+    ///
+    /// [Flushes](Self::flush). Waits neither for the GPU nor for threads of the program, except one that makes its first
+    /// call meanwhile. A drain contains
+    /// - every record that arrived since the drain before;
+    /// - every call that had returned by the end of [`Collected::window_ns`] and was in no earlier drain, so that each has
+    ///   an end. An unfinished call is in [`unfinished_calls`](Self::unfinished_calls) until the drain after its return, or
+    ///   the stop. A call whose end fell into a [`pause`](Self::pause) stays there until the stop, which returns it without
+    ///   an end;
+    /// - every graph event since the drain before.
+    ///
+    /// A record and its call may be in different drains. A call is logged before its records exist: the call of a record
+    /// (if such calls are logged) is in the same drain, in an earlier one, or unfinished at the end of `window_ns`, and then
+    /// in the first one after its return. The records of a call are in or before the first drain whose
+    /// [`Collected::pending_from_ns`] is later than the call's end.
+    ///
+    /// Any thread may drain; several drains at once share the data. Costs a [`flush`](Self::flush), and time by what was
+    /// collected since. On an error nothing is removed.
+    ///
+    /// # Errors
+    /// CUPTI's refusal, or a process forked off after the start.
+    pub fn drain(&self) -> Result<Collected, Error> {
+        self.flush()?;
+        self.drain_delivered()
+    }
+
+    /// A [`drain`](Self::drain) without a [`flush`](Self::flush): of the records that CUPTI has delivered, by itself, as it
+    /// does once a buffer is full, or after a flush. The others are in a later drain or in the stop.
+    ///
+    /// # Errors
+    /// CUPTI's refusal, or a process forked off after the start.
+    pub fn drain_delivered(&self) -> Result<Collected, Error> {
+        self.check_process()?;
+        self.count_dropped()?;
+        // Before the records are removed.
+        let settled_ns = self.flusher.settled_ns();
+        let mut cursor = self.cursor.write();
+        let reading = clock::read(&self.library)?;
+        // From here on nothing fails: what is removed is returned.
+        let log = LOG.lock().as_mut().map(Log::drain).unwrap_or_default();
+        // After the records, as in a snapshot.
+        let at_ns = clock::now_ns();
+        let clock = Clock { start: cursor.clock, stop: reading };
+        let cut = self.cut(at_ns, clock, settled_ns);
+        let read = calls::read_until(at_ns, Part::Finished);
+        let losses = self.losses(log.counts, &read);
+        let since = losses.since(&cursor.losses);
+        (cursor.losses, cursor.clock, cursor.until_ns) = (losses, reading, at_ns);
+        drop(cursor);
+        Ok(self.collected(cut, read, log, since))
+    }
+
+    /// Returns the handle with which any thread flushes this collection.
+    #[must_use]
+    pub fn flusher(&self) -> Flusher {
+        self.flusher.clone()
+    }
+
+    /// Returns the calls that were unfinished at a past time; none has an end. For the end of a drain's
+    /// [`Collected::window_ns`] these are the calls that the drain left, if there was no other drain since.
+    ///
+    /// Any thread may call this. The cost grows with the number of calls that were not drained.
+    #[must_use]
+    pub fn unfinished_calls(&self, at_ns: u64) -> UnfinishedCalls {
+        // A forked child may have locked logs.
+        if self.check_process().is_err() {
+            return UnfinishedCalls::default();
+        }
+        let cursor = self.cursor.read();
+        // What a drain left was unfinished at its end, also a call whose end was logged in the moment after.
+        let part = if at_ns <= cursor.until_ns { Part::Left } else { Part::UnderWay };
+        let read = calls::read_until(at_ns, part);
+        UnfinishedCalls { calls: read.calls, runtime_calls: read.runtime_calls }
+    }
+
+    /// Returns the bytes that the collection holds in memory for what was not drained: records, and the logs of calls and
+    /// graph events, in chunks of 160 and 224 KiB per thread. Names and CUPTI's own buffers are not included.
+    ///
+    /// Any thread may call this. Costs some nanoseconds for each thread with logged calls.
+    #[must_use]
+    pub fn held_bytes(&self) -> u64 {
+        // A forked child may have locked logs.
+        if self.check_process().is_err() {
+            return 0;
+        }
+        LOG.lock().as_ref().map_or(0, |log| log.held) + calls::held_bytes()
+    }
+
+    fn cut(&self, at_ns: u64, clock: Clock, pending_from_ns: u64) -> Cut {
+        Cut {
+            at_ns,
+            clock,
+            windows_ns: self.bounded(self.windows_until(at_ns), &session::marks()),
+            pending_from_ns: Some(pending_from_ns),
+        }
+    }
+
+    /// The windows in which the collection was on up to a time.
+    fn windows_until(&self, at_ns: u64) -> Vec<(u64, u64)> {
+        let open = self.on_since_ns.map(|since| (since, at_ns));
+        self.windows.iter().copied().chain(open).collect()
+    }
+
+    /// Drops the windows that ended before a time: [`Collected::windows_ns`] of later drains and of the stop lacks them.
+    /// For a collection that is drained and pauses often, whose list would grow without bound. Keep those in which an
+    /// [unfinished call](Self::unfinished_calls) began.
+    pub fn forget_windows(&mut self, before_ns: u64) {
+        self.windows.retain(|(_, stop)| *stop >= before_ns);
+        if self.config.profiler_switch {
+            session::forget_marks(before_ns);
+        }
+    }
+
+    /// The parts of the windows in which the program's switch was on.
+    fn bounded(&self, windows: Vec<(u64, u64)>, marks: &[(u64, bool)]) -> Vec<(u64, u64)> {
+        if self.config.profiler_switch {
+            session::while_switched_on(&windows, marks)
+        } else {
+            windows
+        }
+    }
+
+    /// Adds the records that CUPTI dropped since the last reading.
+    fn count_dropped(&self) -> Result<(), Error> {
+        self.dropped.fetch_add(self.library.api.dropped()?, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What was lost or irregular since the start.
+    fn losses(&self, log: LogCounts, read: &calls::Read) -> Losses {
+        let counts = POOL.counts();
+        let of_handler = |count: fn(&Handler) -> u64| self.handler.as_deref().map_or(0, count);
+        Losses {
+            dropped_by_cupti: self.dropped.load(Ordering::Relaxed),
+            over_memory_limit: log.over_limit,
+            irregular: log.irregular,
+            unreadable_bytes: log.unreadable_bytes,
+            panics: read.panics,
+            handler_panics: of_handler(Handler::panics),
+            unfinished_buffers: self.unfinished,
+            buffers: counts.requested,
+            pool_misses: counts.misses,
+            refused_buffers: counts.refused,
+            refused_records: log.refused,
+            before_switch: log.before_switch,
+            unlogged_calls: read.unlogged,
+            missed_callbacks: of_handler(Handler::missed),
+            mismatched_buffers: log.mismatched_buffers,
+        }
+    }
+
+    fn collected(&self, cut: Cut, read: calls::Read, log: Log, losses: Losses) -> Collected {
+        Collected {
+            version: self.library.version(),
+            window_ns: (self.start_ns, cut.at_ns),
+            windows_ns: cut.windows_ns,
+            pending_from_ns: cut.pending_from_ns,
+            clock: cut.clock,
+            losses,
+            records: RecordBytes::from_log(log, self.library.version()),
+            calls: read.calls,
+            runtime_calls: read.runtime_calls,
+            graphs: read.graphs,
+            attributes: self.attributes.clone(),
+            missing_kinds: self.missing_kinds.clone(),
+        }
+    }
+
+    /// Waits for the GPU as [`Flusher::wait_idle`] does.
+    ///
+    /// # Errors
+    /// As [`Flusher::wait_idle`].
+    pub fn wait_idle(&self) -> Result<u64, Error> {
+        self.flusher.wait_idle()
+    }
+
+    /// The time up to which all records have arrived; earlier than now where other threads went on.
+    fn waited_until(&self, held: &Result<u64, Error>) -> u64 {
+        match held {
+            Ok(0) => self.flusher.settled_ns(),
+            _ => clock::now_ns(),
+        }
+    }
+
+    /// Disables everything, restores the settings and returns the switch's marks. Ignores errors: no caller could act on
+    /// them.
+    fn end(&mut self) -> Vec<(u64, bool)> {
+        self.ended = true;
+        self.apart_from_graphs(|| self.turn_off());
+        self.flusher.end();
+        POOL.keep(self.config.buffers);
+        self.subscription.end();
+        while let Some(undo) = self.undo.pop() {
+            self.restore(undo);
+        }
+        session::end()
+    }
+
+    /// The library this collection uses.
+    #[must_use]
+    pub fn library(&self) -> &Library {
+        &self.library
+    }
+
+    /// The attributes that were set, with the values that CUPTI accepted.
+    #[must_use]
+    pub fn attributes(&self) -> &[AttributeSetting] {
+        &self.attributes
+    }
+
+    /// Kinds that were requested where known, and that the library does not have. Empty before the first start or resume.
+    #[must_use]
+    pub fn missing_kinds(&self) -> &[ActivityKind] {
+        &self.missing_kinds
+    }
+
+    fn check_process(&self) -> Result<(), Error> {
+        if self.lease.is_of_this_process() { Ok(()) } else { Err(Error::new(Kind::Forked)) }
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        // In a forked child CUPTI would hang.
+        if !self.ended && self.check_process().is_ok() {
+            self.end();
+            let _ = calls::take();
+            *LOG.lock() = None;
+        }
+    }
+}
+
+/// Returns the leaked copy of a function table, for callbacks that get no context.
+fn leaked(api: &Api) -> &'static Api {
+    use parking_lot::Mutex;
+    static TABLES: Mutex<Vec<&'static Api>> = Mutex::new(Vec::new());
+    // The functions that callbacks use. The fake's versions differ in the last one only.
+    let key = |api: &Api| {
+        (api.get_next_record as usize, api.get_graph_exec_id.map(|function| function as usize))
+    };
+    let mut tables = TABLES.lock();
+    let known = tables.iter().find(|table| key(table) == key(api));
+    match known {
+        Some(table) => table,
+        None => {
+            let table: &'static Api = Box::leak(Box::new(*api));
+            tables.push(table);
+            table
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! A program's calls and resource events: the callbacks and records that CUPTI makes of them.
+
+use std::ffi::{CStr, CString, c_void};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::buffers;
+use super::state::{STATE, version};
+use super::work::Work;
+use super::written::Written;
+use crate::call_class::CallClass;
+use crate::callbacks::GraphIds;
+use crate::calls::{DriverFunction, RuntimeFunction};
+use crate::kind::ActivityKind;
+use crate::sys::abi::*;
+use crate::sys::functions::*;
+use crate::sys::os;
+
+/// Whether there ever was an external id: every call reads this.
+pub(super) static ANY_EXTERNAL_ID: AtomicBool = AtomicBool::new(false);
+
+/// The names of driver and runtime functions by id; unpublished ones are numbered.
+pub(super) fn names(domain: u32) -> &'static [CString] {
+    static NAMES: LazyLock<[Vec<CString>; 2]> = LazyLock::new(|| {
+        let name = |known: Option<&str>, prefix: &str, id: u32| {
+            CString::new(known.map_or_else(|| format!("{prefix}{id:03}"), str::to_owned))
+                .unwrap_or_default()
+        };
+        let driver = |id| match id {
+            DRIVER_PROFILER_START => Some("cuProfilerStart"),
+            DRIVER_PROFILER_STOP => Some("cuProfilerStop"),
+            _ => DRIVER_CALLS.iter().find(|call| call.id == id).map(|call| call.name),
+        };
+        let runtime = |id| match id {
+            RUNTIME_PROFILER_START => Some("cudaProfilerStart"),
+            RUNTIME_PROFILER_STOP => Some("cudaProfilerStop"),
+            _ => RUNTIME_CALLS.iter().find(|call| call.id == id).map(|call| call.name),
+        };
+        [
+            (0..877).map(|id| name(driver(id), "cu", id)).collect(),
+            (0..567).map(|id| name(runtime(id), "cuda", id)).collect(),
+        ]
+    });
+    match domain {
+        DOMAIN_DRIVER_API => &NAMES[0],
+        DOMAIN_RUNTIME_API => &NAMES[1],
+        _ => &[],
+    }
+}
+
+pub(super) fn next_correlation() -> u32 {
+    let mut state = STATE.lock();
+    state.correlation = state.correlation.wrapping_add(1);
+    state.correlation
+}
+
+/// Runs the work and writes its record, if its kind is on.
+pub(super) fn execute(work: &Work, correlation: u32, node: Option<(u32, u64)>) {
+    let record = {
+        let mut state = STATE.lock();
+        if !state.kinds.contains(&work.kind()) {
+            return;
+        }
+        let now = state.now();
+        let (mut start, mut end) = if work.is_on_gpu() {
+            let free = state.streams.entry(work.stream()).or_default();
+            let start = (*free).max(now.saturating_add(2_000));
+            *free = start.saturating_add(work.duration_ns());
+            (start, *free)
+        } else {
+            (now, now.saturating_add(work.duration_ns()))
+        };
+        if state.timestamps_lost {
+            (start, end) = (0, 0);
+        }
+        work.record(version(), correlation, (start, end), node)
+    };
+    if let Some(record) = record {
+        buffers::write(&record);
+    }
+}
+
+/// Calls the subscriber, if it enabled this callback.
+///
+/// # Safety
+/// `data` points to a live structure of the type that CUPTI passes for this domain and id.
+unsafe fn call_back(domain: u32, id: u32, data: *const c_void) {
+    let callback = {
+        let state = STATE.lock();
+        let wanted = |_: &CallbackFunc| {
+            state.callback_ids.contains(&(domain, id)) || state.domains.contains(&domain)
+        };
+        state.callback.filter(wanted)
+    };
+    if let Some(callback) = callback {
+        // SAFETY: the subscriber's callback; the data has its type by the caller's promise.
+        unsafe { callback(std::ptr::null_mut(), domain, id, data) };
+    }
+}
+
+/// A call of one of the APIs, from its enter to its exit.
+#[derive(Debug)]
+pub(super) struct Frame {
+    pub(super) domain: u32,
+    pub(super) id: u32,
+    pub(super) correlation: u32,
+    /// The value of every size in its parameter block.
+    pub(super) bytes: u64,
+    pub(super) symbol: Option<&'static CStr>,
+    kept: u64,
+}
+
+impl Frame {
+    pub(super) fn new(domain: u32, id: u32, correlation: u32) -> Self {
+        Self { domain, id, correlation, bytes: 1, symbol: None, kept: 0 }
+    }
+
+    fn data(&mut self, site: u32, params: Option<&[u64; 8]>, result: Option<&u32>) -> CallbackData {
+        let names = names(self.domain);
+        // An unknown function has a name too, so that a benchmark can call one that is not recorded.
+        let name = names.get(self.id as usize).or(names.first());
+        let name = name.map_or(c"".as_ptr(), |name| name.as_ptr());
+        CallbackData {
+            callback_site: site,
+            function_name: name,
+            function_params: params.map_or(std::ptr::null(), |params| params.as_ptr().cast()),
+            function_return_value: result
+                .map_or(std::ptr::null(), |result| std::ptr::from_ref(result).cast()),
+            symbol_name: match self.symbol {
+                _ if !self.launches() => c"no symbol".as_ptr(),
+                Some(symbol) => symbol.as_ptr(),
+                None => std::ptr::null(),
+            },
+            context: std::ptr::null_mut(),
+            context_uid: 1,
+            correlation_data: &raw mut self.kept,
+            correlation_id: self.correlation,
+        }
+    }
+
+    /// Whether it launches a kernel; CUPTI does not define the symbol of other calls.
+    fn launches(&self) -> bool {
+        let class = if self.domain == DOMAIN_DRIVER_API {
+            DriverFunction(self.id).class()
+        } else {
+            RuntimeFunction(self.id).class()
+        };
+        class == CallClass::KernelLaunch
+    }
+
+    /// The call begins.
+    pub(super) fn enter(&mut self) {
+        let params = [self.bytes; 8];
+        let data = self.data(API_ENTER, Some(&params), None);
+        // SAFETY: a live CUpti_CallbackData, whose parameter block has room for all sizes that are read.
+        unsafe { call_back(self.domain, self.id, (&raw const data).cast()) };
+    }
+
+    /// The call returns.
+    pub(super) fn exit(&mut self, result: u32) {
+        tie(self.domain, self.id, self.correlation);
+        let data = self.data(API_ENTER + 1, None, Some(&result));
+        // SAFETY: a live CUpti_CallbackData, which points to a live result.
+        unsafe { call_back(self.domain, self.id, (&raw const data).cast()) };
+    }
+}
+
+/// The descriptor of a resource event.
+#[derive(Debug)]
+enum Descriptor {
+    Nothing,
+    Graph(GraphData),
+    Module(ModuleData),
+}
+
+/// Reports a resource event on this thread.
+pub(super) fn resource(id: u32, context: u32, stream: u32) {
+    event_of(id, context, stream, &Descriptor::Nothing);
+}
+
+/// The same with a descriptor, which is null if it is not of the event's type.
+fn event_of(id: u32, context: u32, stream: u32, descriptor: &Descriptor) {
+    let handle = |id: u32| id as usize as *mut c_void;
+    let is_module = (RESOURCE_MODULE_LOADED..=RESOURCE_MODULE_PROFILED).contains(&id);
+    let descriptor: *const c_void = match descriptor {
+        Descriptor::Graph(data) if !is_module => std::ptr::from_ref(data).cast(),
+        Descriptor::Module(data) if is_module => std::ptr::from_ref(data).cast(),
+        _ => std::ptr::null(),
+    };
+    let data = ResourceData { context: handle(context), stream: handle(stream), descriptor };
+    // SAFETY: a live CUpti_ResourceData, whose descriptor is of the type for this id, or null.
+    unsafe { call_back(DOMAIN_RESOURCE, id, (&raw const data).cast()) };
+}
+
+/// Reports a graph event.
+pub(super) fn graph_event(id: u32, ids: GraphIds) {
+    let handle = |id: u64| id as usize as *mut c_void;
+    let data = GraphData {
+        graph: handle(ids.graph.into()),
+        original_graph: handle(ids.original_graph.into()),
+        node: handle(ids.node),
+        original_node: handle(ids.original_node),
+        node_type: ids.node_type,
+        dependency: std::ptr::null_mut(),
+        graph_exec: handle(ids.exec.into()),
+    };
+    event_of(id, 1, 0, &Descriptor::Graph(data));
+}
+
+pub(super) fn module_event(id: u32, module_id: u32, cubin: &[u8]) {
+    let data = ModuleData { module_id, cubin_size: cubin.len(), cubin: cubin.as_ptr() };
+    event_of(id, 1, 0, &Descriptor::Module(data));
+}
+
+pub(super) fn synchronized(id: u32, context: u32, stream: u32) {
+    let handle = |id: u32| id as usize as *mut c_void;
+    let data = SynchronizeData { context: handle(context), stream: handle(stream) };
+    // SAFETY: a live CUpti_SynchronizeData.
+    unsafe { call_back(DOMAIN_SYNCHRONIZE, id, (&raw const data).cast()) };
+}
+
+pub(super) fn nvtx(id: u32, name: &CStr) {
+    let null = std::ptr::null();
+    let data = NvtxData {
+        function_name: name.as_ptr(),
+        function_params: null,
+        function_return_value: null,
+    };
+    // SAFETY: a live CUpti_NvtxData.
+    unsafe { call_back(DOMAIN_NVTX, id, (&raw const data).cast()) };
+}
+
+pub(super) fn notice(id: u32, result: CuptiResult, message: &CStr) {
+    let data = StateData { result, message: message.as_ptr() };
+    // SAFETY: a live CUpti_StateData.
+    unsafe { call_back(DOMAIN_STATE, id, (&raw const data).cast()) };
+}
+
+/// Lets the process's exit do what CUPTI may do then: return buffers, and call back once more.
+pub(super) fn act_at_exit() {
+    extern "C" fn at_exit() {
+        buffers::return_all();
+        let mut frame = Frame::new(DOMAIN_DRIVER_API, DRIVER_CALLS[0].id, next_correlation());
+        frame.enter();
+        frame.exit(0);
+    }
+    // SAFETY: the function lives as long as the process and does not unwind: what it calls of ours catches panics.
+    let _ = unsafe { libc::atexit(at_exit) };
+}
+/// Writes records that link a call to this thread's external ids, as CUPTI does for calls that have a record of their own;
+/// before 12.8 also for calls without one, while their kind is on.
+fn tie(domain: u32, id: u32, correlation: u32) {
+    use crate::sys::generated::external_correlation::*;
+    if !ANY_EXTERNAL_ID.load(Ordering::Acquire) {
+        return;
+    }
+    let kind = ActivityKind::EXTERNAL_CORRELATION;
+    let api =
+        if domain == DOMAIN_DRIVER_API { ActivityKind::DRIVER } else { ActivityKind::RUNTIME };
+    let ids: Vec<(u32, u64)> = {
+        let state = STATE.lock();
+        let filtered_out = state.apis.get(&(domain, id)) == Some(&false);
+        let has_record = !filtered_out || version().cuda_release() < (12, 8);
+        if !has_record || ![kind, api].iter().all(|kind| state.kinds.contains(&kind.0)) {
+            return;
+        }
+        let thread = os::thread_id();
+        let of_thread = state.external_ids.range((thread, 0)..=(thread, u32::MAX));
+        of_thread.filter_map(|((_, kind), ids)| Some((*kind, *ids.last()?))).collect()
+    };
+    for (external, id) in ids {
+        let record = Written::new(kind, version()).map(|record| {
+            record
+                .set(EXTERNAL_KIND, external)
+                .set(EXTERNAL_ID, id)
+                .set(CORRELATION_ID, correlation)
+        });
+        if let Some(record) = record {
+            buffers::write(&record.into_bytes());
+        }
+    }
+}

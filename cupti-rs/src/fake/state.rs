@@ -1,0 +1,74 @@
+//! What a library knows: the state behind the fake's functions.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::sys::abi::*;
+use crate::sys::os;
+use crate::version::Version;
+
+pub(super) static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
+/// Not in the state, since `get_next_record` is called from within callbacks.
+pub(super) static VERSION: AtomicU32 = AtomicU32::new(0);
+
+pub(super) fn version() -> Version {
+    Version(VERSION.load(Ordering::Relaxed))
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) holder: Option<String>,
+    pub(super) clock_offset: i64,
+    pub(super) subscribed: bool,
+    pub(super) callback: Option<CallbackFunc>,
+    pub(super) callback_ids: BTreeSet<(u32, u32)>,
+    pub(super) domains: BTreeSet<u32>,
+    pub(super) requested: Option<BufferRequested>,
+    pub(super) completed: Option<BufferCompleted>,
+    pub(super) kinds: BTreeSet<u32>,
+    /// Functions whose records were enabled or disabled, by domain and id.
+    pub(super) apis: BTreeMap<(u32, u32), bool>,
+    /// The counters of managed memory that are on.
+    pub(super) unified_memory: BTreeSet<u32>,
+    pub(super) attributes: BTreeMap<u32, u64>,
+    pub(super) thread_id_type: u32,
+    pub(super) flush_period: u32,
+    pub(super) latency_timestamps: bool,
+    pub(super) launch_attributes: bool,
+    pub(super) buffer: Option<Buffer>,
+    /// Full buffers that are not returned yet.
+    pub(super) held: Vec<Buffer>,
+    pub(super) holds: bool,
+    /// Bytes by which the next returned buffer states its content too short.
+    pub(super) cut: usize,
+    pub(super) busy_until: Option<Instant>,
+    pub(super) flush_takes: Duration,
+    pub(super) flushes: u64,
+    pub(super) dropped: usize,
+    pub(super) timestamps_lost: bool,
+    /// Whether a library that needs a buffer got none.
+    pub(super) crashed: bool,
+    pub(super) correlation: u32,
+    /// When the work of each stream ends.
+    pub(super) streams: HashMap<u32, u64>,
+    /// External correlation ids, by thread and kind.
+    pub(super) external_ids: BTreeMap<(u32, u32), Vec<u64>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Buffer {
+    pub(super) address: usize,
+    pub(super) size: usize,
+    pub(super) used: usize,
+}
+
+impl State {
+    /// CUPTI's time.
+    pub(super) fn now(&self) -> u64 {
+        os::monotonic_ns().wrapping_add_signed(self.clock_offset)
+    }
+}

@@ -1,0 +1,43 @@
+//! Guards of ranges without the feature `enable`: nothing is recorded, and a guard has no size.
+
+use crate::call_site::CallSite;
+use crate::event::Event;
+use crate::observer::Token;
+use crate::schema::Record;
+
+/// The state of a [`Range`](super::Range), and of a [`ProcessRange`](super::ProcessRange).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Guard;
+
+pub(super) use Guard as ProcessGuard;
+
+impl Guard {
+    pub(super) const NONE: Guard = Guard;
+
+    pub(super) fn begin_plain(_name: &str) -> Guard {
+        Guard
+    }
+
+    pub(super) fn begin_site(_site: &'static CallSite, _name: &'static str) -> Guard {
+        Guard
+    }
+
+    pub(super) fn begin(_event: &Event<'_>) -> Guard {
+        Guard
+    }
+
+    #[inline]
+    pub(super) fn is_recorded(self) -> bool {
+        false
+    }
+
+    #[inline]
+    pub(super) fn token(self) -> Option<Token> {
+        None
+    }
+
+    #[inline]
+    pub(super) fn end(self) {}
+
+    pub(super) fn end_with(self, _record: &Record) {}
+}

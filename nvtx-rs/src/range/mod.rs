@@ -1,0 +1,213 @@
+//! Ranges, as guards: of one thread, and of the process.
+//!
+//! A start checks once for a tool and an observer, and the guard keeps which of them recorded it. So an end never goes to
+//! one that did not record the start, whatever is switched on or off in between, and a range that was not recorded ends on a
+//! branch over its own field.
+
+#[cfg(not(feature = "enable"))]
+mod disabled;
+#[cfg(feature = "enable")]
+mod enabled;
+
+use std::marker::PhantomData;
+
+use crate::call_site::CallSite;
+use crate::domain::DomainRef;
+use crate::event::Event;
+use crate::observer::Token;
+use crate::schema::Record;
+use crate::state;
+#[cfg(not(feature = "enable"))]
+use disabled::{Guard, ProcessGuard};
+#[cfg(feature = "enable")]
+use enabled::{Guard, ProcessGuard};
+
+/// Starts a range named `name` on this thread; it ends when the returned guard is dropped.
+///
+/// Ranges of a thread nest: end them in the reverse order of their starts, as scopes do. The guard stays on its thread;
+/// [`process_range`] returns one that does not.
+///
+/// Without a tool and an observer this costs a load and a branch, including its end. The first call of the process looks for
+/// a tool, which may load a library.
+///
+/// ```
+/// let _step = nvtx::range("step");
+/// {
+///     let _forward = nvtx::range("forward");
+/// } // "forward" ends here, "step" goes on
+/// ```
+#[inline]
+pub fn range(name: &str) -> Range {
+    if state::is_idle() { Range::NONE } else { Range::of(Guard::begin_plain(name)) }
+}
+
+/// Starts a range of the process: it may overlap others, and end on another thread than it began.
+///
+/// Tools show these ranges apart from those of threads, and no work of a thread is attributed to them.
+///
+/// ```
+/// let request = nvtx::process_range("request");
+/// std::thread::spawn(move || drop(request));
+/// ```
+#[inline]
+pub fn process_range(name: &str) -> ProcessRange {
+    ProcessRange::start(move || Event::in_domain(DomainRef::Default, name))
+}
+
+impl Event<'_> {
+    /// Makes the range an entry of a range of the process, as a poll is an entry of its future's life. The observer
+    /// attributes the work of all entries to the process range; tools ignore it.
+    ///
+    /// ```
+    /// let request = nvtx::process_range("request");
+    /// {
+    ///     let _entry = nvtx::event("parse").within(&request).range();
+    /// }
+    /// ```
+    #[inline]
+    pub fn within(mut self, whole: &ProcessRange) -> Self {
+        self.within = whole.observed();
+        self
+    }
+
+    /// Starts a range of this thread, which ends when the guard is dropped.
+    #[inline]
+    pub fn range(self) -> Range {
+        if state::is_idle() { Range::NONE } else { Range::begin_event(self) }
+    }
+
+    /// Starts a range that may end on any thread.
+    #[inline]
+    pub fn process_range(self) -> ProcessRange {
+        if state::is_idle() { ProcessRange::NONE } else { ProcessRange::begin_event(self) }
+    }
+}
+
+/// A range that is open; dropping it ends it. Made by [`range`](crate::range()).
+///
+/// # Unusual uses
+///
+/// - Guards dropped out of order: the observer gets the end of the right range. NVTX's stacks have no order but the reverse,
+///   so for a tool the innermost range of the thread and domain ends.
+/// - A guard in a struct ends with the struct.
+/// - A guard held across an `.await` includes whatever else its thread does until the task resumes there: put the future
+///   in ranges with [`in_range`](crate::Instrument::in_range) or [`annotate`](macro@crate::annotate). The guard makes the
+///   future not `Send`.
+/// - A guard leaked with [`std::mem::forget`] never ends, and for tools every range around it then ends
+///   one level too deep.
+/// - A panic that unwinds ends the ranges that it leaves; one that aborts ends none.
+/// - A thread that ends with open ranges, which takes a leak, leaves them open.
+/// - Depth has no limit here: 10,000 levels are 10,000 guards on the program's own stack.
+/// - A forked child inherits the tool and the guards of the forking thread, and ends them once more,
+///   in its own process.
+///
+/// It stays on its thread:
+///
+/// ```compile_fail,E0277
+/// let range = nvtx::range("load");
+/// std::thread::spawn(move || drop(range));
+/// ```
+#[must_use = "the range ends when this guard is dropped: keep it in a variable, `let _range = ...`"]
+#[derive(Debug)]
+pub struct Range {
+    guard: Guard,
+    /// NVTX keeps a stack for each thread, so the end belongs to the thread of the start.
+    not_send: PhantomData<*mut ()>,
+}
+
+impl Range {
+    /// A range that is not recorded.
+    pub(crate) const NONE: Range = Range::of(Guard::NONE);
+
+    #[inline]
+    const fn of(guard: Guard) -> Range {
+        Range { guard, not_send: PhantomData }
+    }
+
+    /// Starts a range of a call site's own name.
+    #[inline]
+    pub(crate) fn begin_site(site: &'static CallSite, name: &'static str) -> Range {
+        Range::of(Guard::begin_site(site, name))
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn begin_event(event: Event<'_>) -> Range {
+        Range::of(Guard::begin(&event))
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn begin_named(domain: DomainRef<'_>, name: &str) -> Range {
+        Range::of(Guard::begin(&Event::in_domain(domain, name)))
+    }
+
+    /// Ends the range with a record of its results. A tool that does not take records there, and an observer that does not
+    /// need them, get an end alone.
+    pub fn end_with(mut self, record: &Record) {
+        std::mem::replace(&mut self.guard, Guard::NONE).end_with(record);
+    }
+}
+
+impl Drop for Range {
+    #[inline]
+    fn drop(&mut self) {
+        if self.guard.is_recorded() {
+            self.guard.end();
+        }
+    }
+}
+
+/// A range of the process that is open; dropping it, on whatever thread, ends it. Made by
+/// [`process_range`](crate::process_range()).
+///
+/// A leaked one never ends, which does not affect others.
+#[must_use = "the range ends when this guard is dropped: keep it in a variable, `let _range = ...`"]
+#[derive(Debug)]
+pub struct ProcessRange {
+    guard: ProcessGuard,
+}
+
+impl ProcessRange {
+    /// A range that is not recorded.
+    pub(crate) const NONE: ProcessRange = ProcessRange { guard: ProcessGuard::NONE };
+
+    /// Calls `event` only where a tool or an observer records the range.
+    #[inline]
+    pub(crate) fn start<'a>(event: impl FnOnce() -> Event<'a>) -> ProcessRange {
+        if state::is_idle() { ProcessRange::NONE } else { ProcessRange::begin_with(event) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin_with<'a>(event: impl FnOnce() -> Event<'a>) -> ProcessRange {
+        ProcessRange { guard: ProcessGuard::begin(&event()) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn begin_event(event: Event<'_>) -> ProcessRange {
+        ProcessRange { guard: ProcessGuard::begin(&event) }
+    }
+
+    /// The token of the observer that recorded its start, if one did.
+    #[inline]
+    pub(crate) fn observed(&self) -> Option<Token> {
+        self.guard.token()
+    }
+
+    /// Ends the range with a record of its results. A tool that does not take records there, and an observer that does not
+    /// need them, get an end alone.
+    pub fn end_with(mut self, record: &Record) {
+        std::mem::replace(&mut self.guard, ProcessGuard::NONE).end_with(record);
+    }
+}
+
+impl Drop for ProcessRange {
+    #[inline]
+    fn drop(&mut self) {
+        if self.guard.is_recorded() {
+            self.guard.end();
+        }
+    }
+}
