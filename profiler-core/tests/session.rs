@@ -8,7 +8,8 @@ use std::time::Duration;
 use cupti::ActivityKind;
 use cupti::fake::{Fake, Work};
 use nvtx::range;
-use profiler_core::{Attribution, Profile, Profiler, Totals};
+use profiler_core::profile::{Attribution, Totals};
+use profiler_core::{Profile, Profiler};
 
 fn profiler(fake: &Fake) -> Profiler {
     Profiler::builder().library(fake.library().unwrap()).build().unwrap()

@@ -1,7 +1,16 @@
 //! A profile for other programs, and theirs for ours.
 
+#[cfg(feature = "analysis")]
 pub(crate) mod export;
 #[cfg(any(feature = "nsys", feature = "parquet"))]
 pub(crate) mod nsys;
 #[cfg(feature = "parquet")]
 pub(crate) mod parquet;
+
+pub use crate::base::text;
+#[cfg(feature = "analysis")]
+pub use export::Export;
+#[cfg(feature = "nsys")]
+pub use nsys::Progress as NsysProgress;
+#[cfg(feature = "parquet")]
+pub use parquet::ParquetOptions;

@@ -204,7 +204,7 @@ pub struct Health {
     /// In a capture of another tool: [calls without a record](Self::calls_without_record) of a kind (kernels, copies,
     /// memsets) of which the capture has no record at all, made while no stream was captured into a graph.
     pub calls_without_any_record: u64,
-    /// Samplers that were asked for and did not begin, or ended early: [`Series::failure`](crate::Series::failure) says why.
+    /// Samplers that were asked for and did not begin, or ended early: [`Series::failure`](crate::series::Series::failure) says why.
     /// As all that follows it tells of samples, and is no loss of work.
     pub failed_samplers: u64,
     /// Samples that went for newer ones.

@@ -2,6 +2,7 @@
 
 mod call;
 mod clocks;
+#[cfg(feature = "analysis")]
 pub(crate) mod counter_track;
 pub(crate) mod labels;
 pub(crate) mod mark;
@@ -18,20 +19,28 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::base::error::{Error, Kind};
 use crate::base::kernel_names::Pattern;
-use crate::base::totals::Totals;
+pub use crate::base::totals::Totals;
 use crate::join::busy::Collectives;
 use crate::join::correlate;
 use crate::join::decode;
+pub use crate::join::health::Account;
 use crate::join::health::Health;
 use crate::join::range_tree::{NodeId, Tree};
+pub use crate::join::tables::Api;
 use crate::join::tables::{BYTES_A_KERNEL, CallId, Maybe, OperationId, RangeId, Store};
-use crate::record::recording::{Recording, RecordingInfo};
+use crate::record::recording::Recording;
+pub use crate::record::recording::{DeviceInfo, RecordingInfo};
 pub use call::ApiCall;
 pub(crate) use clocks::THROTTLED;
 pub use clocks::{DeviceClocks, Slowed};
+pub use cupti::CopyKind;
+pub use mark::Mark;
 pub use operation::{Attribution, Copy, GpuOperation, Graph, Kernel, Memset, OperationKind};
+pub use process_range::ProcessRange;
+pub use profiles::Profiles;
 use range::Walk;
 pub use range::{Range, RangeNode, RangeSummary};
+pub use summary::{PathSummary, ProcessRangeSummary};
 pub(crate) use track::united;
 pub use track::{Sampled, Track, TrackSample};
 

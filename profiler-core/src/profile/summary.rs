@@ -16,7 +16,7 @@ use crate::join::streaming::{MarkSums, OwnSums, PathSums, ProcessSums, Streaming
 use crate::join::tables::Names;
 use crate::record::recording::RecordingInfo;
 
-/// What every range and every kernel came to. Made by [`Summarizing`](crate::Summarizing).
+/// What every range and every kernel came to. Made by [`Summarizing`](crate::session::Summarizing).
 ///
 /// `{}` prints tables for people, and its JSON has a line for every path. Counts and sums are exact, and so is which
 /// range work belongs to: it is found as in a [`Profile`](crate::Profile). A context that is attached after 262,144 other
@@ -245,7 +245,7 @@ impl<'a> PathSummary<'a> {
     }
 
     /// What was asked for in them and within together with others, and counts for these; see
-    /// [`RangeSummary::shared`](crate::RangeSummary::shared).
+    /// [`RangeSummary::shared`](crate::profile::RangeSummary::shared).
     #[must_use]
     pub fn shared(&self) -> Totals {
         self.sums().shared

@@ -292,7 +292,7 @@ impl<'a> Query<'a> {
 
     /// By time alone: what started on the GPU while the host was in such a range, whoever asked for it. It counts for the
     /// range that began last, which is then its [`range`](GpuOperation::range), by
-    /// [`Attribution::Window`](crate::Attribution::Window). As exact as CUPTI's clock
+    /// [`Attribution::Window`](crate::profile::Attribution::Window). As exact as CUPTI's clock
     /// ([`Health::clock_error_ns`](crate::Health::clock_error_ns)). [`directly`](Self::directly) and
     /// [`outside_ranges`](Self::outside_ranges) change nothing of it.
     pub fn by_window(mut self) -> Self {

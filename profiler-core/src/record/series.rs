@@ -209,7 +209,7 @@ pub(crate) struct Head {
 /// What a sampler saw of one device over time: rows of values, each over a stretch of time.
 ///
 /// Times are nanoseconds of `CLOCK_MONOTONIC`, as those of [`Recording::windows_ns`](crate::Recording::windows_ns); a
-/// [`Track`](crate::Track) tells them since the session's start. The stretches are in order and follow each other; gaps are
+/// [`Track`](crate::profile::Track) tells them since the session's start. The stretches are in order and follow each other; gaps are
 /// counted. A series that could not be had has no rows, and a [`failure`](Self::failure).
 #[derive(Debug, Clone, Serialize)]
 pub struct Series {

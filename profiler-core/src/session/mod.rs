@@ -1,6 +1,14 @@
-//! What a program says to a session.
+//! What a program says to a session, and what a session gives back.
 
+pub(crate) mod environment;
 pub(crate) mod profiler;
 pub(crate) mod schedule;
 #[cfg(feature = "tracing")]
 pub(crate) mod tracing_layer;
+
+pub use crate::record::context::{Attached, InContext};
+pub use environment::{Guard, from_env_with};
+pub use profiler::Summarizing;
+pub use schedule::{Scheduled, StepAction};
+#[cfg(feature = "tracing")]
+pub use tracing_layer::{LayerBuilder, LayerGuard, Results};

@@ -110,7 +110,7 @@ impl ProfilerBuilder {
     /// stop of the session take as much longer.
     ///
     /// A sampler that cannot be had (no permission, another has the counters, an old CUPTI, no NVML) does not keep the session
-    /// from its work: its series has no samples and [says why](crate::Series::failure), and
+    /// from its work: its series has no samples and [says why](crate::series::Series::failure), and
     /// [`Health::failed_samplers`](crate::Health::failed_samplers) counts it. Sessions of this process share the
     /// sampler of a device if they sample the same; else the first has it. A session that [sums up](Profiler::summarize) samples nothing, and its health counts that too.
     pub fn sample(mut self, sampling: Sampling) -> Self {

@@ -28,7 +28,8 @@ const VARIABLE: &str = "GPU_BASELINES";
 /// environment, kept in version control, and read by every later run.
 ///
 /// ```no_run
-/// use profiler_core::{Gate, gpu_test};
+/// use profiler_core::gpu_test;
+/// use profiler_core::gate::Gate;
 ///
 /// # fn forward() {}
 /// #[test]

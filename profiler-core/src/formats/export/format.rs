@@ -128,7 +128,8 @@ impl Profile {
     /// call. Takes a few microseconds an operation; `docs/measurements.md` has the figures.
     ///
     /// ```no_run
-    /// use profiler_core::{Export, Format, Profile};
+    /// use profiler_core::formats::Export;
+    /// use profiler_core::{Format, Profile};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let profile = Profile::load("step.gpuprof")?;
