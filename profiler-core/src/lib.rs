@@ -222,7 +222,8 @@ pub use session::schedule::Schedule;
 #[cfg(feature = "tracing")]
 pub use session::tracing_layer::ProfilerLayer;
 
-/// Hardware counters of ranges and of kernels; [`Sampling`] has those over time.
+/// Hardware counters of ranges and of kernels; [`Sampling`] collects them over time. [`count_ranges`](counters::count_ranges)
+/// has an example.
 pub mod counters {
     #[cfg(feature = "analysis")]
     pub use crate::analyze::kernel_counters::{
@@ -232,14 +233,15 @@ pub mod counters {
     pub use cupti::counters::MemoryLevel;
 }
 
-/// Statistics of durations: all of them kept, or counted in classes.
+/// Statistics of durations: of values that are kept, and of values counted in classes. [`Query`](query::Query) returns
+/// them.
 pub mod statistics {
     pub use crate::base::distribution::Distribution;
     pub use crate::base::statistics::{Statistic, Statistics};
 }
 
-/// Tests and benches on a GPU: what [`gpu_test()`](crate::gpu_test()) and [`GpuTest`] return, the
-/// lock between tests, and the measurements of criterion.
+/// Tests and benches on a GPU: results of [`GpuTest`], the lock between tests, and criterion's measurements.
+/// [`gpu_test()`](crate::gpu_test()) has an example.
 pub mod testing {
     pub use crate::check::gpu_lock::GpuLock;
     #[cfg(feature = "analysis")]

@@ -10,7 +10,7 @@ use crate::profile::Profile;
 use crate::profile::profiles::Profiles;
 use crate::session::profiler::Profiler;
 
-/// A measured test; see [`gpu_test`].
+/// A measured test; [`gpu_test()`] starts one and has an example.
 #[derive(Debug)]
 #[must_use = "nothing is measured until `run` is called"]
 pub struct GpuTest {

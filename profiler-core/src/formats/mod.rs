@@ -1,4 +1,5 @@
-//! A profile for other programs, and theirs for ours.
+//! Profiles for other programs, captures of Nsight Systems, and [`text`] that is safe in outputs.
+//! [`Profile::export`](crate::Profile::export) has an example.
 
 #[cfg(feature = "analysis")]
 pub(crate) mod export;

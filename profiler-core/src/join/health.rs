@@ -76,6 +76,19 @@ impl fmt::Display for Account {
 }
 
 /// How far a profile can be trusted. All counts but `records` and the accounts are zero in a complete one.
+///
+/// ```
+/// use profiler_core::Profile;
+///
+/// # fn main() -> Result<(), profiler_core::Error> {
+/// # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+/// let profile = Profile::load(file)?;
+/// let health = profile.health();
+/// println!("{health}");
+/// assert!(health.is_complete() && health.kernels.is_balanced());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Health {

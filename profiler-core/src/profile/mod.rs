@@ -1,4 +1,20 @@
-//! A profile and the questions it answers.
+//! A profile and its parts: ranges, GPU operations, calls, marks, tracks, totals.
+//!
+//! ```
+//! use profiler_core::Profile;
+//! use profiler_core::profile::Attribution;
+//!
+//! # fn main() -> Result<(), profiler_core::Error> {
+//! # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+//! let profile = Profile::load(file)?;
+//! for kernel in profile.kernels().take(3) {
+//!     let path = kernel.range().map(|range| range.node().path());
+//!     println!("{} in {path:?}: {:?}", kernel.demangled_name(), kernel.gpu_time());
+//!     assert_eq!(kernel.attribution(), Attribution::Launch);
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 mod call;
 mod clocks;
@@ -44,9 +60,25 @@ pub use summary::{PathSummary, ProcessRangeSummary};
 pub(crate) use track::united;
 pub use track::{Sampled, Track, TrackSample};
 
-/// What a session saw, joined: every GPU operation with the call that caused it and the range that call was in.
+/// The joined result of a session: every GPU operation with the call that submitted it and the range of that call.
 ///
-/// Times are nanoseconds of `CLOCK_MONOTONIC` since the session's start, or durations. `{}` prints a report for people, `{:#}` one with a diagnosis.
+/// Times are nanoseconds of `CLOCK_MONOTONIC` since the session's start, or durations. `{}` prints a report for people;
+/// with the feature `analysis`, `{:#}` adds a diagnosis.
+///
+/// ```
+/// use profiler_core::Profile;
+///
+/// # fn main() -> Result<(), profiler_core::Error> {
+/// # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+/// let profile = Profile::load(file)?;
+/// println!("{profile}");
+/// println!("{} kernels took {:?}", profile.totals().kernels, profile.totals().kernel_time());
+/// for range in profile.ranges().take(3) {
+///     println!("{}: {:?} on the GPU", range.node().path(), range.inclusive().gpu_time());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Profile {
     /// `None` if it was made of something else, or was let go.

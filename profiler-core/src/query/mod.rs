@@ -1,4 +1,5 @@
-//! Questions about GPU operations: which of them, and what they came to.
+//! Selections of GPU operations and what is computed from them: groups, gaps and their causes, launches, overlap, waits,
+//! memory, steps. [`Query`] starts at [`Profile::query`].
 
 mod gap;
 mod group;

@@ -1,5 +1,5 @@
-//! What samplers saw of a device over time, in columns: hardware counters at intervals (CUPTI's PM sampling), and what NVML
-//! says. [`Profile::track`](crate::Profile::track) gives one column with what can be asked of it.
+//! Samples of a device over time, in columns: hardware counters at intervals (CUPTI's PM sampling) and values of NVML.
+//! [`Profile::track`](crate::Profile::track) returns one column; [`Sampling`](crate::Sampling) has an example.
 
 mod kept;
 

@@ -223,6 +223,7 @@ mod tests {
         Outputs::parse(value.into()).map(|outputs| outputs.outputs)
     }
 
+    #[cfg(feature = "analysis")]
     #[test]
     fn every_word_is_understood() {
         assert_eq!(parse("report"), Ok(vec![Output::Report(None)]));
@@ -240,6 +241,14 @@ mod tests {
         assert!(!Outputs::parse("report".into()).unwrap().sample);
         let id = std::process::id();
         assert_eq!(parse("json=%p/%p"), Ok(vec![Output::Json(format!("{id}/{id}").into())]));
+    }
+
+    #[cfg(not(feature = "analysis"))]
+    #[test]
+    fn a_word_of_the_analysis_names_the_feature() {
+        let mistake = parse("report,json=a").unwrap_err();
+        assert!(mistake.contains("`json` is not in this program"), "{mistake}");
+        assert_eq!(parse("save=a"), Ok(vec![Output::Save("a".into())]));
     }
 
     #[test]

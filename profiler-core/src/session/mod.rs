@@ -1,4 +1,4 @@
-//! What a program says to a session, and what a session gives back.
+//! Guards, schedules and results of sessions; [`Profiler`](crate::Profiler) starts one and has an example.
 
 pub(crate) mod environment;
 pub(crate) mod profiler;

@@ -55,7 +55,21 @@ pub struct Profiler {
     session: Mutex<Option<Arc<Session>>>,
 }
 
-/// Settings of a [`Profiler`].
+/// Settings of a [`Profiler`], from [`Profiler::builder`].
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use profiler_core::{Profiler, Sampling};
+///
+/// # fn main() -> Result<(), profiler_core::Error> {
+/// let profiler = Profiler::builder()
+///     .keep_last(Duration::from_secs(60))
+///     .sample(Sampling::utilization())
+///     .build()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Default)]
 #[must_use]
 pub struct ProfilerBuilder {

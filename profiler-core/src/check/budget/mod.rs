@@ -1,4 +1,4 @@
-//! Budgets for tests: what a range may cost, and a failure that says what it did cost and where.
+//! Budgets for tests: limits for ranges, and failures with the measured amount and its place. [`expect`] has an example.
 
 mod amount;
 mod doubt;

@@ -1,4 +1,4 @@
-//! Baselines: what a program came to when it was reviewed, and whether it still does.
+//! Baselines: reviewed counts and times of a program, and whether new runs keep them. [`Gate`] has an example.
 
 mod baseline;
 mod clocks;

@@ -10,7 +10,7 @@ use super::{chrome, folded, hatchet, kineto, perfetto};
 use crate::base::error::{Error, Kind};
 use crate::profile::Profile;
 
-/// A format that other tools read.
+/// A format that other tools read; [`Profile::export`] writes it and has an example.
 ///
 /// None of them holds the environment, user, host name or a path; those of timelines hold the ids of the process and its
 /// threads. Times are those since the session's start.
