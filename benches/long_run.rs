@@ -88,7 +88,7 @@ enum Mode {
     Flush(Collector),
     Drain(Collector),
     Delivered(Collector),
-    Sessions { _last: Option<Profiler>, _sums: Option<profiler_core::Summarizing> },
+    Sessions { _last: Option<Profiler>, _sums: Option<profiler_core::session::Summarizing> },
 }
 
 impl Mode {

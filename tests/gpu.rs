@@ -12,7 +12,8 @@ use gpu_profiler_examples::mlp::{Mlp, reference_losses};
 use gpu_profiler_tests::cuda::{DEFAULT, Gpu, Host, Stream};
 use gpu_profiler_tests::harness;
 use nvtx::range;
-use profiler_core::{Attribution, Context, Profile, Profiler};
+use profiler_core::profile::Attribution;
+use profiler_core::{Context, Profile, Profiler};
 
 fn main() -> ExitCode {
     harness::run(&[
@@ -185,7 +186,7 @@ fn a_training_run_counts_right_and_learns_right() {
     let parts = ["forward", "backward", "optimizer"].map(|name| of(name).kernels());
     assert_eq!(parts.iter().sum::<u64>(), batch.kernels(), "all kernels are in one of the parts");
     assert_eq!(batch.exclusive().kernels, 0);
-    assert_eq!(profile.outside_ranges(), profiler_core::Totals::default());
+    assert_eq!(profile.outside_ranges(), profiler_core::profile::Totals::default());
     // Every batch does the same.
     let per_batch: Vec<_> = profile
         .ranges()

@@ -280,7 +280,7 @@ fn nested() {
 fn ranges_of_the_program() {
     let bench = Bench::new(1024);
     let profiler = RangeProfiler::builder(&bench.library).set(Set::Dram).levels(2).build().unwrap();
-    let measured = profiler_core::count_ranges(&profiler, || {
+    let measured = profiler_core::counters::count_ranges(&profiler, || {
         let _step = nvtx::range("step");
         {
             let _copy = nvtx::range("copy");

@@ -8,7 +8,8 @@ use gpu_profiler_examples::mlp::Mlp;
 use gpu_profiler_tests::cuda::Gpu;
 use gpu_profiler_tests::harness;
 use nvtx::range;
-use profiler_core::{Gate, Outcome, Verdict, gpu_test};
+use profiler_core::gate::{Gate, Outcome, Verdict};
+use profiler_core::gpu_test;
 
 fn main() -> ExitCode {
     harness::run(&[

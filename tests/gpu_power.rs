@@ -19,7 +19,8 @@ use gpu_profiler_tests::harness;
 use nvml_wrapper::enums::device::SampleValue;
 use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::{Device, Nvml};
-use profiler_core::{Profile, Profiler, Sampling, Track};
+use profiler_core::profile::Track;
+use profiler_core::{Profile, Profiler, Sampling};
 
 /// `NVML_FI_DEV_POWER_AVERAGE` and `NVML_FI_DEV_POWER_INSTANT`, both in milliwatts.
 const POWER_AVERAGE: FieldId = FieldId(185);
@@ -124,7 +125,8 @@ fn series(text: &mut String, profile: &Profile, from: Duration, to: Duration) ->
             return f64::NAN;
         };
         let mean = track.mean(from, to);
-        let inside = |sample: &profiler_core::TrackSample| sample.start >= from && sample.end <= to;
+        let inside =
+            |sample: &profiler_core::profile::TrackSample| sample.start >= from && sample.end <= to;
         let rates = track.rates().filter(inside).map(|sample| sample.value).collect();
         let value = mean.as_ref().map_or(f64::NAN, |mean| mean.value);
         _ = writeln!(

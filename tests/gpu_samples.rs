@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use gpu_profiler_tests::counted::{BLOCK, Counted, Gemm};
 use gpu_profiler_tests::cuda::{DEFAULT, Gpu};
 use gpu_profiler_tests::harness;
+use profiler_core::profile::{Sampled, Track};
 use profiler_core::series::{Cause, Source};
-use profiler_core::{Profile, Profiler, Sampled, Sampling, Track};
+use profiler_core::{Profile, Profiler, Sampling};
 
 const READ: &str = "dram__bytes_read.sum";
 const WRITTEN: &str = "dram__bytes_write.sum";

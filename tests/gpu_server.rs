@@ -23,7 +23,8 @@ use cupti::clock::now_ns;
 use gpu_profiler_tests::cuda::Gpu;
 use gpu_profiler_tests::harness;
 use nvtx::{Payload, ProcessRange};
-use profiler_core::{Context, Health, Profile, Profiler, Summarizing, Summary};
+use profiler_core::session::Summarizing;
+use profiler_core::{Context, Health, Profile, Profiler, Summary};
 
 const GPU_THREADS: usize = 8;
 const CLIENTS: usize = 2;

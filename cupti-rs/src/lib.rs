@@ -38,6 +38,7 @@
 //! speaks the same function table, for tests.
 
 #![cfg(target_os = "linux")]
+#![cfg_attr(docsrs, feature(doc_cfg), doc(auto_cfg(hide(target_os = "linux"))))]
 
 mod attribute;
 mod buffer;

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use profiler_core::text::printable;
-use profiler_core::{Change, Compare, Comparison, Profile};
+use profiler_core::Profile;
+use profiler_core::compare::{Change, Compare, Comparison};
+use profiler_core::formats::text::printable;
 use serde::Serialize;
 
 use crate::args::{DiffArgs, DiffFormat, Gated};

@@ -3,7 +3,7 @@
 use std::error::Error as _;
 use std::io::{self, Write as _};
 
-use profiler_core::text::shortened;
+use profiler_core::formats::text::shortened;
 
 /// Longest message: names in it may be as long as files make them.
 pub(crate) const MESSAGE_WIDTH: usize = 2000;

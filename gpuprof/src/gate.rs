@@ -1,6 +1,6 @@
 //! `gate`: recorded runs beside a baseline.
 
-use profiler_core::Gate;
+use profiler_core::gate::Gate;
 
 use crate::args::{GateArgs, PageFormat};
 use crate::failure::Failure;

@@ -28,7 +28,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
-use profiler_core::{Export, Format, Profile};
+use profiler_core::formats::Export;
+use profiler_core::{Format, Profile};
 
 use args::{Args, Command, ExportFormat, ReportFormat, TextFormat};
 use failure::{Failure, note};
@@ -157,7 +158,7 @@ fn export(
             return output.write(|out| Ok(out.write_all(profile.json_lines().as_bytes())?));
         }
         ExportFormat::Counts => {
-            return output.write(|out| Ok(out.write_all(profile.snapshot().as_bytes())?));
+            return output.write(|out| Ok(out.write_all(profile.counts().as_bytes())?));
         }
     };
     let mut export = Export::new(format);

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
+use profiler_core::__private::replace::{Replacement, Target};
 use profiler_core::Profile;
-use profiler_core::replace::{Replacement, Target};
 
 use crate::args::ExportFormat;
 use crate::failure::Failure;

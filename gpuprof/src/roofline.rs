@@ -4,7 +4,9 @@ use std::path::Path;
 
 use cupti::counters::Measured;
 use nvtx::{Dtype, Pipe, Work};
-use profiler_core::{Declared, Peaks, Profile, text};
+use profiler_core::Profile;
+use profiler_core::formats::text;
+use profiler_core::roofline::{Declared, Peaks};
 
 use crate::args::{RooflineArgs, RooflineFormat};
 use crate::failure::Failure;

@@ -5,8 +5,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use profiler_core::formats::text;
 use profiler_core::reports::{AnyReport, GapThreshold, KernelNaming, Rule, Rules, StatsReport};
-use profiler_core::{Error, Profile, text};
+use profiler_core::{Error, Profile};
 use serde::Serialize;
 
 use crate::args::{AnalyzeArgs, StatsArgs, TableFormat};

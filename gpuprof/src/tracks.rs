@@ -1,7 +1,7 @@
 //! `tracks`: what samplers saw.
 
+use profiler_core::formats::text::shortened;
 use profiler_core::series::Series;
-use profiler_core::text::shortened;
 
 use crate::args::{TableFormat, TracksArgs};
 use crate::failure::{Failure, MESSAGE_WIDTH, note};

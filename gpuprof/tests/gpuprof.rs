@@ -264,7 +264,7 @@ fn every_format_of_the_library_is_exported() {
         assert!(fs::read(to).unwrap() == expected, "{name}");
     }
     let counts = result_of(args([&"export", &"--format=counts", &recording()]));
-    assert_eq!(counts.text(), profile.snapshot());
+    assert_eq!(counts.text(), profile.counts());
     let html = result_of(args([&"html", &recording()]));
     assert_eq!(html.text(), profile.to_html());
     let ranked = ["export", "--format=kineto", "--rank=3", "--world-size=8"];
@@ -1190,11 +1190,9 @@ fn a_roofline_takes_roofs_and_work_from_its_arguments() {
     assert_eq!(json["peaks"]["bandwidth"]["origin"], "given");
 
     // Roofs of a file; what was measured shows.
-    let peaks = profiler_core::Peaks::new("of a file").with_bandwidth(4e12).with_measured_flops(
-        nvtx::Dtype::F32,
-        nvtx::Pipe::Vector,
-        50e12,
-    );
+    let peaks = profiler_core::roofline::Peaks::new("of a file")
+        .with_bandwidth(4e12)
+        .with_measured_flops(nvtx::Dtype::F32, nvtx::Pipe::Vector, 50e12);
     let file = folder.file("peaks.json", peaks.to_json().as_bytes());
     let kernel = "sgd_update:bytes=2621440";
     for (format, part) in [("text", "of a file"), ("svg", "</svg>"), ("html", "</html>")] {

@@ -15,11 +15,13 @@ use std::time::Duration;
 
 use cupti::fake::{Fake, Work};
 use folder::Folder;
+use profiler_core::compare::Compare;
+use profiler_core::formats::Export;
+use profiler_core::gate::Gate;
 use profiler_core::reports::{Rule, StatsReport};
+use profiler_core::roofline::{Declared, Peaks};
 use profiler_core::series::{Cause, Failure, Kind, Metric, Series, Source, Unit};
-use profiler_core::{
-    Compare, Declared, Export, Format, Gate, Peaks, Profile, Profiler, exactly, expect,
-};
+use profiler_core::{Format, Profile, Profiler, exactly, expect};
 use rusqlite::Connection;
 use serde_json::Value;
 
@@ -359,7 +361,7 @@ fn look_at_the_library(folder: &Folder, profile: &Profile, other: &Profile) {
     is_readable("report with findings", &format!("{profile:#}"));
     is_readable("recording info", &profile.recording_info().to_string());
     is_readable("health", &profile.health().to_string());
-    is_safe("counts", &profile.snapshot());
+    is_safe("counts", &profile.counts());
     is_safe("JSON lines", &profile.json_lines());
     is_safe("page", &profile.to_html());
     for &report in StatsReport::ALL {

@@ -81,6 +81,7 @@
 #![cfg_attr(not(feature = "macros"), allow(rustdoc::broken_intra_doc_links))]
 // Unsafe code is for `sys` alone.
 #![deny(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // What there is nothing to do for is left out, and much of what would do it is then unused.
 #![cfg_attr(not(feature = "enable"), allow(dead_code, unused_imports))]
 // With loom there is a tool of its own (`model.rs`), and nothing that loads one.

@@ -21,17 +21,20 @@
 //! # }
 //! ```
 //!
-//! # How work finds its range
-//! A range puts its number in a word of its thread. Driver callbacks on launches, copies, memsets and synchronisations
-//! log that word with CUPTI's correlation id, and the activity records of the work carry the same id. No clock is
-//! involved. Work that other threads launch counts for the ranges of those threads, unless a [`Context`] was handed to them;
+//! # Names
+//! The root has what programs type. Results have modules: operations, ranges and tracks in [`profile`], groups and steps
+//! in [`query`], guards and schedules in [`session`], and one module for each analysis.
+//!
+//! # How work is attributed to ranges
+//! A range writes its number to a tag of its thread. Driver callbacks log the tag of launches, copies, memsets and
+//! synchronisations with CUPTI's correlation id, and the activity records of the work carry the same id. No clock is
+//! involved. Work of another thread is attributed to the ranges of that thread, unless it was handed a [`Context`].
 //! [`set_lane`] is for threads that launch for several others by turns.
 //!
 //! # While it runs
-//! [`Profiler::pause`] and [`Profiler::resume`] leave parts out. [`Profiler::snapshot`] is a profile of what was seen so
-//! far; the session goes on as if nothing had been.
-//!
-//! [`Profiler::schedule`] profiles some steps of a long run: it waits, warms up and counts, again and again.
+//! [`Profiler::pause`] and [`Profiler::resume`] exclude parts. [`Profiler::snapshot`] returns the profile so far; the
+//! session continues. [`Profiler::schedule`] profiles some steps of a long run: it waits, warms up and records, again
+//! and again.
 //!
 //! # Queries
 //! [`Profile::query`] chooses GPU operations and asks about them: by range, domain, category, thread, device, stream, time,
@@ -40,7 +43,8 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use profiler_core::{Profile, Step};
+//! use profiler_core::Profile;
+//! use profiler_core::query::Step;
 //!
 //! # fn main() -> Result<(), profiler_core::Error> {
 //! # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
@@ -70,7 +74,7 @@
 //!
 //! # How busy the device was
 //! [`ProfilerBuilder::sample`] has hardware counters sampled while a session is on (SMs, tensor cores, DRAM, PCIe, NVLink), and what
-//! NVML says of clocks and power. [`Profile::tracks`] are what came of it; [`Range::mean`], [`Step::mean`] and [`Track::mean`] say what
+//! NVML says of clocks and power. [`Profile::tracks`] are what came of it; [`Range::mean`], [`Step::mean`](query::Step::mean) and [`Track::mean`](profile::Track::mean) say what
 //! of it falls to a range, a step or any time, and how many samples that rests on: see [`Sampling`].
 //!
 //! # What it is bound by
@@ -85,11 +89,13 @@
 //! # Rooflines
 //! A range may say how much work it is: operations, bytes, number type. [`Profile::roofline`] holds that against the GPU time and
 //! against what the device can do at most, which it knows from its attributes: how near the roof each path is, and whether
-//! memory or arithmetic keeps it there. [`Declared`] says it afterwards, of programs that do not.
+//! memory or arithmetic keeps it there. [`Declared`](roofline::Declared) says it afterwards, of programs that do not.
 //!
-//! ```
+#![cfg_attr(feature = "analysis", doc = "```")]
+#![cfg_attr(not(feature = "analysis"), doc = "```ignore")]
 //! use nvtx::{Dtype, Work};
-//! use profiler_core::{Declared, Profile};
+//! use profiler_core::Profile;
+//! use profiler_core::roofline::Declared;
 //!
 //! #[nvtx::annotate(work = Work::gemm(m, n, k, Dtype::F32))]
 //! fn product(m: u64, n: u64, k: u64) { /* launches it */ }
@@ -101,7 +107,7 @@
 //!     let update = Work::elementwise(512 * 256, 3, 2, 4, Dtype::F32);
 //!     let roofline = profile.roofline_with(&peaks, &Declared::new().kernel("sgd_update", update));
 //!     println!("{roofline}"); // to_svg() and to_html() draw it
-//!     assert_eq!(roofline.points[0].bound(), Some(profiler_core::Bound::Memory));
+//!     assert_eq!(roofline.points[0].bound(), Some(profiler_core::roofline::Bound::Memory));
 //! }
 //! # Ok(())
 //! # }
@@ -127,16 +133,17 @@
 //!
 //! # In tests, benches and programs that are not changed
 //! [`expect`] sets budgets on a profile (kernels, copies, waits, allocations, GPU time, by range) and fails with what
-//! exceeds them and where; what a recording cannot tell is a failure too. [`gpu_test()`] and
-//! [`#[gpu_test]`](macro@gpu_test) measure: warmed up, repeated, one test at a time, skipped aloud where there is no GPU.
-//! [`Profile::reports`] and [`Profile::rules`] are the tables of `nsys stats`, `nsys analyze` and nvprof.
-//! [`GpuTest::baseline`] compares with a reviewed file, counts exactly and times by their noise: see [`Gate`].
-//! [`Profile::snapshot`] is names and counts as text. With the feature `criterion`, `GpuTime` and `BusyTime` are
-//! measurements for benches. [`from_env`] in `main` lets the environment variable `GPU_PROFILER` turn profiling on.
+//! exceeds them and where; what a recording cannot decide is a failure too. [`gpu_test()`] and
+//! [`#[gpu_test]`](macro@gpu_test) measure: warmed up, repeated, one test at a time, skipped with a message where there
+//! is no GPU. [`GpuTest::baseline`] compares with a reviewed file, counts exactly and times by their noise: see [`gate`].
+//! [`Profile::counts`] is names and counts as text. With the feature `criterion`, `testing::GpuTime` and
+//! `testing::BusyTime` are measurements for benches. [`from_env`] in `main` lets the environment variable
+//! `GPU_PROFILER` turn profiling on. [`Profile::reports`] and [`Profile::rules`] are the tables of `nsys stats`,
+//! `nsys analyze` and nvprof.
 //!
 //! # Before and after
-//! [`compare`] lays profiles beside each other, kernels by name and shape: what is new or gone, by what factor times changed and
-//! how sure that is, and what leads now; as text, JSON, CSV, Markdown for a pull request, or a page.
+//! [`compare()`] compares two profiles, kernels by name and shape: new and missing work, the factors by which times
+//! changed with their confidence, and the largest cost of each side; as text, JSON, CSV, Markdown for a pull request, or a page.
 //!
 //! # As a page
 //! [`Profile::write_html`] is one page for a browser: timeline, ranges, kernels and calls, with nothing to fetch.
@@ -145,6 +152,14 @@
 //! [`Profile::export`] writes a profile for Perfetto, Chrome, HolisticTraceAnalysis, Proton's viewer and flame graphs;
 //! [`Format`] says which has what. With the feature `parquet`, `Profile::write_parquet` writes tables for DuckDB and its
 //! like: one part by host and rank for each process of a job.
+//!
+//! # Features
+//! - `analysis` (on by default): all that is computed beyond queries: [`diagnosis`], [`kernels`], [`roofline`],
+//!   [`scorecard`], [`compare()`], [`reports`], the page, exports, baseline [gates](gate). A program that only records or
+//!   only checks budgets compiles in less time with `default-features = false`; sessions, recordings, profiles, queries,
+//!   the text report, budgets and GPU tests remain.
+//! - `tracing`: `ProfilerLayer`. `criterion`: measurements for benches. `nvml`: clocks and power. `nsys`: captures of
+//!   Nsight Systems, read and written. `parquet`: tables for DuckDB and its like.
 //!
 //! # From the command line
 //! The program `gpuprof`, a package of its own, has all of this for files: reports, nsys's tables and rules, exports,
@@ -158,95 +173,95 @@
 //! Building a [`Profiler`] gives an error for which [`is_unavailable`](Error::is_unavailable) is true. A [`Recording`]
 //! from another machine can be read anywhere.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// Earlier stages have helpers that the stages of this feature alone use.
+#![cfg_attr(not(feature = "analysis"), allow(dead_code, unused_imports))]
+
+#[cfg(feature = "analysis")]
 mod analyze;
 mod base;
 mod check;
 mod collect;
-mod formats;
+pub mod formats;
 mod join;
-mod profile;
-mod query;
+pub mod profile;
+pub mod query;
 mod record;
+#[cfg(feature = "analysis")]
 pub mod reports;
-mod session;
+pub mod session;
 mod show;
 
-pub use analyze::compare::{
-    Bottleneck, Change, ChangeKind, ClockWarning, Compare, Compared, Comparison, Leader, Presence,
-    Quantity, Shape, Side, SingleTimes, TimeShift, compare,
-};
-pub use analyze::kernel_counters::{
-    CountedKernel, CountedKernels, PipeDisagreement, TensorPipe, TensorPipes, count_kernels,
-};
-pub use analyze::roofline::{
-    Bound, ComputeRoof, CountedBytes, CountedFlops, CountedPoint, CountedRoofline, Declared,
-    DeclaredWork, Disagreement, Limit, Origin, Peaks, Roof, Roofline, RooflinePoint, RooflineTrust,
-};
-pub use analyze::{diagnosis, kernels, scorecard};
-pub use base::distribution::Distribution;
+#[cfg(feature = "analysis")]
+#[doc(inline)]
+pub use analyze::compare::compare;
+#[cfg(feature = "analysis")]
+pub use analyze::{compare, diagnosis, kernels, roofline, scorecard};
 pub use base::error::Error;
-/// For the program `gpuprof` alone, which writes its files by the same rules as captures and baselines are written; a second
-/// set of rules for links, permissions and abandoned files is what this avoids. May change at any time.
-#[doc(hidden)]
-pub use base::replace;
-pub use base::statistics::{Statistic, Statistics};
-pub use base::text;
-pub use base::totals::Totals;
-pub use check::budget::{
-    Amount, Budget, Expect, Violation, Violations, at_least, at_most, between, exactly, expect,
-};
-pub use check::environment::{Guard, from_env, from_env_with};
-pub use check::gate::{CountChange, Gate, Outcome, TimeChange, Verdict};
-pub use check::gpu_lock::GpuLock;
-pub use check::gpu_test::{
-    GatedTest, GpuTest, Measured, gpu_test, gpu_test_with, gpu_tests_required,
-};
-#[cfg(feature = "criterion")]
-pub use check::measurement::{BusyTime, GpuTime};
-pub use collect::count_ranges::count_ranges;
+pub use check::budget;
+#[doc(inline)]
+pub use check::budget::{at_least, at_most, between, exactly, expect};
+#[cfg(feature = "analysis")]
+pub use check::gate;
+pub use check::gpu_test::{GpuTest, gpu_test};
 pub use collect::sampling::Sampling;
-pub use cupti::CopyKind;
-pub use cupti::counters::MemoryLevel;
-pub use formats::export::{Export, Format};
-#[cfg(feature = "nsys")]
-pub use formats::nsys::Progress as NsysProgress;
-#[cfg(feature = "parquet")]
-pub use formats::parquet::ParquetOptions;
-pub use join::health::{Account, Health};
-pub use join::tables::Api;
-pub use profile::mark::Mark;
-pub use profile::process_range::ProcessRange;
-pub use profile::profiles::Profiles;
-pub use profile::summary::{PathSummary, ProcessRangeSummary, Summary};
-pub use profile::{
-    ApiCall, Attribution, Copy, DeviceClocks, GpuOperation, Graph, Kernel, Memset, OperationKind,
-    Profile, Range, RangeNode, RangeSummary, Sampled, Slowed, Track, TrackSample,
-};
+#[cfg(feature = "analysis")]
+pub use formats::export::Format;
+pub use join::health::Health;
+pub use profile::summary::Summary;
+#[doc(inline)]
+pub use profile::{Profile, Range};
 pub use profiler_macros::gpu_test;
-pub use query::{
-    Amounts, Branch, Branches, CallThread, DeviceMemory, DeviceTimes, Gap, Gaps, Group, Groups,
-    HostActivity, IdleCause, IdleReason, KernelName, Launch, LaunchGroup, Launches, MemoryEvent,
-    MemoryPoint, MemoryUse, Operations, Overlap, Query, RangePath, Span, Step, Steps, StreamKey,
-    TransferKey, Wait, WaitTarget, Waits,
-};
-pub use record::context::{Attached, Context, InContext};
+pub use record::context::Context;
 pub use record::lane::set_lane;
-pub use record::recording::{DeviceInfo, Recording, RecordingInfo};
+pub use record::recording::Recording;
 pub use record::series;
-pub use record::series::Series;
-pub use session::profiler::{Profiler, ProfilerBuilder, Summarizing};
-pub use session::schedule::{Schedule, Scheduled, StepAction};
+pub use session::environment::from_env;
+pub use session::profiler::{Profiler, ProfilerBuilder};
+pub use session::schedule::Schedule;
 #[cfg(feature = "tracing")]
-pub use session::tracing_layer::{LayerBuilder, LayerGuard, ProfilerLayer, Results};
+pub use session::tracing_layer::ProfilerLayer;
 
-/// What `#[gpu_test]` expands to. Not for use by hand; may change at any time.
+/// Hardware counters of ranges and of kernels; [`Sampling`] collects them over time. [`count_ranges`](counters::count_ranges)
+/// has an example.
+pub mod counters {
+    #[cfg(feature = "analysis")]
+    pub use crate::analyze::kernel_counters::{
+        CountedKernel, CountedKernels, PipeDisagreement, TensorPipe, TensorPipes, count_kernels,
+    };
+    pub use crate::collect::count_ranges::count_ranges;
+    pub use cupti::counters::MemoryLevel;
+}
+
+/// Statistics of durations: of values that are kept, and of values counted in classes. [`Query`](query::Query) returns
+/// them.
+pub mod statistics {
+    pub use crate::base::distribution::Distribution;
+    pub use crate::base::statistics::{Statistic, Statistics};
+}
+
+/// Tests and benches on a GPU: results of [`GpuTest`], the lock between tests, and criterion's measurements.
+/// [`gpu_test()`](crate::gpu_test()) has an example.
+pub mod testing {
+    pub use crate::check::gpu_lock::GpuLock;
+    #[cfg(feature = "analysis")]
+    pub use crate::check::gpu_test::GatedTest;
+    pub use crate::check::gpu_test::{GpuTest, Measured, gpu_test_with, gpu_tests_required};
+    #[cfg(feature = "criterion")]
+    pub use crate::check::measurement::{BusyTime, GpuTime};
+}
+
+/// For `#[gpu_test]` and the program `gpuprof`. Not for use by hand; may change at any time.
 #[doc(hidden)]
 pub mod __private {
+    /// Files that get their content at once: `gpuprof` writes its files by the rules for links,
+    /// permissions and abandoned files that captures and baselines follow.
+    pub use crate::base::replace;
     pub use crate::check::gpu_test::Skipped;
 }
 
 /// The Rust examples of the README and the guide, compiled and run as documentation tests.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "analysis"))]
 mod guide {
     #[doc = include_str!("../../README.md")]
     struct Readme;

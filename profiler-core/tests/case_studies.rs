@@ -5,9 +5,11 @@
 use std::path::Path;
 
 use nvtx::{Dtype, Pipe};
+use profiler_core::compare::Quantity;
 use profiler_core::diagnosis::{Bottleneck, amdahl};
+use profiler_core::query::Step;
 use profiler_core::scorecard::{Flag, ScoreKind};
-use profiler_core::{Profile, Quantity, Step, compare};
+use profiler_core::{Profile, compare};
 
 fn pair(name: &str) -> [Profile; 2] {
     ["before", "after"].map(|state| {

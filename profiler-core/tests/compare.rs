@@ -5,9 +5,8 @@ use base64::Engine as _;
 use cupti::fake::{Fake, Work};
 use hmac_sha256::Hash;
 use nvtx::range;
-use profiler_core::{
-    Change, ChangeKind, Compare, Comparison, Presence, Profile, Profiler, Quantity, compare,
-};
+use profiler_core::compare::{Change, ChangeKind, Compare, Comparison, Presence, Quantity};
+use profiler_core::{Profile, Profiler, compare};
 
 const RECORDING: &[u8] = include_bytes!("../../examples/recordings/quickstart-h200.gpuprof");
 
@@ -191,7 +190,7 @@ fn kernels_are_matched_by_name_and_shape() {
         .iter()
         .filter(|row| row.kind == ChangeKind::Kernel && row.quantity == Quantity::Kernels)
         .map(|row| {
-            let shape = |shape: profiler_core::Shape| (shape.grid[0], shape.block[0]);
+            let shape = |shape: profiler_core::compare::Shape| (shape.grid[0], shape.block[0]);
             (
                 row.kernel.as_deref().unwrap(),
                 row.shape.map(shape).unwrap(),

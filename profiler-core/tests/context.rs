@@ -10,7 +10,8 @@ use std::thread;
 
 use cupti::fake::{Fake, Work};
 use nvtx::range;
-use profiler_core::{Attribution, Context, Profile, Profiler};
+use profiler_core::profile::Attribution;
+use profiler_core::{Context, Profile, Profiler};
 use support::record;
 
 fn kernels(profile: &Profile, range: &str) -> (u64, u64) {

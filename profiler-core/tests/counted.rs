@@ -7,11 +7,10 @@ mod support;
 use cupti::counters::{Measured, RangeProfiler};
 use cupti::fake::{Fake, Work as Gpu};
 use nvtx::{Dtype, Pipe, Work};
+use profiler_core::counters::{CountedKernels, MemoryLevel, PipeDisagreement, count_kernels};
 use profiler_core::kernels::{DataType, TcUse};
-use profiler_core::{
-    CountedKernels, CountedRoofline, Disagreement, Limit, MemoryLevel, Origin, Peaks,
-    PipeDisagreement, Profile, Profiler, count_kernels,
-};
+use profiler_core::roofline::{CountedRoofline, Disagreement, Limit, Origin, Peaks};
+use profiler_core::{Profile, Profiler};
 use serde_json::{Value, json};
 use support::record;
 

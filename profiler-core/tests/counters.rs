@@ -4,7 +4,8 @@
 use cupti::counters::{Measured, RangeProfiler};
 use cupti::fake::{Fake, Work};
 use nvtx::range;
-use profiler_core::{Profiler, count_ranges};
+use profiler_core::Profiler;
+use profiler_core::counters::count_ranges;
 
 const METRIC: &str = "fake__0.sum";
 

@@ -11,7 +11,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use cupti::fake::{Fake, Work};
-use profiler_core::{Profile, Profiler, from_env, from_env_with};
+use profiler_core::session::from_env_with;
+use profiler_core::{Profile, Profiler, from_env};
 
 /// The program: what it does depends on the variable alone. By itself it is the test of a variable that is not set.
 #[test]
@@ -75,7 +76,7 @@ fn stderr(output: &Output) -> String {
 fn everything_that_is_asked_for_is_written() {
     let kept = folder::Folder::new();
     let folder = kept.0.as_path();
-    let value = "report,report=r.txt,snapshot=s.txt,json=j.json,save=run-%p.gpuprof";
+    let value = "report,report=r.txt,counts=s.txt,json=j.json,save=run-%p.gpuprof";
     let output = run("program", value, true, folder);
     let (mut names, mut recording) = (Vec::new(), None);
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -94,7 +95,7 @@ fn everything_that_is_asked_for_is_written() {
     assert_eq!(recording.range("step").unwrap().kernels(), 1);
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
     assert_eq!(read("r.txt"), format!("{recording}\n"));
-    assert_eq!(read("s.txt"), recording.snapshot());
+    assert_eq!(read("s.txt"), recording.counts());
     assert_eq!(read("j.json"), recording.json_lines());
     assert!(stderr(&output).contains(&recording.to_string()), "{output:?}");
 }
@@ -103,7 +104,7 @@ fn everything_that_is_asked_for_is_written() {
 fn files_that_are_there_keep_their_permissions_and_the_links_to_them() {
     let kept = folder::Folder::new();
     let folder = kept.0.as_path();
-    let names = ["report", "snapshot", "json", "save"];
+    let names = ["report", "counts", "json", "save"];
     for name in names {
         let file = folder.join(format!("{name}.old"));
         std::fs::write(&file, "old ".repeat(100_000)).unwrap();
@@ -133,7 +134,7 @@ fn files_that_are_there_keep_their_permissions_and_the_links_to_them() {
 fn an_error_in_the_middle_leaves_the_files_that_are_there() {
     let kept = folder::Folder::new();
     let folder = kept.0.as_path();
-    let names = ["report", "snapshot", "json", "save"];
+    let names = ["report", "counts", "json", "save"];
     names.iter().for_each(|name| std::fs::write(folder.join(name), "old").unwrap());
     let value = names.map(|name| format!("{name}={name}")).join(",");
     // The signal that a file is too large would end the program.
@@ -197,7 +198,7 @@ fn where_nothing_can_be_recorded_the_program_goes_on_and_says_why() {
 fn a_file_that_cannot_be_written_is_named_and_the_others_are_written() {
     let kept = folder::Folder::new();
     let folder = kept.0.as_path();
-    let output = run("program", "save=no/such/folder/a.gpuprof,snapshot=s.txt", true, folder);
+    let output = run("program", "save=no/such/folder/a.gpuprof,counts=s.txt", true, folder);
     let said = stderr(&output);
     assert!(said.contains("GPU_PROFILER: could not write no/such/folder/a.gpuprof: "), "{said}");
     assert!(folder.join("s.txt").exists());
@@ -207,7 +208,7 @@ fn a_file_that_cannot_be_written_is_named_and_the_others_are_written() {
 fn a_panic_does_not_lose_the_profile() {
     let kept = folder::Folder::new();
     let folder = kept.0.as_path();
-    run("program_that_panics", "snapshot=s.txt", true, folder);
+    run("program_that_panics", "counts=s.txt", true, folder);
     let text = std::fs::read_to_string(folder.join("s.txt")).unwrap();
     assert!(text.contains("1 x doomed"), "{text}");
 }

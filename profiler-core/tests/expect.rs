@@ -10,10 +10,10 @@ use std::time::Duration;
 use cupti::Record;
 use cupti::fake::{Fake, Work};
 use nvtx::range;
-use profiler_core::{
-    Context, CopyKind, Expect, Profile, Profiler, Statistic, Violations, at_least, at_most,
-    between, exactly, expect,
-};
+use profiler_core::budget::{Expect, Violations};
+use profiler_core::profile::CopyKind;
+use profiler_core::statistics::Statistic;
+use profiler_core::{Context, Profile, Profiler, at_least, at_most, between, exactly, expect};
 
 fn record(program: impl FnOnce(&Fake)) -> Profile {
     let fake = Fake::new();

@@ -62,7 +62,7 @@ fn a_snapshot_has_names_and_counts_and_nothing_else() {
   - 1 x cuMemsetD8Async
 complete
 ";
-    assert_eq!(profile.snapshot(), expected);
+    assert_eq!(profile.counts(), expected);
 }
 
 #[test]
@@ -72,11 +72,11 @@ fn a_snapshot_is_the_same_whatever_came_first_and_however_long_it_took() {
             std::thread::scope(|scope| scope.spawn(|| first(fake)).join().unwrap());
             second(fake);
         })
-        .snapshot()
+        .counts()
     };
     assert_eq!(both(|fake| forward(fake, 5), load), both(load, |fake| forward(fake, 70_000)));
     let lossy = record(|fake| fake.drop_records(1));
-    assert_eq!(lossy.snapshot(), "INCOMPLETE\n");
+    assert_eq!(lossy.counts(), "INCOMPLETE\n");
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn ranges_20_000_deep_are_told_in_no_more_text_than_they_need() {
             let text = profile.stats(report).to_string();
             assert!(text.len() < 20_000, "{report}: {} bytes", text.len());
         }
-        let counts = profile.snapshot();
+        let counts = profile.counts();
         assert!(counts.len() < DEPTH * 1_000, "{} bytes", counts.len());
         let deep = format!("{}… 65: 1 x {}: 1 launches, 1 kernels\n", "  ".repeat(64), name(65));
         assert!(counts.contains(&deep), "{}", &counts[..10_000]);

@@ -16,7 +16,8 @@ use cupti::{ActivityKind, Version};
 use everything::{everything, fake, record};
 use nvtx::range;
 use perfetto::{Slice, Trace};
-use profiler_core::{Export, Format, Profile};
+use profiler_core::formats::Export;
+use profiler_core::{Format, Profile};
 use serde_json::Value;
 
 const RECORDING: &[u8] = include_bytes!("../../examples/recordings/quickstart-h200.gpuprof");
@@ -97,7 +98,8 @@ fn expected(profile: &Profile) -> Vec<(u64, u64, &'static str, String)> {
 
 /// The operations that have a time and a call.
 fn arrows(profile: &Profile) -> usize {
-    let launched = |o: &profiler_core::GpuOperation<'_>| o.start().is_some() && o.call().is_some();
+    let launched =
+        |o: &profiler_core::profile::GpuOperation<'_>| o.start().is_some() && o.call().is_some();
     profile.operations().filter(launched).count()
 }
 
@@ -306,7 +308,7 @@ fn kineto_is_what_its_readers_look_for() {
     assert!(kernel["args"]["grid"].is_array() && kernel["args"]["warps per SM"].is_f64());
     // Of each range the time from its first operation to its last.
     let batch = profile.ranges().find(|range| range.name() == "batch").unwrap();
-    let of_batch = |o: &profiler_core::GpuOperation<'_>| {
+    let of_batch = |o: &profiler_core::profile::GpuOperation<'_>| {
         o.range().is_some_and(|r| {
             r.start() >= batch.start() && r.start() <= batch.start() + batch.host_time()
         })
@@ -522,7 +524,7 @@ fn ten_thousand_ranges_in_each_other_are_all_there() {
         fake.launch(Work::kernel(c"innermost"));
         while open.pop().is_some() {}
     });
-    let snapshot = profile.snapshot();
+    let snapshot = profile.counts();
     assert_eq!(snapshot.lines().filter(|line| line.contains(" x r: ")).count(), DEPTH);
     assert!(profile.to_string().contains("innermost"));
     let trace = perfetto::read(&export(&profile, Format::Perfetto));

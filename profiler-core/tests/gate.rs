@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use cupti::fake::{Fake, Work};
 use nvtx::range;
-use profiler_core::{Error, Gate, Outcome, Profile, Profiler, Verdict, gpu_test_with};
+use profiler_core::gate::{Gate, Outcome, Verdict};
+use profiler_core::testing::gpu_test_with;
+use profiler_core::{Error, Profile, Profiler};
 use serde_json::Value;
 
 /// An empty folder that goes away.

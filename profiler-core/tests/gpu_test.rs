@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use cupti::fake::{Builder, Fake, Work};
 use nvtx::range;
-use profiler_core::{
-    Error, GpuLock, GpuTest, Profiler, Statistic, exactly, expect, gpu_test, gpu_test_with,
-};
+use profiler_core::statistics::Statistic;
+use profiler_core::testing::{GpuLock, gpu_test_with};
+use profiler_core::{Error, GpuTest, Profiler, exactly, expect, gpu_test};
 
 thread_local!(static FAKE: RefCell<Option<Fake>> = const { RefCell::new(None) });
 

@@ -5,7 +5,8 @@ mod support;
 
 use cupti::fake::{Fake, Work};
 use nvtx::range;
-use profiler_core::{Attribution, Profile, Profiler};
+use profiler_core::profile::Attribution;
+use profiler_core::{Profile, Profiler};
 use support::record;
 
 /// (kernels launched in it, kernels replayed of what was captured in it)

@@ -212,7 +212,7 @@ const OUTPUTS: &[Output] = &[
     ("report with a diagnosis", |profile| format!("{profile:#}")),
     ("diagnose", |profile| profile.diagnose().to_string()),
     ("scorecard", |profile| profile.scorecard().to_string()),
-    ("counts", |profile| profile.snapshot()),
+    ("counts", |profile| profile.counts()),
     ("JSON lines", |profile| profile.json_lines()),
     ("page", |profile| profile.to_html()),
     ("Perfetto", |profile| export(profile, Format::Perfetto)),

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use cupti::fake::{Fake, Work};
 use nvtx::range;
+use profiler_core::profile::{Attribution, GpuOperation};
 use profiler_core::{
-    Attribution, Context, Format, GpuOperation, Profile, Profiler, Range, Recording, Summary,
-    at_most, exactly, expect, set_lane,
+    Context, Format, Profile, Profiler, Range, Recording, Summary, at_most, exactly, expect,
+    set_lane,
 };
 
 /// What is said of a program live, by the bytes of its recording, and by a session that keeps sums.
@@ -144,7 +145,7 @@ fn a_launch_counts_for_the_first_and_is_shared_with_the_other() {
         assert_eq!(profile.marks().next().unwrap().range().unwrap().name(), "add");
         let text = profile.to_string();
         assert!(text.contains("shared GPU"), "{text}");
-        let text = profile.snapshot();
+        let text = profile.counts();
         assert!(
             text.contains("x relu: nothing; shared: 1 launches, 1 kernels, 1 memsets"),
             "{text}"

@@ -6,7 +6,8 @@ use std::sync::mpsc;
 
 use cupti::fake::{Fake, Work};
 use nvtx::range;
-use profiler_core::{Attribution, Context, Profiler, set_lane};
+use profiler_core::profile::Attribution;
+use profiler_core::{Context, Profiler, set_lane};
 
 thread_local!(static ISSUER: Cell<u64> = const { Cell::new(0) });
 

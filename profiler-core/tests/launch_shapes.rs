@@ -6,7 +6,7 @@ use std::ffi::CStr;
 use cupti::fake::{Fake, Written};
 use cupti::sys::generated::{device, kernel};
 use cupti::{ActivityKind, Config, Version};
-use profiler_core::kernels::{FindingKind, KernelShape, LaunchShapes, SmLimits};
+use profiler_core::kernels::{KernelShape, LaunchShapes, ShapeFindingKind, SmLimits};
 use profiler_core::{Profile, Profiler};
 
 fn quickstart() -> Profile {
@@ -35,13 +35,13 @@ fn every_kernel_has_its_shape() {
     assert_eq!(col_sum.shape.waves(), Some(2.0 / (8.0 * 132.0)));
     assert_eq!(
         (col_sum.headroom, col_sum.findings[0].kind),
-        (1.0 - 2.0 / 132.0, FindingKind::SmallGrid)
+        (1.0 - 2.0 / 132.0, ShapeFindingKind::SmallGrid)
     );
     assert_eq!(
         col_sum.estimated_saving_ns,
         (col_sum.total_ns as f64 * col_sum.headroom).round() as u64
     );
-    let of_kind = shapes.time_with(FindingKind::SmallGrid);
+    let of_kind = shapes.time_with(ShapeFindingKind::SmallGrid);
     assert!(of_kind.as_nanos() >= col_sum.total_ns.into() && of_kind < shapes.gpu_time());
 
     let savings: Vec<u64> = shapes.rows().iter().map(|row| row.estimated_saving_ns).collect();

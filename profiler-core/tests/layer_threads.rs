@@ -6,7 +6,8 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use cupti::fake::{Fake, Work};
-use profiler_core::{LayerBuilder, LayerGuard, Profiler, ProfilerLayer};
+use profiler_core::session::{LayerBuilder, LayerGuard};
+use profiler_core::{Profiler, ProfilerLayer};
 use tracing::{Dispatch, Event, Instrument, Subscriber, info_span};
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::prelude::*;

@@ -4,6 +4,7 @@
 //! All of it is read from the source text, so a violation is named by file and line.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -66,11 +67,11 @@ const STAGES: [(&str, &[&str]); 12] = [
     ),
     ("query", &["query"]),
     ("reports", &["reports"]),
-    ("session", &["profiler", "schedule", "tracing_layer"]),
+    ("session", &["profiler", "schedule", "tracing_layer", "environment"]),
     ("analyze", &["kernels", "diagnosis", "kernel_counters", "roofline", "scorecard", "compare"]),
     ("show", &["report", "html"]),
     ("formats", &["export", "nsys", "parquet"]),
-    ("check", &["budget", "gate", "gpu_lock", "gpu_test", "measurement", "environment"]),
+    ("check", &["budget", "gate", "gpu_lock", "gpu_test", "measurement"]),
 ];
 
 /// What CUPTI collects and how: names of `cupti` for the modules in [`COLLECTS`] alone. All others see records.
@@ -78,6 +79,11 @@ const RAW: [&str; 8] =
     ["Callbacks", "Collected", "Collector", "Config", "Library", "RecordBytes", "fake", "sys"];
 const COLLECTS: [&str; 6] =
     ["recording", "sampling", "request", "collection", "session", "profiler"];
+
+/// Public names at the root of `profiler-core`: what users type. Results have modules.
+const MOST_ROOT_NAMES: usize = 40;
+/// Source files beside the folders of the stages.
+const MOST_ROOT_FILES: usize = 4;
 
 /// The crates that programs use.
 const LIBRARIES: [&str; 4] = ["nvtx-rs", "cupti-rs", "profiler-core", "profiler-macros"];
@@ -165,6 +171,27 @@ fn retired_names_do_not_come_back() {
     let found: Vec<String> =
         files.iter().flat_map(|(file, text)| retired_names(file, text)).collect();
     assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn the_root_of_profiler_core_stays_small() {
+    let files = sources("profiler-core");
+    let at_root = |(file, _): &&(String, String)| {
+        file.split_once("/src/").is_some_and(|(_, inner)| !inner.contains('/'))
+    };
+    let root: Vec<&(String, String)> = files.iter().filter(at_root).collect();
+    assert!((1..=MOST_ROOT_FILES).contains(&root.len()), "{} files", root.len());
+    let lib = root.iter().find(|(file, _)| file.ends_with("/lib.rs"));
+    let names = root_names(lib.map_or("", |(_, text)| text));
+    assert!((1..=MOST_ROOT_NAMES).contains(&names.len()), "{} names: {names:?}", names.len());
+}
+
+#[test]
+fn every_kind_of_root_name_is_counted() {
+    let text = "pub mod a;\nmod b;\npub use c::d;\npub use c::{\n    E, e::F,\n    self as g,\n};\n\
+                pub(crate) use h::I;\n/// pub use j::K;\npub mod l {\n    pub use m::N;\n}\n\
+                pub fn o<T>() {}\npub use c::o;\n#[doc(hidden)]\npub mod __p {}\n";
+    assert_eq!(root_names(text), ["E", "F", "__p", "a", "d", "g", "l", "o"]);
 }
 
 #[test]
@@ -380,6 +407,26 @@ fn layer_violations(file: &str, text: &str) -> Vec<String> {
         }
     }
     found
+}
+
+/// The public names in the text of a `lib.rs`, each once: items and re-exports that begin a line.
+fn root_names(text: &str) -> Vec<String> {
+    let code = code_of(text);
+    let mut names = BTreeSet::new();
+    for item in code.split("\npub ").skip(1).chain(code.strip_prefix("pub ")) {
+        let Some(imports) = item.strip_prefix("use ") else {
+            let name = item.split_once(' ').map_or("", |(_, name)| identifier(name));
+            names.insert(name.to_owned());
+            continue;
+        };
+        let imports = imports.split(';').next().unwrap_or_default();
+        let leaves = imports.split(['{', '}', ',']).map(str::trim);
+        for leaf in leaves.filter(|leaf| !leaf.is_empty() && !leaf.ends_with("::")) {
+            let name = leaf.rsplit(" as ").next().and_then(|path| path.rsplit("::").next());
+            names.insert(name.unwrap_or_default().to_owned());
+        }
+    }
+    names.into_iter().collect()
 }
 
 /// Types, and modules as `mod name`, that have another name now.

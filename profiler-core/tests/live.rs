@@ -376,7 +376,8 @@ fn the_final_profile_is_that_of_a_session_without_snapshots() {
         let (taken, with) = run(&fake, takers);
         assert!(taken >= takers, "{taken}");
         check(&with);
-        assert_eq!(with.snapshot(), without.snapshot());
+        #[cfg(feature = "analysis")]
+        assert_eq!(with.counts(), without.counts());
         assert_eq!(facts(with.health()), facts(without.health()));
         let counts = |profile: &Profile| {
             (profile.ranges().count(), profile.marks().count(), profile.process_ranges().count())

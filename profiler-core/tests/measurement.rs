@@ -12,7 +12,8 @@ use criterion::measurement::Measurement;
 use criterion::{BatchSize, Criterion};
 use cupti::fake::{Fake, Work};
 use folder::Folder;
-use profiler_core::{BusyTime, GpuTime, Profiler};
+use profiler_core::Profiler;
+use profiler_core::testing::{BusyTime, GpuTime};
 
 fn profiler(fake: &Fake) -> Profiler {
     Profiler::builder().library(fake.library().unwrap()).build().unwrap()

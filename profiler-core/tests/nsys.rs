@@ -10,10 +10,8 @@ use std::path::{Path, PathBuf};
 
 use capture::{Folder, SCHEMA, Sums, global};
 use cupti::fake::{Fake, Work};
-use profiler_core::{
-    Attribution, Error, GpuOperation, OperationKind, Profile, Profiler, Range, RangeNode, Totals,
-    at_most, expect,
-};
+use profiler_core::profile::{Attribution, GpuOperation, OperationKind, RangeNode, Totals};
+use profiler_core::{Error, Profile, Profiler, Range, at_most, expect};
 use rusqlite::Connection;
 
 /// A training run of 20 batches with PyTorch on an H200, exported by nsys 2025.3.
@@ -367,7 +365,8 @@ fn what_records_say_of_kernels_and_versions_is_written() {
     let profile = Profile::load(recordings.join("tests/recordings/kinds-130001.gpuprof")).unwrap();
     profile.write_nsys(&path, |_| ()).unwrap();
     let memory = profile.memory().unwrap();
-    let sum = |of: fn(&profiler_core::DeviceMemory<'_>) -> u64| memory.iter().map(of).sum::<u64>();
+    let sum =
+        |of: fn(&profiler_core::query::DeviceMemory<'_>) -> u64| memory.iter().map(of).sum::<u64>();
     let told = sum(|memory| memory.allocations + memory.frees);
     assert!(told > 3 && sum(|memory| memory.repeated_records) > 3, "{memory:?}");
     assert_eq!(number(&path, "SELECT count(*) FROM CUDA_GPU_MEMORY_USAGE_EVENTS"), told as i64);

@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use capture::{Folder, SCHEMA, global};
+use profiler_core::formats::Export;
 use profiler_core::reports::{Rule, StatsReport};
-use profiler_core::{Export, Format, Profile};
+use profiler_core::{Format, Profile};
 use rusqlite::Connection;
 
 fn train() -> PathBuf {
@@ -25,7 +26,7 @@ fn train() -> PathBuf {
 fn ask_everything(profile: &Profile, folder: &Folder) {
     assert!(!profile.to_string().is_empty() && !profile.json_lines().is_empty());
     let state = if profile.health().is_complete() { "complete\n" } else { "INCOMPLETE\n" };
-    assert!(profile.snapshot().ends_with(state));
+    assert!(profile.counts().ends_with(state));
     let stats = StatsReport::ALL.iter().map(|&report| profile.stats(report));
     for rows in stats.chain(Rule::ALL.iter().map(|&rule| profile.rules().get(rule))) {
         let name = rows.name();

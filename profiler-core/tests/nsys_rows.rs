@@ -397,11 +397,11 @@ fn the_order_of_rows_means_nothing() {
             let (ours, theirs) = (one.stats(*report).csv(), other.stats(*report).csv());
             assert_eq!(ours, theirs, "{report} of {}", file.display());
         }
-        assert_eq!(one.snapshot(), other.snapshot());
+        assert_eq!(one.counts(), other.counts());
         assert_eq!(one.json_lines(), other.json_lines());
         assert_eq!(one.diagnose().to_string(), other.diagnose().to_string());
         let operations = |profile: &Profile| -> Vec<String> {
-            let row = |operation: profiler_core::GpuOperation<'_>| {
+            let row = |operation: profiler_core::profile::GpuOperation<'_>| {
                 let call = operation.call().map(|call| (call.thread_id(), call.start()));
                 format!(
                     "{:?} {:?} {call:?} {:?}",

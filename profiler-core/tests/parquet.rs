@@ -23,7 +23,8 @@ use folder::{Folder, files};
 use graphs::graphs;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
-use profiler_core::{ParquetOptions, Profile, Range};
+use profiler_core::formats::ParquetOptions;
+use profiler_core::{Profile, Range};
 
 const RECORDING: &[u8] = include_bytes!("../../examples/recordings/quickstart-h200.gpuprof");
 const KINDS: &[u8] = include_bytes!("../../tests/recordings/kinds-130001.gpuprof");

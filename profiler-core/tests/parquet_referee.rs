@@ -24,7 +24,9 @@ use everything::everything;
 use folder::Folder;
 use graphs::graphs;
 use libtest_mimic::{Arguments, Failed, Trial};
-use profiler_core::{GpuOperation, ParquetOptions, Profile, RangeNode, Totals};
+use profiler_core::Profile;
+use profiler_core::formats::ParquetOptions;
+use profiler_core::profile::{GpuOperation, RangeNode, Totals};
 use serde_json::{Value, json};
 
 const RECORDING: &[u8] = include_bytes!("../../examples/recordings/quickstart-h200.gpuprof");
@@ -102,7 +104,7 @@ fn grouped<'a>(
     key: impl Fn(&GpuOperation<'a>) -> Option<String>,
 ) -> Vec<Value> {
     let groups = profile.query().group_by(key);
-    let row = |group: &profiler_core::Group<String>| {
+    let row = |group: &profiler_core::query::Group<String>| {
         json!([group.key(), group.count(), group.time().as_nanos() as u64, group.bytes()])
     };
     groups.iter().map(row).collect()

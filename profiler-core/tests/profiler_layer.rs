@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use cupti::fake::{Fake, Work};
-use profiler_core::{LayerBuilder, Profiler, ProfilerLayer};
+use profiler_core::session::LayerBuilder;
+use profiler_core::{Profiler, ProfilerLayer};
 use tracing::{Level, info_span};
 use tracing_subscriber::filter::{EnvFilter, LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
@@ -242,7 +243,7 @@ fn results_wait_for_a_subscriber_and_are_counted_where_there_is_none() {
     drop(guard);
     let (_layer, guard) = builder(&fake).build().unwrap();
     nvtx::range("range").end_after(|| kernel(&fake));
-    let results = |guard: &profiler_core::LayerGuard| guard.results().undelivered;
+    let results = |guard: &profiler_core::session::LayerGuard| guard.results().undelivered;
     guard.flush().unwrap();
     assert_eq!(results(&guard), 0);
 }

@@ -9,10 +9,9 @@ use cupti::fake::{Fake, Work, Written};
 use cupti::sys::generated::memory2;
 use cupti::{ActivityKind, Config, MemoryKind, Version};
 use nvtx::range;
-use profiler_core::{
-    Attribution, CopyKind, GpuOperation, Groups, IdleReason, OperationKind, Profile, Profiler,
-    Step, WaitTarget,
-};
+use profiler_core::profile::{Attribution, CopyKind, GpuOperation, OperationKind};
+use profiler_core::query::{Groups, IdleReason, Step, WaitTarget};
+use profiler_core::{Profile, Profiler};
 
 static LIBRARY: nvtx::Domain = nvtx::Domain::new("library");
 
@@ -299,7 +298,7 @@ fn a_recorded_run_adds_up() {
     assert_eq!(launches.count(), 360);
     for group in launches.by_kernel() {
         let kernels = profile.kernels().filter(|kernel| kernel.name() == group.key.as_str());
-        let latency = |kernel: profiler_core::Kernel<'_>| {
+        let latency = |kernel: profiler_core::profile::Kernel<'_>| {
             kernel.start().unwrap() - kernel.call().unwrap().start()
         };
         let latencies: Vec<Duration> = kernels.map(latency).collect();

@@ -25,10 +25,8 @@ use cupti::CopyKind;
 use cupti::fake::Fake;
 use nvtx::Payload;
 use outcome::*;
-use profiler_core::{
-    Account, Health, PathSummary, ProcessRangeSummary, Profile, Profiler, Range, RangeNode,
-    Recording, Summary, Totals,
-};
+use profiler_core::profile::{Account, PathSummary, ProcessRangeSummary, RangeNode, Totals};
+use profiler_core::{Health, Profile, Profiler, Range, Recording, Summary};
 use program::{Control, Kind, Program};
 use truth::{Generator, NS_APART, Outcomes, features};
 

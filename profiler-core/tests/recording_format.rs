@@ -642,8 +642,11 @@ fn use_all(profile: &Profile) {
         let _ = profile.ranges().filter_map(|range| range.mean(&track)).count();
     }
     let _ = profile.device_clocks();
-    let _ = (profile.track_sums().json(), profile.range_track_sums().json());
-    let _ = (profile.to_html(), profile.json_lines());
+    #[cfg(feature = "analysis")]
+    {
+        let _ = (profile.track_sums().json(), profile.range_track_sums().json());
+        let _ = (profile.to_html(), profile.json_lines());
+    }
 }
 
 /// Changes contents and repairs the checksums, so that what is behind them is reached.

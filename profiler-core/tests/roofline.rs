@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use cupti::fake::{Fake, Work as Gpu};
 use nvtx::{Domain, Dtype, Pipe, Work};
-use profiler_core::{Bound, Declared, Peaks, Profile, Profiler, Roofline, RooflinePoint};
+use profiler_core::roofline::{Bound, Declared, Peaks, Roofline, RooflinePoint};
+use profiler_core::{Profile, Profiler};
 use support::record;
 
 const BUNDLED: &str =

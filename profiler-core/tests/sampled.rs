@@ -10,8 +10,9 @@ mod support;
 use std::collections::BTreeMap;
 
 use perfetto::Trace;
+use profiler_core::formats::Export;
 use profiler_core::series::{Cause, Failure, Kind, Metric, Series, Source, Unit};
-use profiler_core::{Export, Format, Profile};
+use profiler_core::{Format, Profile};
 use serde_json::Value;
 use support::{COUNTED, LONG, counted, sampled};
 

@@ -7,7 +7,8 @@ use std::sync::Mutex;
 use cupti::fake::{Fake, When, Work};
 use cupti::sys::abi::CuptiResult;
 use nvtx::Payload;
-use profiler_core::{Profile, Profiler, Schedule, Scheduled, StepAction};
+use profiler_core::session::{Scheduled, StepAction};
+use profiler_core::{Profile, Profiler, Schedule};
 
 /// The stand-in's collection is the process's, too.
 static TURN: Mutex<()> = Mutex::new(());

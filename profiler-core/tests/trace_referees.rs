@@ -20,8 +20,10 @@ use std::{env, process};
 use cupti::fake::Work;
 use everything::{everything, fake, record};
 use libtest_mimic::{Arguments, Failed, Trial};
+use profiler_core::formats::Export;
+use profiler_core::profile::Track;
 use profiler_core::series::Kind;
-use profiler_core::{Export, Format, Profile, Recording, Track};
+use profiler_core::{Format, Profile, Recording};
 use serde_json::Value;
 
 const RECORDING: &[u8] = include_bytes!("../../examples/recordings/quickstart-h200.gpuprof");

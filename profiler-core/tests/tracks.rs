@@ -10,11 +10,10 @@ use std::time::{Duration, Instant};
 
 use cupti::fake::{Fake, When, Work};
 use cupti::sys::abi::CuptiResult;
+use profiler_core::compare::{ClockWarning, Side};
+use profiler_core::profile::Track;
 use profiler_core::series::{Cause, Failure, Kind, Metric, Series, Source, Unit};
-use profiler_core::{
-    ClockWarning, Profile, Profiler, ProfilerBuilder, Range, Recording, Sampling, Side, Track,
-    compare,
-};
+use profiler_core::{Profile, Profiler, ProfilerBuilder, Range, Recording, Sampling, compare};
 
 /// The stand-in's collection is the process's, too.
 static TURN: Mutex<()> = Mutex::new(());
@@ -614,7 +613,7 @@ fn run_at(sm_mhz: f64, reasons: f64) -> Profile {
 fn a_gate_sets_runs_aside_whose_samples_say_that_they_were_throttled() {
     let _turn = turn();
     let folder = std::env::temp_dir().join(format!("gate-of-sampled-{}", std::process::id()));
-    let gate = profiler_core::Gate::new(folder.join("sampled.json")).runs(4, 4);
+    let gate = profiler_core::gate::Gate::new(folder.join("sampled.json")).runs(4, 4);
     let write = gate.clone().update(true);
     assert!(write.run(|| Ok(run_at(1980.0, 0.0))).unwrap().is_written());
     let mut made = 0;

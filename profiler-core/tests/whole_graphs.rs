@@ -13,8 +13,9 @@ use cupti::fake::{Fake, Work, Written};
 use cupti::sys::generated::graph_trace;
 use cupti::{ActivityKind, Config, Version};
 use profiler_core::diagnosis::Bottleneck;
+use profiler_core::profile::OperationKind;
 use profiler_core::reports::{Rule, StatsReport};
-use profiler_core::{Format, OperationKind, Profile, Profiler, at_most, expect};
+use profiler_core::{Format, Profile, Profiler, at_most, expect};
 use rusqlite::Connection;
 
 const MS: u64 = 1_000_000;
@@ -119,7 +120,7 @@ fn graphs_are_in_every_export_and_in_a_rewritten_capture() {
         let text = String::from_utf8_lossy(&bytes);
         assert!(text.contains(what), "{format}: {}", &text[..text.len().min(2000)]);
     }
-    assert!(profile.snapshot().contains("20 graphs traced as a whole"), "{}", profile.snapshot());
+    assert!(profile.counts().contains("20 graphs traced as a whole"), "{}", profile.counts());
     assert!(profile.json_lines().contains("\"graphs\":20,"), "{}", profile.json_lines());
     let mut page = Vec::new();
     profile.write_html(&mut page).unwrap();

@@ -2,7 +2,7 @@
 //! `profiler_core::gpu_test`. Not for direct use.
 //!
 //! Text in, text out: this crate knows nothing of the two but the paths `::nvtx::__private` and
-//! `::profiler_core::{gpu_test, gpu_test_with, __private}`.
+//! `::profiler_core::{gpu_test, testing, __private}`.
 #![forbid(unsafe_code)]
 
 use proc_macro::TokenStream;

@@ -2,7 +2,7 @@
 //! `GPU_TESTS=require`. They take turns, in the process and across processes: CUPTI serves one at a time.
 
 use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
-use profiler_core::{GpuLock, gpu_tests_required};
+use profiler_core::testing::{GpuLock, gpu_tests_required};
 
 /// A GPU test: its name and what it does.
 pub type Test = (&'static str, fn());

@@ -7,7 +7,9 @@
 //!
 //! Counts come first: they are exact, and the same on every machine and every run. Times are given room.
 
-use profiler_core::{CopyKind, Expect, at_most, exactly};
+use profiler_core::budget::Expect;
+use profiler_core::profile::CopyKind;
+use profiler_core::{at_most, exactly};
 
 /// What one batch may do. A kernel, a copy or a wait more is a regression that no clock has to find. cuBLAS chooses its
 /// kernels by the GPU: their number is an H200's.

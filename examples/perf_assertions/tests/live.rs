@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use gpu_profiler_examples::mlp::{self, Mlp};
 use gpu_profiler_perf_assertions::lean_batch;
-use profiler_core::{GpuTest, Statistic, at_most, exactly, expect, gpu_test};
+use profiler_core::statistics::Statistic;
+use profiler_core::{GpuTest, at_most, exactly, expect, gpu_test};
 
 /// The network, after its first batch. A GPU without the CUDA libraries that it needs is a failure, not a skip.
 fn network() -> Result<Mlp, Box<dyn Error>> {

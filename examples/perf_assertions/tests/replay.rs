@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use gpu_profiler_perf_assertions::lean_batch;
-use profiler_core::{Profile, Statistic, at_least, at_most, exactly, expect};
+use profiler_core::statistics::Statistic;
+use profiler_core::{Profile, at_least, at_most, exactly, expect};
 
 const RECORDING: &[u8] = include_bytes!("../../recordings/quickstart-h200.gpuprof");
 
@@ -67,5 +68,5 @@ fn a_broken_budget_fails_its_test() {
 /// Names and counts, no times: what the run does is reviewed like code.
 #[test]
 fn what_the_run_does_is_what_it_did() {
-    assert_snapshot(&recorded().snapshot(), "counts.txt");
+    assert_snapshot(&recorded().counts(), "counts.txt");
 }

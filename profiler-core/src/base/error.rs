@@ -7,9 +7,20 @@ use std::sync::Arc;
 
 use crate::base::units::{MESSAGE_WIDTH, shortened};
 
-/// Why a profile could not be taken or read.
+/// The reason why a profile could not be taken or read.
 ///
-/// Opaque; ask it what a caller can act on. Its text says what was tried, what came back and what to do.
+/// The type is opaque; its predicates cover what a caller can act on. The text contains what failed, on what, why, and
+/// what to do.
+///
+/// ```
+/// use profiler_core::Profiler;
+///
+/// match Profiler::builder().build() {
+///     Ok(profiler) => println!("{profiler:?}"),
+///     Err(error) if error.is_unavailable() => println!("not profiled: {error}"), // no GPU, driver or CUPTI
+///     Err(error) => panic!("{error}"),
+/// }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Error(Box<Kind>);
 

@@ -3,6 +3,7 @@
 pub(crate) mod background;
 pub(crate) mod distribution;
 pub(crate) mod error;
+#[cfg(feature = "analysis")]
 pub(crate) mod hodges_lehmann;
 pub(crate) mod kernel_names;
 pub mod replace;

@@ -45,7 +45,7 @@ fn is_plain(text: &str) -> bool {
 /// Text on one line: separators of lines and tabs are spaces, other active characters are U+FFFD.
 ///
 /// ```
-/// assert_eq!(profiler_core::text::printable("a\tb\u{1b}[2J"), "a b\u{fffd}[2J");
+/// assert_eq!(profiler_core::formats::text::printable("a\tb\u{1b}[2J"), "a b\u{fffd}[2J");
 /// ```
 pub fn printable(text: &str) -> Cow<'_, str> {
     match is_plain(text) {
@@ -57,7 +57,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
 /// Printable text of at most `width` characters. Longer text loses its middle: kernels of one family often differ at the end.
 ///
 /// ```
-/// assert_eq!(profiler_core::text::shortened("sgemm_128x64_tn", 9), "sgem…4_tn");
+/// assert_eq!(profiler_core::formats::text::shortened("sgemm_128x64_tn", 9), "sgem…4_tn");
 /// ```
 pub fn shortened(text: &str, width: usize) -> String {
     // A character has a byte at least.

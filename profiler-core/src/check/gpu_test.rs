@@ -3,13 +3,14 @@
 use std::io::Write as _;
 
 use crate::base::error::Error;
+#[cfg(feature = "analysis")]
 use crate::check::gate::{Gate, Verdict};
 use crate::check::gpu_lock::GpuLock;
 use crate::profile::Profile;
 use crate::profile::profiles::Profiles;
 use crate::session::profiler::Profiler;
 
-/// A measured test; see [`gpu_test`].
+/// A measured test; [`gpu_test()`] starts one and has an example.
 #[derive(Debug)]
 #[must_use = "nothing is measured until `run` is called"]
 pub struct GpuTest {
@@ -138,6 +139,7 @@ impl GpuTest {
     }
 }
 
+#[cfg(feature = "analysis")]
 impl GpuTest {
     /// Measures until it is decided whether the work is what the baseline has: see [`Gate`], which says what is compared and
     /// how sure that is. A path will do for a gate, relative to the package's folder.
@@ -150,6 +152,7 @@ impl GpuTest {
 }
 
 /// A test that compares with a baseline. Made by [`GpuTest::baseline`].
+#[cfg(feature = "analysis")]
 #[derive(Debug)]
 #[must_use = "nothing is measured until `run` is called"]
 pub struct GatedTest {
@@ -157,6 +160,7 @@ pub struct GatedTest {
     gate: Gate,
 }
 
+#[cfg(feature = "analysis")]
 impl GatedTest {
     /// Does the work, warm-up first, and gives the verdict. A baseline that was written is told on standard error.
     ///

@@ -15,7 +15,8 @@ use crate::session::profiler::Profiler;
 ///
 /// ```no_run
 /// use criterion::Criterion;
-/// use profiler_core::{GpuTime, Profiler};
+/// use profiler_core::Profiler;
+/// use profiler_core::testing::GpuTime;
 ///
 /// # fn forward() {}
 /// # fn main() -> Result<(), profiler_core::Error> {

@@ -1,8 +1,8 @@
 //! Performance in tests: budgets, baselines, measurements.
 
-pub(crate) mod budget;
-pub(crate) mod environment;
-pub(crate) mod gate;
+pub mod budget;
+#[cfg(feature = "analysis")]
+pub mod gate;
 pub(crate) mod gpu_lock;
 pub(crate) mod gpu_test;
 #[cfg(feature = "criterion")]

@@ -22,7 +22,7 @@ use crate::record::range_tap::RangeCounting;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let library = cupti::Library::open()?;
 /// let profiler = RangeProfiler::builder(&library).set(Set::Dram).build()?; // on the current context
-/// let measured = profiler_core::count_ranges(&profiler, forward)?;
+/// let measured = profiler_core::counters::count_ranges(&profiler, forward)?;
 /// println!("{measured}");
 /// # Ok(())
 /// # }

@@ -1,7 +1,17 @@
-//! A profile for other programs, and theirs for ours.
+//! Profiles for other programs, captures of Nsight Systems, and [`text`] that is safe in outputs.
+//! [`Profile::export`](crate::Profile::export) has an example.
 
+#[cfg(feature = "analysis")]
 pub(crate) mod export;
 #[cfg(any(feature = "nsys", feature = "parquet"))]
 pub(crate) mod nsys;
 #[cfg(feature = "parquet")]
 pub(crate) mod parquet;
+
+pub use crate::base::text;
+#[cfg(feature = "analysis")]
+pub use export::Export;
+#[cfg(feature = "nsys")]
+pub use nsys::Progress as NsysProgress;
+#[cfg(feature = "parquet")]
+pub use parquet::ParquetOptions;

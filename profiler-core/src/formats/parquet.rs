@@ -103,8 +103,8 @@ impl Profile {
     /// [`json_lines`](Profile::json_lines) has it, `domain`,
     /// `instance` among those of its path from 0, `globalTid`, `start`, and `end`, NULL if it was open), a column `rangeId`
     /// in the tables of operations, calls, synchronisations and allocations, which is the range that
-    /// [`GpuOperation::range`](crate::GpuOperation::range) names, and in those of operations `capturedRangeId`, the range
-    /// of [`captured_in`](crate::GpuOperation::captured_in).
+    /// [`GpuOperation::range`](crate::profile::GpuOperation::range) names, and in those of operations `capturedRangeId`, the range
+    /// of [`captured_in`](crate::profile::GpuOperation::captured_in).
     ///
     /// What was [sampled](Self::tracks) is in the table `SAMPLES`: a row for each value with `device`, `source`, `metric` (its
     /// name), `label`, `unit`, `kind`, `start`, `end` and `value`, totals as such and NULL where it is not known. `SAMPLERS`

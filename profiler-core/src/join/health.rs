@@ -22,6 +22,19 @@ use crate::record::recording::Losses;
 use crate::record::series::Series;
 
 /// How far a profile can be trusted. All counts but `records` and the accounts are zero in a complete one.
+///
+/// ```
+/// use profiler_core::Profile;
+///
+/// # fn main() -> Result<(), profiler_core::Error> {
+/// # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+/// let profile = Profile::load(file)?;
+/// let health = profile.health();
+/// println!("{health}");
+/// assert!(health.is_complete() && health.kernels.is_balanced());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Health {
@@ -150,7 +163,7 @@ pub struct Health {
     /// In a capture of another tool: [calls without a record](Self::calls_without_record) of a kind (kernels, copies,
     /// memsets) of which the capture has no record at all, made while no stream was captured into a graph.
     pub calls_without_any_record: u64,
-    /// Samplers that were asked for and did not begin, or ended early: [`Series::failure`](crate::Series::failure) says why.
+    /// Samplers that were asked for and did not begin, or ended early: [`Series::failure`](crate::series::Series::failure) says why.
     /// As all that follows it tells of samples, and is no loss of work.
     pub failed_samplers: u64,
     /// Samples that went for newer ones.

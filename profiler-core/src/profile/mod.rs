@@ -1,7 +1,24 @@
-//! A profile and the questions it answers.
+//! A profile and its parts: ranges, GPU operations, calls, marks, tracks, totals.
+//!
+//! ```
+//! use profiler_core::Profile;
+//! use profiler_core::profile::Attribution;
+//!
+//! # fn main() -> Result<(), profiler_core::Error> {
+//! # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+//! let profile = Profile::load(file)?;
+//! for kernel in profile.kernels().take(3) {
+//!     let path = kernel.range().map(|range| range.node().path());
+//!     println!("{} in {path:?}: {:?}", kernel.demangled_name(), kernel.gpu_time());
+//!     assert_eq!(kernel.attribution(), Attribution::Launch);
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 mod call;
 mod clocks;
+#[cfg(feature = "analysis")]
 pub(crate) mod counter_track;
 pub(crate) mod labels;
 pub(crate) mod mark;
@@ -18,26 +35,50 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::base::error::{Error, Kind};
 use crate::base::kernel_names::Pattern;
-use crate::base::totals::Totals;
+pub use crate::base::totals::Totals;
 use crate::join::busy::Collectives;
 use crate::join::correlate;
 use crate::join::decode;
+pub use crate::join::health::Account;
 use crate::join::health::Health;
 use crate::join::range_tree::{NodeId, Tree};
+pub use crate::join::tables::Api;
 use crate::join::tables::{BYTES_A_KERNEL, CallId, Maybe, OperationId, RangeId, Store};
-use crate::record::recording::{Recording, RecordingInfo};
+use crate::record::recording::Recording;
+pub use crate::record::recording::{DeviceInfo, RecordingInfo};
 pub use call::ApiCall;
 pub(crate) use clocks::THROTTLED;
 pub use clocks::{DeviceClocks, Slowed};
+pub use cupti::CopyKind;
+pub use mark::Mark;
 pub use operation::{Attribution, Copy, GpuOperation, Graph, Kernel, Memset, OperationKind};
+pub use process_range::ProcessRange;
+pub use profiles::Profiles;
 use range::Walk;
 pub use range::{Range, RangeNode, RangeSummary};
+pub use summary::{PathSummary, ProcessRangeSummary};
 pub(crate) use track::united;
 pub use track::{Sampled, Track, TrackSample};
 
-/// What a session saw, joined: every GPU operation with the call that caused it and the range that call was in.
+/// The joined result of a session: every GPU operation with the call that submitted it and the range of that call.
 ///
-/// Times are nanoseconds of `CLOCK_MONOTONIC` since the session's start, or durations. `{}` prints a report for people, `{:#}` one with a diagnosis.
+/// Times are nanoseconds of `CLOCK_MONOTONIC` since the session's start, or durations. `{}` prints a report for people;
+/// with the feature `analysis`, `{:#}` adds a diagnosis.
+///
+/// ```
+/// use profiler_core::Profile;
+///
+/// # fn main() -> Result<(), profiler_core::Error> {
+/// # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+/// let profile = Profile::load(file)?;
+/// println!("{profile}");
+/// println!("{} kernels took {:?}", profile.totals().kernels, profile.totals().kernel_time());
+/// for range in profile.ranges().take(3) {
+///     println!("{}: {:?} on the GPU", range.node().path(), range.inclusive().gpu_time());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Profile {
     /// `None` if it was made of something else, or was let go.

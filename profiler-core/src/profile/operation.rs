@@ -22,7 +22,7 @@ pub enum Attribution {
     /// capture of Nsight Systems gives, in which calls do not say their range.
     Contained,
     /// By time alone: it started on the GPU while the host was in the range, whoever asked for it. Only where that was
-    /// asked for ([`Query::by_window`](crate::Query::by_window)).
+    /// asked for ([`Query::by_window`](crate::query::Query::by_window)).
     Window,
     /// No range was open where the call was made, or the call is not known.
     None,

@@ -258,7 +258,21 @@ impl<'a> Iterator for Walk<'a> {
     }
 }
 
-/// One instance of a range.
+/// One instance of a range: its times, its calls, the GPU operations attributed to it.
+///
+/// ```
+/// use profiler_core::Profile;
+///
+/// # fn main() -> Result<(), profiler_core::Error> {
+/// # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+/// let profile = Profile::load(file)?;
+/// let longest = profile.ranges().max_by_key(|range| range.host_time());
+/// if let Some(range) = longest {
+///     println!("{}: {} kernels in {:?}", range.node().path(), range.inclusive().kernels, range.host_time());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Range<'a> {
     pub(crate) profile: &'a Profile,

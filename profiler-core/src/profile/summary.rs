@@ -17,7 +17,23 @@ use crate::join::streaming::StreamingJoin;
 use crate::join::sums::{PathSums, ProcessSums, SumTables};
 use crate::record::recording::RecordingInfo;
 
-/// What every range and every kernel came to. Made by [`Summarizing`](crate::Summarizing).
+/// Sums of every range and every kernel, from [`Profiler::summarize`](crate::Profiler::summarize).
+///
+/// ```no_run
+/// use profiler_core::Profiler;
+///
+/// # fn serve() {}
+/// # fn main() -> Result<(), profiler_core::Error> {
+/// let summarizing = Profiler::builder().build()?.summarize()?;
+/// serve();
+/// let summary = summarizing.stop()?;
+/// println!("{summary}");
+/// for path in summary.paths() {
+///     println!("{}: {} instances", path.path(), path.instances());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// `{}` prints tables for people, and its JSON has a line for every path. Counts and sums are exact, and so is which
 /// range work belongs to: it is found as in a [`Profile`](crate::Profile). A context that is attached after 262,144 other
@@ -232,7 +248,7 @@ impl<'a> PathSummary<'a> {
     }
 
     /// What was asked for in them and within together with others, and counts for these; see
-    /// [`RangeSummary::shared`](crate::RangeSummary::shared).
+    /// [`RangeSummary::shared`](crate::profile::RangeSummary::shared).
     #[must_use]
     pub fn shared(&self) -> Totals {
         self.sums().shared

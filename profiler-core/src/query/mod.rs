@@ -1,4 +1,5 @@
-//! Questions about GPU operations: which of them, and what they came to.
+//! Selections of GPU operations and what is computed from them: groups, gaps and their causes, launches, overlap, waits,
+//! memory, steps. [`Query`] starts at [`Profile::query`].
 
 mod gap;
 mod group;
@@ -292,7 +293,7 @@ impl<'a> Query<'a> {
 
     /// By time alone: what started on the GPU while the host was in such a range, whoever asked for it. It counts for the
     /// range that began last, which is then its [`range`](GpuOperation::range), by
-    /// [`Attribution::Window`](crate::Attribution::Window). As exact as CUPTI's clock
+    /// [`Attribution::Window`](crate::profile::Attribution::Window). As exact as CUPTI's clock
     /// ([`Health::clock_error_ns`](crate::Health::clock_error_ns)). [`directly`](Self::directly) and
     /// [`outside_ranges`](Self::outside_ranges) change nothing of it.
     pub fn by_window(mut self) -> Self {

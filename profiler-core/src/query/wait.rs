@@ -85,7 +85,7 @@ impl<'a> Wait<'a> {
     }
 }
 
-/// All waits: the calls that [`Totals::synchronizations`](crate::Totals::synchronizations) counts, with what they waited
+/// All waits: the calls that [`Totals::synchronizations`](crate::profile::Totals::synchronizations) counts, with what they waited
 /// for. Copies that block the host are not among them.
 #[derive(Debug, Clone)]
 pub struct Waits<'a> {

@@ -50,7 +50,7 @@ impl Context {
     /// theirs were fused.
     ///
     /// What is launched under it counts once, for the range of the first context, as if that one alone was attached: no
-    /// sum or budget changes by the others. Those are said of it all the same: [`GpuOperation::ranges`](crate::GpuOperation::ranges) has
+    /// sum or budget changes by the others. Those are said of it all the same: [`GpuOperation::ranges`](crate::profile::GpuOperation::ranges) has
     /// all of them, and each other range, with those around it, has it in [`Range::shared`](crate::Range::shared), apart
     /// from its own sums. Ranges that are opened under it lie in the first one, and share their work with the others.
     ///

@@ -1,5 +1,5 @@
-//! What samplers saw of a device over time, in columns: hardware counters at intervals (CUPTI's PM sampling), and what NVML
-//! says. [`Profile::track`](crate::Profile::track) gives one column with what can be asked of it.
+//! Samples of a device over time, in columns: hardware counters at intervals (CUPTI's PM sampling) and values of NVML.
+//! [`Profile::track`](crate::Profile::track) returns one column; [`Sampling`](crate::Sampling) has an example.
 
 mod kept;
 
@@ -209,7 +209,7 @@ pub(crate) struct Head {
 /// What a sampler saw of one device over time: rows of values, each over a stretch of time.
 ///
 /// Times are nanoseconds of `CLOCK_MONOTONIC`, as those of [`Recording::windows_ns`](crate::Recording::windows_ns); a
-/// [`Track`](crate::Track) tells them since the session's start. The stretches are in order and follow each other; gaps are
+/// [`Track`](crate::profile::Track) tells them since the session's start. The stretches are in order and follow each other; gaps are
 /// counted. A series that could not be had has no rows, and a [`failure`](Self::failure).
 #[derive(Debug, Clone, Serialize)]
 pub struct Series {

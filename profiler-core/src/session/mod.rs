@@ -1,6 +1,14 @@
-//! What a program says to a session.
+//! Guards, schedules and results of sessions; [`Profiler`](crate::Profiler) starts one and has an example.
 
+pub(crate) mod environment;
 pub(crate) mod profiler;
 pub(crate) mod schedule;
 #[cfg(feature = "tracing")]
 pub(crate) mod tracing_layer;
+
+pub use crate::record::context::{Attached, InContext};
+pub use environment::{Guard, from_env_with};
+pub use profiler::Summarizing;
+pub use schedule::{Scheduled, StepAction};
+#[cfg(feature = "tracing")]
+pub use tracing_layer::{LayerBuilder, LayerGuard, Results};

@@ -56,7 +56,21 @@ pub struct Profiler {
     session: Mutex<Option<Arc<Session>>>,
 }
 
-/// Settings of a [`Profiler`].
+/// Settings of a [`Profiler`], from [`Profiler::builder`].
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use profiler_core::{Profiler, Sampling};
+///
+/// # fn main() -> Result<(), profiler_core::Error> {
+/// let profiler = Profiler::builder()
+///     .keep_last(Duration::from_secs(60))
+///     .sample(Sampling::utilization())
+///     .build()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Default)]
 #[must_use]
 pub struct ProfilerBuilder {
@@ -111,7 +125,7 @@ impl ProfilerBuilder {
     /// stop of the session take as much longer.
     ///
     /// A sampler that cannot be had (no permission, another has the counters, an old CUPTI, no NVML) does not keep the session
-    /// from its work: its series has no samples and [says why](crate::Series::failure), and
+    /// from its work: its series has no samples and [says why](crate::series::Series::failure), and
     /// [`Health::failed_samplers`](crate::Health::failed_samplers) counts it. Sessions of this process share the
     /// sampler of a device if they sample the same; else the first has it. A session that [sums up](Profiler::summarize) samples nothing, and its health counts that too.
     pub fn sample(mut self, sampling: Sampling) -> Self {

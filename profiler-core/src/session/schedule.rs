@@ -8,7 +8,8 @@ use crate::session::profiler::Profiler;
 /// that are waited for, that warm up and that are active.
 ///
 /// ```
-/// use profiler_core::{Schedule, StepAction::*};
+/// use profiler_core::Schedule;
+/// use profiler_core::session::StepAction::*;
 ///
 /// let schedule = Schedule::new().skip_first(1).wait(2).warmup(1).active(2).repeat(1);
 /// let actions: Vec<_> = (0..8).map(|step| schedule.action(step)).collect();

@@ -74,8 +74,8 @@ const LOST: &str = "gpu_profiler::lost";
 /// | `host_ns` | u64 | from its start to its end; of a span its life |
 /// | `busy_ns` | u64 | the time of its stays |
 /// | `stays` | u64 | ranges of threads that it was: 1, or how often a span was entered |
-/// | `gpu_ns` | u64 | the time of its kernels, copies and memsets, summed: [`Totals::gpu_time`](crate::Totals::gpu_time) |
-/// | `kernels`, `launches`, `copies`, `copy_bytes`, `memsets`, `synchronizations` | u64 | as in [`Totals`](crate::Totals) |
+/// | `gpu_ns` | u64 | the time of its kernels, copies and memsets, summed: [`Totals::gpu_time`](crate::profile::Totals::gpu_time) |
+/// | `kernels`, `launches`, `copies`, `copy_bytes`, `memsets`, `synchronizations` | u64 | as in [`Totals`](crate::profile::Totals) |
 /// | `thread.id` | u64 | the kernel's id of the thread on which it began |
 ///
 /// Those that come out together do so in the order they ended. All are inclusive: a range's numbers are in those of the range around it on its thread, or that it was

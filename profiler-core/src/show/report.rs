@@ -14,7 +14,8 @@ use crate::record::series::Series;
 
 /// Kernels in the table; the others are summed in its last row.
 const KERNELS: usize = 12;
-/// Findings that are shown where they are asked for.
+/// Findings that the alternate form shows.
+#[cfg(feature = "analysis")]
 const FINDINGS: usize = 3;
 
 impl fmt::Display for Profile {
@@ -42,6 +43,7 @@ impl fmt::Display for Profile {
         writeln!(f)?;
         writeln!(f, "{}", kernels(self.kernels()))?;
         writeln!(f)?;
+        #[cfg(feature = "analysis")]
         if f.alternate() {
             writeln!(f, "{}\n", self.diagnose().brief(FINDINGS))?;
         }

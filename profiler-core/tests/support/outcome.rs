@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use profiler_core::Attribution;
+use profiler_core::profile::Attribution;
 
 use crate::program::Kind;
 

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use cupti::fake::{Arrival, Fake, FakeExec, FakeGraph, Work};
 use nvtx::{Domain, InRange};
-use profiler_core::{Attached, Context};
+use profiler_core::Context;
+use profiler_core::session::Attached;
 
 pub(crate) static DOMAINS: [Domain; 2] = [Domain::new("x"), Domain::new("y")];
 

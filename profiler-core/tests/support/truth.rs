@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use fastrand::Rng;
-use profiler_core::Attribution;
+use profiler_core::profile::Attribution;
 
 use crate::outcome::*;
 use crate::program::*;

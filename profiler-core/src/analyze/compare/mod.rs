@@ -1,4 +1,5 @@
-//! Two programs, or two days of one, beside each other: what they did, what their kernels took, and what leads now.
+//! Comparisons of two programs, or of two versions of one: work, times of kernels, and the largest cost of each side.
+//! The function [`compare`] has an example.
 
 mod bottleneck;
 mod clocks;

@@ -17,7 +17,7 @@ pub use tensor_pipes::{PipeDisagreement, TensorPipe, TensorPipes};
 ///
 /// CUPTI counts kernels in the order of their launches and gives them numbers; a recording of another run of the same work has
 /// their names. Both have to have as many kernels: that they are the same ones is on whoever says so. Kernels of CUDA graphs
-/// are not launched one by one, so work with graphs is better counted by ranges ([`count_ranges`](crate::count_ranges)).
+/// are not launched one by one, so work with graphs is better counted by ranges ([`count_ranges`](crate::counters::count_ranges)).
 #[derive(Debug, Clone)]
 pub struct CountedKernels {
     measured: Measured,
@@ -43,7 +43,8 @@ pub struct CountedKernel<'a> {
 ///
 /// ```no_run
 /// use cupti::counters::{RangeProfiler, Set};
-/// use profiler_core::{Profiler, count_kernels};
+/// use profiler_core::Profiler;
+/// use profiler_core::counters::count_kernels;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let mut step = || {};
@@ -57,7 +58,7 @@ pub struct CountedKernel<'a> {
 ///
 /// # Errors
 /// The recording or the counting fails, with the errors of [`Profiler::record`] and
-/// [`count_ranges`](crate::count_ranges). The two runs had not as many kernels.
+/// [`count_ranges`](crate::counters::count_ranges). The two runs had not as many kernels.
 pub fn count_kernels(
     counters: &RangeProfiler,
     profiler: &Profiler,

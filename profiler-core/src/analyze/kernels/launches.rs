@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::ncu::Instances;
-use super::{Classifier, FindingKind, KernelClass, LaunchShape, ShapeFinding};
+use super::{Classifier, KernelClass, LaunchShape, ShapeFinding, ShapeFindingKind};
 use crate::base::units::{MESSAGE_WIDTH, shortened, time};
 use crate::join::tables::WorkId;
 use crate::profile::{Kernel, Profile};
@@ -128,7 +128,7 @@ impl LaunchShapes {
 
     /// The time of launches of which this is to be said.
     #[must_use]
-    pub fn time_with(&self, kind: FindingKind) -> Duration {
+    pub fn time_with(&self, kind: ShapeFindingKind) -> Duration {
         let has = |row: &&KernelShape| row.findings.iter().any(|finding| finding.kind == kind);
         let ns = self.rows().iter().filter(has).map(|row| row.total_ns);
         Duration::from_nanos(ns.fold(0, u64::saturating_add))
@@ -159,7 +159,7 @@ impl fmt::Display for LaunchShapes {
         }
         let mean = 100.0 * self.mean_occupancy;
         write!(f, "\n\ntheoretical occupancy, weighted by time: {mean:.1} %")?;
-        let mut kinds: Vec<(Duration, FindingKind)> = Vec::new();
+        let mut kinds: Vec<(Duration, ShapeFindingKind)> = Vec::new();
         for finding in self.rows().iter().flat_map(|row| &row.findings) {
             if kinds.iter().all(|(_, known)| *known != finding.kind) {
                 kinds.push((self.time_with(finding.kind), finding.kind));

@@ -62,7 +62,7 @@ pub use eligibility::{TcRemedy, TcStatus};
 pub use launches::{KernelShape, LaunchShapes};
 pub use limits::SmLimits;
 pub use occupancy::{BlockNeeds, Limiter, Occupancy};
-pub use shape::{FindingKind, LaunchShape, ShapeFinding};
+pub use shape::{LaunchShape, ShapeFinding, ShapeFindingKind};
 pub use shares::{KernelClassSum, RangeClass, RangeClassSum};
 pub use tensor_core::{TcUse, TensorCoreUse};
 pub use tensor_cores::{TcGroup, TcKernel, TcOp, TcSummary, TensorCores};

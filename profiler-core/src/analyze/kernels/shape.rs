@@ -115,21 +115,25 @@ impl LaunchShape {
         let mut add = |kind, loss| found.push(ShapeFinding { kind, loss });
         let (blocks, multiprocessors) = (self.blocks(), u64::from(self.multiprocessors));
         if blocks < multiprocessors {
-            add(FindingKind::SmallGrid, Some(1.0 - blocks as f64 / multiprocessors as f64));
+            add(ShapeFindingKind::SmallGrid, Some(1.0 - blocks as f64 / multiprocessors as f64));
         } else if blocks < 2 * multiprocessors {
-            add(FindingKind::OneBlockEach, None);
+            add(ShapeFindingKind::OneBlockEach, None);
         }
         if self.tail().is_some_and(|tail| tail >= MUCH_TAIL) {
-            add(FindingKind::Tail, Some(1.0 - self.balance()));
+            add(ShapeFindingKind::Tail, Some(1.0 - self.balance()));
         }
         let partial = self.threads_per_block() % u64::from(WARP);
         if partial != 0 {
-            add(FindingKind::PartialWarp, Some(1.0 - self.lanes()));
+            add(ShapeFindingKind::PartialWarp, Some(1.0 - self.lanes()));
         }
         let occupancy = self.occupancy.fraction();
         if occupancy < ENOUGH_OCCUPANCY {
             let is_small = self.occupancy.limiters().eq([Limiter::Blocks]);
-            let kind = if is_small { FindingKind::SmallBlock } else { FindingKind::LowOccupancy };
+            let kind = if is_small {
+                ShapeFindingKind::SmallBlock
+            } else {
+                ShapeFindingKind::LowOccupancy
+            };
             add(kind, Some(1.0 - occupancy));
         }
         if let Some(configured) = self.configured
@@ -139,11 +143,11 @@ impl LaunchShape {
             // What there is to run may fit all the same.
             let wanted = blocks.div_ceil(multiprocessors.max(1));
             if wanted > u64::from(configured.blocks) {
-                add(FindingKind::SharedMemorySetting, Some(loss));
+                add(ShapeFindingKind::SharedMemorySetting, Some(loss));
             }
         }
         if self.local_bytes_per_thread != 0 {
-            add(FindingKind::LocalMemory, None);
+            add(ShapeFindingKind::LocalMemory, None);
         }
         found.sort_by(|a, b| b.loss.unwrap_or(0.0).total_cmp(&a.loss.unwrap_or(0.0)));
         found
@@ -164,8 +168,8 @@ impl LaunchShape {
 #[non_exhaustive]
 pub struct ShapeFinding {
     /// What it is.
-    pub kind: FindingKind,
-    /// The part, from 0 to 1, that is lost: of the device's time, of lanes or of warps, as [`FindingKind`] says. `None`
+    pub kind: ShapeFindingKind,
+    /// The part, from 0 to 1, that is lost: of the device's time, of lanes or of warps, as [`ShapeFindingKind`] says. `None`
     /// where it is a hint alone.
     pub loss: Option<f64>,
 }
@@ -183,7 +187,7 @@ impl fmt::Display for ShapeFinding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum FindingKind {
+pub enum ShapeFindingKind {
     /// Fewer blocks than multiprocessors; lost are those that have none.
     SmallGrid,
     /// Fewer than two blocks for each multiprocessor: while one waits at a barrier, nothing else runs.
@@ -203,7 +207,7 @@ pub enum FindingKind {
     LocalMemory,
 }
 
-impl FindingKind {
+impl ShapeFindingKind {
     /// As it is written in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -250,7 +254,7 @@ impl FindingKind {
     }
 }
 
-impl fmt::Display for FindingKind {
+impl fmt::Display for ShapeFindingKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -347,7 +351,7 @@ mod tests {
         }
     }
 
-    fn kinds(shape: &LaunchShape) -> Vec<(FindingKind, Option<u32>)> {
+    fn kinds(shape: &LaunchShape) -> Vec<(ShapeFindingKind, Option<u32>)> {
         let percent = |loss: f64| (100.0 * loss).round() as u32;
         shape.findings().iter().map(|found| (found.kind, found.loss.map(percent))).collect()
     }
@@ -361,15 +365,15 @@ mod tests {
         // One block more: a second wave of one block.
         assert_eq!(
             (of(1057).tail(), kinds(&of(1057))),
-            (Some(0.5), vec![(FindingKind::Tail, Some(50))])
+            (Some(0.5), vec![(ShapeFindingKind::Tail, Some(50))])
         );
         assert!((of(1057).headroom(KernelClass::Other) - (1.0 - 1057.0 / 2112.0)).abs() < 1e-12);
         // Six full waves and a part: a seventh of the time, which is no fifth.
         assert_eq!((of(6400).tail(), kinds(&of(6400))), (Some(1.0 / 7.0), vec![]));
         // Less than a wave: 133 blocks are two on one multiprocessor and one on the others.
         assert_eq!((of(133).tail(), of(133).balance()), (None, 133.0 / 264.0));
-        assert_eq!(kinds(&of(133)), [(FindingKind::OneBlockEach, None)]);
-        assert_eq!(kinds(&of(33)), [(FindingKind::SmallGrid, Some(75))]);
+        assert_eq!(kinds(&of(133)), [(ShapeFindingKind::OneBlockEach, None)]);
+        assert_eq!(kinds(&of(33)), [(ShapeFindingKind::SmallGrid, Some(75))]);
         assert_eq!(of(264).balance(), 1.0);
     }
 
@@ -378,17 +382,17 @@ mod tests {
         // 100 threads are four warps, of which the last has 4 of 32.
         let partial = shape([10_560, 1, 1], [100, 1, 1], 32, 0);
         assert_eq!(partial.lanes(), 100.0 / 128.0);
-        assert_eq!(kinds(&partial), [(FindingKind::PartialWarp, Some(22))]);
+        assert_eq!(kinds(&partial), [(ShapeFindingKind::PartialWarp, Some(22))]);
         let small = shape([132 * 32, 1, 1], [32, 1, 1], 16, 0);
-        assert_eq!(kinds(&small), [(FindingKind::SmallBlock, Some(50))]);
+        assert_eq!(kinds(&small), [(ShapeFindingKind::SmallBlock, Some(50))]);
         let greedy = shape([132 * 3, 1, 1], [128, 1, 1], 168, 0);
-        assert_eq!(kinds(&greedy), [(FindingKind::LowOccupancy, Some(81))]);
+        assert_eq!(kinds(&greedy), [(ShapeFindingKind::LowOccupancy, Some(81))]);
         // 12 of 64 warps are 18.75 %, of the 80 % that are enough; a product does without.
         assert!((greedy.headroom(KernelClass::Elementwise) - (1.0 - 0.1875 / 0.8)).abs() < 1e-12);
         assert_eq!(greedy.headroom(KernelClass::Gemm), 0.0);
         let local =
             LaunchShape { local_bytes_per_thread: 40, ..shape([1056, 1, 1], [256, 1, 1], 32, 0) };
-        assert_eq!(kinds(&local), [(FindingKind::LocalMemory, None)]);
+        assert_eq!(kinds(&local), [(ShapeFindingKind::LocalMemory, None)]);
         // Not even one block fits.
         let none = shape([1, 1, 1], [1024, 1, 1], 128, 0);
         assert_eq!((none.waves(), none.tail(), none.occupancy.blocks), (None, None, 0));
@@ -405,11 +409,11 @@ mod tests {
         // 17 KiB a block: 13 in 228 KiB, 5 in 100, of which there are 132.
         let few = with(10_000, 100);
         assert_eq!((few.occupancy.blocks, few.waves()), (13, Some(10_000.0 / 660.0)));
-        assert!(kinds(&few).contains(&(FindingKind::SharedMemorySetting, Some(62))));
+        assert!(kinds(&few).contains(&(ShapeFindingKind::SharedMemorySetting, Some(62))));
         assert!(
             !kinds(&with(660, 100))
                 .iter()
-                .any(|(kind, _)| *kind == FindingKind::SharedMemorySetting)
+                .any(|(kind, _)| *kind == ShapeFindingKind::SharedMemorySetting)
         );
     }
 }

@@ -96,7 +96,8 @@ fn text(value: FieldValue<'_>) -> Option<&str> {
 ///
 /// ```
 /// use nvtx::{Dtype, Work};
-/// use profiler_core::{Declared, Profile};
+/// use profiler_core::Profile;
+/// use profiler_core::roofline::Declared;
 ///
 /// # fn main() -> Result<(), profiler_core::Error> {
 /// # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");

@@ -1,4 +1,5 @@
-//! Rooflines: the work that a program declares of its ranges, held against what the device can do at most.
+//! Rooflines: the work that a program declares for its ranges, compared with the limits of the device.
+//! [`Declared`] has an example.
 //!
 //! Source: S. Williams, A. Waterman, D. Patterson, *Roofline: An Insightful Visual Performance Model for Multicore
 //! Architectures*, Communications of the ACM 52 (2009).

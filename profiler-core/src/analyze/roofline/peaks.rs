@@ -89,7 +89,7 @@ struct LevelRoof {
 ///
 /// ```
 /// use nvtx::{Dtype, Pipe};
-/// use profiler_core::Peaks;
+/// use profiler_core::roofline::Peaks;
 ///
 /// let peaks = Peaks::new("my GPU")
 ///     .with_bandwidth(900e9)

@@ -15,7 +15,7 @@ use crate::analyze::diagnosis::Thresholds;
 pub enum ScoreKind {
     /// Whether nothing was lost ([`Health`](crate::Health)). Good is complete: what is missing looks like an idle GPU.
     Health,
-    /// Time in which a GPU ran anything but collectives; of several GPUs their mean ([`DeviceTimes::busy`](crate::DeviceTimes::busy)).
+    /// Time in which a GPU ran anything but collectives; of several GPUs their mean ([`DeviceTimes::busy`](crate::query::DeviceTimes::busy)).
     /// Good from 90 %, for without the rest the whole is 1.11 times as fast; bad up to 50 %: the host decides more than the GPU.
     GpuBusy,
     /// The GPU was idle for the calls that launch, allocate and free. Good up to 5 % (without it 1.05 times as fast, which

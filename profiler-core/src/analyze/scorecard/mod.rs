@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Nothing is measured here: the values are those of the [diagnosis](crate::analyze::diagnosis), of [kernels](crate::analyze::kernels), of the
-//! [roofline](crate::Roofline) and of [`Health`](crate::Health), which say more.
+//! [roofline](crate::roofline::Roofline) and of [`Health`](crate::Health), which say more.
 
 mod kind;
 mod targets;

@@ -25,22 +25,22 @@ impl<T> Budget<T> {
     }
 }
 
-/// This or less.
+/// At most this amount; [`expect`](crate::expect) has an example.
 pub fn at_most<T: Amount>(most: T) -> Budget<T> {
     Budget::new(most.raw().map_or(Bounds::NoNumber, Bounds::AtMost))
 }
 
-/// This or more.
+/// At least this amount; [`expect`](crate::expect) has an example of [`at_most`], which is used alike.
 pub fn at_least<T: Amount>(least: T) -> Budget<T> {
     Budget::new(least.raw().map_or(Bounds::NoNumber, Bounds::AtLeast))
 }
 
-/// This and nothing else.
+/// Exactly this amount; [`expect`](crate::expect) has an example.
 pub fn exactly<T: Amount>(amount: T) -> Budget<T> {
     Budget::new(amount.raw().map_or(Bounds::NoNumber, Bounds::Exactly))
 }
 
-/// One of these, or what lies between them.
+/// An amount from `least` to `most`, both included; [`expect`](crate::expect) has an example.
 pub fn between<T: Amount>(least: T, most: T) -> Budget<T> {
     let ends = least.raw().zip(most.raw());
     Budget::new(ends.map_or(Bounds::NoNumber, |(least, most)| Bounds::Between(least, most)))

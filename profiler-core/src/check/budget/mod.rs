@@ -1,4 +1,4 @@
-//! Budgets for tests: what a range may cost, and a failure that says what it did cost and where.
+//! Budgets for tests: limits for ranges, and failures with the measured amount and its place. [`expect`] has an example.
 
 mod amount;
 mod doubt;
@@ -27,7 +27,9 @@ pub use violations::{Violation, Violations};
 /// # fn main() -> Result<(), profiler_core::Error> {
 /// use std::time::Duration;
 ///
-/// use profiler_core::{CopyKind, Profile, Statistic, at_most, between, exactly, expect};
+/// use profiler_core::profile::CopyKind;
+/// use profiler_core::statistics::Statistic;
+/// use profiler_core::{Profile, at_most, between, exactly, expect};
 ///
 /// let profile = Profile::load("run.gpuprof")?;
 /// expect(&profile)
@@ -165,7 +167,7 @@ impl<'a> Expect<'a> {
     }
 
     /// Kernels of this name. `*` stands for any text. The name may be the compiler's, or demangled without parameters as
-    /// the report shows it ([`Kernel::demangled_name`](crate::Kernel::demangled_name)).
+    /// the report shows it ([`Kernel::demangled_name`](crate::profile::Kernel::demangled_name)).
     pub fn kernels_named(self, name: &str, budget: Budget<u64>) -> Self {
         self.judge(Quantity::KernelsNamed(Pattern::new(name)), budget)
     }

@@ -1,4 +1,4 @@
-//! Baselines: what a program came to when it was reviewed, and whether it still does.
+//! Baselines: reviewed counts and times of a program, and whether new runs keep them. [`Gate`] has an example.
 
 mod baseline;
 mod clocks;
@@ -28,7 +28,8 @@ const VARIABLE: &str = "GPU_BASELINES";
 /// environment, kept in version control, and read by every later run.
 ///
 /// ```no_run
-/// use profiler_core::{Gate, gpu_test};
+/// use profiler_core::gpu_test;
+/// use profiler_core::gate::Gate;
 ///
 /// # fn forward() {}
 /// #[test]

@@ -111,7 +111,7 @@ impl fmt::Display for TimeChange {
     }
 }
 
-/// What a [`Gate`](crate::Gate) found. `{}` is text for the log of a test or of CI; as JSON it has all its fields.
+/// What a [`Gate`](crate::gate::Gate) found. `{}` is text for the log of a test or of CI; as JSON it has all its fields.
 #[derive(Debug, Clone, Serialize)]
 pub struct Verdict {
     pub(super) baseline: String,

@@ -10,7 +10,7 @@ use super::{chrome, folded, hatchet, kineto, perfetto};
 use crate::base::error::{Error, Kind};
 use crate::profile::Profile;
 
-/// A format that other tools read.
+/// A format that other tools read; [`Profile::export`] writes it and has an example.
 ///
 /// None of them holds the environment, user, host name or a path; those of timelines hold the ids of the process and its
 /// threads. Times are those since the session's start.
@@ -128,7 +128,8 @@ impl Profile {
     /// call. Takes a few microseconds an operation; `docs/measurements.md` has the figures.
     ///
     /// ```no_run
-    /// use profiler_core::{Export, Format, Profile};
+    /// use profiler_core::formats::Export;
+    /// use profiler_core::{Format, Profile};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let profile = Profile::load("step.gpuprof")?;

@@ -45,7 +45,7 @@ impl Profile {
     /// its depth before it: `… 70: 1 x name`. Names of kernels are those of the report, and
     /// differ between GPUs where a library chooses its kernels by them. The last line says whether anything was lost.
     #[must_use]
-    pub fn snapshot(&self) -> String {
+    pub fn counts(&self) -> String {
         let mut names = Names::new();
         let mut add = |range: Option<Range<'_>>, what: String| {
             let node = range.map(|range| range.node().id);
@@ -85,7 +85,7 @@ impl Profile {
     ///
     /// The fields of a range: `path`, `parent` (the line of the range around it, the first is 0; absent of an outermost
     /// one), `instances`, `host_ns`, and `inclusive` and `exclusive` with the fields of [`Totals`]; where there is any, also
-    /// `shared`: what [counts for other ranges](crate::RangeSummary::shared). A path of more than 128
+    /// `shared`: what [counts for other ranges](crate::profile::RangeSummary::shared). A path of more than 128
     /// names has the first and the last 64, and between them how many are not said: `…(7 more)…`. The last line has an empty path, in `exclusive` what was outside any range, and `complete` and
     /// `health` with the fields of [`Health`].
     ///

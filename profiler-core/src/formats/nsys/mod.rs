@@ -46,15 +46,15 @@ impl Profile {
     /// Reads a capture of Nsight Systems: the file that `nsys export --type sqlite` wrote.
     ///
     /// Calls and ranges come together by thread and time, and GPU operations join their call by process and correlation
-    /// id: see [`Attribution::Contained`](crate::Attribution::Contained). Times are nsys's own, in nanoseconds since its
-    /// session's start. Several processes may be in it: [`ApiCall::process_id`](crate::ApiCall::process_id) and the like
+    /// id: see [`Attribution::Contained`](crate::profile::Attribution::Contained). Times are nsys's own, in nanoseconds since its
+    /// session's start. Several processes may be in it: [`ApiCall::process_id`](crate::profile::ApiCall::process_id) and the like
     /// tell them apart. What nsys sampled of the devices (`--gpu-metrics-devices`) are [tracks](Self::tracks), in whole percent as
     /// nsys has them. What cannot be read is counted in [`health`](Self::health). There is no
     /// [`recording`](Self::recording). Costs some microsecond an operation.
     ///
     /// Rows may stand in any order. Times before nsys's session (negative ones) are kept: the profile then begins with the
     /// first event, and [reports](crate::reports) have nsys's own times. A range without an end lasts until the end of the
-    /// capture. Graphs that nsys traced as one interval each are [operations](crate::OperationKind::Graph).
+    /// capture. Graphs that nsys traced as one interval each are [operations](crate::profile::OperationKind::Graph).
     ///
     /// A file with a write-ahead log beside it is read with the log's changes, for which SQLite has to write an index in its
     /// folder. Where it cannot, a copy of both files is read, which stands among temporary files (`TMPDIR`) until it is open.

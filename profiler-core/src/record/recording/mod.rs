@@ -32,7 +32,19 @@ use segment::ThreadRanges;
 /// Heads of frames and what is smaller than this are written together.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// The raw logs of one session, whole or up to a snapshot. [`Profile::from_recording`](crate::Profile::from_recording) reads them.
+/// The raw logs of one session, whole or up to a snapshot. [`Profile::from_recording`](crate::Profile::from_recording) joins them.
+///
+/// ```
+/// use profiler_core::{Profile, Recording};
+///
+/// # fn main() -> Result<(), profiler_core::Error> {
+/// # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recordings/quickstart-h200.gpuprof");
+/// let recording = Recording::load(file)?;
+/// println!("{}, truncated: {}", recording.info(), recording.is_truncated());
+/// let profile = Profile::from_recording(recording);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recording {
     pub(crate) info: RecordingInfo,

@@ -13,7 +13,7 @@ use crate::profile::Profile;
 use crate::session::profiler::Profiler;
 
 const VARIABLE: &str = "GPU_PROFILER";
-const HELP: &str = "write report, report=PATH, snapshot=PATH, json=PATH or save=PATH, sample, or several with commas between";
+const HELP: &str = "write report, report=PATH, counts=PATH, json=PATH or save=PATH, sample, or several with commas between";
 
 /// Profiles the program if the environment variable `GPU_PROFILER` asks for it; until the guard is dropped, which is
 /// when it writes. To be put first in `main`, and kept:
@@ -31,7 +31,7 @@ const HELP: &str = "write report, report=PATH, snapshot=PATH, json=PATH or save=
 /// The variable holds one or more of these, with commas between:
 ///
 /// - `report`: the report, on standard error. `report=PATH`: into a file.
-/// - `snapshot=PATH`: [`Profile::snapshot`].
+/// - `counts=PATH`: [`Profile::counts`].
 /// - `json=PATH`: [`Profile::json_lines`].
 /// - `save=PATH`: the recording, for [`Profile::load`].
 /// - `sample`: how busy device 0 was, by hardware counters ([`Sampling::utilization`]), and with the feature `nvml` its clocks and
@@ -130,7 +130,9 @@ struct Outputs {
 #[derive(Debug, PartialEq, Eq)]
 enum Output {
     Report(Option<PathBuf>),
-    Snapshot(PathBuf),
+    #[cfg(feature = "analysis")]
+    Counts(PathBuf),
+    #[cfg(feature = "analysis")]
     Json(PathBuf),
     Save(PathBuf),
 }
@@ -156,10 +158,16 @@ impl Outputs {
                     Err(format!("`{part}` names no file: {HELP}"))
                 }
                 ("report", path) => Ok(Output::Report(path)),
-                ("snapshot", Some(path)) => Ok(Output::Snapshot(path)),
+                #[cfg(feature = "analysis")]
+                ("counts", Some(path)) => Ok(Output::Counts(path)),
+                #[cfg(feature = "analysis")]
                 ("json", Some(path)) => Ok(Output::Json(path)),
+                #[cfg(not(feature = "analysis"))]
+                ("counts" | "json", Some(_)) => Err(format!(
+                    "`{word}` is not in this program: build profiler-core with its feature `analysis`"
+                )),
                 ("save", Some(path)) => Ok(Output::Save(path)),
-                ("snapshot" | "json" | "save", None) => {
+                ("counts" | "json" | "save", None) => {
                     Err(format!("`{word}` needs a file: write {word}=PATH"))
                 }
                 ("", None) => Err(format!("there is nothing between two commas: {HELP}")),
@@ -183,7 +191,9 @@ impl Outputs {
                 Output::Report(Some(path)) => {
                     (path, replace::write_all(path, format!("{profile}\n")))
                 }
-                Output::Snapshot(path) => (path, replace::write_all(path, profile.snapshot())),
+                #[cfg(feature = "analysis")]
+                Output::Counts(path) => (path, replace::write_all(path, profile.counts())),
+                #[cfg(feature = "analysis")]
                 Output::Json(path) => (path, replace::write_all(path, profile.json_lines())),
                 // Its error names the path.
                 Output::Save(path) => {
@@ -213,15 +223,16 @@ mod tests {
         Outputs::parse(value.into()).map(|outputs| outputs.outputs)
     }
 
+    #[cfg(feature = "analysis")]
     #[test]
     fn every_word_is_understood() {
         assert_eq!(parse("report"), Ok(vec![Output::Report(None)]));
-        let all = "report=a b.txt, save=b=c.gpuprof,json=d,snapshot=e,report";
+        let all = "report=a b.txt, save=b=c.gpuprof,json=d,counts=e,report";
         let expected = vec![
             Output::Report(Some("a b.txt".into())),
             Output::Save("b=c.gpuprof".into()),
             Output::Json("d".into()),
-            Output::Snapshot("e".into()),
+            Output::Counts("e".into()),
             Output::Report(None),
         ];
         assert_eq!(parse(all), Ok(expected));
@@ -230,6 +241,14 @@ mod tests {
         assert!(!Outputs::parse("report".into()).unwrap().sample);
         let id = std::process::id();
         assert_eq!(parse("json=%p/%p"), Ok(vec![Output::Json(format!("{id}/{id}").into())]));
+    }
+
+    #[cfg(not(feature = "analysis"))]
+    #[test]
+    fn a_word_of_the_analysis_names_the_feature() {
+        let mistake = parse("report,json=a").unwrap_err();
+        assert!(mistake.contains("`json` is not in this program"), "{mistake}");
+        assert_eq!(parse("save=a"), Ok(vec![Output::Save("a".into())]));
     }
 
     #[test]
