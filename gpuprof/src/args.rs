@@ -543,8 +543,6 @@ pub(crate) enum ExportFormat {
     Kineto,
     /// Chrome's trace-event JSON
     Chrome,
-    /// The tree of Triton's Proton, for proton-viewer
-    Hatchet,
     /// Folded stacks, for flame graphs
     Folded,
     /// SQLite as `nsys export` writes it, for `nsys stats` and what else reads it

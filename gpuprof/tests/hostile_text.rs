@@ -246,7 +246,6 @@ const COMMANDS: [(bool, &[&str]); 45] = [
     (true, &["diagnose", "--range=\u{1b}[2J\nINJECTED"]),
     (false, &["export", "--format=kineto"]),
     (false, &["export", "--format=chrome"]),
-    (false, &["export", "--format=hatchet"]),
     (false, &["export", "--format=folded"]),
     (false, &["export", "--format=json"]),
     (false, &["export", "--format=counts"]),

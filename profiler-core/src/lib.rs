@@ -142,7 +142,7 @@
 //! [`Profile::write_html`] is one page for a browser: timeline, ranges, kernels and calls, with nothing to fetch.
 //!
 //! # In other tools
-//! [`Profile::export`] writes a profile for Perfetto, Chrome, HolisticTraceAnalysis, Proton's viewer and flame graphs;
+//! [`Profile::export`] writes a profile for Perfetto, Chrome, HolisticTraceAnalysis and flame graphs;
 //! [`Format`] says which has what. With the feature `parquet`, `Profile::write_parquet` writes tables for DuckDB and its
 //! like: one part by host and rank for each process of a job.
 //!
