@@ -6,54 +6,44 @@ use serde::Serialize;
 
 use super::gpu_trace::CudaGpuTrace;
 use super::sums::Summary;
-use super::table::{Cells, Columns, Row, Unit, column};
+use super::table::{Cells, Row, Unit, row};
 use super::{Report, Reports};
 
-macro_rules! sum {
-    ($(#[$doc:meta])* $type:ident $name:literal $percent:literal) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Serialize)]
-        #[non_exhaustive]
-        pub struct $type {
-            #[doc = $percent]
-            pub time_percent: f64,
-            /// How often it was.
-            pub calls: u64,
-            /// How long it took.
-            #[serde(flatten)]
-            pub time: Summary,
-            /// What it is.
-            pub name: Arc<str>,
-        }
-
-        impl Row for $type {
-            const NAME: &'static str = $name;
-            const COLUMNS: Columns = Columns(&[
-                column("Time(%)", Unit::Percent),
-                column("Time", Unit::Duration),
-                column("Calls", Unit::Plain),
-                column("Avg", Unit::Duration),
-                column("Min", Unit::Duration),
-                column("Max", Unit::Duration),
-                column("Name", Unit::Plain),
-            ]);
-
-            fn cells(&self, cells: &mut Cells<'_>) {
-                let of = &self.time;
-                cells.add(self.time_percent).add(of.total_ns).add(self.calls).add(of.avg_ns);
-                cells.add(of.min_ns).add(of.max_ns).add(&self.name);
-            }
-        }
-    };
+/// Adds what nvprof has of a sum.
+fn add_sum(cells: &mut Cells<'_>, calls: u64, of: &Summary) {
+    cells.add("Time", Unit::Duration, of.total_ns).add("Calls", Unit::Plain, calls);
+    cells.add("Avg", Unit::Duration, of.avg_ns).add("Min", Unit::Duration, of.min_ns);
+    cells.add("Max", Unit::Duration, of.max_ns);
 }
 
-sum! {
+row! {
     /// A row of nvprof's "GPU activities".
-    NvprofGpuActivities "nvprof_gpu_activities" "Percent of the time of all on the GPU."
+    NvprofGpuActivities = "nvprof_gpu_activities" {
+        /// Percent of the time of all on the GPU.
+        time_percent: f64 => "Time(%)" Percent,
+        /// How often it was.
+        calls: u64,
+        /// How long it took.
+        #[serde(flatten)]
+        time: Summary => |row, cells| add_sum(cells, row.calls, &row.time),
+        /// What it is.
+        name: Arc<str> => "Name" Plain,
+    }
 }
-sum! {
+
+row! {
     /// A row of nvprof's "API calls".
-    NvprofApiCalls "nvprof_api_calls" "Percent of the time of all calls."
+    NvprofApiCalls = "nvprof_api_calls" {
+        /// Percent of the time of all calls.
+        time_percent: f64 => "Time(%)" Percent,
+        /// How often it was.
+        calls: u64,
+        /// How long it took.
+        #[serde(flatten)]
+        time: Summary => |row, cells| add_sum(cells, row.calls, &row.time),
+        /// What it is.
+        name: Arc<str> => "Name" Plain,
+    }
 }
 
 /// A row of nvprof's GPU trace.
@@ -63,32 +53,21 @@ pub struct NvprofGpuTrace(pub CudaGpuTrace);
 
 impl Row for NvprofGpuTrace {
     const NAME: &'static str = "nvprof_gpu_trace";
-    const COLUMNS: Columns = Columns(&[
-        column("Start", Unit::Time),
-        column("Duration", Unit::Duration),
-        column("Grid Size", Unit::Plain),
-        column("Block Size", Unit::Plain),
-        column("Regs", Unit::Plain),
-        column("SSMem", Unit::Bytes),
-        column("DSMem", Unit::Bytes),
-        column("Size", Unit::Bytes),
-        column("Throughput", Unit::Throughput),
-        column("SrcMemType", Unit::Plain),
-        column("DstMemType", Unit::Plain),
-        column("Device", Unit::Plain),
-        column("Context", Unit::Plain),
-        column("Stream", Unit::Plain),
-        column("Name", Unit::Plain),
-    ]);
 
     fn cells(&self, cells: &mut Cells<'_>) {
         let of = &self.0;
-        cells.add(of.start_ns).add(of.duration_ns).add(of.grid).add(of.block);
-        cells.add(of.registers_per_thread);
-        cells.add(of.static_shared_bytes).add(of.dynamic_shared_bytes);
-        cells.add(of.bytes).add(of.throughput_bytes_per_s);
-        cells.add(of.source_memory).add(of.destination_memory);
-        cells.add(&of.device).add(of.context).add(of.stream).add(&of.name);
+        cells.add("Start", Unit::Time, of.start_ns);
+        cells.add("Duration", Unit::Duration, of.duration_ns);
+        cells.add("Grid Size", Unit::Plain, of.grid).add("Block Size", Unit::Plain, of.block);
+        cells.add("Regs", Unit::Plain, of.registers_per_thread);
+        cells.add("SSMem", Unit::Bytes, of.static_shared_bytes);
+        cells.add("DSMem", Unit::Bytes, of.dynamic_shared_bytes);
+        cells.add("Size", Unit::Bytes, of.bytes);
+        cells.add("Throughput", Unit::Throughput, of.throughput_bytes_per_s);
+        cells.add("SrcMemType", Unit::Plain, of.source_memory);
+        cells.add("DstMemType", Unit::Plain, of.destination_memory);
+        cells.add("Device", Unit::Plain, &of.device).add("Context", Unit::Plain, of.context);
+        cells.add("Stream", Unit::Plain, of.stream).add("Name", Unit::Plain, &of.name);
     }
 }
 

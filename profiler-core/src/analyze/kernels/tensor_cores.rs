@@ -14,7 +14,7 @@ use crate::base::statistics::Statistics;
 use crate::base::units::time;
 use crate::join::range_tree::NodeId;
 use crate::profile::{Profile, RangeNode};
-use crate::reports::{Cells, Columns, Report, Row, Unit, column};
+use crate::reports::{Cells, Report, Row, Unit};
 
 /// An operation of the program: a row of DLProf's "OpNodes".
 ///
@@ -53,26 +53,20 @@ pub struct TcOp {
 
 impl Row for TcOp {
     const NAME: &'static str = "tensor_core_ops";
-    const COLUMNS: Columns = Columns(&[
-        column("Time", Unit::Percent),
-        column("GPU Time", Unit::Duration),
-        column("TC Status", Unit::Plain),
-        column("TC Eligible", Unit::Plain),
-        column("TC Used", Unit::Plain),
-        column("Kernels", Unit::Plain),
-        column("TC Kernels", Unit::Plain),
-        column("TC Time", Unit::Duration),
-        column("Op Type", Unit::Plain),
-        column("Data Type", Unit::Plain),
-        column("Name", Unit::Plain),
-    ]);
 
     fn cells(&self, cells: &mut Cells<'_>) {
         let yes = |is: bool| if is { "yes" } else { "no" };
-        cells.add(self.time_percent).add(self.total_ns).add(self.status.name());
-        cells.add(self.eligible.map_or("unknown", yes)).add(yes(self.tc_kernels != 0));
-        cells.add(self.kernels).add(self.tc_kernels).add(self.tc_ns).add(&self.op_type);
-        cells.add(self.data_type.map(DataType::name)).add(&self.path);
+        cells.add("Time", Unit::Percent, self.time_percent);
+        cells.add("GPU Time", Unit::Duration, self.total_ns);
+        cells.add("TC Status", Unit::Plain, self.status.name());
+        cells.add("TC Eligible", Unit::Plain, self.eligible.map_or("unknown", yes));
+        cells.add("TC Used", Unit::Plain, yes(self.tc_kernels != 0));
+        cells.add("Kernels", Unit::Plain, self.kernels);
+        cells.add("TC Kernels", Unit::Plain, self.tc_kernels);
+        cells.add("TC Time", Unit::Duration, self.tc_ns);
+        cells.add("Op Type", Unit::Plain, &self.op_type);
+        cells.add("Data Type", Unit::Plain, self.data_type.map(DataType::name));
+        cells.add("Name", Unit::Plain, &self.path);
     }
 }
 
@@ -97,27 +91,20 @@ pub struct TcKernel {
 
 impl Row for TcKernel {
     const NAME: &'static str = "tensor_core_kernels";
-    const COLUMNS: Columns = Columns(&[
-        column("Time", Unit::Percent),
-        column("Using TC", Unit::Plain),
-        column("Confidence", Unit::Plain),
-        column("Total Time", Unit::Duration),
-        column("Calls", Unit::Plain),
-        column("Avg", Unit::Duration),
-        column("Min", Unit::Duration),
-        column("Max", Unit::Duration),
-        column("Class", Unit::Plain),
-        column("Because", Unit::Plain),
-        column("Name", Unit::Plain),
-    ]);
 
     fn cells(&self, cells: &mut Cells<'_>) {
         let of = &self.tensor_core;
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        cells.add(self.time_percent).add(&of.tensor_cores.to_string());
-        cells.add(&of.confidence.to_string()).add(ns(self.times.sum())).add(self.calls);
-        cells.add(ns(self.times.mean())).add(ns(self.times.min())).add(ns(self.times.max()));
-        cells.add(self.class.name()).add(of.because).add(&self.name);
+        cells.add("Time", Unit::Percent, self.time_percent);
+        cells.add("Using TC", Unit::Plain, of.tensor_cores.to_string());
+        cells.add("Confidence", Unit::Plain, of.confidence.to_string());
+        cells.add("Total Time", Unit::Duration, ns(self.times.sum()));
+        cells.add("Calls", Unit::Plain, self.calls);
+        cells.add("Avg", Unit::Duration, ns(self.times.mean()));
+        cells.add("Min", Unit::Duration, ns(self.times.min()));
+        cells.add("Max", Unit::Duration, ns(self.times.max()));
+        cells.add("Class", Unit::Plain, self.class.name());
+        cells.add("Because", Unit::Plain, of.because).add("Name", Unit::Plain, &self.name);
     }
 }
 
@@ -147,20 +134,18 @@ pub struct TcGroup {
 
 impl Row for TcGroup {
     const NAME: &'static str = "tensor_core_groups";
-    const COLUMNS: Columns = Columns(&[
-        column("GPU Time", Unit::Duration),
-        column("TC Time", Unit::Duration),
-        column("TC Utilization", Unit::Percent),
-        column("Eligible Time", Unit::Duration),
-        column("Ops", Unit::Plain),
-        column("TC Eligible Ops", Unit::Plain),
-        column("TC Using Ops", Unit::Plain),
-        column("Name", Unit::Plain),
-    ]);
 
     fn cells(&self, cells: &mut Cells<'_>) {
-        cells.add(self.total_ns).add(self.tc_ns).add(self.tc_percent).add(self.eligible_ns);
-        cells.add(self.ops).add(self.eligible_ops).add(self.using_ops).add(&self.path);
+        cells.add("GPU Time", Unit::Duration, self.total_ns);
+        cells.add("TC Time", Unit::Duration, self.tc_ns);
+        cells.add("TC Utilization", Unit::Percent, self.tc_percent);
+        cells.add("Eligible Time", Unit::Duration, self.eligible_ns);
+        cells.add("Ops", Unit::Plain, self.ops).add(
+            "TC Eligible Ops",
+            Unit::Plain,
+            self.eligible_ops,
+        );
+        cells.add("TC Using Ops", Unit::Plain, self.using_ops).add("Name", Unit::Plain, &self.path);
     }
 }
 
