@@ -212,15 +212,15 @@ impl Tables for &Folder {
         Ok(())
     }
 
-    fn insert<const N: usize>(&self, table: &str, columns: [&str; N]) -> Result<Insert, Error> {
+    fn insert(&self, table: &str, columns: &str) -> Result<Insert, Error> {
         self.write_idle()?;
         let Some(found) = self.tables.borrow().get(table).cloned() else {
             let why = format!("there is no table {table}");
             return Err(unwritable(&self.path, io::Error::other(why)));
         };
         let at = |name: &str| found.borrow().columns.iter().position(|column| column.name == name);
-        let mut places = Vec::with_capacity(N);
-        for name in columns {
+        let mut places = Vec::new();
+        for name in columns.split(", ") {
             places.push(at(name).ok_or_else(|| {
                 let why = format!("the table {table} has no column {name}");
                 unwritable(&found.borrow().path, io::Error::other(why))

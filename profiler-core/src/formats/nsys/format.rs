@@ -91,15 +91,6 @@ pub(super) fn global(process: u32, thread: u32) -> u64 {
     machine << 48 | u64::from(process & 0xff_ffff) << 24 | u64::from(thread & 0xff_ffff)
 }
 
-/// Two lists of columns as one.
-pub(super) fn with<const A: usize, const B: usize, const N: usize>(
-    first: [&'static str; A],
-    second: [&'static str; B],
-) -> [&'static str; N] {
-    const { assert!(A + B == N) };
-    std::array::from_fn(|i| if i < A { first[i] } else { second[i - A] })
-}
-
 /// A function's name without the version that nsys leaves on it: `cudaLaunchKernel` of `cudaLaunchKernel_v7000`.
 #[cfg(feature = "nsys")]
 fn without_version(name: &str) -> &str {

@@ -4,6 +4,99 @@
 /// The schema whose tables these are.
 pub(super) const VERSION: (u32, u32, u32) = (3, 7, 2);
 
+/// A table and the columns of it that are written and read, in the order of their cells.
+pub(super) type Columns = (&'static str, &'static str);
+
+pub(super) const STRINGS: Columns = ("StringIds", "id, value");
+pub(super) const PROCESSES: Columns = ("PROCESSES", "globalPid, pid, name");
+pub(super) const THREADS: Columns = ("ThreadNames", "nameId, priority, globalTid");
+pub(super) const CAPTURE: Columns = ("META_DATA_CAPTURE", "name, value");
+pub(super) const DEVICE_IDS: Columns = ("TARGET_INFO_CUDA_DEVICE", "gpuId, cudaId, pid");
+pub(super) const CALLS: Columns = (
+    "CUPTI_ACTIVITY_KIND_RUNTIME",
+    "start, end, eventClass, globalTid, correlationId, nameId, returnValue",
+);
+pub(super) const SYNCHRONIZATIONS: Columns = (
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+    "start, end, contextId, streamId, correlationId, globalPid, syncType, eventId, eventSyncId",
+);
+pub(super) const MEMORY: Columns = (
+    "CUDA_GPU_MEMORY_USAGE_EVENTS",
+    "start, globalPid, deviceId, address, bytes, memKind, memoryOperationType, correlationId",
+);
+pub(super) const HOST_FAULTS: Columns = (
+    "CUDA_UM_CPU_PAGE_FAULT_EVENTS",
+    "start, globalPid, address, CpuInstruction, sourceFile, sourceLine",
+);
+pub(super) const DEVICE_FAULTS: Columns = (
+    "CUDA_UM_GPU_PAGE_FAULT_EVENTS",
+    "start, end, globalPid, deviceId, address, numberOfPageFaults",
+);
+pub(super) const OVERHEADS: Columns =
+    ("PROFILER_OVERHEAD", "start, end, globalTid, nameId, returnValue");
+pub(super) const SESSION_START: Columns =
+    ("TARGET_INFO_SESSION_START_TIME", "utcEpochNs, utcTime, localTime");
+pub(super) const DETAILS: Columns =
+    ("ANALYSIS_DETAILS", "globalVid, duration, startTime, stopTime");
+pub(super) const DEVICES: Columns = (
+    "TARGET_INFO_GPU",
+    "vmId, id, name, l2CacheSize, totalMemory, memoryBandwidth, clockRate, smCount, cuDevice, computeMajor, \
+     computeMinor, smMajor, smMinor",
+);
+pub(super) const GRAPH_NODES: Columns =
+    ("CUDA_GRAPH_NODE_EVENTS", "start, end, eventClass, globalTid, nameId, graphNodeId");
+pub(super) const CONTEXTS: Columns =
+    ("TARGET_INFO_CUDA_CONTEXT_INFO", "nullStreamId, hwId, vmId, processId, deviceId, contextId");
+pub(super) const STREAMS: Columns =
+    ("TARGET_INFO_CUDA_STREAM", "streamId, hwId, vmId, processId, contextId, flag");
+pub(super) const RANGES: Columns =
+    ("RANGES", "id, parentId, path, domain, instance, globalTid, start, end");
+pub(super) const METRICS: Columns =
+    ("TARGET_INFO_GPU_METRICS", "typeId, sourceId, typeName, metricId, metricName");
+pub(super) const METRIC_VALUES: Columns =
+    ("GPU_METRICS", "rawTimestamp, timestamp, typeId, metricId, value");
+pub(super) const SAMPLES: Columns =
+    ("SAMPLES", "device, source, metric, label, unit, kind, start, end, value");
+pub(super) const SAMPLERS: Columns = (
+    "SAMPLERS",
+    "device, source, intervalNs, samples, dropped, overflows, gaps, gapNs, missing, failure",
+);
+pub(super) const ANNOTATIONS: Columns = (
+    "NVTX_EVENTS",
+    "start, end, eventType, rangeId, category, color, text, globalTid, endGlobalTid, domainId, uint64Value, \
+     int64Value, doubleValue, uint32Value, int32Value, floatValue, jsonText",
+);
+
+/// The columns of all GPU operations, and those of one kind.
+macro_rules! operation {
+    ($columns:literal) => {
+        concat!(
+            "start, end, deviceId, contextId, greenContextId, streamId, correlationId, globalPid, ",
+            $columns
+        )
+    };
+}
+
+pub(super) const KERNELS: Columns = (
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+    operation!(
+        "demangledName, shortName, mangledName, registersPerThread, gridX, gridY, gridZ, blockX, blockY, blockZ, \
+         staticSharedMemory, dynamicSharedMemory, localMemoryPerThread, graphNodeId, graphId, clusterX, clusterY, \
+         clusterZ, localMemoryTotal, gridId, launchType, cacheConfig, sharedMemoryExecuted, sharedMemoryLimitConfig"
+    ),
+);
+pub(super) const COPIES: Columns = (
+    "CUPTI_ACTIVITY_KIND_MEMCPY",
+    operation!(
+        "bytes, copyKind, srcKind, dstKind, graphNodeId, graphId, copyCount, srcDeviceId, srcContextId, dstDeviceId, \
+         dstContextId, virtualAddress"
+    ),
+);
+pub(super) const MEMSETS: Columns =
+    ("CUPTI_ACTIVITY_KIND_MEMSET", operation!("value, bytes, memKind, graphNodeId, graphId"));
+pub(super) const GRAPHS: Columns =
+    ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", operation!("graphId, graphExecId"));
+
 /// All tables; what belongs together stands together.
 pub(crate) const TABLES: &str = "
 CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);
