@@ -13,6 +13,7 @@ const STAGES: [(&str, &[&str]); 12] = [
     (
         "base",
         &[
+            "named_variants",
             "text",
             "units",
             "error",

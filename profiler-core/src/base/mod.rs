@@ -5,6 +5,7 @@ pub(crate) mod distribution;
 pub(crate) mod error;
 pub(crate) mod hodges_lehmann;
 pub(crate) mod kernel_names;
+pub(crate) mod named_variants;
 pub mod replace;
 pub(crate) mod statistics;
 pub mod text;

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::{CountedKernel, CountedKernels};
 use crate::analyze::kernels::{DataType, KernelClass, TcUse, TensorCoreUse};
+use crate::base::named_variants::named_variants;
 use crate::base::units::{NAME_WIDTH, finish, shortened, si, table, time};
 
 /// All launches of a kernel: what its name says of tensor cores, and what they did.
@@ -40,34 +41,18 @@ pub struct TensorPipe {
     pub operations: Vec<(DataType, f64)>,
 }
 
-/// Where name and counter differ.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum PipeDisagreement {
-    /// The name says that it uses tensor cores, and they did nothing.
-    IdleThough,
-    /// The name says that it does without, and they did something.
-    BusyThough,
-    /// They multiplied another type than the name says. Of f32 that is not said: TF32 and halves stand in for it.
-    OtherType,
-}
-
-impl PipeDisagreement {
-    /// In words.
-    #[must_use]
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::IdleThough => "named as using them, and they did nothing",
-            Self::BusyThough => "named as doing without, and they were used",
-            Self::OtherType => "another type than its name says",
-        }
-    }
-}
-
-impl fmt::Display for PipeDisagreement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.text())
+named_variants! {
+    /// Where name and counter differ.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum PipeDisagreement with text {
+        /// The name says that it uses tensor cores, and they did nothing.
+        IdleThough = "named as using them, and they did nothing",
+        /// The name says that it does without, and they did something.
+        BusyThough = "named as doing without, and they were used",
+        /// They multiplied another type than the name says. Of f32 that is not said: TF32 and halves stand in for it.
+        OtherType = "another type than its name says",
     }
 }
 

@@ -1,32 +1,33 @@
 //! Types of numbers, as far as tensor cores tell them apart.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use crate::base::kernel_names::Pattern;
+use crate::base::named_variants::named_variants;
 
-/// The type of the numbers that are multiplied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum DataType {
-    /// 64 bits.
-    F64,
-    /// 32 bits.
-    F32,
-    /// 32 bits in memory, multiplied with 10 bits of mantissa.
-    Tf32,
-    /// 16 bits, 8 of them exponent.
-    Bf16,
-    /// 16 bits.
-    F16,
-    /// 8 bits: E4M3 and E5M2.
-    F8,
-    /// 4 bits: E2M1 with scales.
-    F4,
-    /// Whole numbers of 8 bits.
-    I8,
+named_variants! {
+    /// The type of the numbers that are multiplied.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    #[non_exhaustive]
+    pub enum DataType with name {
+        /// 64 bits.
+        F64 = "f64",
+        /// 32 bits.
+        F32 = "f32",
+        /// 32 bits in memory, multiplied with 10 bits of mantissa.
+        Tf32 = "tf32",
+        /// 16 bits, 8 of them exponent.
+        Bf16 = "bf16",
+        /// 16 bits.
+        F16 = "f16",
+        /// 8 bits: E4M3 and E5M2.
+        F8 = "f8",
+        /// 4 bits: E2M1 with scales.
+        F4 = "f4",
+        /// Whole numbers of 8 bits.
+        I8 = "i8",
+    }
 }
 
 /// What programs and frameworks call them.
@@ -95,21 +96,6 @@ const IN_KERNELS: &[(&str, DataType)] = &[
 ];
 
 impl DataType {
-    /// As it is written in tables and files.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::F64 => "f64",
-            Self::F32 => "f32",
-            Self::Tf32 => "tf32",
-            Self::Bf16 => "bf16",
-            Self::F16 => "f16",
-            Self::F8 => "f8",
-            Self::F4 => "f4",
-            Self::I8 => "i8",
-        }
-    }
-
     /// The type that a program calls so: `"f16"`, `"torch.float16"`, `"half"`.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
@@ -152,12 +138,6 @@ impl DataType {
             Self::F8 | Self::I8 => 16,
             Self::F4 => 32,
         }
-    }
-}
-
-impl fmt::Display for DataType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }
 

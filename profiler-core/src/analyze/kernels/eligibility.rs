@@ -1,43 +1,25 @@
 //! Whether an operation of a program could use tensor cores: by what its range says of it, or by its kernels.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use super::DataType;
+use crate::base::named_variants::named_variants;
 use crate::profile::Range;
 
-/// How an operation fares with tensor cores (DLProf's "Using TC", "Not using TC", "Incompatible").
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum TcStatus {
-    /// At least one of its kernels uses them.
-    Using,
-    /// It could, and none of its kernels does.
-    EligibleNotUsing,
-    /// It could not.
-    NotEligible,
-    /// Neither its range nor the names of its kernels say it.
-    Unknown,
-}
-
-impl TcStatus {
-    /// As it is written in tables.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Using => "using",
-            Self::EligibleNotUsing => "eligible, not using",
-            Self::NotEligible => "not eligible",
-            Self::Unknown => "unknown",
-        }
-    }
-}
-
-impl fmt::Display for TcStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+named_variants! {
+    /// How an operation fares with tensor cores (DLProf's "Using TC", "Not using TC", "Incompatible").
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum TcStatus with name {
+        /// At least one of its kernels uses them.
+        Using = "using",
+        /// It could, and none of its kernels does.
+        EligibleNotUsing = "eligible, not using",
+        /// It could not.
+        NotEligible = "not eligible",
+        /// Neither its range nor the names of its kernels say it.
+        Unknown = "unknown",
     }
 }
 

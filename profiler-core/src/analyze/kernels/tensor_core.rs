@@ -1,34 +1,25 @@
 //! Whether a kernel uses tensor cores, as far as its name says.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use super::confidence::Confidence;
 use super::tensor_table::{self, Says};
 use super::{Classifier, DataType, KernelClass};
 use crate::base::kernel_names::{Pattern, lower_case};
+use crate::base::named_variants::named_variants;
 use crate::profile::Kernel;
 
-/// Whether a kernel uses tensor cores.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TcUse {
-    /// It does.
-    Using,
-    /// It does not.
-    NotUsing,
-    /// Its name does not say.
-    Unknown,
-}
-
-impl fmt::Display for TcUse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Using => "yes",
-            Self::NotUsing => "no",
-            Self::Unknown => "unknown",
-        })
+named_variants! {
+    /// Whether a kernel uses tensor cores.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum TcUse {
+        /// It does.
+        Using = "yes",
+        /// It does not.
+        NotUsing = "no",
+        /// Its name does not say.
+        Unknown = "unknown",
     }
 }
 

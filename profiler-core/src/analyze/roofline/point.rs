@@ -1,6 +1,5 @@
 //! One point: work, time, and where it lies under the roofs.
 
-use std::fmt;
 use std::time::Duration;
 
 use nvtx::{Dtype, Pipe};
@@ -8,24 +7,18 @@ use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
 use super::peaks::Roof;
+use crate::base::named_variants::named_variants;
 
-/// What keeps work from being faster at best.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum Bound {
-    /// The bandwidth of the memory: it does fewer operations a byte than the ridge.
-    Memory,
-    /// The units that compute.
-    Compute,
-}
-
-impl fmt::Display for Bound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Memory => "memory",
-            Self::Compute => "compute",
-        })
+named_variants! {
+    /// What keeps work from being faster at best.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    #[non_exhaustive]
+    pub enum Bound {
+        /// The bandwidth of the memory: it does fewer operations a byte than the ridge.
+        Memory = "memory",
+        /// The units that compute.
+        Compute = "compute",
     }
 }
 
