@@ -16,6 +16,7 @@ const STAGES: [(&str, &[&str]); 12] = [
             "named_variants",
             "text",
             "units",
+            "page",
             "error",
             "background",
             "replace",
