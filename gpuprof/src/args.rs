@@ -42,7 +42,7 @@ pub(crate) enum Command {
         #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
         file: PathBuf,
     },
-    /// The reports of `nsys stats` and the tables of nvprof, by nsys's names and with its columns
+    /// The reports of `nsys stats`, by nsys's names and with its columns
     Stats(StatsArgs),
     /// The rules of `nsys analyze`: what makes the host wait, and where the GPU has nothing to do
     Analyze(AnalyzeArgs),

@@ -129,7 +129,7 @@
 //! [`expect`] sets budgets on a profile (kernels, copies, waits, allocations, GPU time, by range) and fails with what
 //! exceeds them and where; what a recording cannot tell is a failure too. [`gpu_test()`] and
 //! [`#[gpu_test]`](macro@gpu_test) measure: warmed up, repeated, one test at a time, skipped aloud where there is no GPU.
-//! [`Profile::reports`] and [`Profile::rules`] are the tables of `nsys stats`, `nsys analyze` and nvprof.
+//! [`Profile::reports`] and [`Profile::rules`] are the tables of `nsys stats` and `nsys analyze`.
 //! [`GpuTest::baseline`] compares with a reviewed file, counts exactly and times by their noise: see [`Gate`].
 //! [`Profile::snapshot`] is names and counts as text. With the feature `criterion`, `GpuTime` and `BusyTime` are
 //! measurements for benches. [`from_env`] in `main` lets the environment variable `GPU_PROFILER` turn profiling on.

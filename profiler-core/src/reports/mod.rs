@@ -1,4 +1,4 @@
-//! The reports of Nsight Systems and the tables of nvprof, as typed rows.
+//! The reports of Nsight Systems as typed rows.
 //!
 //! Each report has the name, the columns and the arithmetic that `nsys stats` of Nsight Systems 2025.3 gives it, so that
 //! what was written for its CSV reads ours.
@@ -28,7 +28,6 @@ mod idle;
 mod kernels;
 mod launches;
 mod memory;
-mod nvprof;
 mod overlay;
 mod projection;
 mod range_texts;
@@ -57,7 +56,6 @@ pub use idle::{GapThreshold, GpuGap, GpuTimeUtil};
 pub use kernels::{CudaGpuKernGbSum, CudaGpuKernSum};
 pub use launches::{CudaKernExecSum, CudaKernExecTrace};
 pub use memory::{CudaGpuMemSizeSum, CudaGpuMemTimeSum};
-pub use nvprof::{NvprofApiCalls, NvprofGpuActivities, NvprofGpuTrace};
 pub use projection::{NvtxGpuProjSum, NvtxGpuProjTrace, NvtxKernSum};
 pub use ranges::{NvtxPushpopSum, NvtxPushpopTrace, NvtxStartendSum, NvtxSum, Style};
 pub use rules::{CudaApiSync, CudaMemcpyAsync, CudaMemcpySync, CudaMemsetSync, Rule, Rules};
@@ -372,7 +370,7 @@ macro_rules! named {
 use named;
 
 named! {
-    /// A report of `nsys stats`, or a table of nvprof.
+    /// A report of `nsys stats`.
     StatsReport: "report" of Reports {
         CudaApiGpuSum = cuda_api_gpu_sum "calls, kernels, copies and memsets by name.",
         CudaApiSum = cuda_api_sum "calls into CUDA by function.",
@@ -385,9 +383,6 @@ named! {
         CudaGpuTrace = cuda_gpu_trace "every kernel, copy and memset.",
         CudaKernExecSum = cuda_kern_exec_sum "kernels with their launches and the time between, by name.",
         CudaKernExecTrace = cuda_kern_exec_trace "every kernel with its launch and the time between.",
-        NvprofApiCalls = nvprof_api_calls "nvprof's table \"API calls\".",
-        NvprofGpuActivities = nvprof_gpu_activities "nvprof's table \"GPU activities\".",
-        NvprofGpuTrace = nvprof_gpu_trace "nvprof's GPU trace.",
         NvtxGpuProjSum = nvtx_gpu_proj_sum "the time on the GPU of ranges, by name.",
         NvtxGpuProjTrace = nvtx_gpu_proj_trace "the time on the GPU of every range.",
         NvtxKernSum = nvtx_kern_sum "kernels by range.",
@@ -402,7 +397,7 @@ named! {
 }
 
 impl Profile {
-    /// The reports of nsys and nvprof on this profile.
+    /// The reports of nsys on this profile.
     #[must_use]
     pub fn reports(&self) -> Reports<'_> {
         Reports { profile: self, naming: KernelNaming::default(), with_range: false }

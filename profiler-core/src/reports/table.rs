@@ -114,7 +114,7 @@ impl<T: Cell> Cell for Option<T> {
 
 /// One row of a report, cell by cell in the order of its columns.
 pub trait Row: fmt::Debug + Serialize {
-    /// The name that nsys has for the report, or nvprof for its table.
+    /// The name that nsys has for the report.
     const NAME: &'static str;
     /// Adds the same columns for every row.
     #[doc(hidden)]
