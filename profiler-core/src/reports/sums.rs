@@ -45,7 +45,7 @@ pub struct SizeSummary {
 
 impl Summary {
     /// Reorders the values. `None` of none.
-    pub(super) fn of(values: &mut [u64]) -> Option<Self> {
+    pub(crate) fn of(values: &mut [u64]) -> Option<Self> {
         let (&first, count) = (values.first()?, values.len());
         let (mut total, mut min, mut max) = (0_u128, first, first);
         for &value in &*values {
