@@ -153,6 +153,26 @@ struct ProjectedSpan {
     children: u64,
 }
 
+/// Kernels of one name that a thread launched in ranges of the process of one name, or in no range.
+#[derive(Default)]
+struct KernelSum {
+    times: Vec<u64>,
+    spans: Vec<u32>,
+    kernels: u64,
+    last: Option<u32>,
+}
+
+/// Kernels by the ranges around their launches.
+#[derive(Default)]
+struct KernelsInRanges {
+    /// In ranges of the process, or in no range: by the range's name, thread and kernel.
+    sums: FxHashMap<(Option<u32>, Option<ThreadId>, u32), KernelSum>,
+    /// In ranges of threads: by thread and kernel.
+    placed: FxHashMap<(ThreadId, u32), Vec<Placed>>,
+    /// Kernels without a time.
+    left_out: u64,
+}
+
 impl Reports<'_> {
     fn projected(self, spans: &Spans) -> Vec<ProjectedSpan> {
         let store = self.store();
@@ -313,38 +333,27 @@ impl Reports<'_> {
         Report::new(rows, NO_WORK).leaving_out(left_out).without_graphs(self.whole_graphs())
     }
 
-    /// Kernels by range, thread and name: by range, then by thread, and there those that took most first.
-    pub fn nvtx_kern_sum(self) -> Report<NvtxKernSum> {
-        /// Kernels in ranges of the process, or in no range.
-        #[derive(Default)]
-        struct Sum {
-            times: Vec<u64>,
-            spans: Vec<u32>,
-            kernels: u64,
-            last: Option<u32>,
-        }
-        type Key = (Option<u32>, Option<ThreadId>, u32);
+    /// Finds the ranges around the launches of all kernels. `names` holds the name of each label.
+    fn kernels_in_ranges(
+        self,
+        spans: &Spans,
+        names: &[u32],
+        kernels: &mut OperationTexts<'_>,
+    ) -> KernelsInRanges {
         let (store, tree) = (self.store(), &self.profile.tree);
-        let spans = Spans::new(self, true);
-        let mut texts = Texts::default();
-        let names: Vec<u32> = spans.names.iter().map(|name| texts.intern(name)).collect();
-        let mut kernels = OperationTexts::new(Self { with_range: false, ..self });
-        let mut sums: FxHashMap<Key, Sum> = FxHashMap::default();
-        // In ranges of threads, by thread and name.
-        let mut placed: FxHashMap<(ThreadId, u32), Vec<Placed>> = FxHashMap::default();
-        let mut left_out = 0;
+        let mut found = KernelsInRanges::default();
         for (row, operation) in (0_u32..).zip(&store.operations) {
             if kernel_details(store, operation).is_none() {
                 continue;
             }
             let Some(time) = operation.time() else {
-                left_out += 1;
+                found.left_out += 1;
                 continue;
             };
             let kernel = kernels.of(operation);
             let mut add = |thread: Option<ThreadId>, span: Option<u32>| {
                 let name = span.map(|span| names[spans.all[span as usize].label as usize]);
-                let sum = sums.entry((name, thread, kernel)).or_default();
+                let sum = found.sums.entry((name, thread, kernel)).or_default();
                 sum.times.push(time.ns());
                 sum.spans.extend(span);
                 sum.kernels += u64::from(sum.last != Some(row));
@@ -358,7 +367,7 @@ impl Reports<'_> {
                 let mut is_in_none = true;
                 if let Some(range) = spans.range_around(call) {
                     is_in_none = false;
-                    let of = placed.entry((call.thread, kernel)).or_default();
+                    let of = found.placed.entry((call.thread, kernel)).or_default();
                     of.push((tree.places(range).start, time.ns(), range, row));
                 }
                 for span in spans.process_around(call) {
@@ -370,6 +379,18 @@ impl Reports<'_> {
                 }
             }
         }
+        found
+    }
+
+    /// Kernels by range, thread and name: by range, then by thread, and there those that took most first.
+    pub fn nvtx_kern_sum(self) -> Report<NvtxKernSum> {
+        let store = self.store();
+        let spans = Spans::new(self, true);
+        let mut texts = Texts::default();
+        let names: Vec<u32> = spans.names.iter().map(|name| texts.intern(name)).collect();
+        let mut kernels = OperationTexts::new(Self { with_range: false, ..self });
+        let KernelsInRanges { sums, placed, left_out } =
+            self.kernels_in_ranges(&spans, &names, &mut kernels);
         let row = |named: Option<(u32, Style)>, thread: Option<ThreadId>, kernel, sum: Overlay| {
             let thread = thread.map(|thread| self.thread(thread));
             NvtxKernSum {

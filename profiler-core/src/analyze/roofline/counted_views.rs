@@ -153,7 +153,7 @@ impl CountedRoofline {
         let mut tables = vec![self.table(usize::MAX)];
         tables.extend(self.table_beside(usize::MAX));
         tables.push(self.peaks.table());
-        plot::page(&self.peaks, &self.svg(false), said, &tables, &self.notes())
+        plot::plot_page(&self.peaks, &self.svg(false), said, &tables, &self.notes())
     }
 
     fn svg(&self, alone: bool) -> String {

@@ -5,8 +5,7 @@ use std::fmt::Write as _;
 use nvtx::Dtype;
 
 use super::{ComputeRoof, Peaks, Roof, Roofline, RooflinePoint, percent};
-use crate::base;
-use crate::base::page::{STYLE, Table, paragraph};
+use crate::base::page::{STYLE, Table, page, paragraph};
 use crate::base::text::html;
 use crate::base::units::{NAME_WIDTH, number, per_second, shortened, si, time};
 
@@ -40,7 +39,7 @@ impl Roofline {
             format!("{left_out} points without both operations and bytes are in the table alone.")
         });
         let tables = [self.table(usize::MAX), self.peaks.table()];
-        page(&self.peaks, &self.svg(false), said, &tables, &self.notes())
+        plot_page(&self.peaks, &self.svg(false), said, &tables, &self.notes())
     }
 
     fn svg(&self, alone: bool) -> String {
@@ -52,7 +51,7 @@ impl Roofline {
 }
 
 /// A page with a plot and tables. It fetches nothing and holds no script.
-pub(super) fn page(
+pub(super) fn plot_page(
     peaks: &Peaks,
     svg: &str,
     said: Option<String>,
@@ -63,7 +62,7 @@ pub(super) fn page(
     content.extend(said.iter().map(|said| paragraph(said)));
     content.extend(tables.iter().map(|table| table.html(usize::MAX)));
     content.extend(notes.iter().map(|note| paragraph(note)));
-    base::page::page(&format!("Roofline: {}", peaks.device()), &content)
+    page(&format!("Roofline: {}", peaks.device()), &content)
 }
 
 /// The plot, by itself or for a page.
