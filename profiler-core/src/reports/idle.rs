@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::table::row;
 use super::{Report, Rules, is_imported};
+use crate::base::units::nanoseconds;
 use crate::join::tables::Interval;
 
 /// From which length on a gap between GPU operations counts.
@@ -20,7 +21,7 @@ pub enum GapThreshold {
 impl GapThreshold {
     fn ns(self, whole: Interval) -> u64 {
         match self {
-            Self::LongerThan(time) => u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
+            Self::LongerThan(time) => nanoseconds(time),
             // CAST: saturates, and nothing is less than 0 long.
             Self::Share(share) => (whole.ns() as f64 * share) as u64,
         }

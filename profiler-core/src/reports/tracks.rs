@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::Report;
 use super::table::{Cells, Row, Unit, Value};
+use crate::base::units::nanoseconds as ns;
 use crate::join::tables::Interval;
 use crate::profile::{Profile, RangeNode, Sampled, Track, united};
 use crate::record::series::{Kind, Source, Unit as TrackUnit};
@@ -91,10 +92,6 @@ impl TrackSum {
             gap_ns,
         })
     }
-}
-
-fn ns(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn share(part: u64, whole: u64) -> f64 {

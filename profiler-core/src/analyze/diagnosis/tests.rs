@@ -1,5 +1,7 @@
 //! Runs whose times are laid down, so that every nanosecond of the diagnosis is known.
 
+use std::time::Duration;
+
 use cupti::{CallClass, MemoryKind};
 
 use super::*;

@@ -3,13 +3,13 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::{Classifier, KernelClass};
 use crate::base::statistics::Statistics;
+use crate::base::units::nanoseconds as ns;
 use crate::profile::{GpuOperation, Kernel, OperationKind, Profile};
 use crate::query::{Groups, Query, RangePath};
 use crate::reports::{Cells, Report, Row, Unit};
@@ -48,7 +48,6 @@ impl Row for KernelClassSum {
     const NAME: &'static str = "kernel_classes";
 
     fn cells(&self, cells: &mut Cells<'_>) {
-        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let of = &self.times;
         cells.add("Time", Unit::Percent, self.time_percent);
         cells.add("Total Time", Unit::Duration, ns(of.sum()));
@@ -149,7 +148,6 @@ impl<'a> Query<'a> {
 
     /// The kernels by range and class as a report, for CSV and JSON: by path, and of each those first that took most time.
     pub fn range_class_sums(&self, classifier: &Classifier) -> Report<RangeClassSum> {
-        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let mut left_out = 0;
         let mut of_path: BTreeMap<String, Vec<RangeClassSum>> = BTreeMap::new();
         for group in self.clone().kernels().by_range_and_class(classifier) {

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::eligibility::Described;
 use super::{Classifier, DataType, KernelClass, TcRemedy, TcStatus, TcUse, TensorCoreUse};
 use crate::base::statistics::Statistics;
-use crate::base::units::time;
+use crate::base::units::{nanoseconds as ns, time};
 use crate::join::range_tree::NodeId;
 use crate::profile::{Profile, RangeNode};
 use crate::reports::{Cells, Report, Row, Unit};
@@ -94,7 +94,6 @@ impl Row for TcKernel {
 
     fn cells(&self, cells: &mut Cells<'_>) {
         let of = &self.tensor_core;
-        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         cells.add("Time", Unit::Percent, self.time_percent);
         cells.add("Using TC", Unit::Plain, of.tensor_cores.to_string());
         cells.add("Confidence", Unit::Plain, of.confidence.to_string());

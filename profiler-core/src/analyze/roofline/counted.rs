@@ -18,7 +18,7 @@ use serde::{Serialize, Serializer};
 use super::{Peaks, Roof, Roofline};
 use crate::analyze::kernel_counters::CountedKernels;
 use crate::base::kernel_names::Level;
-use crate::base::units::{PATH_WIDTH, number, shortened, si};
+use crate::base::units::{PATH_WIDTH, nanoseconds, number, shortened, si};
 
 /// By how much declared and counted may differ before a table says so: counts of DRAM have what lies in the caches.
 pub(super) const TOLERANCE: f64 = 0.1;
@@ -325,8 +325,7 @@ impl Serialize for CountedPoint {
         point.serialize_field("name", &self.name)?;
         point.serialize_field("is_kernel", &self.is_kernel)?;
         point.serialize_field("instances", &self.instances)?;
-        // Nanoseconds of 584 years fit.
-        let ns = u64::try_from(self.gpu_time.as_nanos()).unwrap_or(u64::MAX);
+        let ns = nanoseconds(self.gpu_time);
         point.serialize_field("gpu_time_ns", &ns)?;
         point.serialize_field("total_flops", &self.total_flops())?;
         point.serialize_field("achieved_flop_per_s", &self.achieved())?;

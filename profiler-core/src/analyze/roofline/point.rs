@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 
 use super::peaks::Roof;
 use crate::base::named_variants::named_variants;
+use crate::base::units::nanoseconds;
 
 named_variants! {
     /// What keeps work from being faster at best.
@@ -178,8 +179,7 @@ impl Serialize for RooflinePoint {
         point.serialize_field("devices", &self.devices)?;
         point.serialize_field("dtype", &self.dtype.map(Dtype::name))?;
         point.serialize_field("pipe", &self.pipe.map(Pipe::name))?;
-        // Nanoseconds of 584 years fit.
-        let ns = u64::try_from(self.gpu_time.as_nanos()).unwrap_or(u64::MAX);
+        let ns = nanoseconds(self.gpu_time);
         point.serialize_field("gpu_time_ns", &ns)?;
         point.serialize_field("flops", &self.flops)?;
         point.serialize_field("bytes", &self.bytes)?;

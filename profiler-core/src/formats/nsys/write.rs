@@ -14,6 +14,7 @@ use super::format::{self, DRIVER, NO_STREAM, RUNTIME, global};
 use super::schema;
 use super::tables::{Cell, Rows, Tables};
 use crate::base::kernel_names;
+use crate::base::units::nanoseconds;
 use crate::join::tables::{
     Api, Call, Interval, KernelNames, Managed, NameId, Operation, Process, Store, ThreadId, What,
 };
@@ -153,7 +154,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
 
     /// A time since the profile's start, which may lie before that of nsys's session.
     fn at_since_start(&self, time: Duration) -> i64 {
-        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let ns = nanoseconds(time);
         self.at(self.store.session.window_ns.0.saturating_add(ns))
     }
 

@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::names::NameRow;
+use crate::base::units::nanoseconds as ns;
 use crate::join::busy::DeviceSweep;
 use crate::join::tables::Interval;
 use crate::profile::Profile;
@@ -131,10 +132,6 @@ impl Busy {
         });
         busy(timed, ns(profile.duration()))
     }
-}
-
-fn ns(duration: std::time::Duration) -> u64 {
-    duration.as_nanos().try_into().unwrap_or(u64::MAX)
 }
 
 fn busy(
