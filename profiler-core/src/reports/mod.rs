@@ -63,6 +63,7 @@ pub use spans::{NameTree, RangeStack};
 pub use sums::{SizeSummary, Summary};
 pub(crate) use table::{Cells, Row, Unit};
 pub use texts::KernelNaming;
+pub(crate) use texts::memory_text;
 pub(crate) use tracks::NodeTimes;
 pub use tracks::{RangeTrackSum, TrackSum};
 pub use unified::{UmCpuPageFaultsSum, UmSum, UmTotalSum};

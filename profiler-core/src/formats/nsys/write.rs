@@ -6,11 +6,11 @@ mod samples;
 use std::time::{Duration, UNIX_EPOCH};
 
 use cupti::record::{KernelDetails, LaunchType};
-use cupti::{CopyKind, Kernel, MemoryKind, Record, SynchronizationKind};
+use cupti::{CopyKind, Kernel, Record, SynchronizationKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Progress;
-use super::format::{self, DRIVER, NO_STREAM, RUNTIME, global};
+use super::format::{self, DRIVER, NO_STREAM, RUNTIME, global, memory_number};
 use super::schema;
 use super::tables::{Cell, Rows, Tables};
 use crate::base::kernel_names;
@@ -304,7 +304,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
                         kind => kind,
                     };
                     copies.bits(copy.bytes)?.set(kind)?;
-                    copies.set(memory_kind(copy.source))?.set(memory_kind(copy.destination))?;
+                    copies.set(memory_number(copy.source))?.set(memory_number(copy.destination))?;
                     copies.set(node)?.set(graph)?.set(copy.copies.map(u64::cast_signed))?;
                     let peers = copy.peers.as_ref();
                     copies.set(peers.map(|peers| peers.source_device))?;
@@ -319,7 +319,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
                 What::Memset(memset) => {
                     self.operation(&mut memsets, operation)?;
                     memsets.set(memset.value)?.bits(memset.bytes)?;
-                    memsets.set(memory_kind(memset.memory))?.set(node)?.set(graph)?;
+                    memsets.set(memory_number(memset.memory))?.set(node)?.set(graph)?;
                     memsets.ranges(range, captured)?.row()?;
                 }
                 What::Graph(graph) => {
@@ -450,7 +450,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
                 .set(self.at(event.at_ns))?
                 .bits(self.global(event.process, 0))?
                 .set(event.device)?;
-            insert.bits(event.address)?.bits(event.bytes)?.set(memory_kind(event.kind))?;
+            insert.bits(event.address)?.bits(event.bytes)?.set(memory_number(event.kind))?;
             insert.set(u32::from(!event.is_allocation))?.set(event.correlation_id)?;
             insert.ranges(store.range_of(event.call), None)?.row()?;
         }
@@ -598,19 +598,6 @@ fn launch_type(launch: LaunchType) -> u32 {
         LaunchType::COOPERATIVE_SINGLE_DEVICE => 2,
         LaunchType::COOPERATIVE_MULTI_DEVICE => 3,
         _ => 0,
-    }
-}
-
-fn memory_kind(kind: MemoryKind) -> u32 {
-    match kind {
-        MemoryKind::PAGEABLE => 0,
-        MemoryKind::PINNED => 1,
-        MemoryKind::DEVICE => 2,
-        MemoryKind::ARRAY => 3,
-        MemoryKind::MANAGED => 4,
-        MemoryKind::DEVICE_STATIC => 5,
-        MemoryKind::MANAGED_STATIC => 6,
-        _ => 7,
     }
 }
 
