@@ -1,8 +1,9 @@
 //! Whether an operation of a program could use tensor cores: by what its range says of it, or by its kernels.
 
+use nvtx::Dtype;
 use serde::{Deserialize, Serialize};
 
-use super::DataType;
+use super::data_type::{alignment, has_tensor_cores, parse};
 use crate::base::named_variants::named_variants;
 use crate::profile::Range;
 
@@ -64,7 +65,7 @@ impl TcRemedy {
 /// What a range says of the product or convolution in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Described {
-    pub(super) data_type: Option<DataType>,
+    pub(super) data_type: Option<Dtype>,
     /// `m`, `n`, `k`: sizes of a product.
     pub(super) sizes: [Option<u64>; 3],
 }
@@ -79,7 +80,7 @@ impl Described {
     pub(super) fn of(range: &Range<'_>) -> Option<Self> {
         let text = |names: &[&str]| {
             names.iter().find_map(|name| match range.field(name)? {
-                nvtx::FieldValue::Str(text) => DataType::parse(text),
+                nvtx::FieldValue::Str(text) => parse(text),
                 _ => None,
             })
         };
@@ -104,16 +105,16 @@ impl Described {
             return Some((false, Vec::new()));
         }
         let mut remedies = Vec::new();
-        let as_it_is = data_type.has_tensor_cores(capability);
-        let could_be = data_type == DataType::F32 && DataType::F16.has_tensor_cores(capability);
+        let as_it_is = has_tensor_cores(data_type, capability);
+        let could_be = data_type == Dtype::F32 && has_tensor_cores(Dtype::F16, capability);
         if !as_it_is && !could_be {
             return Some((false, remedies));
         }
         if could_be {
-            let has_tf32 = DataType::Tf32.has_tensor_cores(capability);
+            let has_tf32 = has_tensor_cores(Dtype::Tf32, capability);
             remedies.push(if has_tf32 { TcRemedy::AllowTf32 } else { TcRemedy::MixedPrecision });
         }
-        let unit = data_type.alignment();
+        let unit = alignment(data_type);
         if self.sizes.iter().flatten().any(|size| !size.is_multiple_of(unit)) {
             remedies.push(TcRemedy::PadShape);
         }
@@ -125,7 +126,7 @@ impl Described {
 mod tests {
     use super::*;
 
-    fn of(data_type: DataType, sizes: [u64; 3], capability: (u32, u32)) -> (bool, Vec<TcRemedy>) {
+    fn of(data_type: Dtype, sizes: [u64; 3], capability: (u32, u32)) -> (bool, Vec<TcRemedy>) {
         let described = Described { data_type: Some(data_type), sizes: sizes.map(Some) };
         described.eligible(capability).unwrap()
     }
@@ -133,13 +134,13 @@ mod tests {
     #[test]
     fn type_device_and_sizes_decide() {
         use TcRemedy::{AllowTf32, MixedPrecision, PadShape};
-        assert_eq!(of(DataType::F16, [512, 512, 64], (7, 0)), (true, vec![]));
-        assert_eq!(of(DataType::F16, [512, 511, 64], (7, 0)), (true, vec![PadShape]));
-        assert_eq!(of(DataType::F16, [512, 1, 64], (9, 0)), (false, vec![]));
-        assert_eq!(of(DataType::F32, [512, 512, 64], (7, 0)), (true, vec![MixedPrecision]));
-        assert_eq!(of(DataType::F32, [512, 510, 64], (9, 0)), (true, vec![AllowTf32, PadShape]));
-        assert_eq!(of(DataType::Bf16, [512, 512, 64], (7, 5)), (false, vec![]));
-        assert_eq!(of(DataType::F16, [512, 512, 64], (6, 1)), (false, vec![]));
+        assert_eq!(of(Dtype::F16, [512, 512, 64], (7, 0)), (true, vec![]));
+        assert_eq!(of(Dtype::F16, [512, 511, 64], (7, 0)), (true, vec![PadShape]));
+        assert_eq!(of(Dtype::F16, [512, 1, 64], (9, 0)), (false, vec![]));
+        assert_eq!(of(Dtype::F32, [512, 512, 64], (7, 0)), (true, vec![MixedPrecision]));
+        assert_eq!(of(Dtype::F32, [512, 510, 64], (9, 0)), (true, vec![AllowTf32, PadShape]));
+        assert_eq!(of(Dtype::Bf16, [512, 512, 64], (7, 5)), (false, vec![]));
+        assert_eq!(of(Dtype::F16, [512, 512, 64], (6, 1)), (false, vec![]));
         assert_eq!(Described::default().eligible((9, 0)), None);
     }
 }

@@ -5,11 +5,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nvtx::Dtype;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+use super::data_type::has_tensor_cores;
 use super::eligibility::Described;
-use super::{Classifier, DataType, KernelClass, TcRemedy, TcStatus, TcUse, TensorCoreUse};
+use super::{Classifier, KernelClass, TcRemedy, TcStatus, TcUse, TensorCoreUse};
 use crate::base::statistics::Statistics;
 use crate::base::units::{nanoseconds as ns, time};
 use crate::join::range_tree::NodeId;
@@ -36,7 +38,8 @@ pub struct TcOp {
     /// Whether tensor cores can do it; `None` if that is not known.
     pub eligible: Option<bool>,
     /// The type of its numbers: as its range says, or the names of its kernels.
-    pub data_type: Option<DataType>,
+    #[serde(serialize_with = "super::name_if_known")]
+    pub data_type: Option<Dtype>,
     /// True if its range says the type, false if names of kernels alone were asked.
     pub described: bool,
     /// Kernels that ran.
@@ -65,7 +68,7 @@ impl Row for TcOp {
         cells.add("TC Kernels", Unit::Plain, self.tc_kernels);
         cells.add("TC Time", Unit::Duration, self.tc_ns);
         cells.add("Op Type", Unit::Plain, &self.op_type);
-        cells.add("Data Type", Unit::Plain, self.data_type.map(DataType::name));
+        cells.add("Data Type", Unit::Plain, self.data_type.map(Dtype::name));
         cells.add("Name", Unit::Plain, &self.path);
     }
 }
@@ -463,7 +466,7 @@ impl<'a> Account<'a> {
         let (mut all, mut tc, mut products) = (Ran::default(), Ran::default(), Ran::default());
         let (mut has_unknown, mut has_other, mut data_type) = (false, false, None);
         // Products whose names say that they do without.
-        let mut plain: Vec<Option<DataType>> = Vec::new();
+        let mut plain: Vec<Option<Dtype>> = Vec::new();
         let mut kernels: Vec<(&usize, &Ran)> = launched.iter().collect();
         kernels.sort_unstable_by_key(|(kernel, ran)| (Reverse(ran.ns), **kernel));
         for (kernel, ran) in kernels {
@@ -529,18 +532,18 @@ impl<'a> Account<'a> {
     fn eligible(
         &self,
         described: &[Described],
-        plain: &[Option<DataType>],
+        plain: &[Option<Dtype>],
         is_using: bool,
         has_unknown: bool,
     ) -> (Option<bool>, Vec<TcRemedy>) {
         let Some(capability) = self.capability else { return (None, Vec::new()) };
-        if !DataType::F16.has_tensor_cores(capability) {
+        if !has_tensor_cores(Dtype::F16, capability) {
             return (Some(false), Vec::new());
         }
         let by_names;
         let described = match described.is_empty() {
             true => {
-                let of = |data_type: &Option<DataType>| Described {
+                let of = |data_type: &Option<Dtype>| Described {
                     data_type: *data_type,
                     ..Described::default()
                 };

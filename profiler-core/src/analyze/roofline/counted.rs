@@ -16,8 +16,10 @@ use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
 use super::{Peaks, Roof, Roofline};
-use crate::analyze::kernel_counters::CountedKernels;
+use crate::analyze::kernel_counters::{CountedKernels, operations};
+use crate::analyze::kernels::{name_if_known, name_of_dtype};
 use crate::base::kernel_names::Level;
+use crate::base::text::serialize_as_text;
 use crate::base::units::{PATH_WIDTH, nanoseconds, number, shortened, si};
 
 /// By how much declared and counted may differ before a table says so: counts of DRAM have what lies in the caches.
@@ -47,7 +49,7 @@ pub struct CountedRoofline {
 #[non_exhaustive]
 pub struct CountedFlops {
     /// The type of the numbers; of tensor cores that of their sources.
-    #[serde(serialize_with = "super::peaks::name_of_dtype")]
+    #[serde(serialize_with = "name_of_dtype")]
     pub dtype: Dtype,
     /// The units.
     #[serde(serialize_with = "super::peaks::name_of_pipe")]
@@ -89,11 +91,7 @@ impl fmt::Display for Limit {
     }
 }
 
-impl Serialize for Limit {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
+serialize_as_text!(Limit);
 
 /// What was declared of the same ranges, for one instance.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -104,14 +102,8 @@ pub struct DeclaredWork {
     /// Bytes from and to the device's memory.
     pub bytes: Option<f64>,
     /// The type of the numbers, if one was said.
-    #[serde(serialize_with = "name_of")]
+    #[serde(serialize_with = "name_if_known")]
     pub dtype: Option<Dtype>,
-}
-
-// SIGNATURE: serde gives references.
-#[allow(clippy::ref_option)]
-fn name_of<S: Serializer>(dtype: &Option<Dtype>, to: S) -> Result<S::Ok, S::Error> {
-    dtype.map(Dtype::name).serialize(to)
 }
 
 /// Something that was declared and counted otherwise.
@@ -353,7 +345,7 @@ impl Sum {
         let first = self.instances == 0;
         self.instances += 1;
         self.ns += ns;
-        for (dtype, pipe, count) in types(&Flops::of(range)) {
+        for (dtype, pipe, count) in operations(&Flops::of(range)) {
             match self.flops.iter_mut().find(|of| (of.0, of.1) == (dtype, pipe)) {
                 Some((.., sum)) => *sum += count,
                 None => self.flops.push((dtype, pipe, count)),
@@ -390,23 +382,6 @@ impl Sum {
             declared: None,
         }
     }
-}
-
-fn types(flops: &Flops) -> impl Iterator<Item = (Dtype, Pipe, f64)> + use<> {
-    use Pipe::{Tensor, Vector};
-    let counts = [
-        (Dtype::F16, Vector, flops.half),
-        (Dtype::F32, Vector, flops.single),
-        (Dtype::F64, Vector, flops.double),
-        (Dtype::F4, Tensor, flops.tensor_fp4),
-        (Dtype::F8, Tensor, flops.tensor_fp8),
-        (Dtype::I8, Tensor, flops.tensor_int8),
-        (Dtype::F16, Tensor, flops.tensor_fp16),
-        (Dtype::Bf16, Tensor, flops.tensor_bf16),
-        (Dtype::Tf32, Tensor, flops.tensor_tf32),
-        (Dtype::F64, Tensor, flops.tensor_fp64),
-    ];
-    counts.into_iter().filter_map(|(dtype, pipe, count)| Some((dtype, pipe, count?)))
 }
 
 /// The paths of counted ranges, each once: what lies within each other lies as deep as a file says.

@@ -7,6 +7,7 @@ use nvtx::{Dtype, Pipe};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::rates::{Architecture, Board};
+use crate::analyze::kernels::name_of_dtype;
 use crate::base::error::{Error, Kind};
 use crate::base::named_variants::named_variants;
 use crate::base::page::Table;
@@ -392,17 +393,13 @@ fn sane(value: f64) -> Option<f64> {
     (value.is_finite() && value > 0.0).then_some(value)
 }
 
-// SIGNATURE: serde gives references.
-pub(super) fn name_of_dtype<S: Serializer>(dtype: &Dtype, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(dtype.name())
-}
-
 fn dtype_of_name<'de, D: Deserializer<'de>>(from: D) -> Result<Dtype, D::Error> {
     let name = String::deserialize(from)?;
     let unknown = || serde::de::Error::custom(format!("there is no number type {name:?}"));
     Dtype::named(&name).ok_or_else(unknown)
 }
 
+// SIGNATURE: serde gives references.
 pub(super) fn name_of_pipe<S: Serializer>(pipe: &Pipe, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(pipe.name())
 }
