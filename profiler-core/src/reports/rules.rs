@@ -214,8 +214,8 @@ impl Scopes {
 }
 
 impl<'a> Rules<'a> {
-    /// How many rows each has at most; `None` is all. 50 unless told otherwise. [`Report::more_rows`] says how many more
-    /// there were.
+    /// How many rows each rule has at most; `None` is all. 50 by default.
+    /// [`Outline::more_rows`](super::Outline::more_rows) states how many more there were.
     pub fn rows(self, rows: Option<usize>) -> Self {
         Self { rows, ..self }
     }
