@@ -12,7 +12,7 @@ use gpu_profiler_tests::harness;
 use nvtx::{Dtype, Pipe, Work};
 use profiler_core::Profiler;
 use profiler_core::counters::{MemoryLevel, count_kernels, count_ranges};
-use profiler_core::kernels::{DataType, TcUse};
+use profiler_core::kernels::TcUse;
 use profiler_core::roofline::{Bound, Limit, Origin};
 
 const TIMES: usize = 5;
@@ -184,7 +184,7 @@ fn names_say_what_tensor_pipes_do() {
     assert_eq!(busy.len(), 1, "{pipes}");
     // Pipes count what they do, with the padding of the last tiles: 1.6 % more where a tile has 320 rows.
     let [rows, columns] = tile_of(&busy[0].name).map(|tile| (8192f64 / tile).ceil() * tile);
-    assert_eq!(busy[0].operations, [(DataType::Bf16, 2.0 * rows * columns * 8192.0)]);
+    assert_eq!(busy[0].operations, [(Dtype::Bf16, 2.0 * rows * columns * 8192.0)]);
     assert!(busy[0].active_percent > Some(20.0), "{pipes}");
     assert_eq!(pipes.disagreements().count(), 0, "{pipes}");
 }

@@ -41,7 +41,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         io: FileArgs,
     },
-    /// The reports of `nsys stats` and the tables of nvprof, by nsys's names and with its columns
+    /// The reports of `nsys stats`, by nsys's names and with its columns
     Stats(StatsArgs),
     /// The rules of `nsys analyze`: what makes the host wait, and where the GPU has nothing to do
     Analyze(AnalyzeArgs),
@@ -517,8 +517,6 @@ pub(crate) enum ExportFormat {
     Kineto,
     /// Chrome's trace-event JSON
     Chrome,
-    /// The tree of Triton's Proton, for proton-viewer
-    Hatchet,
     /// Folded stacks, for flame graphs
     Folded,
     /// SQLite as `nsys export` writes it, for `nsys stats` and what else reads it

@@ -151,7 +151,6 @@ fn export(
         ExportFormat::Perfetto => Format::Perfetto,
         ExportFormat::Kineto => Format::Kineto,
         ExportFormat::Chrome => Format::Chrome,
-        ExportFormat::Hatchet => Format::Hatchet,
         ExportFormat::Folded => Format::Folded,
         ExportFormat::Nsys => return output.write_nsys(profile),
         ExportFormat::Json => {

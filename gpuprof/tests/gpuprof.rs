@@ -252,7 +252,7 @@ fn rules_look_at_what_they_are_told_to() {
 fn every_format_of_the_library_is_exported() {
     let folder = Folder::new();
     let profile = Profile::load(recording()).unwrap();
-    let formats = ["perfetto", "kineto", "chrome", "hatchet", "folded"];
+    let formats = ["perfetto", "kineto", "chrome", "folded"];
     assert_eq!(formats.len(), Format::ALL.len());
     for (name, format) in formats.into_iter().zip(Format::ALL) {
         let mut expected = Vec::new();
@@ -1065,7 +1065,7 @@ fn a_file_that_was_there_is_replaced_when_the_new_one_is_whole() {
 #[test]
 fn arguments_that_make_no_sense_say_which_would() {
     let file = recording();
-    for format in ["nsys", "json", "counts", "hatchet", "perfetto"] {
+    for format in ["nsys", "json", "counts", "perfetto"] {
         let folder = Folder::new();
         let (format, to) = (format!("--format={format}"), folder.0.join("x"));
         let ranked = [&"export" as &dyn AsRef<OsStr>, &format, &"--rank=0", &"--world-size=2"];

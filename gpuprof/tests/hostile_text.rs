@@ -215,7 +215,7 @@ fn leaked(field: &str) -> &'static str {
 // --- what is looked at ---
 
 /// A command of gpuprof, whether people read it, and its words; the file comes last.
-const COMMANDS: [(bool, &[&str]); 45] = [
+const COMMANDS: [(bool, &[&str]); 44] = [
     (true, &["report"]),
     (false, &["report", "--format=json", "--fail-if-incomplete"]),
     (true, &["stats", "all"]),
@@ -248,7 +248,6 @@ const COMMANDS: [(bool, &[&str]); 45] = [
     (true, &["diagnose", "--range=\u{1b}[2J\nINJECTED"]),
     (false, &["export", "--format=kineto"]),
     (false, &["export", "--format=chrome"]),
-    (false, &["export", "--format=hatchet"]),
     (false, &["export", "--format=folded"]),
     (false, &["export", "--format=json"]),
     (false, &["export", "--format=counts"]),

@@ -138,8 +138,8 @@
 //! is no GPU. [`GpuTest::baseline`] compares with a reviewed file, counts exactly and times by their noise: see [`gate`].
 //! [`Profile::counts`] is names and counts as text. With the feature `criterion`, `testing::GpuTime` and
 //! `testing::BusyTime` are measurements for benches. [`from_env`] in `main` lets the environment variable
-//! `GPU_PROFILER` turn profiling on. [`Profile::reports`] and [`Profile::rules`] are the tables of `nsys stats`,
-//! `nsys analyze` and nvprof.
+//! `GPU_PROFILER` turn profiling on. [`Profile::reports`] and [`Profile::rules`] are the tables of `nsys stats`
+//! and `nsys analyze`.
 //!
 //! # Before and after
 //! [`compare()`] compares two profiles, kernels by name and shape: new and missing work, the factors by which times
@@ -149,7 +149,7 @@
 //! [`Profile::write_html`] is one page for a browser: timeline, ranges, kernels and calls, with nothing to fetch.
 //!
 //! # In other tools
-//! [`Profile::export`] writes a profile for Perfetto, Chrome, HolisticTraceAnalysis, Proton's viewer and flame graphs;
+//! [`Profile::export`] writes a profile for Perfetto, Chrome, HolisticTraceAnalysis and flame graphs;
 //! [`Format`] says which has what. With the feature `parquet`, `Profile::write_parquet` writes tables for DuckDB and its
 //! like: one part by host and rank for each process of a job.
 //!

@@ -8,7 +8,7 @@ use cupti::counters::{Measured, RangeProfiler};
 use cupti::fake::{Fake, Work as Gpu};
 use nvtx::{Dtype, Pipe, Work};
 use profiler_core::counters::{CountedKernels, MemoryLevel, PipeDisagreement, count_kernels};
-use profiler_core::kernels::{DataType, TcUse};
+use profiler_core::kernels::TcUse;
 use profiler_core::roofline::{CountedRoofline, Disagreement, Limit, Origin, Peaks};
 use profiler_core::{Profile, Profiler};
 use serde_json::{Value, json};
@@ -339,7 +339,7 @@ fn tensor_pipes_say_where_names_are_wrong() {
     let mine = of("my_kernel");
     assert_eq!((mine.calls, mine.counted), (2, TcUse::Using));
     assert_eq!(mine.active_percent, Some(40.0), "the mean by time");
-    assert_eq!(mine.operations, [(DataType::Bf16, 2e9), (DataType::Tf32, 2e9)]);
+    assert_eq!(mine.operations, [(Dtype::Bf16, 2e9), (Dtype::Tf32, 2e9)]);
     let found: Vec<_> = pipes.disagreements().map(|(kernel, what)| (&*kernel.name, what)).collect();
     assert_eq!(
         found,

@@ -218,7 +218,6 @@ const OUTPUTS: &[Output] = &[
     ("Perfetto", |profile| export(profile, Format::Perfetto)),
     ("Kineto", |profile| export(profile, Format::Kineto)),
     ("Chrome", |profile| export(profile, Format::Chrome)),
-    ("Hatchet", |profile| export(profile, Format::Hatchet)),
     ("folded", |profile| export(profile, Format::Folded)),
     ("compare", |profile| {
         let compared = compare(profile, profile);

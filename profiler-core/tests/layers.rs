@@ -15,8 +15,10 @@ const STAGES: [(&str, &[&str]); 12] = [
     (
         "base",
         &[
+            "named_variants",
             "text",
             "units",
+            "page",
             "error",
             "background",
             "replace",

@@ -1,6 +1,5 @@
 //! The reports against what Nsight Systems 2025.3 says of the same captures, cell by cell and in its order. Nothing differs
-//! but quotes within a cell and what a rule finds twice where processes share correlation ids; nsys has no files for nvprof's
-//! tables. See `reports_nsys.rs` for what differs on others.
+//! but quotes within a cell and what a rule finds twice where processes share correlation ids. See `reports_nsys.rs` for what differs on others.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
 #[path = "support/folder.rs"]
@@ -59,8 +58,7 @@ fn every_report_is_that_of_nsys_in_every_cell() {
     let mut found = Vec::new();
     for (name, without) in CAPTURES.into_iter().zip(WITHOUT_FILE) {
         let profile = capture(name);
-        let of_nsys = StatsReport::ALL.iter().filter(|report| !report.name().starts_with("nvprof"));
-        for &report in of_nsys {
+        for &report in StatsReport::ALL {
             if without.contains(&report.name()) {
                 continue;
             }

@@ -59,10 +59,8 @@ fn main() {
 
 /// Reports that nsys has, with its options, and ours.
 fn reports(profile: &Profile) -> Vec<(String, AnyReport)> {
-    let is_of_nsys = |report: &&StatsReport| !report.name().starts_with("nvprof");
     let mut all: Vec<(String, AnyReport)> = StatsReport::ALL
         .iter()
-        .filter(is_of_nsys)
         .map(|&report| (report.name().to_owned(), profile.stats(report)))
         .collect();
     let of = profile.reports();

@@ -2,8 +2,9 @@
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
 use cupti::fake::{Fake, Work};
+use nvtx::Dtype;
 use profiler_core::kernels::{
-    Classifier, Confidence, DataType, KernelClass, TcOp, TcRemedy, TcStatus, TcUse, TensorCoreUse,
+    Classifier, Confidence, KernelClass, TcOp, TcRemedy, TcStatus, TcUse, TensorCoreUse,
     TensorCores,
 };
 use profiler_core::{Profile, Profiler};
@@ -96,7 +97,7 @@ fn names_of_cublas_on_hopper_are_known() {
         let of = TensorCoreUse::of(name.trim_end_matches('"'), &classifier);
         assert_eq!(of.tensor_cores.to_string(), is_using, "{row}");
         if name.starts_with("nvjet") || name.starts_with("sm90_xmma") {
-            assert_eq!(of.data_type.map(DataType::name), Some(dtype), "{row}");
+            assert_eq!(of.data_type.map(Dtype::name), Some(dtype), "{row}");
         }
     }
 }
@@ -179,7 +180,7 @@ fn operations_fare_as_their_ranges_and_kernels_say() {
         ("matmul", "elementwise")
     );
     assert_eq!((op("step/qkv").described, op("step/undescribed").described), (true, false));
-    assert_eq!(op("step/undescribed").data_type, Some(DataType::F32));
+    assert_eq!(op("step/undescribed").data_type, Some(Dtype::F32));
     assert_eq!(tensor_cores.ops().rows().len(), 8, "what is within an operation is no other");
 }
 

@@ -35,13 +35,12 @@ type Test = fn(&Path) -> Result<(), Failed>;
 fn main() {
     let arguments = Arguments::from_args();
     let referees = env::var_os("TRACE_REFEREES").map(PathBuf::from);
-    let tests: [(&str, &str, Test); 6] = [
+    let tests: [(&str, &str, Test); 5] = [
         ("perfetto", "perfetto_reads_its_protobuf_whole", perfetto_reads_protobuf),
         ("perfetto", "perfetto_reads_chrome_and_kineto_whole", perfetto_reads_json),
         ("perfetto", "perfetto_reads_hostile_traces", perfetto_reads_hostile),
         ("perfetto", "perfetto_finds_what_was_sampled", perfetto_finds_samples),
         ("hta", "hta_comes_to_the_same_times", hta_agrees),
-        ("proton", "proton_prints_the_tree", proton_prints),
     ];
     let trials = tests.map(|(referee, name, test)| {
         let found = referees.as_ref().map(|folder| folder.join(referee));
@@ -412,42 +411,5 @@ fn hta_agrees(hta: &Path) -> Result<(), Failed> {
             )?;
         }
     }
-    Ok(())
-}
-
-fn proton_prints(proton: &Path) -> Result<(), Failed> {
-    let folder = Folder::new("proton");
-    let view = |profile: &Profile, name: &str| {
-        let tree = folder.export(profile, Format::Hatchet, name);
-        output(
-            Command::new(proton.join("bin/proton-viewer"))
-                .args(["-m", "time/ns,count", "-d", "1000"])
-                .arg(tree),
-        )
-    };
-    let profile = recorded();
-    let said = view(&profile, "recorded.hatchet")?;
-    for node in profile.roots().flat_map(|root| root.children().collect::<Vec<_>>()) {
-        let totals = node.inclusive();
-        let (time, count) = (totals.gpu_time().as_nanos(), totals.gpu_operations());
-        let line = format!("{time}.000 {count}.000 {}", node.name());
-        check(
-            said.lines().any(|printed| printed.ends_with(&line)),
-            format!("no line {line:?}\n{said}"),
-        )?;
-    }
-    let totals = profile.totals();
-    let all = format!("{}.000 {}.000 ROOT", totals.gpu_time().as_nanos(), totals.gpu_operations());
-    check(said.contains(&all), said)?;
-    // As deep as we go, and none at all.
-    let fake = fake();
-    let deep = record(&fake, || {
-        let mut deep: Vec<_> = (0..300).map(|_| nvtx::range("deep")).collect();
-        fake.launch(Work::kernel(c"deepest"));
-        while deep.pop().is_some() {}
-    });
-    let said = view(&deep, "deep.hatchet")?;
-    let found = said.matches(" deep\n").count();
-    check(found == 200 && said.contains("(deeper ranges)") && said.contains("deepest"), said)?;
     Ok(())
 }

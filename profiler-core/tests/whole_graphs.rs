@@ -112,7 +112,6 @@ fn graphs_are_in_every_export_and_in_a_rewritten_capture() {
         (Format::Chrome, "\"CUDA graph\""),
         (Format::Kineto, "\"CUDA graph\""),
         (Format::Perfetto, "CUDA graph"),
-        (Format::Hatchet, "CUDA graph"),
         (Format::Folded, "CUDA graph"),
     ] {
         let mut bytes = Vec::new();

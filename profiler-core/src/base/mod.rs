@@ -6,6 +6,8 @@ pub(crate) mod error;
 #[cfg(feature = "analysis")]
 pub(crate) mod hodges_lehmann;
 pub(crate) mod kernel_names;
+pub(crate) mod named_variants;
+pub(crate) mod page;
 pub mod replace;
 pub(crate) mod statistics;
 pub mod text;

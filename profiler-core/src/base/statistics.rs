@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
-use crate::base::units::time;
+use crate::base::units::{nanoseconds as ns, time};
 
 /// Which of many times is meant.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -65,7 +65,7 @@ fn sum(times: &[u64]) -> u128 {
 
 /// Writes a time in nanoseconds.
 pub(crate) fn as_ns<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+    serializer.serialize_u64(ns(*time))
 }
 
 /// What many times come to. Exact: it holds every one of them, 8 bytes each.
@@ -177,7 +177,6 @@ impl fmt::Display for Statistics {
 
 impl Serialize for Statistics {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let mut out = serializer.serialize_struct("Statistics", 7)?;
         out.serialize_field("count", &self.count())?;
         for (name, time) in [

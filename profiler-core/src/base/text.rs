@@ -92,6 +92,18 @@ pub fn read_file(path: &std::path::Path) -> io::Result<String> {
     Ok(text)
 }
 
+/// Implements `Serialize` for types that are written as their `Display` text.
+macro_rules! serialize_as_text {
+    ($($type:ty)+) => {$(
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.collect_str(self)
+            }
+        }
+    )+};
+}
+pub(crate) use serialize_as_text;
+
 // --- CSV ---
 
 /// Text as a cell of a comma-separated file.

@@ -33,6 +33,11 @@ pub(crate) fn finish(table: &Table) -> String {
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
+/// A time in whole nanoseconds; `u64::MAX` for longer ones.
+pub(crate) fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Three significant digits or more, in the unit that suits: 950 ns, 1.23 us, 45.6 ms.
 pub(crate) fn time(duration: Duration) -> String {
     let ns = duration.as_nanos() as f64;

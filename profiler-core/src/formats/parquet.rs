@@ -19,7 +19,7 @@ use rustc_hash::FxHashMap;
 
 use crate::base::error::{Error, Kind};
 use crate::base::replace::{Replacement, Target};
-use crate::formats::nsys::schema::{self, Column, ColumnType};
+use crate::formats::nsys::schema;
 use crate::formats::nsys::tables::{Cell, Rows, Tables};
 use crate::formats::nsys::write::Writer;
 use crate::join::tables::RangeId;
@@ -129,7 +129,7 @@ impl Profile {
         let folder = Folder { path: folder.to_owned(), part: options.part(), ..Folder::default() };
         [schema::TABLES, schema::MANAGED_TABLES, schema::OVERHEAD_TABLE]
             .into_iter()
-            .chain([schema::RANGES_TABLE, schema::SAMPLES_TABLE])
+            .chain([RANGES_TABLE, SAMPLES_TABLE])
             .try_for_each(|tables| (&folder).create(tables))
             .and_then(|()| Writer::write(self, &folder, |_| ()))
             .and_then(|()| folder.finish())
@@ -191,16 +191,16 @@ impl Tables for &Folder {
     const HAS_RANGES: bool = true;
 
     fn create(&self, tables: &str) -> Result<(), Error> {
-        for (name, mut columns) in schema::tables(tables) {
+        for (name, mut columns) in tables_of(tables) {
             if self.tables.borrow().contains_key(name) {
                 continue;
             }
             let more = |name| Column { name, kind: ColumnType::Integer, is_required: false };
-            if schema::WITH_RANGE.contains(&name) {
-                columns.push(more(schema::RANGE));
+            if WITH_RANGE.contains(&name) {
+                columns.push(more(RANGE));
             }
-            if schema::WITH_CAPTURED.contains(&name) {
-                columns.push(more(schema::CAPTURED));
+            if WITH_CAPTURED.contains(&name) {
+                columns.push(more(CAPTURED));
             }
             let folder = self.path.join(name).join(&self.part);
             fs::create_dir_all(&folder).map_err(|source| unwritable(&folder, source))?;
@@ -212,21 +212,21 @@ impl Tables for &Folder {
         Ok(())
     }
 
-    fn insert<const N: usize>(&self, table: &str, columns: [&str; N]) -> Result<Insert, Error> {
+    fn insert(&self, table: &str, columns: &str) -> Result<Insert, Error> {
         self.write_idle()?;
         let Some(found) = self.tables.borrow().get(table).cloned() else {
             let why = format!("there is no table {table}");
             return Err(unwritable(&self.path, io::Error::other(why)));
         };
         let at = |name: &str| found.borrow().columns.iter().position(|column| column.name == name);
-        let mut places = Vec::with_capacity(N);
-        for name in columns {
+        let mut places = Vec::new();
+        for name in columns.split(", ") {
             places.push(at(name).ok_or_else(|| {
                 let why = format!("the table {table} has no column {name}");
                 unwritable(&found.borrow().path, io::Error::other(why))
             })?);
         }
-        let ranges = [at(schema::RANGE), at(schema::CAPTURED)];
+        let ranges = [at(RANGE), at(CAPTURED)];
         Ok(Insert { table: found, columns: places, next: 0, ranges })
     }
 }
@@ -281,8 +281,7 @@ impl Rows for Insert {
 const ROWS_A_GROUP: usize = 122_880;
 
 /// Columns that go up, or nearly so: their differences take little room.
-const RISING: [&str; 7] =
-    ["start", "end", "correlationId", "id", "graphNodeId", schema::RANGE, schema::CAPTURED];
+const RISING: [&str; 7] = ["start", "end", "correlationId", "id", "graphNodeId", RANGE, CAPTURED];
 
 /// A file with the rows of its last group.
 struct Table {
@@ -467,4 +466,78 @@ impl ColumnRows {
             }
         }
     }
+}
+
+/// What nsys has no table for: each range, with all that is around it as its path.
+const RANGES_TABLE: &str = "
+CREATE TABLE RANGES (
+    id INTEGER NOT NULL PRIMARY KEY, parentId INTEGER, path TEXT NOT NULL, domain TEXT, instance INTEGER NOT NULL,
+    globalTid INTEGER NOT NULL, start INTEGER NOT NULL, end INTEGER
+);
+";
+
+/// Every sample of every track, and what is known of the samplers.
+const SAMPLES_TABLE: &str = "
+CREATE TABLE SAMPLES (
+    device INTEGER NOT NULL, source TEXT NOT NULL, metric TEXT NOT NULL, label TEXT NOT NULL, unit TEXT NOT NULL,
+    kind TEXT NOT NULL, start INTEGER NOT NULL, end INTEGER NOT NULL, value REAL
+);
+CREATE TABLE SAMPLERS (
+    device INTEGER NOT NULL, source TEXT NOT NULL, intervalNs INTEGER NOT NULL, samples INTEGER NOT NULL,
+    dropped INTEGER NOT NULL, overflows INTEGER NOT NULL, gaps INTEGER NOT NULL, gapNs INTEGER NOT NULL,
+    missing TEXT, failure TEXT
+);
+";
+
+/// The column for a row's range, and the one for that in which its graph node was made, both of [`RANGES_TABLE`].
+const RANGE: &str = "rangeId";
+const CAPTURED: &str = "capturedRangeId";
+
+/// The tables that have them beside that one.
+const WITH_RANGE: [&str; 7] = [
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+    "CUPTI_ACTIVITY_KIND_MEMCPY",
+    "CUPTI_ACTIVITY_KIND_MEMSET",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+    "CUPTI_ACTIVITY_KIND_RUNTIME",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+    "CUDA_GPU_MEMORY_USAGE_EVENTS",
+];
+const WITH_CAPTURED: [&str; 3] =
+    ["CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"];
+
+/// A column of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Column<'a> {
+    name: &'a str,
+    kind: ColumnType,
+    /// True if it cannot be NULL.
+    is_required: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ColumnType {
+    Integer,
+    Real,
+    Text,
+}
+
+/// The names and the columns of tables that are given as `CREATE TABLE` statements of this crate.
+fn tables_of(statements: &str) -> impl Iterator<Item = (&str, Vec<Column<'_>>)> {
+    statements.split(';').filter_map(|statement| {
+        let (name, columns) = statement.trim().strip_prefix("CREATE TABLE ")?.split_once('(')?;
+        let columns = columns.trim().trim_end_matches(')').split(',');
+        let columns = columns.filter_map(column).collect();
+        Some((name.trim(), columns))
+    })
+}
+
+fn column(text: &str) -> Option<Column<'_>> {
+    let (name, rest) = text.trim().split_once(' ')?;
+    let kind = match rest.split(' ').next()? {
+        "TEXT" => ColumnType::Text,
+        "REAL" => ColumnType::Real,
+        _ => ColumnType::Integer,
+    };
+    Some(Column { name, kind, is_required: rest.contains("NOT NULL") })
 }

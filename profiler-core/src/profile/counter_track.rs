@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 
 use rustc_hash::FxHashMap;
 
+use crate::base::units::nanoseconds as ns;
 use crate::profile::Track;
 use crate::record::series::Kind;
 
@@ -28,7 +29,6 @@ impl Stretch {
 
 /// A track's stretches since the session's start, at most so many.
 pub(crate) fn of(track: &Track<'_>, most: usize) -> Vec<Stretch> {
-    let ns = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let samples = track.samples().map(|sample| (ns(sample.start), ns(sample.end), sample.value));
     let kind = track.kind();
     thinned(stretches(samples, track.series().interval_ns(), kind), kind, most)

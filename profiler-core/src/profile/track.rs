@@ -4,6 +4,7 @@ use std::ops::Range as Rows;
 use std::time::Duration;
 
 use super::{Profile, Range, RangeNode};
+use crate::base::units::nanoseconds;
 use crate::join::tables::Interval;
 use crate::record::series::{Kind, Metric, Series, Source, Unit};
 
@@ -49,7 +50,7 @@ pub struct Sampled {
 }
 
 fn as_ns<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+    serializer.serialize_u64(nanoseconds(*time))
 }
 
 impl Sampled {
@@ -221,9 +222,7 @@ impl<'a> Track<'a> {
 
     fn interval(&self, from: Duration, to: Duration) -> Interval {
         let start_ns = self.profile.store.session.window_ns.0;
-        let at = |time: Duration| {
-            start_ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
-        };
+        let at = |time: Duration| start_ns.saturating_add(nanoseconds(time));
         Interval { start_ns: at(from), end_ns: at(to) }
     }
 

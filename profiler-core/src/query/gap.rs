@@ -10,7 +10,7 @@ use serde::ser::SerializeStruct as _;
 use super::group::{CallThread, Grouping, Groups, RangePath};
 use super::timeline::{Timeline, within};
 use super::{Query, Span, ns};
-use crate::base::text::printable;
+use crate::base::text::{printable, serialize_as_text};
 use crate::base::units::time;
 use crate::join::busy::Sweep;
 use crate::join::tables::{CallId, Interval, RangeId};
@@ -55,11 +55,7 @@ impl fmt::Display for IdleCause<'_> {
     }
 }
 
-impl serde::Serialize for IdleCause<'_> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
+serialize_as_text!(IdleCause<'_>);
 
 /// A time in which none of the chosen operations ran on a device, though some had run and more were to come.
 #[derive(Debug, Clone, Copy)]

@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer};
 use super::{Query, Wait};
 use crate::base::kernel_names;
 use crate::base::statistics::Statistics;
-use crate::base::text::printable;
+use crate::base::text::{printable, serialize_as_text};
 use crate::base::units::{self, NAME_WIDTH, shortened, time};
 use crate::join::tables::What;
 use crate::profile::{ApiCall, GpuOperation, Kernel, RangeNode};
@@ -425,15 +425,6 @@ impl fmt::Display for TransferKey {
     }
 }
 
-macro_rules! serialize_as_text {
-    ($($type:ty)+) => {$(
-        impl Serialize for $type {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
-            }
-        }
-    )+};
-}
 serialize_as_text!(TransferKey);
 
 /// The short name, as it was recorded.

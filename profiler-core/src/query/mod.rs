@@ -23,7 +23,7 @@ use cupti::CopyKind;
 
 use crate::base::kernel_names::Pattern;
 use crate::base::statistics::{Statistics, as_ns};
-use crate::base::units::time;
+use crate::base::units::{nanoseconds as ns, time};
 use crate::join::busy::DeviceSweep;
 use crate::join::range_tree::NodeId;
 use crate::join::tables::RangeId;
@@ -474,8 +474,4 @@ fn device_times<'a>(
         gpu_time: Duration::from_nanos(sweep.gpu_ns()),
     };
     sweeps.into_iter().map(times).collect()
-}
-
-fn ns(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -2,93 +2,56 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
-
-use super::table::{Cells, Columns, Row, Unit, column};
+use super::table::{Cells, Unit, row};
 use super::texts::{Devices, OperationTexts, memory_text};
 use super::{Report, Reports};
 use crate::join::tables::What;
 
-/// One kernel, copy or memset: a row of `cuda_gpu_trace`. What a kernel has is `None` for the others, and the other way.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct CudaGpuTrace {
-    /// When it started on the GPU.
-    pub start_ns: i64,
-    /// How long it ran.
-    pub duration_ns: u64,
-    /// The id that the call that caused it has too.
-    pub correlation_id: u32,
-    /// Blocks in x, y, z.
-    pub grid: Option<[u32; 3]>,
-    /// Threads of a block in x, y, z.
-    pub block: Option<[u32; 3]>,
-    /// Registers of a thread.
-    pub registers_per_thread: Option<u32>,
-    /// Shared memory of a block that the kernel has of itself.
-    pub static_shared_bytes: Option<u64>,
-    /// Shared memory of a block that the launch asked for.
-    pub dynamic_shared_bytes: Option<u64>,
-    /// Bytes moved or set.
-    pub bytes: Option<u64>,
-    /// Bytes a second as nsys counts them: by how often the duration goes into a second, whole times alone. `None` of
-    /// what took no time.
-    pub throughput_bytes_per_s: Option<u64>,
-    /// The memory that was read, or set.
-    pub source_memory: Option<&'static str>,
-    /// The memory that was written.
-    pub destination_memory: Option<&'static str>,
-    /// `NVIDIA H200 (0)`.
-    pub device: Arc<str>,
-    /// CUPTI's id of the context; `None` for a move of managed memory that is of none.
-    pub context: Option<u32>,
-    /// The id of the green context, where the source says it.
-    pub green_context: Option<u32>,
-    /// CUPTI's id of the stream; `None` as for the context.
-    pub stream: Option<u32>,
-    /// The kernel, or the kind of copy.
-    pub name: Arc<str>,
+row! {
+    /// One kernel, copy or memset: a row of `cuda_gpu_trace`. What a kernel has is `None` for the others, and the other way.
+    CudaGpuTrace = "cuda_gpu_trace" {
+        /// When it started on the GPU.
+        start_ns: i64 => "Start" Time,
+        /// How long it ran.
+        duration_ns: u64 => "Duration" Duration,
+        /// The id that the call that caused it has too.
+        correlation_id: u32 => "CorrId" Plain,
+        /// Blocks in x, y, z.
+        grid: Option<[u32; 3]> => |row, cells| add_size(cells, ["GrdX", "GrdY", "GrdZ"], row.grid),
+        /// Threads of a block in x, y, z.
+        block: Option<[u32; 3]> => |row, cells| add_size(cells, ["BlkX", "BlkY", "BlkZ"], row.block),
+        /// Registers of a thread.
+        registers_per_thread: Option<u32> => "Reg/Trd" Plain,
+        /// Shared memory of a block that the kernel has of itself.
+        static_shared_bytes: Option<u64> => "StcSMem" Bytes,
+        /// Shared memory of a block that the launch asked for.
+        dynamic_shared_bytes: Option<u64> => "DymSMem" Bytes,
+        /// Bytes moved or set.
+        bytes: Option<u64> => "Bytes" Bytes,
+        /// Bytes a second as nsys counts them: by how often the duration goes into a second, whole times alone. `None` of
+        /// what took no time.
+        throughput_bytes_per_s: Option<u64> => "Throughput" Throughput,
+        /// The memory that was read, or set.
+        source_memory: Option<&'static str> => "SrcMemKd" Plain,
+        /// The memory that was written.
+        destination_memory: Option<&'static str> => "DstMemKd" Plain,
+        /// `NVIDIA H200 (0)`.
+        device: Arc<str> => "Device" Plain,
+        /// CUPTI's id of the context; `None` for a move of managed memory that is of none.
+        context: Option<u32> => "Ctx" Plain,
+        /// The id of the green context, where the source says it.
+        green_context: Option<u32> => "GreenCtx" Plain,
+        /// CUPTI's id of the stream; `None` as for the context.
+        stream: Option<u32> => "Strm" Plain,
+        /// The kernel, or the kind of copy.
+        name: Arc<str> => "Name" Plain,
+    }
 }
 
-impl Row for CudaGpuTrace {
-    const NAME: &'static str = "cuda_gpu_trace";
-    const COLUMNS: Columns = Columns(&[
-        column("Start", Unit::Time),
-        column("Duration", Unit::Duration),
-        column("CorrId", Unit::Plain),
-        column("GrdX", Unit::Plain),
-        column("GrdY", Unit::Plain),
-        column("GrdZ", Unit::Plain),
-        column("BlkX", Unit::Plain),
-        column("BlkY", Unit::Plain),
-        column("BlkZ", Unit::Plain),
-        column("Reg/Trd", Unit::Plain),
-        column("StcSMem", Unit::Bytes),
-        column("DymSMem", Unit::Bytes),
-        column("Bytes", Unit::Bytes),
-        column("Throughput", Unit::Throughput),
-        column("SrcMemKd", Unit::Plain),
-        column("DstMemKd", Unit::Plain),
-        column("Device", Unit::Plain),
-        column("Ctx", Unit::Plain),
-        column("GreenCtx", Unit::Plain),
-        column("Strm", Unit::Plain),
-        column("Name", Unit::Plain),
-    ]);
-
-    fn cells(&self, cells: &mut Cells<'_>) {
-        cells.add(self.start_ns).add(self.duration_ns).add(self.correlation_id);
-        for size in [self.grid, self.block] {
-            for axis in 0..3 {
-                cells.add(size.map(|size| size[axis]));
-            }
-        }
-        cells.add(self.registers_per_thread);
-        cells.add(self.static_shared_bytes).add(self.dynamic_shared_bytes);
-        cells.add(self.bytes).add(self.throughput_bytes_per_s);
-        cells.add(self.source_memory).add(self.destination_memory);
-        cells.add(&self.device).add(self.context).add(self.green_context).add(self.stream);
-        cells.add(&self.name);
+/// A column for each axis.
+fn add_size(cells: &mut Cells<'_>, names: [&'static str; 3], size: Option<[u32; 3]>) {
+    for (axis, name) in names.into_iter().enumerate() {
+        cells.add(name, Unit::Plain, size.map(|size| size[axis]));
     }
 }
 

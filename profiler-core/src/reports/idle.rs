@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Serialize;
-
-use super::table::{Cells, Columns, Row, Unit, column};
+use super::table::row;
 use super::{Report, Rules, is_imported};
+use crate::base::units::nanoseconds;
 use crate::join::tables::Interval;
 
 /// From which length on a gap between GPU operations counts.
@@ -22,83 +21,48 @@ pub enum GapThreshold {
 impl GapThreshold {
     fn ns(self, whole: Interval) -> u64 {
         match self {
-            Self::LongerThan(time) => u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
+            Self::LongerThan(time) => nanoseconds(time),
             // CAST: saturates, and nothing is less than 0 long.
             Self::Share(share) => (whole.ns() as f64 * share) as u64,
         }
     }
 }
 
-/// A time in which a GPU had nothing to do: a row of the rule `gpu_gaps`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct GpuGap {
-    /// From 1 on, the longest first.
-    pub row: u64,
-    /// How long it was.
-    pub duration_ns: u64,
-    /// When it began.
-    pub start_ns: i64,
-    /// The kernel's id of the process.
-    pub pid: u32,
-    /// The device's CUDA ordinal.
-    pub device: u32,
-    /// CUPTI's id of the context of the operation before it.
-    pub context: u32,
-}
-
-impl Row for GpuGap {
-    const NAME: &'static str = "gpu_gaps";
-    const COLUMNS: Columns = Columns(&[
-        column("Row#", Unit::Plain),
-        column("Duration", Unit::Duration),
-        column("Start", Unit::Time),
-        column("PID", Unit::Plain),
-        column("Device ID", Unit::Plain),
-        column("Context ID", Unit::Plain),
-    ]);
-
-    fn cells(&self, cells: &mut Cells<'_>) {
-        cells.add(self.row).add(self.duration_ns).add(self.start_ns);
-        cells.add(self.pid).add(self.device).add(self.context);
+row! {
+    /// A time in which a GPU had nothing to do: a row of the rule `gpu_gaps`.
+    GpuGap = "gpu_gaps" {
+        /// From 1 on, the longest first.
+        row: u64 => "Row#" Plain,
+        /// How long it was.
+        duration_ns: u64 => "Duration" Duration,
+        /// When it began.
+        start_ns: i64 => "Start" Time,
+        /// The kernel's id of the process.
+        pid: u32 => "PID" Plain,
+        /// The device's CUDA ordinal.
+        device: u32 => "Device ID" Plain,
+        /// CUPTI's id of the context of the operation before it.
+        context: u32 => "Context ID" Plain,
     }
 }
 
-/// A time in which a GPU had little to do: a row of the rule `gpu_time_util`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct GpuTimeUtil {
-    /// From 1 on, the least used first.
-    pub row: u64,
-    /// The time of its operations in percent of its own; what runs side by side adds up, beyond 100 too.
-    pub in_use_percent: f64,
-    /// How long it was.
-    pub duration_ns: u64,
-    /// When it began.
-    pub start_ns: i64,
-    /// The kernel's id of the process.
-    pub pid: u32,
-    /// The device's CUDA ordinal.
-    pub device: u32,
-    /// CUPTI's id of the context of the first operation that was looked at.
-    pub context: u32,
-}
-
-impl Row for GpuTimeUtil {
-    const NAME: &'static str = "gpu_time_util";
-    const COLUMNS: Columns = Columns(&[
-        column("Row#", Unit::Plain),
-        column("In-Use", Unit::Percent),
-        column("Duration", Unit::Duration),
-        column("Start", Unit::Time),
-        column("PID", Unit::Plain),
-        column("Device ID", Unit::Plain),
-        column("Context ID", Unit::Plain),
-    ]);
-
-    fn cells(&self, cells: &mut Cells<'_>) {
-        cells.add(self.row).add(self.in_use_percent).add(self.duration_ns).add(self.start_ns);
-        cells.add(self.pid).add(self.device).add(self.context);
+row! {
+    /// A time in which a GPU had little to do: a row of the rule `gpu_time_util`.
+    GpuTimeUtil = "gpu_time_util" {
+        /// From 1 on, the least used first.
+        row: u64 => "Row#" Plain,
+        /// The time of its operations in percent of its own; what runs side by side adds up, beyond 100 too.
+        in_use_percent: f64 => "In-Use" Percent,
+        /// How long it was.
+        duration_ns: u64 => "Duration" Duration,
+        /// When it began.
+        start_ns: i64 => "Start" Time,
+        /// The kernel's id of the process.
+        pid: u32 => "PID" Plain,
+        /// The device's CUDA ordinal.
+        device: u32 => "Device ID" Plain,
+        /// CUPTI's id of the context of the first operation that was looked at.
+        context: u32 => "Context ID" Plain,
     }
 }
 

@@ -1,88 +1,46 @@
 //! Kernels by name, and by name, grid and block.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
-use serde::Serialize;
-
-use super::sums::{Groups, Summary, percent};
-use super::table::{Cells, Columns, Row, Unit, column};
+use super::sums::{Group, Groups, Summary};
+use super::table::row;
 use super::texts::{OperationTexts, kernel_details};
 use super::{Report, Reports};
 
 const NO_KERNELS: &str = "no kernel was recorded";
 
-/// All kernels of one name: a row of `cuda_gpu_kern_sum`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct CudaGpuKernSum {
-    /// Percent of the time of all kernels.
-    pub time_percent: f64,
-    /// How often it ran.
-    pub instances: u64,
-    /// How long it took on the GPU.
-    #[serde(flatten)]
-    pub time: Summary,
-    /// The kernel.
-    pub name: Arc<str>,
-}
-
-impl Row for CudaGpuKernSum {
-    const NAME: &'static str = "cuda_gpu_kern_sum";
-    const COLUMNS: Columns = Columns(&[
-        column("Time", Unit::Percent),
-        column("Total Time", Unit::Duration),
-        column("Instances", Unit::Plain),
-        column("Avg", Unit::Duration),
-        column("Med", Unit::Duration),
-        column("Min", Unit::Duration),
-        column("Max", Unit::Duration),
-        column("StdDev", Unit::Duration),
-        column("Name", Unit::Plain),
-    ]);
-
-    fn cells(&self, cells: &mut Cells<'_>) {
-        cells.add(self.time_percent).add_summary(self.instances, &self.time).add(&self.name);
+row! {
+    /// All kernels of one name: a row of `cuda_gpu_kern_sum`.
+    CudaGpuKernSum = "cuda_gpu_kern_sum" {
+        /// Percent of the time of all kernels.
+        time_percent: f64 => "Time" Percent,
+        /// How often it ran.
+        instances: u64,
+        /// How long it took on the GPU.
+        #[serde(flatten)]
+        time: Summary => |row, cells| cells.add_sum("Instances", row.instances, &row.time),
+        /// The kernel.
+        name: Arc<str> => "Name" Plain,
     }
 }
 
-/// All kernels of one name, grid and block: a row of `cuda_gpu_kern_gb_sum`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct CudaGpuKernGbSum {
-    /// Percent of the time of all kernels.
-    pub time_percent: f64,
-    /// How often it ran.
-    pub instances: u64,
-    /// How long it took on the GPU.
-    #[serde(flatten)]
-    pub time: Summary,
-    /// Blocks in x, y, z.
-    pub grid: [u32; 3],
-    /// Threads of a block in x, y, z.
-    pub block: [u32; 3],
-    /// The kernel.
-    pub name: Arc<str>,
-}
-
-impl Row for CudaGpuKernGbSum {
-    const NAME: &'static str = "cuda_gpu_kern_gb_sum";
-    const COLUMNS: Columns = Columns(&[
-        column("Time", Unit::Percent),
-        column("Total Time", Unit::Duration),
-        column("Instances", Unit::Plain),
-        column("Avg", Unit::Duration),
-        column("Med", Unit::Duration),
-        column("Min", Unit::Duration),
-        column("Max", Unit::Duration),
-        column("StdDev", Unit::Duration),
-        column("GridXYZ", Unit::Plain),
-        column("BlockXYZ", Unit::Plain),
-        column("Name", Unit::Plain),
-    ]);
-
-    fn cells(&self, cells: &mut Cells<'_>) {
-        cells.add(self.time_percent).add_summary(self.instances, &self.time);
-        cells.add(self.grid).add(self.block).add(&self.name);
+row! {
+    /// All kernels of one name, grid and block: a row of `cuda_gpu_kern_gb_sum`.
+    CudaGpuKernGbSum = "cuda_gpu_kern_gb_sum" {
+        /// Percent of the time of all kernels.
+        time_percent: f64 => "Time" Percent,
+        /// How often it ran.
+        instances: u64,
+        /// How long it took on the GPU.
+        #[serde(flatten)]
+        time: Summary => |row, cells| cells.add_sum("Instances", row.instances, &row.time),
+        /// Blocks in x, y, z.
+        grid: [u32; 3] => "GridXYZ" Plain,
+        /// Threads of a block in x, y, z.
+        block: [u32; 3] => "BlockXYZ" Plain,
+        /// The kernel.
+        name: Arc<str> => "Name" Plain,
     }
 }
 
@@ -91,29 +49,21 @@ impl Reports<'_> {
     pub fn cuda_gpu_kern_sum(self) -> Report<CudaGpuKernSum> {
         let mut texts = OperationTexts::new(self);
         let mut groups = Groups::new();
-        let mut left_out = 0;
         for operation in &self.store().operations {
-            if kernel_details(self.store(), operation).is_none() {
-                continue;
-            }
-            match operation.time() {
-                Some(time) => groups.add(texts.of(operation), time.ns()),
-                None => left_out += 1,
+            if kernel_details(self.store(), operation).is_some() {
+                groups.add_time(operation.time(), || texts.of(operation));
             }
         }
-        let (groups, whole) = groups.finish();
-        let mut rows: Vec<CudaGpuKernSum> = groups
-            .into_iter()
-            .map(|group| CudaGpuKernSum {
-                time_percent: percent(group.summary.total_ns, whole),
-                instances: group.count,
-                time: group.summary,
-                name: texts.get(group.key),
-            })
-            .collect();
-        rows.sort_by(|a, b| {
-            let by_time = b.time.total_ns.cmp(&a.time.total_ns);
-            by_time.then(a.instances.cmp(&b.instances)).then_with(|| a.name.cmp(&b.name))
+        let left_out = groups.left_out;
+        let row = |group: Group<u32>| CudaGpuKernSum {
+            time_percent: group.percent,
+            instances: group.count,
+            time: group.summary,
+            name: texts.get(group.key),
+        };
+        let mut rows: Vec<CudaGpuKernSum> = groups.finish().into_iter().map(row).collect();
+        rows.sort_by_cached_key(|row| {
+            (Reverse(row.time.total_ns), row.instances, row.name.clone())
         });
         Report::new(rows, NO_KERNELS).leaving_out(left_out)
     }
@@ -122,34 +72,24 @@ impl Reports<'_> {
     pub fn cuda_gpu_kern_gb_sum(self) -> Report<CudaGpuKernGbSum> {
         let mut texts = OperationTexts::new(self);
         let mut groups = Groups::new();
-        let mut left_out = 0;
         for operation in &self.store().operations {
-            let Some(details) = kernel_details(self.store(), operation) else { continue };
-            match operation.time() {
-                Some(time) => {
-                    groups.add((texts.of(operation), details.grid, details.block), time.ns());
-                }
-                None => left_out += 1,
+            if let Some(details) = kernel_details(self.store(), operation) {
+                let key = || (texts.of(operation), details.grid, details.block);
+                groups.add_time(operation.time(), key);
             }
         }
-        let (groups, whole) = groups.finish();
-        let mut rows: Vec<CudaGpuKernGbSum> = groups
-            .into_iter()
-            .map(|group| CudaGpuKernGbSum {
-                time_percent: percent(group.summary.total_ns, whole),
-                instances: group.count,
-                time: group.summary,
-                grid: group.key.1,
-                block: group.key.2,
-                name: texts.get(group.key.0),
-            })
-            .collect();
-        rows.sort_by(|a, b| {
-            let by_time = b.time.total_ns.cmp(&a.time.total_ns);
-            let by_count = by_time.then(a.instances.cmp(&b.instances));
-            by_count
-                .then_with(|| a.name.cmp(&b.name))
-                .then_with(|| (a.grid, a.block).cmp(&(b.grid, b.block)))
+        let left_out = groups.left_out;
+        let row = |group: Group<(u32, [u32; 3], [u32; 3])>| CudaGpuKernGbSum {
+            time_percent: group.percent,
+            instances: group.count,
+            time: group.summary,
+            grid: group.key.1,
+            block: group.key.2,
+            name: texts.get(group.key.0),
+        };
+        let mut rows: Vec<CudaGpuKernGbSum> = groups.finish().into_iter().map(row).collect();
+        rows.sort_by_cached_key(|row| {
+            (Reverse(row.time.total_ns), row.instances, row.name.clone(), row.grid, row.block)
         });
         Report::new(rows, NO_KERNELS).leaving_out(left_out)
     }

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
-
 use super::sums::Summary;
-use super::table::{Cells, Columns, Row, Unit, column};
+use super::table::row;
 use super::texts::{OperationTexts, Texts, functions, kernel_details};
 use super::{Report, Reports};
 use crate::join::tables::{Call, Interval, Operation};
@@ -13,139 +11,71 @@ use rustc_hash::FxHashMap;
 
 const NO_LAUNCHES: &str = "no kernel was recorded whose launch is known";
 
-/// What the launches of one kernel came to: a row of `cuda_kern_exec_sum`.
-///
-/// A launch waits in the queue from its return to the kernel's start; a kernel that started before did not.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct CudaKernExecSum {
-    /// The kernel's id of the process that launched.
-    pub pid: u32,
-    /// The kernel's id of the thread that launched.
-    pub tid: u32,
-    /// The device's CUDA ordinal.
-    pub device: u32,
-    /// How many kernels ran.
-    pub count: u64,
-    /// How many of them waited in the queue.
-    pub queue_count: u64,
-    /// From the call until both the call and the kernel had ended.
-    pub total: Summary,
-    /// The call, on the host.
-    pub api: Summary,
-    /// The time in the queue of those that waited; `None` if none did.
-    pub queue: Option<Summary>,
-    /// The kernel, on the GPU.
-    pub kernel: Summary,
-    /// The function that launched.
-    pub api_name: Arc<str>,
-    /// The kernel.
-    pub kernel_name: Arc<str>,
-}
-
-impl Row for CudaKernExecSum {
-    const NAME: &'static str = "cuda_kern_exec_sum";
-    const COLUMNS: Columns = Columns(&[
-        column("PID", Unit::Plain),
-        column("TID", Unit::Plain),
-        column("DevId", Unit::Plain),
-        column("Count", Unit::Plain),
-        column("QCount", Unit::Plain),
-        column("TAvg", Unit::Duration),
-        column("TMed", Unit::Duration),
-        column("TMin", Unit::Duration),
-        column("TMax", Unit::Duration),
-        column("TStdDev", Unit::Duration),
-        column("AAvg", Unit::Duration),
-        column("AMed", Unit::Duration),
-        column("AMin", Unit::Duration),
-        column("AMax", Unit::Duration),
-        column("AStdDev", Unit::Duration),
-        column("QAvg", Unit::Duration),
-        column("QMed", Unit::Duration),
-        column("QMin", Unit::Duration),
-        column("QMax", Unit::Duration),
-        column("QStdDev", Unit::Duration),
-        column("KAvg", Unit::Duration),
-        column("KMed", Unit::Duration),
-        column("KMin", Unit::Duration),
-        column("KMax", Unit::Duration),
-        column("KStdDev", Unit::Duration),
-        column("API Name", Unit::Plain),
-        column("Kernel Name", Unit::Plain),
-    ]);
-
-    fn cells(&self, cells: &mut Cells<'_>) {
-        cells.add(self.pid).add(self.tid).add(self.device).add(self.count).add(self.queue_count);
-        for of in [Some(self.total), Some(self.api), self.queue, Some(self.kernel)] {
-            cells.add(of.map(|of| of.avg_ns)).add(of.map(|of| of.med_ns));
-            cells.add(of.map(|of| of.min_ns)).add(of.map(|of| of.max_ns));
-            // Of none too, as nsys has it.
-            cells.add(of.map_or(0.0, |of| of.stddev_ns));
-        }
-        cells.add(&self.api_name).add(&self.kernel_name);
+row! {
+    /// What the launches of one kernel came to: a row of `cuda_kern_exec_sum`.
+    ///
+    /// A launch waits in the queue from its return to the kernel's start; a kernel that started before did not.
+    CudaKernExecSum = "cuda_kern_exec_sum" {
+        /// The kernel's id of the process that launched.
+        pid: u32 => "PID" Plain,
+        /// The kernel's id of the thread that launched.
+        tid: u32 => "TID" Plain,
+        /// The device's CUDA ordinal.
+        device: u32 => "DevId" Plain,
+        /// How many kernels ran.
+        count: u64 => "Count" Plain,
+        /// How many of them waited in the queue.
+        queue_count: u64 => "QCount" Plain,
+        /// From the call until both the call and the kernel had ended.
+        total: Summary => |row, cells| cells.add_spread(
+            ["TAvg", "TMed", "TMin", "TMax", "TStdDev"], Some(&row.total)),
+        /// The call, on the host.
+        api: Summary => |row, cells| cells.add_spread(
+            ["AAvg", "AMed", "AMin", "AMax", "AStdDev"], Some(&row.api)),
+        /// The time in the queue of those that waited; `None` if none did.
+        queue: Option<Summary> => |row, cells| cells.add_spread(
+            ["QAvg", "QMed", "QMin", "QMax", "QStdDev"], row.queue.as_ref()),
+        /// The kernel, on the GPU.
+        kernel: Summary => |row, cells| cells.add_spread(
+            ["KAvg", "KMed", "KMin", "KMax", "KStdDev"], Some(&row.kernel)),
+        /// The function that launched.
+        api_name: Arc<str> => "API Name" Plain,
+        /// The kernel.
+        kernel_name: Arc<str> => "Kernel Name" Plain,
     }
 }
 
-/// One kernel with its launch: a row of `cuda_kern_exec_trace`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct CudaKernExecTrace {
-    /// When the launch was called.
-    pub api_start_ns: i64,
-    /// How long the call took on the host.
-    pub api_duration_ns: u64,
-    /// When it had returned, if the kernel waited from then on.
-    pub queue_start_ns: Option<i64>,
-    /// How long the kernel waited from then on, if it did.
-    pub queue_duration_ns: Option<u64>,
-    /// When the kernel started on the GPU.
-    pub kernel_start_ns: i64,
-    /// How long it ran.
-    pub kernel_duration_ns: u64,
-    /// From the call until both the call and the kernel had ended.
-    pub total_duration_ns: u64,
-    /// The kernel's id of the process that launched.
-    pub pid: u32,
-    /// The kernel's id of the thread that launched.
-    pub tid: u32,
-    /// The device's CUDA ordinal.
-    pub device: u32,
-    /// The function that launched.
-    pub api_function: Arc<str>,
-    /// Blocks in x, y, z.
-    pub grid: [u32; 3],
-    /// Threads of a block in x, y, z.
-    pub block: [u32; 3],
-    /// The kernel.
-    pub kernel_name: Arc<str>,
-}
-
-impl Row for CudaKernExecTrace {
-    const NAME: &'static str = "cuda_kern_exec_trace";
-    const COLUMNS: Columns = Columns(&[
-        column("API Start", Unit::Time),
-        column("API Dur", Unit::Duration),
-        column("Queue Start", Unit::Time),
-        column("Queue Dur", Unit::Duration),
-        column("Kernel Start", Unit::Time),
-        column("Kernel Dur", Unit::Duration),
-        column("Total Dur", Unit::Duration),
-        column("PID", Unit::Plain),
-        column("TID", Unit::Plain),
-        column("DevId", Unit::Plain),
-        column("API Function", Unit::Plain),
-        column("GridXYZ", Unit::Plain),
-        column("BlockXYZ", Unit::Plain),
-        column("Kernel Name", Unit::Plain),
-    ]);
-
-    fn cells(&self, cells: &mut Cells<'_>) {
-        cells.add(self.api_start_ns).add(self.api_duration_ns);
-        cells.add(self.queue_start_ns).add(self.queue_duration_ns);
-        cells.add(self.kernel_start_ns).add(self.kernel_duration_ns).add(self.total_duration_ns);
-        cells.add(self.pid).add(self.tid).add(self.device).add(&self.api_function);
-        cells.add(self.grid).add(self.block).add(&self.kernel_name);
+row! {
+    /// One kernel with its launch: a row of `cuda_kern_exec_trace`.
+    CudaKernExecTrace = "cuda_kern_exec_trace" {
+        /// When the launch was called.
+        api_start_ns: i64 => "API Start" Time,
+        /// How long the call took on the host.
+        api_duration_ns: u64 => "API Dur" Duration,
+        /// When it had returned, if the kernel waited from then on.
+        queue_start_ns: Option<i64> => "Queue Start" Time,
+        /// How long the kernel waited from then on, if it did.
+        queue_duration_ns: Option<u64> => "Queue Dur" Duration,
+        /// When the kernel started on the GPU.
+        kernel_start_ns: i64 => "Kernel Start" Time,
+        /// How long it ran.
+        kernel_duration_ns: u64 => "Kernel Dur" Duration,
+        /// From the call until both the call and the kernel had ended.
+        total_duration_ns: u64 => "Total Dur" Duration,
+        /// The kernel's id of the process that launched.
+        pid: u32 => "PID" Plain,
+        /// The kernel's id of the thread that launched.
+        tid: u32 => "TID" Plain,
+        /// The device's CUDA ordinal.
+        device: u32 => "DevId" Plain,
+        /// The function that launched.
+        api_function: Arc<str> => "API Function" Plain,
+        /// Blocks in x, y, z.
+        grid: [u32; 3] => "GridXYZ" Plain,
+        /// Threads of a block in x, y, z.
+        block: [u32; 3] => "BlockXYZ" Plain,
+        /// The kernel.
+        kernel_name: Arc<str> => "Kernel Name" Plain,
     }
 }
 

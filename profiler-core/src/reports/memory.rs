@@ -1,82 +1,49 @@
 //! Copies by kind, and memsets: by time and by size.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
-use serde::Serialize;
-
-use super::sums::{Groups, SizeSummary, Summary, percent};
-use super::table::{Cells, Columns, Row, Unit, column};
+use super::sums::{Group, Groups, SizeSummary, Summary};
+use super::table::{Cells, Unit, row};
 use super::texts::OperationTexts;
 use super::{Report, Reports};
 use crate::join::tables::What;
 
 const NO_COPIES: &str = "no copy or memset was recorded";
 
-/// Copies of one kind, or memsets: a row of `cuda_gpu_mem_time_sum`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct CudaGpuMemTimeSum {
-    /// Percent of the time of all copies and memsets.
-    pub time_percent: f64,
-    /// How many there were.
-    pub count: u64,
-    /// How long they took on the GPU.
-    #[serde(flatten)]
-    pub time: Summary,
-    /// `[CUDA memcpy Host-to-Device]`, `[CUDA memset]`.
-    pub operation: Arc<str>,
-}
-
-impl Row for CudaGpuMemTimeSum {
-    const NAME: &'static str = "cuda_gpu_mem_time_sum";
-    const COLUMNS: Columns = Columns(&[
-        column("Time", Unit::Percent),
-        column("Total Time", Unit::Duration),
-        column("Count", Unit::Plain),
-        column("Avg", Unit::Duration),
-        column("Med", Unit::Duration),
-        column("Min", Unit::Duration),
-        column("Max", Unit::Duration),
-        column("StdDev", Unit::Duration),
-        column("Operation", Unit::Plain),
-    ]);
-
-    fn cells(&self, cells: &mut Cells<'_>) {
-        cells.add(self.time_percent).add_summary(self.count, &self.time).add(&self.operation);
+row! {
+    /// Copies of one kind, or memsets: a row of `cuda_gpu_mem_time_sum`.
+    CudaGpuMemTimeSum = "cuda_gpu_mem_time_sum" {
+        /// Percent of the time of all copies and memsets.
+        time_percent: f64 => "Time" Percent,
+        /// How many there were.
+        count: u64,
+        /// How long they took on the GPU.
+        #[serde(flatten)]
+        time: Summary => |row, cells| cells.add_sum("Count", row.count, &row.time),
+        /// `[CUDA memcpy Host-to-Device]`, `[CUDA memset]`.
+        operation: Arc<str> => "Operation" Plain,
     }
 }
 
-/// Copies of one kind, or memsets: a row of `cuda_gpu_mem_size_sum`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct CudaGpuMemSizeSum {
-    /// How many there were.
-    pub count: u64,
-    /// The bytes of each.
-    #[serde(flatten)]
-    pub size: SizeSummary,
-    /// `[CUDA memcpy Host-to-Device]`, `[CUDA memset]`.
-    pub operation: Arc<str>,
+row! {
+    /// Copies of one kind, or memsets: a row of `cuda_gpu_mem_size_sum`.
+    CudaGpuMemSizeSum = "cuda_gpu_mem_size_sum" {
+        /// How many there were.
+        count: u64,
+        /// The bytes of each.
+        #[serde(flatten)]
+        size: SizeSummary => |row, cells| add_sizes(cells, row.count, &row.size),
+        /// `[CUDA memcpy Host-to-Device]`, `[CUDA memset]`.
+        operation: Arc<str> => "Operation" Plain,
+    }
 }
 
-impl Row for CudaGpuMemSizeSum {
-    const NAME: &'static str = "cuda_gpu_mem_size_sum";
-    const COLUMNS: Columns = Columns(&[
-        column("Total", Unit::Bytes),
-        column("Count", Unit::Plain),
-        column("Avg", Unit::Bytes),
-        column("Med", Unit::Bytes),
-        column("Min", Unit::Bytes),
-        column("Max", Unit::Bytes),
-        column("StdDev", Unit::Bytes),
-        column("Operation", Unit::Plain),
-    ]);
-
-    fn cells(&self, cells: &mut Cells<'_>) {
-        let of = &self.size;
-        cells.add(of.total_bytes).add(self.count).add(of.avg_bytes).add(of.med_bytes);
-        cells.add(of.min_bytes).add(of.max_bytes).add(of.stddev_bytes).add(&self.operation);
-    }
+fn add_sizes(cells: &mut Cells<'_>, count: u64, of: &SizeSummary) {
+    cells.add("Total", Unit::Bytes, of.total_bytes).add("Count", Unit::Plain, count);
+    cells.add("Avg", Unit::Bytes, of.avg_bytes).add("Med", Unit::Bytes, of.med_bytes);
+    cells.add("Min", Unit::Bytes, of.min_bytes).add("Max", Unit::Bytes, of.max_bytes);
+    cells.add("StdDev", Unit::Bytes, of.stddev_bytes);
 }
 
 impl Reports<'_> {
@@ -84,29 +51,20 @@ impl Reports<'_> {
     pub fn cuda_gpu_mem_time_sum(self) -> Report<CudaGpuMemTimeSum> {
         let mut texts = OperationTexts::new(self);
         let mut groups = Groups::new();
-        let mut left_out = 0;
         for operation in self.operations() {
-            if matches!(self.store().work(operation).what, What::Kernel { .. }) {
-                continue;
-            }
-            match operation.time() {
-                Some(time) => groups.add(texts.of(operation), time.ns()),
-                None => left_out += 1,
+            if !matches!(self.store().work(operation).what, What::Kernel { .. }) {
+                groups.add_time(operation.time(), || texts.of(operation));
             }
         }
-        let (groups, whole) = groups.finish();
-        let mut rows: Vec<CudaGpuMemTimeSum> = groups
-            .into_iter()
-            .map(|group| CudaGpuMemTimeSum {
-                time_percent: percent(group.summary.total_ns, whole),
-                count: group.count,
-                time: group.summary,
-                operation: texts.get(group.key),
-            })
-            .collect();
-        rows.sort_by(|a, b| {
-            b.time.total_ns.cmp(&a.time.total_ns).then_with(|| a.operation.cmp(&b.operation))
-        });
+        let left_out = groups.left_out;
+        let row = |group: Group<u32>| CudaGpuMemTimeSum {
+            time_percent: group.percent,
+            count: group.count,
+            time: group.summary,
+            operation: texts.get(group.key),
+        };
+        let mut rows: Vec<CudaGpuMemTimeSum> = groups.finish().into_iter().map(row).collect();
+        rows.sort_by_cached_key(|row| (Reverse(row.time.total_ns), row.operation.clone()));
         Report::new(rows, NO_COPIES).leaving_out(left_out)
     }
 
@@ -122,19 +80,13 @@ impl Reports<'_> {
             };
             groups.add(texts.of(operation), bytes);
         }
-        let (groups, _) = groups.finish();
-        let mut rows: Vec<CudaGpuMemSizeSum> = groups
-            .into_iter()
-            .map(|group| CudaGpuMemSizeSum {
-                count: group.count,
-                size: group.summary.into(),
-                operation: texts.get(group.key),
-            })
-            .collect();
-        rows.sort_by(|a, b| {
-            let by_size = b.size.total_bytes.cmp(&a.size.total_bytes);
-            by_size.then_with(|| a.operation.cmp(&b.operation))
-        });
+        let row = |group: Group<u32>| CudaGpuMemSizeSum {
+            count: group.count,
+            size: group.summary.into(),
+            operation: texts.get(group.key),
+        };
+        let mut rows: Vec<CudaGpuMemSizeSum> = groups.finish().into_iter().map(row).collect();
+        rows.sort_by_cached_key(|row| (Reverse(row.size.total_bytes), row.operation.clone()));
         Report::new(rows, NO_COPIES)
     }
 }

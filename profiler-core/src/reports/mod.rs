@@ -1,4 +1,4 @@
-//! The reports of Nsight Systems and the tables of nvprof, as typed rows.
+//! The reports of Nsight Systems as typed rows.
 //!
 //! Each report has the name, the columns and the arithmetic that `nsys stats` of Nsight Systems 2025.3 gives it, so that
 //! what was written for its CSV reads ours.
@@ -28,7 +28,6 @@ mod idle;
 mod kernels;
 mod launches;
 mod memory;
-mod nvprof;
 mod overlay;
 mod projection;
 mod range_texts;
@@ -42,6 +41,7 @@ mod tracks;
 mod unified;
 
 use std::fmt;
+use std::ops::Deref;
 
 use serde::{Serialize, Serializer};
 
@@ -56,77 +56,52 @@ pub use idle::{GapThreshold, GpuGap, GpuTimeUtil};
 pub use kernels::{CudaGpuKernGbSum, CudaGpuKernSum};
 pub use launches::{CudaKernExecSum, CudaKernExecTrace};
 pub use memory::{CudaGpuMemSizeSum, CudaGpuMemTimeSum};
-pub use nvprof::{NvprofApiCalls, NvprofGpuActivities, NvprofGpuTrace};
 pub use projection::{NvtxGpuProjSum, NvtxGpuProjTrace, NvtxKernSum};
 pub use ranges::{NvtxPushpopSum, NvtxPushpopTrace, NvtxStartendSum, NvtxSum, Style};
 pub use rules::{CudaApiSync, CudaMemcpyAsync, CudaMemcpySync, CudaMemsetSync, Rule, Rules};
 pub use spans::{NameTree, RangeStack};
 pub use sums::{SizeSummary, Summary};
-pub(crate) use table::{Cells, Columns, Row, Unit, column};
+pub(crate) use table::{Cells, Row, Unit};
 pub use texts::KernelNaming;
+pub(crate) use texts::memory_text;
 pub(crate) use tracks::NodeTimes;
 pub use tracks::{RangeTrackSum, TrackSum};
 pub use unified::{UmCpuPageFaultsSum, UmSum, UmTotalSum};
 
-/// The rows of one report.
-///
-/// `{}` prints a table for people, of at most 50 rows (`{:#}`: of all). As for `serde`, it is the sequence of its rows,
-/// with the names and units of their fields; [`csv`](Self::csv) and [`json`](Self::json) are what nsys writes.
+/// What a report has beside its rows: [`Report`] and [`AnyReport`] dereference to it.
 #[derive(Debug, Clone, PartialEq)]
-#[must_use]
-pub struct Report<R> {
-    rows: Vec<R>,
+pub struct Outline {
+    name: &'static str,
+    rows: usize,
     reason: &'static str,
     left_out: u64,
     more: u64,
     whole_graphs: u64,
 }
 
-impl<R> Report<R> {
-    /// `reason` is why, if it has no rows.
-    pub(crate) fn new(rows: Vec<R>, reason: &'static str) -> Self {
-        Self { rows, reason, left_out: 0, more: 0, whole_graphs: 0 }
-    }
-
-    pub(crate) fn leaving_out(self, left_out: u64) -> Self {
-        Self { left_out, ..self }
-    }
-
-    fn without_graphs(self, whole_graphs: u64) -> Self {
-        Self { whole_graphs, ..self }
-    }
-
-    /// Keeps the first rows alone; `None` is all.
-    fn limited(mut self, rows: Option<usize>) -> Self {
-        if let Some(rows) = rows.filter(|&rows| rows < self.rows.len()) {
-            self.more = (self.rows.len() - rows) as u64;
-            self.rows.truncate(rows);
-        }
-        self
-    }
-
-    /// The rows, in nsys's order.
+impl Outline {
+    /// The name that nsys has for the report.
     #[must_use]
-    pub fn rows(&self) -> &[R] {
-        &self.rows
+    pub fn name(&self) -> &'static str {
+        self.name
     }
 
-    /// The rows, in nsys's order.
+    /// The number of rows.
     #[must_use]
-    pub fn into_rows(self) -> Vec<R> {
+    pub fn len(&self) -> usize {
         self.rows
     }
 
-    /// True if it has no rows.
+    /// True if the report has no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+        self.rows == 0
     }
 
-    /// Why it has no rows, where nsys says `SKIPPED`.
+    /// Why the report has no rows, where nsys prints `SKIPPED`.
     #[must_use]
     pub fn skipped(&self) -> Option<&'static str> {
-        self.rows.is_empty().then_some(self.reason)
+        self.is_empty().then_some(self.reason)
     }
 
     /// GPU operations without timestamps and calls that had not returned, which are in no row.
@@ -135,7 +110,7 @@ impl<R> Report<R> {
         self.left_out
     }
 
-    /// Rows beyond the number that was asked for.
+    /// Rows beyond the requested number.
     #[must_use]
     pub fn more_rows(&self) -> u64 {
         self.more
@@ -147,36 +122,13 @@ impl<R> Report<R> {
     pub fn whole_graphs(&self) -> u64 {
         self.whole_graphs
     }
-}
 
-impl<R: Row> Report<R> {
-    /// The name that nsys has for it.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        R::NAME
-    }
-
-    /// As `nsys stats --format csv` writes it: times in nanoseconds, sizes in megabytes of 1,000,000 bytes. Empty without
-    /// rows.
-    #[must_use]
-    pub fn csv(&self) -> String {
-        table::csv(&self.rows)
-    }
-
-    /// As `nsys stats --format json` writes it: an object a row, by the names of the CSV's columns.
-    #[must_use]
-    pub fn json(&self) -> String {
-        table::json(&self.rows)
-    }
-}
-
-impl<R: Row> fmt::Display for Report<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write(&self, rows: &dyn Rows, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.skipped() {
-            Some(reason) => write!(f, "{}: {reason}", R::NAME)?,
+            Some(reason) => write!(f, "{}: {reason}", self.name)?,
             None => {
-                writeln!(f, "{}:", R::NAME)?;
-                table::write_table(&self.rows, f)?;
+                writeln!(f, "{}:", self.name)?;
+                rows.write_table(f)?;
             }
         }
         if self.more != 0 {
@@ -196,6 +148,86 @@ impl<R: Row> fmt::Display for Report<R> {
     }
 }
 
+/// The rows of one report.
+///
+/// `{}` prints a table for people, of at most 50 rows (`{:#}`: of all). `serde` writes the sequence of the rows, with the
+/// names and units of their fields; [`csv`](Self::csv) and [`json`](Self::json) write what nsys writes.
+#[derive(Debug, Clone, PartialEq)]
+#[must_use]
+pub struct Report<R> {
+    outline: Outline,
+    rows: Vec<R>,
+}
+
+impl<R: Row> Report<R> {
+    /// `reason` states why a report without rows has none.
+    pub(crate) fn new(rows: Vec<R>, reason: &'static str) -> Self {
+        let (name, count) = (R::NAME, rows.len());
+        let outline = Outline { name, rows: count, reason, left_out: 0, more: 0, whole_graphs: 0 };
+        Self { outline, rows }
+    }
+
+    /// As `nsys stats --format csv` writes it: times in nanoseconds, sizes in megabytes of 1,000,000 bytes. Empty without
+    /// rows.
+    #[must_use]
+    pub fn csv(&self) -> String {
+        table::csv(&self.rows)
+    }
+
+    /// As `nsys stats --format json` writes it: an object a row, by the names of the CSV's columns.
+    #[must_use]
+    pub fn json(&self) -> String {
+        table::json(&self.rows)
+    }
+}
+
+impl<R> Report<R> {
+    pub(crate) fn leaving_out(mut self, left_out: u64) -> Self {
+        self.outline.left_out = left_out;
+        self
+    }
+
+    fn without_graphs(mut self, whole_graphs: u64) -> Self {
+        self.outline.whole_graphs = whole_graphs;
+        self
+    }
+
+    /// Keeps the first rows alone; `None` is all.
+    fn limited(mut self, rows: Option<usize>) -> Self {
+        if let Some(rows) = rows.filter(|&rows| rows < self.rows.len()) {
+            self.outline.more = (self.rows.len() - rows) as u64;
+            self.outline.rows = rows;
+            self.rows.truncate(rows);
+        }
+        self
+    }
+
+    /// The rows, in nsys's order.
+    #[must_use]
+    pub fn rows(&self) -> &[R] {
+        &self.rows
+    }
+
+    /// The rows, in nsys's order.
+    #[must_use]
+    pub fn into_rows(self) -> Vec<R> {
+        self.rows
+    }
+}
+
+impl<R> Deref for Report<R> {
+    type Target = Outline;
+    fn deref(&self) -> &Outline {
+        &self.outline
+    }
+}
+
+impl<R: Row> fmt::Display for Report<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.outline.write(&self.rows, f)
+    }
+}
+
 impl<R: Serialize> Serialize for Report<R> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.rows.serialize(serializer)
@@ -210,136 +242,78 @@ impl<R> IntoIterator for Report<R> {
     }
 }
 
-/// What all reports have, whatever their rows.
-trait Printed: fmt::Debug + fmt::Display {
-    fn name(&self) -> &'static str;
-    fn len(&self) -> usize;
-    fn skipped(&self) -> Option<&'static str>;
-    fn left_out(&self) -> u64;
-    fn more_rows(&self) -> u64;
-    fn whole_graphs(&self) -> u64;
+/// Rows of any type.
+trait Rows: fmt::Debug {
+    fn write_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
     fn csv(&self) -> String;
     fn json(&self) -> String;
 }
 
-impl<R: Row + fmt::Debug> Printed for Report<R> {
-    fn name(&self) -> &'static str {
-        R::NAME
-    }
-
-    fn len(&self) -> usize {
-        self.rows.len()
-    }
-
-    fn skipped(&self) -> Option<&'static str> {
-        self.skipped()
-    }
-
-    fn left_out(&self) -> u64 {
-        self.left_out
-    }
-
-    fn more_rows(&self) -> u64 {
-        self.more
-    }
-
-    fn whole_graphs(&self) -> u64 {
-        self.whole_graphs
+impl<R: Row> Rows for Vec<R> {
+    fn write_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        table::write_table(self, f)
     }
 
     fn csv(&self) -> String {
-        self.csv()
+        table::csv(self)
     }
 
     fn json(&self) -> String {
-        self.json()
+        table::json(self)
     }
 }
 
 /// A report by its name; its rows have no type. `{}` prints a table for people.
 #[derive(Debug)]
 #[must_use]
-pub struct AnyReport(Box<dyn Printed>);
+pub struct AnyReport {
+    outline: Outline,
+    rows: Box<dyn Rows>,
+}
 
 impl AnyReport {
-    fn of<R: Row + fmt::Debug + 'static>(report: Report<R>) -> Self {
-        Self(Box::new(report))
-    }
-
-    /// The name that nsys has for it.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        self.0.name()
-    }
-
-    /// How many rows it has.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// True if it has no rows.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.len() == 0
-    }
-
-    /// Why it has no rows; see [`Report::skipped`].
-    #[must_use]
-    pub fn skipped(&self) -> Option<&'static str> {
-        self.0.skipped()
-    }
-
-    /// What is in no row; see [`Report::left_out`].
-    #[must_use]
-    pub fn left_out(&self) -> u64 {
-        self.0.left_out()
-    }
-
-    /// Rows beyond the number that was asked for.
-    #[must_use]
-    pub fn more_rows(&self) -> u64 {
-        self.0.more_rows()
-    }
-
-    /// Graph launches that are in no row; see [`Report::whole_graphs`].
-    #[must_use]
-    pub fn whole_graphs(&self) -> u64 {
-        self.0.whole_graphs()
-    }
-
     /// See [`Report::csv`].
     #[must_use]
     pub fn csv(&self) -> String {
-        self.0.csv()
+        self.rows.csv()
     }
 
     /// See [`Report::json`].
     #[must_use]
     pub fn json(&self) -> String {
-        self.0.json()
+        self.rows.json()
     }
 }
 
-impl<R: Row + fmt::Debug + 'static> From<Report<R>> for AnyReport {
+impl<R: Row + 'static> From<Report<R>> for AnyReport {
     fn from(report: Report<R>) -> Self {
-        Self::of(report)
+        Self { outline: report.outline, rows: Box::new(report.rows) }
+    }
+}
+
+impl Deref for AnyReport {
+    type Target = Outline;
+    fn deref(&self) -> &Outline {
+        &self.outline
     }
 }
 
 impl fmt::Display for AnyReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.outline.write(&*self.rows, f)
     }
 }
 
+/// Declares the reports of a maker: their variants, their methods, which have nsys's names, and what they list.
 macro_rules! named {
-    ($(#[$doc:meta])* $type:ident: $what:literal { $($variant:ident = $name:literal $text:literal,)+ }) => {
+    ($(#[$doc:meta])* $type:ident: $what:literal of $maker:ident {
+        $($variant:ident = $name:ident $text:literal,)+
+    }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
         pub enum $type {
-            $(#[doc = concat!("`", $name, "`: ", $text)] $variant,)+
+            $(#[doc = concat!("`", stringify!($name), "`: ", $text)] $variant,)+
         }
 
         impl $type {
@@ -350,7 +324,7 @@ macro_rules! named {
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
-                    $(Self::$variant => $name,)+
+                    $(Self::$variant => stringify!($name),)+
                 }
             }
 
@@ -359,6 +333,15 @@ macro_rules! named {
             pub const fn about(self) -> &'static str {
                 match self {
                     $(Self::$variant => $text,)+
+                }
+            }
+        }
+
+        impl $maker<'_> {
+            #[doc = concat!("A ", $what, " by its name.")]
+            pub fn get(self, name: $type) -> AnyReport {
+                match name {
+                    $($type::$variant => self.$name().into(),)+
                 }
             }
         }
@@ -388,37 +371,34 @@ macro_rules! named {
 use named;
 
 named! {
-    /// A report of `nsys stats`, or a table of nvprof.
-    StatsReport: "report" {
-        CudaApiGpuSum = "cuda_api_gpu_sum" "calls, kernels, copies and memsets by name.",
-        CudaApiSum = "cuda_api_sum" "calls into CUDA by function.",
-        CudaApiTrace = "cuda_api_trace" "every call into CUDA.",
-        CudaGpuKernGbSum = "cuda_gpu_kern_gb_sum" "kernels by name, grid and block.",
-        CudaGpuKernSum = "cuda_gpu_kern_sum" "kernels by name.",
-        CudaGpuMemSizeSum = "cuda_gpu_mem_size_sum" "copies and memsets by bytes.",
-        CudaGpuMemTimeSum = "cuda_gpu_mem_time_sum" "copies and memsets by time.",
-        CudaGpuSum = "cuda_gpu_sum" "kernels, copies and memsets by name.",
-        CudaGpuTrace = "cuda_gpu_trace" "every kernel, copy and memset.",
-        CudaKernExecSum = "cuda_kern_exec_sum" "kernels with their launches and the time between, by name.",
-        CudaKernExecTrace = "cuda_kern_exec_trace" "every kernel with its launch and the time between.",
-        NvprofApiCalls = "nvprof_api_calls" "nvprof's table \"API calls\".",
-        NvprofGpuActivities = "nvprof_gpu_activities" "nvprof's table \"GPU activities\".",
-        NvprofGpuTrace = "nvprof_gpu_trace" "nvprof's GPU trace.",
-        NvtxGpuProjSum = "nvtx_gpu_proj_sum" "the time on the GPU of ranges, by name.",
-        NvtxGpuProjTrace = "nvtx_gpu_proj_trace" "the time on the GPU of every range.",
-        NvtxKernSum = "nvtx_kern_sum" "kernels by range.",
-        NvtxPushpopSum = "nvtx_pushpop_sum" "ranges of threads by name.",
-        NvtxPushpopTrace = "nvtx_pushpop_trace" "every range of a thread.",
-        NvtxStartendSum = "nvtx_startend_sum" "ranges of the process by name.",
-        NvtxSum = "nvtx_sum" "ranges of both styles by name.",
-        UmCpuPageFaultsSum = "um_cpu_page_faults_sum" "page faults of the host by what touched managed memory.",
-        UmSum = "um_sum" "migrations and page faults of managed memory by address.",
-        UmTotalSum = "um_total_sum" "migrations and page faults of managed memory.",
+    /// A report of `nsys stats`.
+    StatsReport: "report" of Reports {
+        CudaApiGpuSum = cuda_api_gpu_sum "calls, kernels, copies and memsets by name.",
+        CudaApiSum = cuda_api_sum "calls into CUDA by function.",
+        CudaApiTrace = cuda_api_trace "every call into CUDA.",
+        CudaGpuKernGbSum = cuda_gpu_kern_gb_sum "kernels by name, grid and block.",
+        CudaGpuKernSum = cuda_gpu_kern_sum "kernels by name.",
+        CudaGpuMemSizeSum = cuda_gpu_mem_size_sum "copies and memsets by bytes.",
+        CudaGpuMemTimeSum = cuda_gpu_mem_time_sum "copies and memsets by time.",
+        CudaGpuSum = cuda_gpu_sum "kernels, copies and memsets by name.",
+        CudaGpuTrace = cuda_gpu_trace "every kernel, copy and memset.",
+        CudaKernExecSum = cuda_kern_exec_sum "kernels with their launches and the time between, by name.",
+        CudaKernExecTrace = cuda_kern_exec_trace "every kernel with its launch and the time between.",
+        NvtxGpuProjSum = nvtx_gpu_proj_sum "the time on the GPU of ranges, by name.",
+        NvtxGpuProjTrace = nvtx_gpu_proj_trace "the time on the GPU of every range.",
+        NvtxKernSum = nvtx_kern_sum "kernels by range.",
+        NvtxPushpopSum = nvtx_pushpop_sum "ranges of threads by name.",
+        NvtxPushpopTrace = nvtx_pushpop_trace "every range of a thread.",
+        NvtxStartendSum = nvtx_startend_sum "ranges of the process by name.",
+        NvtxSum = nvtx_sum "ranges of both styles by name.",
+        UmCpuPageFaultsSum = um_cpu_page_faults_sum "page faults of the host by what touched managed memory.",
+        UmSum = um_sum "migrations and page faults of managed memory by address.",
+        UmTotalSum = um_total_sum "migrations and page faults of managed memory.",
     }
 }
 
 impl Profile {
-    /// The reports of nsys and nvprof on this profile.
+    /// The reports of nsys on this profile.
     #[must_use]
     pub fn reports(&self) -> Reports<'_> {
         Reports { profile: self, naming: KernelNaming::default(), with_range: false }
@@ -458,36 +438,6 @@ impl<'a> Reports<'a> {
     #[must_use]
     pub fn with_range_names(self) -> Self {
         Self { with_range: true, ..self }
-    }
-
-    /// A report by its name.
-    pub fn get(self, report: StatsReport) -> AnyReport {
-        match report {
-            StatsReport::CudaApiGpuSum => AnyReport::of(self.cuda_api_gpu_sum()),
-            StatsReport::CudaApiSum => AnyReport::of(self.cuda_api_sum()),
-            StatsReport::CudaApiTrace => AnyReport::of(self.cuda_api_trace()),
-            StatsReport::CudaGpuKernGbSum => AnyReport::of(self.cuda_gpu_kern_gb_sum()),
-            StatsReport::CudaGpuKernSum => AnyReport::of(self.cuda_gpu_kern_sum()),
-            StatsReport::CudaGpuMemSizeSum => AnyReport::of(self.cuda_gpu_mem_size_sum()),
-            StatsReport::CudaGpuMemTimeSum => AnyReport::of(self.cuda_gpu_mem_time_sum()),
-            StatsReport::CudaGpuSum => AnyReport::of(self.cuda_gpu_sum()),
-            StatsReport::CudaGpuTrace => AnyReport::of(self.cuda_gpu_trace()),
-            StatsReport::CudaKernExecSum => AnyReport::of(self.cuda_kern_exec_sum()),
-            StatsReport::CudaKernExecTrace => AnyReport::of(self.cuda_kern_exec_trace()),
-            StatsReport::NvprofApiCalls => AnyReport::of(self.nvprof_api_calls()),
-            StatsReport::NvprofGpuActivities => AnyReport::of(self.nvprof_gpu_activities()),
-            StatsReport::NvprofGpuTrace => AnyReport::of(self.nvprof_gpu_trace()),
-            StatsReport::NvtxGpuProjSum => AnyReport::of(self.nvtx_gpu_proj_sum()),
-            StatsReport::NvtxGpuProjTrace => AnyReport::of(self.nvtx_gpu_proj_trace()),
-            StatsReport::NvtxKernSum => AnyReport::of(self.nvtx_kern_sum()),
-            StatsReport::NvtxPushpopSum => AnyReport::of(self.nvtx_pushpop_sum()),
-            StatsReport::NvtxPushpopTrace => AnyReport::of(self.nvtx_pushpop_trace()),
-            StatsReport::NvtxStartendSum => AnyReport::of(self.nvtx_startend_sum()),
-            StatsReport::NvtxSum => AnyReport::of(self.nvtx_sum()),
-            StatsReport::UmCpuPageFaultsSum => AnyReport::of(self.um_cpu_page_faults_sum()),
-            StatsReport::UmSum => AnyReport::of(self.um_sum()),
-            StatsReport::UmTotalSum => AnyReport::of(self.um_total_sum()),
-        }
     }
 
     fn store(self) -> &'a Store {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::overlay::{self, Overlay, Times};
 use super::spans::{Prefixes, RangeStack, Span, Spans};
 use super::sums::Summary;
-use super::table::{Cells, Columns, Row, Unit, column};
+use super::table::{Cells, Row, Unit, row};
 use super::texts::{OperationTexts, Texts, kernel_details};
 use super::{Report, Reports, Style};
 use crate::join::range_tree::Tree;
@@ -42,143 +42,80 @@ pub struct NvtxGpuProjSum {
 
 impl Row for NvtxGpuProjSum {
     const NAME: &'static str = "nvtx_gpu_proj_sum";
-    const COLUMNS: Columns = Columns(&[
-        column("Range", Unit::Plain),
-        column("Style", Unit::Plain),
-        column("Total Proj Time", Unit::Duration),
-        column("Total Range Time", Unit::Duration),
-        column("Range Instances", Unit::Plain),
-        column("Proj Avg", Unit::Duration),
-        column("Proj Med", Unit::Duration),
-        column("Proj Min", Unit::Duration),
-        column("Proj Max", Unit::Duration),
-        column("Proj StdDev", Unit::Duration),
-        column("Total GPU Ops", Unit::Plain),
-        column("Avg GPU Ops", Unit::Plain),
-        column("Avg Range Lvl", Unit::Plain),
-        column("Avg Num Child", Unit::Plain),
-    ]);
 
     fn cells(&self, cells: &mut Cells<'_>) {
         let of = &self.projected;
-        cells.add(&self.range).add(self.style.text()).add(of.total_ns).add(self.total_range_ns);
-        cells.add(self.range_instances).add(of.avg_ns).add(of.med_ns).add(of.min_ns);
-        cells.add(of.max_ns).add(of.stddev_ns).add(self.total_gpu_ops).add(self.avg_gpu_ops);
-        cells.add(self.avg_range_level).add(self.avg_num_children);
+        cells.add("Range", Unit::Plain, &self.range).add("Style", Unit::Plain, self.style);
+        cells.add("Total Proj Time", Unit::Duration, of.total_ns);
+        cells.add("Total Range Time", Unit::Duration, self.total_range_ns);
+        cells.add("Range Instances", Unit::Plain, self.range_instances);
+        cells.add_spread(["Proj Avg", "Proj Med", "Proj Min", "Proj Max", "Proj StdDev"], Some(of));
+        cells.add("Total GPU Ops", Unit::Plain, self.total_gpu_ops);
+        cells.add("Avg GPU Ops", Unit::Plain, self.avg_gpu_ops);
+        cells.add("Avg Range Lvl", Unit::Plain, self.avg_range_level);
+        cells.add("Avg Num Child", Unit::Plain, self.avg_num_children);
     }
 }
 
-/// One range with work on the GPU: a row of `nvtx_gpu_proj_trace`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct NvtxGpuProjTrace {
-    /// Its domain and name: `domain:name`, in the default domain `:name`.
-    pub name: Arc<str>,
-    /// When its first operation started on the GPU.
-    pub projected_start_ns: i64,
-    /// From there to the end of its last operation, idle time among it.
-    pub projected_duration_ns: u64,
-    /// When it began on the host.
-    pub original_start_ns: i64,
-    /// How long the host was in it.
-    pub original_duration_ns: u64,
-    /// How it was told of.
-    pub style: Style,
-    /// The kernel's id of the process.
-    pub pid: u32,
-    /// The kernel's id of the thread.
-    pub tid: u32,
-    /// The calls in it and within that caused work; a graph's launch is one.
-    pub num_gpu_ops: u64,
-    /// How many ranges are around it.
-    pub level: u32,
-    /// How many ranges with work are directly within it.
-    pub num_children: u64,
-    /// A number of its own: nsys's where it has one, else by start.
-    pub range_id: u64,
-    /// The number of the range around it.
-    pub parent_id: Option<u64>,
-    /// The numbers of the ranges around it and its own: `:1:2`.
-    pub range_stack: RangeStack,
-}
-
-impl Row for NvtxGpuProjTrace {
-    const NAME: &'static str = "nvtx_gpu_proj_trace";
-    const COLUMNS: Columns = Columns(&[
-        column("Name", Unit::Plain),
-        column("Projected Start", Unit::Time),
-        column("Projected Duration", Unit::Duration),
-        column("Orig Start", Unit::Time),
-        column("Orig Duration", Unit::Duration),
-        column("Style", Unit::Plain),
-        column("PID", Unit::Plain),
-        column("TID", Unit::Plain),
-        column("NumGPUOps", Unit::Plain),
-        column("Lvl", Unit::Plain),
-        column("NumChild", Unit::Plain),
-        column("RangeId", Unit::Plain),
-        column("ParentId", Unit::Plain),
-        column("RangeStack", Unit::Plain),
-    ]);
-
-    fn cells(&self, cells: &mut Cells<'_>) {
-        cells.add(&self.name).add(self.projected_start_ns).add(self.projected_duration_ns);
-        cells.add(self.original_start_ns).add(self.original_duration_ns).add(self.style.text());
-        cells.add(self.pid).add(self.tid).add(self.num_gpu_ops).add(self.level);
-        cells.add(self.num_children).add(self.range_id).add(self.parent_id);
-        cells.add(&self.range_stack);
+row! {
+    /// One range with work on the GPU: a row of `nvtx_gpu_proj_trace`.
+    NvtxGpuProjTrace = "nvtx_gpu_proj_trace" {
+        /// Its domain and name: `domain:name`, in the default domain `:name`.
+        name: Arc<str> => "Name" Plain,
+        /// When its first operation started on the GPU.
+        projected_start_ns: i64 => "Projected Start" Time,
+        /// From there to the end of its last operation, idle time among it.
+        projected_duration_ns: u64 => "Projected Duration" Duration,
+        /// When it began on the host.
+        original_start_ns: i64 => "Orig Start" Time,
+        /// How long the host was in it.
+        original_duration_ns: u64 => "Orig Duration" Duration,
+        /// How it was told of.
+        style: Style => "Style" Plain,
+        /// The kernel's id of the process.
+        pid: u32 => "PID" Plain,
+        /// The kernel's id of the thread.
+        tid: u32 => "TID" Plain,
+        /// The calls in it and within that caused work; a graph's launch is one.
+        num_gpu_ops: u64 => "NumGPUOps" Plain,
+        /// How many ranges are around it.
+        level: u32 => "Lvl" Plain,
+        /// How many ranges with work are directly within it.
+        num_children: u64 => "NumChild" Plain,
+        /// A number of its own: nsys's where it has one, else by start.
+        range_id: u64 => "RangeId" Plain,
+        /// The number of the range around it.
+        parent_id: Option<u64> => "ParentId" Plain,
+        /// The numbers of the ranges around it and its own: `:1:2`.
+        range_stack: RangeStack => "RangeStack" Plain,
     }
 }
 
-/// The kernels of one name that were launched in ranges of one name by one thread: a row of `nvtx_kern_sum`.
-///
-/// A kernel counts in every range around its launch; in two of the same name it counts twice in the times.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct NvtxKernSum {
-    /// The ranges' domain and name; `None` for kernels that were launched in none.
-    pub nvtx_range: Option<Arc<str>>,
-    /// How they were told of.
-    pub style: Option<Style>,
-    /// The kernel's id of the process that launched; `None` where the launch is not known.
-    pub pid: Option<u32>,
-    /// The kernel's id of the thread that launched; `None` where the launch is not known.
-    pub tid: Option<u32>,
-    /// How many ranges.
-    pub nvtx_instances: u64,
-    /// How many kernels.
-    pub kernel_instances: u64,
-    /// How long the kernels took on the GPU.
-    #[serde(flatten)]
-    pub time: Summary,
-    /// The kernel.
-    pub kernel_name: Arc<str>,
-}
-
-impl Row for NvtxKernSum {
-    const NAME: &'static str = "nvtx_kern_sum";
-    const COLUMNS: Columns = Columns(&[
-        column("NVTX Range", Unit::Plain),
-        column("Style", Unit::Plain),
-        column("PID", Unit::Plain),
-        column("TID", Unit::Plain),
-        column("NVTX Inst", Unit::Plain),
-        column("Kern Inst", Unit::Plain),
-        column("Total Time", Unit::Duration),
-        column("Avg", Unit::Duration),
-        column("Med", Unit::Duration),
-        column("Min", Unit::Duration),
-        column("Max", Unit::Duration),
-        column("StdDev", Unit::Duration),
-        column("Kernel Name", Unit::Plain),
-    ]);
-
-    fn cells(&self, cells: &mut Cells<'_>) {
-        let of = &self.time;
-        cells.add(self.nvtx_range.as_ref()).add(self.style.map(Style::text));
-        cells.add(self.pid).add(self.tid).add(self.nvtx_instances).add(self.kernel_instances);
-        cells.add(of.total_ns).add(of.avg_ns).add(of.med_ns).add(of.min_ns).add(of.max_ns);
-        cells.add(of.stddev_ns).add(&self.kernel_name);
+row! {
+    /// The kernels of one name that were launched in ranges of one name by one thread: a row of `nvtx_kern_sum`.
+    ///
+    /// A kernel counts in every range around its launch; in two of the same name it counts twice in the times.
+    NvtxKernSum = "nvtx_kern_sum" {
+        /// The ranges' domain and name; `None` for kernels that were launched in none.
+        nvtx_range: Option<Arc<str>> => "NVTX Range" Plain,
+        /// How they were told of.
+        style: Option<Style> => "Style" Plain,
+        /// The kernel's id of the process that launched; `None` where the launch is not known.
+        pid: Option<u32> => "PID" Plain,
+        /// The kernel's id of the thread that launched; `None` where the launch is not known.
+        tid: Option<u32> => "TID" Plain,
+        /// How many ranges.
+        nvtx_instances: u64 => "NVTX Inst" Plain,
+        /// How many kernels.
+        kernel_instances: u64 => "Kern Inst" Plain,
+        /// How long the kernels took on the GPU.
+        #[serde(flatten)]
+        time: Summary => |row, cells| {
+            cells.add("Total Time", Unit::Duration, row.time.total_ns);
+            cells.add_spread(["Avg", "Med", "Min", "Max", "StdDev"], Some(&row.time));
+        },
+        /// The kernel.
+        kernel_name: Arc<str> => "Kernel Name" Plain,
     }
 }
 
@@ -214,6 +151,26 @@ struct ProjectedSpan {
     id: u32,
     work: Projected,
     children: u64,
+}
+
+/// Kernels of one name that a thread launched in ranges of the process of one name, or in no range.
+#[derive(Default)]
+struct KernelSum {
+    times: Vec<u64>,
+    spans: Vec<u32>,
+    kernels: u64,
+    last: Option<u32>,
+}
+
+/// Kernels by the ranges around their launches.
+#[derive(Default)]
+struct KernelsInRanges {
+    /// In ranges of the process, or in no range: by the range's name, thread and kernel.
+    sums: FxHashMap<(Option<u32>, Option<ThreadId>, u32), KernelSum>,
+    /// In ranges of threads: by thread and kernel.
+    placed: FxHashMap<(ThreadId, u32), Vec<Placed>>,
+    /// Kernels without a time.
+    left_out: u64,
 }
 
 impl Reports<'_> {
@@ -376,38 +333,27 @@ impl Reports<'_> {
         Report::new(rows, NO_WORK).leaving_out(left_out).without_graphs(self.whole_graphs())
     }
 
-    /// Kernels by range, thread and name: by range, then by thread, and there those that took most first.
-    pub fn nvtx_kern_sum(self) -> Report<NvtxKernSum> {
-        /// Kernels in ranges of the process, or in no range.
-        #[derive(Default)]
-        struct Sum {
-            times: Vec<u64>,
-            spans: Vec<u32>,
-            kernels: u64,
-            last: Option<u32>,
-        }
-        type Key = (Option<u32>, Option<ThreadId>, u32);
+    /// Finds the ranges around the launches of all kernels. `names` holds the name of each label.
+    fn kernels_in_ranges(
+        self,
+        spans: &Spans,
+        names: &[u32],
+        kernels: &mut OperationTexts<'_>,
+    ) -> KernelsInRanges {
         let (store, tree) = (self.store(), &self.profile.tree);
-        let spans = Spans::new(self, true);
-        let mut texts = Texts::default();
-        let names: Vec<u32> = spans.names.iter().map(|name| texts.intern(name)).collect();
-        let mut kernels = OperationTexts::new(Self { with_range: false, ..self });
-        let mut sums: FxHashMap<Key, Sum> = FxHashMap::default();
-        // In ranges of threads, by thread and name.
-        let mut placed: FxHashMap<(ThreadId, u32), Vec<Placed>> = FxHashMap::default();
-        let mut left_out = 0;
+        let mut found = KernelsInRanges::default();
         for (row, operation) in (0_u32..).zip(&store.operations) {
             if kernel_details(store, operation).is_none() {
                 continue;
             }
             let Some(time) = operation.time() else {
-                left_out += 1;
+                found.left_out += 1;
                 continue;
             };
             let kernel = kernels.of(operation);
             let mut add = |thread: Option<ThreadId>, span: Option<u32>| {
                 let name = span.map(|span| names[spans.all[span as usize].label as usize]);
-                let sum = sums.entry((name, thread, kernel)).or_default();
+                let sum = found.sums.entry((name, thread, kernel)).or_default();
                 sum.times.push(time.ns());
                 sum.spans.extend(span);
                 sum.kernels += u64::from(sum.last != Some(row));
@@ -421,7 +367,7 @@ impl Reports<'_> {
                 let mut is_in_none = true;
                 if let Some(range) = spans.range_around(call) {
                     is_in_none = false;
-                    let of = placed.entry((call.thread, kernel)).or_default();
+                    let of = found.placed.entry((call.thread, kernel)).or_default();
                     of.push((tree.places(range).start, time.ns(), range, row));
                 }
                 for span in spans.process_around(call) {
@@ -433,6 +379,18 @@ impl Reports<'_> {
                 }
             }
         }
+        found
+    }
+
+    /// Kernels by range, thread and name: by range, then by thread, and there those that took most first.
+    pub fn nvtx_kern_sum(self) -> Report<NvtxKernSum> {
+        let store = self.store();
+        let spans = Spans::new(self, true);
+        let mut texts = Texts::default();
+        let names: Vec<u32> = spans.names.iter().map(|name| texts.intern(name)).collect();
+        let mut kernels = OperationTexts::new(Self { with_range: false, ..self });
+        let KernelsInRanges { sums, placed, left_out } =
+            self.kernels_in_ranges(&spans, &names, &mut kernels);
         let row = |named: Option<(u32, Style)>, thread: Option<ThreadId>, kernel, sum: Overlay| {
             let thread = thread.map(|thread| self.thread(thread));
             NvtxKernSum {

@@ -1,13 +1,14 @@
 //! Ranges: by name, and each.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::range_texts::range_texts;
 use super::spans::{NameTree, RangeStack, Spans};
-use super::sums::{Group, Groups, Summary, percent};
-use super::table::{Cells, Columns, Row, Unit, column};
+use super::sums::{Group, Groups, Summary};
+use super::table::{Cell, Value, row};
 use super::texts::Texts;
 use super::{Ends, EndsWith, Report, Reports};
 
@@ -21,87 +22,46 @@ pub enum Style {
     StartEnd,
 }
 
-impl Style {
-    pub(super) fn text(self) -> &'static str {
-        match self {
+impl Cell for Style {
+    fn value(&self) -> Value<'_> {
+        Value::Text(match self {
             Self::PushPop => "PushPop",
             Self::StartEnd => "StartEnd",
-        }
+        })
     }
 }
 
-/// All ranges of one name and style: a row of `nvtx_sum`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct NvtxSum {
-    /// Percent of the time of all ranges, of which one may lie in another.
-    pub time_percent: f64,
-    /// How often it was entered.
-    pub instances: u64,
-    /// How long the host was in it.
-    #[serde(flatten)]
-    pub time: Summary,
-    /// How it was told of.
-    pub style: Style,
-    /// Its domain and name: `domain:name`, in the default domain `:name`.
-    pub range: Arc<str>,
-}
-
-impl Row for NvtxSum {
-    const NAME: &'static str = "nvtx_sum";
-    const COLUMNS: Columns = Columns(&[
-        column("Time", Unit::Percent),
-        column("Total Time", Unit::Duration),
-        column("Instances", Unit::Plain),
-        column("Avg", Unit::Duration),
-        column("Med", Unit::Duration),
-        column("Min", Unit::Duration),
-        column("Max", Unit::Duration),
-        column("StdDev", Unit::Duration),
-        column("Style", Unit::Plain),
-        column("Range", Unit::Plain),
-    ]);
-
-    fn cells(&self, cells: &mut Cells<'_>) {
-        cells.add(self.time_percent).add_summary(self.instances, &self.time);
-        cells.add(self.style.text()).add(&self.range);
+row! {
+    /// All ranges of one name and style: a row of `nvtx_sum`.
+    NvtxSum = "nvtx_sum" {
+        /// Percent of the time of all ranges, of which one may lie in another.
+        time_percent: f64 => "Time" Percent,
+        /// How often it was entered.
+        instances: u64,
+        /// How long the host was in it.
+        #[serde(flatten)]
+        time: Summary => |row, cells| cells.add_sum("Instances", row.instances, &row.time),
+        /// How it was told of.
+        style: Style => "Style" Plain,
+        /// Its domain and name: `domain:name`, in the default domain `:name`.
+        range: Arc<str> => "Range" Plain,
     }
 }
 
 macro_rules! of_one_style {
-    ($(#[$doc:meta])* $type:ident $name:literal) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Serialize)]
-        #[non_exhaustive]
-        pub struct $type {
-            /// Percent of the time of all ranges of the style.
-            pub time_percent: f64,
-            /// How often it was entered.
-            pub instances: u64,
-            /// How long the host was in it.
-            #[serde(flatten)]
-            pub time: Summary,
-            /// Its domain and name: `domain:name`, in the default domain `:name`.
-            pub range: Arc<str>,
-        }
-
-        impl Row for $type {
-            const NAME: &'static str = $name;
-            const COLUMNS: Columns = Columns(&[
-                column("Time", Unit::Percent),
-                column("Total Time", Unit::Duration),
-                column("Instances", Unit::Plain),
-                column("Avg", Unit::Duration),
-                column("Med", Unit::Duration),
-                column("Min", Unit::Duration),
-                column("Max", Unit::Duration),
-                column("StdDev", Unit::Duration),
-                column("Range", Unit::Plain),
-            ]);
-
-            fn cells(&self, cells: &mut Cells<'_>) {
-                cells.add(self.time_percent).add_summary(self.instances, &self.time);
-                cells.add(&self.range);
+    ($(#[$doc:meta])* $type:ident = $name:literal) => {
+        row! {
+            $(#[$doc])*
+            $type = $name {
+                /// Percent of the time of all ranges of the style.
+                time_percent: f64 => "Time" Percent,
+                /// How often it was entered.
+                instances: u64,
+                /// How long the host was in it.
+                #[serde(flatten)]
+                time: Summary => |row, cells| cells.add_sum("Instances", row.instances, &row.time),
+                /// Its domain and name: `domain:name`, in the default domain `:name`.
+                range: Arc<str> => "Range" Plain,
             }
         }
 
@@ -116,71 +76,44 @@ macro_rules! of_one_style {
 
 of_one_style! {
     /// All ranges of threads of one name: a row of `nvtx_pushpop_sum`.
-    NvtxPushpopSum "nvtx_pushpop_sum"
+    NvtxPushpopSum = "nvtx_pushpop_sum"
 }
 of_one_style! {
     /// All ranges of the process of one name: a row of `nvtx_startend_sum`.
-    NvtxStartendSum "nvtx_startend_sum"
+    NvtxStartendSum = "nvtx_startend_sum"
 }
 
-/// One range of a thread: a row of `nvtx_pushpop_trace`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct NvtxPushpopTrace {
-    /// When it began.
-    pub start_ns: i64,
-    /// When it ended; of an open one the stop.
-    pub end_ns: i64,
-    /// How long the host was in it.
-    pub duration_ns: u64,
-    /// How long it was in the ranges directly within it.
-    pub child_duration_ns: u64,
-    /// How long it was in none of these; negative where ranges that were handed on ran beside each other.
-    pub non_child_duration_ns: i64,
-    /// Its domain and name: `domain:name`, in the default domain `:name`.
-    pub name: Arc<str>,
-    /// The kernel's id of the process.
-    pub pid: u32,
-    /// The kernel's id of the thread.
-    pub tid: u32,
-    /// How many ranges are around it.
-    pub level: u32,
-    /// How many ranges are directly within it.
-    pub num_children: u64,
-    /// A number of its own: nsys's where it has one, else by start.
-    pub range_id: u64,
-    /// The number of the range around it.
-    pub parent_id: Option<u64>,
-    /// The numbers of the ranges around it and its own: `:1:2`.
-    pub range_stack: RangeStack,
-    /// Its name after two dashes a level: `--:name`.
-    pub name_tree: NameTree,
-}
-
-impl Row for NvtxPushpopTrace {
-    const NAME: &'static str = "nvtx_pushpop_trace";
-    const COLUMNS: Columns = Columns(&[
-        column("Start", Unit::Time),
-        column("End", Unit::Time),
-        column("Duration", Unit::Duration),
-        column("DurChild", Unit::Duration),
-        column("DurNonChild", Unit::Duration),
-        column("Name", Unit::Plain),
-        column("PID", Unit::Plain),
-        column("TID", Unit::Plain),
-        column("Lvl", Unit::Plain),
-        column("NumChild", Unit::Plain),
-        column("RangeId", Unit::Plain),
-        column("ParentId", Unit::Plain),
-        column("RangeStack", Unit::Plain),
-        column("NameTree", Unit::Plain),
-    ]);
-
-    fn cells(&self, cells: &mut Cells<'_>) {
-        cells.add(self.start_ns).add(self.end_ns).add(self.duration_ns);
-        cells.add(self.child_duration_ns).add(self.non_child_duration_ns).add(&self.name);
-        cells.add(self.pid).add(self.tid).add(self.level).add(self.num_children);
-        cells.add(self.range_id).add(self.parent_id).add(&self.range_stack).add(&self.name_tree);
+row! {
+    /// One range of a thread: a row of `nvtx_pushpop_trace`.
+    NvtxPushpopTrace = "nvtx_pushpop_trace" {
+        /// When it began.
+        start_ns: i64 => "Start" Time,
+        /// When it ended; of an open one the stop.
+        end_ns: i64 => "End" Time,
+        /// How long the host was in it.
+        duration_ns: u64 => "Duration" Duration,
+        /// How long it was in the ranges directly within it.
+        child_duration_ns: u64 => "DurChild" Duration,
+        /// How long it was in none of these; negative where ranges that were handed on ran beside each other.
+        non_child_duration_ns: i64 => "DurNonChild" Duration,
+        /// Its domain and name: `domain:name`, in the default domain `:name`.
+        name: Arc<str> => "Name" Plain,
+        /// The kernel's id of the process.
+        pid: u32 => "PID" Plain,
+        /// The kernel's id of the thread.
+        tid: u32 => "TID" Plain,
+        /// How many ranges are around it.
+        level: u32 => "Lvl" Plain,
+        /// How many ranges are directly within it.
+        num_children: u64 => "NumChild" Plain,
+        /// A number of its own: nsys's where it has one, else by start.
+        range_id: u64 => "RangeId" Plain,
+        /// The number of the range around it.
+        parent_id: Option<u64> => "ParentId" Plain,
+        /// The numbers of the ranges around it and its own: `:1:2`.
+        range_stack: RangeStack => "RangeStack" Plain,
+        /// Its name after two dashes a level: `--:name`.
+        name_tree: NameTree => "NameTree" Plain,
     }
 }
 
@@ -218,19 +151,15 @@ impl Reports<'_> {
                 groups.add((names[range.label.at()], Style::StartEnd), ends.of_process(range).ns());
             }
         }
-        let (groups, whole) = groups.finish();
         let row = |group: Group<(u32, Style)>| NvtxSum {
-            time_percent: percent(group.summary.total_ns, whole),
+            time_percent: group.percent,
             instances: group.count,
             time: group.summary,
             style: group.key.1,
             range: texts.get(group.key.0).clone(),
         };
-        let mut rows: Vec<NvtxSum> = groups.into_iter().map(row).collect();
-        rows.sort_by(|a, b| {
-            let by_time = b.time.total_ns.cmp(&a.time.total_ns);
-            by_time.then_with(|| (&a.range, a.style).cmp(&(&b.range, b.style)))
-        });
+        let mut rows: Vec<NvtxSum> = groups.finish().into_iter().map(row).collect();
+        rows.sort_by_cached_key(|row| (Reverse(row.time.total_ns), row.range.clone(), row.style));
         Report::new(rows, "no range was recorded")
     }
 

@@ -3,25 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustc_hash::FxHashMap;
-use serde::Serialize;
-
-use super::table::{Cells, Columns, Row, Unit, column};
+use super::table::row;
 use super::texts::{Texts, memory_text, recorded_function};
 use super::{AnyReport, GapThreshold, Report, Reports, is_imported, named};
 use crate::base::kernel_names::Pattern;
 use crate::join::tables::{Api, Call, Interval, Operation, RangeId, Store, What};
 use crate::profile::Profile;
+use rustc_hash::FxHashMap;
 
 named! {
     /// A rule of `nsys analyze`.
-    Rule: "rule" {
-        CudaApiSync = "cuda_api_sync" "calls that wait for a stream, a context or a device.",
-        CudaMemcpyAsync = "cuda_memcpy_async" "asynchronous copies of pageable memory, which are synchronous.",
-        CudaMemcpySync = "cuda_memcpy_sync" "copies for which the host waits.",
-        CudaMemsetSync = "cuda_memset_sync" "memsets of host memory for which the host waits.",
-        GpuGaps = "gpu_gaps" "times in which a GPU had nothing to do.",
-        GpuTimeUtil = "gpu_time_util" "times in which a GPU had little to do.",
+    Rule: "rule" of Rules {
+        CudaApiSync = cuda_api_sync "calls that wait for a stream, a context or a device.",
+        CudaMemcpyAsync = cuda_memcpy_async "asynchronous copies of pageable memory, which are synchronous.",
+        CudaMemcpySync = cuda_memcpy_sync "copies for which the host waits.",
+        CudaMemsetSync = cuda_memset_sync "memsets of host memory for which the host waits.",
+        GpuGaps = gpu_gaps "times in which a GPU had nothing to do.",
+        GpuTimeUtil = gpu_time_util "times in which a GPU had little to do.",
     }
 }
 
@@ -51,89 +49,49 @@ impl Rule {
     }
 }
 
-/// A call that waited: a row of the rule `cuda_api_sync`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct CudaApiSync {
-    /// How long the host waited.
-    pub duration_ns: u64,
-    /// When it was called.
-    pub start_ns: i64,
-    /// The kernel's id of the process.
-    pub pid: u32,
-    /// The kernel's id of the thread.
-    pub tid: u32,
-    /// The function.
-    pub api_name: Arc<str>,
-}
-
-impl Row for CudaApiSync {
-    const NAME: &'static str = "cuda_api_sync";
-    const COLUMNS: Columns = Columns(&[
-        column("Duration", Unit::Duration),
-        column("Start", Unit::Time),
-        column("PID", Unit::Plain),
-        column("TID", Unit::Plain),
-        column("API Name", Unit::Plain),
-    ]);
-
-    fn cells(&self, cells: &mut Cells<'_>) {
-        cells.add(self.duration_ns).add(self.start_ns).add(self.pid).add(self.tid);
-        cells.add(&self.api_name);
+row! {
+    /// A call that waited: a row of the rule `cuda_api_sync`.
+    CudaApiSync = "cuda_api_sync" {
+        /// How long the host waited.
+        duration_ns: u64 => "Duration" Duration,
+        /// When it was called.
+        start_ns: i64 => "Start" Time,
+        /// The kernel's id of the process.
+        pid: u32 => "PID" Plain,
+        /// The kernel's id of the thread.
+        tid: u32 => "TID" Plain,
+        /// The function.
+        api_name: Arc<str> => "API Name" Plain,
     }
 }
 
 macro_rules! copies {
-    ($(#[$doc:meta])* $type:ident $name:literal) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Serialize)]
-        #[non_exhaustive]
-        pub struct $type {
-            /// How long it took on the GPU.
-            pub duration_ns: u64,
-            /// When it started on the GPU.
-            pub start_ns: i64,
-            /// The memory that was read.
-            pub source_memory: &'static str,
-            /// The memory that was written.
-            pub destination_memory: &'static str,
-            /// Bytes moved.
-            pub bytes: u64,
-            /// The kernel's id of the process.
-            pub pid: u32,
-            /// The device's CUDA ordinal.
-            pub device: u32,
-            /// CUPTI's id of the context.
-            pub context: u32,
-            /// The id of the green context, where the source says it.
-            pub green_context: Option<u32>,
-            /// CUPTI's id of the stream.
-            pub stream: u32,
-            /// The function that asked for it.
-            pub api_name: Arc<str>,
-        }
-
-        impl Row for $type {
-            const NAME: &'static str = $name;
-            const COLUMNS: Columns = Columns(&[
-                column("Duration", Unit::Duration),
-                column("Start", Unit::Time),
-                column("Src Kind", Unit::Plain),
-                column("Dst Kind", Unit::Plain),
-                column("Bytes", Unit::Bytes),
-                column("PID", Unit::Plain),
-                column("Device ID", Unit::Plain),
-                column("Context ID", Unit::Plain),
-                column("Green Context ID", Unit::Plain),
-                column("Stream ID", Unit::Plain),
-                column("API Name", Unit::Plain),
-            ]);
-
-            fn cells(&self, cells: &mut Cells<'_>) {
-                cells.add(self.duration_ns).add(self.start_ns);
-                cells.add(self.source_memory).add(self.destination_memory).add(self.bytes);
-                cells.add(self.pid).add(self.device).add(self.context);
-                cells.add(self.green_context).add(self.stream).add(&self.api_name);
+    ($(#[$doc:meta])* $type:ident = $name:literal) => {
+        row! {
+            $(#[$doc])*
+            $type = $name {
+                /// How long it took on the GPU.
+                duration_ns: u64 => "Duration" Duration,
+                /// When it started on the GPU.
+                start_ns: i64 => "Start" Time,
+                /// The memory that was read.
+                source_memory: &'static str => "Src Kind" Plain,
+                /// The memory that was written.
+                destination_memory: &'static str => "Dst Kind" Plain,
+                /// Bytes moved.
+                bytes: u64 => "Bytes" Bytes,
+                /// The kernel's id of the process.
+                pid: u32 => "PID" Plain,
+                /// The device's CUDA ordinal.
+                device: u32 => "Device ID" Plain,
+                /// CUPTI's id of the context.
+                context: u32 => "Context ID" Plain,
+                /// The id of the green context, where the source says it.
+                green_context: Option<u32> => "Green Context ID" Plain,
+                /// CUPTI's id of the stream.
+                stream: u32 => "Stream ID" Plain,
+                /// The function that asked for it.
+                api_name: Arc<str> => "API Name" Plain,
             }
         }
 
@@ -160,58 +118,36 @@ macro_rules! copies {
 
 copies! {
     /// A copy of pageable memory by an asynchronous call: a row of the rule `cuda_memcpy_async`.
-    CudaMemcpyAsync "cuda_memcpy_async"
+    CudaMemcpyAsync = "cuda_memcpy_async"
 }
 copies! {
     /// A copy by a synchronous call: a row of the rule `cuda_memcpy_sync`.
-    CudaMemcpySync "cuda_memcpy_sync"
+    CudaMemcpySync = "cuda_memcpy_sync"
 }
 
-/// A memset by a synchronous call: a row of the rule `cuda_memset_sync`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct CudaMemsetSync {
-    /// How long it took on the GPU.
-    pub duration_ns: u64,
-    /// When it started on the GPU.
-    pub start_ns: i64,
-    /// The memory that was set.
-    pub memory: &'static str,
-    /// Bytes set.
-    pub bytes: u64,
-    /// The kernel's id of the process.
-    pub pid: u32,
-    /// The device's CUDA ordinal.
-    pub device: u32,
-    /// CUPTI's id of the context.
-    pub context: u32,
-    /// The id of the green context, where the source says it.
-    pub green_context: Option<u32>,
-    /// CUPTI's id of the stream.
-    pub stream: u32,
-    /// The function that asked for it.
-    pub api_name: Arc<str>,
-}
-
-impl Row for CudaMemsetSync {
-    const NAME: &'static str = "cuda_memset_sync";
-    const COLUMNS: Columns = Columns(&[
-        column("Duration", Unit::Duration),
-        column("Start", Unit::Time),
-        column("Memory Kind", Unit::Plain),
-        column("Bytes", Unit::Bytes),
-        column("PID", Unit::Plain),
-        column("Device ID", Unit::Plain),
-        column("Context ID", Unit::Plain),
-        column("Green Context ID", Unit::Plain),
-        column("Stream ID", Unit::Plain),
-        column("API Name", Unit::Plain),
-    ]);
-
-    fn cells(&self, cells: &mut Cells<'_>) {
-        cells.add(self.duration_ns).add(self.start_ns).add(self.memory).add(self.bytes);
-        cells.add(self.pid).add(self.device).add(self.context).add(self.green_context);
-        cells.add(self.stream).add(&self.api_name);
+row! {
+    /// A memset by a synchronous call: a row of the rule `cuda_memset_sync`.
+    CudaMemsetSync = "cuda_memset_sync" {
+        /// How long it took on the GPU.
+        duration_ns: u64 => "Duration" Duration,
+        /// When it started on the GPU.
+        start_ns: i64 => "Start" Time,
+        /// The memory that was set.
+        memory: &'static str => "Memory Kind" Plain,
+        /// Bytes set.
+        bytes: u64 => "Bytes" Bytes,
+        /// The kernel's id of the process.
+        pid: u32 => "PID" Plain,
+        /// The device's CUDA ordinal.
+        device: u32 => "Device ID" Plain,
+        /// CUPTI's id of the context.
+        context: u32 => "Context ID" Plain,
+        /// The id of the green context, where the source says it.
+        green_context: Option<u32> => "Green Context ID" Plain,
+        /// CUPTI's id of the stream.
+        stream: u32 => "Stream ID" Plain,
+        /// The function that asked for it.
+        api_name: Arc<str> => "API Name" Plain,
     }
 }
 
@@ -278,8 +214,8 @@ impl Scopes {
 }
 
 impl<'a> Rules<'a> {
-    /// How many rows each has at most; `None` is all. 50 unless told otherwise. [`Report::more_rows`] says how many more
-    /// there were.
+    /// How many rows each rule has at most; `None` is all. 50 by default.
+    /// [`Outline::more_rows`](super::Outline::more_rows) states how many more there were.
     pub fn rows(self, rows: Option<usize>) -> Self {
         Self { rows, ..self }
     }
@@ -314,18 +250,6 @@ impl<'a> Rules<'a> {
     /// Below which use, in percent, `gpu_time_util` names a part; 50 unless told otherwise.
     pub fn below_percent(self, below_percent: f64) -> Self {
         Self { below_percent, ..self }
-    }
-
-    /// A rule by its name.
-    pub fn get(self, rule: Rule) -> AnyReport {
-        match rule {
-            Rule::CudaApiSync => AnyReport::of(self.cuda_api_sync()),
-            Rule::CudaMemcpyAsync => AnyReport::of(self.cuda_memcpy_async()),
-            Rule::CudaMemcpySync => AnyReport::of(self.cuda_memcpy_sync()),
-            Rule::CudaMemsetSync => AnyReport::of(self.cuda_memset_sync()),
-            Rule::GpuGaps => AnyReport::of(self.gpu_gaps()),
-            Rule::GpuTimeUtil => AnyReport::of(self.gpu_time_util()),
-        }
     }
 
     pub(super) fn reports(&self) -> Reports<'a> {

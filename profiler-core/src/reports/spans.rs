@@ -5,10 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use serde::{Serialize, Serializer};
 
 use super::range_texts::range_texts;
 use super::{Ends, EndsWith, Reports, Style, is_imported};
+use crate::base::text::serialize_as_text;
 use crate::join::tables::{Call, Interval, RangeId, Store, ThreadId};
 
 /// A range of either style.
@@ -379,11 +379,7 @@ impl PartialEq for RangeStack {
     }
 }
 
-impl Serialize for RangeStack {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
+serialize_as_text!(RangeStack NameTree);
 
 /// A range's name after two dashes for each range around it: `--:name`.
 #[derive(Debug, Clone, PartialEq)]
@@ -403,12 +399,6 @@ impl fmt::Display for NameTree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (0..self.level).try_for_each(|_| f.write_str("--"))?;
         f.write_str(&self.name)
-    }
-}
-
-impl Serialize for NameTree {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
     }
 }
 

@@ -5,6 +5,8 @@ use std::hash::Hash;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+use crate::join::tables::Interval;
+
 /// What durations came to, in nanoseconds. Not rounded; files have one decimal, as nsys's.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 #[non_exhaustive]
@@ -43,7 +45,7 @@ pub struct SizeSummary {
 
 impl Summary {
     /// Reorders the values. `None` of none.
-    pub(super) fn of(values: &mut [u64]) -> Option<Self> {
+    pub(crate) fn of(values: &mut [u64]) -> Option<Self> {
         let (&first, count) = (values.first()?, values.len());
         let (mut total, mut min, mut max) = (0_u128, first, first);
         for &value in &*values {
@@ -116,6 +118,8 @@ fn median(values: &mut [u64]) -> f64 {
 pub(super) struct Groups<K> {
     ids: FxHashMap<K, u32>,
     groups: Vec<(K, Vec<u64>)>,
+    /// Operations that have no time, and are in no group.
+    pub(super) left_out: u64,
 }
 
 /// One group of [`Groups`].
@@ -123,11 +127,13 @@ pub(super) struct Group<K> {
     pub(super) key: K,
     pub(super) count: u64,
     pub(super) summary: Summary,
+    /// Percent of the sum of all groups.
+    pub(super) percent: f64,
 }
 
 impl<K: Copy + Eq + Hash> Groups<K> {
     pub(super) fn new() -> Self {
-        Self { ids: FxHashMap::default(), groups: Vec::new() }
+        Self { ids: FxHashMap::default(), groups: Vec::new(), left_out: 0 }
     }
 
     #[inline]
@@ -139,21 +145,30 @@ impl<K: Copy + Eq + Hash> Groups<K> {
         self.groups[id as usize].1.push(value);
     }
 
-    /// In the order they were first met, and the sum of all.
-    pub(super) fn finish(self) -> (Vec<Group<K>>, u128) {
-        let mut whole = 0;
+    /// Adds how long something took, or counts it among those left out.
+    #[inline]
+    pub(super) fn add_time(&mut self, time: Option<Interval>, key: impl FnOnce() -> K) {
+        match time {
+            Some(time) => self.add(key(), time.ns()),
+            None => self.left_out += 1,
+        }
+    }
+
+    /// The groups, in the order of their first values.
+    pub(super) fn finish(self) -> Vec<Group<K>> {
         let group = |(key, mut values): (K, Vec<u64>)| {
             let summary = Summary::of(&mut values)?;
-            whole += u128::from(summary.total_ns);
-            Some(Group { key, count: values.len() as u64, summary })
+            Some(Group { key, count: values.len() as u64, summary, percent: 0.0 })
         };
-        let groups = self.groups.into_iter().filter_map(group).collect();
-        (groups, whole)
+        let mut groups: Vec<_> = self.groups.into_iter().filter_map(group).collect();
+        let whole = groups.iter().map(|group| u128::from(group.summary.total_ns)).sum();
+        groups.iter_mut().for_each(|group| group.percent = percent(group.summary.total_ns, whole));
+        groups
     }
 }
 
 /// The percentage that a part is of a whole; 0 of nothing.
-pub(super) fn percent(part: u64, whole: u128) -> f64 {
+fn percent(part: u64, whole: u128) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
 }
 

@@ -47,14 +47,11 @@ impl Unit {
     }
 }
 
+/// The header of a column, and what its numbers are.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Column {
-    pub(crate) name: &'static str,
-    pub(crate) unit: Unit,
-}
-
-pub(crate) const fn column(name: &'static str, unit: Unit) -> Column {
-    Column { name, unit }
+struct Column {
+    name: &'static str,
+    unit: Unit,
 }
 
 /// One cell.
@@ -73,139 +70,144 @@ pub(crate) enum Value<'a> {
     Measured(f64, series::Unit),
 }
 
-impl From<u64> for Value<'_> {
-    fn from(value: u64) -> Self {
-        Self::Integer(value)
+/// A type that fills a cell.
+pub(crate) trait Cell {
+    fn value(&self) -> Value<'_>;
+}
+
+macro_rules! cells {
+    ($($type:ty: $value:ident => $cell:expr,)+) => {
+        $(impl Cell for $type {
+            fn value(&self) -> Value<'_> {
+                let $value = self;
+                $cell
+            }
+        })+
+    };
+}
+
+cells! {
+    u64: number => Value::Integer(*number),
+    u32: number => Value::Integer((*number).into()),
+    i64: number => Value::Signed(*number),
+    f64: number => Value::Real(*number),
+    [u32; 3]: size => Value::Size(*size),
+    str: text => Value::Text(text),
+    String: text => Value::Text(text),
+    Arc<str>: text => Value::Text(text),
+    RangeStack: stack => Value::Stack(stack),
+    NameTree: tree => Value::Tree(tree),
+    Value<'_>: value => *value,
+}
+
+impl<T: Cell + ?Sized> Cell for &T {
+    fn value(&self) -> Value<'_> {
+        (**self).value()
     }
 }
 
-impl From<u32> for Value<'_> {
-    fn from(value: u32) -> Self {
-        Self::Integer(value.into())
-    }
-}
-
-impl From<i64> for Value<'_> {
-    fn from(value: i64) -> Self {
-        Self::Signed(value)
-    }
-}
-
-impl From<f64> for Value<'_> {
-    fn from(value: f64) -> Self {
-        Self::Real(value)
-    }
-}
-
-impl From<[u32; 3]> for Value<'_> {
-    fn from(value: [u32; 3]) -> Self {
-        Self::Size(value)
-    }
-}
-
-impl<'a> From<&'a str> for Value<'a> {
-    fn from(value: &'a str) -> Self {
-        Self::Text(value)
-    }
-}
-
-impl<'a> From<&'a RangeStack> for Value<'a> {
-    fn from(value: &'a RangeStack) -> Self {
-        Self::Stack(value)
-    }
-}
-
-impl<'a> From<&'a NameTree> for Value<'a> {
-    fn from(value: &'a NameTree) -> Self {
-        Self::Tree(value)
-    }
-}
-
-impl<'a> From<&'a String> for Value<'a> {
-    fn from(value: &'a String) -> Self {
-        Self::Text(value)
-    }
-}
-
-impl<'a> From<&'a Arc<str>> for Value<'a> {
-    fn from(value: &'a Arc<str>) -> Self {
-        Self::Text(value)
-    }
-}
-
-impl<'a, T: Into<Value<'a>>> From<Option<T>> for Value<'a> {
-    fn from(value: Option<T>) -> Self {
-        value.map_or(Self::Absent, Into::into)
+impl<T: Cell> Cell for Option<T> {
+    fn value(&self) -> Value<'_> {
+        self.as_ref().map_or(Value::Absent, Cell::value)
     }
 }
 
 /// One row of a report, cell by cell in the order of its columns.
-pub trait Row: Serialize {
-    /// The name that nsys has for the report, or nvprof for its table.
+pub trait Row: fmt::Debug + Serialize {
+    /// The name that nsys has for the report.
     const NAME: &'static str;
-    #[doc(hidden)]
-    const COLUMNS: Columns;
+    /// Adds the same columns for every row.
     #[doc(hidden)]
     fn cells(&self, cells: &mut Cells<'_>);
 }
 
-/// The columns of a report.
-#[doc(hidden)]
-#[derive(Debug, Clone, Copy)]
-pub struct Columns(pub(crate) &'static [Column]);
+/// Declares the row of a report: its fields, and the columns that each fills.
+///
+/// `field: Type => "Header" Unit` fills one column, `field: Type => |row, cells| ...` fills those that the expression adds,
+/// and a field without an arrow fills none.
+macro_rules! row {
+    ($(#[$doc:meta])* $type:ident = $name:literal {
+        $($(#[$attribute:meta])* $field:ident: $of:ty
+            $(=> $header:literal $unit:ident)?
+            $(=> |$row:ident, $cells:ident| $add:expr)?,)+
+    }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, serde::Serialize)]
+        #[non_exhaustive]
+        pub struct $type {
+            $($(#[$attribute])* pub $field: $of,)+
+        }
+
+        impl $crate::reports::Row for $type {
+            const NAME: &'static str = $name;
+
+            fn cells(&self, cells: &mut $crate::reports::Cells<'_>) {
+                $(
+                    $(cells.add($header, $crate::reports::Unit::$unit, &self.$field);)?
+                    $(
+                        let ($row, $cells) = (self, &mut *cells);
+                        $add;
+                    )?
+                )+
+            }
+        }
+    };
+}
+pub(crate) use row;
 
 /// Takes the cells of a row.
 #[doc(hidden)]
 #[allow(missing_debug_implementations)] // a function
-pub struct Cells<'a>(&'a mut dyn FnMut(Value<'_>));
+pub struct Cells<'a>(&'a mut dyn FnMut(Column, Value<'_>));
 
 impl Cells<'_> {
-    pub(crate) fn add<'v>(&mut self, value: impl Into<Value<'v>>) -> &mut Self {
-        (self.0)(value.into());
+    pub(crate) fn add(&mut self, name: &'static str, unit: Unit, value: impl Cell) -> &mut Self {
+        (self.0)(Column { name, unit }, value.value());
         self
     }
 
     /// Total, count, mean, median, least, most, standard deviation.
-    pub(super) fn add_summary(&mut self, count: u64, of: &Summary) -> &mut Self {
-        self.add(of.total_ns).add(count).add(of.avg_ns).add(of.med_ns);
-        self.add(of.min_ns).add(of.max_ns).add(of.stddev_ns)
+    pub(super) fn add_sum(&mut self, count_name: &'static str, count: u64, of: &Summary) {
+        self.add("Total Time", Unit::Duration, of.total_ns).add(count_name, Unit::Plain, count);
+        self.add_spread(["Avg", "Med", "Min", "Max", "StdDev"], Some(of));
+    }
+
+    /// Mean, median, least, most, standard deviation.
+    pub(super) fn add_spread(&mut self, names: [&'static str; 5], of: Option<&Summary>) {
+        let [avg, med, min, max, stddev] = names;
+        self.add(avg, Unit::Duration, of.map(|of| of.avg_ns));
+        self.add(med, Unit::Duration, of.map(|of| of.med_ns));
+        self.add(min, Unit::Duration, of.map(|of| of.min_ns));
+        self.add(max, Unit::Duration, of.map(|of| of.max_ns));
+        self.add(stddev, Unit::Duration, of.map(|of| of.stddev_ns));
     }
 }
 
 fn each_cell<R: Row>(row: &R, mut add: impl FnMut(Column, Value<'_>)) {
-    let mut columns = R::COLUMNS.0.iter();
-    row.cells(&mut Cells(&mut |value| {
-        let value = match value {
-            // JSON has no such numbers.
-            Value::Real(number) | Value::Measured(number, _) if !number.is_finite() => {
-                Value::Absent
-            }
-            _ => value,
-        };
-        if let Some(column) = columns.next() {
-            add(*column, value);
+    row.cells(&mut Cells(&mut |column, value| match value {
+        // JSON has no such numbers.
+        Value::Real(number) | Value::Measured(number, _) if !number.is_finite() => {
+            add(column, Value::Absent);
         }
+        _ => add(column, value),
     }));
 }
 
 /// Rows with their header, as `nsys stats --format csv` writes them; nothing where there are no rows.
 pub(super) fn csv<R: Row>(rows: &[R]) -> String {
     let mut text = String::new();
-    if rows.is_empty() {
-        return text;
-    }
-    for column in R::COLUMNS.0 {
-        separate(&mut text, ',');
+    let Some(first) = rows.first() else { return text };
+    each_cell(first, |column, _| {
+        if !text.is_empty() {
+            text.push(',');
+        }
         text.push_str(column.name);
         text.push_str(column.unit.suffix());
-    }
-    text.push('\n');
+    });
     for row in rows {
-        let start = text.len();
+        let mut before = '\n';
         each_cell(row, |column, value| {
-            if text.len() != start || column.name != R::COLUMNS.0[0].name {
-                text.push(',');
-            }
+            text.push(std::mem::replace(&mut before, ','));
             let at = text.len();
             let _ = write_value(&mut text, column.unit, value);
             if matches!(value, Value::Text(_) | Value::Tree(_)) {
@@ -213,15 +215,9 @@ pub(super) fn csv<R: Row>(rows: &[R]) -> String {
                 quote_cell(&mut text, at);
             }
         });
-        text.push('\n');
     }
+    text.push('\n');
     text
-}
-
-fn separate(text: &mut String, by: char) {
-    if !text.is_empty() {
-        text.push(by);
-    }
 }
 
 /// Rows as `nsys stats --format json` writes them: an object a row, by the names of the CSV's columns, with `""` for what
@@ -290,14 +286,17 @@ const NAME_WIDTH: usize = 60;
 pub(super) fn write_table<R: Row>(rows: &[R], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let shown = if f.alternate() { rows.len() } else { rows.len().min(SHOWN) };
     let is_shown = |column: &Column| column.unit != Unit::InFiles;
-    let columns = R::COLUMNS.0.iter().filter(|column| is_shown(column));
-    let header: Vec<&str> = columns.map(|column| column.name.trim()).collect();
-    let mut is_text = vec![false; header.len()];
-    for row in &rows[..shown] {
-        let mut columns = is_text.iter_mut();
+    let (mut header, mut is_text) = (Vec::new(), Vec::new());
+    for (at, row) in rows[..shown].iter().enumerate() {
+        let mut columns = 0..;
         each_cell(row, |column, value| {
-            if let Some(is_text) = is_shown(&column).then(|| columns.next()).flatten() {
-                *is_text |= matches!(value, Value::Text(_) | Value::Stack(_) | Value::Tree(_));
+            if let Some(place) = is_shown(&column).then(|| columns.next()).flatten() {
+                if at == 0 {
+                    header.push(column.name.trim());
+                    is_text.push(false);
+                }
+                is_text[place] |=
+                    matches!(value, Value::Text(_) | Value::Stack(_) | Value::Tree(_));
             }
         });
     }

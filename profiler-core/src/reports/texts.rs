@@ -137,7 +137,7 @@ fn copy_text(number: u8, kind: CopyKind) -> &'static str {
 }
 
 /// nsys's labels of `ENUM_CUDA_MEM_KIND`.
-pub(super) fn memory_text(kind: MemoryKind) -> &'static str {
+pub(crate) fn memory_text(kind: MemoryKind) -> &'static str {
     match kind {
         MemoryKind::PAGEABLE => "Pageable",
         MemoryKind::PINNED => "Pinned",

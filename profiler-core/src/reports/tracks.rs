@@ -6,7 +6,8 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::Report;
-use super::table::{Cells, Columns, Row, Unit, Value, column};
+use super::table::{Cells, Row, Unit, Value};
+use crate::base::units::nanoseconds as ns;
 use crate::join::tables::Interval;
 use crate::profile::{Profile, RangeNode, Sampled, Track, united};
 use crate::record::series::{Kind, Source, Unit as TrackUnit};
@@ -93,10 +94,6 @@ impl TrackSum {
     }
 }
 
-fn ns(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
 fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
 }
@@ -114,40 +111,27 @@ fn percentile(sorted: &[(f64, u64)], whole_ns: u64, share: f64) -> f64 {
 
 /// With its unit; neither of what does not add up.
 fn add_total(cells: &mut Cells<'_>, total: Option<f64>, unit: TrackUnit) {
-    let name = unit.to_string();
-    cells.add(total.map(|total| Value::Measured(total, unit))).add(total.map(|_| &*name));
+    cells.add("Total", Unit::Plain, total.map(|total| Value::Measured(total, unit)));
+    cells.add("Total Unit", Unit::InFiles, total.map(|_| unit.to_string()));
 }
 
 impl Row for TrackSum {
     const NAME: &'static str = "tracks";
-    const COLUMNS: Columns = Columns(&[
-        column("GPU", Unit::Plain),
-        column("Metric", Unit::Plain),
-        column("Mean", Unit::Plain),
-        column("Med", Unit::Plain),
-        column("P95", Unit::Plain),
-        column("Min", Unit::Plain),
-        column("Max", Unit::Plain),
-        column("Unit", Unit::InFiles),
-        column("Not 0", Unit::Percent),
-        column("Total", Unit::Plain),
-        column("Total Unit", Unit::InFiles),
-        column("Samples", Unit::Plain),
-        column("Time", Unit::Duration),
-        column("Gaps", Unit::Plain),
-        column("Gap Time", Unit::Duration),
-        column("Source", Unit::InFiles),
-        column("Name", Unit::Plain),
-    ]);
 
     fn cells(&self, cells: &mut Cells<'_>) {
         let of = |value| Value::Measured(value, self.unit);
-        cells.add(self.device).add(&self.metric).add(self.mean.map(of)).add(of(self.median));
-        cells.add(of(self.p95)).add(of(self.min)).add(of(self.max)).add(&*self.unit.to_string());
-        cells.add(self.nonzero_percent);
+        cells.add("GPU", Unit::Plain, self.device).add("Metric", Unit::Plain, &self.metric);
+        cells.add("Mean", Unit::Plain, self.mean.map(of)).add("Med", Unit::Plain, of(self.median));
+        cells.add("P95", Unit::Plain, of(self.p95)).add("Min", Unit::Plain, of(self.min));
+        cells.add("Max", Unit::Plain, of(self.max));
+        cells.add("Unit", Unit::InFiles, self.unit.to_string());
+        cells.add("Not 0", Unit::Percent, self.nonzero_percent);
         add_total(cells, self.total, self.total_unit);
-        cells.add(self.samples).add(self.covered_ns);
-        cells.add(self.gaps).add(self.gap_ns).add(&*self.source.to_string()).add(&self.name);
+        cells.add("Samples", Unit::Plain, self.samples);
+        cells.add("Time", Unit::Duration, self.covered_ns).add("Gaps", Unit::Plain, self.gaps);
+        cells.add("Gap Time", Unit::Duration, self.gap_ns);
+        cells.add("Source", Unit::InFiles, self.source.to_string());
+        cells.add("Name", Unit::Plain, &self.name);
     }
 }
 
@@ -185,28 +169,18 @@ pub struct RangeTrackSum {
 
 impl Row for RangeTrackSum {
     const NAME: &'static str = "range_tracks";
-    const COLUMNS: Columns = Columns(&[
-        column("Range", Unit::Plain),
-        column("Instances", Unit::Plain),
-        column("GPU", Unit::Plain),
-        column("Metric", Unit::Plain),
-        column("Mean", Unit::Plain),
-        column("Unit", Unit::InFiles),
-        column("Total", Unit::Plain),
-        column("Total Unit", Unit::InFiles),
-        column("Samples", Unit::Plain),
-        column("Whole", Unit::Plain),
-        column("Time", Unit::Duration),
-        column("Known", Unit::Percent),
-        column("Name", Unit::InFiles),
-    ]);
 
     fn cells(&self, cells: &mut Cells<'_>) {
-        cells.add(&self.path).add(self.instances).add(self.device).add(&self.metric);
-        cells.add(Value::Measured(self.mean, self.unit)).add(&*self.unit.to_string());
+        cells.add("Range", Unit::Plain, &self.path);
+        cells.add("Instances", Unit::Plain, self.instances).add("GPU", Unit::Plain, self.device);
+        cells.add("Metric", Unit::Plain, &self.metric);
+        cells.add("Mean", Unit::Plain, Value::Measured(self.mean, self.unit));
+        cells.add("Unit", Unit::InFiles, self.unit.to_string());
         add_total(cells, self.total, self.total_unit);
-        cells.add(self.samples).add(self.whole).add(self.asked_ns);
-        cells.add(share(self.covered_ns, self.asked_ns)).add(&self.name);
+        cells.add("Samples", Unit::Plain, self.samples).add("Whole", Unit::Plain, self.whole);
+        cells.add("Time", Unit::Duration, self.asked_ns);
+        cells.add("Known", Unit::Percent, share(self.covered_ns, self.asked_ns));
+        cells.add("Name", Unit::InFiles, &self.name);
     }
 }
 

@@ -3,114 +3,60 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::Serialize;
-
-use super::table::{Cells, Columns, Row, Unit, column};
+use super::table::row;
 use super::{Report, Reports};
 use crate::join::tables::Managed;
 
 const NO_MANAGED: &str = "no migration or page fault of managed memory was recorded";
 
-/// The page faults of one instruction of the host: a row of `um_cpu_page_faults_sum`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct UmCpuPageFaultsSum {
-    /// How many.
-    pub cpu_page_faults: u64,
-    /// What touched the memory: of a capture the function that nsys found there, else the instruction's address; `None`
-    /// where that is not known.
-    pub cpu_instruction: Option<Arc<str>>,
-    /// The file of the program's text; `None` where it is not known.
-    pub source_file: Option<Arc<str>>,
-    /// The line in it; nsys says 0 where it knows none.
-    pub source_line: Option<u32>,
-}
-
-impl Row for UmCpuPageFaultsSum {
-    const NAME: &'static str = "um_cpu_page_faults_sum";
-    const COLUMNS: Columns = Columns(&[
-        column("CPU Page Faults", Unit::Plain),
-        column("CPU Instruction Address", Unit::Plain),
-        column("Source File", Unit::Plain),
-        column("Source Line", Unit::Plain),
-    ]);
-
-    fn cells(&self, cells: &mut Cells<'_>) {
-        cells.add(self.cpu_page_faults).add(self.cpu_instruction.as_ref());
-        cells.add(self.source_file.as_ref()).add(self.source_line);
+row! {
+    /// The page faults of one instruction of the host: a row of `um_cpu_page_faults_sum`.
+    UmCpuPageFaultsSum = "um_cpu_page_faults_sum" {
+        /// How many.
+        cpu_page_faults: u64 => "CPU Page Faults" Plain,
+        /// What touched the memory: of a capture the function that nsys found there, else the instruction's address; `None`
+        /// where that is not known.
+        cpu_instruction: Option<Arc<str>> => "CPU Instruction Address" Plain,
+        /// The file of the program's text; `None` where it is not known.
+        source_file: Option<Arc<str>> => "Source File" Plain,
+        /// The line in it; nsys says 0 where it knows none.
+        source_line: Option<u32> => "Source Line" Plain,
     }
 }
 
-/// What befell the pages of one address: a row of `um_sum`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct UmSum {
-    /// Where the pages begin.
-    pub virtual_address: u64,
-    /// Bytes that went to the device; `None` if none did.
-    pub host_to_device_bytes: Option<u64>,
-    /// Bytes that went to the host; `None` if none did.
-    pub device_to_host_bytes: Option<u64>,
-    /// How often the host touched them while they were elsewhere; `None` if it did not.
-    pub cpu_page_faults: Option<u64>,
-    /// How often devices did; `None` if none did.
-    pub gpu_page_faults: Option<u64>,
-    /// Bytes a second as nsys counts them: by how often the time of all migrations goes into a second, whole times alone.
-    pub throughput_bytes_per_s: Option<u64>,
-}
-
-impl Row for UmSum {
-    const NAME: &'static str = "um_sum";
-    const COLUMNS: Columns = Columns(&[
-        column("Virtual Address", Unit::Address),
-        column("HtoD Migration size", Unit::Bytes),
-        column("DtoH Migration size", Unit::Bytes),
-        column("CPU Page Faults", Unit::Plain),
-        // With the space that nsys has there.
-        column(" GPU Page Faults", Unit::Plain),
-        column("Migration Throughput", Unit::Throughput),
-    ]);
-
-    fn cells(&self, cells: &mut Cells<'_>) {
-        cells.add(self.virtual_address).add(self.host_to_device_bytes);
-        cells.add(self.device_to_host_bytes).add(self.cpu_page_faults).add(self.gpu_page_faults);
-        cells.add(self.throughput_bytes_per_s);
+row! {
+    /// What befell the pages of one address: a row of `um_sum`.
+    UmSum = "um_sum" {
+        /// Where the pages begin.
+        virtual_address: u64 => "Virtual Address" Address,
+        /// Bytes that went to the device; `None` if none did.
+        host_to_device_bytes: Option<u64> => "HtoD Migration size" Bytes,
+        /// Bytes that went to the host; `None` if none did.
+        device_to_host_bytes: Option<u64> => "DtoH Migration size" Bytes,
+        /// How often the host touched them while they were elsewhere; `None` if it did not.
+        cpu_page_faults: Option<u64> => "CPU Page Faults" Plain,
+        /// How often devices did; `None` if none did.
+        gpu_page_faults: Option<u64> => " GPU Page Faults" Plain,
+        /// Bytes a second as nsys counts them: by how often the time of all migrations goes into a second, whole times alone.
+        throughput_bytes_per_s: Option<u64> => "Migration Throughput" Throughput,
     }
 }
 
-/// What befell all managed memory: the row of `um_total_sum`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct UmTotalSum {
-    /// Bytes that went to devices; `None` if none did.
-    pub host_to_device_bytes: Option<u64>,
-    /// Bytes that went to the host; `None` if none did.
-    pub device_to_host_bytes: Option<u64>,
-    /// How often the host touched what was elsewhere.
-    pub cpu_page_faults: u64,
-    /// How often devices did; `None` if none did.
-    pub gpu_page_faults: Option<u64>,
-    /// The lowest address; `None` unless there was all of it: faults of both sides and migrations both ways, as with nsys.
-    pub minimum_virtual_address: Option<u64>,
-    /// The highest address; `None` as above.
-    pub maximum_virtual_address: Option<u64>,
-}
-
-impl Row for UmTotalSum {
-    const NAME: &'static str = "um_total_sum";
-    const COLUMNS: Columns = Columns(&[
-        column("Total HtoD Migration Size", Unit::Bytes),
-        column("Total DtoH Migration Size", Unit::Bytes),
-        column("Total CPU Page Faults", Unit::Plain),
-        column("Total GPU PageFaults", Unit::Plain),
-        column("Minimum Virtual Address", Unit::Address),
-        column("Maximum Virtual Address", Unit::Address),
-    ]);
-
-    fn cells(&self, cells: &mut Cells<'_>) {
-        cells.add(self.host_to_device_bytes).add(self.device_to_host_bytes);
-        cells.add(self.cpu_page_faults).add(self.gpu_page_faults);
-        cells.add(self.minimum_virtual_address).add(self.maximum_virtual_address);
+row! {
+    /// What befell all managed memory: the row of `um_total_sum`.
+    UmTotalSum = "um_total_sum" {
+        /// Bytes that went to devices; `None` if none did.
+        host_to_device_bytes: Option<u64> => "Total HtoD Migration Size" Bytes,
+        /// Bytes that went to the host; `None` if none did.
+        device_to_host_bytes: Option<u64> => "Total DtoH Migration Size" Bytes,
+        /// How often the host touched what was elsewhere.
+        cpu_page_faults: u64 => "Total CPU Page Faults" Plain,
+        /// How often devices did; `None` if none did.
+        gpu_page_faults: Option<u64> => "Total GPU PageFaults" Plain,
+        /// The lowest address; `None` unless there was all of it: faults of both sides and migrations both ways, as with nsys.
+        minimum_virtual_address: Option<u64> => "Minimum Virtual Address" Address,
+        /// The highest address; `None` as above.
+        maximum_virtual_address: Option<u64> => "Maximum Virtual Address" Address,
     }
 }
 

@@ -22,6 +22,7 @@ use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::base::error::{Error, Kind};
+use crate::base::units::nanoseconds;
 use crate::collect::session::Session;
 use crate::join::live_ranges::Done;
 use crate::join::streaming::StreamingJoin;
@@ -178,7 +179,7 @@ impl LayerBuilder {
 
     /// Results of ranges alone that had the GPU work for at least this time.
     pub fn event_gpu_time(mut self, least: Duration) -> Self {
-        self.wants.least_gpu_ns = u64::try_from(least.as_nanos()).unwrap_or(u64::MAX);
+        self.wants.least_gpu_ns = nanoseconds(least);
         self
     }
 

@@ -5,19 +5,22 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::base::named_variants::named_variants;
 use crate::profile::{DeviceClocks, Profile, THROTTLED};
 
 /// By what part the clocks of both sides may differ.
 const DIFFERS: f64 = 0.02;
 
-/// A side of a comparison.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Side {
-    /// What was.
-    Before,
-    /// What is.
-    After,
+named_variants! {
+    /// A side of a comparison.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Side {
+        /// What was.
+        Before = "before",
+        /// What is.
+        After = "after",
+    }
 }
 
 /// Why times of both sides differ for another reason than the program: [`Comparison::clock_warnings`](super::Comparison::clock_warnings).
@@ -52,15 +55,6 @@ pub enum ClockWarning {
         /// The side of which nothing is known.
         side: Side,
     },
-}
-
-impl fmt::Display for Side {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Before => "before",
-            Self::After => "after",
-        })
-    }
 }
 
 impl fmt::Display for ClockWarning {

@@ -12,6 +12,7 @@ use std::rc::Rc;
 use serde::Serialize;
 
 use crate::base::hodges_lehmann::{MOST, Ranks, Ratios, blocks, median, midmean};
+use crate::base::named_variants::named_variants;
 use crate::join::health::Health;
 use crate::profile::Profile;
 use crate::profile::profiles::Profiles;
@@ -231,42 +232,32 @@ impl Compared {
     }
 }
 
-/// What is counted and measured in a comparison.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Quantity {
-    /// How often the range was entered.
-    Instances,
-    /// Launches of kernels and graphs.
-    Launches,
-    /// Kernels that ran.
-    Kernels,
-    /// Copies that ran.
-    Copies,
-    /// Bytes they moved.
-    CopyBytes,
-    /// Memsets that ran.
-    Memsets,
-    /// Calls that waited for the GPU.
-    Synchronizations,
-    /// Time on the GPU, summed, in nanoseconds.
-    GpuNs,
+named_variants! {
+    /// What is counted and measured in a comparison.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum Quantity in ALL {
+        /// How often the range was entered.
+        Instances = "instances",
+        /// Launches of kernels and graphs.
+        Launches = "launches",
+        /// Kernels that ran.
+        Kernels = "kernels",
+        /// Copies that ran.
+        Copies = "copies",
+        /// Bytes they moved.
+        CopyBytes = "copied",
+        /// Memsets that ran.
+        Memsets = "memsets",
+        /// Calls that waited for the GPU.
+        Synchronizations = "syncs",
+        /// Time on the GPU, summed, in nanoseconds.
+        GpuNs = "GPU time",
+    }
 }
 
 impl Quantity {
-    /// All of them, in the order of the rows.
-    pub const ALL: [Self; 8] = [
-        Self::Instances,
-        Self::Launches,
-        Self::Kernels,
-        Self::Copies,
-        Self::CopyBytes,
-        Self::Memsets,
-        Self::Synchronizations,
-        Self::GpuNs,
-    ];
-
     /// Measured, and not the same twice.
     #[must_use]
     pub fn is_time(self) -> bool {
@@ -274,32 +265,36 @@ impl Quantity {
     }
 }
 
-/// What a row of a comparison is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum ChangeKind {
-    /// The whole profile.
-    Everything,
-    /// What was asked for outside any range.
-    OutsideRanges,
-    /// A range, with what is within it.
-    Range,
-    /// Kernels of one name and shape.
-    Kernel,
+named_variants! {
+    /// What a row of a comparison is about.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum ChangeKind {
+        /// The whole profile.
+        Everything = "everything",
+        /// What was asked for outside any range.
+        OutsideRanges = "outside_ranges",
+        /// A range, with what is within it.
+        Range = "range",
+        /// Kernels of one name and shape.
+        Kernel = "kernel",
+    }
 }
 
-/// On which side it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Presence {
-    /// On both.
-    Both,
-    /// Only after.
-    New,
-    /// Only before.
-    Gone,
+named_variants! {
+    /// On which side it is.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum Presence {
+        /// On both.
+        Both = "both",
+        /// Only after.
+        New = "new",
+        /// Only before.
+        Gone = "gone",
+    }
 }
 
 /// Blocks and threads of a kernel.

@@ -39,42 +39,6 @@ impl Quantity {
     }
 }
 
-impl fmt::Display for Quantity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Instances => "instances",
-            Self::Launches => "launches",
-            Self::Kernels => "kernels",
-            Self::Copies => "copies",
-            Self::CopyBytes => "copied",
-            Self::Memsets => "memsets",
-            Self::Synchronizations => "syncs",
-            Self::GpuNs => "GPU time",
-        })
-    }
-}
-
-impl fmt::Display for ChangeKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Everything => "everything",
-            Self::OutsideRanges => "outside_ranges",
-            Self::Range => "range",
-            Self::Kernel => "kernel",
-        })
-    }
-}
-
-impl fmt::Display for Presence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Both => "both",
-            Self::New => "new",
-            Self::Gone => "gone",
-        })
-    }
-}
-
 /// Grid and block, as `<132, 256>`.
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -7,6 +7,7 @@ use super::{Change, ChangeKind, Compare, Presence, Quantity, Shape, TimeShift};
 use crate::base::hodges_lehmann::Ranks;
 use crate::base::kernel_names::Level;
 use crate::base::totals::Totals;
+use crate::base::units::nanoseconds;
 use crate::profile::{Kernel, Profile, RangeNode};
 
 /// Levels whose ranges are timed one by one: a recursion has as many as it likes.
@@ -151,7 +152,7 @@ fn of(quantity: Quantity, instances: u64, totals: &Totals) -> u64 {
 }
 
 fn ns(totals: &Totals) -> u64 {
-    u64::try_from(totals.gpu_time().as_nanos()).unwrap_or(u64::MAX)
+    nanoseconds(totals.gpu_time())
 }
 
 /// Of a kernel that has one shape on one side alone and one on the other alone, each is the other's.

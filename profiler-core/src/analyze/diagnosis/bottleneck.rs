@@ -1,45 +1,35 @@
 //! What a run can be bound by.
 
-use std::fmt;
-
 use serde::Serialize;
 
 use super::clock::{Part, Sums};
+use crate::base::named_variants::named_variants;
 
-/// What a run, a range or a step is bound by: the patterns that the field tells traces apart by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Bottleneck {
-    /// The GPU has work all the time. As it should be: what is left is to have the work done faster.
-    GpuCompute,
-    /// The GPU is done before the next work is asked for: the calls that launch, allocate and free take longer.
-    Launch,
-    /// The host waits for the GPU and the GPU then for the host, again and again, or copies are small and many.
-    Synchronization,
-    /// The host computes while the GPU is idle.
-    Cpu,
-    /// The GPU waits for data that the host loads.
-    Data,
-    /// Copies run while no kernel does, or the host is in their calls.
-    Copy,
-    /// Collectives run and nothing else: GPUs exchange data, or wait for another rank. Which of both is not recorded, so
-    /// that it is a cause and never a verdict.
-    Communication,
+named_variants! {
+    /// What a run, a range or a step is bound by: the patterns that the field tells traces apart by.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum Bottleneck with text in ALL {
+        /// The GPU has work all the time. As it should be: what is left is to have the work done faster.
+        GpuCompute = "GPU-compute bound",
+        /// The GPU is done before the next work is asked for: the calls that launch, allocate and free take longer.
+        Launch = "launch bound",
+        /// The host waits for the GPU and the GPU then for the host, again and again, or copies are small and many.
+        Synchronization = "bound by synchronisation and small copies",
+        /// The host computes while the GPU is idle.
+        Cpu = "CPU bound",
+        /// The GPU waits for data that the host loads.
+        Data = "data-starved",
+        /// Copies run while no kernel does, or the host is in their calls.
+        Copy = "copy bound",
+        /// Collectives run and nothing else: GPUs exchange data, or wait for another rank. Which of both is not recorded, so
+        /// that it is a cause and never a verdict.
+        Communication = "communication bound",
+    }
 }
 
 impl Bottleneck {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::GpuCompute,
-        Self::Launch,
-        Self::Synchronization,
-        Self::Cpu,
-        Self::Data,
-        Self::Copy,
-        Self::Communication,
-    ];
-
     /// The parts of the clock that count for it.
     #[must_use]
     pub const fn parts(self) -> &'static [Part] {
@@ -56,20 +46,6 @@ impl Bottleneck {
 
     pub(super) fn ns(self, sums: &Sums) -> u64 {
         self.parts().iter().map(|part| sums.get(*part)).sum()
-    }
-
-    /// As people read it.
-    #[must_use]
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::GpuCompute => "GPU-compute bound",
-            Self::Launch => "launch bound",
-            Self::Synchronization => "bound by synchronisation and small copies",
-            Self::Cpu => "CPU bound",
-            Self::Data => "data-starved",
-            Self::Copy => "copy bound",
-            Self::Communication => "communication bound",
-        }
     }
 
     /// What helps.
@@ -121,9 +97,3 @@ impl Bottleneck {
 pub(super) const INDEPENDENT_COLLECTIVES: &str = "compare the ranks: one that comes late keeps the others waiting in the collective, so divide the work evenly; these \
      collectives wait for no kernel of their own stream and for no event, so they can run beside kernels; send less: lower \
      precision, accumulated gradients, another way to divide the model";
-
-impl fmt::Display for Bottleneck {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.text())
-    }
-}

@@ -10,67 +10,42 @@ use rustc_hash::FxHashSet;
 use serde::Serialize;
 
 use super::Thresholds;
+use crate::base::named_variants::named_variants;
 use crate::join::busy::extent;
 use crate::join::tables::{CallId, Interval, OperationId, RangeId, Store};
 use crate::profile::{OperationKind, Profile};
 use crate::query::Timeline;
 
-/// What a piece of the clock went to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Part {
-    /// A kernel that is no collective, or a memset, ran.
-    Kernels,
-    /// Collectives ran, and nothing else. How much of it was spent waiting for other ranks is not recorded.
-    Communication,
-    /// Copies ran, and no kernel but collectives; or the host was in the call of a large copy, and nothing ran.
-    Copies,
-    /// The GPU was idle although its next operation had been asked for before: it waited for other work, or was on its way.
-    Scheduling,
-    /// The GPU was idle for the calls that launch, allocate and free.
-    Launching,
-    /// The GPU was idle since a wait of the host had let it run dry; small copies that ran alone are in it, and the time
-    /// until they began.
-    Waiting,
-    /// The GPU was idle while the host was in no call, nor in a range of data loading.
-    Host,
-    /// The GPU was idle while the host was in no call, and in a range of data loading.
-    Loading,
-    /// The GPU was idle, and the call of its next operation is not known.
-    Unknown,
+named_variants! {
+    /// What a piece of the clock went to.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum Part with text in ALL {
+        /// A kernel that is no collective, or a memset, ran.
+        Kernels = "kernels",
+        /// Collectives ran, and nothing else. How much of it was spent waiting for other ranks is not recorded.
+        Communication = "communication alone",
+        /// Copies ran, and no kernel but collectives; or the host was in the call of a large copy, and nothing ran.
+        Copies = "copies alone and their calls",
+        /// The GPU was idle although its next operation had been asked for before: it waited for other work, or was on its way.
+        Scheduling = "work asked for, not started",
+        /// The GPU was idle for the calls that launch, allocate and free.
+        Launching = "idle for launches",
+        /// The GPU was idle since a wait of the host had let it run dry; small copies that ran alone are in it, and the time
+        /// until they began.
+        Waiting = "idle for waits and small copies",
+        /// The GPU was idle while the host was in no call, nor in a range of data loading.
+        Host = "idle for the host",
+        /// The GPU was idle while the host was in no call, and in a range of data loading.
+        Loading = "idle for data",
+        /// The GPU was idle, and the call of its next operation is not known.
+        Unknown = "idle, not known why",
+    }
 }
 
 impl Part {
-    pub(super) const COUNT: usize = Self::Unknown as usize + 1;
-    /// All of them.
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::Kernels,
-        Self::Communication,
-        Self::Copies,
-        Self::Scheduling,
-        Self::Launching,
-        Self::Waiting,
-        Self::Host,
-        Self::Loading,
-        Self::Unknown,
-    ];
-
-    /// As people read it.
-    #[must_use]
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::Kernels => "kernels",
-            Self::Communication => "communication alone",
-            Self::Copies => "copies alone and their calls",
-            Self::Scheduling => "work asked for, not started",
-            Self::Launching => "idle for launches",
-            Self::Waiting => "idle for waits and small copies",
-            Self::Host => "idle for the host",
-            Self::Loading => "idle for data",
-            Self::Unknown => "idle, not known why",
-        }
-    }
+    pub(super) const COUNT: usize = Self::ALL.len();
 }
 
 /// A piece of the clock.

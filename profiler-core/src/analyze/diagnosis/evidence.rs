@@ -1,7 +1,5 @@
 //! What a statement rests on: places in the profile.
 
-use std::time::Duration;
-
 use serde::Serialize;
 
 use crate::join::tables::{CallId, Interval, OperationId};
@@ -76,11 +74,5 @@ impl Evidence {
     /// The calls of the places that are kept, in the profile that the diagnosis is of.
     pub fn calls<'a>(&self, profile: &'a Profile) -> impl Iterator<Item = ApiCall<'a>> {
         self.longest.iter().filter_map(move |moment| moment.call(profile))
-    }
-
-    /// How long the longest of them took.
-    #[must_use]
-    pub fn longest_time(&self) -> Option<Duration> {
-        self.longest.first().map(|moment| moment.span.duration())
     }
 }

@@ -13,71 +13,52 @@ use super::clock::{Piece, gaps, reach};
 use super::evidence::{Evidence, Moment};
 use super::sign::Sign;
 use super::verdict::{Cost, Estimate, finite};
+use crate::base::named_variants::named_variants;
 use crate::base::statistics::as_ns;
 use crate::base::units::{MESSAGE_WIDTH, PATH_WIDTH, shortened};
 use crate::join::range_tree::NodeId;
 use crate::profile::RangeNode;
 
-/// What can be found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum FindingKind {
-    /// Large asynchronous copies of pageable memory, which are synchronous (nsys: `cuda_memcpy_async`).
-    PageableCopies,
-    /// Copies by calls that return when the copy is done (nsys: `cuda_memcpy_sync`).
-    BlockingCopies,
-    /// Small copies one after the other that could be one.
-    TinyCopies,
-    /// Memory allocated and freed again and again.
-    RepeatedAllocation,
-    /// Matrix products of one shape, one after the other, none of which fills the GPU.
-    SmallGemms,
-    /// Kernels of one shape, one after the other, that are short and do not fill the GPU.
-    SmallKernels,
-    /// Grids whose last wave leaves most of the GPU empty.
-    TailEffect,
-    /// Waits for a stream or a context that nothing was asked of since the last one.
-    RedundantSyncs,
-    /// Kernels of several streams that never run at once, though the GPU has room.
-    SerialStreams,
-    /// Kernels on CUDA's default stream beside those of other streams.
-    DefaultStream,
-    /// First launches that load or compile their kernel.
-    LazyLoading,
-    /// Steps at the beginning that take longer than the others.
-    FirstIterations,
-    /// The GPU is idle while the host is in no call into CUDA.
-    IdleGaps,
-    /// A GPU that works much less than another.
-    UnderusedGpu,
-    /// The profiler's own time is a good part of the clock.
-    ProfilerOverhead,
+named_variants! {
+    /// What can be found.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum FindingKind with text {
+        /// Large asynchronous copies of pageable memory, which are synchronous (nsys: `cuda_memcpy_async`).
+        PageableCopies = "asynchronous copies of pageable memory",
+        /// Copies by calls that return when the copy is done (nsys: `cuda_memcpy_sync`).
+        BlockingCopies = "blocking copies",
+        /// Small copies one after the other that could be one.
+        TinyCopies = "tiny copies that could be one",
+        /// Memory allocated and freed again and again.
+        RepeatedAllocation = "memory allocated and freed again and again",
+        /// Matrix products of one shape, one after the other, none of which fills the GPU.
+        SmallGemms = "many small matrix products",
+        /// Kernels of one shape, one after the other, that are short and do not fill the GPU.
+        SmallKernels = "many small kernels",
+        /// Grids whose last wave leaves most of the GPU empty.
+        TailEffect = "tail effect",
+        /// Waits for a stream or a context that nothing was asked of since the last one.
+        RedundantSyncs = "redundant waits",
+        /// Kernels of several streams that never run at once, though the GPU has room.
+        SerialStreams = "streams that do not overlap",
+        /// Kernels on CUDA's default stream beside those of other streams.
+        DefaultStream = "work on the default stream",
+        /// First launches that load or compile their kernel.
+        LazyLoading = "kernels loaded or compiled within the run",
+        /// Steps at the beginning that take longer than the others.
+        FirstIterations = "slow first steps",
+        /// The GPU is idle while the host is in no call into CUDA.
+        IdleGaps = "GPU idle while the host is in no CUDA call",
+        /// A GPU that works much less than another.
+        UnderusedGpu = "a GPU with little to do",
+        /// The profiler's own time is a good part of the clock.
+        ProfilerOverhead = "the profiler's own time",
+    }
 }
 
 impl FindingKind {
-    /// As people read it.
-    #[must_use]
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::PageableCopies => "asynchronous copies of pageable memory",
-            Self::BlockingCopies => "blocking copies",
-            Self::TinyCopies => "tiny copies that could be one",
-            Self::RepeatedAllocation => "memory allocated and freed again and again",
-            Self::SmallGemms => "many small matrix products",
-            Self::SmallKernels => "many small kernels",
-            Self::TailEffect => "tail effect",
-            Self::RedundantSyncs => "redundant waits",
-            Self::SerialStreams => "streams that do not overlap",
-            Self::DefaultStream => "work on the default stream",
-            Self::LazyLoading => "kernels loaded or compiled within the run",
-            Self::FirstIterations => "slow first steps",
-            Self::IdleGaps => "GPU idle while the host is in no CUDA call",
-            Self::UnderusedGpu => "a GPU with little to do",
-            Self::ProfilerOverhead => "the profiler's own time",
-        }
-    }
-
     /// What helps.
     #[must_use]
     pub const fn remedy(self) -> &'static str {
@@ -154,12 +135,6 @@ impl FindingKind {
     #[must_use]
     pub const fn is_note(self) -> bool {
         matches!(self, Self::DefaultStream | Self::UnderusedGpu | Self::ProfilerOverhead)
-    }
-}
-
-impl fmt::Display for FindingKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.text())
     }
 }
 

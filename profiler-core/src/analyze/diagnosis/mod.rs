@@ -58,13 +58,13 @@ use std::cell::{OnceCell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::analyze::kernels::KernelClass;
 use crate::base::kernel_names::Pattern;
+use crate::base::units::nanoseconds;
 use crate::join::tables::{Interval, OperationId, WorkId};
 use crate::profile::{Profile, Range, RangeNode};
 use crate::query::Query;
@@ -424,10 +424,6 @@ fn times(ranges: &[Range<'_>]) -> Vec<Interval> {
         }
     }
     apart
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Findings that are shown as text; JSON has all.

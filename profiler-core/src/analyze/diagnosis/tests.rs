@@ -1,5 +1,7 @@
 //! Runs whose times are laid down, so that every nanosecond of the diagnosis is known.
 
+use std::time::Duration;
+
 use cupti::{CallClass, MemoryKind};
 
 use super::*;
@@ -8,7 +10,7 @@ use crate::join::tables::{
     self, Api, CallId, CallKind, KernelNames, Label, LabelId, RangeId, Session, Store, ThreadId,
     What, Work,
 };
-use crate::record::recording::{DeviceInfo, RecordingInfo};
+use crate::record::recording::RecordingInfo;
 
 const BASE: u64 = 1_000_000;
 const US: u64 = 1_000;
@@ -39,27 +41,15 @@ impl Program {
     fn new() -> Self {
         let mut store = Store::default();
         store.threads.push(tables::Thread { id: 7, process: 0, name: None, priority: None });
-        let device = DeviceInfo {
-            id: 0,
-            name: "a GPU".into(),
-            compute_capability: (9, 0),
-            multiprocessors: 132,
-            memory_bytes: 1 << 30,
-            core_clock_khz: None,
-            memory_bandwidth: None,
-            l2_bytes: None,
-            pci_bus_id: None,
-        };
-        let info = RecordingInfo {
-            recorded_at_s: 0,
-            cupti_version: 0,
-            cuda_driver_version: 0,
-            driver_release: None,
-            devices: vec![device],
-            recorder_version: String::new(),
-            process_id: None,
-            utc_offset_ns: None,
-        };
+        let info = serde_json::json!({
+            "recorded_at_s": 0, "cupti_version": 0, "cuda_driver_version": 0,
+            "driver_release": null, "recorder_version": "",
+            "devices": [{
+                "id": 0, "name": "a GPU", "compute_capability": (9, 0), "multiprocessors": 132,
+                "memory_bytes": 1 << 30,
+            }],
+        });
+        let info = serde_json::from_value(info).unwrap();
         let (open, streams) = (Vec::new(), FxHashMap::default());
         Self { store, info, now: BASE, open, streams, next_id: 1 }
     }

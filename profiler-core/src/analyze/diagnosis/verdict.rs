@@ -298,6 +298,14 @@ impl Numbers {
     }
 }
 
+/// True for a copy whose call returns when the copy is done.
+fn blocks_host(operation: &GpuOperation<'_>) -> bool {
+    let class = operation.call().map(|call| call.class());
+    let copy = operation.as_copy();
+    class == Some(CallClass::Memcpy)
+        && copy.is_some_and(|copy| copy.destination() == cupti::MemoryKind::PAGEABLE)
+}
+
 fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
@@ -457,6 +465,17 @@ impl Run<'_> {
         calls.saturating_mul(nanoseconds(self.thresholds.get_overhead_per_call()))
     }
 
+    /// The share of launches whose kernel ended an idle time that began before the launch.
+    fn awaited(&self, scope: &Scope<'_>, numbers: &Numbers) -> f64 {
+        let late = |piece: &&Piece| piece.is_idle && piece.part != Part::Scheduling;
+        let mut awaited: Vec<_> =
+            scope.pieces.iter().filter(late).filter_map(|piece| piece.operation).collect();
+        awaited.dedup();
+        let is_launch =
+            |id: &OperationId| self.profile.operation(*id).kind() == OperationKind::Kernel;
+        ratio(awaited.into_iter().filter(is_launch).count() as u64, numbers.launches).min(1.0)
+    }
+
     fn signs(
         &self,
         bottleneck: Bottleneck,
@@ -468,35 +487,17 @@ impl Run<'_> {
         let total = sums.total();
         let least = self.thresholds.get_verdict_share();
         let share = ratio(bottleneck.ns(sums), total);
-        let idle: u64 = [
+        let idle = [
             Part::Scheduling,
             Part::Launching,
             Part::Waiting,
             Part::Host,
             Part::Loading,
             Part::Unknown,
-        ]
-        .map(|part| sums.get(part))
-        .iter()
-        .sum();
-        let of_idle = ratio(bottleneck.ns(sums), idle);
-        // Operations that ended an idle time which began before they were asked for.
-        let late = |piece: &&Piece| piece.is_idle && piece.part != Part::Scheduling;
-        let mut awaited: Vec<_> =
-            scope.pieces.iter().filter(late).filter_map(|piece| piece.operation).collect();
-        awaited.dedup();
-        let is_launch =
-            |id: &OperationId| self.profile.operation(*id).kind() == OperationKind::Kernel;
-        let awaited = awaited.into_iter().filter(is_launch).count() as u64;
-        let awaited = ratio(awaited, numbers.launches).min(1.0);
+        ];
+        let of_idle = ratio(bottleneck.ns(sums), idle.map(|part| sums.get(part)).iter().sum());
+        let awaited = self.awaited(scope, numbers);
         let seconds = |time: Duration| time.as_secs_f64();
-        let blocking = |operation: &GpuOperation<'_>| {
-            let class = operation.call().map(|call| call.class());
-            class == Some(CallClass::Memcpy)
-                && operation
-                    .as_copy()
-                    .is_some_and(|copy| copy.destination() == cupti::MemoryKind::PAGEABLE)
-        };
         match bottleneck {
             Bottleneck::GpuCompute => vec![
                 Sign::at_least("GPU has work", share, Share, HAS_WORK).deciding(),
@@ -522,7 +523,7 @@ impl Run<'_> {
                 ]
             }
             Bottleneck::Synchronization => {
-                let blocked = scope.query.iter().filter(blocking).count() as u64;
+                let blocked = scope.query.iter().filter(blocks_host).count() as u64;
                 let waits = scope.waits + blocked;
                 let small = self.thresholds.get_small_copy_bytes() as f64;
                 let mut signs = vec![

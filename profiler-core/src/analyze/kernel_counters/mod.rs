@@ -4,7 +4,8 @@ mod tensor_pipes;
 
 use std::sync::Arc;
 
-use cupti::counters::{Measured, RangeProfiler, RangeValues};
+use cupti::counters::{Flops, Measured, RangeProfiler, RangeValues};
+use nvtx::{Dtype, Pipe};
 use rustc_hash::FxHashMap;
 
 use crate::analyze::kernels::{Classifier, KernelClass, TensorCoreUse};
@@ -151,4 +152,22 @@ impl<'a> CountedKernel<'a> {
     pub fn values(&self) -> RangeValues<'a> {
         self.values
     }
+}
+
+/// The operations that were counted, by type and units.
+pub(crate) fn operations(flops: &Flops) -> impl Iterator<Item = (Dtype, Pipe, f64)> + use<> {
+    use Pipe::{Tensor, Vector};
+    let counts = [
+        (Dtype::F16, Vector, flops.half),
+        (Dtype::F32, Vector, flops.single),
+        (Dtype::F64, Vector, flops.double),
+        (Dtype::F4, Tensor, flops.tensor_fp4),
+        (Dtype::F8, Tensor, flops.tensor_fp8),
+        (Dtype::I8, Tensor, flops.tensor_int8),
+        (Dtype::F16, Tensor, flops.tensor_fp16),
+        (Dtype::Bf16, Tensor, flops.tensor_bf16),
+        (Dtype::Tf32, Tensor, flops.tensor_tf32),
+        (Dtype::F64, Tensor, flops.tensor_fp64),
+    ];
+    counts.into_iter().filter_map(|(dtype, pipe, count)| Some((dtype, pipe, count?)))
 }

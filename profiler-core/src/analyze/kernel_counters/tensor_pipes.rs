@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cupti::counters::{Flops, tensor_instructions, tensor_pipe_percent, time_ns};
+use nvtx::{Dtype, Pipe};
 use rustc_hash::FxHashMap;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-use super::{CountedKernel, CountedKernels};
-use crate::analyze::kernels::{DataType, KernelClass, TcUse, TensorCoreUse};
+use super::{CountedKernel, CountedKernels, operations};
+use crate::analyze::kernels::{KernelClass, TcUse, TensorCoreUse};
+use crate::base::named_variants::named_variants;
 use crate::base::units::{NAME_WIDTH, finish, shortened, si, table, time};
 
 /// All launches of a kernel: what its name says of tensor cores, and what they did.
@@ -37,37 +39,22 @@ pub struct TensorPipe {
     pub instructions: Option<f64>,
     /// Operations of tensor cores by the type of their sources, the most first; types with none are left out. Those on the
     /// padding of a product's last tiles are counted as well.
-    pub operations: Vec<(DataType, f64)>,
+    #[serde(serialize_with = "named")]
+    pub operations: Vec<(Dtype, f64)>,
 }
 
-/// Where name and counter differ.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum PipeDisagreement {
-    /// The name says that it uses tensor cores, and they did nothing.
-    IdleThough,
-    /// The name says that it does without, and they did something.
-    BusyThough,
-    /// They multiplied another type than the name says. Of f32 that is not said: TF32 and halves stand in for it.
-    OtherType,
-}
-
-impl PipeDisagreement {
-    /// In words.
-    #[must_use]
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::IdleThough => "named as using them, and they did nothing",
-            Self::BusyThough => "named as doing without, and they were used",
-            Self::OtherType => "another type than its name says",
-        }
-    }
-}
-
-impl fmt::Display for PipeDisagreement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.text())
+named_variants! {
+    /// Where name and counter differ.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum PipeDisagreement with text {
+        /// The name says that it uses tensor cores, and they did nothing.
+        IdleThough = "named as using them, and they did nothing",
+        /// The name says that it does without, and they did something.
+        BusyThough = "named as doing without, and they were used",
+        /// They multiplied another type than the name says. Of f32 that is not said: TF32 and halves stand in for it.
+        OtherType = "another type than its name says",
     }
 }
 
@@ -79,7 +66,7 @@ impl TensorPipe {
             (TcUse::Using, TcUse::NotUsing) => Some(PipeDisagreement::IdleThough),
             (TcUse::NotUsing, TcUse::Using) => Some(PipeDisagreement::BusyThough),
             (TcUse::Using, TcUse::Using) => {
-                let said = self.by_name.data_type.filter(|of| *of != DataType::F32)?;
+                let said = self.by_name.data_type.filter(|of| *of != Dtype::F32)?;
                 let (most, _) = self.operations.first()?;
                 (*most != said).then_some(PipeDisagreement::OtherType)
             }
@@ -138,7 +125,8 @@ impl CountedKernels {
                 *row.instructions.get_or_insert(0.0) += count;
             }
             let mut tells = false;
-            for (of, count) in operations(&Flops::of(&kernel.values())) {
+            let counted = operations(&Flops::of(&kernel.values()));
+            for (of, _, count) in counted.filter(|(_, pipe, _)| *pipe == Pipe::Tensor) {
                 tells = true;
                 match row.operations.iter_mut().find(|(known, _)| *known == of) {
                     Some((_, sum)) => *sum += count,
@@ -163,17 +151,9 @@ impl CountedKernels {
     }
 }
 
-fn operations(flops: &Flops) -> impl Iterator<Item = (DataType, f64)> + use<> {
-    let counts = [
-        (DataType::F4, flops.tensor_fp4),
-        (DataType::F8, flops.tensor_fp8),
-        (DataType::I8, flops.tensor_int8),
-        (DataType::F16, flops.tensor_fp16),
-        (DataType::Bf16, flops.tensor_bf16),
-        (DataType::Tf32, flops.tensor_tf32),
-        (DataType::F64, flops.tensor_fp64),
-    ];
-    counts.into_iter().filter_map(|(of, count)| Some((of, count?)))
+// SIGNATURE: serde gives references.
+fn named<S: Serializer>(operations: &[(Dtype, f64)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(operations.iter().map(|(dtype, count)| (dtype.name(), count)))
 }
 
 impl TensorPipes {

@@ -1,43 +1,26 @@
 //! Whether an operation of a program could use tensor cores: by what its range says of it, or by its kernels.
 
-use std::fmt;
-
+use nvtx::Dtype;
 use serde::{Deserialize, Serialize};
 
-use super::DataType;
+use super::data_type::{alignment, has_tensor_cores, parse};
+use crate::base::named_variants::named_variants;
 use crate::profile::Range;
 
-/// How an operation fares with tensor cores (DLProf's "Using TC", "Not using TC", "Incompatible").
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum TcStatus {
-    /// At least one of its kernels uses them.
-    Using,
-    /// It could, and none of its kernels does.
-    EligibleNotUsing,
-    /// It could not.
-    NotEligible,
-    /// Neither its range nor the names of its kernels say it.
-    Unknown,
-}
-
-impl TcStatus {
-    /// As it is written in tables.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Using => "using",
-            Self::EligibleNotUsing => "eligible, not using",
-            Self::NotEligible => "not eligible",
-            Self::Unknown => "unknown",
-        }
-    }
-}
-
-impl fmt::Display for TcStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+named_variants! {
+    /// How an operation fares with tensor cores (DLProf's "Using TC", "Not using TC", "Incompatible").
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum TcStatus with name {
+        /// At least one of its kernels uses them.
+        Using = "using",
+        /// It could, and none of its kernels does.
+        EligibleNotUsing = "eligible, not using",
+        /// It could not.
+        NotEligible = "not eligible",
+        /// Neither its range nor the names of its kernels say it.
+        Unknown = "unknown",
     }
 }
 
@@ -82,7 +65,7 @@ impl TcRemedy {
 /// What a range says of the product or convolution in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Described {
-    pub(super) data_type: Option<DataType>,
+    pub(super) data_type: Option<Dtype>,
     /// `m`, `n`, `k`: sizes of a product.
     pub(super) sizes: [Option<u64>; 3],
 }
@@ -97,7 +80,7 @@ impl Described {
     pub(super) fn of(range: &Range<'_>) -> Option<Self> {
         let text = |names: &[&str]| {
             names.iter().find_map(|name| match range.field(name)? {
-                nvtx::FieldValue::Str(text) => DataType::parse(text),
+                nvtx::FieldValue::Str(text) => parse(text),
                 _ => None,
             })
         };
@@ -122,16 +105,16 @@ impl Described {
             return Some((false, Vec::new()));
         }
         let mut remedies = Vec::new();
-        let as_it_is = data_type.has_tensor_cores(capability);
-        let could_be = data_type == DataType::F32 && DataType::F16.has_tensor_cores(capability);
+        let as_it_is = has_tensor_cores(data_type, capability);
+        let could_be = data_type == Dtype::F32 && has_tensor_cores(Dtype::F16, capability);
         if !as_it_is && !could_be {
             return Some((false, remedies));
         }
         if could_be {
-            let has_tf32 = DataType::Tf32.has_tensor_cores(capability);
+            let has_tf32 = has_tensor_cores(Dtype::Tf32, capability);
             remedies.push(if has_tf32 { TcRemedy::AllowTf32 } else { TcRemedy::MixedPrecision });
         }
-        let unit = data_type.alignment();
+        let unit = alignment(data_type);
         if self.sizes.iter().flatten().any(|size| !size.is_multiple_of(unit)) {
             remedies.push(TcRemedy::PadShape);
         }
@@ -143,7 +126,7 @@ impl Described {
 mod tests {
     use super::*;
 
-    fn of(data_type: DataType, sizes: [u64; 3], capability: (u32, u32)) -> (bool, Vec<TcRemedy>) {
+    fn of(data_type: Dtype, sizes: [u64; 3], capability: (u32, u32)) -> (bool, Vec<TcRemedy>) {
         let described = Described { data_type: Some(data_type), sizes: sizes.map(Some) };
         described.eligible(capability).unwrap()
     }
@@ -151,13 +134,13 @@ mod tests {
     #[test]
     fn type_device_and_sizes_decide() {
         use TcRemedy::{AllowTf32, MixedPrecision, PadShape};
-        assert_eq!(of(DataType::F16, [512, 512, 64], (7, 0)), (true, vec![]));
-        assert_eq!(of(DataType::F16, [512, 511, 64], (7, 0)), (true, vec![PadShape]));
-        assert_eq!(of(DataType::F16, [512, 1, 64], (9, 0)), (false, vec![]));
-        assert_eq!(of(DataType::F32, [512, 512, 64], (7, 0)), (true, vec![MixedPrecision]));
-        assert_eq!(of(DataType::F32, [512, 510, 64], (9, 0)), (true, vec![AllowTf32, PadShape]));
-        assert_eq!(of(DataType::Bf16, [512, 512, 64], (7, 5)), (false, vec![]));
-        assert_eq!(of(DataType::F16, [512, 512, 64], (6, 1)), (false, vec![]));
+        assert_eq!(of(Dtype::F16, [512, 512, 64], (7, 0)), (true, vec![]));
+        assert_eq!(of(Dtype::F16, [512, 511, 64], (7, 0)), (true, vec![PadShape]));
+        assert_eq!(of(Dtype::F16, [512, 1, 64], (9, 0)), (false, vec![]));
+        assert_eq!(of(Dtype::F32, [512, 512, 64], (7, 0)), (true, vec![MixedPrecision]));
+        assert_eq!(of(Dtype::F32, [512, 510, 64], (9, 0)), (true, vec![AllowTf32, PadShape]));
+        assert_eq!(of(Dtype::Bf16, [512, 512, 64], (7, 5)), (false, vec![]));
+        assert_eq!(of(Dtype::F16, [512, 512, 64], (6, 1)), (false, vec![]));
         assert_eq!(Described::default().eligible((9, 0)), None);
     }
 }

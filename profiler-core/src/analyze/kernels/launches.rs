@@ -13,7 +13,7 @@ use crate::base::units::{MESSAGE_WIDTH, shortened, time};
 use crate::join::tables::WorkId;
 use crate::profile::{Kernel, Profile};
 use crate::query::Query;
-use crate::reports::{Cells, Columns, Report, Row, Unit, column};
+use crate::reports::{Cells, Report, Row, Unit};
 
 /// All launches of one kernel in one shape.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -48,40 +48,28 @@ pub struct KernelShape {
 
 impl Row for KernelShape {
     const NAME: &'static str = "launch_shapes";
-    const COLUMNS: Columns = Columns(&[
-        column("Time", Unit::Percent),
-        column("Total Time", Unit::Duration),
-        column("Instances", Unit::Plain),
-        column("Head-room", Unit::Percent),
-        column("Estimated Saving", Unit::Duration),
-        column("Occupancy", Unit::Percent),
-        column("Limited By", Unit::Plain),
-        column("Waves", Unit::Ratio),
-        column("GridXYZ", Unit::Plain),
-        column("BlockXYZ", Unit::Plain),
-        column("Reg/Trd", Unit::Plain),
-        column("StcSMem (B)", Unit::Plain),
-        column("DymSMem (B)", Unit::Plain),
-        column("Local/Trd (B)", Unit::Plain),
-        column("Class", Unit::Plain),
-        column("Findings", Unit::Plain),
-        column("Name", Unit::Plain),
-        column("Device", Unit::InFiles),
-        column("Command", Unit::InFiles),
-    ]);
 
     fn cells(&self, cells: &mut Cells<'_>) {
         let (shape, occupancy) = (&self.shape, self.shape.achievable());
         let limiters: Vec<&str> = occupancy.limiters().map(|limiter| limiter.name()).collect();
         let findings: Vec<&str> = self.findings.iter().map(|finding| finding.kind.name()).collect();
-        cells.add(self.time_percent).add(self.total_ns).add(self.instances);
-        cells.add(100.0 * self.headroom).add(self.estimated_saving_ns);
-        cells.add(100.0 * occupancy.fraction()).add(&*limiters.join(" and ")).add(shape.waves());
-        cells.add(shape.grid).add(shape.block).add(shape.needs.registers_per_thread);
-        cells.add(shape.needs.static_shared_bytes).add(shape.needs.dynamic_shared_bytes);
-        cells.add(shape.local_bytes_per_thread);
-        cells.add(self.class.name()).add(&*findings.join(", ")).add(&self.name);
-        cells.add(self.device).add(&self.ncu);
+        cells.add("Time", Unit::Percent, self.time_percent);
+        cells.add("Total Time", Unit::Duration, self.total_ns);
+        cells.add("Instances", Unit::Plain, self.instances);
+        cells.add("Head-room", Unit::Percent, 100.0 * self.headroom);
+        cells.add("Estimated Saving", Unit::Duration, self.estimated_saving_ns);
+        cells.add("Occupancy", Unit::Percent, 100.0 * occupancy.fraction());
+        cells.add("Limited By", Unit::Plain, limiters.join(" and "));
+        cells.add("Waves", Unit::Ratio, shape.waves());
+        cells.add("GridXYZ", Unit::Plain, shape.grid).add("BlockXYZ", Unit::Plain, shape.block);
+        cells.add("Reg/Trd", Unit::Plain, shape.needs.registers_per_thread);
+        cells.add("StcSMem (B)", Unit::Plain, shape.needs.static_shared_bytes);
+        cells.add("DymSMem (B)", Unit::Plain, shape.needs.dynamic_shared_bytes);
+        cells.add("Local/Trd (B)", Unit::Plain, shape.local_bytes_per_thread);
+        cells.add("Class", Unit::Plain, self.class.name());
+        cells.add("Findings", Unit::Plain, findings.join(", "));
+        cells.add("Name", Unit::Plain, &self.name);
+        cells.add("Device", Unit::InFiles, self.device).add("Command", Unit::InFiles, &self.ncu);
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::limits::{SmLimits, WARP};
+use crate::base::named_variants::named_variants;
 
 /// What of a launch decides how many of its blocks fit on a multiprocessor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -23,38 +24,21 @@ pub struct BlockNeeds {
     pub shared_carveout_percent: Option<u8>,
 }
 
-/// What keeps a multiprocessor from having more blocks at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum Limiter {
-    /// It has as many warps as it can.
-    Warps,
-    /// Registers.
-    Registers,
-    /// Shared memory.
-    #[serde(rename = "shared memory")]
-    SharedMemory,
-    /// It has as many blocks as it can.
-    Blocks,
-}
-
-impl Limiter {
-    /// As it is written in tables and files.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Warps => "warps",
-            Self::Registers => "registers",
-            Self::SharedMemory => "shared memory",
-            Self::Blocks => "blocks",
-        }
-    }
-}
-
-impl fmt::Display for Limiter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+named_variants! {
+    /// What keeps a multiprocessor from having more blocks at once.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    #[non_exhaustive]
+    pub enum Limiter with name {
+        /// It has as many warps as it can.
+        Warps = "warps",
+        /// Registers.
+        Registers = "registers",
+        /// Shared memory.
+        #[serde(rename = "shared memory")]
+        SharedMemory = "shared memory",
+        /// It has as many blocks as it can.
+        Blocks = "blocks",
     }
 }
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::KernelClass;
 use super::limits::{SmLimits, WARP};
 use super::occupancy::{BlockNeeds, Limiter, Occupancy};
+use crate::base::named_variants::named_variants;
 use crate::profile::{Kernel, Profile};
 
 /// Occupancy from which on more is not asked for (Nsight Compute's rule `TheoreticalOccupancy`).
@@ -183,46 +184,33 @@ impl fmt::Display for ShapeFinding {
     }
 }
 
-/// What a launch's shape has that may cost time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum ShapeFindingKind {
-    /// Fewer blocks than multiprocessors; lost are those that have none.
-    SmallGrid,
-    /// Fewer than two blocks for each multiprocessor: while one waits at a barrier, nothing else runs.
-    OneBlockEach,
-    /// The last wave is partial, and a fifth of the time or more; lost is the part of the device that it leaves without
-    /// blocks, of all of the time.
-    Tail,
-    /// The block is no multiple of 32 threads; lost are the lanes without one.
-    PartialWarp,
-    /// Blocks so small that a multiprocessor cannot have enough of them; lost are the warps that it could have.
-    SmallBlock,
-    /// Theoretical occupancy below 80 %; lost are the warps that a multiprocessor could have.
-    LowOccupancy,
-    /// The driver set less shared memory than would hold as many blocks as the kernel could have; lost are those.
-    SharedMemorySetting,
-    /// Threads have local memory: registers that spilled, or arrays that are indexed at run time.
-    LocalMemory,
+named_variants! {
+    /// What a launch's shape has that may cost time.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum ShapeFindingKind with name {
+        /// Fewer blocks than multiprocessors; lost are those that have none.
+        SmallGrid = "small grid",
+        /// Fewer than two blocks for each multiprocessor: while one waits at a barrier, nothing else runs.
+        OneBlockEach = "under two blocks a multiprocessor",
+        /// The last wave is partial, and a fifth of the time or more; lost is the part of the device that it leaves without
+        /// blocks, of all of the time.
+        Tail = "tail",
+        /// The block is no multiple of 32 threads; lost are the lanes without one.
+        PartialWarp = "partial warp",
+        /// Blocks so small that a multiprocessor cannot have enough of them; lost are the warps that it could have.
+        SmallBlock = "small block",
+        /// Theoretical occupancy below 80 %; lost are the warps that a multiprocessor could have.
+        LowOccupancy = "low occupancy",
+        /// The driver set less shared memory than would hold as many blocks as the kernel could have; lost are those.
+        SharedMemorySetting = "shared memory setting",
+        /// Threads have local memory: registers that spilled, or arrays that are indexed at run time.
+        LocalMemory = "local memory",
+    }
 }
 
 impl ShapeFindingKind {
-    /// As it is written in tables.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::SmallGrid => "small grid",
-            Self::OneBlockEach => "under two blocks a multiprocessor",
-            Self::Tail => "tail",
-            Self::PartialWarp => "partial warp",
-            Self::SmallBlock => "small block",
-            Self::LowOccupancy => "low occupancy",
-            Self::SharedMemorySetting => "shared memory setting",
-            Self::LocalMemory => "local memory",
-        }
-    }
-
     /// What to do about it.
     #[must_use]
     pub const fn advice(self) -> &'static str {
@@ -251,12 +239,6 @@ impl ShapeFindingKind {
                 "look for spills (-Xptxas -v): a higher register limit, smaller tiles, and arrays with constant indices"
             }
         }
-    }
-}
-
-impl fmt::Display for ShapeFindingKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }
 

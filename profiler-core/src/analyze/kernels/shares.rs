@@ -3,16 +3,16 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::{Classifier, KernelClass};
 use crate::base::statistics::Statistics;
+use crate::base::units::nanoseconds as ns;
 use crate::profile::{GpuOperation, Kernel, OperationKind, Profile};
 use crate::query::{Groups, Query, RangePath};
-use crate::reports::{Cells, Columns, Report, Row, Unit, column};
+use crate::reports::{Cells, Report, Row, Unit};
 
 /// A class of kernels in a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -46,23 +46,15 @@ pub struct KernelClassSum {
 
 impl Row for KernelClassSum {
     const NAME: &'static str = "kernel_classes";
-    const COLUMNS: Columns = Columns(&[
-        column("Time", Unit::Percent),
-        column("Total Time", Unit::Duration),
-        column("Instances", Unit::Plain),
-        column("Avg", Unit::Duration),
-        column("Med", Unit::Duration),
-        column("Min", Unit::Duration),
-        column("Max", Unit::Duration),
-        column("Class", Unit::Plain),
-    ]);
 
     fn cells(&self, cells: &mut Cells<'_>) {
-        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let of = &self.times;
-        cells.add(self.time_percent).add(ns(of.sum())).add(self.instances);
-        cells.add(ns(of.mean())).add(ns(of.median())).add(ns(of.min())).add(ns(of.max()));
-        cells.add(self.class.name());
+        cells.add("Time", Unit::Percent, self.time_percent);
+        cells.add("Total Time", Unit::Duration, ns(of.sum()));
+        cells.add("Instances", Unit::Plain, self.instances);
+        cells.add("Avg", Unit::Duration, ns(of.mean())).add("Med", Unit::Duration, ns(of.median()));
+        cells.add("Min", Unit::Duration, ns(of.min())).add("Max", Unit::Duration, ns(of.max()));
+        cells.add("Class", Unit::Plain, self.class.name());
     }
 }
 
@@ -84,17 +76,12 @@ pub struct RangeClassSum {
 
 impl Row for RangeClassSum {
     const NAME: &'static str = "kernel_classes_by_range";
-    const COLUMNS: Columns = Columns(&[
-        column("Range", Unit::Plain),
-        column("Time", Unit::Percent),
-        column("Total Time", Unit::Duration),
-        column("Instances", Unit::Plain),
-        column("Class", Unit::Plain),
-    ]);
 
     fn cells(&self, cells: &mut Cells<'_>) {
-        cells.add(&self.path).add(self.time_percent).add(self.total_ns).add(self.instances);
-        cells.add(self.class.name());
+        cells.add("Range", Unit::Plain, &self.path).add("Time", Unit::Percent, self.time_percent);
+        cells.add("Total Time", Unit::Duration, self.total_ns);
+        cells.add("Instances", Unit::Plain, self.instances);
+        cells.add("Class", Unit::Plain, self.class.name());
     }
 }
 
@@ -161,7 +148,6 @@ impl<'a> Query<'a> {
 
     /// The kernels by range and class as a report, for CSV and JSON: by path, and of each those first that took most time.
     pub fn range_class_sums(&self, classifier: &Classifier) -> Report<RangeClassSum> {
-        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let mut left_out = 0;
         let mut of_path: BTreeMap<String, Vec<RangeClassSum>> = BTreeMap::new();
         for group in self.clone().kernels().by_range_and_class(classifier) {

@@ -1,34 +1,27 @@
 //! Whether a kernel uses tensor cores, as far as its name says.
 
-use std::fmt;
-
+use nvtx::Dtype;
 use serde::{Deserialize, Serialize};
 
 use super::confidence::Confidence;
+use super::data_type::of_kernel;
 use super::tensor_table::{self, Says};
-use super::{Classifier, DataType, KernelClass};
+use super::{Classifier, KernelClass};
 use crate::base::kernel_names::{Pattern, lower_case};
+use crate::base::named_variants::named_variants;
 use crate::profile::Kernel;
 
-/// Whether a kernel uses tensor cores.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TcUse {
-    /// It does.
-    Using,
-    /// It does not.
-    NotUsing,
-    /// Its name does not say.
-    Unknown,
-}
-
-impl fmt::Display for TcUse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Using => "yes",
-            Self::NotUsing => "no",
-            Self::Unknown => "unknown",
-        })
+named_variants! {
+    /// Whether a kernel uses tensor cores.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum TcUse {
+        /// It does.
+        Using = "yes",
+        /// It does not.
+        NotUsing = "no",
+        /// Its name does not say.
+        Unknown = "unknown",
     }
 }
 
@@ -46,7 +39,8 @@ pub struct TensorCoreUse {
     /// type is.
     pub is_plain_product: bool,
     /// The type of the numbers that it multiplies, if its name says it.
-    pub data_type: Option<DataType>,
+    #[serde(serialize_with = "super::name_if_known")]
+    pub data_type: Option<Dtype>,
 }
 
 impl TensorCoreUse {
@@ -62,7 +56,7 @@ impl TensorCoreUse {
                 confidence: Confidence::High,
                 because: "the program says so",
                 is_plain_product: !are_used && class.is_matrix_math(),
-                data_type: DataType::of_kernel(&shown),
+                data_type: of_kernel(&shown),
             };
         }
         if !class.is_matrix_math() && class != KernelClass::Other {
@@ -75,7 +69,7 @@ impl TensorCoreUse {
             };
         }
         let fits = |row: &&tensor_table::Row| Pattern::new(row.0).matches(&shown);
-        let data_type = DataType::of_kernel(&shown);
+        let data_type = of_kernel(&shown);
         match tensor_table::ROWS.iter().find(fits) {
             Some(&(because, says, confidence, _)) => Self {
                 tensor_cores: if says == Says::Using { TcUse::Using } else { TcUse::NotUsing },

@@ -5,16 +5,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nvtx::Dtype;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+use super::data_type::has_tensor_cores;
 use super::eligibility::Described;
-use super::{Classifier, DataType, KernelClass, TcRemedy, TcStatus, TcUse, TensorCoreUse};
+use super::{Classifier, KernelClass, TcRemedy, TcStatus, TcUse, TensorCoreUse};
 use crate::base::statistics::Statistics;
-use crate::base::units::time;
+use crate::base::units::{nanoseconds as ns, time};
 use crate::join::range_tree::NodeId;
 use crate::profile::{Profile, RangeNode};
-use crate::reports::{Cells, Columns, Report, Row, Unit, column};
+use crate::reports::{Cells, Report, Row, Unit};
 
 /// An operation of the program: a row of DLProf's "OpNodes".
 ///
@@ -36,7 +38,8 @@ pub struct TcOp {
     /// Whether tensor cores can do it; `None` if that is not known.
     pub eligible: Option<bool>,
     /// The type of its numbers: as its range says, or the names of its kernels.
-    pub data_type: Option<DataType>,
+    #[serde(serialize_with = "super::name_if_known")]
+    pub data_type: Option<Dtype>,
     /// True if its range says the type, false if names of kernels alone were asked.
     pub described: bool,
     /// Kernels that ran.
@@ -53,26 +56,20 @@ pub struct TcOp {
 
 impl Row for TcOp {
     const NAME: &'static str = "tensor_core_ops";
-    const COLUMNS: Columns = Columns(&[
-        column("Time", Unit::Percent),
-        column("GPU Time", Unit::Duration),
-        column("TC Status", Unit::Plain),
-        column("TC Eligible", Unit::Plain),
-        column("TC Used", Unit::Plain),
-        column("Kernels", Unit::Plain),
-        column("TC Kernels", Unit::Plain),
-        column("TC Time", Unit::Duration),
-        column("Op Type", Unit::Plain),
-        column("Data Type", Unit::Plain),
-        column("Name", Unit::Plain),
-    ]);
 
     fn cells(&self, cells: &mut Cells<'_>) {
         let yes = |is: bool| if is { "yes" } else { "no" };
-        cells.add(self.time_percent).add(self.total_ns).add(self.status.name());
-        cells.add(self.eligible.map_or("unknown", yes)).add(yes(self.tc_kernels != 0));
-        cells.add(self.kernels).add(self.tc_kernels).add(self.tc_ns).add(&self.op_type);
-        cells.add(self.data_type.map(DataType::name)).add(&self.path);
+        cells.add("Time", Unit::Percent, self.time_percent);
+        cells.add("GPU Time", Unit::Duration, self.total_ns);
+        cells.add("TC Status", Unit::Plain, self.status.name());
+        cells.add("TC Eligible", Unit::Plain, self.eligible.map_or("unknown", yes));
+        cells.add("TC Used", Unit::Plain, yes(self.tc_kernels != 0));
+        cells.add("Kernels", Unit::Plain, self.kernels);
+        cells.add("TC Kernels", Unit::Plain, self.tc_kernels);
+        cells.add("TC Time", Unit::Duration, self.tc_ns);
+        cells.add("Op Type", Unit::Plain, &self.op_type);
+        cells.add("Data Type", Unit::Plain, self.data_type.map(Dtype::name));
+        cells.add("Name", Unit::Plain, &self.path);
     }
 }
 
@@ -97,27 +94,19 @@ pub struct TcKernel {
 
 impl Row for TcKernel {
     const NAME: &'static str = "tensor_core_kernels";
-    const COLUMNS: Columns = Columns(&[
-        column("Time", Unit::Percent),
-        column("Using TC", Unit::Plain),
-        column("Confidence", Unit::Plain),
-        column("Total Time", Unit::Duration),
-        column("Calls", Unit::Plain),
-        column("Avg", Unit::Duration),
-        column("Min", Unit::Duration),
-        column("Max", Unit::Duration),
-        column("Class", Unit::Plain),
-        column("Because", Unit::Plain),
-        column("Name", Unit::Plain),
-    ]);
 
     fn cells(&self, cells: &mut Cells<'_>) {
         let of = &self.tensor_core;
-        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        cells.add(self.time_percent).add(&of.tensor_cores.to_string());
-        cells.add(&of.confidence.to_string()).add(ns(self.times.sum())).add(self.calls);
-        cells.add(ns(self.times.mean())).add(ns(self.times.min())).add(ns(self.times.max()));
-        cells.add(self.class.name()).add(of.because).add(&self.name);
+        cells.add("Time", Unit::Percent, self.time_percent);
+        cells.add("Using TC", Unit::Plain, of.tensor_cores.to_string());
+        cells.add("Confidence", Unit::Plain, of.confidence.to_string());
+        cells.add("Total Time", Unit::Duration, ns(self.times.sum()));
+        cells.add("Calls", Unit::Plain, self.calls);
+        cells.add("Avg", Unit::Duration, ns(self.times.mean()));
+        cells.add("Min", Unit::Duration, ns(self.times.min()));
+        cells.add("Max", Unit::Duration, ns(self.times.max()));
+        cells.add("Class", Unit::Plain, self.class.name());
+        cells.add("Because", Unit::Plain, of.because).add("Name", Unit::Plain, &self.name);
     }
 }
 
@@ -147,20 +136,18 @@ pub struct TcGroup {
 
 impl Row for TcGroup {
     const NAME: &'static str = "tensor_core_groups";
-    const COLUMNS: Columns = Columns(&[
-        column("GPU Time", Unit::Duration),
-        column("TC Time", Unit::Duration),
-        column("TC Utilization", Unit::Percent),
-        column("Eligible Time", Unit::Duration),
-        column("Ops", Unit::Plain),
-        column("TC Eligible Ops", Unit::Plain),
-        column("TC Using Ops", Unit::Plain),
-        column("Name", Unit::Plain),
-    ]);
 
     fn cells(&self, cells: &mut Cells<'_>) {
-        cells.add(self.total_ns).add(self.tc_ns).add(self.tc_percent).add(self.eligible_ns);
-        cells.add(self.ops).add(self.eligible_ops).add(self.using_ops).add(&self.path);
+        cells.add("GPU Time", Unit::Duration, self.total_ns);
+        cells.add("TC Time", Unit::Duration, self.tc_ns);
+        cells.add("TC Utilization", Unit::Percent, self.tc_percent);
+        cells.add("Eligible Time", Unit::Duration, self.eligible_ns);
+        cells.add("Ops", Unit::Plain, self.ops).add(
+            "TC Eligible Ops",
+            Unit::Plain,
+            self.eligible_ops,
+        );
+        cells.add("TC Using Ops", Unit::Plain, self.using_ops).add("Name", Unit::Plain, &self.path);
     }
 }
 
@@ -479,7 +466,7 @@ impl<'a> Account<'a> {
         let (mut all, mut tc, mut products) = (Ran::default(), Ran::default(), Ran::default());
         let (mut has_unknown, mut has_other, mut data_type) = (false, false, None);
         // Products whose names say that they do without.
-        let mut plain: Vec<Option<DataType>> = Vec::new();
+        let mut plain: Vec<Option<Dtype>> = Vec::new();
         let mut kernels: Vec<(&usize, &Ran)> = launched.iter().collect();
         kernels.sort_unstable_by_key(|(kernel, ran)| (Reverse(ran.ns), **kernel));
         for (kernel, ran) in kernels {
@@ -545,18 +532,18 @@ impl<'a> Account<'a> {
     fn eligible(
         &self,
         described: &[Described],
-        plain: &[Option<DataType>],
+        plain: &[Option<Dtype>],
         is_using: bool,
         has_unknown: bool,
     ) -> (Option<bool>, Vec<TcRemedy>) {
         let Some(capability) = self.capability else { return (None, Vec::new()) };
-        if !DataType::F16.has_tensor_cores(capability) {
+        if !has_tensor_cores(Dtype::F16, capability) {
             return (Some(false), Vec::new());
         }
         let by_names;
         let described = match described.is_empty() {
             true => {
-                let of = |data_type: &Option<DataType>| Described {
+                let of = |data_type: &Option<Dtype>| Described {
                     data_type: *data_type,
                     ..Described::default()
                 };

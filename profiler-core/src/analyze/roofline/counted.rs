@@ -15,16 +15,15 @@ use rustc_hash::FxHashMap;
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
-use super::plot::{self, Shape, Slope, Spot};
-use super::{ComputeRoof, Peaks, Roof, Roofline, percent};
-use crate::analyze::kernel_counters::CountedKernels;
+use super::{Peaks, Roof, Roofline};
+use crate::analyze::kernel_counters::{CountedKernels, operations};
+use crate::analyze::kernels::{name_if_known, name_of_dtype};
 use crate::base::kernel_names::Level;
-use crate::base::units::{
-    NAME_WIDTH, PATH_WIDTH, finish, number, per_second, shortened, si, table, time,
-};
+use crate::base::text::serialize_as_text;
+use crate::base::units::{PATH_WIDTH, nanoseconds, number, shortened, si};
 
 /// By how much declared and counted may differ before a table says so: counts of DRAM have what lies in the caches.
-const TOLERANCE: f64 = 0.1;
+pub(super) const TOLERANCE: f64 = 0.1;
 
 /// Counted work of ranges or kernels under the roofs of a device. Made by [`CountedRoofline::of`],
 /// [`Roofline::counted`] and [`CountedKernels::roofline`].
@@ -50,7 +49,7 @@ pub struct CountedRoofline {
 #[non_exhaustive]
 pub struct CountedFlops {
     /// The type of the numbers; of tensor cores that of their sources.
-    #[serde(serialize_with = "super::peaks::name_of_dtype")]
+    #[serde(serialize_with = "name_of_dtype")]
     pub dtype: Dtype,
     /// The units.
     #[serde(serialize_with = "super::peaks::name_of_pipe")]
@@ -92,11 +91,7 @@ impl fmt::Display for Limit {
     }
 }
 
-impl Serialize for Limit {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
+serialize_as_text!(Limit);
 
 /// What was declared of the same ranges, for one instance.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -107,14 +102,8 @@ pub struct DeclaredWork {
     /// Bytes from and to the device's memory.
     pub bytes: Option<f64>,
     /// The type of the numbers, if one was said.
-    #[serde(serialize_with = "name_of")]
+    #[serde(serialize_with = "name_if_known")]
     pub dtype: Option<Dtype>,
-}
-
-// SIGNATURE: serde gives references.
-#[allow(clippy::ref_option)]
-fn name_of<S: Serializer>(dtype: &Option<Dtype>, to: S) -> Result<S::Ok, S::Error> {
-    dtype.map(Dtype::name).serialize(to)
 }
 
 /// Something that was declared and counted otherwise.
@@ -227,7 +216,7 @@ impl CountedPoint {
         quotient(self.total_flops(), self.at(level)?.bytes)
     }
 
-    fn at(&self, level: MemoryLevel) -> Option<&CountedBytes> {
+    pub(super) fn at(&self, level: MemoryLevel) -> Option<&CountedBytes> {
         self.bytes.iter().find(|at| at.level == level)
     }
 
@@ -295,7 +284,7 @@ impl CountedPoint {
     }
 }
 
-fn quotient(above: f64, below: f64) -> Option<f64> {
+pub(super) fn quotient(above: f64, below: f64) -> Option<f64> {
     Some(above / below).filter(|value| value.is_finite())
 }
 
@@ -328,8 +317,7 @@ impl Serialize for CountedPoint {
         point.serialize_field("name", &self.name)?;
         point.serialize_field("is_kernel", &self.is_kernel)?;
         point.serialize_field("instances", &self.instances)?;
-        // Nanoseconds of 584 years fit.
-        let ns = u64::try_from(self.gpu_time.as_nanos()).unwrap_or(u64::MAX);
+        let ns = nanoseconds(self.gpu_time);
         point.serialize_field("gpu_time_ns", &ns)?;
         point.serialize_field("total_flops", &self.total_flops())?;
         point.serialize_field("achieved_flop_per_s", &self.achieved())?;
@@ -357,7 +345,7 @@ impl Sum {
         let first = self.instances == 0;
         self.instances += 1;
         self.ns += ns;
-        for (dtype, pipe, count) in types(&Flops::of(range)) {
+        for (dtype, pipe, count) in operations(&Flops::of(range)) {
             match self.flops.iter_mut().find(|of| (of.0, of.1) == (dtype, pipe)) {
                 Some((.., sum)) => *sum += count,
                 None => self.flops.push((dtype, pipe, count)),
@@ -394,23 +382,6 @@ impl Sum {
             declared: None,
         }
     }
-}
-
-fn types(flops: &Flops) -> impl Iterator<Item = (Dtype, Pipe, f64)> + use<> {
-    use Pipe::{Tensor, Vector};
-    let counts = [
-        (Dtype::F16, Vector, flops.half),
-        (Dtype::F32, Vector, flops.single),
-        (Dtype::F64, Vector, flops.double),
-        (Dtype::F4, Tensor, flops.tensor_fp4),
-        (Dtype::F8, Tensor, flops.tensor_fp8),
-        (Dtype::I8, Tensor, flops.tensor_int8),
-        (Dtype::F16, Tensor, flops.tensor_fp16),
-        (Dtype::Bf16, Tensor, flops.tensor_bf16),
-        (Dtype::Tf32, Tensor, flops.tensor_tf32),
-        (Dtype::F64, Tensor, flops.tensor_fp64),
-    ];
-    counts.into_iter().filter_map(|(dtype, pipe, count)| Some((dtype, pipe, count?)))
 }
 
 /// The paths of counted ranges, each once: what lies within each other lies as deep as a file says.
@@ -553,258 +524,5 @@ impl CountedKernels {
     pub fn roofline(&self, peaks: &Peaks) -> CountedRoofline {
         let kernels = self.kernels().map(|kernel| (kernel.name(), kernel.values()));
         CountedRoofline::made(self.measured(), peaks, kernels, str::to_owned, true)
-    }
-}
-
-const HEADER: [&str; 13] = [
-    "counted",
-    "times",
-    "mostly",
-    "GPU time",
-    "FLOP",
-    "achieved",
-    "DRAM",
-    "L2",
-    "L1",
-    "FLOP/B DRAM",
-    "FLOP/B L2",
-    "of roof",
-    "bound by",
-];
-
-const BESIDE: [&str; 8] = [
-    "each time",
-    "type",
-    "FLOP declared",
-    "counted",
-    "ratio",
-    "bytes declared",
-    "DRAM counted",
-    "ratio",
-];
-
-fn or_none(text: Option<String>) -> String {
-    text.unwrap_or_else(|| "-".to_owned())
-}
-
-impl CountedRoofline {
-    fn rows(&self, width: usize) -> Vec<[String; 13]> {
-        let row = |point: &CountedPoint| {
-            let bytes = |level| or_none(point.bytes_at(level).map(|bytes| si(bytes, "B")));
-            let intensity = |level| or_none(point.intensity_at(level).map(number));
-            let roof = point.of_roof();
-            [
-                shortened(&point.name, width),
-                point.instances.to_string(),
-                or_none(point.main_type().map(|(dtype, pipe)| format!("{dtype} {pipe}"))),
-                time(point.gpu_time),
-                si(point.total_flops(), "FLOP"),
-                or_none(point.achieved().map(|rate| per_second(rate, "FLOP"))),
-                bytes(MemoryLevel::Dram),
-                bytes(MemoryLevel::L2),
-                bytes(MemoryLevel::L1),
-                intensity(MemoryLevel::Dram),
-                intensity(MemoryLevel::L2),
-                or_none(roof.map(|(_, share)| percent(share))),
-                or_none(roof.map(|(limit, _)| limit.to_string())),
-            ]
-        };
-        self.points.iter().map(row).collect()
-    }
-
-    fn rows_beside(&self, width: usize) -> Vec<[String; 8]> {
-        let row = |point: &CountedPoint| {
-            let declared = point.declared?;
-            let each = |sum: f64| sum / point.instances.max(1) as f64;
-            let (flops, bytes) =
-                (each(point.total_flops()), point.bytes_at(MemoryLevel::Dram).map(each));
-            let ratio = |declared: Option<f64>, counted: Option<f64>| {
-                or_none(declared.zip(counted).and_then(|(declared, counted)| {
-                    Some(format!("{} x", number(quotient(counted, declared)?)))
-                }))
-            };
-            let amount = |of: Option<f64>, unit| or_none(of.map(|of| si(of, unit)));
-            Some([
-                shortened(&point.name, width),
-                or_none(declared.dtype.map(|dtype| dtype.to_string())),
-                amount(declared.flops, "FLOP"),
-                si(flops, "FLOP"),
-                ratio(declared.flops, Some(flops)),
-                amount(declared.bytes, "B"),
-                amount(bytes, "B"),
-                ratio(declared.bytes, bytes),
-            ])
-        };
-        self.points.iter().filter_map(row).collect()
-    }
-
-    fn notes(&self) -> Vec<String> {
-        let mut notes: Vec<String> =
-            self.disagreements(TOLERANCE).iter().map(ToString::to_string).collect();
-        notes.extend(self.peaks.notes());
-        if self.runs > 1 {
-            let runs = self.runs;
-            notes.push(format!(
-                "counted in {runs} runs: time, bytes and operations are each of one"
-            ));
-        }
-        if self.points.iter().any(|point| point.of_roof().is_some_and(|(_, share)| share > 1.0)) {
-            notes.push(
-                "above the roof: the roof is low, or time and work are of different runs"
-                    .to_owned(),
-            );
-        }
-        if self.dropped > 0 {
-            notes.push(format!(
-                "{} ranges or kernels had no room and are in no point",
-                self.dropped
-            ));
-        }
-        if self.without_time > 0 {
-            notes.push(format!(
-                "{} ranges or kernels have no time and are in no point: count Set::Roofline",
-                self.without_time
-            ));
-        }
-        notes
-    }
-
-    /// The compute roofs that points are under.
-    fn roofs_in_use(&self) -> Vec<ComputeRoof> {
-        let is_used = |roof: &&ComputeRoof| {
-            let mut all = self.points.iter().flat_map(|point| &point.flops);
-            all.any(|of| (of.dtype, of.pipe) == (roof.dtype, roof.pipe))
-        };
-        self.peaks.compute().filter(is_used).copied().collect()
-    }
-
-    /// The plot as SVG: each point at its intensity at DRAM (a circle), L2 (a square) and L1 (a triangle), all at what it
-    /// achieved, a ring where it was declared to be, and the roofs of units and levels.
-    #[must_use]
-    pub fn to_svg(&self) -> String {
-        self.svg(true)
-    }
-
-    /// A page with the plot and the tables. It fetches nothing and holds no script.
-    #[must_use]
-    pub fn to_html(&self) -> String {
-        let is_drawn = |point: &&CountedPoint| {
-            point.total_flops() > 0.0 && point.bytes.iter().any(|at| at.bytes > 0.0)
-        };
-        let left_out = self.points.len() - self.points.iter().filter(is_drawn).count();
-        let said = (left_out != 0).then(|| {
-            format!("{left_out} points without both operations and bytes are in the table alone.")
-        });
-        let mut tables = vec![("Counted", plot::html_table(&HEADER, &self.rows(usize::MAX)))];
-        let beside = self.rows_beside(usize::MAX);
-        if !beside.is_empty() {
-            tables.push(("Declared and counted", plot::html_table(&BESIDE, &beside)));
-        }
-        tables.push(("Roofs", plot::html_table(&super::peaks::HEADER, &self.peaks.rows())));
-        plot::page(&self.peaks, &self.svg(false), said, &tables, &self.notes())
-    }
-
-    fn svg(&self, alone: bool) -> String {
-        let mut slopes = Vec::new();
-        for level in MemoryLevel::ALL {
-            if self.points.iter().any(|point| point.at(level).is_some()) {
-                slopes.push(Slope { label: level.name(), roof: self.peaks.level(level) });
-            }
-        }
-        let spots: Vec<_> = self.points.iter().flat_map(spots).collect();
-        plot::svg(&self.peaks, &slopes, &self.roofs_in_use(), &spots, alone)
-    }
-}
-
-/// A spot for each level, and one for what was declared.
-fn spots(point: &CountedPoint) -> Vec<Spot> {
-    let Some(achieved) = point.achieved().filter(|rate| *rate > 0.0) else { return Vec::new() };
-    let mut spots: Vec<Spot> = Vec::new();
-    let dtype = point.main_type().map(|(dtype, _)| dtype);
-    for (level, shape) in [
-        (MemoryLevel::Dram, Shape::Circle),
-        (MemoryLevel::L2, Shape::Square),
-        (MemoryLevel::L1, Shape::Triangle),
-    ] {
-        let Some(intensity) = point.intensity_at(level).filter(|of| *of > 0.0) else { continue };
-        let is_first = spots.is_empty();
-        spots.push(Spot {
-            intensity,
-            achieved,
-            attainable: None,
-            dtype,
-            shape,
-            name: is_first.then(|| point.name.clone()),
-            title: title(point, Some(level)),
-            key: Some(level.name()),
-            beside: spots.last().map(|spot| spot.intensity),
-        });
-    }
-    let declared = point.declared.and_then(|said| {
-        let each = point.gpu_time.as_secs_f64() / point.instances.max(1) as f64;
-        Some((quotient(said.flops?, said.bytes?)?, quotient(said.flops?, each)?))
-    });
-    if let Some((intensity, achieved)) = declared.filter(|at| at.0 > 0.0 && at.1 > 0.0) {
-        spots.push(Spot {
-            intensity,
-            achieved,
-            attainable: None,
-            dtype: None,
-            shape: Shape::Ring,
-            name: None,
-            title: title(point, None),
-            key: Some("declared"),
-            beside: None,
-        });
-    }
-    spots
-}
-
-/// What is known of a point, at a level or as declared, a line each.
-fn title(point: &CountedPoint, level: Option<MemoryLevel>) -> String {
-    let mut lines = vec![shortened(&point.name, 4 * NAME_WIDTH)];
-    match level {
-        Some(level) => {
-            lines.push(format!("{} times, {}", point.instances, time(point.gpu_time)));
-            for of in &point.flops {
-                lines.push(format!("{} {} {}", si(of.flops, "FLOP"), of.dtype, of.pipe));
-            }
-            if let (Some(bytes), Some(intensity)) =
-                (point.bytes_at(level), point.intensity_at(level))
-            {
-                lines.push(format!("{level}: {}, {} FLOP/B", si(bytes, "B"), number(intensity)));
-            }
-            for (limit, share) in point.shares() {
-                lines.push(format!("{} of the roof of {limit}", percent(share)));
-            }
-        }
-        None => {
-            let said = point.declared;
-            let flops = said.and_then(|said| said.flops).map(|flops| si(flops, "FLOP"));
-            let bytes = said.and_then(|said| said.bytes).map(|bytes| si(bytes, "B"));
-            lines.push(format!("declared each time: {}, {}", or_none(flops), or_none(bytes)));
-        }
-    }
-    lines.join("\n")
-}
-
-impl fmt::Display for CountedRoofline {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "roofline, counted: {}", shortened(self.peaks.device(), NAME_WIDTH))?;
-        let mut rows = table(&HEADER, 1);
-        self.rows(NAME_WIDTH).into_iter().for_each(|row| {
-            rows.add_row(row);
-        });
-        writeln!(f, "{}\n", finish(&rows))?;
-        let beside = self.rows_beside(NAME_WIDTH);
-        if !beside.is_empty() {
-            let mut rows = table(&BESIDE, 1);
-            beside.into_iter().for_each(|row| {
-                rows.add_row(row);
-            });
-            writeln!(f, "{}\n", finish(&rows))?;
-        }
-        write!(f, "{}", self.peaks.table())?;
-        self.notes().iter().try_for_each(|note| write!(f, "\n{note}"))
     }
 }

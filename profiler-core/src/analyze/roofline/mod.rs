@@ -5,6 +5,7 @@
 //! Architectures*, Communications of the ACM 52 (2009).
 
 mod counted;
+mod counted_views;
 mod declared;
 mod measure;
 mod peaks;
@@ -20,7 +21,8 @@ use nvtx::{Dtype, Pipe};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
-use crate::base::units::{NAME_WIDTH, finish, number, per_second, shortened, si, table, time};
+use crate::base::page::Table;
+use crate::base::units::{NAME_WIDTH, number, per_second, shortened, si, time};
 use crate::join::busy::DeviceSweep;
 use crate::join::tables::Interval;
 use crate::profile::{GpuOperation, OperationKind, Profile};
@@ -309,43 +311,32 @@ impl fmt::Display for Roofline {
                 "no range declared work: say flops and bytes of ranges, or of paths and kernels"
             )?;
         } else {
-            writeln!(f, "{}", self.table())?;
+            writeln!(f, "{}", self.table(NAME_WIDTH).text(1))?;
         }
-        writeln!(f)?;
-        writeln!(f, "{}", self.peaks.table())?;
+        writeln!(f, "\n{}", self.peaks.table().text(2))?;
         let notes = self.notes();
         write!(f, "{}", notes.join("\n"))
     }
 }
 
-/// The columns of the table.
-const HEADER: [&str; 13] = [
-    "range",
-    "times",
-    "type",
-    "kernels",
-    "GPU time",
-    "FLOP",
-    "bytes",
-    "FLOP/B",
-    "achieved",
-    "attainable",
-    "of roof",
-    "of measured",
-    "bound by",
-];
-
 impl Roofline {
-    fn table(&self) -> String {
-        let mut rows = table(&HEADER, 1);
-        self.rows(NAME_WIDTH).into_iter().for_each(|row| {
-            rows.add_row(row);
-        });
-        finish(&rows)
-    }
-
-    /// The table's rows, with names of at most this width.
-    fn rows(&self, width: usize) -> Vec<[String; 13]> {
+    /// The points, with names of at most this width.
+    fn table(&self, width: usize) -> Table {
+        let head = [
+            "range",
+            "times",
+            "type",
+            "kernels",
+            "GPU time",
+            "FLOP",
+            "bytes",
+            "FLOP/B",
+            "achieved",
+            "attainable",
+            "of roof",
+            "of measured",
+            "bound by",
+        ];
         let none = || "-".to_owned();
         let row = |point: &RooflinePoint| {
             let kind = match (point.dtype, point.pipe) {
@@ -372,7 +363,7 @@ impl Roofline {
                 point.bound().map_or_else(none, |bound| bound.to_string()),
             ]
         };
-        self.points.iter().map(row).collect()
+        Table::new("Ranges", head, self.points.iter().map(row))
     }
 
     /// What is to be said beside the tables.

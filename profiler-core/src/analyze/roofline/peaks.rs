@@ -7,37 +7,30 @@ use nvtx::{Dtype, Pipe};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::rates::{Architecture, Board};
+use crate::analyze::kernels::name_of_dtype;
 use crate::base::error::{Error, Kind};
-use crate::base::units::{MESSAGE_WIDTH, finish, per_second, shortened, table};
+use crate::base::named_variants::named_variants;
+use crate::base::page::Table;
+use crate::base::units::{MESSAGE_WIDTH, per_second, shortened};
 use crate::profile::{OperationKind, Profile};
 use crate::record::recording::DeviceInfo;
 
-/// Where a peak is from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum Origin {
-    /// The device's attributes: multiprocessors, clock, bus; times the rate of its architecture.
-    Attributes,
-    /// The board's data sheet, by the device's name: its clock under tensor cores, or what an old recording lacks.
-    Datasheet,
-    /// Counters of the hardware: what they can count at most in a cycle, at the clock that they saw.
-    Counters,
-    /// The program, or whoever asked.
-    Given,
-    /// Nobody says it: only measured.
-    Unknown,
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Attributes => "attributes",
-            Self::Datasheet => "data sheet",
-            Self::Counters => "counters",
-            Self::Given => "given",
-            Self::Unknown => "-",
-        })
+named_variants! {
+    /// Where a peak is from.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    #[non_exhaustive]
+    pub enum Origin {
+        /// The device's attributes: multiprocessors, clock, bus; times the rate of its architecture.
+        Attributes = "attributes",
+        /// The board's data sheet, by the device's name: its clock under tensor cores, or what an old recording lacks.
+        Datasheet = "data sheet",
+        /// Counters of the hardware: what they can count at most in a cycle, at the clock that they saw.
+        Counters = "counters",
+        /// The program, or whoever asked.
+        Given = "given",
+        /// Nobody says it: only measured.
+        Unknown = "-",
     }
 }
 
@@ -345,19 +338,9 @@ impl Profile {
     }
 }
 
-/// The columns of the table.
-pub(super) const HEADER: [&str; 4] = ["roof", "from", "peak", "measured"];
-
 impl Peaks {
-    pub(super) fn table(&self) -> String {
-        let mut rows = table(&HEADER, 2);
-        self.rows().into_iter().for_each(|row| {
-            rows.add_row(row);
-        });
-        finish(&rows)
-    }
-
-    pub(super) fn rows(&self) -> Vec<[String; 4]> {
+    /// The roofs.
+    pub(super) fn table(&self) -> Table {
         let row = |name: String, roof: &Roof, unit| {
             let value =
                 |value: Option<f64>| value.map_or("-".to_owned(), |value| per_second(value, unit));
@@ -369,7 +352,8 @@ impl Peaks {
         };
         let cache = |known: &LevelRoof| row(known.level.to_string(), &known.roof, "B");
         let memory = std::iter::once(memory).chain(self.caches.iter().map(cache));
-        memory.chain(self.compute.iter().map(compute)).collect()
+        let rows = memory.chain(self.compute.iter().map(compute));
+        Table::new("Roofs", ["roof", "from", "peak", "measured"], rows)
     }
 
     /// Where they are from, and what is not known.
@@ -388,7 +372,7 @@ impl Peaks {
 
 impl fmt::Display for Peaks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.table())?;
+        f.write_str(&self.table().text(2))?;
         self.notes().iter().try_for_each(|note| write!(f, "\n{note}"))
     }
 }
@@ -409,17 +393,13 @@ fn sane(value: f64) -> Option<f64> {
     (value.is_finite() && value > 0.0).then_some(value)
 }
 
-// SIGNATURE: serde gives references.
-pub(super) fn name_of_dtype<S: Serializer>(dtype: &Dtype, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(dtype.name())
-}
-
 fn dtype_of_name<'de, D: Deserializer<'de>>(from: D) -> Result<Dtype, D::Error> {
     let name = String::deserialize(from)?;
     let unknown = || serde::de::Error::custom(format!("there is no number type {name:?}"));
     Dtype::named(&name).ok_or_else(unknown)
 }
 
+// SIGNATURE: serde gives references.
 pub(super) fn name_of_pipe<S: Serializer>(pipe: &Pipe, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(pipe.name())
 }
@@ -442,141 +422,40 @@ mod tests {
         serde_json::from_value(text).unwrap()
     }
 
+    /// Name, compute capability, multiprocessors, MHz: what the data sheet states in TFLOP/s, dense.
+    const DATA_SHEETS: &str = "\
+Tesla V100-SXM2-32GB | 7.0 | 80 | 1530 | f16 tensor 125.0, f32 vector 15.7, f64 vector 7.8
+Tesla T4 | 7.5 | 40 | 1590 | f16 tensor 65.0, i8 tensor 130.0, f32 vector 8.1
+NVIDIA A100-SXM4-80GB | 8.0 | 108 | 1410 | bf16 tensor 312.0, tf32 tensor 156.0, f64 tensor 19.5, i8 tensor 624.0, f32 vector 19.5, f64 vector 9.7, f16 vector 78.0, bf16 vector 39.0
+NVIDIA A40 | 8.6 | 84 | 1740 | f16 tensor 149.7, tf32 tensor 74.8, f32 vector 37.4
+NVIDIA GeForce RTX 3090 | 8.6 | 82 | 1695 | f16 tensor 142.0, bf16 tensor 71.0, tf32 tensor 35.6, f32 vector 35.6
+NVIDIA L4 | 8.9 | 58 | 2040 | f16 tensor 121.0, f8 tensor 242.0, f32 vector 30.3
+NVIDIA GeForce RTX 4090 | 8.9 | 128 | 2520 | f16 tensor 330.3, bf16 tensor 165.2, tf32 tensor 82.6, f8 tensor 660.6, f32 vector 82.6
+NVIDIA H100 80GB HBM3 | 9.0 | 132 | 1980 | bf16 tensor 989.4, tf32 tensor 494.7, f8 tensor 1978.9, i8 tensor 1978.9, f64 tensor 66.9, f64 vector 33.5, f32 vector 66.9, f16 vector 133.8
+NVIDIA H100 PCIe | 9.0 | 114 | 1755 | bf16 tensor 756.4, f32 vector 51.2
+NVIDIA H200 | 9.0 | 132 | 1980 | bf16 tensor 989.0, f32 vector 67.0
+NVIDIA H200 NVL | 9.0 | 132 | 1785 | bf16 tensor 835.5, f32 vector 60.0
+NVIDIA B200 | 10.0 | 148 | 1965 | bf16 tensor 2250.0, f8 tensor 4500.0, f4 tensor 9000.0, i8 tensor 4500.0, f32 vector 75.0, f64 tensor 37.0, f64 vector 37.0
+NVIDIA GeForce RTX 5090 | 12.0 | 170 | 2407 | f16 tensor 419.0, bf16 tensor 209.5, tf32 tensor 104.8, f8 tensor 838.0, f4 tensor 1676.0, f32 vector 104.8
+NVIDIA RTX PRO 6000 Blackwell Workstation Edition | 12.0 | 188 | 2617 | bf16 tensor 503.8, f4 tensor 2015.2, f32 vector 126.0";
+
     /// What data sheets state in TFLOP/s, dense.
     #[test]
     fn peaks_are_those_of_data_sheets() {
-        use Dtype::*;
-        use Pipe::{Tensor, Vector};
-        for (name, capability, sms, mhz, stated) in [
-            (
-                "Tesla V100-SXM2-32GB",
-                (7, 0),
-                80,
-                1530,
-                &[(F16, Tensor, 125.0), (F32, Vector, 15.7), (F64, Vector, 7.8)][..],
-            ),
-            (
-                "Tesla T4",
-                (7, 5),
-                40,
-                1590,
-                &[(F16, Tensor, 65.0), (I8, Tensor, 130.0), (F32, Vector, 8.1)],
-            ),
-            (
-                "NVIDIA A100-SXM4-80GB",
-                (8, 0),
-                108,
-                1410,
-                &[
-                    (Bf16, Tensor, 312.0),
-                    (Tf32, Tensor, 156.0),
-                    (F64, Tensor, 19.5),
-                    (I8, Tensor, 624.0),
-                    (F32, Vector, 19.5),
-                    (F64, Vector, 9.7),
-                    (F16, Vector, 78.0),
-                    (Bf16, Vector, 39.0),
-                ],
-            ),
-            (
-                "NVIDIA A40",
-                (8, 6),
-                84,
-                1740,
-                &[(F16, Tensor, 149.7), (Tf32, Tensor, 74.8), (F32, Vector, 37.4)],
-            ),
-            (
-                "NVIDIA GeForce RTX 3090",
-                (8, 6),
-                82,
-                1695,
-                &[
-                    (F16, Tensor, 142.0),
-                    (Bf16, Tensor, 71.0),
-                    (Tf32, Tensor, 35.6),
-                    (F32, Vector, 35.6),
-                ],
-            ),
-            (
-                "NVIDIA L4",
-                (8, 9),
-                58,
-                2040,
-                &[(F16, Tensor, 121.0), (F8, Tensor, 242.0), (F32, Vector, 30.3)],
-            ),
-            (
-                "NVIDIA GeForce RTX 4090",
-                (8, 9),
-                128,
-                2520,
-                &[
-                    (F16, Tensor, 330.3),
-                    (Bf16, Tensor, 165.2),
-                    (Tf32, Tensor, 82.6),
-                    (F8, Tensor, 660.6),
-                    (F32, Vector, 82.6),
-                ],
-            ),
-            (
-                "NVIDIA H100 80GB HBM3",
-                (9, 0),
-                132,
-                1980,
-                &[
-                    (Bf16, Tensor, 989.4),
-                    (Tf32, Tensor, 494.7),
-                    (F8, Tensor, 1978.9),
-                    (I8, Tensor, 1978.9),
-                    (F64, Tensor, 66.9),
-                    (F64, Vector, 33.5),
-                    (F32, Vector, 66.9),
-                    (F16, Vector, 133.8),
-                ],
-            ),
-            ("NVIDIA H100 PCIe", (9, 0), 114, 1755, &[(Bf16, Tensor, 756.4), (F32, Vector, 51.2)]),
-            ("NVIDIA H200", (9, 0), 132, 1980, &[(Bf16, Tensor, 989.0), (F32, Vector, 67.0)]),
-            ("NVIDIA H200 NVL", (9, 0), 132, 1785, &[(Bf16, Tensor, 835.5), (F32, Vector, 60.0)]),
-            (
-                "NVIDIA B200",
-                (10, 0),
-                148,
-                1965,
-                &[
-                    (Bf16, Tensor, 2250.0),
-                    (F8, Tensor, 4500.0),
-                    (F4, Tensor, 9000.0),
-                    (I8, Tensor, 4500.0),
-                    (F32, Vector, 75.0),
-                    (F64, Tensor, 37.0),
-                    (F64, Vector, 37.0),
-                ],
-            ),
-            (
-                "NVIDIA GeForce RTX 5090",
-                (12, 0),
-                170,
-                2407,
-                &[
-                    (F16, Tensor, 419.0),
-                    (Bf16, Tensor, 209.5),
-                    (Tf32, Tensor, 104.8),
-                    (F8, Tensor, 838.0),
-                    (F4, Tensor, 1676.0),
-                    (F32, Vector, 104.8),
-                ],
-            ),
-            (
-                "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
-                (12, 0),
-                188,
-                2617,
-                &[(Bf16, Tensor, 503.8), (F4, Tensor, 2015.2), (F32, Vector, 126.0)],
-            ),
-        ] {
+        for line in DATA_SHEETS.lines() {
+            let [name, capability, sms, mhz, stated] =
+                line.split(" | ").collect::<Vec<_>>()[..].try_into().unwrap();
+            let (major, minor) = capability.split_once('.').unwrap();
+            let capability = (major.parse().unwrap(), minor.parse().unwrap());
+            let (sms, mhz) = (sms.parse().unwrap(), mhz.parse().unwrap());
             let by_attributes = Peaks::of(&device(name, capability, sms, Some(mhz)));
             let by_name = Peaks::of(&device(name, capability, sms, None));
             for peaks in [&by_attributes, &by_name] {
-                for &(dtype, pipe, stated) in stated {
+                for item in stated.split(", ") {
+                    let [dtype, pipe, stated] =
+                        item.split(' ').collect::<Vec<_>>()[..].try_into().unwrap();
+                    let (dtype, pipe) = (Dtype::named(dtype).unwrap(), Pipe::named(pipe).unwrap());
+                    let stated: f64 = stated.parse().unwrap();
                     let peak = peaks.flops(dtype, Some(pipe)).unwrap().roof.peak.unwrap() / 1e12;
                     let off = (peak / stated - 1.0).abs();
                     assert!(off < 0.01, "{name} {dtype} {pipe}: {peak} is not {stated}");

@@ -5,12 +5,9 @@ use std::fmt::Write as _;
 use nvtx::Dtype;
 
 use super::{ComputeRoof, Peaks, Roof, Roofline, RooflinePoint, percent};
+use crate::base::page::{STYLE, Table, page, paragraph};
 use crate::base::text::html;
 use crate::base::units::{NAME_WIDTH, number, per_second, shortened, si, time};
-
-const STYLE: &str = include_str!("style.css");
-/// SHA-256 of it as the page's policy names it. A test holds it.
-const STYLE_HASH: &str = "sha256-7y8Wygp/wLKz8OsAFowBIWJDVtx3KTJ6tStNR7oARXw=";
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 560.0;
@@ -41,11 +38,8 @@ impl Roofline {
         let said = (left_out != 0).then(|| {
             format!("{left_out} points without both operations and bytes are in the table alone.")
         });
-        let tables = [
-            ("Ranges", html_table(&super::HEADER, &self.rows(usize::MAX))),
-            ("Roofs", html_table(&super::peaks::HEADER, &self.peaks.rows())),
-        ];
-        page(&self.peaks, &self.svg(false), said, &tables, &self.notes())
+        let tables = [self.table(usize::MAX), self.peaks.table()];
+        plot_page(&self.peaks, &self.svg(false), said, &tables, &self.notes())
     }
 
     fn svg(&self, alone: bool) -> String {
@@ -57,32 +51,18 @@ impl Roofline {
 }
 
 /// A page with a plot and tables. It fetches nothing and holds no script.
-pub(super) fn page(
+pub(super) fn plot_page(
     peaks: &Peaks,
     svg: &str,
     said: Option<String>,
-    tables: &[(&str, String)],
+    tables: &[Table],
     notes: &[String],
 ) -> String {
-    let device = html(peaks.device());
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src '{STYLE_HASH}'; img-src data:; \
-         base-uri 'none'; form-action 'none'\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"referrer\" content=\"no-referrer\">\n\
-         <link rel=\"icon\" href=\"data:,\">\n<title>Roofline: {device}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
-         <h1>Roofline: {device}</h1>\n"
-    );
-    page += svg;
-    page.extend(said.iter().map(|said| paragraph(said)));
-    for (heading, table) in tables {
-        let _ = writeln!(page, "<h2>{}</h2>", html(heading));
-        page += table;
-    }
-    page.extend(notes.iter().map(|note| paragraph(note)));
-    page += "</body>\n</html>\n";
-    page
+    let mut content = svg.to_owned();
+    content.extend(said.iter().map(|said| paragraph(said)));
+    content.extend(tables.iter().map(|table| table.html(usize::MAX)));
+    content.extend(notes.iter().map(|note| paragraph(note)));
+    page(&format!("Roofline: {}", peaks.device()), &content)
 }
 
 /// The plot, by itself or for a page.
@@ -453,45 +433,9 @@ fn text(x: f64, y: f64, class: &str, anchor: &str, text: &str) -> String {
     )
 }
 
-fn paragraph(text: &str) -> String {
-    format!("<p>{}</p>\n", html(text))
-}
-
-pub(super) fn html_table<const N: usize>(header: &[&str; N], rows: &[[String; N]]) -> String {
-    let mut table = String::from("<div class=\"rl-scroll\"><table>\n<thead><tr>");
-    header.iter().for_each(|name| {
-        let _ = write!(table, "<th scope=\"col\">{}</th>", html(name));
-    });
-    table += "</tr></thead>\n<tbody>\n";
-    for row in rows {
-        table += "<tr>";
-        row.iter().for_each(|cell| {
-            let _ = write!(table, "<td>{}</td>", html(cell));
-        });
-        table += "</tr>\n";
-    }
-    table += "</tbody>\n</table></div>\n";
-    table
-}
-
 #[cfg(test)]
 mod tests {
-    use base64::Engine as _;
-
     use super::*;
-
-    #[test]
-    fn the_policy_names_the_style() {
-        let digest = hmac_sha256::Hash::hash(STYLE.as_bytes());
-        let hash = base64::engine::general_purpose::STANDARD.encode(digest);
-        assert_eq!(STYLE_HASH, format!("sha256-{hash}"), "STYLE_HASH is not that of style.css");
-        assert!(!STYLE.contains('<') && !STYLE.contains('&') && !STYLE.contains('\r'));
-        assert!(!STYLE.contains("http:") && !STYLE.contains("https:") && !STYLE.contains("url("));
-        // Every type has its colour.
-        for dtype in Dtype::ALL {
-            assert!(STYLE.contains(&format!(".rl-{} ", dtype.name())), "{dtype}");
-        }
-    }
 
     #[test]
     fn axes_hold_all_values_and_never_too_much() {

@@ -1,6 +1,5 @@
 //! One point: work, time, and where it lies under the roofs.
 
-use std::fmt;
 use std::time::Duration;
 
 use nvtx::{Dtype, Pipe};
@@ -8,24 +7,19 @@ use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
 use super::peaks::Roof;
+use crate::base::named_variants::named_variants;
+use crate::base::units::nanoseconds;
 
-/// What keeps work from being faster at best.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum Bound {
-    /// The bandwidth of the memory: it does fewer operations a byte than the ridge.
-    Memory,
-    /// The units that compute.
-    Compute,
-}
-
-impl fmt::Display for Bound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Memory => "memory",
-            Self::Compute => "compute",
-        })
+named_variants! {
+    /// What keeps work from being faster at best.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    #[non_exhaustive]
+    pub enum Bound {
+        /// The bandwidth of the memory: it does fewer operations a byte than the ridge.
+        Memory = "memory",
+        /// The units that compute.
+        Compute = "compute",
     }
 }
 
@@ -185,8 +179,7 @@ impl Serialize for RooflinePoint {
         point.serialize_field("devices", &self.devices)?;
         point.serialize_field("dtype", &self.dtype.map(Dtype::name))?;
         point.serialize_field("pipe", &self.pipe.map(Pipe::name))?;
-        // Nanoseconds of 584 years fit.
-        let ns = u64::try_from(self.gpu_time.as_nanos()).unwrap_or(u64::MAX);
+        let ns = nanoseconds(self.gpu_time);
         point.serialize_field("gpu_time_ns", &ns)?;
         point.serialize_field("flops", &self.flops)?;
         point.serialize_field("bytes", &self.bytes)?;

@@ -1,58 +1,59 @@
 //! What a scorecard says of a run: its values and their flags.
 
-use std::fmt;
-
 use serde::Serialize;
 
 use super::Target;
 use crate::analyze::diagnosis::Thresholds;
+use crate::base::named_variants::named_variants;
 
-/// A value of a scorecard. Shares are of the clock of the wall, as the [diagnosis](crate::analyze::diagnosis) divides it up, unless
-/// said otherwise. Each says its target and why; [`Targets`](super::Targets) sets others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum ScoreKind {
-    /// Whether nothing was lost ([`Health`](crate::Health)). Good is complete: what is missing looks like an idle GPU.
-    Health,
-    /// Time in which a GPU ran anything but collectives; of several GPUs their mean ([`DeviceTimes::busy`](crate::query::DeviceTimes::busy)).
-    /// Good from 90 %, for without the rest the whole is 1.11 times as fast; bad up to 50 %: the host decides more than the GPU.
-    GpuBusy,
-    /// The GPU was idle for the calls that launch, allocate and free. Good up to 5 % (without it 1.05 times as fast, which
-    /// is less than runs differ by), bad from 20 %, from where on a diagnosis names it as the verdict
-    /// ([`Thresholds::cause_share`], [`Thresholds::verdict_share`]).
-    Launch,
-    /// The GPU was idle since the host waited for it, or small copies ran alone. Targets as for [`Launch`](Self::Launch).
-    Synchronization,
-    /// The GPU was idle while the host computed. Targets as for [`Launch`](Self::Launch).
-    Host,
-    /// The GPU was idle while the host loaded data. Targets as for [`Launch`](Self::Launch).
-    Loading,
-    /// Copies ran and no kernel did, or the host was in their calls and nothing ran. Targets as for [`Launch`](Self::Launch).
-    Copy,
-    /// Collectives ran and nothing else: GPUs exchanged data, or waited for another rank. Targets as for [`Launch`](Self::Launch).
-    Communication,
-    /// The part of the copies' time in which kernels ran too. Good from 80 %, bad up to 20 %: four of five, and one of five;
-    /// unknown where copies alone take no more than [`Copy`](Self::Copy) may: then hiding them brings too little to matter.
-    Overlap,
-    /// The part of the kernels' time that kernels take which are shorter than [`Thresholds::small_kernel`], 20 us. Good up
-    /// to 20 %, bad from 50 %: a launch takes 3 to 5 us, so that most of the work pays a fifth or more of itself to be
-    /// launched, and hardly fills the GPU.
-    SmallKernels,
-    /// Theoretical occupancy: the mean over kernels, by time. Good from 25 %, which is four warps for each of the four
-    /// schedulers of a multiprocessor with 64, as many as dependent instructions take cycles since Volta; bad up to 6.25 %,
-    /// which is no more than one warp each. What lies between is for kernels with much work a thread, as products have.
-    Occupancy,
-    /// The part of the time of products that tensor cores can do in which kernels that use them ran. Good from 90 %, bad up
-    /// to 50 %; unknown where the rest takes no more of the clock than [`Launch`](Self::Launch) may.
-    TensorCores,
-    /// What ranges that declared their work achieved of the roofline, by time. Good from 60 %, bad up to 15 %: the limits
-    /// that Nsight Compute's rules go by.
-    OfRoof,
-    /// The largest estimate of all causes and findings: how many times as fast the run is under the assumption that the note
-    /// states (Amdahl). What the GPU computes is no such cause. Good up to the estimate of a part that is good, 1.05; bad from
-    /// that of one that is bad, 1.25.
-    Estimate,
+named_variants! {
+    /// A value of a scorecard. Shares are of the clock of the wall, as the [diagnosis](crate::analyze::diagnosis) divides it up, unless
+    /// said otherwise. Each says its target and why; [`Targets`](super::Targets) sets others.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum ScoreKind with text {
+        /// Whether nothing was lost ([`Health`](crate::Health)). Good is complete: what is missing looks like an idle GPU.
+        Health = "recording",
+        /// Time in which a GPU ran anything but collectives; of several GPUs their mean ([`DeviceTimes::busy`](crate::query::DeviceTimes::busy)).
+        /// Good from 90 %, for without the rest the whole is 1.11 times as fast; bad up to 50 %: the host decides more than the GPU.
+        GpuBusy = "GPU busy",
+        /// The GPU was idle for the calls that launch, allocate and free. Good up to 5 % (without it 1.05 times as fast, which
+        /// is less than runs differ by), bad from 20 %, from where on a diagnosis names it as the verdict
+        /// ([`Thresholds::cause_share`], [`Thresholds::verdict_share`]).
+        Launch = "idle for launches",
+        /// The GPU was idle since the host waited for it, or small copies ran alone. Targets as for [`Launch`](Self::Launch).
+        Synchronization = "idle for waits and small copies",
+        /// The GPU was idle while the host computed. Targets as for [`Launch`](Self::Launch).
+        Host = "idle for the host",
+        /// The GPU was idle while the host loaded data. Targets as for [`Launch`](Self::Launch).
+        Loading = "idle for data",
+        /// Copies ran and no kernel did, or the host was in their calls and nothing ran. Targets as for [`Launch`](Self::Launch).
+        Copy = "copies alone and their calls",
+        /// Collectives ran and nothing else: GPUs exchanged data, or waited for another rank. Targets as for [`Launch`](Self::Launch).
+        Communication = "communication alone",
+        /// The part of the copies' time in which kernels ran too. Good from 80 %, bad up to 20 %: four of five, and one of five;
+        /// unknown where copies alone take no more than [`Copy`](Self::Copy) may: then hiding them brings too little to matter.
+        Overlap = "copies hidden behind kernels",
+        /// The part of the kernels' time that kernels take which are shorter than [`Thresholds::small_kernel`], 20 us. Good up
+        /// to 20 %, bad from 50 %: a launch takes 3 to 5 us, so that most of the work pays a fifth or more of itself to be
+        /// launched, and hardly fills the GPU.
+        SmallKernels = "kernels too short",
+        /// Theoretical occupancy: the mean over kernels, by time. Good from 25 %, which is four warps for each of the four
+        /// schedulers of a multiprocessor with 64, as many as dependent instructions take cycles since Volta; bad up to 6.25 %,
+        /// which is no more than one warp each. What lies between is for kernels with much work a thread, as products have.
+        Occupancy = "theoretical occupancy",
+        /// The part of the time of products that tensor cores can do in which kernels that use them ran. Good from 90 %, bad up
+        /// to 50 %; unknown where the rest takes no more of the clock than [`Launch`](Self::Launch) may.
+        TensorCores = "tensor cores, where they can",
+        /// What ranges that declared their work achieved of the roofline, by time. Good from 60 %, bad up to 15 %: the limits
+        /// that Nsight Compute's rules go by.
+        OfRoof = "achieved of the roof",
+        /// The largest estimate of all causes and findings: how many times as fast the run is under the assumption that the note
+        /// states (Amdahl). What the GPU computes is no such cause. Good up to the estimate of a part that is good, 1.05; bad from
+        /// that of one that is bad, 1.25.
+        Estimate = "estimated for one change",
+    }
 }
 
 /// How a value is written.
@@ -81,27 +82,6 @@ impl ScoreKind {
         Self::TensorCores,
         Self::OfRoof,
     ];
-
-    /// As people read it.
-    #[must_use]
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::Health => "recording",
-            Self::GpuBusy => "GPU busy",
-            Self::Launch => "idle for launches",
-            Self::Synchronization => "idle for waits and small copies",
-            Self::Host => "idle for the host",
-            Self::Loading => "idle for data",
-            Self::Copy => "copies alone and their calls",
-            Self::Communication => "communication alone",
-            Self::Overlap => "copies hidden behind kernels",
-            Self::SmallKernels => "kernels too short",
-            Self::Occupancy => "theoretical occupancy",
-            Self::TensorCores => "tensor cores, where they can",
-            Self::OfRoof => "achieved of the roof",
-            Self::Estimate => "estimated for one change",
-        }
-    }
 
     /// As programs and arguments write it: `gpu_busy`.
     #[must_use]
@@ -177,42 +157,19 @@ impl ScoreKind {
     }
 }
 
-impl fmt::Display for ScoreKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.text())
-    }
-}
-
-/// How a value fares.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Flag {
-    /// It cannot be decided, or so little depends on it that it does not matter; the note gives the reason.
-    Unknown,
-    /// At its target.
-    Good,
-    /// Worth a look: neither.
-    Look,
-    /// Far from its target.
-    Bad,
-}
-
-impl Flag {
-    /// As people read it.
-    #[must_use]
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::Unknown => "unknown",
-            Self::Good => "good",
-            Self::Look => "look",
-            Self::Bad => "bad",
-        }
-    }
-}
-
-impl fmt::Display for Flag {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.text())
+named_variants! {
+    /// How a value fares.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum Flag with text {
+        /// It cannot be decided, or so little depends on it that it does not matter; the note gives the reason.
+        Unknown = "unknown",
+        /// At its target.
+        Good = "good",
+        /// Worth a look: neither.
+        Look = "look",
+        /// Far from its target.
+        Bad = "bad",
     }
 }

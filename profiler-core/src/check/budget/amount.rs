@@ -65,7 +65,7 @@ mod sealed {
 
     impl Amount for Duration {
         fn raw(self) -> Option<u64> {
-            Some(u64::try_from(self.as_nanos()).unwrap_or(u64::MAX))
+            Some(crate::base::units::nanoseconds(self))
         }
     }
 

@@ -156,27 +156,10 @@ impl<'a> Expect<'a> {
         self
     }
 
-    /// How often the range was entered; the runs, for the whole profile. [`exactly(0)`](exactly) for one that must not be there.
-    pub fn instances(self, budget: Budget<u64>) -> Self {
-        self.judge(Quantity::Instances, budget)
-    }
-
-    /// Kernels that ran, those of graphs among them.
-    pub fn kernels(self, budget: Budget<u64>) -> Self {
-        self.judge(Quantity::Kernels, budget)
-    }
-
     /// Kernels of this name. `*` stands for any text. The name may be the compiler's, or demangled without parameters as
     /// the report shows it ([`Kernel::demangled_name`](crate::profile::Kernel::demangled_name)).
     pub fn kernels_named(self, name: &str, budget: Budget<u64>) -> Self {
         self.judge(Quantity::KernelsNamed(Pattern::new(name)), budget)
-    }
-
-    /// Kernels that belong to the range and those within, and count for others: of work that several ranges asked for
-    /// together. With all instances together, each kernel once, and none that counts for one of them. None for the whole
-    /// profile, for which everything counts.
-    pub fn shared_kernels(self, budget: Budget<u64>) -> Self {
-        self.judge(Quantity::SharedKernels, budget)
     }
 
     /// No kernel has other names than these, patterns as for [`kernels_named`](Self::kernels_named).
@@ -190,47 +173,9 @@ impl<'a> Expect<'a> {
         names.into_iter().fold(self, |expect, name| expect.kernels_named(name.as_ref(), exactly(0)))
     }
 
-    /// Successful calls that launched a kernel or a graph, not into a graph under capture.
-    pub fn launches(self, budget: Budget<u64>) -> Self {
-        self.judge(Quantity::Launches, budget)
-    }
-
-    /// Those of the launches that launched a graph.
-    pub fn graph_launches(self, budget: Budget<u64>) -> Self {
-        self.judge(Quantity::GraphLaunches, budget)
-    }
-
-    /// Calls that block the host until the GPU got somewhere, such as `cuStreamSynchronize`. Copies that block are not
-    /// among them.
-    pub fn synchronizations(self, budget: Budget<u64>) -> Self {
-        self.judge(Quantity::Synchronizations, budget)
-    }
-
-    /// Copies for which the host waits, by CUDA's rules: synchronous calls that copy from or to the host, and
-    /// asynchronous ones from the device to pageable memory, which return when the copy is done. Copies between devices
-    /// and those of graphs never block.
-    pub fn blocking_copies(self, budget: Budget<u64>) -> Self {
-        self.judge(Quantity::BlockingCopies, budget)
-    }
-
-    /// Copies from or to pageable host memory, which go through a staging buffer.
-    pub fn pageable_copies(self, budget: Budget<u64>) -> Self {
-        self.judge(Quantity::PageableCopies, budget)
-    }
-
-    /// Copies that ran.
-    pub fn copies(self, budget: Budget<u64>) -> Self {
-        self.judge(Quantity::Copies(None), budget)
-    }
-
     /// Copies in one direction.
     pub fn copies_of(self, kind: CopyKind, budget: Budget<u64>) -> Self {
         self.judge(Quantity::Copies(Some(kind)), budget)
-    }
-
-    /// Bytes that copies moved.
-    pub fn copied_bytes(self, budget: Budget<u64>) -> Self {
-        self.judge(Quantity::CopiedBytes(None), budget)
     }
 
     /// Bytes that copies moved in one direction.
@@ -238,54 +183,10 @@ impl<'a> Expect<'a> {
         self.judge(Quantity::CopiedBytes(Some(kind)), budget)
     }
 
-    /// Memsets that ran.
-    pub fn memsets(self, budget: Budget<u64>) -> Self {
-        self.judge(Quantity::Memsets, budget)
-    }
-
-    /// Calls that allocated, registered or mapped memory, host memory among it.
-    pub fn allocations(self, budget: Budget<u64>) -> Self {
-        self.judge(Quantity::Allocations, budget)
-    }
-
-    /// Calls that freed, unregistered or unmapped memory, host memory among it.
-    pub fn frees(self, budget: Budget<u64>) -> Self {
-        self.judge(Quantity::Frees, budget)
-    }
-
-    /// Streams that work ran on.
-    pub fn streams(self, budget: Budget<u64>) -> Self {
-        self.judge(Quantity::Streams, budget)
-    }
-
-    /// The time of all GPU operations, summed: two that run at once count twice.
-    pub fn gpu_time(self, budget: Budget<Duration>) -> Self {
-        self.judge(Quantity::GpuTime, budget)
-    }
-
     /// A statistic over the GPU times of the single instances, those of all runs together; over the runs, for the whole
     /// profile. A range within another of the pattern counts for that one, also after [`each`](Self::each).
     pub fn gpu_time_of(self, statistic: Statistic, budget: Budget<Duration>) -> Self {
         self.judge(Quantity::GpuTimeOf(statistic), budget)
-    }
-
-    /// The time in which at least one GPU operation ran that is no collective, instance by instance and device by device,
-    /// summed: two that run at once on a device count once. Collectives, kernels of NCCL and the like by name, may wait for
-    /// another rank without computing.
-    pub fn busy_time(self, budget: Budget<Duration>) -> Self {
-        self.judge(Quantity::BusyTime, budget)
-    }
-
-    /// From 0 to 1, to a millionth: of the time from the start of an instance's first operation on a device to the end of its
-    /// last there, the share in which at least one of them ran that is no collective; instances and devices summed before they are divided.
-    /// All by the GPU's clock. Work of other ranges does not count.
-    pub fn busy_share(self, budget: Budget<f64>) -> Self {
-        self.judge(Quantity::BusyShare, budget)
-    }
-
-    /// The part of that time in which none of its operations ran.
-    pub fn idle(self, budget: Budget<Duration>) -> Self {
-        self.judge(Quantity::Idle, budget)
     }
 
     /// Ends the chain.
@@ -307,4 +208,66 @@ impl<'a> Expect<'a> {
         let text = violations.map(|violations| violations.to_string()).unwrap_or_default();
         assert!(text.is_empty(), "{text}");
     }
+}
+
+/// Declares the budgets that need nothing but an amount: the method, the unit of the amount, and what is measured.
+macro_rules! budgets {
+    ($($(#[$doc:meta])* $name:ident: $unit:ty = $quantity:expr;)+) => {
+        impl Expect<'_> {
+            $(
+                $(#[$doc])*
+                pub fn $name(self, budget: Budget<$unit>) -> Self {
+                    self.judge($quantity, budget)
+                }
+            )+
+        }
+    };
+}
+
+budgets! {
+    /// How often the range was entered; the runs, for the whole profile. [`exactly(0)`](exactly) for one that must not be there.
+    instances: u64 = Quantity::Instances;
+    /// Kernels that ran, those of graphs among them.
+    kernels: u64 = Quantity::Kernels;
+    /// Kernels that belong to the range and those within, and count for others: of work that several ranges asked for
+    /// together. With all instances together, each kernel once, and none that counts for one of them. None for the whole
+    /// profile, for which everything counts.
+    shared_kernels: u64 = Quantity::SharedKernels;
+    /// Successful calls that launched a kernel or a graph, not into a graph under capture.
+    launches: u64 = Quantity::Launches;
+    /// Those of the launches that launched a graph.
+    graph_launches: u64 = Quantity::GraphLaunches;
+    /// Calls that block the host until the GPU got somewhere, such as `cuStreamSynchronize`. Copies that block are not
+    /// among them.
+    synchronizations: u64 = Quantity::Synchronizations;
+    /// Copies for which the host waits, by CUDA's rules: synchronous calls that copy from or to the host, and
+    /// asynchronous ones from the device to pageable memory, which return when the copy is done. Copies between devices
+    /// and those of graphs never block.
+    blocking_copies: u64 = Quantity::BlockingCopies;
+    /// Copies from or to pageable host memory, which go through a staging buffer.
+    pageable_copies: u64 = Quantity::PageableCopies;
+    /// Copies that ran.
+    copies: u64 = Quantity::Copies(None);
+    /// Bytes that copies moved.
+    copied_bytes: u64 = Quantity::CopiedBytes(None);
+    /// Memsets that ran.
+    memsets: u64 = Quantity::Memsets;
+    /// Calls that allocated, registered or mapped memory, host memory among it.
+    allocations: u64 = Quantity::Allocations;
+    /// Calls that freed, unregistered or unmapped memory, host memory among it.
+    frees: u64 = Quantity::Frees;
+    /// Streams that work ran on.
+    streams: u64 = Quantity::Streams;
+    /// The time of all GPU operations, summed: two that run at once count twice.
+    gpu_time: Duration = Quantity::GpuTime;
+    /// The time in which at least one GPU operation ran that is no collective, instance by instance and device by device,
+    /// summed: two that run at once on a device count once. Collectives, kernels of NCCL and the like by name, may wait for
+    /// another rank without computing.
+    busy_time: Duration = Quantity::BusyTime;
+    /// From 0 to 1, to a millionth: of the time from the start of an instance's first operation on a device to the end of its
+    /// last there, the share in which at least one of them ran that is no collective; instances and devices summed before they are divided.
+    /// All by the GPU's clock. Work of other ranges does not count.
+    busy_share: f64 = Quantity::BusyShare;
+    /// The part of that time in which none of its operations ran.
+    idle: Duration = Quantity::Idle;
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::kineto::Rank;
 use super::timeline::Timeline;
-use super::{chrome, folded, hatchet, kineto, perfetto};
+use super::{chrome, folded, kineto, perfetto};
 use crate::base::error::{Error, Kind};
 use crate::profile::Profile;
 
@@ -34,10 +34,6 @@ pub enum Format {
     Kineto,
     /// Chrome's trace-event JSON, for `chrome://tracing`, Perfetto, speedscope and scripts.
     Chrome,
-    /// The tree of Triton's Proton (hatchet's literal), for `proton-viewer`: ranges by path, with kernels, copies and
-    /// memsets as leaves, and of each the count and `time (ns)`. Ranges deeper than 200 are summed up at that depth, for its
-    /// readers take no more.
-    Hatchet,
     /// Folded stacks, for flame graphs (inferno, flamegraph.pl, speedscope): a line for each path and kernel with its GPU
     /// time in nanoseconds, `batch;forward;gemm 4200`. In names a `;` is written `:`, and a line break as a space. Of more
     /// than 128 ranges around each other the first and the last 64 are written, and how many are left out between them, once
@@ -47,8 +43,7 @@ pub enum Format {
 
 impl Format {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Perfetto, Self::Kineto, Self::Chrome, Self::Hatchet, Self::Folded];
+    pub const ALL: [Self; 4] = [Self::Perfetto, Self::Kineto, Self::Chrome, Self::Folded];
 
     /// How files of it are called by custom, without the first dot.
     #[must_use]
@@ -57,7 +52,6 @@ impl Format {
             Self::Perfetto => "pftrace",
             Self::Kineto => "pt.trace.json",
             Self::Chrome => "trace.json",
-            Self::Hatchet => "hatchet",
             Self::Folded => "folded",
         }
     }
@@ -67,7 +61,6 @@ impl Format {
             Self::Perfetto => "a Perfetto trace",
             Self::Kineto => "a Kineto trace",
             Self::Chrome => "a Chrome trace",
-            Self::Hatchet => "a hatchet tree",
             Self::Folded => "folded stacks",
         }
     }
@@ -150,7 +143,6 @@ impl Profile {
             Format::Perfetto => perfetto::write(&timeline, samples, &mut out),
             Format::Kineto => kineto::write(&timeline, rank, samples, &mut out),
             Format::Chrome => chrome::write(&timeline, samples, &mut out),
-            Format::Hatchet => hatchet::write(&timeline, &mut out),
             Format::Folded => folded::write(&timeline, &mut out),
         };
         written.and_then(|()| out.flush()).map_err(|source| {

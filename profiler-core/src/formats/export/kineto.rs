@@ -14,6 +14,7 @@ use super::lanes::NESTED;
 use super::timeline::{OperationRow, Timeline, Work};
 use super::trace_events::{self, Dialect, Said};
 use crate::base::text;
+use crate::reports::memory_text;
 
 struct Kineto<'a> {
     timeline: &'a Timeline<'a>,
@@ -49,25 +50,16 @@ fn name<'a>(timeline: &'a Timeline<'_>, operation: &OperationRow<'_>) -> Cow<'a,
                 cupti::CopyKind::PeerToPeer => "PtoP",
                 _ => "Unknown",
             };
-            format!("Memcpy {kind} ({} -> {})", memory(copy.source), memory(copy.destination))
-                .into()
+            format!(
+                "Memcpy {kind} ({} -> {})",
+                memory_text(copy.source),
+                memory_text(copy.destination)
+            )
+            .into()
         }
-        Work::Memset(Some(memset)) => format!("Memset ({})", memory(memset.memory)).into(),
+        Work::Memset(Some(memset)) => format!("Memset ({})", memory_text(memset.memory)).into(),
         Work::Memset(None) => "Memset (Unknown)".into(),
         Work::Graph(_) => timeline.name(operation).into(),
-    }
-}
-
-fn memory(kind: cupti::MemoryKind) -> &'static str {
-    match kind {
-        cupti::MemoryKind::PAGEABLE => "Pageable",
-        cupti::MemoryKind::PINNED => "Pinned",
-        cupti::MemoryKind::DEVICE => "Device",
-        cupti::MemoryKind::ARRAY => "Array",
-        cupti::MemoryKind::MANAGED => "Managed",
-        cupti::MemoryKind::DEVICE_STATIC => "Device Static",
-        cupti::MemoryKind::MANAGED_STATIC => "Managed Static",
-        _ => "Unknown",
     }
 }
 

@@ -5,7 +5,6 @@ mod chrome;
 mod counters;
 mod folded;
 mod format;
-mod hatchet;
 mod json;
 mod kineto;
 mod lanes;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::HOST;
+pub(super) use crate::base::units::nanoseconds as ns;
 use crate::join::tables::{CallId, MemoryEvent};
 use crate::profile::mark::Mark;
 use crate::profile::process_range::ProcessRange;
@@ -33,10 +34,6 @@ impl Span {
     pub(super) fn order(self) -> (u64, Reverse<u64>) {
         (self.start, Reverse(self.end))
     }
-}
-
-pub(super) fn ns(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A stream of a context of a device.

@@ -214,15 +214,14 @@ impl File {
     pub(super) fn count(&self, table: &str) -> Result<u64, Error> {
         let mut count = 0;
         // SQLite's own `count(*)` is one step, however long it takes.
-        self.rows(table, ["rowid"], |_| count += 1)?;
+        self.rows((table, "rowid"), |_| count += 1)?;
         Ok(count)
     }
 
-    /// Goes over the rows of a table that may not be there; columns that are not there are empty.
-    pub(super) fn rows<const N: usize>(
+    /// Goes over the rows of a table that may not be there. Columns, as `start, end`, that are not there are empty.
+    pub(super) fn rows(
         &self,
-        table: &str,
-        columns: [&str; N],
+        (table, columns): (&str, &str),
         mut each: impl FnMut(Cells<'_>),
     ) -> Result<(), Error> {
         let Some(present) = self.tables.get(table) else {
@@ -232,8 +231,9 @@ impl File {
             let is_present = name == "rowid" || present.contains(&name.to_ascii_lowercase());
             if is_present { format!("\"{name}\"") } else { "NULL".to_owned() }
         };
+        let columns: Vec<String> = columns.split(", ").map(of).collect();
         let table = table.replace('"', "\"\"");
-        let query = format!("SELECT {} FROM \"{table}\"", columns.map(of).join(", "));
+        let query = format!("SELECT {} FROM \"{table}\"", columns.join(", "));
         self.text_bytes.set(0);
         let mut is_over = false;
         let mut go = || -> rusqlite::Result<()> {

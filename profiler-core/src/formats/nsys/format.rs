@@ -1,7 +1,8 @@
 //! The numbers of the format: what stands for what in nsys's tables.
 
+use cupti::MemoryKind;
 #[cfg(feature = "nsys")]
-use cupti::{CallClass, DriverFunction, MemoryKind, RuntimeFunction};
+use cupti::{CallClass, DriverFunction, RuntimeFunction};
 
 #[cfg(feature = "nsys")]
 use crate::join::tables::Api;
@@ -57,19 +58,27 @@ pub(super) fn metric_name(label: &str, unit: Unit, kind: Kind) -> String {
 /// CUPTI's number of no stream.
 pub(super) const NO_STREAM: u32 = u32::MAX;
 
-/// `ENUM_CUDA_MEM_KIND` has numbers of its own.
+/// The kinds of memory by their numbers in `ENUM_CUDA_MEM_KIND`; 7 is an unknown kind.
+const MEMORY_KINDS: [MemoryKind; 7] = [
+    MemoryKind::PAGEABLE,
+    MemoryKind::PINNED,
+    MemoryKind::DEVICE,
+    MemoryKind::ARRAY,
+    MemoryKind::MANAGED,
+    MemoryKind::DEVICE_STATIC,
+    MemoryKind::MANAGED_STATIC,
+];
+
+/// The kind of memory of a number.
 #[cfg(feature = "nsys")]
 pub(super) fn memory_kind(number: Option<u32>) -> MemoryKind {
-    match number {
-        Some(0) => MemoryKind::PAGEABLE,
-        Some(1) => MemoryKind::PINNED,
-        Some(2) => MemoryKind::DEVICE,
-        Some(3) => MemoryKind::ARRAY,
-        Some(4) => MemoryKind::MANAGED,
-        Some(5) => MemoryKind::DEVICE_STATIC,
-        Some(6) => MemoryKind::MANAGED_STATIC,
-        _ => MemoryKind::UNKNOWN,
-    }
+    let known = number.and_then(|number| MEMORY_KINDS.get(number as usize));
+    known.copied().unwrap_or(MemoryKind::UNKNOWN)
+}
+
+/// The number of a kind of memory.
+pub(super) fn memory_number(kind: MemoryKind) -> u32 {
+    MEMORY_KINDS.iter().position(|known| *known == kind).unwrap_or(MEMORY_KINDS.len()) as u32
 }
 
 /// The process and the thread of a `globalTid`, which is hardware, machine, process and thread in 8, 8, 24 and 24 bits.
@@ -89,15 +98,6 @@ pub(super) fn process_of(global: u64) -> u64 {
 pub(super) fn global(process: u32, thread: u32) -> u64 {
     let machine = 1 + u64::from(process >> 24);
     machine << 48 | u64::from(process & 0xff_ffff) << 24 | u64::from(thread & 0xff_ffff)
-}
-
-/// Two lists of columns as one.
-pub(super) fn with<const A: usize, const B: usize, const N: usize>(
-    first: [&'static str; A],
-    second: [&'static str; B],
-) -> [&'static str; N] {
-    const { assert!(A + B == N) };
-    std::array::from_fn(|i| if i < A { first[i] } else { second[i - A] })
 }
 
 /// A function's name without the version that nsys leaves on it: `cudaLaunchKernel` of `cudaLaunchKernel_v7000`.

@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::file::File;
 use super::format::METRIC_ENDS;
+use super::schema;
 use crate::base::error::Error;
 use crate::record::series::{Kind, Metric, Series, Source, Unit};
 
@@ -25,7 +26,7 @@ pub(super) fn read(file: &File) -> Result<(Vec<Series>, u64), Error> {
     let mut unreadable = 0;
     // By type: a sampled device, which its last byte numbers as nsys does.
     let mut metrics: FxHashMap<i64, Vec<(i64, Metric)>> = FxHashMap::default();
-    file.rows("TARGET_INFO_GPU_METRICS", ["typeId", "metricId", "metricName"], |row| {
+    file.rows(("TARGET_INFO_GPU_METRICS", "typeId, metricId, metricName"), |row| {
         let (Some(of), Some(id), Some(name)) = (row.number(0), row.number(1), row.text(2)) else {
             return unreadable += 1;
         };
@@ -42,14 +43,14 @@ pub(super) fn read(file: &File) -> Result<(Vec<Series>, u64), Error> {
         places.extend(metrics.iter().enumerate().map(|(place, (id, _))| ((*of, *id), place)));
     }
     let mut ordinals: FxHashMap<i64, u32> = FxHashMap::default();
-    file.rows("TARGET_INFO_CUDA_DEVICE", ["gpuId", "cudaId"], |row| {
+    file.rows(schema::DEVICE_IDS, |row| {
         if let (Some(gpu), Some(ordinal)) = (row.number(0), row.number(1)) {
             ordinals.entry(gpu).or_insert(ordinal);
         }
     })?;
 
     let mut values: FxHashMap<i64, Vec<Value>> = FxHashMap::default();
-    file.rows("GPU_METRICS", ["timestamp", "typeId", "metricId", "value"], |row| {
+    file.rows(("GPU_METRICS", "timestamp, typeId, metricId, value"), |row| {
         let fields = (row.number::<i64>(0), row.number(1), row.number(2), row.real(3));
         let (Some(at), Some(of), Some(id), Some(value)) = fields else {
             return unreadable += 1;

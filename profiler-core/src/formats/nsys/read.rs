@@ -15,8 +15,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::file::{Cells, File};
 use super::format::{self, NO_STREAM, memory_kind, process_of, thread_of};
-use super::metrics;
 use super::nesting::Sweep;
+use super::{metrics, schema};
 use crate::base::error::Error;
 use crate::join::graph_nodes::GraphNodes;
 use crate::join::health::Health;
@@ -75,7 +75,7 @@ struct Strings {
 impl Strings {
     fn read(file: &File) -> Result<Self, Error> {
         let mut texts = FxHashMap::default();
-        file.rows("StringIds", ["id", "value"], |row| {
+        file.rows(schema::STRINGS, |row| {
             if let (Some(id), Some(text)) = (row.number(0), row.text(1)) {
                 texts.insert(id, text.into());
             }
@@ -127,18 +127,6 @@ const HOLDS_GPU: [&str; 3] = [
     "CUDA profiling overhead",
     "CUDA profiling data flush overhead",
     "CUDA profiling stop overhead",
-];
-
-/// What all GPU operations have: `start` to `greenContextId`, as columns 0 to 7.
-const OPERATION: [&str; 8] = [
-    "start",
-    "end",
-    "deviceId",
-    "contextId",
-    "streamId",
-    "correlationId",
-    "globalPid",
-    "greenContextId",
 ];
 
 struct OperationRow {
@@ -206,9 +194,9 @@ impl Reader<'_> {
     fn read_processes(&mut self) -> Result<(), Error> {
         let file = self.file;
         let mut names: BTreeMap<u64, Option<Box<str>>> = BTreeMap::new();
-        file.rows("PROCESSES", ["globalPid", "name"], |row| {
+        file.rows(schema::PROCESSES, |row| {
             let Some(global) = row.bits(0) else { return self.unreadable() };
-            let name = row.text(1).map(Box::from);
+            let name = row.text(2).map(Box::from);
             let known = names.entry(global).or_default();
             // Of several names the first in the order of letters.
             if name.is_some() && (known.is_none() || name < *known) {
@@ -230,13 +218,13 @@ impl Reader<'_> {
         let odd_cells = file.odd_cells();
         let mut threads = BTreeSet::new();
         for (table, columns) in [
-            ("NVTX_EVENTS", ["globalTid", "endGlobalTid"]),
-            ("CUPTI_ACTIVITY_KIND_RUNTIME", ["globalTid", "globalTid"]),
-            ("CUDA_GRAPH_NODE_EVENTS", ["globalTid", "globalTid"]),
-            ("CUDA_GRAPH_EVENTS", ["globalTid", "globalTid"]),
+            ("NVTX_EVENTS", "globalTid, endGlobalTid"),
+            ("CUPTI_ACTIVITY_KIND_RUNTIME", "globalTid, globalTid"),
+            ("CUDA_GRAPH_NODE_EVENTS", "globalTid, globalTid"),
+            ("CUDA_GRAPH_EVENTS", "globalTid, globalTid"),
         ] {
             let mut last = None;
-            file.rows(table, columns, |row| {
+            file.rows((table, columns), |row| {
                 let of_row = (row.bits(0), row.bits(1));
                 if last != Some(of_row) {
                     threads.extend([of_row.0, of_row.1].into_iter().flatten());
@@ -254,13 +242,13 @@ impl Reader<'_> {
     fn name_threads(&mut self) -> Result<(), Error> {
         let file = self.file;
         let mut best: FxHashMap<u64, (Option<i64>, i64)> = FxHashMap::default();
-        file.rows("ThreadNames", ["globalTid", "nameId", "priority"], |row| {
-            let (Some(global), Some(name)) = (row.bits(0), row.number(1)) else {
+        file.rows(schema::THREADS, |row| {
+            let (Some(global), Some(name)) = (row.bits(2), row.number(0)) else {
                 return self.unreadable();
             };
             // Of equal priority that of the least number, in whatever order they stand.
             let order = |(priority, name): (Option<i64>, i64)| (priority, Reverse(name));
-            let named = (row.number(2), name);
+            let named = (row.number(1), name);
             let known = best.entry(global).or_insert(named);
             if order(*known) < order(named) {
                 *known = named;
@@ -280,9 +268,7 @@ impl Reader<'_> {
         let file = self.file;
         let mut kinds: FxHashMap<(i64, Option<i64>, u32), (CallKindId, bool)> =
             FxHashMap::default();
-        let columns =
-            ["start", "end", "eventClass", "globalTid", "correlationId", "nameId", "returnValue"];
-        file.rows("CUPTI_ACTIVITY_KIND_RUNTIME", columns, |row| {
+        file.rows(schema::CALLS, |row| {
             let fields = (interval(row, 0, 1), row.bits(3), row.number(5));
             let (Some(time), Some(thread), Some(name)) = fields else { return self.unreadable() };
             let thread = self.thread(thread);
@@ -398,7 +384,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What the columns of [`OPERATION`] say.
+    /// Reads the columns that all GPU operations have.
     fn operation(&mut self, row: Cells<'_>) -> Option<OperationRow> {
         let Some(time) = interval(row, 0, 1) else {
             self.unreadable();
@@ -410,13 +396,13 @@ impl Reader<'_> {
         let mut place = Place::default();
         place.device = row.number(2).unwrap_or(0);
         place.context = row.number(3).unwrap_or(0);
-        place.stream = row.number(4).unwrap_or(NO_STREAM);
+        place.stream = row.number(5).unwrap_or(NO_STREAM);
         Some(OperationRow {
             time,
             place,
-            correlation_id: row.number(5).unwrap_or(0),
-            process: self.process_or_only(row.bits(6)),
-            green_context: row.number(7),
+            correlation_id: row.number(6).unwrap_or(0),
+            process: self.process_or_only(row.bits(7)),
+            green_context: row.number(4),
         })
     }
 
@@ -438,32 +424,7 @@ impl Reader<'_> {
 
     fn read_kernels(&mut self) -> Result<(), Error> {
         let file = self.file;
-        let columns = format::with(
-            OPERATION,
-            [
-                "demangledName",
-                "shortName",
-                "mangledName",
-                "registersPerThread",
-                "gridX",
-                "gridY",
-                "gridZ",
-                "blockX",
-                "blockY",
-                "blockZ",
-                "staticSharedMemory",
-                "dynamicSharedMemory",
-                "localMemoryPerThread",
-                "graphNodeId",
-                "graphId",
-                "clusterX",
-                "clusterY",
-                "clusterZ",
-                "sharedMemoryExecuted",
-            ],
-        );
-        let columns: [&str; 27] = columns;
-        file.rows("CUPTI_ACTIVITY_KIND_KERNEL", columns, |row| {
+        file.rows(schema::KERNELS, |row| {
             let Some(operation) = self.operation(row) else { return };
             let xyz = |first: usize| [0, 1, 2].map(|i| row.number(first + i).unwrap_or(0));
             let mut details = Kernel::default();
@@ -482,7 +443,7 @@ impl Reader<'_> {
             let name = name.unwrap_or_else(|| self.name_or_unknown(None));
             let names = KernelNames { name, demangled, short };
             let mut shared_memory = SharedMemorySetting::default();
-            shared_memory.executed_bytes = row.number(26).unwrap_or(0);
+            shared_memory.executed_bytes = row.number(30).unwrap_or(0);
             let what = What::Kernel { names, details };
             self.push_work(&operation, Work { shared_memory, ..Work::new(what, operation.place) });
         })
@@ -490,24 +451,7 @@ impl Reader<'_> {
 
     fn read_copies(&mut self) -> Result<(), Error> {
         let file = self.file;
-        let columns: [&str; 20] = format::with(
-            OPERATION,
-            [
-                "bytes",
-                "copyKind",
-                "srcKind",
-                "dstKind",
-                "srcDeviceId",
-                "srcContextId",
-                "dstDeviceId",
-                "dstContextId",
-                "graphNodeId",
-                "copyCount",
-                "virtualAddress",
-                "graphId",
-            ],
-        );
-        file.rows("CUPTI_ACTIVITY_KIND_MEMCPY", columns, |row| {
+        file.rows(schema::COPIES, |row| {
             let Some(operation) = self.operation(row) else { return };
             let Some(bytes) = row.bits(8) else { return self.unreadable() };
             let kind = row.number(9).unwrap_or(0);
@@ -517,12 +461,12 @@ impl Reader<'_> {
             copy.destination = memory_kind(row.number(11));
             copy.bytes = bytes;
             copy.place = operation.place;
-            if let (Some(source), Some(destination)) = (row.number(12), row.number(14)) {
-                let contexts = (row.number(13).unwrap_or(0), row.number(15).unwrap_or(0));
+            if let (Some(source), Some(destination)) = (row.number(15), row.number(17)) {
+                let contexts = (row.number(16).unwrap_or(0), row.number(18).unwrap_or(0));
                 copy.peers = Some(Peers::new((source, contexts.0), (destination, contexts.1)));
             }
-            copy.graph_node = graph_node(row, 16, Some(19));
-            copy.copies = row.bits(17);
+            copy.graph_node = graph_node(row, 12, Some(13));
+            copy.copies = row.bits(14);
             copy.asynchronous = copy.graph_node.is_some()
                 || self.asynchronous.contains(&(operation.process, operation.correlation_id));
             let what = match kind {
@@ -533,7 +477,7 @@ impl Reader<'_> {
             if let Some(what) = what {
                 self.store.managed.push(ManagedMemory {
                     what,
-                    address: row.bits(18).unwrap_or(0),
+                    address: row.bits(19).unwrap_or(0),
                     time: operation.time.unwrap_or_default(),
                     device: Some(operation.place.device),
                     process: operation.process,
@@ -545,9 +489,7 @@ impl Reader<'_> {
 
     fn read_memsets(&mut self) -> Result<(), Error> {
         let file = self.file;
-        let columns: [&str; 13] =
-            format::with(OPERATION, ["value", "bytes", "memKind", "graphNodeId", "graphId"]);
-        file.rows("CUPTI_ACTIVITY_KIND_MEMSET", columns, |row| {
+        file.rows(schema::MEMSETS, |row| {
             let Some(operation) = self.operation(row) else { return };
             let Some(bytes) = row.bits(9) else { return self.unreadable() };
             let mut memset = Memset::default();
@@ -565,8 +507,7 @@ impl Reader<'_> {
     /// Launches of graphs that nsys traced as one interval each.
     fn read_whole_graphs(&mut self) -> Result<(), Error> {
         let file = self.file;
-        let columns: [&str; 10] = format::with(OPERATION, ["graphId", "graphExecId"]);
-        file.rows("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", columns, |row| {
+        file.rows(schema::GRAPHS, |row| {
             let Some(operation) = self.operation(row) else { return };
             let template = row.number(8);
             let executable = row.number(9).or(template).unwrap_or(0);
@@ -577,19 +518,8 @@ impl Reader<'_> {
 
     fn read_synchronizations(&mut self) -> Result<(), Error> {
         let file = self.file;
-        let columns = [
-            "start",
-            "end",
-            "contextId",
-            "streamId",
-            "correlationId",
-            "globalPid",
-            "syncType",
-            "eventId",
-            "eventSyncId",
-            "deprecatedSyncType",
-        ];
-        file.rows("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", columns, |row| {
+        let (table, columns) = schema::SYNCHRONIZATIONS;
+        file.rows((table, &format!("{columns}, deprecatedSyncType")), |row| {
             let Some(time) = interval(row, 0, 1) else { return self.unreadable() };
             self.health.records += 1;
             self.end_ns = self.end_ns.max(time.end_ns);
@@ -610,17 +540,7 @@ impl Reader<'_> {
 
     fn read_memory(&mut self) -> Result<(), Error> {
         let file = self.file;
-        let columns = [
-            "start",
-            "globalPid",
-            "deviceId",
-            "address",
-            "bytes",
-            "memKind",
-            "memoryOperationType",
-            "correlationId",
-        ];
-        file.rows("CUDA_GPU_MEMORY_USAGE_EVENTS", columns, |row| {
+        file.rows(schema::MEMORY, |row| {
             let fields = (row.time(0), row.bits(4), row.number::<u32>(6));
             let (Some(at_ns), Some(bytes), Some(operation)) = fields else {
                 return self.unreadable();
@@ -645,9 +565,7 @@ impl Reader<'_> {
 
     fn read_managed_memory(&mut self) -> Result<(), Error> {
         let file = self.file;
-        let columns =
-            ["start", "globalPid", "address", "CpuInstruction", "sourceFile", "sourceLine"];
-        file.rows("CUDA_UM_CPU_PAGE_FAULT_EVENTS", columns, |row| {
+        file.rows(schema::HOST_FAULTS, |row| {
             let Some(at_ns) = row.time(0) else { return self.unreadable() };
             let instruction = row.number(3).and_then(|id| self.strings.name(&mut self.store, id));
             let file = row.number(4).and_then(|id| self.strings.name(&mut self.store, id));
@@ -661,8 +579,7 @@ impl Reader<'_> {
                 process,
             });
         })?;
-        let columns = ["start", "end", "globalPid", "deviceId", "address", "numberOfPageFaults"];
-        file.rows("CUDA_UM_GPU_PAGE_FAULT_EVENTS", columns, |row| {
+        file.rows(schema::DEVICE_FAULTS, |row| {
             let Some(time) = interval(row, 0, 1) else { return self.unreadable() };
             let process = self.process_or_only(row.bits(2));
             self.push_fault(ManagedMemory {
@@ -684,7 +601,7 @@ impl Reader<'_> {
     fn read_overheads(&mut self) -> Result<(), Error> {
         let file = self.file;
         for table in ["PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD"] {
-            file.rows(table, ["start", "end", "globalTid", "nameId"], |row| {
+            file.rows((table, schema::OVERHEADS.1), |row| {
                 let Some(time) = interval(row, 0, 1) else { return self.unreadable() };
                 let process = self.process_or_only(row.bits(2));
                 let name = row.number(3).and_then(|id| self.strings.text(id));
@@ -702,8 +619,8 @@ impl Reader<'_> {
         let file = self.file;
         let (mut made, mut calls, mut copies) = (Vec::new(), Vec::new(), Vec::new());
         for table in ["CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS"] {
-            let columns = ["start", "end", "globalTid", "graphNodeId", "originalGraphNodeId"];
-            file.rows(table, columns, |row| {
+            let columns = "start, end, globalTid, graphNodeId, originalGraphNodeId";
+            file.rows((table, columns), |row| {
                 // Newer captures tell of graphs in the second.
                 let Some(node) = row.bits(3) else { return };
                 let (Some(time), Some(global)) = (interval(row, 0, 1), row.bits(2)) else {
@@ -787,7 +704,7 @@ impl Reader<'_> {
 
     fn read_diagnostics(&mut self) -> Result<(), Error> {
         let file = self.file;
-        file.rows("DIAGNOSTIC_EVENT", ["severity", "text"], |row| {
+        file.rows(("DIAGNOSTIC_EVENT", "severity, text"), |row| {
             // 2 and 3 are warnings and errors.
             if !matches!(row.number::<i64>(0), Some(2 | 3)) {
                 return;

@@ -4,6 +4,99 @@
 /// The schema whose tables these are.
 pub(super) const VERSION: (u32, u32, u32) = (3, 7, 2);
 
+/// A table and the columns of it that are written and read, in the order of their cells.
+pub(super) type Columns = (&'static str, &'static str);
+
+pub(super) const STRINGS: Columns = ("StringIds", "id, value");
+pub(super) const PROCESSES: Columns = ("PROCESSES", "globalPid, pid, name");
+pub(super) const THREADS: Columns = ("ThreadNames", "nameId, priority, globalTid");
+pub(super) const CAPTURE: Columns = ("META_DATA_CAPTURE", "name, value");
+pub(super) const DEVICE_IDS: Columns = ("TARGET_INFO_CUDA_DEVICE", "gpuId, cudaId, pid");
+pub(super) const CALLS: Columns = (
+    "CUPTI_ACTIVITY_KIND_RUNTIME",
+    "start, end, eventClass, globalTid, correlationId, nameId, returnValue",
+);
+pub(super) const SYNCHRONIZATIONS: Columns = (
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+    "start, end, contextId, streamId, correlationId, globalPid, syncType, eventId, eventSyncId",
+);
+pub(super) const MEMORY: Columns = (
+    "CUDA_GPU_MEMORY_USAGE_EVENTS",
+    "start, globalPid, deviceId, address, bytes, memKind, memoryOperationType, correlationId",
+);
+pub(super) const HOST_FAULTS: Columns = (
+    "CUDA_UM_CPU_PAGE_FAULT_EVENTS",
+    "start, globalPid, address, CpuInstruction, sourceFile, sourceLine",
+);
+pub(super) const DEVICE_FAULTS: Columns = (
+    "CUDA_UM_GPU_PAGE_FAULT_EVENTS",
+    "start, end, globalPid, deviceId, address, numberOfPageFaults",
+);
+pub(super) const OVERHEADS: Columns =
+    ("PROFILER_OVERHEAD", "start, end, globalTid, nameId, returnValue");
+pub(super) const SESSION_START: Columns =
+    ("TARGET_INFO_SESSION_START_TIME", "utcEpochNs, utcTime, localTime");
+pub(super) const DETAILS: Columns =
+    ("ANALYSIS_DETAILS", "globalVid, duration, startTime, stopTime");
+pub(super) const DEVICES: Columns = (
+    "TARGET_INFO_GPU",
+    "vmId, id, name, l2CacheSize, totalMemory, memoryBandwidth, clockRate, smCount, cuDevice, computeMajor, \
+     computeMinor, smMajor, smMinor",
+);
+pub(super) const GRAPH_NODES: Columns =
+    ("CUDA_GRAPH_NODE_EVENTS", "start, end, eventClass, globalTid, nameId, graphNodeId");
+pub(super) const CONTEXTS: Columns =
+    ("TARGET_INFO_CUDA_CONTEXT_INFO", "nullStreamId, hwId, vmId, processId, deviceId, contextId");
+pub(super) const STREAMS: Columns =
+    ("TARGET_INFO_CUDA_STREAM", "streamId, hwId, vmId, processId, contextId, flag");
+pub(super) const RANGES: Columns =
+    ("RANGES", "id, parentId, path, domain, instance, globalTid, start, end");
+pub(super) const METRICS: Columns =
+    ("TARGET_INFO_GPU_METRICS", "typeId, sourceId, typeName, metricId, metricName");
+pub(super) const METRIC_VALUES: Columns =
+    ("GPU_METRICS", "rawTimestamp, timestamp, typeId, metricId, value");
+pub(super) const SAMPLES: Columns =
+    ("SAMPLES", "device, source, metric, label, unit, kind, start, end, value");
+pub(super) const SAMPLERS: Columns = (
+    "SAMPLERS",
+    "device, source, intervalNs, samples, dropped, overflows, gaps, gapNs, missing, failure",
+);
+pub(super) const ANNOTATIONS: Columns = (
+    "NVTX_EVENTS",
+    "start, end, eventType, rangeId, category, color, text, globalTid, endGlobalTid, domainId, uint64Value, \
+     int64Value, doubleValue, uint32Value, int32Value, floatValue, jsonText",
+);
+
+/// The columns of all GPU operations, and those of one kind.
+macro_rules! operation {
+    ($columns:literal) => {
+        concat!(
+            "start, end, deviceId, contextId, greenContextId, streamId, correlationId, globalPid, ",
+            $columns
+        )
+    };
+}
+
+pub(super) const KERNELS: Columns = (
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+    operation!(
+        "demangledName, shortName, mangledName, registersPerThread, gridX, gridY, gridZ, blockX, blockY, blockZ, \
+         staticSharedMemory, dynamicSharedMemory, localMemoryPerThread, graphNodeId, graphId, clusterX, clusterY, \
+         clusterZ, localMemoryTotal, gridId, launchType, cacheConfig, sharedMemoryExecuted, sharedMemoryLimitConfig"
+    ),
+);
+pub(super) const COPIES: Columns = (
+    "CUPTI_ACTIVITY_KIND_MEMCPY",
+    operation!(
+        "bytes, copyKind, srcKind, dstKind, graphNodeId, graphId, copyCount, srcDeviceId, srcContextId, dstDeviceId, \
+         dstContextId, virtualAddress"
+    ),
+);
+pub(super) const MEMSETS: Columns =
+    ("CUPTI_ACTIVITY_KIND_MEMSET", operation!("value, bytes, memKind, graphNodeId, graphId"));
+pub(super) const GRAPHS: Columns =
+    ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", operation!("graphId, graphExecId"));
+
 /// All tables; what belongs together stands together.
 pub(crate) const TABLES: &str = "
 CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);
@@ -125,90 +218,6 @@ CREATE TABLE PROFILER_OVERHEAD (
     returnValue INTEGER NOT NULL
 );
 ";
-
-#[cfg(feature = "parquet")]
-/// What nsys has no table for: each range, with all that is around it as its path.
-pub(crate) const RANGES_TABLE: &str = "
-CREATE TABLE RANGES (
-    id INTEGER NOT NULL PRIMARY KEY, parentId INTEGER, path TEXT NOT NULL, domain TEXT, instance INTEGER NOT NULL,
-    globalTid INTEGER NOT NULL, start INTEGER NOT NULL, end INTEGER
-);
-";
-
-#[cfg(feature = "parquet")]
-/// Every sample of every track, and what is known of the samplers.
-pub(crate) const SAMPLES_TABLE: &str = "
-CREATE TABLE SAMPLES (
-    device INTEGER NOT NULL, source TEXT NOT NULL, metric TEXT NOT NULL, label TEXT NOT NULL, unit TEXT NOT NULL,
-    kind TEXT NOT NULL, start INTEGER NOT NULL, end INTEGER NOT NULL, value REAL
-);
-CREATE TABLE SAMPLERS (
-    device INTEGER NOT NULL, source TEXT NOT NULL, intervalNs INTEGER NOT NULL, samples INTEGER NOT NULL,
-    dropped INTEGER NOT NULL, overflows INTEGER NOT NULL, gaps INTEGER NOT NULL, gapNs INTEGER NOT NULL,
-    missing TEXT, failure TEXT
-);
-";
-
-#[cfg(feature = "parquet")]
-/// The column for a row's range, and the one for that in which its graph node was made, both of [`RANGES_TABLE`].
-pub(crate) const RANGE: &str = "rangeId";
-#[cfg(feature = "parquet")]
-pub(crate) const CAPTURED: &str = "capturedRangeId";
-
-#[cfg(feature = "parquet")]
-/// The tables that have them beside that one.
-pub(crate) const WITH_RANGE: [&str; 7] = [
-    "CUPTI_ACTIVITY_KIND_KERNEL",
-    "CUPTI_ACTIVITY_KIND_MEMCPY",
-    "CUPTI_ACTIVITY_KIND_MEMSET",
-    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
-    "CUPTI_ACTIVITY_KIND_RUNTIME",
-    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
-    "CUDA_GPU_MEMORY_USAGE_EVENTS",
-];
-#[cfg(feature = "parquet")]
-pub(crate) const WITH_CAPTURED: [&str; 3] =
-    ["CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"];
-
-#[cfg(feature = "parquet")]
-/// A column of a table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Column<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) kind: ColumnType,
-    /// True if it cannot be NULL.
-    pub(crate) is_required: bool,
-}
-
-#[cfg(feature = "parquet")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ColumnType {
-    Integer,
-    Real,
-    Text,
-}
-
-#[cfg(feature = "parquet")]
-/// The names and the columns of tables, for files that are not SQLite's. Knows what stands in this module alone.
-pub(crate) fn tables(statements: &str) -> impl Iterator<Item = (&str, Vec<Column<'_>>)> {
-    statements.split(';').filter_map(|statement| {
-        let (name, columns) = statement.trim().strip_prefix("CREATE TABLE ")?.split_once('(')?;
-        let columns = columns.trim().trim_end_matches(')').split(',');
-        let columns = columns.filter_map(column).collect();
-        Some((name.trim(), columns))
-    })
-}
-
-#[cfg(feature = "parquet")]
-fn column(text: &str) -> Option<Column<'_>> {
-    let (name, rest) = text.trim().split_once(' ')?;
-    let kind = match rest.split(' ').next()? {
-        "TEXT" => ColumnType::Text,
-        "REAL" => ColumnType::Real,
-        _ => ColumnType::Integer,
-    };
-    Some(Column { name, kind, is_required: rest.contains("NOT NULL") })
-}
 
 /// A table of names of numbers: number, name, label.
 pub(super) type Enumeration = (&'static str, &'static [(u32, &'static str, &'static str)]);

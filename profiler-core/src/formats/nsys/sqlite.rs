@@ -63,14 +63,10 @@ impl<'a> Tables for &'a Connection {
         self.execute_batch(tables)
     }
 
-    fn insert<const N: usize>(
-        &self,
-        table: &str,
-        columns: [&str; N],
-    ) -> rusqlite::Result<Insert<'a>> {
+    fn insert(&self, table: &str, columns: &str) -> rusqlite::Result<Insert<'a>> {
         let connection: &'a Connection = self;
-        let columns = columns.map(|name| format!("\"{name}\"")).join(", ");
-        let places = vec!["?"; N].join(", ");
+        let columns: Vec<String> = columns.split(", ").map(|name| format!("\"{name}\"")).collect();
+        let (columns, places) = (columns.join(", "), vec!["?"; columns.len()].join(", "));
         let query = format!("INSERT INTO {table} ({columns}) VALUES ({places})");
         Ok(Insert { statement: connection.prepare(&query)?, next: 1 })
     }

@@ -13,12 +13,8 @@ pub(crate) trait Tables {
     /// Makes tables, given as `CREATE TABLE` statements, that are not there yet.
     fn create(&self, tables: &str) -> Result<(), Self::Error>;
 
-    /// Rows to come with these columns; the others are NULL.
-    fn insert<const N: usize>(
-        &self,
-        table: &str,
-        columns: [&str; N],
-    ) -> Result<Self::Rows, Self::Error>;
+    /// Rows to come with these columns, as `start, end`; the others are NULL.
+    fn insert(&self, table: &str, columns: &str) -> Result<Self::Rows, Self::Error>;
 }
 
 /// Fills in one row after the other, cell by cell in the order of the columns.

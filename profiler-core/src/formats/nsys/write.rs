@@ -1,23 +1,24 @@
 //! From the store to the tables of a capture.
 
+mod annotations;
+mod samples;
+
 use std::time::{Duration, UNIX_EPOCH};
 
 use cupti::record::{KernelDetails, LaunchType};
-use cupti::{CopyKind, Kernel, MemoryKind, Record, SynchronizationKind};
-use nvtx::Payload;
+use cupti::{CopyKind, Kernel, Record, SynchronizationKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Progress;
-use super::format::{self, DRIVER, NO_STREAM, RUNTIME, event, global};
+use super::format::{self, DRIVER, NO_STREAM, RUNTIME, global, memory_number};
 use super::schema;
 use super::tables::{Cell, Rows, Tables};
 use crate::base::kernel_names;
+use crate::base::units::nanoseconds;
 use crate::join::tables::{
-    Api, Call, Details, FieldValue, Interval, KernelNames, LabelId, Managed, NameId, Operation,
-    Process, Store, Subject, ThreadId, What,
+    Api, Call, Interval, KernelNames, Managed, NameId, Operation, Process, Store, ThreadId, What,
 };
 use crate::profile::Profile;
-use crate::record::series::{Kind, Source};
 
 /// What a step of the writing comes to.
 type Result_<T> = Result<(), <T as Tables>::Error>;
@@ -100,18 +101,6 @@ impl Strings {
     }
 }
 
-/// What all GPU operations have.
-const OPERATION: [&str; 8] = [
-    "start",
-    "end",
-    "deviceId",
-    "contextId",
-    "greenContextId",
-    "streamId",
-    "correlationId",
-    "globalPid",
-];
-
 impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
     /// Writes all tables.
     pub(crate) fn write(profile: &'a Profile, tables: T, progress: P) -> Result_<T> {
@@ -154,7 +143,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
         Ok(())
     }
 
-    fn insert<const N: usize>(&self, table: &str, columns: [&str; N]) -> Result<T::Rows, T::Error> {
+    fn insert(&self, (table, columns): schema::Columns) -> Result<T::Rows, T::Error> {
         self.tables.insert(table, columns)
     }
 
@@ -165,7 +154,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
 
     /// A time since the profile's start, which may lie before that of nsys's session.
     fn at_since_start(&self, time: Duration) -> i64 {
-        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let ns = nanoseconds(time);
         self.at(self.store.session.window_ns.0.saturating_add(ns))
     }
 
@@ -187,7 +176,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
     fn write_enumerations(&self) -> Result_<T> {
         for (table, rows) in schema::ENUMERATIONS {
             self.tables.create(&schema::enumeration(table))?;
-            let mut insert = self.insert(table, ["id", "name", "label"])?;
+            let mut insert = self.insert((table, "id, name, label"))?;
             for &(id, name, label) in *rows {
                 insert.set(id)?.set(name)?.set(label)?.row()?;
             }
@@ -198,7 +187,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
     fn write_info(&self) -> Result_<T> {
         let info = self.profile.recording_info();
         let (major, minor, micro) = schema::VERSION;
-        let mut insert = self.insert("META_DATA_EXPORT", ["name", "value"])?;
+        let mut insert = self.insert(("META_DATA_EXPORT", "name, value"))?;
         for (name, value) in [
             ("EXPORT_PRODUCT_NAME", env!("CARGO_PKG_NAME").to_owned()),
             ("EXPORT_PRODUCT_VERSION", env!("CARGO_PKG_VERSION").to_owned()),
@@ -210,7 +199,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
             insert.set(name)?.set(&*value)?.row()?;
         }
         let known = |version: u32| (version != 0).then(|| version.to_string());
-        let mut insert = self.insert("META_DATA_CAPTURE", ["name", "value"])?;
+        let mut insert = self.insert(schema::CAPTURE)?;
         for (name, value) in [
             (format::CUPTI_VERSION, known(info.cupti_version)),
             (format::CUDA_VERSION, known(info.cuda_driver_version)),
@@ -226,32 +215,15 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
         let start = start.min(Duration::from_secs(LAST_SECOND));
         let text = humantime::format_rfc3339_seconds(UNIX_EPOCH + start).to_string();
         let text = text.trim_end_matches('Z');
-        let columns = ["utcEpochNs", "utcTime", "localTime"];
         let epoch_ns = i64::try_from(start.as_nanos()).unwrap_or(i64::MAX);
-        let mut insert = self.insert("TARGET_INFO_SESSION_START_TIME", columns)?;
+        let mut insert = self.insert(schema::SESSION_START)?;
         insert.set(epoch_ns)?.set(text)?.set(text)?.row()?;
-        let columns = ["globalVid", "duration", "startTime", "stopTime"];
         let duration = self.at(self.store.session.window_ns.1);
         let machine = (global(0, 0)).cast_signed();
-        let mut insert = self.insert("ANALYSIS_DETAILS", columns)?;
+        let mut insert = self.insert(schema::DETAILS)?;
         insert.set(machine)?.set(duration)?.set(0)?.set(duration)?.row()?;
 
-        let columns = [
-            "vmId",
-            "id",
-            "name",
-            "l2CacheSize",
-            "totalMemory",
-            "memoryBandwidth",
-            "clockRate",
-            "smCount",
-            "cuDevice",
-            "computeMajor",
-            "computeMinor",
-            "smMajor",
-            "smMinor",
-        ];
-        let mut insert = self.insert("TARGET_INFO_GPU", columns)?;
+        let mut insert = self.insert(schema::DEVICES)?;
         for device in &info.devices {
             let (major, minor) = device.compute_capability;
             insert.set(machine)?.set(device.id)?.set(&*device.name)?;
@@ -262,7 +234,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
             insert.set(device.multiprocessors)?.set(device.id)?;
             insert.set(major)?.set(minor)?.set(major)?.set(minor)?.row()?;
         }
-        let mut insert = self.insert("TARGET_INFO_CUDA_DEVICE", ["gpuId", "cudaId", "pid"])?;
+        let mut insert = self.insert(schema::DEVICE_IDS)?;
         for process in self.processes() {
             for device in &info.devices {
                 insert.set(device.id)?.set(device.id)?.set(process & 0xff_ffff)?.row()?;
@@ -282,57 +254,9 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
     }
 
     fn write_operations(&mut self) -> Result_<T> {
-        let columns: [&str; 32] = format::with(
-            OPERATION,
-            [
-                "demangledName",
-                "shortName",
-                "mangledName",
-                "registersPerThread",
-                "gridX",
-                "gridY",
-                "gridZ",
-                "blockX",
-                "blockY",
-                "blockZ",
-                "staticSharedMemory",
-                "dynamicSharedMemory",
-                "localMemoryPerThread",
-                "graphNodeId",
-                "graphId",
-                "clusterX",
-                "clusterY",
-                "clusterZ",
-                "localMemoryTotal",
-                "gridId",
-                "launchType",
-                "cacheConfig",
-                "sharedMemoryExecuted",
-                "sharedMemoryLimitConfig",
-            ],
-        );
-        let mut kernels = self.insert("CUPTI_ACTIVITY_KIND_KERNEL", columns)?;
-        let columns: [&str; 20] = format::with(
-            OPERATION,
-            [
-                "bytes",
-                "copyKind",
-                "srcKind",
-                "dstKind",
-                "graphNodeId",
-                "graphId",
-                "copyCount",
-                "srcDeviceId",
-                "srcContextId",
-                "dstDeviceId",
-                "dstContextId",
-                "virtualAddress",
-            ],
-        );
-        let mut copies = self.insert("CUPTI_ACTIVITY_KIND_MEMCPY", columns)?;
-        let columns: [&str; 13] =
-            format::with(OPERATION, ["value", "bytes", "memKind", "graphNodeId", "graphId"]);
-        let mut memsets = self.insert("CUPTI_ACTIVITY_KIND_MEMSET", columns)?;
+        let mut kernels = self.insert(schema::KERNELS)?;
+        let mut copies = self.insert(schema::COPIES)?;
+        let mut memsets = self.insert(schema::MEMSETS)?;
         let mut graphs = match self.profile.totals().graphs {
             0 => None,
             _ => Some(self.insert_graphs()?),
@@ -380,21 +304,13 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
                         kind => kind,
                     };
                     copies.bits(copy.bytes)?.set(kind)?;
-                    copies.set(memory_kind(copy.source))?.set(memory_kind(copy.destination))?;
+                    copies.set(memory_number(copy.source))?.set(memory_number(copy.destination))?;
                     copies.set(node)?.set(graph)?.set(copy.copies.map(u64::cast_signed))?;
-                    match copy.peers {
-                        Some(peers) => {
-                            copies.set(peers.source_device)?.set(peers.source_context)?;
-                            copies.set(peers.destination_device)?.set(peers.destination_context)?;
-                        }
-                        None => {
-                            copies
-                                .set(Cell::Null)?
-                                .set(Cell::Null)?
-                                .set(Cell::Null)?
-                                .set(Cell::Null)?;
-                        }
-                    }
+                    let peers = copy.peers.as_ref();
+                    copies.set(peers.map(|peers| peers.source_device))?;
+                    copies.set(peers.map(|peers| peers.source_context))?;
+                    copies.set(peers.map(|peers| peers.destination_device))?;
+                    copies.set(peers.map(|peers| peers.destination_context))?;
                     let key = (work.process, operation.start_ns(), kind);
                     let address = migrations.get_mut(&key).and_then(Vec::pop);
                     copies.set(address.map(u64::cast_signed))?;
@@ -403,7 +319,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
                 What::Memset(memset) => {
                     self.operation(&mut memsets, operation)?;
                     memsets.set(memset.value)?.bits(memset.bytes)?;
-                    memsets.set(memory_kind(memset.memory))?.set(node)?.set(graph)?;
+                    memsets.set(memory_number(memset.memory))?.set(node)?.set(graph)?;
                     memsets.ranges(range, captured)?.row()?;
                 }
                 What::Graph(graph) => {
@@ -421,8 +337,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
     /// Graphs that were traced as one interval have a table where there are any.
     fn insert_graphs(&self) -> Result<T::Rows, T::Error> {
         self.tables.create(schema::GRAPHS_TABLE)?;
-        let columns: [&str; 10] = format::with(OPERATION, ["graphId", "graphExecId"]);
-        self.insert("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", columns)
+        self.insert(schema::GRAPHS)
     }
 
     /// What the records of kernels say that the store has no room for, where there are records: the first stands last.
@@ -458,7 +373,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
         migrations
     }
 
-    /// The columns of [`OPERATION`].
+    /// The columns that all operations have.
     #[inline]
     fn operation(&self, insert: &mut T::Rows, operation: &Operation) -> Result_<T> {
         let work = self.store.work(operation);
@@ -475,11 +390,8 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
         let store = self.store;
         let key = |call: &Call| (store.threads[call.thread.at()].process, call.correlation_id);
         let outer: FxHashSet<(u32, u32)> = store.outer_calls.iter().map(key).collect();
-        let columns =
-            ["start", "end", "eventClass", "globalTid", "correlationId", "nameId", "returnValue"];
-        let mut insert = self.insert("CUPTI_ACTIVITY_KIND_RUNTIME", columns)?;
-        let columns = ["start", "end", "eventClass", "globalTid", "nameId", "graphNodeId"];
-        let mut nodes = self.insert("CUDA_GRAPH_NODE_EVENTS", columns)?;
+        let mut insert = self.insert(schema::CALLS)?;
+        let mut nodes = self.insert(schema::GRAPH_NODES)?;
         let inner =
             store.calls.iter().filter(|call| outer.is_empty() || !outer.contains(&key(call)));
         for call in store.outer_calls.iter().chain(inner) {
@@ -504,18 +416,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
     }
 
     fn write_synchronizations(&mut self) -> Result_<T> {
-        let columns = [
-            "start",
-            "end",
-            "contextId",
-            "streamId",
-            "correlationId",
-            "globalPid",
-            "syncType",
-            "eventId",
-            "eventSyncId",
-        ];
-        let mut insert = self.insert("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", columns)?;
+        let mut insert = self.insert(schema::SYNCHRONIZATIONS)?;
         let store = self.store;
         for synchronization in &store.synchronizations {
             self.progress.row();
@@ -541,17 +442,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
     }
 
     fn write_memory(&mut self) -> Result_<T> {
-        let columns = [
-            "start",
-            "globalPid",
-            "deviceId",
-            "address",
-            "bytes",
-            "memKind",
-            "memoryOperationType",
-            "correlationId",
-        ];
-        let mut insert = self.insert("CUDA_GPU_MEMORY_USAGE_EVENTS", columns)?;
+        let mut insert = self.insert(schema::MEMORY)?;
         let store = self.store;
         for event in store.memory_events() {
             self.progress.row();
@@ -559,7 +450,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
                 .set(self.at(event.at_ns))?
                 .bits(self.global(event.process, 0))?
                 .set(event.device)?;
-            insert.bits(event.address)?.bits(event.bytes)?.set(memory_kind(event.kind))?;
+            insert.bits(event.address)?.bits(event.bytes)?.set(memory_number(event.kind))?;
             insert.set(u32::from(!event.is_allocation))?.set(event.correlation_id)?;
             insert.ranges(store.range_of(event.call), None)?.row()?;
         }
@@ -574,11 +465,8 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
             return Ok(());
         }
         self.tables.create(schema::MANAGED_TABLES)?;
-        let columns =
-            ["start", "globalPid", "address", "CpuInstruction", "sourceFile", "sourceLine"];
-        let mut host = self.insert("CUDA_UM_CPU_PAGE_FAULT_EVENTS", columns)?;
-        let columns = ["start", "end", "globalPid", "deviceId", "address", "numberOfPageFaults"];
-        let mut device = self.insert("CUDA_UM_GPU_PAGE_FAULT_EVENTS", columns)?;
+        let mut host = self.insert(schema::HOST_FAULTS)?;
+        let mut device = self.insert(schema::DEVICE_FAULTS)?;
         for event in &store.managed {
             self.progress.row();
             let (start, end) = self.span(event.time);
@@ -616,8 +504,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
         // The names that nsys's rules look for, and one for what held no GPU.
         let holds_gpu = self.strings.id("CUDA profiling overhead");
         let other = self.strings.id("profiler overhead");
-        let columns = ["start", "end", "globalTid", "nameId", "returnValue"];
-        let mut insert = self.insert("PROFILER_OVERHEAD", columns)?;
+        let mut insert = self.insert(schema::OVERHEADS)?;
         for overhead in &self.store.overheads {
             let (start, end) = self.span(overhead.time);
             let name = if overhead.holds_gpu { holds_gpu } else { other };
@@ -640,10 +527,8 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
         });
         let mut places: Vec<_> = places.collect::<FxHashSet<_>>().into_iter().collect();
         places.sort_unstable();
-        let columns = ["nullStreamId", "hwId", "vmId", "processId", "deviceId", "contextId"];
-        let mut contexts = self.insert("TARGET_INFO_CUDA_CONTEXT_INFO", columns)?;
-        let columns = ["streamId", "hwId", "vmId", "processId", "contextId", "flag"];
-        let mut streams = self.insert("TARGET_INFO_CUDA_STREAM", columns)?;
+        let mut contexts = self.insert(schema::CONTEXTS)?;
+        let mut streams = self.insert(schema::STREAMS)?;
         let mut last = None;
         for (process, context, device, stream) in places {
             let machine = 1 + (process >> 24);
@@ -660,7 +545,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
     }
 
     fn write_threads(&mut self) -> Result_<T> {
-        let mut insert = self.insert("PROCESSES", ["globalPid", "pid", "name"])?;
+        let mut insert = self.insert(schema::PROCESSES)?;
         let named: FxHashMap<u32, &Process> =
             self.store.processes.iter().map(|process| (process.id, process)).collect();
         for id in self.processes() {
@@ -670,8 +555,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
                 known.and_then(|process| process.name.as_deref()?.rsplit(['/', '\\']).next());
             insert.bits(global(id, 0))?.set(id & 0xff_ffff)?.set(name)?.row()?;
         }
-        let columns = ["nameId", "priority", "globalTid"];
-        let mut insert = self.insert("ThreadNames", columns)?;
+        let mut insert = self.insert(schema::THREADS)?;
         let store = self.store;
         for thread in &store.threads {
             if let Some(name) = &thread.name {
@@ -685,7 +569,7 @@ impl<'a, T: Tables, P: FnMut(Progress)> Writer<'a, T, P> {
     fn write_strings(&self) -> Result_<T> {
         let mut texts: Vec<_> = self.strings.ids.iter().collect();
         texts.sort_unstable_by_key(|(_, id)| **id);
-        let mut insert = self.insert("StringIds", ["id", "value"])?;
+        let mut insert = self.insert(schema::STRINGS)?;
         for (text, &id) in texts {
             insert.set(id)?.set(&**text)?.row()?;
         }
@@ -717,19 +601,6 @@ fn launch_type(launch: LaunchType) -> u32 {
     }
 }
 
-fn memory_kind(kind: MemoryKind) -> u32 {
-    match kind {
-        MemoryKind::PAGEABLE => 0,
-        MemoryKind::PINNED => 1,
-        MemoryKind::DEVICE => 2,
-        MemoryKind::ARRAY => 3,
-        MemoryKind::MANAGED => 4,
-        MemoryKind::DEVICE_STATIC => 5,
-        MemoryKind::MANAGED_STATIC => 6,
-        _ => 7,
-    }
-}
-
 fn copy_kind(kind: CopyKind) -> u8 {
     match kind {
         CopyKind::HostToDevice => 1,
@@ -740,294 +611,4 @@ fn copy_kind(kind: CopyKind) -> u8 {
         CopyKind::Unknown(other) => other,
         _ => 0,
     }
-}
-
-/// Domains and categories by process, with the numbers they get.
-#[derive(Default)]
-struct Registry {
-    domains: FxHashMap<(u32, NameId), u32>,
-    categories: FxHashMap<(u32, u32, NameId), u32>,
-}
-
-/// A row of `NVTX_EVENTS`.
-struct Event {
-    time: (i64, Option<i64>),
-    kind: i64,
-    range_id: Option<i64>,
-    label: LabelId,
-    thread: ThreadId,
-    end_thread: Option<ThreadId>,
-    subject: Subject,
-    /// The row's number, by which nsys's reports name ranges.
-    number: Option<i64>,
-}
-
-impl<T: Tables, P: FnMut(Progress)> Writer<'_, T, P> {
-    fn write_ranges(&mut self) -> Result_<T> {
-        let columns = [
-            "start",
-            "end",
-            "eventType",
-            "rangeId",
-            "category",
-            "color",
-            "text",
-            "globalTid",
-            "endGlobalTid",
-            "domainId",
-            "uint64Value",
-            "int64Value",
-            "doubleValue",
-            "uint32Value",
-            "int32Value",
-            "floatValue",
-            "jsonText",
-        ];
-        let store = self.store;
-        let mut insert = if self.has_numbers() {
-            let columns: [&str; 18] = format::with(columns, ["rowid"]);
-            self.insert("NVTX_EVENTS", columns)?
-        } else {
-            self.insert("NVTX_EVENTS", columns)?
-        };
-        let number = |row: usize| store.range_numbers.get(row).map(|number| number.cast_signed());
-        let mut registry = Registry::default();
-        for (row, range) in (0..).zip(&store.ranges) {
-            let (start, end) = self.span(range.time);
-            self.write_event(
-                &mut insert,
-                &mut registry,
-                &Event {
-                    time: (start, (!range.is_open).then_some(end)),
-                    kind: event::PUSH_POP,
-                    range_id: None,
-                    label: range.label,
-                    thread: range.thread,
-                    end_thread: None,
-                    subject: Subject::Range(crate::join::tables::RangeId(row)),
-                    number: number(row as usize),
-                },
-            )?;
-        }
-        for (row, range) in (0..).zip(&store.process_ranges) {
-            let (start, end) = self.span(range.time);
-            self.write_event(
-                &mut insert,
-                &mut registry,
-                &Event {
-                    time: (start, range.end_thread.map(|_| end)),
-                    kind: event::START_END,
-                    range_id: Some(i64::from(row) + 1),
-                    label: range.label,
-                    thread: range.thread,
-                    // Of the same thread nsys says nothing.
-                    end_thread: range.end_thread.filter(|end| *end != range.thread),
-                    subject: Subject::ProcessRange(crate::join::tables::ProcessRangeId(row)),
-                    number: number(store.ranges.len() + row as usize),
-                },
-            )?;
-        }
-        for (row, mark) in (0..).zip(&store.marks) {
-            self.write_event(
-                &mut insert,
-                &mut registry,
-                &Event {
-                    time: (self.at(mark.at_ns), None),
-                    kind: event::MARK,
-                    range_id: None,
-                    label: mark.label,
-                    thread: mark.thread,
-                    end_thread: None,
-                    subject: Subject::Mark(crate::join::tables::MarkId(row)),
-                    number: None,
-                },
-            )?;
-        }
-        let mut domains: Vec<_> = registry.domains.into_iter().collect();
-        domains.sort_unstable_by_key(|((process, _), number)| (*process, *number));
-        let columns = ["start", "eventType", "text", "globalTid", "domainId"];
-        let mut insert = self.insert("NVTX_EVENTS", columns)?;
-        for ((process, name), number) in domains {
-            insert.set(0)?.set(event::DOMAIN)?.set(store.names.get(name))?;
-            insert.bits(self.global(process, 0))?.set(number)?.row()?;
-        }
-        let mut categories: Vec<_> = registry.categories.into_iter().collect();
-        categories
-            .sort_unstable_by_key(|((process, domain, _), number)| (*process, *domain, *number));
-        let columns = ["start", "eventType", "text", "globalTid", "domainId", "category"];
-        let mut insert = self.insert("NVTX_EVENTS", columns)?;
-        for ((process, domain, name), number) in categories {
-            insert.set(0)?.set(event::CATEGORY)?.set(store.names.get(name))?;
-            insert.bits(self.global(process, 0))?.set(domain)?.set(number)?.row()?;
-        }
-        Ok(())
-    }
-
-    /// The ranges as operations refer to them, by their rows.
-    fn write_tree(&self) -> Result_<T> {
-        let columns = ["id", "parentId", "path", "domain", "instance", "globalTid", "start", "end"];
-        let mut insert = self.insert("RANGES", columns)?;
-        let paths: Vec<String> = self.profile.nodes().map(|node| node.cut_path()).collect();
-        let mut instances = vec![0_i64; paths.len()];
-        for ((row, range), node) in
-            (0_u32..).zip(&self.store.ranges).zip(&self.profile.tree.of_range)
-        {
-            let (start, end) = self.span(range.time);
-            let instance = &mut instances[node.at()];
-            let domain = self.profile.tree.node_at(*node).domain;
-            insert.set(row)?.set(range.parent.get().map(|parent| parent.0))?;
-            insert.set(&*paths[node.at()])?;
-            insert.set(domain.map(|domain| self.store.names.get(domain)))?.set(*instance)?;
-            insert.set(self.global_thread(range.thread))?;
-            insert.set(start)?.set((!range.is_open).then_some(end))?.row()?;
-            *instance += 1;
-        }
-        Ok(())
-    }
-
-    /// What was sampled of counters; nsys has no table for what NVML says.
-    fn write_metrics(&self) -> Result_<T> {
-        let of_counters =
-            || self.profile.tracks().filter(|track| track.source() == Source::Counters);
-        if of_counters().next().is_none() {
-            return Ok(());
-        }
-        self.tables.create(schema::METRICS_TABLES)?;
-        let columns = ["typeId", "sourceId", "typeName", "metricId", "metricName"];
-        let mut metrics = self.insert("TARGET_INFO_GPU_METRICS", columns)?;
-        let columns = ["rawTimestamp", "timestamp", "typeId", "metricId", "value"];
-        let mut values = self.insert("GPU_METRICS", columns)?;
-        for (id, track) in (0_u32..).zip(of_counters()) {
-            let of = format::metric_type(track.device());
-            let name = format::metric_name(track.label(), track.unit(), track.kind());
-            metrics.set(of)?.set(track.device())?.set("")?.set(id)?.set(&*name)?.row()?;
-            for sample in track.samples().filter(|sample| !sample.value.is_nan()) {
-                let at = self.at_since_start(sample.start);
-                values.set(at)?.set(at)?.set(of)?.set(id)?.set(sample.value)?.row()?;
-            }
-        }
-        Ok(())
-    }
-
-    fn write_samples(&self) -> Result_<T> {
-        let columns =
-            ["device", "source", "metric", "label", "unit", "kind", "start", "end", "value"];
-        let mut insert = self.insert("SAMPLES", columns)?;
-        for track in self.profile.tracks() {
-            let (source, unit) = (track.source().to_string(), track.unit().to_string());
-            let kind = match track.kind() {
-                Kind::Total => "total",
-                Kind::Mean => "mean",
-                Kind::State => "state",
-            };
-            let at = |time: Duration| self.at_since_start(time);
-            for sample in track.samples() {
-                insert.set(track.device())?.set(&*source)?.set(track.name())?.set(track.label())?;
-                insert.set(&*unit)?.set(kind)?.set(at(sample.start))?.set(at(sample.end))?;
-                insert.set((!sample.value.is_nan()).then_some(sample.value))?.row()?;
-            }
-        }
-        let columns = [
-            "device",
-            "source",
-            "intervalNs",
-            "samples",
-            "dropped",
-            "overflows",
-            "gaps",
-            "gapNs",
-            "missing",
-            "failure",
-        ];
-        let mut insert = self.insert("SAMPLERS", columns)?;
-        for series in self.profile.series() {
-            let (gaps, gap_ns) = series.gaps();
-            let missing = (!series.missing().is_empty()).then(|| series.missing().join(", "));
-            insert.set(series.device())?.set(&*series.source().to_string())?;
-            insert.bits(series.interval_ns())?.bits(series.len() as u64)?;
-            insert.bits(series.dropped())?.bits(series.overflows())?.bits(gaps)?.bits(gap_ns)?;
-            insert.set(missing.as_deref())?;
-            insert.set(series.failure().map(|failure| &*failure.message))?.row()?;
-        }
-        Ok(())
-    }
-
-    fn write_event(
-        &mut self,
-        insert: &mut T::Rows,
-        registry: &mut Registry,
-        event: &Event,
-    ) -> Result_<T> {
-        self.progress.row();
-        let store = self.store;
-        let label = store.label(event.label);
-        let process = store.threads[event.thread.at()].process;
-        let domain = label.domain.map_or(0, |domain| {
-            // 0 is the default one.
-            let next = registry.domains.len() as u32 + 1;
-            *registry.domains.entry((process, domain)).or_insert(next)
-        });
-        let category = label.category.map(|category| {
-            let next = registry.categories.len() as u32 + 1;
-            *registry.categories.entry((process, domain, category)).or_insert(next)
-        });
-        insert.set(event.time.0)?.set(event.time.1)?.set(event.kind)?.set(event.range_id)?;
-        insert.set(category)?.set(label.color)?.set(store.names.get(label.name))?;
-        insert.set(self.global_thread(event.thread))?;
-        insert.set(event.end_thread.map(|thread| self.global_thread(thread)))?.set(domain)?;
-        let details = store.details.get(&event.subject);
-        let payload = details.and_then(|details| details.payload);
-        let of = |is: bool| payload.filter(|_| is);
-        let at = match payload {
-            Some(Payload::U64(_)) => 0,
-            Some(Payload::I64(_)) => 1,
-            Some(Payload::F64(_)) => 2,
-            Some(Payload::U32(_)) => 3,
-            Some(Payload::I32(_)) => 4,
-            Some(Payload::F32(_)) => 5,
-            _ => 6,
-        };
-        for column in 0..6 {
-            match of(column == at) {
-                Some(Payload::U64(value)) => insert.bits(value)?,
-                Some(Payload::I64(value)) => insert.set(value)?,
-                Some(Payload::F64(value)) => insert.set(value)?,
-                Some(Payload::U32(value)) => insert.set(value)?,
-                Some(Payload::I32(value)) => insert.set(value)?,
-                Some(Payload::F32(value)) => insert.set(f64::from(value))?,
-                _ => insert.set(Cell::Null)?,
-            };
-        }
-        let fields = details.and_then(|details| json(store, details));
-        insert.set(fields.as_deref())?;
-        if self.has_numbers() {
-            insert.set(event.number)?;
-        }
-        insert.row()
-    }
-
-    /// True if ranges keep the numbers of the capture that they are from. Parquet has no numbers of rows.
-    fn has_numbers(&self) -> bool {
-        !T::HAS_RANGES && !self.store.range_numbers.is_empty()
-    }
-}
-
-/// Named values as nsys exports them: an object. Its numbers have no unit.
-fn json(store: &Store, details: &Details) -> Option<String> {
-    use serde_json::{Map, Value};
-    if details.fields.is_empty() {
-        return None;
-    }
-    let mut object = Map::new();
-    for field in &details.fields {
-        let value = match field.value {
-            FieldValue::U64(value) => Value::from(value),
-            FieldValue::I64(value) => Value::from(value),
-            FieldValue::F64(value) => Value::from(value),
-            FieldValue::Bool(value) => Value::from(value),
-            FieldValue::Text(text) => Value::from(store.names.get(text)),
-        };
-        object.insert(store.names.get(field.name).to_owned(), value);
-    }
-    Some(Value::Object(object).to_string())
 }

@@ -13,6 +13,7 @@ use super::statistics::{Busy, ByName, Row};
 use super::tracks::{Mean, SamplerPart, Times, TrackPart, Tracks};
 use crate::analyze::scorecard::{Score, Scorecard};
 use crate::base::totals::Totals;
+use crate::base::units::nanoseconds as ns;
 use crate::join::health::Health;
 use crate::profile::{ApiCall, GpuOperation, Profile, Range, RangeNode};
 use crate::record::recording::{DeviceInfo, RecordingInfo};
@@ -292,10 +293,6 @@ fn code_of(kind: CopyKind) -> u64 {
 
 /// The kind of a graph that was traced as one interval; 6 is a memset.
 const WHOLE_GRAPH: u64 = 7;
-
-fn ns(duration: Duration) -> u64 {
-    duration.as_nanos().try_into().unwrap_or(u64::MAX)
-}
 
 fn devices(profile: &Profile) -> Vec<Device<'_>> {
     let known = &profile.recording_info().devices;

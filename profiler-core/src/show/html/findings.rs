@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::pauses::pauses;
 use super::statistics::Busy;
 use crate::analyze::diagnosis::{Bottleneck, Evidence, Finding as Found, Verdict};
-use crate::base::units::time;
+use crate::base::units::{nanoseconds as ns, time};
 use crate::profile::{Attribution, GpuOperation, Profile};
 
 /// How much a finding matters; the page shows them in this order.
@@ -122,7 +122,6 @@ fn diagnosed(verdict: &Verdict, found: &[Found], findings: &mut Vec<Finding>) {
 /// Where the costliest place is.
 fn at_ns(evidence: &Evidence) -> Option<(u64, u64)> {
     let span = evidence.longest.first()?.span;
-    let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     Some((ns(span.start), ns(span.duration())))
 }
 

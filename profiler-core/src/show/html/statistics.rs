@@ -6,9 +6,11 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::names::NameRow;
+use crate::base::units::nanoseconds as ns;
 use crate::join::busy::DeviceSweep;
 use crate::join::tables::Interval;
 use crate::profile::Profile;
+use crate::reports::Summary;
 
 /// Times of all that has one name.
 #[derive(Default)]
@@ -79,32 +81,20 @@ impl ByName {
 
 fn row(name: NameRow, sum: Sum) -> Row {
     let Sum { of, count, failed, bytes, mut times } = sum;
-    times.sort_unstable();
-    let timed = times.len();
-    // Times of a damaged file may be anything.
-    let total = times.iter().fold(0, |sum: u64, &time| sum.saturating_add(time));
-    let mean = total as f64 / timed.max(1) as f64;
-    let median = match timed {
-        0 => 0.0,
-        odd if odd % 2 == 1 => times[odd / 2] as f64,
-        even => (times[even / 2 - 1] as f64 + times[even / 2] as f64) / 2.0,
-    };
-    let squares: f64 = times.iter().map(|&time| (time as f64 - mean).powi(2)).sum();
-    let std = (squares / timed.saturating_sub(1).max(1) as f64).sqrt();
-    let (min, max) = (times.first().copied(), times.last().copied());
+    let sums = Summary::of(&mut times).unwrap_or_default();
     Row {
         name,
         of,
         count,
-        timed: timed as u64,
+        timed: times.len() as u64,
         failed,
         bytes,
-        total,
-        mean: tenths(mean),
-        median: tenths(median),
-        min: min.unwrap_or(0),
-        max: max.unwrap_or(0),
-        std: tenths(std),
+        total: sums.total_ns,
+        mean: tenths(sums.avg_ns),
+        median: tenths(sums.med_ns),
+        min: sums.min_ns,
+        max: sums.max_ns,
+        std: tenths(sums.stddev_ns),
     }
 }
 
@@ -142,10 +132,6 @@ impl Busy {
         });
         busy(timed, ns(profile.duration()))
     }
-}
-
-fn ns(duration: std::time::Duration) -> u64 {
-    duration.as_nanos().try_into().unwrap_or(u64::MAX)
 }
 
 fn busy(

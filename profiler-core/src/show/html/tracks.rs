@@ -3,6 +3,7 @@
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+use crate::base::units::nanoseconds;
 use crate::profile::counter_track::{self, Stretch};
 use crate::profile::{Profile, Track};
 use crate::record::series::{Kind, Series, Unit};
@@ -152,7 +153,7 @@ fn means(profile: &Profile, shown: &[Track<'_>]) -> FxHashMap<usize, Vec<Mean>> 
         let of_node: Vec<Mean> = times
             .means(&node, shown)
             .map(|(row, mean)| {
-                let covered_ns = u64::try_from(mean.covered.as_nanos()).unwrap_or(u64::MAX);
+                let covered_ns = nanoseconds(mean.covered);
                 (row, mean.value, mean.samples, covered_ns)
             })
             .collect();

@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::super::file::Cells;
 use super::super::format::event;
+use super::super::schema;
 use super::Reader;
 use crate::base::error::Error;
 use crate::join::tables::{
@@ -51,28 +52,8 @@ impl Reader<'_> {
         let mut registry = self.read_registry()?;
         let (mut ranges, mut process_ranges, mut marks) = (Vec::new(), Vec::new(), Vec::new());
         let file = self.file;
-        let columns = [
-            "start",
-            "end",
-            "eventType",
-            "globalTid",
-            "endGlobalTid",
-            "text",
-            "textId",
-            "domainId",
-            "category",
-            "color",
-            "uint64Value",
-            "int64Value",
-            "doubleValue",
-            "uint32Value",
-            "int32Value",
-            "floatValue",
-            "jsonText",
-            "jsonTextId",
-            "rowid",
-        ];
-        file.rows("NVTX_EVENTS", columns, |row| {
+        let (table, columns) = schema::ANNOTATIONS;
+        file.rows((table, &format!("{columns}, textId, jsonTextId, rowid")), |row| {
             let times = [row.time(0), row.time(1)].into_iter().flatten();
             self.last_annotation_ns = times.fold(self.last_annotation_ns, u64::max);
             let to = match row.number(2) {
@@ -164,43 +145,44 @@ impl Reader<'_> {
         let mut registry = Registry::default();
         // Of several names the first by time, as nsys takes it, and of those the first row.
         let mut firsts: FxHashMap<(i64, u64, u64, u64), (i64, i64)> = FxHashMap::default();
-        let columns =
-            ["eventType", "globalTid", "text", "textId", "domainId", "category", "start", "rowid"];
-        file.rows("NVTX_EVENTS", columns, |row| {
-            let Some(kind @ (event::CATEGORY | event::DOMAIN | event::THREAD)) = row.number(0)
-            else {
-                return;
-            };
-            let (Some(global), Some(name)) = (row.bits(1), self.event_text(row, 2, 3)) else {
-                return self.unreadable();
-            };
-            let process = self.process(global);
-            let domain = row.bits(4).unwrap_or(0);
-            let named = match kind {
-                event::THREAD => (kind, global, 0, 0),
-                event::DOMAIN => (kind, process.into(), domain, 0),
-                _ => (kind, process.into(), domain, row.bits(5).unwrap_or(0)),
-            };
-            let at = (row.number(6).unwrap_or(i64::MAX), row.number(7).unwrap_or(i64::MAX));
-            let first = firsts.entry(named).or_insert(at);
-            if *first < at {
-                return;
-            }
-            *first = at;
-            match kind {
-                event::DOMAIN => {
-                    registry.domains.insert((process, domain), name);
+        file.rows(
+            ("NVTX_EVENTS", "eventType, globalTid, text, textId, domainId, category, start, rowid"),
+            |row| {
+                let Some(kind @ (event::CATEGORY | event::DOMAIN | event::THREAD)) = row.number(0)
+                else {
+                    return;
+                };
+                let (Some(global), Some(name)) = (row.bits(1), self.event_text(row, 2, 3)) else {
+                    return self.unreadable();
+                };
+                let process = self.process(global);
+                let domain = row.bits(4).unwrap_or(0);
+                let named = match kind {
+                    event::THREAD => (kind, global, 0, 0),
+                    event::DOMAIN => (kind, process.into(), domain, 0),
+                    _ => (kind, process.into(), domain, row.bits(5).unwrap_or(0)),
+                };
+                let at = (row.number(6).unwrap_or(i64::MAX), row.number(7).unwrap_or(i64::MAX));
+                let first = firsts.entry(named).or_insert(at);
+                if *first < at {
+                    return;
                 }
-                event::CATEGORY => {
-                    let number = row.bits(5).unwrap_or(0);
-                    registry.categories.insert((process, domain, number), name);
+                *first = at;
+                match kind {
+                    event::DOMAIN => {
+                        registry.domains.insert((process, domain), name);
+                    }
+                    event::CATEGORY => {
+                        let number = row.bits(5).unwrap_or(0);
+                        registry.categories.insert((process, domain, number), name);
+                    }
+                    _ => {
+                        let thread = self.thread(global);
+                        registry.threads.insert(thread, self.store.names.get(name).into());
+                    }
                 }
-                _ => {
-                    let thread = self.thread(global);
-                    registry.threads.insert(thread, self.store.names.get(name).into());
-                }
-            }
-        })?;
+            },
+        )?;
         Ok(registry)
     }
 
@@ -213,7 +195,7 @@ impl Reader<'_> {
     }
 
     fn event(&mut self, row: Cells<'_>, registry: &mut Registry) -> Option<Event> {
-        let (start_ns, global) = (row.time(0)?, row.bits(3)?);
+        let (start_ns, global) = (row.time(0)?, row.bits(7)?);
         let end_ns = match row.time(1) {
             Some(end_ns) => Some(Some(end_ns).filter(|end_ns| *end_ns >= start_ns)?),
             None => None,
@@ -221,11 +203,11 @@ impl Reader<'_> {
         self.end_ns = self.end_ns.max(end_ns.unwrap_or(start_ns));
         let thread = self.thread(global);
         let process = self.store.threads[thread.at()].process;
-        let end_thread = row.bits(4).map(|global| self.thread(global));
-        let name = self.event_text(row, 5, 6);
+        let end_thread = row.bits(8).map(|global| self.thread(global));
+        let name = self.event_text(row, 6, 17);
         let name = name.unwrap_or_else(|| self.store.names.intern(""));
-        let domain = row.bits(7).filter(|domain| *domain != 0);
-        let category = row.bits(8).filter(|category| *category != 0);
+        let domain = row.bits(9).filter(|domain| *domain != 0);
+        let category = row.bits(4).filter(|category| *category != 0);
         let in_domain = domain.unwrap_or(0);
         let label = Label {
             name,
@@ -238,13 +220,13 @@ impl Reader<'_> {
                 known.unwrap_or_else(|| self.store.names.intern(&number.to_string()))
             }),
             // CAST: the colour's 32 bits, whatever sign they were written with.
-            color: row.number::<i64>(9).map(|color| color as u32),
+            color: row.number::<i64>(5).map(|color| color as u32),
         };
         let label = *registry.labels.entry(label).or_insert_with(|| {
             self.store.labels.push(label);
             LabelId(self.store.labels.len() as u32 - 1)
         });
-        let number = row.bits(18).unwrap_or(0);
+        let number = row.bits(19).unwrap_or(0);
         let details = self.details(row, registry);
         Some(Event { thread, end_thread, start_ns, end_ns, label, number, details })
     }
@@ -257,7 +239,7 @@ impl Reader<'_> {
             .or_else(|| row.number(14).map(Payload::I32))
             // CAST: it was 32 bits wide before.
             .or_else(|| row.real(15).map(|value| Payload::F32(value as f32)));
-        let fields = match (row.text(16), row.number(17)) {
+        let fields = match (row.text(16), row.number(18)) {
             (Some(json), _) => fields_of(&mut self.store, &json),
             (None, Some(id)) => self.shared_fields(id, registry),
             (None, None) => Some(Vec::new()),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::super::format;
+use super::super::{format, schema};
 use super::Reader;
 use crate::base::error::Error;
 use crate::join::tables::Multiprocessor;
@@ -15,7 +15,7 @@ impl Reader<'_> {
         let file = self.file;
         let mut said: FxHashMap<String, String> = FxHashMap::default();
         for table in ["META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE"] {
-            file.rows(table, ["name", "value"], |row| {
+            file.rows((table, "name, value"), |row| {
                 if let (Some(name), Some(value)) = (row.text(0), row.text(1)) {
                     said.insert(name.into_owned(), value.into_owned());
                 }
@@ -37,12 +37,12 @@ impl Reader<'_> {
         self.health.capture_warnings += u64::from(major.is_ok_and(|major| major > SCHEMA_MAJOR));
         // When the capture's time was 0.
         let mut utc_ns = None;
-        file.rows("TARGET_INFO_SESSION_START_TIME", ["utcEpochNs"], |row| {
+        file.rows(("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"), |row| {
             utc_ns = row.number::<i64>(0).filter(|ns| *ns >= 0);
         })?;
         let recorded_at_s = utc_ns.unwrap_or(0).unsigned_abs() / 1_000_000_000;
         let utc_offset_ns = utc_ns.and_then(|ns| ns.checked_sub_unsigned(file.zero_ns()));
-        file.rows("ANALYSIS_DETAILS", ["stopTime"], |row| {
+        file.rows(("ANALYSIS_DETAILS", "stopTime"), |row| {
             self.end_ns = self.end_ns.max(row.time(0).unwrap_or(0));
         })?;
         let end_ns = self.end_ns;
@@ -82,7 +82,7 @@ impl Reader<'_> {
     fn read_devices(&mut self) -> Result<Vec<DeviceInfo>, Error> {
         let file = self.file;
         let mut pairs: BTreeSet<(u64, u32)> = BTreeSet::new();
-        file.rows("TARGET_INFO_CUDA_DEVICE", ["gpuId", "cudaId"], |row| {
+        file.rows(schema::DEVICE_IDS, |row| {
             if let (Some(gpu), Some(cuda)) = (row.number(0), row.number(1)) {
                 pairs.insert((gpu, cuda));
             }
@@ -100,30 +100,15 @@ impl Reader<'_> {
         let has_ordinals = !ordinals.is_empty();
         let mut seen = FxHashSet::default();
         let mut devices: Vec<DeviceInfo> = Vec::new();
-        let columns = [
-            "id",
-            "name",
-            "totalMemory",
-            "smCount",
-            "computeMajor",
-            "computeMinor",
-            "cuDevice",
-            "maxWarpsPerSm",
-            "maxBlocksPerSm",
-            "maxRegistersPerSm",
-            "maxRegistersPerBlock",
-            "maxShmemPerSm",
-            "maxShmemPerBlockOptin",
-            "clockRate",
-            "memoryBandwidth",
-            "l2CacheSize",
-        ];
-        file.rows("TARGET_INFO_GPU", columns, |row| {
-            let Some(gpu) = row.number::<u64>(0) else { return self.unreadable() };
+        let (table, columns) = schema::DEVICES;
+        let limits = "maxWarpsPerSm, maxBlocksPerSm, maxRegistersPerSm, maxRegistersPerBlock, \
+                      maxShmemPerSm, maxShmemPerBlockOptin";
+        file.rows((table, &format!("{columns}, {limits}")), |row| {
+            let Some(gpu) = row.number::<u64>(1) else { return self.unreadable() };
             let mut numbers = ordinals.remove(&gpu).unwrap_or_default();
             if !has_ordinals {
                 // CAST: a machine has few.
-                numbers.push(row.number(6).unwrap_or(gpu as u32));
+                numbers.push(row.number(8).unwrap_or(gpu as u32));
             }
             for id in numbers {
                 if !seen.insert(id) {
@@ -131,31 +116,31 @@ impl Reader<'_> {
                     continue;
                 }
                 let number = |column: usize| row.number(column).unwrap_or(0);
-                let (compute_capability, multiprocessors) = ((number(4), number(5)), number(3));
+                let (compute_capability, multiprocessors) = ((number(9), number(10)), number(7));
                 self.store.multiprocessors.push(Multiprocessor {
                     device: id,
                     compute_capability,
                     multiprocessors,
-                    warps: number(7),
-                    blocks: number(8),
-                    registers: number(9),
-                    registers_per_block: number(10),
-                    shared_bytes: number(11),
-                    shared_bytes_per_block: number(12),
+                    warps: number(13),
+                    blocks: number(14),
+                    registers: number(15),
+                    registers_per_block: number(16),
+                    shared_bytes: number(17),
+                    shared_bytes_per_block: number(18),
                 });
                 devices.push(DeviceInfo {
                     id,
-                    name: row.text(1).unwrap_or_default().into_owned(),
+                    name: row.text(2).unwrap_or_default().into_owned(),
                     compute_capability,
                     multiprocessors,
-                    memory_bytes: row.bits(2).unwrap_or(0),
+                    memory_bytes: row.bits(4).unwrap_or(0),
                     // In Hz; 0 is not known.
                     core_clock_khz: row
-                        .number::<u64>(13)
+                        .number::<u64>(6)
                         .and_then(|hertz| u32::try_from(hertz / 1000).ok())
                         .filter(|khz| *khz != 0),
-                    memory_bandwidth: row.number(14).filter(|bytes| *bytes != 0),
-                    l2_bytes: row.number(15).filter(|bytes| *bytes != 0),
+                    memory_bandwidth: row.number(5).filter(|bytes| *bytes != 0),
+                    l2_bytes: row.number(3).filter(|bytes| *bytes != 0),
                     pci_bus_id: None,
                 });
             }

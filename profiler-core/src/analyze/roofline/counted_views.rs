@@ -1,0 +1,253 @@
+//! Counted work as tables, as a plot and as a page.
+
+use std::fmt;
+
+use cupti::counters::MemoryLevel;
+
+use super::counted::{CountedPoint, CountedRoofline, TOLERANCE, quotient};
+use super::plot::{self, Shape, Slope, Spot};
+use super::{ComputeRoof, percent};
+use crate::base::page::Table;
+use crate::base::units::{NAME_WIDTH, number, per_second, shortened, si, time};
+
+fn or_none(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "-".to_owned())
+}
+
+impl CountedRoofline {
+    /// The points, with names of at most this width.
+    fn table(&self, width: usize) -> Table {
+        let head = [
+            "counted",
+            "times",
+            "mostly",
+            "GPU time",
+            "FLOP",
+            "achieved",
+            "DRAM",
+            "L2",
+            "L1",
+            "FLOP/B DRAM",
+            "FLOP/B L2",
+            "of roof",
+            "bound by",
+        ];
+        let row = |point: &CountedPoint| {
+            let bytes = |level| or_none(point.bytes_at(level).map(|bytes| si(bytes, "B")));
+            let intensity = |level| or_none(point.intensity_at(level).map(number));
+            let roof = point.of_roof();
+            [
+                shortened(&point.name, width),
+                point.instances.to_string(),
+                or_none(point.main_type().map(|(dtype, pipe)| format!("{dtype} {pipe}"))),
+                time(point.gpu_time),
+                si(point.total_flops(), "FLOP"),
+                or_none(point.achieved().map(|rate| per_second(rate, "FLOP"))),
+                bytes(MemoryLevel::Dram),
+                bytes(MemoryLevel::L2),
+                bytes(MemoryLevel::L1),
+                intensity(MemoryLevel::Dram),
+                intensity(MemoryLevel::L2),
+                or_none(roof.map(|(_, share)| percent(share))),
+                or_none(roof.map(|(limit, _)| limit.to_string())),
+            ]
+        };
+        Table::new("Counted", head, self.points.iter().map(row))
+    }
+
+    /// Points whose work was declared too; no table if there are none.
+    fn table_beside(&self, width: usize) -> Option<Table> {
+        let head = [
+            "each time",
+            "type",
+            "FLOP declared",
+            "counted",
+            "ratio",
+            "bytes declared",
+            "DRAM counted",
+            "ratio",
+        ];
+        let row = |point: &CountedPoint| {
+            let declared = point.declared?;
+            let each = |sum: f64| sum / point.instances.max(1) as f64;
+            let (flops, bytes) =
+                (each(point.total_flops()), point.bytes_at(MemoryLevel::Dram).map(each));
+            let ratio = |declared: Option<f64>, counted: Option<f64>| {
+                or_none(declared.zip(counted).and_then(|(declared, counted)| {
+                    Some(format!("{} x", number(quotient(counted, declared)?)))
+                }))
+            };
+            let amount = |of: Option<f64>, unit| or_none(of.map(|of| si(of, unit)));
+            Some([
+                shortened(&point.name, width),
+                or_none(declared.dtype.map(|dtype| dtype.to_string())),
+                amount(declared.flops, "FLOP"),
+                si(flops, "FLOP"),
+                ratio(declared.flops, Some(flops)),
+                amount(declared.bytes, "B"),
+                amount(bytes, "B"),
+                ratio(declared.bytes, bytes),
+            ])
+        };
+        let table = Table::new("Declared and counted", head, self.points.iter().filter_map(row));
+        Some(table).filter(|table| !table.rows.is_empty())
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes: Vec<String> =
+            self.disagreements(TOLERANCE).iter().map(ToString::to_string).collect();
+        notes.extend(self.peaks.notes());
+        if self.runs > 1 {
+            let runs = self.runs;
+            notes.push(format!(
+                "counted in {runs} runs: time, bytes and operations are each of one"
+            ));
+        }
+        if self.points.iter().any(|point| point.of_roof().is_some_and(|(_, share)| share > 1.0)) {
+            notes.push(
+                "above the roof: the roof is low, or time and work are of different runs"
+                    .to_owned(),
+            );
+        }
+        if self.dropped > 0 {
+            notes.push(format!(
+                "{} ranges or kernels had no room and are in no point",
+                self.dropped
+            ));
+        }
+        if self.without_time > 0 {
+            notes.push(format!(
+                "{} ranges or kernels have no time and are in no point: count Set::Roofline",
+                self.without_time
+            ));
+        }
+        notes
+    }
+
+    /// The compute roofs that points are under.
+    fn roofs_in_use(&self) -> Vec<ComputeRoof> {
+        let is_used = |roof: &&ComputeRoof| {
+            let mut all = self.points.iter().flat_map(|point| &point.flops);
+            all.any(|of| (of.dtype, of.pipe) == (roof.dtype, roof.pipe))
+        };
+        self.peaks.compute().filter(is_used).copied().collect()
+    }
+
+    /// The plot as SVG: each point at its intensity at DRAM (a circle), L2 (a square) and L1 (a triangle), all at what it
+    /// achieved, a ring where it was declared to be, and the roofs of units and levels.
+    #[must_use]
+    pub fn to_svg(&self) -> String {
+        self.svg(true)
+    }
+
+    /// A page with the plot and the tables. It fetches nothing and holds no script.
+    #[must_use]
+    pub fn to_html(&self) -> String {
+        let is_drawn = |point: &&CountedPoint| {
+            point.total_flops() > 0.0 && point.bytes.iter().any(|at| at.bytes > 0.0)
+        };
+        let left_out = self.points.len() - self.points.iter().filter(is_drawn).count();
+        let said = (left_out != 0).then(|| {
+            format!("{left_out} points without both operations and bytes are in the table alone.")
+        });
+        let mut tables = vec![self.table(usize::MAX)];
+        tables.extend(self.table_beside(usize::MAX));
+        tables.push(self.peaks.table());
+        plot::plot_page(&self.peaks, &self.svg(false), said, &tables, &self.notes())
+    }
+
+    fn svg(&self, alone: bool) -> String {
+        let mut slopes = Vec::new();
+        for level in MemoryLevel::ALL {
+            if self.points.iter().any(|point| point.at(level).is_some()) {
+                slopes.push(Slope { label: level.name(), roof: self.peaks.level(level) });
+            }
+        }
+        let spots: Vec<_> = self.points.iter().flat_map(spots).collect();
+        plot::svg(&self.peaks, &slopes, &self.roofs_in_use(), &spots, alone)
+    }
+}
+
+/// A spot for each level, and one for what was declared.
+fn spots(point: &CountedPoint) -> Vec<Spot> {
+    let Some(achieved) = point.achieved().filter(|rate| *rate > 0.0) else { return Vec::new() };
+    let mut spots: Vec<Spot> = Vec::new();
+    let dtype = point.main_type().map(|(dtype, _)| dtype);
+    for (level, shape) in [
+        (MemoryLevel::Dram, Shape::Circle),
+        (MemoryLevel::L2, Shape::Square),
+        (MemoryLevel::L1, Shape::Triangle),
+    ] {
+        let Some(intensity) = point.intensity_at(level).filter(|of| *of > 0.0) else { continue };
+        let is_first = spots.is_empty();
+        spots.push(Spot {
+            intensity,
+            achieved,
+            attainable: None,
+            dtype,
+            shape,
+            name: is_first.then(|| point.name.clone()),
+            title: title(point, Some(level)),
+            key: Some(level.name()),
+            beside: spots.last().map(|spot| spot.intensity),
+        });
+    }
+    let declared = point.declared.and_then(|said| {
+        let each = point.gpu_time.as_secs_f64() / point.instances.max(1) as f64;
+        Some((quotient(said.flops?, said.bytes?)?, quotient(said.flops?, each)?))
+    });
+    if let Some((intensity, achieved)) = declared.filter(|at| at.0 > 0.0 && at.1 > 0.0) {
+        spots.push(Spot {
+            intensity,
+            achieved,
+            attainable: None,
+            dtype: None,
+            shape: Shape::Ring,
+            name: None,
+            title: title(point, None),
+            key: Some("declared"),
+            beside: None,
+        });
+    }
+    spots
+}
+
+/// What is known of a point, at a level or as declared, a line each.
+fn title(point: &CountedPoint, level: Option<MemoryLevel>) -> String {
+    let mut lines = vec![shortened(&point.name, 4 * NAME_WIDTH)];
+    match level {
+        Some(level) => {
+            lines.push(format!("{} times, {}", point.instances, time(point.gpu_time)));
+            for of in &point.flops {
+                lines.push(format!("{} {} {}", si(of.flops, "FLOP"), of.dtype, of.pipe));
+            }
+            if let (Some(bytes), Some(intensity)) =
+                (point.bytes_at(level), point.intensity_at(level))
+            {
+                lines.push(format!("{level}: {}, {} FLOP/B", si(bytes, "B"), number(intensity)));
+            }
+            for (limit, share) in point.shares() {
+                lines.push(format!("{} of the roof of {limit}", percent(share)));
+            }
+        }
+        None => {
+            let said = point.declared;
+            let flops = said.and_then(|said| said.flops).map(|flops| si(flops, "FLOP"));
+            let bytes = said.and_then(|said| said.bytes).map(|bytes| si(bytes, "B"));
+            lines.push(format!("declared each time: {}, {}", or_none(flops), or_none(bytes)));
+        }
+    }
+    lines.join("\n")
+}
+
+impl fmt::Display for CountedRoofline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "roofline, counted: {}", shortened(self.peaks.device(), NAME_WIDTH))?;
+        writeln!(f, "{}\n", self.table(NAME_WIDTH).text(1))?;
+        if let Some(beside) = self.table_beside(NAME_WIDTH) {
+            writeln!(f, "{}\n", beside.text(1))?;
+        }
+        write!(f, "{}", self.peaks.table().text(2))?;
+        self.notes().iter().try_for_each(|note| write!(f, "\n{note}"))
+    }
+}

@@ -1,0 +1,45 @@
+//! Enums whose variants have a fixed text each.
+
+/// Declares an enum with the text of each variant behind it. `Display` pads and writes the text; the method behind
+/// `with` returns it, and the constant behind `in` holds all variants.
+macro_rules! named_variants {
+    ($(#[$attribute:meta])* pub enum $type:ident $(with $method:ident)? $(in $all:ident)? {
+        $($(#[$of_variant:meta])* $variant:ident = $text:literal,)+
+    }) => {
+        $(#[$attribute])*
+        pub enum $type {
+            $($(#[$of_variant])* $variant,)+
+        }
+
+        impl $type {
+            $(
+                /// All of them.
+                pub const $all: [Self; Self::VARIANTS.len()] = Self::VARIANTS;
+            )?
+
+            #[allow(dead_code, reason = "only some enums have a constant of all variants")]
+            const VARIANTS: [Self; [$(stringify!($variant)),+].len()] = [$(Self::$variant),+];
+
+            $(
+                /// The text that messages, tables and files have for it.
+                #[must_use]
+                pub const fn $method(self) -> &'static str {
+                    self.variant_text()
+                }
+            )?
+
+            const fn variant_text(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $text,)+
+                }
+            }
+        }
+
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.variant_text())
+            }
+        }
+    };
+}
+pub(crate) use named_variants;

@@ -1,0 +1,135 @@
+//! Tables as HTML and as Markdown, and pages of HTML without a script.
+
+use std::fmt::Write as _;
+
+use super::text::{html, markdown};
+use super::units;
+
+/// The style of pages and of plots in them.
+pub(crate) const STYLE: &str = include_str!("page.css");
+/// SHA-256 of the style, as the policy of a page names it. A test checks it.
+const STYLE_HASH: &str = "sha256-IIzw7WG250s4l+kfGDgGk9PSdUHvhmRxppRZkgcZ268=";
+
+/// A page that fetches and runs nothing. `content` is HTML; the title is text.
+pub(crate) fn page(title: &str, content: &str) -> String {
+    let title = html(title);
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src '{STYLE_HASH}'; img-src data:; \
+         base-uri 'none'; form-action 'none'\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"referrer\" content=\"no-referrer\">\n\
+         <link rel=\"icon\" href=\"data:,\">\n<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
+         <h1>{title}</h1>\n{content}</body>\n</html>\n"
+    )
+}
+
+pub(crate) fn paragraph(text: &str) -> String {
+    format!("<p>{}</p>\n", html(text))
+}
+
+/// Whether a row is a change for the worse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tone {
+    Plain,
+    Worse,
+    Better,
+}
+
+/// A table with a title. All texts are plain: the writers escape them.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) title: &'static str,
+    pub(crate) head: Vec<&'static str>,
+    pub(crate) rows: Vec<(Tone, Vec<String>)>,
+}
+
+impl Table {
+    /// A table without changes.
+    pub(crate) fn new<const N: usize>(
+        title: &'static str,
+        head: [&'static str; N],
+        rows: impl IntoIterator<Item = [String; N]>,
+    ) -> Self {
+        let rows = rows.into_iter().map(|row| (Tone::Plain, row.into())).collect();
+        Self { title, head: head.into(), rows }
+    }
+
+    /// The rows for a terminal. Columns from `right_from` on hold numbers.
+    pub(crate) fn text(&self, right_from: usize) -> String {
+        let mut table = units::table(&self.head, right_from);
+        self.rows.iter().for_each(|(_, row)| _ = table.add_row(row));
+        units::finish(&table)
+    }
+
+    /// The title and at most so many rows as HTML.
+    pub(crate) fn html(&self, most: usize) -> String {
+        let mut out =
+            format!("<h2>{}</h2>\n<div class=\"rl-scroll\"><table>\n<thead><tr>", html(self.title));
+        for head in &self.head {
+            let _ = write!(out, "<th scope=\"col\">{}</th>", html(head));
+        }
+        out.push_str("</tr></thead>\n<tbody>\n");
+        for (tone, cells) in self.rows.iter().take(most) {
+            out.push_str(match tone {
+                Tone::Plain => "<tr>",
+                Tone::Worse => "<tr class=\"worse\">",
+                Tone::Better => "<tr class=\"better\">",
+            });
+            for cell in cells {
+                let _ = write!(out, "<td>{}</td>", html(cell));
+            }
+            out.push_str("</tr>\n");
+        }
+        out.push_str("</tbody>\n</table></div>\n");
+        out.extend(self.more(most).map(|more| paragraph(&more)));
+        out
+    }
+
+    /// The title and at most so many rows as Markdown.
+    pub(crate) fn markdown(&self, most: usize) -> String {
+        let marks = [":--"].into_iter().chain(self.head.iter().skip(1).map(|_| "--:"));
+        let mut out = format!(
+            "\n**{}**\n\n| {} |\n| {} |\n",
+            markdown(self.title),
+            self.head.join(" | "),
+            marks.collect::<Vec<_>>().join(" | ")
+        );
+        for (tone, cells) in self.rows.iter().take(most) {
+            let cell = |cell: &String| match tone {
+                // Two stars around nothing would be a line.
+                Tone::Worse if !cell.is_empty() => format!("**{}**", markdown(cell)),
+                _ => markdown(cell),
+            };
+            let cells: Vec<String> = cells.iter().map(cell).collect();
+            let _ = writeln!(out, "| {} |", cells.join(" | "));
+        }
+        out.extend(self.more(most).map(|more| format!("\n{more}\n")));
+        out
+    }
+
+    fn more(&self, most: usize) -> Option<String> {
+        (self.rows.len() > most).then(|| format!("{} more rows", self.rows.len() - most))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+    use nvtx::Dtype;
+
+    use super::*;
+
+    #[test]
+    fn the_policy_names_the_style() {
+        let digest = hmac_sha256::Hash::hash(STYLE.as_bytes());
+        let hash = base64::engine::general_purpose::STANDARD.encode(digest);
+        assert_eq!(STYLE_HASH, format!("sha256-{hash}"), "STYLE_HASH is not that of page.css");
+        assert!(!STYLE.contains('<') && !STYLE.contains('&') && !STYLE.contains('\r'));
+        assert!(!STYLE.contains("http:") && !STYLE.contains("https:") && !STYLE.contains("url("));
+        // Every type has its colour.
+        for dtype in Dtype::ALL {
+            assert!(STYLE.contains(&format!(".rl-{} ", dtype.name())), "{dtype}");
+        }
+    }
+}
