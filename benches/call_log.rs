@@ -1,7 +1,7 @@
 //! What do our two driver callbacks cost, one at the start and one at the end of a call?
 //!
-//! The stand-in for CUPTI makes the call, which costs more than our part of it. So the same call is also made while no
-//! collector runs, and as a call that is not on our list while one runs: the stand-in then does all it does otherwise (its
+//! The fake of CUPTI makes the call, which costs more than our part of it. So the same call is also made while no
+//! collector runs, and as a call that is not on our list while one runs: the fake then does all it does otherwise (its
 //! locks, its look at which callbacks are on) but does not call us. `pair` is the difference to the latter, taken within
 //! each sample. It is what our code adds, without CUPTI's own way into a callback.
 #![allow(clippy::expect_used, reason = "a benchmark that cannot be set up must fail")]
@@ -24,29 +24,29 @@ fn call_log(c: &mut Criterion) {
     fresh_memory();
     // The newest version, so that every call on the list exists.
     let fake = Fake::builder().version(130_500).build();
-    let library = fake.library().expect("the stand-in opens");
-    // The stand-in looks a call up by its name in the list: the last one takes it as long as one that differs from that
+    let library = fake.library().expect("the fake opens");
+    // The fake looks a call up by its name in the list: the last one takes it as long as one that differs from that
     // in its last letter alone, and is not there.
     let last = DRIVER_CALLS[DRIVER_CALLS.len() - 1].name;
     let unrecorded = format!("{}?", &last[..last.len() - 1]);
 
     let mut group = c.benchmark_group("call_log");
-    group.bench_function("stand-in, no collector", |b| {
+    group.bench_function("fake, no collector", |b| {
         b.iter(|| fake.call_only(black_box("cuMemAlloc_v2"), 0));
     });
-    group.bench_function("stand-in and both callbacks", |b| {
+    group.bench_function("fake and both callbacks", |b| {
         b.iter_custom(|iterations| {
             in_collections(&library, iterations, |count| {
                 (time(&fake, "cuMemAlloc_v2", count), count)
             })
         });
     });
-    group.bench_function("stand-in, a call that is not recorded", |b| {
+    group.bench_function("fake, a call that is not recorded", |b| {
         b.iter_custom(|iterations| {
             in_collections(&library, iterations, |count| (time(&fake, &unrecorded, count), 0))
         });
     });
-    group.bench_function("pair (both callbacks less the stand-in)", |b| {
+    group.bench_function("pair (both callbacks less the fake)", |b| {
         b.iter_custom(|iterations| {
             let difference = in_collections(&library, iterations, |count| {
                 let mut with = Duration::ZERO;

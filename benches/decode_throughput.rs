@@ -31,12 +31,12 @@ fn decode(c: &mut Criterion) {
     group.finish();
 }
 
-/// These by turns, as CUPTI 13.0 lays them out: 10,000 that the stand-in wrote, over and over, each time in memory of
+/// These by turns, as CUPTI 13.0 lays them out: 10,000 that the fake wrote, over and over, each time in memory of
 /// its own.
 fn records(count: u64, works: &[Work]) -> RecordBytes {
     const WRITTEN: u64 = 10_000;
     let fake = Fake::new();
-    let library = fake.library().expect("the stand-in opens");
+    let library = fake.library().expect("the fake opens");
     let collector = Collector::start(&library, &Config::new()).expect("no other one runs");
     for _ in 0..WRITTEN / works.len() as u64 {
         works.iter().for_each(|work| fake.unseen(work));
@@ -104,9 +104,9 @@ fn file(c: &mut Criterion) {
 fn recording(work: impl FnOnce(&Fake)) -> Recording {
     let fake = Fake::new();
     let profiler = Profiler::builder()
-        .library(fake.library().expect("the stand-in opens"))
+        .library(fake.library().expect("the fake opens"))
         .build()
-        .expect("the stand-in serves");
+        .expect("the fake serves");
     profiler.start().expect("no other session runs");
     work(&fake);
     profiler.stop_recording().expect("the session runs")

@@ -8,7 +8,7 @@
 //! are said, a mode takes the logs out: `flush` throws no log away (records are kept and grow), `drain` takes and drops what
 //! a `Collector` has, `delivered` the same without a flush, `last` is a session that keeps the last 100,000 operations,
 //! `sums` one that sums up, `both` the two together. A line every 5 s gives the launches, the process's memory, what the
-//! allocator has handed out, and how long taking took on average and at most. `--fake` runs on the stand-in. `long_run.cpp`
+//! allocator has handed out, and how long taking took on average and at most. `--fake` runs on the fake. `long_run.cpp`
 //! is the same without us.
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)] // a program that says what it measured
 
@@ -157,7 +157,7 @@ fn main() {
     let on = if arguments.iter().any(|argument| argument == "--fake") {
         On::Fake(Fake::new())
     } else if gpu_profiler_tests::cuda::unavailable().is_some() {
-        println!("long_run: no GPU here; --fake runs on the stand-in");
+        println!("long_run: no GPU here; --fake runs on the fake");
         return;
     } else {
         On::Gpu(Gpu::get())

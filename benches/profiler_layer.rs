@@ -1,4 +1,4 @@
-//! What does `ProfilerLayer` cost, in a session of the stand-in's?
+//! What does `ProfilerLayer` cost, in a session of the fake's?
 //!
 //! By span and by stay as in `nvtx_layer.rs`, beside an `NvtxLayer` whose ranges the same session sees; and by result, from
 //! the session's logs to the subscriber, which a thread of the session's pays.
@@ -51,21 +51,21 @@ fn rows(
 
 /// Keeps little, as in a long run.
 fn profiler(fake: &Fake) -> ProfilerBuilder {
-    let library = fake.library().expect("the stand-in opens");
+    let library = fake.library().expect("the fake opens");
     Profiler::builder().library(library).keep_last(Duration::from_millis(1))
 }
 
 fn layer(fake: &Fake, spans: NvtxLayer) -> (ProfilerLayer, LayerGuard) {
     let layer = ProfilerLayer::builder().profiler(profiler(fake)).spans(spans);
-    layer.build().expect("nobody else has the stand-in")
+    layer.build().expect("nobody else has the fake")
 }
 
 fn layers(c: &mut Criterion) {
     let fake = Fake::new();
     let mut group = c.benchmark_group("profiler_layer");
     rows(&mut group, "a layer that does nothing", &Dispatch::new(registry().with(NoLayer)), || ());
-    let session = profiler(&fake).build().expect("the stand-in opens");
-    session.start().expect("nobody else has the stand-in");
+    let session = profiler(&fake).build().expect("the fake opens");
+    session.start().expect("nobody else has the fake");
     let nvtx = Dispatch::new(registry().with(NvtxLayer::new()));
     rows(&mut group, "NvtxLayer in a session", &nvtx, || drop(session.restart()));
     drop(session.stop().expect("it runs"));
@@ -88,7 +88,7 @@ fn results(group: &mut BenchmarkGroup<'_, WallTime>, fake: &Fake) {
         let profiler = profiler(fake).period(Duration::from_secs(3600));
         let layer =
             ProfilerLayer::builder().profiler(profiler).events(events).event_buffer(1 << 24);
-        let (layer, guard) = layer.build().expect("nobody else has the stand-in");
+        let (layer, guard) = layer.build().expect("nobody else has the fake");
         let dispatch = Dispatch::new(registry().with(layer));
         group.bench_function(format!("result, {name}"), |b| {
             b.iter_custom(|count| {

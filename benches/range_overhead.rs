@@ -1,6 +1,6 @@
 //! What does a range cost, from `nvtx::range` to the drop of its guard?
 //!
-//! Idle (no tool, no profiler), and with a `Profiler` session running over the stand-in for CUPTI, which plays no part in
+//! Idle (no tool, no profiler), and with a `Profiler` session running over the fake of CUPTI, which plays no part in
 //! ranges: the observer and the range log are the real ones.
 #![allow(clippy::expect_used, reason = "a benchmark that cannot be set up must fail")]
 
@@ -48,8 +48,8 @@ fn idle(c: &mut Criterion) {
 fn recorded(c: &mut Criterion) {
     fresh_memory();
     let fake = Fake::new();
-    let library = fake.library().expect("the stand-in opens");
-    let profiler = Profiler::builder().library(library).build().expect("the stand-in serves");
+    let library = fake.library().expect("the fake opens");
+    let profiler = Profiler::builder().library(library).build().expect("the fake serves");
 
     let mut group = c.benchmark_group("range");
     // What a recorded range cannot do without.

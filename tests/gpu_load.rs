@@ -1,5 +1,5 @@
 //! What only a GPU can show of a collection while other threads launch all the time, so that CUPTI is never without
-//! work and always holds a buffer: what it says to have come has come, and its stop waits for what was asked for before it alone.
+//! work and always holds a buffer: what it says to have come has come, and its stop waits for what was requested before it alone.
 //! Run with `cargo test -p gpu-profiler-tests --test gpu_load`; without a GPU each test is ignored and the reason printed.
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // a test that says what it measured
 
@@ -120,7 +120,7 @@ fn ids(collected: &Collected) -> impl Iterator<Item = u32> {
     })
 }
 
-/// What a drain gave, and when it was asked for and returned.
+/// What a drain gave, and when it was requested and returned.
 struct Drain {
     given: Collected,
     asked_ns: u64,
@@ -183,7 +183,7 @@ fn compare(load: Load, drains: &[Drain]) -> usize {
                 CallClass::GraphLaunch => NODES,
                 _ => continue,
             };
-            // What was asked for before the collection began may be logged, too, and does not count.
+            // What was requested before the collection began may be logged, too, and does not count.
             let counts = call.start_ns >= drains[0].given.window_ns.0 && !call.captured;
             let Some(end_ns) = call.end_ns.filter(|_| counts) else { continue };
             let Some(told) = drains.iter().position(|drain| end_ns < drain.settled_ns()) else {

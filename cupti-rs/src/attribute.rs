@@ -91,7 +91,7 @@ pub struct AttributeSetting {
     pub attribute: Attribute,
     /// Its value before, to which it was put back.
     pub before: u64,
-    /// What was asked for.
+    /// What was requested.
     pub asked: u64,
     /// What CUPTI then said it was.
     pub set: u64,

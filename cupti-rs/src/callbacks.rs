@@ -1,4 +1,4 @@
-//! Callbacks for the program's own handler: calls of both APIs, resources, waits, NVTX, and what CUPTI has to say.
+//! Callbacks for the program's own handler: calls of both APIs, resources, waits, NVTX, and notices of CUPTI itself.
 //!
 //! CUPTI has one subscriber, which the call log needs; a handler shares it.
 
@@ -17,7 +17,7 @@ use crate::sys::functions::*;
 
 type Handle = dyn Fn(&Callback<'_>) + Send + Sync;
 
-/// Which callbacks a program wants, and what is to be done with them.
+/// The callbacks that a program handles, and its handler.
 ///
 /// ```
 /// use cupti::{Callback, Callbacks, CallClass};
@@ -34,14 +34,14 @@ type Handle = dyn Fn(&Callback<'_>) + Send + Sync;
 /// ```
 ///
 /// The handler runs on the thread of the call or event, inside it, and the program waits: it must be quick. It must not
-/// call CUDA, nor CUPTI through this crate, nor wait for a thread that does. Callbacks that it causes itself are not handed
-/// to it, and are counted ([`Losses::missed_callbacks`](crate::Losses::missed_callbacks)). A panic in it is caught and counted
-/// ([`Losses::handler_panics`](crate::Losses::handler_panics)). It is called while the collection is on, not while it is
-/// paused; a call under way when the collection begins is seen from its exit, if at all. This crate itself makes no CUDA
-/// call while it collects.
+/// call CUDA, nor CUPTI through this crate, nor wait for a thread that does. It does not receive callbacks that it causes
+/// itself; these are counted ([`Losses::missed_callbacks`](crate::Losses::missed_callbacks)). A panic in it is caught and
+/// counted ([`Losses::handler_panics`](crate::Losses::handler_panics)). It is called while the collection is on, not in a
+/// pause. Of a call under way when the collection begins it receives the exit, if anything. This crate makes no CUDA call
+/// while it collects.
 ///
-/// A callback costs the handler's own time, a look at what is wanted, and what CUPTI needs to get there: some 100 ns on
-/// an H200. Everything of the driver ([`driver_all`](Self::driver_all)) is many calls that nobody thinks of.
+/// A callback costs the handler's own time, a check of the enabled ids, and CUPTI's own overhead: some 100 ns on an H200.
+/// [`driver_all`](Self::driver_all) includes very frequent calls.
 #[must_use]
 pub struct Callbacks {
     wanted: Vec<Wanted>,
@@ -69,7 +69,7 @@ impl Clone for Callbacks {
 }
 
 impl Callbacks {
-    /// A handler, for no callback yet.
+    /// Creates a set without callbacks for this handler.
     pub fn new(handler: impl Fn(&Callback<'_>) + Send + Sync + 'static) -> Self {
         Self { wanted: Vec::new(), handle: Arc::new(handler) }
     }
@@ -192,7 +192,7 @@ impl Callbacks {
         self.with([Wanted::Domain(DOMAIN_STATE)])
     }
 
-    /// What to enable in the library, and the handler with what it wants of that. `named` finds a name's ids.
+    /// Returns the callbacks to enable in the library, and the handler with its own ones. `named` finds a name's ids.
     pub(crate) fn resolve<E>(
         &self,
         mut named: impl FnMut(u32, &str) -> Result<Vec<u32>, E>,
@@ -216,7 +216,7 @@ impl Callbacks {
     }
 }
 
-/// What CUPTI is asked for.
+/// A callback to enable in CUPTI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Enabled {
     /// One callback id of a domain.
@@ -225,12 +225,12 @@ pub(crate) enum Enabled {
     Domain(u32),
 }
 
-/// The callbacks that are wanted, by domain: the log enables others, which are not for the handler.
+/// The handler's callbacks, by domain: the call log enables others, which the handler does not receive.
 #[derive(Debug, Default)]
 struct Filter {
     /// Whole domains, by bit.
     domains: u64,
-    /// Ids below 1,024, of which no domain has more; NVTX and what CUPTI says come whole.
+    /// Ids below 1,024, of which no domain has more; NVTX and notices are enabled as whole domains.
     ids: [[u64; 16]; 5],
 }
 
@@ -256,8 +256,7 @@ impl Filter {
     }
 }
 
-/// A collection's handler. The collector owns it, so that it is gone when the collection is, but for callbacks under
-/// way.
+/// A collection's handler. The collector owns it, so that it is dropped with the collection, except while a callback runs it.
 pub(crate) struct Handler {
     handle: Arc<Handle>,
     filter: Filter,
@@ -272,23 +271,23 @@ impl fmt::Debug for Handler {
 }
 
 impl Handler {
-    /// Panics that were caught in it.
+    /// Panics of the handler that were caught.
     pub(crate) fn panics(&self) -> u64 {
         self.panics.load(Ordering::Relaxed)
     }
 
-    /// Callbacks that it wanted and did not get, since it ran already on their thread.
+    /// Callbacks that the handler did not receive because it was already running on their thread.
     pub(crate) fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
     }
 }
 
-/// The present collection's handler. Each thread takes it from here once a collection.
+/// The current collection's handler. Each thread copies it once a collection.
 static CURRENT: Mutex<Weak<Handler>> = Mutex::new(Weak::new());
 
 thread_local! {
     static OWN: RefCell<(Epoch, Weak<Handler>)> = const { RefCell::new((Epoch::NONE, Weak::new())) };
-    /// True while this thread is in the handler: what that causes is not the program's.
+    /// True while this thread runs the handler, whose own calls are not the program's.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -296,8 +295,8 @@ pub(crate) fn install(handler: &Arc<Handler>) {
     *CURRENT.lock() = Arc::downgrade(handler);
 }
 
-/// This thread's copy of the present collection's handler. Without one, as at a thread's end when its locals are gone, the
-/// handler comes from under the lock.
+/// This thread's copy of the current collection's handler. Without one, as when the locals of an ending thread are gone, the
+/// handler is read under the lock.
 fn current(state: State) -> Option<Arc<Handler>> {
     let own = OWN.try_with(|own| {
         let mut own = own.try_borrow_mut().ok()?;
@@ -312,7 +311,7 @@ fn current(state: State) -> Option<Arc<Handler>> {
     }
 }
 
-/// Calls the handler, if it wants this callback, with what `make` gives.
+/// Calls the handler with the result of `make`, if this callback is one of its own.
 pub(crate) fn dispatch<'a>(
     state: State,
     domain: u32,
@@ -340,7 +339,7 @@ pub(crate) fn dispatch<'a>(
     }
 }
 
-/// What a handler is told.
+/// A callback as the handler receives it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Callback<'a> {
@@ -354,7 +353,7 @@ pub enum Callback<'a> {
     Synchronize(Synchronized),
     /// NVTX was called.
     Nvtx(NvtxCall<'a>),
-    /// CUPTI has to say something.
+    /// CUPTI reports an error or warning of its own.
     State(StateNotice<'a>),
 }
 
@@ -394,7 +393,7 @@ impl<'a> ApiCall<'a> {
         self.id
     }
 
-    /// The function's name as CUPTI gives it.
+    /// The function's name in CUPTI.
     #[must_use]
     pub fn name(&self) -> &'a str {
         self.name
@@ -424,13 +423,13 @@ impl<'a> ApiCall<'a> {
         self.result
     }
 
-    /// The number that [`keep`](Self::keep) put by when this call began; 0 if it did not.
+    /// The number that [`keep`](Self::keep) stored when this call began; 0 if none.
     #[must_use]
     pub fn kept(&self) -> u64 {
         self.kept.map_or(0, Cell::get)
     }
 
-    /// Puts a number by for the end of this call. CUPTI keeps it.
+    /// Stores a number for the end of this call. CUPTI keeps it.
     pub fn keep(&self, value: u64) {
         if let Some(kept) = self.kept {
             kept.set(value);
@@ -462,11 +461,11 @@ macro_rules! resource_kinds {
 resource_kinds! {
     /// A context was made.
     CONTEXT_CREATED = RESOURCE_CONTEXT_CREATED;
-    /// A context is about to go; its records may still come.
+    /// A context is about to be destroyed; its records may still come.
     CONTEXT_DESTROY_STARTING = RESOURCE_CONTEXT_DESTROY_STARTING;
     /// A stream was made.
     STREAM_CREATED = RESOURCE_STREAM_CREATED;
-    /// A stream is about to go.
+    /// A stream is about to be destroyed.
     STREAM_DESTROY_STARTING = RESOURCE_STREAM_DESTROY_STARTING;
     /// A stream's attribute was changed.
     STREAM_ATTRIBUTE_CHANGED = RESOURCE_STREAM_ATTRIBUTE_CHANGED;
@@ -478,7 +477,7 @@ resource_kinds! {
     MODULE_PROFILED = RESOURCE_MODULE_PROFILED;
     /// A graph was made.
     GRAPH_CREATED = RESOURCE_GRAPH_CREATED;
-    /// A graph is about to go.
+    /// A graph is about to be destroyed.
     GRAPH_DESTROY_STARTING = RESOURCE_GRAPH_DESTROY_STARTING;
     /// A graph was copied.
     GRAPH_CLONED = RESOURCE_GRAPH_CLONED;
@@ -486,7 +485,7 @@ resource_kinds! {
     NODE_CREATE_STARTING = RESOURCE_GRAPHNODE_CREATE_STARTING;
     /// A node was made.
     NODE_CREATED = RESOURCE_GRAPHNODE_CREATED;
-    /// A node is about to go.
+    /// A node is about to be destroyed.
     NODE_DESTROY_STARTING = RESOURCE_GRAPHNODE_DESTROY_STARTING;
     /// A node was copied.
     NODE_CLONED = RESOURCE_GRAPHNODE_CLONED;
@@ -498,7 +497,7 @@ resource_kinds! {
     EXEC_CREATE_STARTING = RESOURCE_GRAPHEXEC_CREATE_STARTING;
     /// An executable graph was made.
     EXEC_CREATED = RESOURCE_GRAPHEXEC_CREATED;
-    /// An executable graph is about to go.
+    /// An executable graph is about to be destroyed.
     EXEC_DESTROY_STARTING = RESOURCE_GRAPHEXEC_DESTROY_STARTING;
 }
 
@@ -524,11 +523,11 @@ pub struct Resource<'a> {
 pub struct Module<'a> {
     /// Its id, as in activity records.
     pub id: u32,
-    /// Its image; empty where CUPTI gives none.
+    /// Its image; empty where CUPTI has none.
     pub cubin: &'a [u8],
 }
 
-/// What an event of a graph is about. An id that the event does not have, or that CUPTI did not give, is 0.
+/// The ids of a graph event. An id that the event does not have, or that CUPTI did not set, is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct GraphIds {
@@ -566,7 +565,7 @@ pub struct NvtxCall<'a> {
     pub name: &'a str,
 }
 
-/// What CUPTI has to say of itself.
+/// An error or warning of CUPTI itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StateNotice<'a> {
@@ -574,6 +573,6 @@ pub struct StateNotice<'a> {
     pub id: u32,
     /// CUPTI's result code.
     pub code: u32,
-    /// In words.
+    /// The text.
     pub message: Option<&'a str>,
 }

@@ -1,10 +1,10 @@
-//! The call log: which call, on which thread, in which range, from when to when, with which result.
+//! The call log: for each call its function, thread, tag, start, end and result.
 //!
-//! A callback writes an entry at a call's start and fills in its end, in a log of the calling thread's own. The
-//! caller's *word* goes with it: whoever owns the ranges keeps the current one in [`set_word`], and CUPTI's correlation
-//! id then ties kernels, copies and synchronisations to it. No clock is involved in that.
+//! A callback writes an entry when a call starts and adds the end when it returns, in a log of the calling thread. The entry
+//! contains the thread's *word*, a tag of 64 bits: whoever keeps ranges stores the tag of the current one with [`set_word`].
+//! CUPTI's correlation id then links kernels, copies and synchronisations to that tag, without any clock.
 //!
-//! Driver calls are logged always, calls of the runtime API where asked to
+//! Driver calls are logged always, calls of the runtime API if requested
 //! ([`Config::runtime_calls`](crate::Config::runtime_calls)): one of these shares its correlation id with the driver call
 //! it makes.
 
@@ -157,7 +157,7 @@ pub struct Call<F = DriverFunction> {
     /// The id that the activity records of its work carry. Unique among the driver calls of one collection, until its 32
     /// bits wrap; a call of the runtime API has that of the driver call it makes.
     pub correlation_id: u32,
-    /// The thread's word when it was called; 0 if none was set.
+    /// The thread's word (tag) when it was called; 0 if none was set.
     pub word: u64,
     /// When it was called, in [`now_ns`](crate::clock::now_ns) time.
     pub start_ns: u64,
@@ -167,7 +167,7 @@ pub struct Call<F = DriverFunction> {
     pub result: u32,
     /// True if it made a node of a CUDA graph instead of doing its work (stream capture).
     pub captured: bool,
-    /// True if it was asked to copy or fill nothing, which gives no record. Driver calls alone tell.
+    /// True if it copied or filled no bytes, which writes no record. Known of driver calls alone.
     pub empty: bool,
 }
 
@@ -179,10 +179,10 @@ const OUTCOME: usize = 3;
 const END: usize = 4;
 const CAPTURED: u64 = 1 << 32;
 const EMPTY: u64 = 1 << 33;
-/// Stands with the outcome, in the log alone, where the call's end was not seen and its thread has ended: `END` is when that
-/// was.
+/// A flag of the outcome, in the log alone: the call's end was not seen and its thread has ended; `END` is when the thread
+/// ended.
 const LEFT_OPEN: u64 = 1 << 34;
-/// Stands in the log's first word of a call of the runtime API; callback ids have less than 31 bits.
+/// A flag in the first word of a call of the runtime API; callback ids have less than 31 bits.
 const RUNTIME: u64 = 1 << 63;
 
 impl<F: Function> Call<F> {
@@ -251,7 +251,7 @@ struct Logs {
 }
 
 impl Logs {
-    /// True if the thread is gone and all that it wrote was drained.
+    /// True if the thread has ended and its entries were drained.
     fn is_done(&self) -> bool {
         // No callback takes these locks.
         self.calls.lock().is_done()
@@ -285,13 +285,13 @@ pub fn word() -> u64 {
 
 static SOURCE: OnceLock<fn() -> u64> = OnceLock::new();
 
-/// Names where calls get their word from on a thread that has none: asked at the start of each such call, and of each
-/// graph event. Once in a process; gives back the function if another one was named before.
+/// Sets the source of words for threads that have none: called at the start of each such call and graph event. Once in a
+/// process; returns the function if another one was set before.
 ///
 /// It runs within CUDA calls of the program: it must not call CUDA, wait or panic.
 ///
 /// # Errors
-/// The function, if another one was named before.
+/// The function, if another one was set before.
 pub fn set_word_source(source: fn() -> u64) -> Result<(), fn() -> u64> {
     match SOURCE.set(source) {
         Err(source) if SOURCE.get().is_some_and(|set| std::ptr::fn_addr_eq(*set, source)) => Ok(()),
@@ -329,7 +329,7 @@ impl Drop for Thread {
     /// entries have finished: the log can be taken out and freed.
     fn drop(&mut self) {
         let now = os::monotonic_ns();
-        // The innermost first: what lies in an entry has finished when it has.
+        // The innermost first: an entry must not finish before those inside it.
         for open in self.open.iter().rev() {
             let flags = self.writer.get(open.slot, OUTCOME);
             self.writer.set(open.slot, OUTCOME, flags | LEFT_OPEN);
@@ -345,7 +345,7 @@ impl Thread {
     }
 }
 
-/// A call that has not returned: the first word of its entry, which says function and correlation id, and its slot.
+/// A call that has not returned: its slot, and the first word of its entry with function and correlation id.
 #[derive(Debug, Clone, Copy)]
 struct Open {
     id: u64,
@@ -364,7 +364,7 @@ fn id_word(api: Api, id: u32, correlation_id: u32) -> u64 {
     runtime | u64::from(id) << 32 | u64::from(correlation_id)
 }
 
-/// What the logs of a collection hold.
+/// The contents of a collection's logs.
 #[derive(Debug, Default)]
 pub(crate) struct Read {
     pub(crate) calls: Vec<ThreadCalls>,
@@ -381,7 +381,7 @@ pub(crate) fn clear() {
     UNLOGGED.store(0, Ordering::Relaxed);
 }
 
-/// Takes what was not drained of the collection that has ended. The threads keep their writers, and each a chunk.
+/// Removes the undrained entries of a collection that has ended. The threads keep their writers, and each a chunk.
 pub(crate) fn take() -> Read {
     let logs = std::mem::take(&mut *LOGS.lock());
     take_all(&logs)
@@ -398,8 +398,8 @@ fn take_all(logs: &[Logs]) -> Read {
     read
 }
 
-/// Reads a part of the logs up to a time, which has passed, beside the threads that write them. A call that began before
-/// it and is being logged at this moment is left out: it has done nothing yet.
+/// Reads a part of the logs up to a past time, beside the threads that write them. A call that began before it and is just
+/// being logged is left out: it has done nothing yet.
 pub(crate) fn read_until(until_ns: u64, part: Part) -> Read {
     // A copy: the lock is one that a thread's first call takes.
     let logs = LOGS.lock().clone();
@@ -420,16 +420,16 @@ pub(crate) fn held_bytes() -> u64 {
     logs.iter().map(of).sum()
 }
 
-/// Which entries of the logs are meant.
+/// Which entries of the logs are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Calls that have returned, and graph events; they are taken out of the logs.
+    /// Calls that have returned, and graph events; reading removes them.
     Finished,
     /// Calls that have not returned.
     UnderWay,
-    /// Calls that were not taken out, as if none had returned.
+    /// Calls that were not removed, as if none had returned.
     Left,
-    /// All that was not taken out.
+    /// All entries that were not removed.
     Rest,
 }
 
@@ -598,7 +598,7 @@ pub(crate) fn node_created(state: State) {
     });
 }
 
-/// Something happened to a graph; the caller gives kind and ids.
+/// Logs a graph event.
 #[cold]
 pub(crate) fn graph_event(state: State, event: GraphEvent) {
     let epoch = state.epoch();

@@ -8,7 +8,7 @@ use crate::calls::{DriverFunction, RuntimeFunction};
 use crate::kind::ActivityKind;
 use crate::record::UnifiedMemoryKind;
 
-/// The activity kinds that are collected where nothing else is asked for.
+/// The activity kinds that are collected by default.
 const DEFAULT_KINDS: [ActivityKind; 6] = [
     ActivityKind::CONCURRENT_KERNEL,
     ActivityKind::MEMCPY,
@@ -92,19 +92,19 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Whether a collection with these settings has all that `other` asks for, as far as what is collected goes; if not,
-    /// what it lacks. Memory, buffers and periods are the collection's own affair.
+    /// Checks whether a collection with these settings collects everything that `other` requests. Memory, buffers and periods
+    /// are the collection's own.
     ///
-    /// `missing` are the kinds that it asked for and that the library does not have
+    /// `missing` are the kinds that this collection requested and that the library does not have
     /// ([`Collector::missing_kinds`](crate::Collector::missing_kinds)).
     ///
     /// # Errors
-    /// The first thing that is lacking, for a message.
+    /// The first missing thing, for a message.
     pub fn covers(&self, other: &Self, missing: &[ActivityKind]) -> Result<(), String> {
         let has = |kind: ActivityKind| {
             self.asks_for(kind) && !self.filters(kind) && !missing.contains(&kind)
         };
-        // Of a kind with a filter, the filter is what counts.
+        // For a kind with a filter, the filter decides.
         let mut wanted =
             other.kinds.iter().filter(|(kind, required)| *required && !other.filters(*kind));
         if let Some((kind, _)) = wanted.find(|(kind, _)| !has(*kind)) {
@@ -156,7 +156,7 @@ impl Config {
         self.kinds.iter().any(|(asked, _)| *asked == kind)
     }
 
-    /// Whether a filter says which records of this kind there are.
+    /// Whether a filter selects the records of this kind.
     fn filters(&self, kind: ActivityKind) -> bool {
         match kind {
             ActivityKind::DRIVER => self.driver_records.is_some(),
@@ -165,13 +165,13 @@ impl Config {
         }
     }
 
-    /// True if a start leaves it off until it is resumed.
+    /// Whether the collection starts paused.
     #[must_use]
     pub fn starts_paused(&self) -> bool {
         self.start_paused
     }
 
-    /// Whether calls of `cudaProfilerStart` and `cudaProfilerStop` bound what counts.
+    /// Whether calls of `cudaProfilerStart` and `cudaProfilerStop` bound the collection.
     #[must_use]
     pub fn has_profiler_switch(&self) -> bool {
         self.profiler_switch
@@ -186,8 +186,8 @@ impl Config {
 
     /// Collects records of these kinds and no others. A start fails where the library does not have one of them.
     ///
-    /// Without the default kinds the account of what a call owes does not come out. CUPTI wants copies and memsets
-    /// wherever kernels are collected: without them graphs with such nodes take ever more device memory.
+    /// Without the default kinds, expected records cannot be accounted for. CUPTI needs copies and memsets wherever kernels are
+    /// collected: without them, graphs with such nodes take more and more device memory.
     #[must_use]
     pub fn kinds(mut self, kinds: impl IntoIterator<Item = ActivityKind>) -> Self {
         self.kinds.clear();
@@ -202,8 +202,8 @@ impl Config {
         self
     }
 
-    /// Collects records of this kind too, where the library has it; where not,
-    /// [`Collected::missing_kinds`](crate::Collected::missing_kinds) says so.
+    /// Collects records of this kind too, if the library has it; otherwise the kind is in
+    /// [`Collected::missing_kinds`](crate::Collected::missing_kinds).
     #[must_use]
     pub fn add_kind_if_known(mut self, kind: ActivityKind) -> Self {
         self = self.remove_kind(kind);
@@ -218,9 +218,9 @@ impl Config {
         self
     }
 
-    /// Which events of managed memory the kind
-    /// [`UNIFIED_MEMORY_COUNTER`](ActivityKind::UNIFIED_MEMORY_COUNTER) has records of, where it is collected; by default
-    /// all. They are of all devices. CUPTI is told at the start, before the kind is turned on, and to forget it at the end.
+    /// Selects the events of managed memory that have records of the kind
+    /// [`UNIFIED_MEMORY_COUNTER`](ActivityKind::UNIFIED_MEMORY_COUNTER), if that is collected; by default all. They are of all
+    /// devices. The setting lasts from the start, before the kind is enabled, to the end.
     ///
     /// A record takes 64 bytes, 104 from CUPTI 12.8 on, and there may be one for each page; what it costs in time was not
     /// measured. CUPTI refuses where managed memory cannot be profiled: on some devices, with several that cannot reach
@@ -235,10 +235,10 @@ impl Config {
         self
     }
 
-    /// Collects activity records of driver calls, of some functions: 40 bytes and 0.2 to 0.5 us a call. All of them are
-    /// the kind [`DRIVER`](ActivityKind::DRIVER), which this stands instead of.
+    /// Collects activity records of calls of some driver functions: 40 bytes and 0.2 to 0.5 us a call. The kind
+    /// [`DRIVER`](ActivityKind::DRIVER) is all functions; this replaces it.
     ///
-    /// CUPTI 12.5 and later; a start on an older one fails and says so. The call log has no need of this.
+    /// Needs CUPTI 12.5; a start on an older one fails. The call log does not need these records.
     #[must_use]
     pub fn driver_records(mut self, filter: ApiFilter<DriverFunction>) -> Self {
         self.driver_records = Some(filter);
@@ -252,8 +252,7 @@ impl Config {
         self.remove_kind(ActivityKind::RUNTIME)
     }
 
-    /// Has activity records name threads as the kernel does (`gettid`) and the call log with it, not by the `pthread_t`.
-    /// Put back at the end.
+    /// Makes activity records name threads by `gettid`, as the call log does, instead of by `pthread_t`. Restored at the end.
     #[must_use]
     pub fn system_thread_ids(mut self, on: bool) -> Self {
         self.system_thread_ids = on;
@@ -269,34 +268,33 @@ impl Config {
         self
     }
 
-    /// Buffers made ready at the start, at most 256 and [`max_buffers`](Self::max_buffers). Where they do not suffice
-    /// more are made, inside a CUDA call of the program, and counted.
+    /// Buffers allocated at the start, at most 256 and [`max_buffers`](Self::max_buffers). If they do not suffice, more are
+    /// allocated inside a CUDA call of the program, and counted.
     #[must_use]
     pub fn buffers(mut self, count: usize) -> Self {
         self.buffers = count.min(256);
         self
     }
 
-    /// The most buffers there may be, with CUPTI and waiting together; no limit by default. A request beyond is refused
+    /// The most buffers that may exist, lent to CUPTI or free; no limit by default. A request beyond is refused
     /// and counted ([`Losses::refused_buffers`](crate::Losses::refused_buffers)):
     ///
     /// - from CUPTI 12.9 (API 27) on CUPTI gets no buffer, drops the records it has no room for, and counts them
     ///   ([`dropped_by_cupti`](crate::Losses::dropped_by_cupti));
-    /// - an older CUPTI would crash. It gets a buffer of 32 KiB on top whose records are counted and thrown away
+    /// - an older CUPTI would crash. It gets a scratch buffer of 32 KiB whose records are counted and discarded
     ///   ([`refused_records`](crate::Losses::refused_records)).
     ///
-    /// So for each kind of work: calls that owe a record = records + those two counts, as long as one kind alone is
-    /// collected and nothing else of [`Losses`](crate::Losses) is set. With several kinds the sums hold over all kinds
-    /// together, overhead records among them, of which nobody knows how many there should be: CUPTI does not say what it
-    /// dropped. Records without timestamps are records.
+    /// So for each kind of work, expected records = records + those two counts, if one kind alone is collected and
+    /// everything else in [`Losses`](crate::Losses) is 0. With several kinds this holds for the sum over all kinds, overhead
+    /// records included, whose expected number is unknown: CUPTI does not report the kinds of dropped records. Records without
+    /// timestamps count as records.
     #[must_use]
     pub fn max_buffers(mut self, count: usize) -> Self {
         self.max_buffers = count;
         self
     }
 
-    /// The most bytes of records to keep at a time; those beyond are counted and thrown away. What was drained is not
-    /// kept any more.
+    /// The most bytes of records to hold at a time; those beyond are counted and discarded. A drain frees its records.
     #[must_use]
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.memory_limit = bytes;
@@ -311,10 +309,10 @@ impl Config {
         self
     }
 
-    /// Sets an attribute of CUPTI, such as the size of its buffers on the device, and puts it back at the end. A start
+    /// Sets an attribute of CUPTI, such as the size of its buffers on the device, and restores it at the end. A start
     /// fails where the library does not have it.
     ///
-    /// CUPTI looks at those of device buffers when a context is made: set them before CUDA is first used.
+    /// CUPTI reads those of device buffers when a context is created: set them before CUDA is first used.
     #[must_use]
     pub fn attribute(mut self, attribute: Attribute, value: u64) -> Self {
         self.attributes.retain(|(other, _)| *other != attribute);
@@ -322,23 +320,22 @@ impl Config {
         self
     }
 
-    /// Has CUPTI's worker hand over full buffers this often, and not when it sees fit; in milliseconds, at least 1. Put
-    /// back at the end.
+    /// Makes CUPTI's worker deliver full buffers at this interval instead of its own; at least 1 ms. Restored at the end.
     #[must_use]
     pub fn flush_period(mut self, period: Duration) -> Self {
         self.flush_period = Some(period);
         self
     }
 
-    /// Has kernel records tell when a kernel was queued and submitted. It costs time in every launch, and CUPTI before
-    /// 13.4 may deadlock with it; it wants to be told before CUDA is first used.
+    /// Makes kernel records contain when a kernel was queued and submitted. Costs time in every launch, and CUPTI before 13.4
+    /// may deadlock with it. CUPTI requires it to be set before CUDA is first used.
     #[must_use]
     pub fn latency_timestamps(mut self, on: bool) -> Self {
         self.latency_timestamps = on;
         self
     }
 
-    /// Has kernel records tell the launch's attributes.
+    /// Makes kernel records contain the launch's attributes.
     #[must_use]
     pub fn launch_attributes(mut self, on: bool) -> Self {
         self.launch_attributes = on;
@@ -353,7 +350,7 @@ impl Config {
         self
     }
 
-    /// Logs what is done to CUDA graphs ([`Collected::graphs`](crate::Collected::graphs)): a callback and up to three id
+    /// Logs events of CUDA graphs ([`Collected::graphs`](crate::Collected::graphs)): a callback and up to three id
     /// look-ups for each node that is made or copied, nothing for a launch.
     #[must_use]
     pub fn graph_events(mut self, on: bool) -> Self {
@@ -361,7 +358,7 @@ impl Config {
         self
     }
 
-    /// Hands callbacks to the program.
+    /// Passes callbacks to the program's handler.
     #[must_use]
     pub fn callbacks(mut self, callbacks: Callbacks) -> Self {
         self.callbacks = Some(callbacks);
@@ -375,12 +372,12 @@ impl Config {
         self
     }
 
-    /// Has `cudaProfilerStart` and `cudaProfilerStop` (`cuProfilerStart` and `cuProfilerStop`) bound what counts: from
-    /// the end of a start to the beginning of a stop, for all threads. Until the first start nothing counts.
+    /// Bounds the collection by `cudaProfilerStart` and `cudaProfilerStop` (`cuProfilerStart` and `cuProfilerStop`): from
+    /// the end of a start to the beginning of a stop, for all threads. Before the first start nothing is counted.
     ///
-    /// Collection itself goes on outside and costs what it costs; the calls say by their time whether they count, and
-    /// records by their calls ([`Collected::windows_ns`](crate::Collected::windows_ns)). Buffers that come back before
-    /// the first start are thrown away at once ([`Losses::before_switch`](crate::Losses::before_switch)).
+    /// CUPTI collects outside these bounds too, at the same cost. Calls are selected by their time and records by their calls
+    /// ([`Collected::windows_ns`](crate::Collected::windows_ns)). Buffers that come back before the first start are discarded at
+    /// once ([`Losses::before_switch`](crate::Losses::before_switch)).
     #[must_use]
     pub fn profiler_switch(mut self, on: bool) -> Self {
         self.profiler_switch = on;

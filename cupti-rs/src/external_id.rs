@@ -94,7 +94,7 @@ impl ExternalId<'_> {
 
 impl Drop for ExternalId<'_> {
     fn drop(&mut self) {
-        // An error has nobody to go to.
+        // An error is ignored: no caller could act on it.
         let _ = self.pop();
     }
 }

@@ -1,7 +1,7 @@
-//! Has CUPTI hand over its records, on a thread of its own where somebody waits for it no longer than for a given time.
+//! Flushes: CUPTI delivers its records, on a flush thread where a caller must not wait longer than a limit.
 //!
-//! `cuptiActivityFlushAll` waits for CUPTI's own thread. Where a program launches faster than that thread writes records, it
-//! falls behind, and a flush does not return before the load is over (H200, CUPTI 13.0.1; docs/measurements.md).
+//! `cuptiActivityFlushAll` waits for CUPTI's own thread. Where a program launches faster than that thread writes records, the
+//! thread falls behind, and a flush does not return before the load ends (H200, CUPTI 13.0.1; docs/measurements.md).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,10 +15,10 @@ use crate::error::{Error, Kind};
 use crate::graph_gate;
 use crate::library::Library;
 
-/// How long a flush is waited for that begins when the time is up.
+/// The longest wait for a flush that begins after the time limit.
 const LAST_FLUSH: Duration = Duration::from_secs(1);
 
-/// Has CUPTI hand over records beside a [`Collector`](crate::Collector), which gives it.
+/// Flushes a collection from any thread; returned by [`Collector::flusher`](crate::Collector::flusher).
 #[derive(Debug, Clone)]
 pub struct Flusher(Arc<Shared>);
 
@@ -26,21 +26,21 @@ pub struct Flusher(Arc<Shared>);
 struct Shared {
     library: Library,
     drain_timeout: Duration,
-    /// The records of calls that had returned by then have all come.
+    /// All records of calls that returned before this time have arrived.
     settled_ns: AtomicU64,
     answered_ns: AtomicU64,
     process_id: u32,
     requests: Requests,
 }
 
-/// A flush that was requested of the flushing thread.
+/// A flush that the flush thread was requested to do.
 #[derive(Debug)]
 pub struct PendingFlush {
     flusher: Flusher,
     number: u64,
 }
 
-/// When the last flush of the flushing thread returned, and how long it took; 0 before the first.
+/// When the last flush of the flush thread returned, and how long it took; 0 before the first.
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct LastFlush {
@@ -50,7 +50,7 @@ pub struct LastFlush {
     pub took_ns: u64,
 }
 
-/// What is requested of the flushing thread, and what came of it.
+/// The requests to the flush thread, and their results.
 #[derive(Debug, Default)]
 struct Requests {
     state: Mutex<State>,
@@ -64,9 +64,9 @@ struct State {
     requested: u64,
     /// The next one is under way.
     is_flushing: bool,
-    /// The next one is to give back buffers with unfinished records.
+    /// Whether the next one also returns buffers with unfinished records.
     is_forced: bool,
-    /// The last that was not done, since a launch of a graph did not return.
+    /// The last that was skipped because a launch of a graph did not return.
     skipped: u64,
     /// The last refusal, and which flush it was.
     refused: Option<(u64, Error)>,
@@ -75,7 +75,7 @@ struct State {
     ended: bool,
 }
 
-/// A time until which something is waited for; `None` is later than any.
+/// The end of a wait; `None` is later than any time.
 #[derive(Debug, Clone, Copy)]
 struct Deadline(Option<Instant>);
 
@@ -112,7 +112,7 @@ impl Requests {
         number
     }
 
-    /// Joins the one that is requested or under way, and else requests one if it is due.
+    /// Joins the requested or running flush; without one, requests a flush if it is due.
     fn join_or_add(&self, is_due: impl FnOnce(LastFlush) -> bool) -> Option<u64> {
         let mut state = self.state.lock();
         if state.requested <= state.returned && !is_due(state.last) {
@@ -122,7 +122,7 @@ impl Requests {
         Some(self.request(&mut state, number, false))
     }
 
-    /// Does what is requested, until the end.
+    /// Serves requests until [`end`](Self::end).
     fn serve(&self, flush: impl Fn(bool) -> Result<bool, Error>) {
         let mut state = self.state.lock();
         while !state.ended || state.requested > state.returned {
@@ -158,7 +158,7 @@ impl Requests {
         self.changed.notify_all();
     }
 
-    /// False if it has not returned in time, or was not done.
+    /// False if the flush has not returned in time, or was skipped.
     fn wait(&self, number: u64, time: Duration) -> Result<bool, Error> {
         let deadline = Deadline::after(time);
         let mut state = self.state.lock();
@@ -195,27 +195,27 @@ impl Flusher {
         }))
     }
 
-    /// Nothing from before this time is to come.
+    /// No record from before this time is expected.
     pub(crate) fn begin_at(&self, start_ns: u64) {
         self.0.settled_ns.fetch_max(start_ns, Ordering::AcqRel);
     }
 
-    /// The records of calls that had begun since the collection did and returned by then, in [`clock::now_ns`] time, have
-    /// all come.
+    /// The time up to which the collection is complete, in [`clock::now_ns`] time: all records of calls that began in the
+    /// collection and returned before it have arrived.
     #[must_use]
     pub fn settled_ns(&self) -> u64 {
         self.0.settled_ns.load(Ordering::Acquire)
     }
 
-    /// When the last flush of this collection that has come back was begun, in [`clock::now_ns`] time; 0 before the first.
-    /// What was complete by then has been handed over.
+    /// When the last flush that has returned began, in [`clock::now_ns`] time; 0 before the first. Records that were complete
+    /// by then have been delivered.
     #[must_use]
     pub fn answered_ns(&self) -> u64 {
         self.0.answered_ns.load(Ordering::Acquire)
     }
 
-    /// The same as [`Collector::flush`](crate::Collector::flush), from any thread and as slow; once the collector has stopped
-    /// there is nothing left to hand over.
+    /// The same as [`Collector::flush`](crate::Collector::flush), from any thread and as slow. After the collector's stop it
+    /// delivers nothing.
     ///
     /// # Errors
     /// CUPTI's refusal, or a process forked off after the start.
@@ -223,7 +223,7 @@ impl Flusher {
         self.flush_if_it_may(false).map(drop)
     }
 
-    /// False where it was not done, since a launch of a graph does not return. Forced ones are.
+    /// False where the flush was skipped because a launch of a graph does not return. Forced flushes are never skipped.
     fn flush_if_it_may(&self, is_forced: bool) -> Result<bool, Error> {
         self.check_process()?;
         let api = &self.0.library.api;
@@ -238,7 +238,7 @@ impl Flusher {
         };
         let Some(begun_ns) = flushed.transpose()? else { return Ok(false) };
         if is_forced {
-            // What it hands over need not be finished.
+            // The delivered records need not be finished.
             return Ok(true);
         }
         self.0.answered_ns.fetch_max(begun_ns, Ordering::AcqRel);
@@ -251,8 +251,8 @@ impl Flusher {
         if is_child { Err(Error::new(Kind::Forked)) } else { Ok(()) }
     }
 
-    /// Requests a flush that begins from now on, of a thread that this spawns the first time. Where there can be no thread
-    /// it is done at once.
+    /// Requests a flush that begins after this call, from a thread that the first request spawns. If no thread can be
+    /// spawned, flushes at once.
     ///
     /// # Errors
     /// A process forked off after the start.
@@ -262,7 +262,7 @@ impl Flusher {
         Ok(self.pending(number))
     }
 
-    /// Joins the flush that is requested or under way. Where there is none, requests one if `is_due` says so.
+    /// Joins the requested or running flush. Without one, requests a flush if `is_due` returns true.
     pub fn request_if(&self, is_due: impl FnOnce(LastFlush) -> bool) -> Option<PendingFlush> {
         self.check_process().ok()?;
         let number = self.0.requests.join_or_add(is_due)?;
@@ -290,15 +290,15 @@ impl Flusher {
     }
 
     /// Waits until the GPU has finished what was launched before, at most
-    /// [`Config::drain_timeout`](crate::Config::drain_timeout), and for a flush that begins when that is over, for which it
-    /// waits 1 s at most. CUPTI hands over the records. It does so by asking CUPTI which records are still open and touches no
-    /// context or stream of the program. What threads launch meanwhile is not waited for, but where its records came to lie
-    /// in one buffer with some that are: CUPTI before 13.0 hands such a buffer over once all of it is finished.
+    /// [`Config::drain_timeout`](crate::Config::drain_timeout), and then at most 1 s for a last flush, which delivers the
+    /// records. Polls CUPTI for open records and touches no context or stream of the program. Does not wait for later
+    /// launches, except where their records share a buffer with earlier ones: CUPTI before 13.0 delivers such a buffer once
+    /// all of it is finished.
     ///
-    /// Gives how many buffers with such work, unfinished, CUPTI still held at the end: 0 unless the time was up, and at least 1
-    /// where no flush returned in time. That is so where the program launches faster than CUPTI writes records, and, with CUPTI
-    /// before 13.0, where a launch of a graph left no room for a flush. With 0, [`settled_ns`](Self::settled_ns) is not before
-    /// the call.
+    /// Returns how many buffers with unfinished work CUPTI still held at the end: 0 unless the time was up, and at least 1
+    /// where no flush returned in time. That happens where the program launches faster than CUPTI writes records and, with
+    /// CUPTI before 13.0, where a launch of a graph left no room for a flush. After a 0,
+    /// [`settled_ns`](Self::settled_ns) is not before the call.
     ///
     /// # Errors
     /// CUPTI's refusal to flush, or a process forked off after the start.
@@ -307,7 +307,7 @@ impl Flusher {
         let mut pause = Duration::from_micros(50);
         let asked_ns = clock::now_ns();
         loop {
-            // What was finished when the time was up comes with the flush after it.
+            // Work that was finished when the time was up is delivered by the flush after it.
             let left = deadline.left();
             let has_returned = self.request()?.wait(left.max(LAST_FLUSH))?;
             if self.settled_ns() >= asked_ns {
@@ -323,8 +323,7 @@ impl Flusher {
         }
     }
 
-    /// Has CUPTI give all buffers back, with what is unfinished in them, and ends the thread. If CUPTI does not return within
-    /// a second it is left to it.
+    /// Makes CUPTI return all buffers, unfinished records included, and ends the thread. Waits at most a second for CUPTI.
     pub(crate) fn end(&self) {
         let number = self.0.requests.add(true);
         let _ = self.pending(number).wait(LAST_FLUSH);
@@ -333,8 +332,8 @@ impl Flusher {
 }
 
 impl PendingFlush {
-    /// Waits until it has returned, but not for longer than that. False if it did not return in time, or was not done, since a
-    /// launch of a graph does not return (CUPTI before 13.0).
+    /// Waits for the flush, at most `time`. False if it did not return in time, or was skipped because a launch of a graph does
+    /// not return (CUPTI before 13.0).
     ///
     /// # Errors
     /// CUPTI's refusal.
@@ -352,7 +351,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
     const SHORT: Duration = Duration::from_millis(10);
 
-    /// Serves requests with one flush for each word that it gets, and says when each begins.
+    /// Serves requests with one flush per message on the first channel, and reports on the second when each begins.
     fn gated() -> (Arc<Requests>, mpsc::Sender<()>, mpsc::Receiver<bool>) {
         let (open, gate) = mpsc::channel();
         let (begins, begun) = mpsc::channel();

@@ -34,7 +34,7 @@
 //! while the thread is ending, and at each turn of the profiler switch.
 //! Linux only; run on x86-64; compiled for aarch64 and not run there.
 //!
-//! Without a GPU, driver or libcupti, [`Library::open`] says what is missing. The feature `fake` has a stand-in that
+//! Without a GPU, driver or libcupti, [`Library::open`] says what is missing. The feature `fake` has a fake that
 //! speaks the same function table, for tests.
 
 #![cfg(target_os = "linux")]

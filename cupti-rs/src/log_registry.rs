@@ -1,17 +1,17 @@
 //! The logs of the threads that take part in a recording.
 //!
-//! A thread registers a log when it first has something to write. Between its look at the recording and that, the recording
-//! may end and another begin: the log is then one of the other, or of none. Logs have numbers, which are never used again,
-//! so that whatever names a log names it for the life of the process.
+//! A thread registers a log when it first has an entry to write. Between its check of the recording and the registration,
+//! that recording may end and another begin: the log then belongs to the new one, or to none. Logs have numbers that are never
+//! used again, so that a number identifies a log for the life of the process.
 
 use crate::shared::{AtomicU64, Mutex, Ordering};
 
-/// The logs of the present recording.
+/// The logs of the current recording.
 #[derive(Debug)]
 pub struct LogRegistry<T> {
     /// The number of the recording's first log; 0 while none is on. Changes with `logs` locked.
     ///
-    /// It tells recordings apart: a thread that has a log of one has raised the number that the next one begins with.
+    /// It identifies the recording: registering a log raises the number with which the next recording begins.
     first: AtomicU64,
     logs: Mutex<Logs<T>>,
 }
@@ -48,36 +48,35 @@ impl<T: Clone> LogRegistry<T> {
         Self { first: AtomicU64::new(0), logs: Mutex::new(Logs { next: 1, list: Vec::new() }) }
     }
 
-    /// Begins a recording, in which no log is registered; gives the number of the first that will be. `reset` runs before
-    /// a log can be registered.
+    /// Begins a recording without logs; returns the number of its first log. Runs `reset` before a log can be registered.
     pub fn begin(&self, reset: impl FnOnce()) -> u64 {
         let mut logs = self.logs.lock();
         let earlier = std::mem::take(&mut logs.list);
         reset();
         let first = logs.next;
         self.first.store(first, Ordering::Release);
-        // What is freed may call back.
+        // Freeing logs may call back.
         drop(logs);
         drop(earlier);
         first
     }
 
-    /// Ends it and gives its logs.
+    /// Ends the recording and returns its logs.
     pub fn end(&self) -> Vec<T> {
         let mut logs = self.logs.lock();
         self.first.store(0, Ordering::Release);
         std::mem::take(&mut logs.list)
     }
 
-    /// The number of the first log of the present recording; 0 while none is on. One atomic load.
+    /// The number of the first log of the current recording; 0 while none is on. One atomic load.
     #[inline]
     #[must_use]
     pub fn first(&self) -> u64 {
         self.first.load(Ordering::Acquire)
     }
 
-    /// Adds a log to the recording that is on, which need not be the one that [`first`](Self::first) told of; `None` while
-    /// none is on, and for a number from `end` on.
+    /// Adds a log to the current recording, which may be a later one than [`first`](Self::first) identified. `None` while none
+    /// is on, and for numbers from `end` on.
     pub fn register(&self, end: u64, make: impl FnOnce(u64) -> T) -> Option<Registered<T>> {
         let mut logs = self.logs.lock();
         let (first, number) = (self.first.load(Ordering::Relaxed), logs.next);
@@ -95,7 +94,7 @@ impl<T: Clone> LogRegistry<T> {
         self.logs.lock().list.clone()
     }
 
-    /// Forgets those of the present recording's logs for which `keep` is false.
+    /// Drops the current recording's logs for which `keep` returns false.
     pub fn retain(&self, keep: impl FnMut(&T) -> bool) {
         self.logs.lock().list.retain(keep);
     }

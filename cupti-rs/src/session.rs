@@ -1,7 +1,7 @@
-//! Whether a collection is on and what it wants, in one word that every callback reads once.
+//! The state of the collection, in one word that every callback reads once.
 //!
-//! The word also numbers the collections and, within one, the stretches between a pause and the next. A thread's log
-//! belongs to a collection; a call that was open at a pause belongs to an earlier stretch.
+//! The word also numbers the collections and, within one, the stretches between pauses. A thread's log belongs to a
+//! collection; a call that was open at a pause belongs to an earlier stretch.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ use crate::forked;
 use crate::graph_gate;
 use crate::sys::os;
 
-/// Calls and events are to be logged and handed on.
+/// Calls and events are logged and passed to the handler.
 pub(crate) const ON: u64 = 1;
 /// The program has a handler for callbacks.
 pub(crate) const HANDLER: u64 = 1 << 1;
@@ -20,11 +20,11 @@ pub(crate) const HANDLER: u64 = 1 << 1;
 pub(crate) const RUNTIME_CALLS: u64 = 1 << 2;
 /// Graph events are logged.
 pub(crate) const GRAPHS: u64 = 1 << 3;
-/// `cudaProfilerStart` and `cudaProfilerStop` bound what counts.
+/// `cudaProfilerStart` and `cudaProfilerStop` bound the collection.
 pub(crate) const SWITCH: u64 = 1 << 4;
 /// The switch has been on.
 const SWITCHED_ON: u64 = 1 << 5;
-/// Launches of graphs keep out of the way of flushes.
+/// Launches of graphs and flushes exclude each other.
 pub(crate) const GATED: u64 = 1 << 6;
 
 const FLAGS: u64 = 0xff;
@@ -32,7 +32,7 @@ const STRETCH: u64 = 1 << 8;
 const NUMBER: u32 = 32;
 
 static STATE: AtomicU64 = AtomicU64::new(0);
-/// When the program turned the switch on and off by turns, from off, in the order of the calls.
+/// When the program turned the switch on, off, on, and so on, in the order of the calls.
 static MARKS: Mutex<Vec<(u64, bool)>> = Mutex::new(Vec::new());
 
 /// The word as a callback read it.
@@ -51,7 +51,7 @@ impl State {
         self.0 & flags != 0
     }
 
-    /// Whether calls are logged and that is all that is to be done with a driver call.
+    /// Whether logging is all that a callback does with a driver call.
     #[inline]
     pub(crate) fn only_logs(self) -> bool {
         self.0 & (ON | HANDLER | SWITCH | GATED) == ON
@@ -78,7 +78,7 @@ impl Epoch {
     }
 }
 
-/// Begins a collection, off at first.
+/// Begins a collection, paused.
 pub(crate) fn begin(flags: u64) {
     static LAST: AtomicU32 = AtomicU32::new(0);
     MARKS.lock().clear();
@@ -86,7 +86,7 @@ pub(crate) fn begin(flags: u64) {
     STATE.store(u64::from(number) << NUMBER | (flags & !ON & FLAGS), Ordering::Release);
 }
 
-/// Turns it on, as a new stretch.
+/// Resumes the collection with a new stretch.
 pub(crate) fn resume() {
     let next = |state: u64| {
         // The stretch wraps within its 24 bits and leaves the number alone.
@@ -97,12 +97,12 @@ pub(crate) fn resume() {
     let _ = STATE.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
 }
 
-/// Turns it off for a while.
+/// Pauses the collection.
 pub(crate) fn pause() {
     STATE.fetch_and(!ON, Ordering::AcqRel);
 }
 
-/// Ends the collection; callbacks still on their way find nothing to do. Gives the switch's marks.
+/// Ends the collection, for callbacks that are still running, too. Returns the switch's marks.
 pub(crate) fn end() -> Vec<(u64, bool)> {
     STATE.store(0, Ordering::Release);
     std::mem::take(&mut *MARKS.lock())
@@ -113,9 +113,8 @@ pub(crate) fn marks() -> Vec<(u64, bool)> {
     MARKS.lock().clone()
 }
 
-/// True in a process that was forked off from one that had collected.
-/// Before CUPTI is used: sees to it that a forked child takes no part, where the word is 0 from the first instruction on, and
-/// that what CUPTI is given of ours stays.
+/// Prepares the process before CUPTI is used: in a forked child the state is 0 from the first instruction on, and the code that
+/// CUPTI calls stays mapped.
 pub(crate) fn leave_children_out() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     extern "C" fn in_child() {
@@ -128,7 +127,7 @@ pub(crate) fn leave_children_out() {
     });
 }
 
-/// The program turned the switch. Rare, so that a lock does no harm.
+/// Records that the program turned the switch: rare enough for a lock.
 #[cold]
 pub(crate) fn switched(on: bool) {
     let mut marks = MARKS.lock();
@@ -138,15 +137,14 @@ pub(crate) fn switched(on: bool) {
     turn(&mut marks, on);
 }
 
-/// A call that turns it the way it is turned already is no mark.
+/// A call that does not change the switch adds no mark.
 fn turn(marks: &mut Vec<(u64, bool)>, on: bool) {
     if marks.last().is_some_and(|&(_, last)| last) != on {
         marks.push((os::monotonic_ns(), on));
     }
 }
 
-/// False while no record can count: with a switch that has not been on yet, whatever a buffer holds was asked for
-/// outside.
+/// False while every record is discarded: the switch was never on yet, so the calls of all records were outside.
 pub(crate) fn keeps_records() -> bool {
     let state = State::load();
     !state.has(SWITCH) || state.has(SWITCHED_ON)
@@ -161,7 +159,7 @@ pub(crate) fn while_switched_on(windows: &[(u64, u64)], marks: &[(u64, bool)]) -
     clock::intersection(windows, &on)
 }
 
-/// Forgets the stretches for which the switch was on that ended before a time.
+/// Drops the times in which the switch was on that ended before a time.
 pub(crate) fn forget_marks(before_ns: u64) {
     forget(&mut MARKS.lock(), before_ns);
 }

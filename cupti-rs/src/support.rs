@@ -16,7 +16,7 @@ use crate::version::Version;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Support {
-    /// The driver and its devices, or why there are none to be had.
+    /// The driver and its devices, or why there are none available.
     pub driver: Result<Driver, Error>,
     /// The CUPTI that a collector would use, or why there is none.
     pub cupti: Result<Cupti, Error>,
@@ -293,7 +293,7 @@ impl Support {
         advice
     }
 
-    /// Which hardware counters are to be had here: what metrics there are, counters of ranges and kernels, and counters at
+    /// Which hardware counters are available here: what metrics there are, counters of ranges and kernels, and counters at
     /// intervals.
     #[must_use]
     pub fn counter_ways(&self) -> [CounterWay; 3] {
@@ -327,8 +327,8 @@ impl Support {
     /// What is known against counting on a device of this architecture or later.
     fn against_counting(&self, oldest: (u32, u32), name: &str) -> Option<String> {
         let driver = match (&self.driver, &self.cupti) {
-            (Err(_), _) => return Some("there is no GPU to be had".into()),
-            (_, Err(_)) => return Some("there is no CUPTI to be had".into()),
+            (Err(_), _) => return Some("there is no GPU available".into()),
+            (_, Err(_)) => return Some("there is no CUPTI available".into()),
             (Ok(driver), Ok(_)) => driver,
         };
         if driver.devices.iter().all(|device| device.compute_capability < oldest) {
@@ -572,6 +572,6 @@ mod tests {
         // Without a GPU metrics can be asked about all the same.
         let (metrics, ranges, ..) =
             changed(&|support| support.driver = Err(Error::new(Kind::NoDevice)));
-        assert_eq!((metrics, &*ranges), (None, "there is no GPU to be had"));
+        assert_eq!((metrics, &*ranges), (None, "there is no GPU available"));
     }
 }

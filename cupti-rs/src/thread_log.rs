@@ -1,13 +1,13 @@
 //! An append-only log that one thread writes and any thread may read meanwhile.
 //!
 //! Both hot paths of the profiler end here: the driver callbacks write calls, the range observer writes ranges. A write
-//! is a few relaxed stores and one release store, with no lock. Entries are fixed numbers of 64-bit words; a word may
-//! be filled in later (the end of a call), which is how a stop or a crash loses no open entry. Every 4,096 entries the
-//! writer allocates the next chunk: the one allocation on the way.
+//! is a few relaxed stores and one release store, with no lock. An entry is a fixed number of 64-bit words. A word may be
+//! filled in later (the end of a call), so that a stop or a crash loses no open entry. Every 4,096 entries the writer allocates
+//! the next chunk, its only allocation.
 //!
-//! A log that nobody drains keeps all chunks. A [`Reader`] gives each entry once, when it has finished, and frees the
-//! chunks that hold nothing more to give: a log that is drained now and then is as large as what came since, and as
-//! the chunks of the entries that are open. At a recording's end [`Reader::let_go`] frees the rest, since writers live on.
+//! A log without drains keeps all chunks. A [`Reader`] returns each entry once, when it has finished, and frees the chunks
+//! without further entries to return: a log that is drained now and then holds what was appended since, and the chunks of open
+//! entries. At a recording's end [`Reader::let_go`] frees the rest, since writers live on.
 
 use std::sync::{Arc, Weak};
 
@@ -20,10 +20,10 @@ const OLDER: usize = 64;
 
 #[derive(Debug)]
 struct Chunk<const WORDS: usize> {
-    /// Its place among all that the log has had.
+    /// Its index among all chunks of the log.
     number: u64,
     entries: Box<[[AtomicU64; WORDS]]>,
-    /// The log's count of chunks that are there.
+    /// The log's count of allocated chunks.
     there: Arc<AtomicUsize>,
 }
 
@@ -261,10 +261,10 @@ impl<const WORDS: usize> ThreadLog<WORDS> {
         self.chunks.load(Ordering::Relaxed) as u64 * CHUNK * size_of::<[u64; WORDS]>() as u64
     }
 
-    /// Gives every entry written so far, oldest first. `last` is the word that is filled in last: it is read first, so
+    /// Visits every entry written so far, oldest first. `last` is the word that is filled in last: it is read first, so
     /// that where it is set, the other words are too.
     ///
-    /// For logs that nobody drains: what a reader went past is not given, whole chunks of it.
+    /// For logs without drains: whole chunks that a reader has passed are left out.
     pub fn for_each(&self, last: usize, mut visit: impl FnMut(u64, [u64; WORDS])) {
         let mut link = self.first.lock().clone();
         let slot = link.chunk.number * CHUNK;
@@ -274,10 +274,10 @@ impl<const WORDS: usize> ThreadLog<WORDS> {
         }
     }
 
-    /// A reader that takes entries out of the log; a log has one. One that comes later begins at the first chunk that
-    /// no other has gone past.
+    /// Returns a reader that removes entries from the log; a log has one. A later one begins at the first chunk that no other
+    /// has passed.
     ///
-    /// `last` is the word that says whether an entry has finished: 0 until it has, and then a time, which grows from
+    /// `last` is the word that shows whether an entry has finished: 0 until then, and a time afterwards, which grows from
     /// one that finishes to the next. `None` means that entries have finished when they are written.
     #[must_use]
     pub fn reader(self: &Arc<Self>, last: Option<usize>) -> Reader<WORDS> {
@@ -287,7 +287,7 @@ impl<const WORDS: usize> ThreadLog<WORDS> {
     }
 }
 
-/// Takes entries out of a log, each once, and has the log's memory go back.
+/// Removes entries from a log, each once, and frees the log's memory.
 ///
 /// It may be used on any thread, also when the writer is gone.
 #[derive(Debug)]
@@ -303,12 +303,12 @@ pub struct Reader<const WORDS: usize> {
 }
 
 impl<const WORDS: usize> Reader<WORDS> {
-    /// Gives every entry that had finished before `until` and was not given before, oldest first, and frees the chunks
-    /// of which all entries were given. `until` is a time that has passed, in the time of the entries' last word: what
-    /// finishes meanwhile is left to the next drain. Without a last word it means nothing.
+    /// Visits every entry that finished before `until` and was not visited before, oldest first, and frees the chunks without
+    /// further entries. `until` is a past time, in the time of the entries' last word: what finishes meanwhile is left to
+    /// the next drain. Without a last word `until` has no effect.
     ///
-    /// An entry is not given before those that were appended while it was open and that had finished with it: they are in
-    /// the same drain or an earlier one. Costs a look at each entry that was open, and at each that came since.
+    /// An entry is visited after those that were appended while it was open and that had finished with it: they are in
+    /// the same drain or an earlier one. Costs a look at each entry that was open, and at each later one.
     pub fn drain(&mut self, until: u64, mut visit: impl FnMut(u64, [u64; WORDS])) {
         let finished = |chunk: &Chunk<WORDS>, slot: u64, last: Option<usize>| {
             let words = chunk.words(slot, last.unwrap_or(0));
@@ -349,8 +349,8 @@ impl<const WORDS: usize> Reader<WORDS> {
         }
     }
 
-    /// Gives every entry that was not given, finished or not, oldest first, and takes none. After a drain these are what
-    /// was open, and what came since.
+    /// Visits every entry that was not drained, finished or not, oldest first, and removes none. After a drain these are the
+    /// open ones and those appended since.
     pub fn rest(&self, mut visit: impl FnMut(u64, [u64; WORDS])) {
         let last = self.last.unwrap_or(0);
         for (slot, chunk) in &self.open {
@@ -363,7 +363,7 @@ impl<const WORDS: usize> Reader<WORDS> {
         }
     }
 
-    /// Gives every entry that has not finished, oldest first, and takes none.
+    /// Visits every entry that has not finished, oldest first, and removes none.
     pub fn unfinished(&self, mut visit: impl FnMut(u64, [u64; WORDS])) {
         let Some(last) = self.last else { return };
         self.rest(|slot, words| {
@@ -373,14 +373,14 @@ impl<const WORDS: usize> Reader<WORDS> {
         });
     }
 
-    /// Takes all that was written so far, finished or not, gives none of it, and frees its chunks but for the last: for the
-    /// end of a recording, whose writer may live on. What the writer fills in later is gone.
+    /// Discards all entries, finished or not, and frees all chunks but the last: for the end of a recording, whose writer may
+    /// live on. Words that the writer fills in later are lost.
     ///
     /// Costs some nanoseconds a chunk.
     pub fn let_go(&mut self) {
         self.open.clear();
         let len = self.log.len();
-        // Whoever sees the length sees the chunks: they were linked before.
+        // The chunks were linked before the length grew.
         while self.link.chunk.number < len.saturating_sub(1) / CHUNK {
             let Some(next) = self.link.next.get().cloned() else { break };
             self.link = next;
@@ -398,19 +398,19 @@ impl<const WORDS: usize> Reader<WORDS> {
         &self.log
     }
 
-    /// How many entries [`rest`](Self::rest) gives, or more.
+    /// The number of entries that [`rest`](Self::rest) visits, or more.
     #[must_use]
     pub fn len(&self) -> usize {
         self.open.len() + (self.log.len() - self.next) as usize
     }
 
-    /// True if all that was written was given.
+    /// True if all entries were drained.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// True if nothing will ever be given again: the writer is gone, and all that it wrote was given.
+    /// True if no entry will follow: the writer has ended, and all its entries were drained.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.log.closed.load(Ordering::Acquire) && self.is_empty()

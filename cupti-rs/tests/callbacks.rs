@@ -1,4 +1,4 @@
-//! The program's own handler, and the graph log. Against the stand-in.
+//! The program's own handler, and the graph log. Against the fake.
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
 use std::cell::RefCell;
@@ -302,7 +302,7 @@ fn calls_within_the_logging_of_another_are_counted() {
     assert_eq!(collected.losses.unlogged_calls, 1);
 }
 
-/// The stand-in gives no event the data of another, whatever a test asks for.
+/// The fake gives no event the data of another, whatever a test asks for.
 #[test]
 fn an_event_of_a_module_with_a_graphs_id_has_no_graph() {
     let fake = Fake::new();

@@ -1,5 +1,5 @@
 //! What a collection can be asked for beyond the default: kinds, filters, settings, few buffers, pauses, the profiler
-//! switch. Against the stand-in.
+//! switch. Against the fake.
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The collector against the stand-in: what a program does comes back, and every fault says what happened.
+//! The collector against the fake: what a program does comes back, and every fault says what happened.
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
 use std::collections::HashMap;

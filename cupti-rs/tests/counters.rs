@@ -1,4 +1,4 @@
-//! Counters over ranges, with the stand-in: passes, levels, and what goes wrong.
+//! Counters over ranges, with the fake: passes, levels, and what goes wrong.
 #![allow(clippy::unwrap_used)] // the helpers are tests too
 
 use std::time::Duration;
@@ -43,7 +43,7 @@ fn one_pass_runs_the_work_once() {
     assert_eq!(ranges, [("a", Some(3.0)), ("b", Some(4.0)), ("a", Some(5.0))]);
     assert_eq!(measured.total("a", "fake__0.sum"), Some(8.0));
     assert_eq!(measured.total("c", "fake__0.sum"), None);
-    assert_eq!(value(&measured, "a", "fake__1.sum"), None, "it was not asked for");
+    assert_eq!(value(&measured, "a", "fake__1.sum"), None, "it was not requested");
     assert_eq!(fake.context_waits(), 6, "the context is waited for at both ends of a range");
     let text = measured.to_string();
     assert!(
@@ -408,7 +408,7 @@ fn of_the_utilization_what_fits_is_sampled_and_the_rest_is_told() {
     let all = utilization::ROWS.iter().map(|row| row.label);
     assert_eq!(labels, all.filter(|label| !label.starts_with("NVLink")).collect::<Vec<_>>());
     drop(sampler);
-    // What was asked for by name comes first: it fills the pass.
+    // What was requested by name comes first: it fills the pass.
     let builder = || PmSampler::builder(&library).utilization();
     let sampler = builder().metrics(["fake__3.sum"]).start().unwrap();
     assert_eq!((sampler.metrics(), sampler.missing().len()), (&["fake__3.sum".into()][..], 10));

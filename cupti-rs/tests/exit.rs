@@ -1,6 +1,6 @@
 //! Processes that end, or fork, while a collection runs: none hangs, none crashes.
 //!
-//! This program starts itself again, once a scene, with the stand-in in place of CUPTI.
+//! This program starts itself again, once a scene, with the fake in place of CUPTI.
 #![allow(clippy::unwrap_used, clippy::panic)] // tests
 #![allow(clippy::print_stderr, reason = "a test without the standard harness")]
 
@@ -75,7 +75,7 @@ fn play(scene: &str, end: &End) -> Result<(), Failed> {
     if ended == *end { Ok(()) } else { Err(format!("it ended with {ended:?}").into()) }
 }
 
-/// The stand-in for the life of the process, whose end acts as CUPTI's may.
+/// The fake for the life of the process, whose end acts as CUPTI's may.
 fn fake() -> &'static Fake {
     // Where a leak checker finds it.
     static PLACE: AtomicPtr<Fake> = AtomicPtr::new(std::ptr::null_mut());

@@ -1,4 +1,4 @@
-//! Ids of the program's own, and the calls that CUPTI ties to them. Against the stand-in.
+//! Ids of the program's own, and the calls that CUPTI ties to them. Against the fake.
 #![allow(clippy::unwrap_used, clippy::panic)] // the helpers are tests too
 
 use cupti::fake::{Fake, When, Work};

@@ -201,7 +201,7 @@ fn version(file: &Path) -> Result<(), Failed> {
     })
 }
 
-/// The library's iterator lands on every record that the stand-in wrote for this version, and nowhere else.
+/// The library's iterator lands on every record that the fake wrote for this version, and nowhere else.
 fn records(file: &Path) -> Result<(), Failed> {
     type GetNextRecord = unsafe extern "C" fn(*mut u8, usize, *mut *mut u8) -> CuptiResult;
     let library = open(file)?;
@@ -255,7 +255,7 @@ fn kinds_of_release(version: Version) -> usize {
     30 + added.iter().filter(|(since, _)| *since <= release).map(|(_, more)| more).sum::<usize>()
 }
 
-/// What a collection on a stand-in of this version gives: every kind in a row, and every kind after every other.
+/// What a collection on a fake of this version gives: every kind in a row, and every kind after every other.
 fn buffers(version: Version) -> Result<Vec<Vec<u8>>, Failed> {
     let fake = Fake::builder().version(version.0).build();
     let collector = Collector::start(&fake.library()?, &Config::new())?;
@@ -287,7 +287,7 @@ fn offsets(
         *seen.entry(kind).or_default() += 1;
         at += stride(kind, version)?;
     }
-    ensure(at == bytes.len(), || format!("the stand-in wrote {} bytes, not {at}", bytes.len()))?;
+    ensure(at == bytes.len(), || format!("the fake wrote {} bytes, not {at}", bytes.len()))?;
     Ok(offsets)
 }
 

@@ -85,7 +85,7 @@ impl CallSite {
 pub(crate) struct Registered {
     #[cfg_attr(not(feature = "enable"), expect(dead_code, reason = "without tools there is none"))]
     pub(crate) domain: DomainSlot,
-    /// What the tool calls the domain; `None` is the default one.
+    /// The tool's handle of the domain; `None` is the default one.
     #[cfg_attr(not(feature = "enable"), expect(dead_code, reason = "as above"))]
     pub(crate) domain_handle: Option<Handle>,
     name: Handle,

@@ -47,7 +47,7 @@ impl Registration {
         DomainRef::of(self.domain).handle_or_null()
     }
 
-    /// What the tool calls it; `None` where there is no tool, or one that takes no counters.
+    /// The tool's handle; `None` where there is no tool, or one that takes no counters.
     fn id(
         &self,
         schema: impl FnOnce() -> Option<u64>,

@@ -108,7 +108,7 @@ const RANGE: Kind =
     Kind { name: "deferred range", flags: 3 << 3, times: &[("start", 1 << 12), ("end", 2 << 12)] };
 const MARK: Kind = Kind { name: "deferred mark", flags: 4 << 3, times: &[("time", 3 << 12)] };
 
-/// What the tool calls the schemas of one kind of events; `None` is one that it did not take.
+/// The tool's ids of the schemas of one kind of events; `None` is one that it did not accept.
 #[derive(Debug)]
 struct Schemas {
     plain: OnceLock<Option<u64>>,

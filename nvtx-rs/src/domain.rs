@@ -31,7 +31,7 @@ pub struct Domain {
     name: Cow<'static, str>,
     registered: OnceLock<(Handle, DomainSlot)>,
     categories: Categories,
-    /// What the tool calls the schema of declared work.
+    /// The tool's id of the schema of declared work.
     work_schema: OnceLock<Option<u64>>,
 }
 
@@ -53,13 +53,13 @@ impl Domain {
         &self.name
     }
 
-    /// What the tool calls it; to be asked for only where a tool is attached.
+    /// The tool's handle; call it only where a tool is attached.
     #[inline]
     fn handle(&self) -> Handle {
         self.registered().0
     }
 
-    /// As [`handle`](Domain::handle), with the number of the domain in our own books.
+    /// As [`handle`](Domain::handle), with the number of the domain in this crate.
     #[inline]
     fn registered(&self) -> (Handle, DomainSlot) {
         *self.registered.get_or_init(|| {
@@ -160,7 +160,7 @@ impl<'a> DomainRef<'a> {
         self.handle().unwrap_or(Handle::NULL)
     }
 
-    /// The domain's number in our own books; to be asked for only where a tool is attached.
+    /// The domain's number in this crate; call it only where a tool is attached.
     pub(crate) fn slot(self) -> DomainSlot {
         self.get().map_or(DomainSlot::DEFAULT, |domain| domain.registered().1)
     }

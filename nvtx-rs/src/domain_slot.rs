@@ -72,7 +72,7 @@ impl DomainSlot {
         CHUNKS.get(chunk)?.get()?.get(at)
     }
 
-    /// What the tool calls it; `None` is the default one, which has functions of its own.
+    /// The tool's handle; `None` is the default one, which has functions of its own.
     pub(crate) fn handle(self) -> Option<Handle> {
         self.entry().map(|entry| entry.handle.load())
     }

@@ -1,7 +1,6 @@
 //! Events on their way to the tool.
 //!
-//! What was begun says how it is to be ended, so a tool that lacks one of a pair of functions never
-//! gets half of it.
+//! A start determines how its end is sent, so a tool that lacks one of a pair of functions never gets half of it.
 
 use crate::call_site::Registered;
 use crate::domain_slot::DomainSlot;
@@ -12,7 +11,7 @@ use crate::sys::types::{EventAttributes, Handle, Message, PayloadData, ShortText
 use crate::text::{short, with_text};
 use crate::work;
 
-/// Tells the tool of a start on this thread by a short name alone, in the default domain; `false` where the name is another,
+/// Sends a start on this thread to the tool by a short name alone, in the default domain; `false` where the name is another,
 /// or the tool does not take those.
 #[inline]
 pub(crate) fn push_short(name: &str) -> bool {
@@ -20,7 +19,7 @@ pub(crate) fn push_short(name: &str) -> bool {
     short(name, &mut buffer).and_then(functions::range_push_a).is_some()
 }
 
-/// Tells the tool of a start on this thread of which it knows all; `false` where it does not take those.
+/// Sends a registered start on this thread to the tool; `false` where it does not take those.
 #[inline]
 pub(crate) fn push_registered(range: &Registered) -> bool {
     let level = match range.domain_handle {
@@ -30,7 +29,7 @@ pub(crate) fn push_registered(range: &Registered) -> bool {
     level.is_some()
 }
 
-/// Tells the tool of a start on this thread; `false` where it does not take starts.
+/// Sends a start on this thread to the tool; `false` where it does not take starts.
 pub(crate) fn push(event: &Event<'_>) -> bool {
     let level = match event.domain.handle() {
         None => with_plain(event, functions::range_push_a)
@@ -51,7 +50,7 @@ pub(crate) fn pop(domain: DomainSlot) {
     };
 }
 
-/// As [`pop`], with a last word.
+/// As [`pop`], with a record.
 pub(crate) fn pop_with(domain: DomainSlot, record: &Record) {
     let schema = if record.is_of_slot(domain) { record.schema_id() } else { None };
     let handle = domain.handle().unwrap_or(Handle::NULL);
@@ -62,7 +61,7 @@ pub(crate) fn pop_with(domain: DomainSlot, record: &Record) {
     }
 }
 
-/// Tells the tool of a process range; its number, or `None` where it takes none.
+/// Sends the start of a process range to the tool; returns its number, or `None` if the tool does not take such starts.
 pub(crate) fn start(event: &Event<'_>) -> Option<u64> {
     match event.domain.handle() {
         None => with_plain(event, functions::range_start_a)
@@ -80,7 +79,7 @@ pub(crate) fn end(domain: DomainSlot, range: u64) {
     };
 }
 
-/// As [`end`], with a last word.
+/// As [`end`], with a record.
 pub(crate) fn end_with(domain: DomainSlot, range: u64, record: &Record) {
     let schema = if record.is_of_slot(domain) { record.schema_id() } else { None };
     let handle = domain.handle().unwrap_or(Handle::NULL);

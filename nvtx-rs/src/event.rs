@@ -95,7 +95,7 @@ impl<'a> Event<'a> {
         self
     }
 
-    /// One more named value, for the observer. It goes to the heap if somebody looks; for none of it
+    /// One more named value, for the observer. It goes to the heap if a tool or observer is active; for none of it
     /// see [`fields`](Event::fields).
     #[inline]
     pub fn field(
@@ -105,7 +105,7 @@ impl<'a> Event<'a> {
         unit: &'a str,
     ) -> Event<'a> {
         if !state::is_idle() {
-            // By value: an event that nobody sees can then stay in registers.
+            // By value: an event that is not recorded can then stay in registers.
             self.fields = self.fields.with(Field::new(name, value, unit));
         }
         self

@@ -87,7 +87,7 @@ impl<'a> From<&'a String> for FieldValue<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Fields<'a> {
     given: &'a [Field<'a>],
-    /// Behind one pointer, so that an event that nobody sees need not lie in memory.
+    /// Behind one pointer, so that an event that is not recorded need not lie in memory.
     all: Option<Box<List<'a>>>,
 }
 

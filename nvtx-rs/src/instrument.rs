@@ -62,14 +62,14 @@ impl Name {
         if state::is_idle() { Range::NONE } else { Range::begin_event(self.event()) }
     }
 
-    /// A range of this thread that is a stay in a life, if that is a range too.
+    /// A range of this thread that is an entry of a life, if the life is a range too.
     #[inline]
-    fn stay(&self, life: Option<&ProcessRange>) -> Range {
-        if state::is_idle() { Range::NONE } else { self.stay_now(life) }
+    fn entry(&self, life: Option<&ProcessRange>) -> Range {
+        if state::is_idle() { Range::NONE } else { self.entry_now(life) }
     }
 
     #[cold]
-    fn stay_now(&self, life: Option<&ProcessRange>) -> Range {
+    fn entry_now(&self, life: Option<&ProcessRange>) -> Range {
         let event = self.event();
         match life {
             Some(life) => event.within(life).range(),
@@ -100,13 +100,13 @@ impl InRange {
         self
     }
 
-    /// Whether its whole life, until it is done or dropped, is a range of the process. It is unless told otherwise.
+    /// Whether its whole life, until it is done or dropped, is a range of the process. True by default.
     pub fn lifetime(mut self, wanted: bool) -> InRange {
         self.lifetime = if wanted { Lifetime::Wanted } else { Lifetime::Unwanted };
         self
     }
 
-    /// Whether each poll, or step of an iterator, is a range of its thread. It is unless told otherwise.
+    /// Whether each poll, or step of an iterator, is a range of its thread. True by default.
     pub fn polls(mut self, wanted: bool) -> InRange {
         self.polls = wanted;
         self
@@ -211,7 +211,7 @@ impl<F: Future> Future for Instrumented<F> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        let range = this.name.as_ref().map(|name| name.stay(this.life.as_ref()));
+        let range = this.name.as_ref().map(|name| name.entry(this.life.as_ref()));
         let polled = this.inner.poll(context);
         drop(range);
         if polled.is_ready() {
@@ -228,7 +228,7 @@ impl<S: futures_core::Stream> futures_core::Stream for Instrumented<S> {
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<S::Item>> {
         let this = self.project();
-        let range = this.name.as_ref().map(|name| name.stay(this.life.as_ref()));
+        let range = this.name.as_ref().map(|name| name.entry(this.life.as_ref()));
         let polled = this.inner.poll_next(context);
         drop(range);
         if matches!(polled, Poll::Ready(None)) {
@@ -246,7 +246,7 @@ impl<I: Iterator> Iterator for Instrumented<I> {
     type Item = I::Item;
 
     fn next(&mut self) -> Option<I::Item> {
-        let range = self.name.as_ref().map(|name| name.stay(self.life.as_ref()));
+        let range = self.name.as_ref().map(|name| name.entry(self.life.as_ref()));
         let item = self.inner.next();
         drop(range);
         if item.is_none() {

@@ -1,6 +1,6 @@
-//! The macros: events whose names and values are computed only if somebody looks.
+//! The macros: events whose names and values are computed only if a tool or observer is active.
 
-/// Starts a range of this thread, and computes its name and options only if somebody looks.
+/// Starts a range of this thread, and computes its name and options only if a tool or observer is active.
 ///
 /// A name without arguments is registered with the tool once for each call site, so that its text is
 /// not copied again.

@@ -1,4 +1,4 @@
-//! The slot through which a profiler in this process sees ranges.
+//! The slot through which a profiler in this process observes ranges.
 //!
 //! There is one slot, filled once, and a switch: filling once lets a range use the observer without
 //! a lock, and switching off brings ranges back to their idle cost. A crate that annotates needs none
@@ -47,8 +47,8 @@ use crate::shared::{AtomicU64, OnceLock, Ordering, shared};
 use crate::state;
 use crate::time::Clock;
 
-/// What an observer gives back at a start, and gets at the end of the same range. Only the observer
-/// knows what it means.
+/// The value that an observer returns at a start and gets at the end of the same range. Its meaning is the
+/// observer's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token(u64);
 
@@ -66,11 +66,11 @@ impl Token {
     }
 }
 
-/// What is known of a range when it starts. All is borrowed for the call alone.
+/// A range at its start. The data is borrowed for the call alone.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct RangeStart<'a> {
-    /// The name as it was given.
+    /// The name.
     pub name: &'a str,
     /// The name of the domain; `None` for the default one.
     pub domain: Option<&'a str>,
@@ -84,8 +84,8 @@ pub struct RangeStart<'a> {
     pub fields: &'a [Field<'a>],
     /// Its values by a schema.
     pub record: Option<&'a Record>,
-    /// The range of the process that this one is a stay in, as a poll is in the life of its future: the token that the
-    /// observer gave at its start. `None` too where that start was not observed.
+    /// The process range of which this range is an entry, as a poll is an entry of its future's life: the token that the
+    /// observer returned at its start. `None` also where that start was not observed.
     pub within: Option<Token>,
 }
 
@@ -109,7 +109,7 @@ impl<'a> RangeStart<'a> {
 /// A moment that was marked; the same is known of it as of a range's start.
 pub type Mark<'a> = RangeStart<'a>;
 
-/// What a name was given to. Pointers are numbers here.
+/// The object that got a name. Pointers are numbers here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Named<'a> {
@@ -138,17 +138,17 @@ pub enum Named<'a> {
     },
 }
 
-/// What is done with a [`SyncObject`](crate::SyncObject).
+/// An operation on a [`SyncObject`](crate::SyncObject).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SyncStep {
     /// This thread begins to try to get it.
     AcquireStart,
-    /// The attempt was given up.
+    /// The attempt failed.
     AcquireFailed,
     /// It is this thread's.
     AcquireSuccess,
-    /// It is about to be given back.
+    /// The object is about to be released.
     Releasing,
 }
 
@@ -193,7 +193,7 @@ pub enum Missing {
     Unavailable,
 }
 
-/// An event that is told after it happened.
+/// An event that is reported after it happened.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct DeferredEvent<'a> {
@@ -268,7 +268,7 @@ pub trait Observer: Sync + Send {
         let _ = mark;
     }
 
-    /// Something was given a name.
+    /// An object got a name.
     fn named(&self, what: &Named<'_>, name: &str) {
         let _ = (what, name);
     }
@@ -283,7 +283,7 @@ pub trait Observer: Sync + Send {
         let _ = (domain, name, step);
     }
 
-    /// An event was told after it happened.
+    /// An event was reported after it happened.
     fn deferred(&self, event: &DeferredEvent<'_>) {
         let _ = event;
     }

@@ -29,7 +29,7 @@ pub use std::{concat, format_args, module_path};
 pub use crate::call_site::CallSite;
 pub use crate::instrument::InRange;
 
-/// Whether anyone looks, or may look: it costs one load.
+/// Whether a tool or observer is active, or no tool was searched yet. Costs one load.
 #[inline]
 #[must_use]
 pub fn is_active() -> bool {
@@ -44,7 +44,7 @@ pub fn call<R>(f: impl FnOnce() -> R) -> R {
 }
 
 impl CallSite {
-    /// Whether anyone looks, or may look: it costs one load.
+    /// Whether a tool or observer is active, or no tool was searched yet. Costs one load.
     #[inline]
     #[must_use]
     pub fn is_active(&self) -> bool {
@@ -57,7 +57,7 @@ impl CallSite {
         if state::is_idle() { Range::NONE } else { Range::begin_site(self, self.name()) }
     }
 
-    /// Starts a range of this thread with what `describe` adds; it runs only if somebody looks.
+    /// Starts a range of this thread with what `describe` adds; it runs only if a tool or observer is active.
     #[inline]
     pub fn range_with<'a>(&'static self, describe: impl FnOnce(Event<'a>) -> Event<'a>) -> Range {
         if is_active() { describe(self.event()).range() } else { Range::NONE }
@@ -69,7 +69,7 @@ impl CallSite {
         ProcessRange::start(move || self.event())
     }
 
-    /// Starts a range of the process with what `describe` adds; it runs only if somebody looks.
+    /// Starts a range of the process with what `describe` adds; it runs only if a tool or observer is active.
     #[inline]
     pub fn process_range_with<'a>(
         &'static self,
@@ -126,17 +126,17 @@ impl Name {
     }
 }
 
-/// What the macros expand to, when nobody looks.
+/// What the macros expand to, when no tool or observer is active.
 pub mod idle {
     use crate::range::{ProcessRange, Range};
 
-    /// A range that nobody sees.
+    /// A range that is not recorded.
     #[inline]
     pub fn range() -> Range {
         Range::NONE
     }
 
-    /// A range that nobody sees.
+    /// A range that is not recorded.
     #[inline]
     pub fn process_range() -> ProcessRange {
         ProcessRange::NONE

@@ -271,7 +271,7 @@ impl Schema {
         size(self.entries)
     }
 
-    /// What the tool calls it; `None` where there is no tool, or one that takes no schemas.
+    /// The tool's handle; `None` where there is no tool, or one that takes no schemas.
     pub(crate) fn id(&self) -> Option<u64> {
         if !state::has_tool() {
             return None;

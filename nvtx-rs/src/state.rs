@@ -1,8 +1,8 @@
-//! The one word that every range reads: who looks, if anyone.
+//! The one word that every range reads: whether a tool is attached and an observer on.
 //!
-//! Zero means that a range has nothing to do. The word starts as [`UNINITIALISED`], so that looking
-//! for a tool at the first range costs the later ones nothing. Without the feature `enable` it is a
-//! constant zero, and with it goes all that would be done.
+//! Zero means that a range has nothing to do. The word starts as [`UNINITIALISED`], so that the search for a tool at the first
+//! range costs later ones nothing. Without the feature `enable` the word is a constant zero, and the compiler removes the
+//! rest.
 
 #[cfg(nvtx_loom)]
 pub(crate) use self::tool::FIND;
@@ -11,7 +11,7 @@ pub(crate) use self::tool::{attach_error, is_attached};
 #[cfg(feature = "enable")]
 use crate::shared::{AtomicU8, Ordering, shared};
 
-/// No tool was looked for yet.
+/// The search for a tool has not been done yet.
 #[cfg(feature = "enable")]
 const UNINITIALISED: u8 = 1;
 /// A tool is attached.
@@ -31,7 +31,7 @@ pub(crate) fn is_idle() -> bool {
     return true;
 }
 
-/// Who looks, after a tool was looked for. What was written before a bit was [`set`] is seen with it.
+/// The bits of tool and observer, after the search for a tool. Data written before a bit was [`set`] is visible with it.
 pub(crate) fn current() -> u8 {
     #[cfg(feature = "enable")]
     {
@@ -47,14 +47,14 @@ pub(crate) fn current() -> u8 {
     return 0;
 }
 
-/// Whether a tool is attached and no observer is on; `false` too before a tool was looked for.
+/// Whether a tool is attached and no observer is on; also `false` before the search for a tool.
 #[cfg(feature = "enable")]
 #[inline]
 pub(crate) fn is_tool_alone() -> bool {
     STATE.load(Ordering::Acquire) == TOOL
 }
 
-/// Whether a tool is attached, after one was looked for.
+/// Whether a tool is attached, after the search for one.
 pub(crate) fn has_tool() -> bool {
     !is_idle() && current() & TOOL != 0
 }
@@ -75,7 +75,7 @@ pub(crate) fn clear(bits: u8) {
     STATE.fetch_and(!bits, Ordering::Release);
 }
 
-/// A tool was looked for, and its bit is already set if there is one.
+/// Ends the search for a tool, whose bit is already set if there is one.
 #[cfg(feature = "enable")]
 pub(crate) fn initialised() {
     clear(UNINITIALISED);
@@ -99,7 +99,7 @@ mod tool {
 
     per_thread! { static ATTACHING: Cell<bool> = Cell::new(false); }
 
-    /// Looks for the tool, once; `None` only inside that very attempt.
+    /// Searches for the tool, once; `None` only inside that very attempt.
     ///
     /// A tool that is itself annotated may start ranges while it is being loaded. They do nothing: to
     /// wait for the attempt to end would be to wait for ourselves.

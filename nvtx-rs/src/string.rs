@@ -38,7 +38,7 @@ impl RegisteredString {
         &self.text
     }
 
-    /// What the tool calls it, in its own domain.
+    /// The tool's handle, in its own domain.
     pub(crate) fn handle_in(&self, domain: DomainRef<'_>) -> Option<Handle> {
         self.handle.filter(|_| self.domain.as_ref().is(domain))
     }

@@ -1,16 +1,16 @@
 //! Spans of `tracing` as ranges.
 //!
-//! A span is entered and left many times: an async one at each poll, on whatever thread. Each stay is a range of the
-//! thread it is on. Nothing of a span is taken away when it is left, so that the next stay is seen as the first was.
+//! A span is entered and left many times: an async one at each poll, on any thread. Each entry is a range of its thread. A span
+//! keeps its data when it is left, so that every entry is recorded as the first.
 //!
 //! Where nobody looks, a load says so before anything is looked up. Where somebody does, what a call site needs is made
 //! once and found again in a table of the thread's own, so that entering and leaving take no lock; only a span with
 //! `nvtx.*` fields reads them from its extensions, under their lock, which readers share.
 
 mod details;
+mod entries;
 mod fields;
 mod place;
-mod stays;
 
 use std::cell::Cell;
 
@@ -40,7 +40,7 @@ use crate::range::ProcessRange;
 ///   shown with `%`) and `nvtx.payload` (a number or a bool) go to the range or mark. A value of another kind is left out.
 ///   One that is recorded later counts from the next entry on. Every distinct category's name is kept for the life of
 ///   the process: it is for a handful of names, not for values.
-/// - Spans that are left in another order than they were entered stay right: NVTX's ranges nest, so those entered since
+/// - Spans that are left in another order than they were entered are recorded correctly: NVTX's ranges nest, so those entered since
 ///   are ended and begun again around the one that ends.
 ///
 /// It composes with filters as other layers do, and subscribers, or layers of one subscriber, do not mix their spans. A
@@ -104,7 +104,7 @@ impl Default for NvtxLayer {
     }
 }
 
-/// What the layers keep of a span, in its extensions.
+/// The data that the layers keep in a span's extensions.
 struct Keeps(Vec<Keep>);
 
 struct Keep {
@@ -132,7 +132,7 @@ thread_local! {
 /// The longest buffer for messages that a thread keeps, in bytes.
 const LONGEST_KEPT: usize = 4096;
 
-// What is done where there is something to do. Out of line, so that where there is not it is a branch.
+// The work of an active layer. Out of line, so that an idle one costs a branch.
 impl NvtxLayer {
     #[cold]
     #[inline(never)]
@@ -190,7 +190,7 @@ impl NvtxLayer {
         } else {
             None
         };
-        stays::enter(self.number(), id, Some((place, details)));
+        entries::enter(self.number(), id, Some((place, details)));
     }
 
     #[cold]
@@ -228,7 +228,7 @@ impl NvtxLayer {
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for NvtxLayer {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
-        // Details are kept also where nobody looks: somebody may when the span is entered.
+        // Details are kept also without a tool or observer: one may be active when the span is entered.
         if self.lifetimes && is_active() || details::are_in(attributes.metadata()) {
             self.keep(attributes, id, &context);
         }
@@ -243,15 +243,15 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for NvtxLayer {
     fn on_enter(&self, id: &Id, context: Context<'_, S>) {
         if is_active() {
             self.enter(id, &context);
-        } else if stays::any() {
-            // Else the exit would be taken for that of an earlier stay in the same span.
-            stays::enter(self.number(), id, None);
+        } else if entries::any() {
+            // Otherwise the exit would end an earlier entry of the same span.
+            entries::enter(self.number(), id, None);
         }
     }
 
     fn on_exit(&self, id: &Id, _: Context<'_, S>) {
-        if stays::any() {
-            stays::exit(self.number(), id);
+        if entries::any() {
+            entries::exit(self.number(), id);
         }
     }
 

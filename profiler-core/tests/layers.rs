@@ -105,19 +105,12 @@ const FILE_LINES: usize = 800;
 const FUNCTION_LINES: usize = 100;
 
 /// What may be longer, and why: a file, or a function as `FILE fn NAME`. An entry that nothing needs fails the test.
-const LONG: [(&str, &str); 13] = [
+const LONG: [(&str, &str); 6] = [
     ("profiler-core/src/analyze/diagnosis/verdict.rs fn signs", TO_SPLIT),
     ("profiler-core/src/analyze/roofline/counted.rs", TO_SPLIT),
     ("profiler-core/src/formats/nsys/read.rs", TO_SPLIT),
     ("profiler-core/src/formats/nsys/write.rs", TO_SPLIT),
     ("profiler-core/src/formats/nsys/write.rs fn write_operations", TO_SPLIT),
-    ("profiler-core/src/join/correlate.rs fn join", TO_SPLIT),
-    ("profiler-core/src/join/decode.rs fn read_events", TO_SPLIT),
-    ("profiler-core/src/join/decode.rs fn read_records", TO_SPLIT),
-    ("profiler-core/src/join/streaming.rs", TO_SPLIT),
-    ("profiler-core/src/join/tables.rs", TO_SPLIT),
-    ("profiler-core/src/record/recording/ranges.rs", TO_SPLIT),
-    ("profiler-core/src/record/recording/segment.rs fn recording", TO_SPLIT),
     ("profiler-core/src/reports/projection.rs fn nvtx_kern_sum", TO_SPLIT),
 ];
 const TO_SPLIT: &str = "not split yet";

@@ -40,10 +40,10 @@ mod gpu_test;
 /// - `qualified`: the module's path before the name, as in `model::layers::forward`.
 /// - `domain = PATH`: a static `nvtx::Domain`.
 /// - `color = ...`, `category = ...`, `payload = ...`: expressions, as the methods of `nvtx::Event` take
-///   them. They may use the arguments, and are computed only if somebody looks.
+///   them. They may use the arguments, and are computed only if a tool or observer is active.
 /// - `flops = 2 * m * n * k`, `bytes = ...`, `dtype = nvtx::Dtype::F32`, `pipe = ...`, or all in one as
 ///   `work = nvtx::Work::gemm(m, n, k, nvtx::Dtype::F32)`: how much work a call is, for a roofline. They too may use the
-///   arguments, and are computed only if somebody looks, in the type that the arguments have: a `u32` overflows soon.
+///   arguments, and are computed only if a tool or observer is active, in the type that the arguments have: a `u32` overflows soon.
 /// - `fields(n, tokens = 2 * n => "tokens")`: named values: an argument, or a name with a value,
 ///   each with a unit if it has one.
 /// - `lifetime = false`, `polls = false`: for futures, see below.

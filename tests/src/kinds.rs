@@ -10,7 +10,7 @@ use cupti::record::{JitEntry, MemoryOperationKind, PcieNode};
 use cupti::{ActivityKind, CopyKind, Kernel, NameKey, Record, RecordBytes};
 use serde::{Deserialize, Serialize};
 
-/// The kinds that are asked for, besides those of every session. Where a library lacks one it is left out.
+/// The kinds that are requested, besides those of every session. Where a library lacks one it is left out.
 ///
 /// No CUPTI tried gives MODULE (it answers INVALID_KIND) or DEVICE_ATTRIBUTE (NOT_COMPATIBLE) to a program that asks.
 pub const ASKED: [ActivityKind; 16] = [
@@ -49,7 +49,7 @@ pub struct Facts {
     pub compute_capability: (u32, u32),
     /// `cuDeviceTotalMem`.
     pub memory_bytes: u64,
-    /// The highest clock in kHz, bytes a second of the memory, bytes of the L2 cache, where they were asked for.
+    /// The highest clock in kHz, bytes a second of the memory, bytes of the L2 cache, where they were requested.
     #[serde(default)]
     pub speeds: Option<(u32, u64, u64)>,
     /// The kernel's grid, block and dynamic shared memory.

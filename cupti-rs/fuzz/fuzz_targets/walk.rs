@@ -17,7 +17,7 @@ fuzz_target!(|input: &[u8]| {
     let mut bytes = input.iter().copied();
     let Some(first) = bytes.next() else { return };
     let fake = Fake::builder().version(VERSIONS[first as usize % 8]).build();
-    let library = fake.library().expect("the stand-in opens");
+    let library = fake.library().expect("the fake opens");
     let config = Config::new().buffer_bytes(1).buffers(1);
     let collector = Collector::start(&library, &config).expect("nobody else collects");
     let version = library.version();
@@ -70,13 +70,13 @@ fuzz_target!(|input: &[u8]| {
             ),
             8 => {
                 // In buffers of their own: where the walk has to stop, what later records own cannot be freed.
-                collector.flush().expect("the stand-in flushes");
+                collector.flush().expect("the fake flushes");
                 for _ in 0..next() % 4 {
                     fake.raw_record(ActivityKind((next() % 64).into()), usize::from(next()) * 2);
                 }
-                collector.flush().expect("the stand-in flushes");
+                collector.flush().expect("the fake flushes");
             }
-            9 => collector.flush().expect("the stand-in flushes"),
+            9 => collector.flush().expect("the fake flushes"),
             10 => put(
                 &fake,
                 new::<function::Layout>(26, version).map(|r| r.text(function::NAME, text)),

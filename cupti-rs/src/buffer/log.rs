@@ -45,7 +45,7 @@ pub(crate) struct LogCounts {
     pub(crate) irregular: u64,
     /// Bytes that the library's iterator could not step over.
     pub(crate) unreadable_bytes: u64,
-    /// Records of buffers that were not to be had.
+    /// Records of buffers that were not available.
     pub(crate) refused: u64,
     /// Records from before the profiler switch was first on.
     pub(crate) before_switch: u64,

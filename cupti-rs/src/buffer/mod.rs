@@ -2,7 +2,7 @@
 
 mod callbacks;
 mod log;
-mod out;
+mod outstanding;
 mod pointers;
 mod pool;
 mod walk;

@@ -1,12 +1,12 @@
-//! Buffers waiting to be asked for. CUPTI asks on an application thread inside a CUDA call, so that giving one must be
-//! a lock-free pop; only where the pool ran dry a new buffer is allocated there, and counted.
+//! Buffers ready for CUPTI's requests. CUPTI requests buffers on an application thread inside a CUDA call, so lending one must
+//! be a lock-free pop. Only where the pool is empty a new buffer is allocated there, and counted.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_queue::ArrayQueue;
 
-use super::out::Out;
+use super::outstanding::Outstanding;
 use crate::clock;
 use crate::sys::api::Api;
 
@@ -19,19 +19,19 @@ pub(crate) static POOL: LazyLock<Pool> = LazyLock::new(Pool::new);
 #[derive(Debug)]
 pub(crate) struct Pool {
     free: ArrayQueue<Box<[u64]>>,
-    /// How many may be free: as many as there is room for while a collection goes on.
+    /// The most free buffers: all that there is room for while a collection runs.
     kept: AtomicUsize,
     buffer_words: AtomicUsize,
-    out: Out,
+    outstanding: Outstanding,
     requested: AtomicU64,
     misses: AtomicU64,
-    /// Buffers that there are, waiting and with CUPTI, and how many there may be.
+    /// The number of buffers, free and lent, and the most that may exist.
     made: AtomicUsize,
     most: AtomicUsize,
-    /// Whether CUPTI takes no buffer for an answer.
+    /// Whether CUPTI accepts a refusal (a null buffer).
     refuse_with_null: AtomicBool,
     refused: AtomicU64,
-    /// The table whose `get_next_record` walks what comes back; leaked, one for each library.
+    /// The table whose `get_next_record` walks returned buffers; leaked, one for each library.
     api: AtomicPtr<Api>,
 }
 
@@ -41,7 +41,7 @@ impl Pool {
             free: ArrayQueue::new(KEPT),
             kept: AtomicUsize::new(KEPT),
             buffer_words: AtomicUsize::new(0),
-            out: Out::new(),
+            outstanding: Outstanding::new(),
             requested: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             made: AtomicUsize::new(0),
@@ -52,7 +52,7 @@ impl Pool {
         }
     }
 
-    /// Makes the pool ready: `ready` zeroed buffers of `bytes` each, whose pages are there.
+    /// Fills the pool with `ready` zeroed buffers of `bytes` each, whose pages are mapped.
     pub(crate) fn prepare(&self, api: &'static Api, setup: Setup) {
         let words = setup.bytes / 8 + HEADER;
         let count = setup.ready.min(setup.most).min(KEPT);
@@ -68,7 +68,7 @@ impl Pool {
             }
             self.made.fetch_add(1, Ordering::Relaxed);
         }
-        self.out.begin(clock::now_ns());
+        self.outstanding.begin(clock::now_ns());
         self.most.store(setup.most, Ordering::Relaxed);
         self.refuse_with_null.store(setup.refuse_with_null, Ordering::Relaxed);
         self.requested.store(0, Ordering::Relaxed);
@@ -77,8 +77,8 @@ impl Pool {
         self.api.store(std::ptr::from_ref(api).cast_mut(), Ordering::Release);
     }
 
-    /// Keeps no more free buffers than that, of those that come back later too: for the end of a collection, which may
-    /// have needed many more than the next one.
+    /// Keeps at most this many free buffers, also of those that come back later: for the end of a collection, which may have
+    /// needed many more than the next one.
     pub(crate) fn keep(&self, most: usize) {
         self.kept.store(most, Ordering::Relaxed);
         while self.free.len() > most && self.free.pop().is_some() {
@@ -86,21 +86,21 @@ impl Pool {
         }
     }
 
-    /// The present library's table.
+    /// The current library's table.
     pub(crate) fn api(&self) -> Option<&'static Api> {
         let api = self.api.load(Ordering::Acquire);
         // SAFETY: the pointer is null or came from the `&'static Api` given to `prepare`.
         unsafe { api.as_ref() }
     }
 
-    /// A buffer for CUPTI, all zero but for its header, which CUPTI is not given: the length of the whole in words, and for
-    /// [`returned`](Self::returned) when it was given out. `None` where there may be no more and CUPTI can do without.
+    /// Lends a buffer to CUPTI, zeroed except for its header, which CUPTI does not see: the length in words, and the span for
+    /// [`returned`](Self::returned). `None` where no more may exist and CUPTI accepts a refusal.
     pub(crate) fn take(&self) -> Option<Box<[u64]>> {
         self.requested.fetch_add(1, Ordering::Relaxed);
         let mut buffer = self.free.pop().or_else(|| self.make())?;
         let length = buffer.len() as u64;
         if let Some(header) = buffer.first_chunk_mut::<HEADER>() {
-            *header = [length, u64::from(self.out.go())];
+            *header = [length, u64::from(self.outstanding.lend())];
         }
         Some(buffer)
     }
@@ -119,7 +119,7 @@ impl Pool {
         scratch.then(|| vec![0u64; SCRATCH_WORDS].into_boxed_slice())
     }
 
-    /// Takes a buffer back. It must be all zero again.
+    /// Takes a buffer back, which must be zeroed again.
     pub(crate) fn give(&self, buffer: Box<[u64]>) {
         if is_scratch(&buffer) {
             return;
@@ -132,22 +132,22 @@ impl Pool {
         }
     }
 
-    /// One buffer fewer is with CUPTI, the one with this second word.
+    /// Counts a buffer with this second word as returned by CUPTI.
     pub(crate) fn returned(&self, span: u64) {
-        self.out.back(span as u32);
+        self.outstanding.returned(span as u32);
     }
 
-    /// A flush has returned that was begun at this time. Gives the time up to which the records have all come of what was
-    /// asked for.
+    /// Accounts for a flush that began at this time and has returned. Returns the time before which all requested work has its
+    /// records delivered.
     pub(crate) fn flushed(&self, begun_ns: u64) -> u64 {
-        self.out.flushed(begun_ns);
-        self.out.settled_ns()
+        self.outstanding.flushed(begun_ns);
+        self.outstanding.settled_ns()
     }
 
-    /// Buffers with CUPTI in which there may be records of what was asked for before a time. After a flush without force
-    /// each has an unfinished one.
+    /// The lent buffers that may contain records of calls before a time. After a flush without force each has an unfinished
+    /// record.
     pub(crate) fn out_before(&self, time_ns: u64) -> u64 {
-        self.out.before(time_ns)
+        self.outstanding.before(time_ns)
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -159,34 +159,34 @@ impl Pool {
     }
 }
 
-/// Words at the beginning of a buffer that CUPTI is not given, so that nothing it says of the buffer is needed to free it.
+/// Words at the start of a buffer that CUPTI does not see, so that freeing the buffer depends on nothing that CUPTI returns.
 pub(super) const HEADER: usize = 2;
 
-/// Words of the buffers that stand in for none; fewer than any other has, by which they are known.
+/// Words of scratch buffers, whose records are discarded; other buffers are longer.
 const SCRATCH_WORDS: usize = (32 << 10) / 8 + HEADER;
 
-/// Whether what this buffer holds is to be thrown away.
+/// Whether the records of this buffer are discarded.
 pub(crate) fn is_scratch(buffer: &[u64]) -> bool {
     buffer.len() == SCRATCH_WORDS
 }
 
-/// What the pool is to be like.
+/// The settings of the pool.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup {
     /// Bytes of a buffer.
     pub(crate) bytes: usize,
-    /// Buffers made at once.
+    /// Buffers allocated at the start.
     pub(crate) ready: usize,
-    /// The most buffers that there may be.
+    /// The most buffers that may exist.
     pub(crate) most: usize,
-    /// Whether CUPTI takes no buffer for an answer.
+    /// Whether CUPTI accepts a refusal (a null buffer).
     pub(crate) refuse_with_null: bool,
 }
 
-/// What a collection asked of the pool.
+/// Counts of a collection's requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Counts {
-    /// Buffers CUPTI asked for.
+    /// Buffers that CUPTI requested.
     pub(crate) requested: u64,
     /// Those of them that had to be allocated on the spot.
     pub(crate) misses: u64,
@@ -194,7 +194,7 @@ pub(crate) struct Counts {
     pub(crate) refused: u64,
 }
 
-/// Writes to every page, so that the application's thread takes no page fault.
+/// Writes to every page, so that application threads take no page fault.
 fn touch(buffer: &mut [u64]) {
     for page in buffer.chunks_mut(512) {
         std::hint::black_box(&mut page[0]);

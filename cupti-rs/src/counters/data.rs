@@ -1,4 +1,4 @@
-//! What the hardware counted, before it is made into values: kept in a file, and evaluated where there is no GPU.
+//! Raw counts of the hardware: kept in a file, and evaluated on a machine without a GPU.
 
 use std::fmt;
 use std::path::Path;
@@ -13,8 +13,8 @@ use crate::version::Version;
 const MAGIC: &[u8; 8] = b"CUPTICD\x01";
 const HEAD: usize = MAGIC.len() + 32;
 
-/// What the hardware counted over ranges or kernels, as CUPTI's library left it (its counter data image), with what is needed
-/// to make values of it: [`Host::evaluate`](super::Host::evaluate).
+/// The raw counts of ranges or kernels, as CUPTI's library left them (its counter data image), with everything that
+/// [`Host::evaluate`](super::Host::evaluate) needs to compute values.
 ///
 /// ```no_run
 /// use cupti::counters::{CounterData, Host};
@@ -26,9 +26,8 @@ const HEAD: usize = MAGIC.len() + 32;
 /// # }
 /// ```
 ///
-/// CUPTI's library believes what an image says of itself: one that is not as it was written makes it crash or never come
-/// back. A file has a checksum, so that one that was damaged is an error and nothing of it reaches the library; one that
-/// was made to do harm is not kept out. Evaluate files that you trust.
+/// CUPTI's library trusts an image: a changed one makes it crash or hang. A file has a checksum, so that a damaged file is an
+/// error and nothing of it reaches the library. A file that was forged is not detected: evaluate files that you trust.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CounterData {
     pub(super) chip: String,
@@ -75,7 +74,7 @@ impl CounterData {
         self.version
     }
 
-    /// The metrics that were asked for.
+    /// The metrics that were requested.
     #[must_use]
     pub fn metrics(&self) -> &[String] {
         &self.metrics
@@ -120,7 +119,7 @@ impl CounterData {
         bytes
     }
 
-    /// What [`to_bytes`](Self::to_bytes) gave. Evaluate such data only if you trust who made the bytes.
+    /// Reads the result of [`to_bytes`](Self::to_bytes). Evaluate the data only if you trust its source.
     ///
     /// # Errors
     /// The bytes are something else, of a newer format, or not as they were written.
@@ -217,7 +216,7 @@ fn text(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// What is left to read.
+/// The unread bytes.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -238,7 +237,7 @@ impl<'a> Reader<'a> {
         String::from_utf8(self.bytes()?.to_vec()).ok()
     }
 
-    /// As many as are told, each at least a number long, so that a wrong count ends.
+    /// A list after its length. Each element has at least the bytes of a number, so that a wrong length ends.
     fn list<T>(&mut self, mut one: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let count = self.number()?;
         let mut list = Vec::with_capacity(count.min(self.0.len() / 8));

@@ -74,7 +74,7 @@ impl fmt::Display for MetricKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metric {
-    /// Its name, as it was asked for.
+    /// Its name, as it was requested.
     pub name: String,
     /// What kind of number it is.
     pub kind: MetricKind,

@@ -58,7 +58,7 @@ impl Measured {
         &self.chip
     }
 
-    /// The metrics, in the order they were asked for.
+    /// The metrics, in the order they were requested.
     #[must_use]
     pub fn metrics(&self) -> &[String] {
         &self.metrics
@@ -83,7 +83,7 @@ impl Measured {
         self.dropped
     }
 
-    /// Ranges that lay deeper than the levels that were asked for, and count for those around them.
+    /// Ranges that lay deeper than the levels that were requested, and count for those around them.
     #[must_use]
     pub fn too_deep(&self) -> usize {
         self.too_deep
@@ -147,7 +147,7 @@ impl<'a> RangeValues<'a> {
         Some(RangeValues { measured: self.measured, index })
     }
 
-    /// The value of a metric; `None` if it was not asked for, or if CUPTI could not tell it (not a number).
+    /// The value of a metric; `None` if it was not requested, or if CUPTI does not know it (not a number).
     #[must_use]
     pub fn value(&self, metric: &str) -> Option<f64> {
         let place = self.measured.metrics.iter().position(|name| name == metric)?;
@@ -155,7 +155,7 @@ impl<'a> RangeValues<'a> {
         (!value.is_nan()).then_some(value)
     }
 
-    /// All metrics with their values; not a number where CUPTI could not tell.
+    /// All metrics with their values; not a number where CUPTI does not know the value.
     pub fn values(&self) -> impl Iterator<Item = (&'a str, f64)> {
         let metrics = self.measured.metrics.iter().map(String::as_str);
         metrics.zip(self.counted().values.iter().flatten().copied())

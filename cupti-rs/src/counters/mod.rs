@@ -1,17 +1,17 @@
 //! Hardware counters: which metrics a chip has, how many passes they take, and what they come to over ranges and time.
 //!
-//! A [`Host`] lists the metrics of a chip and plans sets of them, without a GPU. A [`RangeProfiler`] counts them on one,
-//! over ranges of the program's own or kernel by kernel; a [`PmSampler`] does at intervals. [`Set`] has sets with a fixed meaning, and [`nvprof`] says what
-//! became of nvprof's metrics.
+//! A [`Host`] lists the metrics of a chip and plans sets of them, without a GPU. A [`RangeProfiler`] counts them on one, over
+//! the program's own ranges or kernel by kernel; a [`PmSampler`] samples them at intervals. [`Set`] has sets with a fixed
+//! meaning, and [`nvprof`] maps nvprof's metrics to today's.
 //!
 //! Counting needs CUPTI 12.6 or later, a GPU of Turing or later, and often an administrator's permission
-//! ([`Support::counters`](crate::Support::counters)): the errors say which, and what to do.
-//! [`Support::counter_ways`](crate::Support::counter_ways) says what is to be had before anything is tried.
+//! ([`Support::counters`](crate::Support::counters)): the errors contain which of these is missing, and what to do.
+//! [`Support::counter_ways`](crate::Support::counter_ways) reports what is available, without trying.
 //!
-//! Of the refusals an H200 with CUPTI 13.0 gave these: HARDWARE_BUSY (26) beside another user of the counters, NOT_SUPPORTED
-//! (27) for links together with the rest, OUT_OF_MEMORY (8) for samples that came too fast. What is said of missing
-//! permission (35), virtual GPUs (40), partitioned ones (MIG, 43), MPS, confidential mode (41) and the rest is CUPTI's
-//! documentation, and was met on the stand-in alone.
+//! An H200 with CUPTI 13.0 returned these refusals: HARDWARE_BUSY (26) beside another user of the counters, NOT_SUPPORTED (27)
+//! for links together with the rest, OUT_OF_MEMORY (8) for samples that came too fast. Texts about missing permission (35),
+//! virtual GPUs (40), partitioned ones (MIG, 43), MPS, confidential mode (41) and the rest follow CUPTI's documentation, and
+//! were tested with the fake alone.
 
 mod data;
 mod host;

@@ -38,7 +38,7 @@ impl Plan {
         self.passes
     }
 
-    /// The metrics, each once, in the order they were asked for.
+    /// The metrics, each once, in the order they were requested.
     #[must_use]
     pub fn metrics(&self) -> &[String] {
         &self.metrics

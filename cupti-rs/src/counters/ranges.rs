@@ -20,7 +20,7 @@ use crate::sys::counters::RangeApi;
 use crate::sys::driver::{Context, Contexts};
 use crate::sys::range::{EACH_KERNEL, Mode, RangeObject, USER_RANGES};
 
-/// CUPTI counts for one at a time in a process.
+/// Locked by a measurement: CUPTI does one at a time in a process.
 static MEASURING: Mutex<()> = Mutex::new(());
 
 /// What to count, and how: [`RangeProfiler::builder`].
@@ -54,14 +54,14 @@ impl Builder {
     }
 
     /// How many levels of ranges in ranges are counted; 1 by default. Each takes all passes anew, since the hardware has one
-    /// set of counters. Deeper ranges count for those around them and are told in [`Measured::too_deep`].
+    /// set of counters. Deeper ranges count for those around them and are counted in [`Measured::too_deep`].
     pub fn levels(mut self, levels: u16) -> Self {
         self.levels = levels.max(1);
         self
     }
 
     /// How many ranges, or kernels, a measurement has room for; 256 by default. CUPTI keeps some kilobytes for each and
-    /// metric. Those beyond are told in [`Measured::dropped`].
+    /// metric. Ranges beyond are counted in [`Measured::dropped`].
     pub fn max_ranges(mut self, ranges: usize) -> Self {
         self.max_ranges = ranges.max(1);
         self
@@ -72,7 +72,7 @@ impl Builder {
     /// # Errors
     /// No context is current. [`is_unsupported`](Error::is_unsupported): CUPTI is older than 12.6 update 2, the device is
     /// older than Turing or a slice of a GPU, or the chip has not all of the metrics.
-    /// [`is_permission`](Error::is_permission), [`is_busy`](Error::is_busy): the text says what to do.
+    /// [`is_permission`](Error::is_permission), [`is_busy`](Error::is_busy): the text contains what to do.
     pub fn build(self) -> Result<RangeProfiler, Error> {
         let Self { library, mut metrics, sets, levels, max_ranges } = self;
         let api = library
@@ -147,7 +147,7 @@ fn turn() -> Result<parking_lot::MutexGuard<'static, ()>, Error> {
 }
 
 impl RangeProfiler {
-    /// Begins with what to count.
+    /// Begins the settings of a profiler.
     pub fn builder(library: &Library) -> Builder {
         Builder {
             library: library.clone(),
@@ -189,13 +189,12 @@ impl RangeProfiler {
     /// # Errors
     /// The ranges differ from run to run, none was opened, or one was left open. The context is not current on this
     /// thread. A [`Collector`](crate::Collector) runs: beside it the counts would be wrong. [`is_permission`](Error::is_permission), [`is_busy`](Error::is_busy),
-    /// [`is_unsupported`](Error::is_unsupported): CUPTI refuses; the text says what to do.
+    /// [`is_unsupported`](Error::is_unsupported): CUPTI refuses; the text contains what to do.
     pub fn measure(&self, work: impl FnMut(&Ranges)) -> Result<Measured, Error> {
         self.plan.measured(&self.collect(work)?)
     }
 
-    /// The same, and gives what the hardware counted as it is: to keep, and to ask [`Host::evaluate`] about where there is
-    /// no GPU.
+    /// The same, but returns the raw counts: to keep, and for [`Host::evaluate`] on a machine without a GPU.
     ///
     /// # Errors
     /// As [`measure`](Self::measure).
@@ -242,7 +241,7 @@ impl RangeProfiler {
         self.read(object, run, runs)
     }
 
-    /// Runs the work once, gives what it gives, and counts over the ranges that it opens.
+    /// Runs the work once and counts over the ranges that it opens; returns the work's result, too.
     ///
     /// # Errors
     /// More than one run is needed, and nothing was run. Else as [`measure`](Self::measure).
@@ -274,7 +273,7 @@ impl RangeProfiler {
         Ok((result, self.plan.measured(&data)?))
     }
 
-    /// The same, and gives what the hardware counted as it is.
+    /// The same, but returns the raw counts.
     ///
     /// # Errors
     /// As [`measure_kernels`](Self::measure_kernels).
@@ -325,7 +324,7 @@ impl RangeProfiler {
         }
     }
 
-    /// What was counted, each range of CUPTI's found again among those that were opened.
+    /// Reads the counts and matches CUPTI's ranges to the opened ones.
     fn read(
         &self,
         mut object: RangeObject,
@@ -439,7 +438,7 @@ impl Ranges {
         }
     }
 
-    /// Opens a range, which ends when the guard is dropped. What goes wrong is told by the measurement.
+    /// Opens a range, which ends when the guard is dropped. Errors are returned by the measurement.
     #[must_use = "the range ends when this is dropped"]
     pub fn enter(&self, name: impl Into<String>) -> OpenRange {
         let shared = &*self.shared;
@@ -466,7 +465,7 @@ impl Ranges {
         work()
     }
 
-    /// Ends the run: gives the object back, and what was opened.
+    /// Ends the run: returns the object, and the opened ranges.
     fn end(self) -> (Option<RangeObject>, Result<Run, Error>) {
         let state = &mut *self.shared.state.borrow_mut();
         let left = state.open.len();

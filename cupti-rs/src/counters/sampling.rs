@@ -25,7 +25,7 @@ const HARDWARE_BUFFER: usize = 64 << 20;
 /// Samples of one decoding.
 const IMAGE_SAMPLES: u32 = 4096;
 
-/// The devices that this process samples: CUPTI's answer to a second sampler of one says nothing (UNKNOWN).
+/// The devices that this process samples: CUPTI refuses a second sampler of one without a reason (UNKNOWN).
 static SAMPLED: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl SamplerBuilder {
     }
 
     /// Samples beside these how busy the parts of the device are: what of [`utilization::ROWS`](super::utilization::ROWS) the chip
-    /// has and still fits in the pass. What is left out is told by [`PmSampler::missing`].
+    /// has and still fits in the pass. [`PmSampler::missing`] has what is left out.
     pub fn utilization(mut self) -> Self {
         self.utilization = true;
         self
@@ -104,7 +104,7 @@ impl SamplerBuilder {
     /// # Errors
     /// [`is_unsupported`](Error::is_unsupported): CUPTI is older than 12.8, the device is older than GA10x, the chip has not
     /// all of the metrics. The metrics need more than one pass. [`is_permission`](Error::is_permission),
-    /// [`is_busy`](Error::is_busy): the text says what to do.
+    /// [`is_busy`](Error::is_busy): the text contains what to do.
     pub fn start(self) -> Result<PmSampler, Error> {
         let Self { library, device, metrics, utilization, interval, most } = self;
         let api = library
@@ -147,7 +147,7 @@ impl SamplerBuilder {
     }
 }
 
-/// What was asked for with as much of the device's utilization as fits in one pass, and what of that is left out.
+/// Plans the requested metrics with as many of the device's utilization as fit in one pass; returns those left out, too.
 fn fitting(host: &Host, asked: Vec<String>) -> Result<(Plan, Vec<String>), Error> {
     let with = |so_far: &[String], more: &[&str]| {
         let names = so_far.iter().map(String::as_str).chain(more.iter().copied());
@@ -185,7 +185,7 @@ fn fitting(host: &Host, asked: Vec<String>) -> Result<(Plan, Vec<String>), Error
     }
     match plan {
         Some(plan) => Ok((plan, missing)),
-        // None of it fits: what was asked for besides says why, or is all there is.
+        // None of it fits: what was requested besides says why, or is all there is.
         None if metrics.is_empty() => Err(host.plan(missing).err().unwrap_or_else(no_utilization)),
         None => Ok((host.plan(metrics)?, missing)),
     }
@@ -199,7 +199,7 @@ fn no_utilization() -> Error {
 }
 
 impl Library {
-    /// 12.6 has the functions and no header that tells their parameters.
+    /// 12.6 has the functions, but no header with their parameters.
     pub(crate) fn sampling_api(&self) -> Option<SamplingApi> {
         self.api.sampling.filter(|_| self.version().cuda_release() >= (12, 8))
     }
@@ -241,7 +241,7 @@ struct Shared {
 }
 
 impl PmSampler {
-    /// Begins with what to sample.
+    /// Begins the settings of a sampler.
     pub fn builder(library: &Library) -> SamplerBuilder {
         SamplerBuilder {
             library: library.clone(),
@@ -266,17 +266,17 @@ impl PmSampler {
         &self.metrics
     }
 
-    /// True if it gave up before it was stopped: nothing more comes, and [`stop`](Self::stop) says why.
+    /// Whether sampling ended before the stop: no sample follows, and [`stop`](Self::stop) returns the reason.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Takes out what was sampled so far; the last milliseconds come with the next.
+    /// Removes and returns the samples so far; those of the last milliseconds are in the next drain.
     ///
     /// # Errors
-    /// The clocks cannot be compared, or the process was forked off after the start. What the decoder met is told by
-    /// [`stop`](Self::stop).
+    /// The clocks cannot be compared, or the process was forked off after the start. [`stop`](Self::stop) returns errors of the
+    /// decoder.
     pub fn drain(&mut self) -> Result<Samples, Error> {
         self.check_process()?;
         let now = clock::read(&self.library)?;
@@ -288,10 +288,10 @@ impl PmSampler {
         Ok(samples)
     }
 
-    /// Ends the sampling and gives what was not taken out.
+    /// Ends the sampling and returns the samples that were not drained.
     ///
     /// # Errors
-    /// The decoder met an error and there is no sample; else [`Samples::failure`] tells it. The clocks cannot be compared, or
+    /// The decoder failed and there is no sample; with samples, [`Samples::failure`] has the reason. The clocks cannot be compared, or
     /// the process was forked off after the start.
     pub fn stop(mut self) -> Result<Samples, Error> {
         self.check_process()?;
@@ -328,7 +328,7 @@ impl PmSampler {
 
 impl Drop for PmSampler {
     fn drop(&mut self) {
-        // Whoever drops it does not ask.
+        // A drop has no use for the error.
         let _ = self.end();
     }
 }
@@ -429,7 +429,7 @@ impl Samples {
         self.values.extend_from_slice(values);
     }
 
-    /// Lets the oldest go; a quarter at a time, so that it is not done for each.
+    /// Drops the oldest samples, a quarter at a time, so that a push seldom moves the others.
     fn keep(&mut self, most: usize) {
         if self.times.len() > most.saturating_add(most / 4) {
             let gone = self.times.len() - most;
@@ -439,13 +439,13 @@ impl Samples {
         }
     }
 
-    /// The metrics, in the order they were asked for.
+    /// The metrics, in the order they were requested.
     #[must_use]
     pub fn metrics(&self) -> &[String] {
         &self.metrics
     }
 
-    /// The nanoseconds between two samples that were asked for.
+    /// The nanoseconds between two samples that were requested.
     #[must_use]
     pub fn interval_ns(&self) -> u64 {
         self.interval_ns
@@ -468,13 +468,13 @@ impl Samples {
         (0..self.len()).map(|index| Sample { samples: self, index })
     }
 
-    /// Samples that were not taken out in time and went for newer ones.
+    /// Samples that were not drained in time and were dropped for newer ones.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// How often the decoder found that the GPU had no room for samples: some are lost then.
+    /// Sample buffer overflows of the GPU; each lost samples.
     #[must_use]
     pub fn overflows(&self) -> u64 {
         self.overflows
@@ -494,7 +494,7 @@ impl Samples {
     }
 
     /// The sum of a metric over the samples that lie within these times ([`clock::now_ns`]), whole. `None` if it was not
-    /// asked for or does not add up: those that do end in `.sum`.
+    /// requested or does not add up: those that do end in `.sum`.
     #[must_use]
     pub fn sum(&self, metric: &str, from_ns: u64, to_ns: u64) -> Option<f64> {
         let place = self.place(metric)?;
@@ -506,7 +506,7 @@ impl Samples {
     }
 
     /// The mean of a metric over the samples that lie within these times, by their length, and how many these are. `None`
-    /// if it was not asked for or there is none.
+    /// if it was not requested or there is none.
     #[must_use]
     pub fn mean(&self, metric: &str, from_ns: u64, to_ns: u64) -> Option<(f64, usize)> {
         let place = self.place(metric)?;
@@ -548,14 +548,14 @@ impl<'a> Sample<'a> {
         self.samples.clock.monotonic_ns(self.samples.times[self.index].1)
     }
 
-    /// The value of a metric; `None` if it was not asked for, or if CUPTI could not tell it (not a number).
+    /// The value of a metric; `None` if it was not requested, or if CUPTI does not know it (not a number).
     #[must_use]
     pub fn value(&self, metric: &str) -> Option<f64> {
         let value = self.row()[self.samples.place(metric)?];
         (!value.is_nan()).then_some(value)
     }
 
-    /// All metrics with their values; not a number where CUPTI could not tell.
+    /// All metrics with their values; not a number where CUPTI does not know the value.
     pub fn values(&self) -> impl Iterator<Item = (&'a str, f64)> {
         self.samples.metrics.iter().map(String::as_str).zip(self.row().iter().copied())
     }
@@ -582,7 +582,7 @@ impl fmt::Display for Samples {
             writeln!(f, "{} gaps, {} us in all", self.gaps, self.gap_ns / 1000)?;
         }
         if self.overflows > 0 {
-            writeln!(f, "the GPU had no room {} times: samples are lost", self.overflows)?;
+            writeln!(f, "{} sample buffer overflows: samples are lost", self.overflows)?;
         }
         if self.dropped > 0 {
             writeln!(f, "{} not taken out in time", self.dropped)?;

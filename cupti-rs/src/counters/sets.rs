@@ -129,7 +129,7 @@ impl Set {
         self.on(|_| true).0
     }
 
-    /// Its metrics on a chip that has those that are asked for, and those that it lacks.
+    /// Its metrics on a chip that has those that are requested, and those that it lacks.
     pub(super) fn on(
         self,
         mut has: impl FnMut(&'static str) -> bool,

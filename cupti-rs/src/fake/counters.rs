@@ -1,4 +1,4 @@
-//! The stand-in's counters: one that [`Fake::count`](super::Fake::count) drives, read in passes and by levels of ranges as
+//! The fake's counters: one that [`Fake::count`](super::Fake::count) drives, read in passes and by levels of ranges as
 //! the hardware is.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -15,7 +15,7 @@ use crate::sys::counters::{HostApi, RangeApi, SamplingApi};
 use crate::sys::driver::Contexts;
 use crate::sys::params::*;
 
-/// The chip of the stand-in.
+/// The chip of the fake.
 const CHIP: &CStr = c"FK100";
 
 static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
@@ -157,7 +157,7 @@ fn number(name: &CStr) -> Option<u64> {
     name.strip_prefix("sass_").unwrap_or(name).parse().ok()
 }
 
-/// What a host object of the stand-in is: how it counts, and the numbers of the metrics that were added.
+/// What a host object of the fake is: how it counts, and the numbers of the metrics that were added.
 #[derive(Default)]
 struct Added {
     samples: bool,
@@ -239,7 +239,7 @@ unsafe extern "C" fn properties(params: *mut HostGetMetricProperties) -> CuptiRe
     if added.number(unsafe { CStr::from_ptr(params.metric_name) }).is_none() {
         return CuptiResult::INVALID_METRIC_NAME;
     }
-    params.description = c"what the stand-in was told to count".as_ptr();
+    params.description = c"what the fake was told to count".as_ptr();
     params.hw_unit = c"fake".as_ptr();
     params.dim_unit = c"event".as_ptr();
     CuptiResult::SUCCESS

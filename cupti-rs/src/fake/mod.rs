@@ -1,8 +1,8 @@
-//! A stand-in for CUPTI and a GPU, behind the same function table as the real library.
+//! A fake of CUPTI and a GPU, behind the same function table as the real library.
 //!
-//! It calls the driver callbacks as CUPTI does, asks for activity buffers, writes records into them with the layout and
-//! stride of a chosen CUPTI version, and gives them back. Nothing runs on a GPU: a test says which calls a program makes
-//! and how long the work takes. Faults can be planted.
+//! The fake calls the driver callbacks as CUPTI does, requests activity buffers, writes records into them with the layout and
+//! stride of a chosen CUPTI version, and returns them. Nothing runs on a GPU: a test makes a program's calls and sets how long
+//! the work takes. Faults can be planted.
 //!
 //! ```
 //! use cupti::fake::{Fake, Work};
@@ -21,7 +21,7 @@
 //! # }
 //! ```
 //!
-//! There is one at a time: [`Fake::new`] waits for the last one to be dropped, so tests take turns.
+//! A process has one fake at a time: [`Fake::new`] waits until the last one is dropped, so tests run one after the other.
 
 mod buffers;
 mod calls;
@@ -55,14 +55,14 @@ use state::STATE;
 pub use work::Work;
 pub use written::Written;
 
-/// The running stand-in.
+/// The running fake.
 #[derive(Debug)]
 pub struct Fake {
     _turn: MutexGuard<'static, ()>,
     driver: Driver,
 }
 
-/// What the stand-in is like; made by [`Fake::builder`].
+/// Settings of a fake; made by [`Fake::builder`].
 #[derive(Debug)]
 pub struct Builder {
     version: u32,
@@ -80,7 +80,7 @@ impl Fake {
         Self::builder().build()
     }
 
-    /// A stand-in with settings.
+    /// Begins the settings of a fake.
     #[must_use]
     pub fn builder() -> Builder {
         Builder {
@@ -91,7 +91,7 @@ impl Fake {
         }
     }
 
-    /// The function table, as [`Library::open`] would give it.
+    /// The library with the fake's function table, as [`Library::open`] would return it.
     ///
     /// # Errors
     /// As [`Library::open`], for a planted version or fault.
@@ -99,18 +99,18 @@ impl Fake {
         Library::from_parts(table::table(), PathBuf::from("fake"), self.driver.clone())
     }
 
-    /// A program's call that launches, copies, fills or waits, on this thread. Gives its correlation id.
+    /// A program's call that launches, copies, fills or waits, on this thread. Returns its correlation id.
     pub fn launch(&self, work: Work) -> u32 {
         self.call(work.function(), 0, std::slice::from_ref(&work))
     }
 
-    /// As if the GPU had done so much of what its counters count. A metric of the stand-in is `fake__NUMBER.sum`, or
-    /// `fake__sass_NUMBER.sum`: those of one number fit into one pass.
+    /// Adds to the events that the GPU's counters count. A metric of the fake is `fake__NUMBER.sum`, or
+    /// `fake__sass_NUMBER.sum`: metrics of one number fit into one pass.
     pub fn count(&self, events: u64) {
         counters::count(events);
     }
 
-    /// A sample of the device's counters, in CUPTI's time, that counts so much; the next decoding finds it.
+    /// Adds a sample of the device's counters, in CUPTI's time, with this count; the next decoding finds it.
     pub fn sample(&self, start_ns: u64, end_ns: u64, events: u64) {
         counters::sample(start_ns, end_ns, events);
     }
@@ -121,23 +121,23 @@ impl Fake {
         counters::undecoded_samples()
     }
 
-    /// The next decoding finds that the GPU had no room for samples.
+    /// Makes the next decoding report a sample buffer overflow.
     pub fn overflow_samples(&self) {
         counters::overflow();
     }
 
-    /// How often the program had to wait for its context where ranges begin and end.
+    /// How often the program waited for its context where ranges begin and end.
     #[must_use]
     pub fn context_waits(&self) -> u64 {
         counters::waits()
     }
 
-    /// Whether a context is current on all threads, as it is at first.
+    /// Sets whether a context is current on all threads; true at first.
     pub fn have_context(&self, is_current: bool) {
         counters::have_context(is_current);
     }
 
-    /// Whether the device's counters are taken.
+    /// Whether the device's counters are in use.
     #[must_use]
     pub fn counts(&self) -> bool {
         counters::is_enabled()
@@ -198,24 +198,24 @@ impl Fake {
         outer.correlation
     }
 
-    /// Is a CUPTI of this version from now on, one that nobody used yet. Not while somebody collects; what
-    /// [`library`](Self::library) gave before is of the old one.
+    /// Replaces CUPTI by an unused one of this version. Not while a collection runs; libraries that [`library`](Self::library)
+    /// returned before are of the old one.
     pub fn replace(&self, version: u32) {
         let offset = STATE.lock().clock_offset;
         table::reset(version, table::fresh(None, offset, Version(version)));
     }
 
-    /// A graph launch whose nodes are `nodes`; all share the correlation id that is given back.
+    /// A graph launch whose nodes are `nodes`; all share the returned correlation id.
     pub fn launch_graph(&self, nodes: &[Work]) -> u32 {
         self.call("cuGraphLaunch", 0, nodes)
     }
 
-    /// A call of this name that gives no record: an allocation, a query, or one with this `CUresult`.
+    /// A call of this name that writes no record: an allocation, a query, or one with this `CUresult`.
     pub fn call_only(&self, function: &str, result: u32) -> u32 {
         self.call(function, result, &[])
     }
 
-    /// A call of this name that gives no record; `within` runs before it returns.
+    /// A call of this name that writes no record; `within` runs before it returns.
     pub fn call_around(&self, function: &str, within: impl FnOnce()) -> u32 {
         let mut frame = driver_frame(function);
         frame.enter();
@@ -224,7 +224,7 @@ impl Fake {
         frame.correlation
     }
 
-    /// A call while its stream is captured: it makes a graph node, of which nothing is known, and does no work.
+    /// A call while its stream is captured: it creates a graph node without an id, and does no work.
     pub fn capture(&self, work: &Work) -> u32 {
         let mut frame = driver_frame(work.function());
         frame.bytes = work.bytes();
@@ -257,7 +257,7 @@ impl Fake {
         FakeGraph { id, nodes: Vec::new() }
     }
 
-    /// A call while its stream is captured into this graph. Gives its correlation id.
+    /// A call while its stream is captured into this graph. Returns its correlation id.
     pub fn capture_into(&self, graph: &mut FakeGraph, work: &Work) -> u32 {
         let mut frame = driver_frame(work.function());
         frame.bytes = work.bytes();
@@ -273,13 +273,13 @@ impl Fake {
         calls::graph_event(RESOURCE_GRAPHNODE_CREATED, GraphIds { node, ..graph.ids() });
     }
 
-    /// Makes a graph ready to launch: its nodes are copied into an executable graph, as 12.8 and 13.0.1 tell of it.
+    /// Instantiates a graph: its nodes are copied into an executable graph, with the events of 12.8 and 13.0.1.
     #[must_use]
     pub fn instantiate(&self, graph: &FakeGraph) -> FakeExec {
         let copy = FakeGraph { id: FakeGraph::next_id(), nodes: Vec::new() };
         calls::graph_event(RESOURCE_GRAPH_CREATED, copy.ids());
         let copy = self.copy_nodes(graph, copy);
-        // The driver makes a node more, for itself.
+        // The driver adds a node of its own.
         let own = GraphIds { node: copy.next_node(), ..copy.ids() };
         calls::graph_event(RESOURCE_GRAPHNODE_CREATED, own);
         calls::graph_event(RESOURCE_GRAPHEXEC_CREATED, GraphIds { exec: copy.id, ..graph.ids() });
@@ -307,7 +307,7 @@ impl Fake {
         copy
     }
 
-    /// Launches an executable graph: every record names it and its node. Gives the correlation id they share.
+    /// Launches an executable graph: every record names it and its node. Returns the correlation id they share.
     pub fn launch_exec(&self, exec: &FakeExec) -> u32 {
         let mut frame = driver_frame("cuGraphLaunch");
         frame.enter();
@@ -350,53 +350,52 @@ impl Fake {
         outer.exit(result);
     }
 
-    /// Something happens to a context or one of its streams; the ids are those that records have.
+    /// Reports an event of a context or one of its streams; the ids are those of records.
     pub fn resource(&self, kind: ResourceKind, context: u32, stream: u32) {
         calls::resource(kind.0, context, stream);
     }
 
-    /// Something happens to a module.
+    /// Reports an event of a module.
     pub fn module(&self, kind: ResourceKind, module: u32, cubin: &[u8]) {
         calls::module_event(kind.0, module, cubin);
     }
 
-    /// A wait for a stream, or for a whole context, has ended.
+    /// Reports the end of a wait for a stream, or for a whole context.
     pub fn synchronized(&self, context: u32, stream: Option<u32>) {
         let id = if stream.is_some() { SYNCHRONIZE_STREAM } else { SYNCHRONIZE_CONTEXT };
         calls::synchronized(id, context, stream.unwrap_or(0));
     }
 
-    /// NVTX is called, with CUPTI as its tool.
+    /// Reports a call of NVTX, with CUPTI as its tool.
     pub fn nvtx(&self, id: u32, function: &CStr) {
         calls::nvtx(id, function);
     }
 
-    /// CUPTI has to say something of itself: `id` 1 is a fatal error, 2 an error, 3 a warning.
+    /// Reports a notice of CUPTI itself: `id` 1 is a fatal error, 2 an error, 3 a warning.
     pub fn notice(&self, id: u32, code: CuptiResult, message: &CStr) {
         calls::notice(id, code, message);
     }
 
-    /// Work without any call that the call log sees, as a call not on its list would do.
+    /// Runs work without a logged call, as a call that is not on the log's list would.
     pub fn unseen(&self, work: &Work) {
         let correlation = calls::next_correlation();
         calls::execute(work, correlation, None);
     }
 
-    /// An activity record as it stands.
+    /// Writes an activity record.
     pub fn write<F: Family>(&self, record: &Written<F>) {
         buffers::write(&record.allocate());
     }
 
-    /// An activity record as it stands, of a kind and length of the caller's choice: one of a kind that no library has
-    /// stops CUPTI's iterator ([`INVALID_KIND`](CuptiResult::INVALID_KIND)), and one of an odd length leaves what follows
-    /// at odd addresses.
+    /// Writes an activity record of any kind and length: one of a kind that no library has stops CUPTI's iterator
+    /// ([`INVALID_KIND`](CuptiResult::INVALID_KIND)), and one of an odd length leaves later ones at odd addresses.
     pub fn raw_record(&self, kind: ActivityKind, length: usize) {
         let mut bytes = vec![0; length.max(8)];
         bytes[..4].copy_from_slice(&kind.0.to_ne_bytes());
         buffers::write(&bytes);
     }
 
-    /// The GPU is busy for this long: records stay unfinished, and flushes without force do not give their buffer.
+    /// Makes the GPU busy for this long: records are unfinished, and flushes without force do not return their buffer.
     pub fn busy_for(&self, time: Duration) {
         STATE.lock().busy_until = Some(Instant::now() + time);
     }
@@ -406,13 +405,13 @@ impl Fake {
         STATE.lock().flush_takes = time;
     }
 
-    /// How often CUPTI was asked to hand records over.
+    /// How often records were flushed.
     #[must_use]
     pub fn flushes(&self) -> u64 {
         STATE.lock().flushes
     }
 
-    /// CUPTI says that it dropped this many records.
+    /// Sets how many records CUPTI reports as dropped.
     pub fn drop_records(&self, count: usize) {
         STATE.lock().dropped = count;
     }
@@ -422,12 +421,12 @@ impl Fake {
         STATE.lock().timestamps_lost = true;
     }
 
-    /// The next buffer that is given back says to have this many bytes fewer than were written.
+    /// Makes the next returned buffer state this many bytes fewer than were written.
     pub fn cut_next_buffer(&self, bytes: usize) {
         STATE.lock().cut = bytes;
     }
 
-    /// From now on full buffers are kept, as while their records wait for the GPU; with `false` they are given back.
+    /// From now on full buffers are held, as while their records wait for the GPU; with `false` they are returned.
     pub fn hold_buffers(&self, hold: bool) {
         STATE.lock().holds = hold;
         if !hold {
@@ -445,7 +444,7 @@ impl Fake {
         faults::plant(function, code, when);
     }
 
-    /// The process's exit gives buffers back and calls back, as CUPTI may.
+    /// Makes the process's exit return buffers and call back, as CUPTI may.
     pub fn act_at_exit(&self) {
         calls::act_at_exit();
     }
@@ -485,7 +484,7 @@ impl Fake {
         "cuptiGetGraphExecId",
     ];
 
-    /// Whether somebody is subscribed.
+    /// Whether a subscriber is registered.
     #[must_use]
     pub fn is_subscribed(&self) -> bool {
         STATE.lock().subscribed
@@ -576,7 +575,7 @@ pub enum Arrival {
     AfterCall,
 }
 
-/// Settings of the stand-in that a collection may change.
+/// Settings of the fake that a collection may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Settings {
@@ -584,13 +583,13 @@ pub struct Settings {
     pub system_thread_ids: bool,
     /// Milliseconds between two flushes of the worker; 0 leaves them to it.
     pub flush_period_ms: u32,
-    /// Records tell when kernels were queued and submitted.
+    /// Records contain when kernels were queued and submitted.
     pub latency_timestamps: bool,
-    /// Records tell attributes of launches.
+    /// Records contain attributes of launches.
     pub launch_attributes: bool,
 }
 
-/// A graph in the making.
+/// A graph that is being built.
 #[derive(Debug)]
 pub struct FakeGraph {
     id: u32,
@@ -623,7 +622,7 @@ impl FakeGraph {
         u64::from(self.id) << 32 | (self.nodes.len() as u64 + 1)
     }
 
-    /// Adds a node and gives its id, which no other graph's has.
+    /// Adds a node and returns its id, which is unique among all graphs.
     fn add(&mut self, work: Work) -> u64 {
         let node = self.next_node();
         self.nodes.push((node, work));
@@ -681,7 +680,7 @@ impl Builder {
         self
     }
 
-    /// Somebody else is subscribed already.
+    /// Makes CUPTI held by another subscriber of this name.
     #[must_use]
     pub fn held_by(mut self, name: impl Into<String>) -> Self {
         self.holder = Some(name.into());
@@ -702,7 +701,7 @@ impl Builder {
         self
     }
 
-    /// Waits for other stand-ins of this process to be gone, and starts this one.
+    /// Waits until other fakes of this process are dropped, and starts this one.
     #[must_use]
     pub fn build(self) -> Fake {
         let turn = TURN.lock();
@@ -712,7 +711,7 @@ impl Builder {
             faults::plant(function, code, When::Always);
         }
         let mut device = Device::new(0, "Fake H200", (9, 0), 132, 139 << 30);
-        // What the driver says of a real one.
+        // The values of a real H200.
         device.core_clock_khz = Some(1_980_000);
         device.memory_bandwidth = Some(4_814_304_000_000);
         device.l2_bytes = Some(60 << 20);

@@ -1,4 +1,4 @@
-//! What a program asks of the stand-in, and the record that CUPTI writes for it.
+//! What a program asks of the fake, and the record that CUPTI writes for it.
 
 use std::ffi::CStr;
 

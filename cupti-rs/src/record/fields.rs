@@ -113,7 +113,7 @@ impl<'a, F: Family, const N: usize> Fields<'a, F, N> {
 }
 
 /// A record: its fields, each with how it is read from the record's bytes. What stands after a semicolon is private:
-/// the record itself, where parts of it are read when asked for.
+/// the record itself, where parts of it are read on request.
 macro_rules! record {
     ($(#[$doc:meta])* $name:ident$(<$life:lifetime>)?, $raw:ident, $fields:ident of $family:ident {
         $($(#[$field_doc:meta])* $field:ident: $type:ty = $value:expr,)+

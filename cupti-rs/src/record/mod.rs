@@ -187,7 +187,7 @@ impl RecordBytes {
         self.data.get(&key.0).map(Vec::as_slice)
     }
 
-    /// Every record, each read when it is asked for: some 15 ns, or what its bytes take to come from memory.
+    /// Every record, each read on request: some 15 ns, or what its bytes take to come from memory.
     #[must_use]
     pub fn iter(&self) -> Records<'_> {
         let mut low_strides = [0; LOW_KINDS];
@@ -393,7 +393,7 @@ kinds! {
     }
 }
 
-/// Records are moved by value; what would make them longer is read when asked for.
+/// Records are moved by value; what would make them longer is read on request.
 const _: () = assert!(size_of::<Record<'_>>() <= 160);
 
 /// Where an operation ran.

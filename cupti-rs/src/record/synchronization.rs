@@ -93,7 +93,7 @@ record! {
         correlation_id: u32 = f.get(CORRELATION_ID),
         /// CUDA ordinal (`deviceId`). From CUPTI 12.8.
         device: Option<u32> = f.newer(DEVICE_ID),
-        /// When the device came to it, in nanoseconds (`deviceTimestamp`); 0 unless asked for. From CUPTI 12.8.
+        /// When the device came to it, in nanoseconds (`deviceTimestamp`); 0 unless requested. From CUPTI 12.8.
         device_timestamp_ns: Option<u64> = f.newer(DEVICE_TIMESTAMP),
         /// The id of this recording, unlike that of the event (`cudaEventSyncId`). From CUPTI 12.8.
         event_sync_id: Option<u64> = f.newer(CUDA_EVENT_SYNC_ID),

@@ -131,9 +131,9 @@ pub struct Memcpy {
     pub place: Place,
     /// The two ends, for `MEMCPY2`.
     pub peers: Option<Peers>,
-    /// The id of the driver call that asked for it (`correlationId`).
+    /// The id of the driver call that submitted it (`correlationId`).
     pub correlation_id: u32,
-    /// The id of the runtime call that asked for it (`runtimeCorrelationId`). Not for `MEMCPY2`.
+    /// The id of the runtime call that submitted it (`runtimeCorrelationId`). Not for `MEMCPY2`.
     pub runtime_correlation_id: Option<u32>,
     /// The node it was, if a graph launched it.
     pub graph_node: Option<GraphNode>,
@@ -221,7 +221,7 @@ record! {
         span: Span = f.span(START, END),
         /// Where it ran.
         place: Place = f.place(DEVICE_ID, CONTEXT_ID, STREAM_ID),
-        /// The id of the call that asked for it (`correlationId`).
+        /// The id of the call that submitted it (`correlationId`).
         correlation_id: u32 = f.get(CORRELATION_ID),
         /// The node it was, if a graph launched it.
         graph_node: Option<GraphNode> = f.node(GRAPH_ID, GRAPH_NODE_ID),
@@ -244,7 +244,7 @@ record! {
         place: Place = f.place(DEVICE_ID, CONTEXT_ID, STREAM_ID),
         /// The channel it went through (`channelID`, `channelType`).
         channel: Option<Channel> = Channel::new(f.get(CHANNEL_ID), f.get(CHANNEL_TYPE)),
-        /// The id of the call that asked for it (`correlationId`).
+        /// The id of the call that submitted it (`correlationId`).
         correlation_id: u32 = f.get(CORRELATION_ID),
         /// Operations of the batch (`numberOfOperations`).
         operations: u32 = f.get(NUMBER_OF_OPERATIONS),

@@ -16,14 +16,14 @@ macro_rules! api {
         groups { $($(#[$gdoc:meta])* $gname:ident: $group:ty;)* }
         present { $($(#[$pdoc:meta])* $pname:ident = $psymbol:literal;)* }
     ) => {
-        /// CUPTI's functions, as pointers. Only this crate makes one: from a library, or for the stand-in.
+        /// CUPTI's functions, as pointers. Only this crate makes one: from a library, or for the fake.
         #[derive(Debug, Clone, Copy)]
         pub struct Api {
             $($(#[$doc])* pub(crate) $name: unsafe extern "C" fn($($arg),*) -> CuptiResult,)*
             $($(#[$odoc])* pub(crate) $oname: Option<unsafe extern "C" fn($($oarg),*) -> CuptiResult>,)*
             $($(#[$gdoc])* pub(crate) $gname: Option<$group>,)*
             $($(#[$pdoc])* pub(crate) $pname: bool,)*
-            /// Opens what is asked of contexts. It is the driver's; the stand-in has its own.
+            /// Opens what is asked of contexts. It is the driver's; the fake has its own.
             pub(crate) contexts: fn() -> Result<Contexts, Error>,
         }
 

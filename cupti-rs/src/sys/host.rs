@@ -3,7 +3,7 @@
 //! Nothing says whether its functions may be called on several threads, so they are called one at a time. None of them
 //! calls back.
 
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CStr, CString};
 
 use parking_lot::Mutex;
 
@@ -29,14 +29,10 @@ pub(crate) struct Properties {
 #[derive(Debug)]
 pub(crate) struct HostObject {
     api: HostApi,
-    object: *mut c_void,
+    object: ObjectHandle,
     /// Kept: CUPTI does not say that it copies it.
     _availability: Option<Box<[u8]>>,
 }
-// SAFETY: the object is CUPTI's memory and no thread's own, and no two calls are made at a time.
-unsafe impl Send for HostObject {}
-// SAFETY: as above.
-unsafe impl Sync for HostObject {}
 
 impl HostApi {
     /// The chips that this library knows.
@@ -45,7 +41,7 @@ impl HostApi {
         let _turn = ONE_AT_A_TIME.lock();
         // SAFETY: the block has the size it states.
         unsafe { self.chips(&mut params) }?;
-        // SAFETY: CUPTI gives that many constant strings.
+        // SAFETY: CUPTI returns that many constant strings.
         Ok(unsafe { all_copied(params.chip_names, params.num_chips) })
     }
 
@@ -90,7 +86,7 @@ impl HostObject {
         let _turn = ONE_AT_A_TIME.lock();
         // SAFETY: the block has the size it states; the name lives through the call and the image as long as the object.
         unsafe { api.initialize(&mut params) }?;
-        Ok(Self { api, object: params.host_object, _availability: availability })
+        Ok(Self { api, object: ObjectHandle(params.host_object), _availability: availability })
     }
 
     /// The metrics of a type, without roll-ups.
@@ -100,7 +96,7 @@ impl HostObject {
         let _turn = ONE_AT_A_TIME.lock();
         // SAFETY: the block has the size it states and names this live object.
         unsafe { self.api.base_metrics(&mut params) }?;
-        // SAFETY: CUPTI gives that many strings, which live as long as the object.
+        // SAFETY: CUPTI returns that many strings, which live as long as the object.
         Ok(unsafe { all_copied(params.metric_names, params.num_metrics) })
     }
 
@@ -112,7 +108,7 @@ impl HostObject {
         let _turn = ONE_AT_A_TIME.lock();
         // SAFETY: the block has the size it states and names this live object; the name lives through the call.
         unsafe { self.api.sub_metrics(&mut params) }?;
-        // SAFETY: CUPTI gives that many strings, which live as long as the object or until the next such call.
+        // SAFETY: CUPTI returns that many strings, which live as long as the object or until the next such call.
         Ok(unsafe { all_copied(params.sub_metrics, params.num_of_submetrics) })
     }
 

@@ -2,6 +2,14 @@
 
 use std::ffi::{c_char, c_void};
 
+/// CUPTI's handle of an object, which CUPTI alone follows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ObjectHandle(pub(crate) *mut c_void);
+// SAFETY: the object is CUPTI's memory and no thread's own; the owners of handles call its functions one at a time.
+unsafe impl Send for ObjectHandle {}
+// SAFETY: as above.
+unsafe impl Sync for ObjectHandle {}
+
 macro_rules! params {
     ($($c:literal $name:ident: $size:literal $(of $object:ident)? {
         $($offset:literal $field:ident: $type:ty,)*
@@ -26,8 +34,8 @@ macro_rules! params {
 
             $(
                 /// All zero but for its size and the object that it is about.
-                pub(crate) const fn of($object: *mut c_void) -> Self {
-                    Self { $object, ..Self::new() }
+                pub(crate) const fn of(object: ObjectHandle) -> Self {
+                    Self { $object: object.0, ..Self::new() }
                 }
             )?
         }

@@ -1,6 +1,6 @@
 //! CUPTI's Range Profiler as this crate calls it: safe, with results.
 
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CStr, CString};
 
 use super::counters::{RangeApi, copied, pointers};
 use super::driver::Context;
@@ -35,14 +35,11 @@ pub(crate) struct Stopped {
 #[derive(Debug)]
 pub(crate) struct RangeObject {
     api: RangeApi,
-    object: *mut c_void,
+    object: ObjectHandle,
     /// CUPTI keeps pointers into both from `set_config` until the end.
     config: Vec<u8>,
     data: Vec<u8>,
 }
-// SAFETY: the object is CUPTI's memory and no thread's own; that its functions are called one at a time follows from the
-// exclusive borrows below.
-unsafe impl Send for RangeObject {}
 
 impl RangeApi {
     /// Which counters can be had on this context's device now.
@@ -77,7 +74,7 @@ impl RangeApi {
         params.range_delimiter = c"/".as_ptr();
         // SAFETY: the block has the size it states; image and delimiter live through the call.
         unsafe { self.range_info(&mut params) }?;
-        // SAFETY: CUPTI gives a string that ends in a NUL.
+        // SAFETY: CUPTI returns a string that ends in a NUL.
         Ok(unsafe { copied(params.range_name) })
     }
 }
@@ -87,9 +84,9 @@ impl RangeObject {
     pub(crate) fn enable(api: RangeApi, context: Context) -> Result<Self, Error> {
         let mut params = RangeEnable::new();
         params.ctx = context.handle();
-        // SAFETY: the block has the size it states; the context was current when it was asked for.
+        // SAFETY: the block has the size it states; the context was current when it was requested.
         unsafe { api.enable(&mut params) }?;
-        let object = params.range_profiler_object;
+        let object = ObjectHandle(params.range_profiler_object);
         Ok(Self { api, object, config: Vec::new(), data: Vec::new() })
     }
 

@@ -1,7 +1,7 @@
 //! The table's functions as this crate calls them: safe, with results. All calls into CUPTI but the walk of a buffer
 //! stand here.
 //!
-//! A table is made only from a library that has CUPTI's functions, or by the stand-in; that is what every safety argument
+//! A table is made only from a library that has CUPTI's functions, or by the fake; that is what every safety argument
 //! below rests on.
 
 use std::ffi::CStr;
@@ -75,7 +75,7 @@ impl Subscription {
         }
     }
 
-    /// Ends the subscription and with it all its callbacks. CUPTI's answer has nobody to go to.
+    /// Ends the subscription and with it all its callbacks. CUPTI's answer is ignored: no caller could act on it.
     pub(crate) fn end(&self) {
         // SAFETY: the handle came from cuptiSubscribe; CUPTI refuses one that it has ended before.
         let _ = unsafe { (self.api.unsubscribe)(self.handle) };
@@ -273,7 +273,7 @@ impl Api {
         if code != CuptiResult::SUCCESS || name.is_null() {
             return None;
         }
-        // SAFETY: CUPTI gives a constant string that ends in a NUL.
+        // SAFETY: CUPTI returns a constant string that ends in a NUL.
         Some(unsafe { CStr::from_ptr(name) })
     }
 
@@ -285,7 +285,7 @@ impl Api {
         names.filter(|(_, known)| of_this(known)).map(|(id, _)| id).collect()
     }
 
-    /// Turning off what is off does nothing; another refusal has nobody to go to.
+    /// Turning off what is off does nothing; another refusal is ignored: no caller could act on it.
     pub(crate) fn disable_kind(&self, kind: u32) {
         // SAFETY: takes a kind by value.
         let _ = unsafe { (self.disable)(kind) };

@@ -1,6 +1,6 @@
 //! CUPTI's PM sampling as this crate calls it: safe, with results.
 
-use std::ffi::{CString, c_void};
+use std::ffi::CString;
 
 use super::counters::{SamplingApi, pointers};
 use super::params::*;
@@ -29,14 +29,11 @@ pub(crate) struct Decoded {
 #[derive(Debug)]
 pub(crate) struct SamplingObject {
     api: SamplingApi,
-    object: *mut c_void,
+    object: ObjectHandle,
     /// CUPTI may keep a pointer into it.
     config: Vec<u8>,
     data: Vec<u8>,
 }
-// SAFETY: the object is CUPTI's memory and no thread's own; that its functions are called one at a time follows from the
-// exclusive borrows below.
-unsafe impl Send for SamplingObject {}
 
 impl SamplingApi {
     /// Which counters can be had on this device now.
@@ -60,7 +57,7 @@ impl SamplingObject {
         params.device_index = device as usize;
         // SAFETY: the block has the size it states.
         unsafe { api.enable(&mut params) }?;
-        let object = params.pm_sampling_object;
+        let object = ObjectHandle(params.pm_sampling_object);
         Ok(Self { api, object, config: Vec::new(), data: Vec::new() })
     }
 

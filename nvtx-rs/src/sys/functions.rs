@@ -1,6 +1,6 @@
 //! NVTX's functions, as far as a tool wrote them to its slots.
 //!
-//! Each gives `None` where the tool left the slot empty, which is no error: tools take what they need.
+//! Each returns `None` where the tool left the slot empty, which is no error: tools take what they need.
 
 use std::ffi::{c_int, c_void};
 #[cfg(feature = "enable")]
@@ -27,7 +27,7 @@ macro_rules! functions {
             pub(crate) fn $name($($argument: $type),*) -> Option<$result> {
                 type Function = unsafe extern "C" fn($($type),*) -> $result;
                 let function = NonNull::new($slot.load(Ordering::Acquire))?;
-                // SAFETY: NVTX defines that a function of this type stands in this slot.
+                // SAFETY: NVTX defines that this slot holds a function of this type.
                 let function = unsafe { mem::transmute::<NonNull<c_void>, Function>(function) };
                 // SAFETY: what is pointed to is borrowed for the call, which is all that a tool may
                 // use it for; handles are the tool's own, and numbers to us.
@@ -52,7 +52,7 @@ macro_rules! pointer_functions {
             unsafe fn $name($($argument: $type),*) -> Option<$result> {
                 type Function = unsafe extern "C" fn($($type),*) -> $result;
                 let function = NonNull::new($slot.load(Ordering::Acquire))?;
-                // SAFETY: NVTX defines that a function of this type stands in this slot.
+                // SAFETY: NVTX defines that this slot holds a function of this type.
                 let function = unsafe { mem::transmute::<NonNull<c_void>, Function>(function) };
                 // SAFETY: the caller's promise; handles are the tool's own, and numbers to us.
                 Some(unsafe { function($($argument),*) })

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// The NVTX version that attributes name.
 const VERSION: u16 = 3;
 
-/// What a tool calls one of its objects; null where it gave none.
+/// A tool's handle of one of its objects; null where it returned none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Handle(*mut c_void);

@@ -1,4 +1,4 @@
-//! What the `nvtx.*` fields of spans and events say.
+//! The `nvtx.*` fields of spans and events.
 
 use std::fmt::Debug;
 
@@ -46,7 +46,7 @@ pub(super) struct Details {
     pub(super) color: Option<Color>,
     pub(super) category: Option<Category>,
     pub(super) payload: Option<Payload>,
-    /// The life of the span that the range is a stay in.
+    /// The life of the span of which the range is an entry.
     pub(super) within: Option<Token>,
 }
 
