@@ -2,11 +2,13 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
+use clap::builder::PossibleValue;
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 use profiler_core::kernels::KernelClass;
 use profiler_core::scorecard::{ScoreKind, Target};
-use profiler_core::{Profile, Recording};
+use profiler_core::{Format, Profile, Recording};
 
 use crate::failure::Failure;
 use crate::output::Output;
@@ -509,20 +511,37 @@ pub(crate) enum ReportFormat {
     Json,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExportFormat {
-    /// Perfetto's protobuf, for ui.perfetto.dev: the one with everything
-    Perfetto,
-    /// The JSON of torch.profiler, for HolisticTraceAnalysis and TensorBoard
-    Kineto,
-    /// Chrome's trace-event JSON
-    Chrome,
-    /// Folded stacks, for flame graphs
-    Folded,
-    /// SQLite as `nsys export` writes it, for `nsys stats` and what else reads it
+    /// Of the library's list.
+    Trace(Format),
     Nsys,
-    /// A line of JSON for every range
     Json,
-    /// Names and counts, never times: the same text whenever the program does the same
     Counts,
+}
+
+impl ValueEnum for ExportFormat {
+    fn value_variants<'a>() -> &'a [Self] {
+        static ALL: LazyLock<Vec<ExportFormat>> = LazyLock::new(|| {
+            let traces = Format::ALL.into_iter().map(ExportFormat::Trace);
+            traces.chain([ExportFormat::Nsys, ExportFormat::Json, ExportFormat::Counts]).collect()
+        });
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let (key, help) = match self {
+            Self::Trace(format) => (format.key(), format.summary()),
+            Self::Nsys => (
+                "nsys",
+                "SQLite as `nsys export` writes it, for `nsys stats` and what else reads it",
+            ),
+            Self::Json => ("json", "A line of JSON for every range"),
+            Self::Counts => (
+                "counts",
+                "Names and counts, never times: the same text whenever the program does the same",
+            ),
+        };
+        Some(PossibleValue::new(key).help(help))
+    }
 }

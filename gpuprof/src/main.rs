@@ -128,30 +128,30 @@ fn run(command: Command) -> Result<(), Failure> {
 
 fn export(
     profile: &Profile,
-    format: ExportFormat,
+    kind: ExportFormat,
     rank: Option<(u32, u32)>,
     samples: Option<usize>,
     output: &Output,
 ) -> Result<(), Failure> {
-    let is_timeline =
-        matches!(format, ExportFormat::Perfetto | ExportFormat::Kineto | ExportFormat::Chrome);
-    if samples.is_some() && !is_timeline {
-        return Err(Failure::Usage(
-            "--samples is for --format perfetto, kineto and chrome: no other has samples"
-                .to_owned(),
-        ));
+    let format = match kind {
+        ExportFormat::Trace(format) => Some(format),
+        _ => None,
+    };
+    let formats = |has: fn(Format) -> bool| {
+        let keys = Format::ALL.into_iter().filter(|format| has(*format)).map(Format::key);
+        keys.collect::<Vec<_>>().join(", ")
+    };
+    for (option, is_given, has) in [
+        ("--samples", samples.is_some(), Format::has_samples as fn(Format) -> bool),
+        ("--rank and --world-size", rank.is_some(), Format::has_rank),
+    ] {
+        if is_given && !format.is_some_and(has) {
+            let formats = formats(has);
+            return Err(Failure::Usage(format!("only these formats have {option}: {formats}")));
+        }
     }
-    if rank.is_some() && !matches!(format, ExportFormat::Kineto) {
-        return Err(Failure::Usage(
-            "--rank and --world-size are for --format kineto: no other has a place for them"
-                .to_owned(),
-        ));
-    }
-    let format = match format {
-        ExportFormat::Perfetto => Format::Perfetto,
-        ExportFormat::Kineto => Format::Kineto,
-        ExportFormat::Chrome => Format::Chrome,
-        ExportFormat::Folded => Format::Folded,
+    let format = match kind {
+        ExportFormat::Trace(format) => format,
         ExportFormat::Nsys => return output.write_nsys(profile),
         ExportFormat::Json => {
             return output.write(|out| Ok(out.write_all(profile.json_lines().as_bytes())?));

@@ -45,8 +45,8 @@ impl Output {
     /// Whether this format can go there.
     pub(crate) fn check(&self, format: ExportFormat) -> Result<(), Failure> {
         match (format, self) {
-            (ExportFormat::Perfetto, _) => {
-                self.refuse_terminal("a Perfetto trace, which is binary,")
+            (ExportFormat::Trace(format), _) if !format.is_text() => {
+                self.refuse_terminal(&format!("{format}, which is binary,"))
             }
             (ExportFormat::Nsys, Self::Standard) => Err(Failure::Usage(
                 "a capture is a database and needs a file of its own: name it with -o".to_owned(),

@@ -7,6 +7,7 @@ use super::args::{self, Args};
 use super::counters::{self, Samples};
 use super::json::{Event, Events, Named, Track, TrackIds};
 use super::lanes::APART;
+use super::format::{About, Export};
 use super::timeline::Timeline;
 use super::trace_events::{self, Dialect, Said};
 use crate::base::text;
@@ -52,11 +53,22 @@ impl Dialect for Chrome<'_> {
     }
 }
 
+pub(super) const ABOUT: About = About {
+    key: "chrome",
+    title: "a Chrome trace",
+    summary: "Chrome's trace-event JSON",
+    extension: "trace.json",
+    has_samples: true,
+    has_rank: false,
+    is_text: true,
+};
+
 pub(super) fn write(
     timeline: &Timeline<'_>,
-    most_samples: usize,
+    export: &Export,
     out: &mut dyn Write,
 ) -> io::Result<()> {
+    let most_samples = export.samples;
     let head = [
         ("displayTimeUnit", "\"ns\"".to_owned()),
         ("otherData", text::json(&args::of_recording(timeline, most_samples))?),

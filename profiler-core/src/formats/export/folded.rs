@@ -4,11 +4,22 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use super::format::{About, Export};
 use super::timeline::Timeline;
 use crate::base::text::printable;
 use crate::profile::RangeNode;
 
-pub(super) fn write(timeline: &Timeline<'_>, out: &mut dyn Write) -> io::Result<()> {
+pub(super) const ABOUT: About = About {
+    key: "folded",
+    title: "folded stacks",
+    summary: "Folded stacks, for flame graphs",
+    extension: "folded",
+    has_samples: false,
+    has_rank: false,
+    is_text: true,
+};
+
+pub(super) fn write(timeline: &Timeline<'_>, _: &Export, out: &mut dyn Write) -> io::Result<()> {
     let mut nodes: BTreeMap<Option<usize>, Node<'_>> = BTreeMap::new();
     for operation in &timeline.operations {
         let range = operation.range.map(|row| timeline.ranges[row].range.node());

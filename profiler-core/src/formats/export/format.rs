@@ -1,75 +1,126 @@
 //! The formats of other tools, and how to ask for them.
 
 use std::fmt;
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::sync::Arc;
 
-use super::kineto::Rank;
+use serde::Serialize;
+
+use super::Format;
 use super::timeline::Timeline;
-use super::{chrome, folded, kineto, perfetto};
 use crate::base::error::{Error, Kind};
 use crate::profile::Profile;
 
-/// A format that other tools read; [`Profile::export`] writes it and has an example.
-///
-/// None of them holds the environment, user, host name or a path; those of timelines hold the ids of the process and its
-/// threads. Times are those since the session's start.
-/// Operations for which CUPTI had no timestamps are on no timeline; the file says how many there are. Work of several ranges
-/// ([`Context::join`](crate::Context::join)) is at the one that it counts for; Perfetto's and Chrome's name the others with it.
-///
-/// [Tracks](Profile::tracks) of samplers are counters of their device in the timelines, called by their label: a value from
-/// the start of its sample on, totals as so much a second. The formats have no way to say that nothing is known: there, and
-/// after the last sample, the value is 0. See [`Export::samples`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Format {
-    /// Perfetto's protobuf (`TrackEvent`), for ui.perfetto.dev and its `trace_processor`: ranges and API calls of each
-    /// thread, ranges of the process, marks, the operations of each stream, arrows from calls to operations, and counters:
-    /// operations asked for and not finished, copy bandwidth, device memory if CUPTI recorded allocations (`MEMORY2`), and
-    /// what was [sampled](Profile::tracks). The smallest of the timelines, and the one with everything.
-    Perfetto,
-    /// The JSON of `torch.profiler` (Kineto's schema), for HolisticTraceAnalysis, TensorBoard and Perfetto. Ranges are
-    /// `user_annotation`, and once more as `gpu_user_annotation` from the first start to the last end of their work on each
-    /// stream. Calls are `cuda_driver` or `cuda_runtime`. What was sampled are counters (`C`).
-    Kineto,
-    /// Chrome's trace-event JSON, for `chrome://tracing`, Perfetto, speedscope and scripts.
-    Chrome,
-    /// Folded stacks, for flame graphs (inferno, flamegraph.pl, speedscope): a line for each path and kernel with its GPU
-    /// time in nanoseconds, `batch;forward;gemm 4200`. In names a `;` is written `:`, and a line break as a space. Of more
-    /// than 128 ranges around each other the first and the last 64 are written, and how many are left out between them, once
-    /// paths as long have taken 100,000 names.
-    Folded,
+/// What distinguishes a format from the others.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct About {
+    /// For command lines.
+    pub(super) key: &'static str,
+    /// For messages.
+    pub(super) title: &'static str,
+    /// A line for a list of the formats.
+    pub(super) summary: &'static str,
+    pub(super) extension: &'static str,
+    pub(super) has_samples: bool,
+    pub(super) has_rank: bool,
+    pub(super) is_text: bool,
 }
 
-impl Format {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Perfetto, Self::Kineto, Self::Chrome, Self::Folded];
+/// Declares [`Format`]. Each format is a module with a constant `ABOUT` and a function `write`.
+macro_rules! formats {
+    ($($(#[$doc:meta])* $module:ident => $variant:ident,)+) => {
+        $(mod $module;)+
 
-    /// How files of it are called by custom, without the first dot.
-    #[must_use]
-    pub fn extension(self) -> &'static str {
-        match self {
-            Self::Perfetto => "pftrace",
-            Self::Kineto => "pt.trace.json",
-            Self::Chrome => "trace.json",
-            Self::Folded => "folded",
+        /// A format that other tools read; [`Profile::export`] writes it and has an example.
+        ///
+        /// None of them holds the environment, user, host name or a path; those of timelines hold the ids of the process and its
+        /// threads. Times are those since the session's start.
+        /// Operations for which CUPTI had no timestamps are on no timeline; the file says how many there are. Work of several ranges
+        /// ([`Context::join`](crate::Context::join)) is at the one that it counts for; Perfetto's and Chrome's name the others with it.
+        ///
+        /// [Tracks](Profile::tracks) of samplers are counters of their device in the timelines, called by their label: a value from
+        /// the start of its sample on, totals as so much a second. The formats have no way to say that nothing is known: there, and
+        /// after the last sample, the value is 0. See [`Export::samples`].
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Format {
+            $($(#[$doc])* $variant,)+
         }
+
+        impl Format {
+            /// All of them.
+            pub const ALL: [Self; [$(stringify!($variant)),+].len()] = [$(Self::$variant),+];
+
+            fn about(self) -> &'static format::About {
+                match self {
+                    $(Self::$variant => &$module::ABOUT,)+
+                }
+            }
+
+            fn write(
+                self,
+                timeline: &timeline::Timeline<'_>,
+                export: &Export,
+                out: &mut dyn std::io::Write,
+            ) -> std::io::Result<()> {
+                match self {
+                    $(Self::$variant => $module::write(timeline, export, out),)+
+                }
+            }
+        }
+    };
+}
+pub(super) use formats;
+
+impl Format {
+    /// The word for it on a command line: `perfetto`.
+    #[must_use]
+    pub fn key(self) -> &'static str {
+        self.about().key
     }
 
-    fn name(self) -> &'static str {
-        match self {
-            Self::Perfetto => "a Perfetto trace",
-            Self::Kineto => "a Kineto trace",
-            Self::Chrome => "a Chrome trace",
-            Self::Folded => "folded stacks",
-        }
+    /// A line for a list of formats.
+    #[must_use]
+    pub fn summary(self) -> &'static str {
+        self.about().summary
+    }
+
+    /// The usual end of a file's name, without the first dot.
+    #[must_use]
+    pub fn extension(self) -> &'static str {
+        self.about().extension
+    }
+
+    /// Whether it holds [sampled tracks](Profile::tracks): see [`Export::samples`].
+    #[must_use]
+    pub fn has_samples(self) -> bool {
+        self.about().has_samples
+    }
+
+    /// Whether it holds the rank of the process: see [`Export::rank`].
+    #[must_use]
+    pub fn has_rank(self) -> bool {
+        self.about().has_rank
+    }
+
+    /// Whether it is text, which a terminal can show.
+    #[must_use]
+    pub fn is_text(self) -> bool {
+        self.about().is_text
     }
 }
 
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.pad(self.about().title)
     }
+}
+
+/// One of several processes that work on one thing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) struct Rank {
+    pub(super) rank: u32,
+    pub(super) world_size: u32,
 }
 
 /// Values of a sampled track, unless an export asks for more: some 10 MB of JSON.
@@ -80,8 +131,9 @@ const MOST_SAMPLES: usize = 100_000;
 #[must_use]
 pub struct Export {
     format: Format,
-    rank: Option<Rank>,
-    samples: usize,
+    pub(super) rank: Option<Rank>,
+    /// Values of each track at most.
+    pub(super) samples: usize,
 }
 
 impl Export {
@@ -136,17 +188,12 @@ impl Profile {
     /// # Errors
     /// `out` cannot be written to; what it has by then is cut short.
     pub fn export(&self, export: impl Into<Export>, out: impl Write) -> Result<(), Error> {
-        let Export { format, rank, samples } = export.into();
+        let export = export.into();
         let mut out = BufWriter::with_capacity(1 << 16, out);
-        let timeline = Timeline::new(self);
-        let written: io::Result<()> = match format {
-            Format::Perfetto => perfetto::write(&timeline, samples, &mut out),
-            Format::Kineto => kineto::write(&timeline, rank, samples, &mut out),
-            Format::Chrome => chrome::write(&timeline, samples, &mut out),
-            Format::Folded => folded::write(&timeline, &mut out),
-        };
+        let written = export.format.write(&Timeline::new(self), &export, &mut out);
         written.and_then(|()| out.flush()).map_err(|source| {
-            Error::new(Kind::Export { format: format.name(), source: Arc::new(source) })
+            let format = export.format.about().title;
+            Error::new(Kind::Export { format, source: Arc::new(source) })
         })
     }
 }

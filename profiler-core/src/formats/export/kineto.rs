@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::args::{self, Args};
 use super::json::{Events, TrackIds};
 use super::lanes::NESTED;
+use super::format::{About, Export};
 use super::timeline::{OperationRow, Timeline, Work};
 use super::trace_events::{self, Dialect, Said};
 use crate::base::text;
@@ -18,13 +19,6 @@ use crate::reports::memory_text;
 
 struct Kineto<'a> {
     timeline: &'a Timeline<'a>,
-}
-
-/// One of several processes that work on one thing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(super) struct Rank {
-    pub(super) rank: u32,
-    pub(super) world_size: u32,
 }
 
 #[derive(Serialize)]
@@ -177,12 +171,22 @@ impl Dialect for Kineto<'_> {
     }
 }
 
+pub(super) const ABOUT: About = About {
+    key: "kineto",
+    title: "a Kineto trace",
+    summary: "The JSON of torch.profiler, for HolisticTraceAnalysis and TensorBoard",
+    extension: "pt.trace.json",
+    has_samples: true,
+    has_rank: true,
+    is_text: true,
+};
+
 pub(super) fn write(
     timeline: &Timeline<'_>,
-    rank: Option<Rank>,
-    most_samples: usize,
+    export: &Export,
     out: &mut dyn Write,
 ) -> io::Result<()> {
+    let (rank, most_samples) = (export.rank, export.samples);
     let info = timeline.profile.recording_info();
     let device = |device: &crate::record::recording::DeviceInfo| {
         text::json(&Device {

@@ -1,14 +1,10 @@
 //! A profile as text for other programs: counts to compare, lines of JSON, and the formats of other profilers.
 
 mod args;
-mod chrome;
 mod counters;
-mod folded;
 mod format;
 mod json;
-mod kineto;
 mod lanes;
-mod perfetto;
 mod protobuf;
 mod timeline;
 mod trace_events;
@@ -26,7 +22,27 @@ use crate::join::range_tree::NodeId;
 use crate::profile::{Profile, Range, RangeNode, Sampled, Track};
 use crate::record::series::Head;
 use crate::reports::{NodeTimes, TrackSum};
-pub use format::{Export, Format};
+pub use format::Export;
+use format::formats;
+
+formats! {
+    /// Perfetto's protobuf (`TrackEvent`), for ui.perfetto.dev and its `trace_processor`: ranges and API calls of each
+    /// thread, ranges of the process, marks, the operations of each stream, arrows from calls to operations, and counters:
+    /// operations submitted and not finished, copy bandwidth, device memory if CUPTI recorded allocations (`MEMORY2`), and
+    /// what was [sampled](Profile::tracks). The smallest of the timelines, and the one with everything.
+    perfetto => Perfetto,
+    /// The JSON of `torch.profiler` (Kineto's schema), for HolisticTraceAnalysis, TensorBoard and Perfetto. Ranges are
+    /// `user_annotation`, and once more as `gpu_user_annotation` from the first start to the last end of their work on each
+    /// stream. Calls are `cuda_driver` or `cuda_runtime`. What was sampled are counters (`C`).
+    kineto => Kineto,
+    /// Chrome's trace-event JSON, for `chrome://tracing`, Perfetto, speedscope and scripts.
+    chrome => Chrome,
+    /// Folded stacks, for flame graphs (inferno, flamegraph.pl, speedscope): a line for each path and kernel with its GPU
+    /// time in nanoseconds, `batch;forward;gemm 4200`. In names a `;` is written `:`, and a line break as a space. Of more
+    /// than 128 ranges around each other the first and the last 64 are written, and how many are left out between them, once
+    /// paths as long have taken 100,000 names.
+    folded => Folded,
+}
 
 /// The process that stands for the program where its id is not known, and above it those of devices.
 const HOST: u64 = 1_000_000;

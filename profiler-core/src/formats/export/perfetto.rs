@@ -10,6 +10,7 @@ use super::args::{self, Args, Value};
 use super::counters::{self, Samples};
 use super::lanes::{APART, Lanes, NESTED};
 use super::protobuf::Message;
+use super::format::{About, Export};
 use super::timeline::{Span, Timeline, ns};
 use crate::record::series;
 
@@ -31,11 +32,22 @@ const UNIT_BYTES: u64 = 3;
 const CATEGORIES: [&str; 9] =
     ["range", "process range", "mark", "api", "kernel", "copy", "memset", "graph", "recording"];
 
+pub(super) const ABOUT: About = About {
+    key: "perfetto",
+    title: "a Perfetto trace",
+    summary: "Perfetto's protobuf, for ui.perfetto.dev: the one with everything",
+    extension: "pftrace",
+    has_samples: true,
+    has_rank: false,
+    is_text: false,
+};
+
 pub(super) fn write(
     timeline: &Timeline<'_>,
-    most_samples: usize,
+    export: &Export,
     out: &mut dyn Write,
 ) -> io::Result<()> {
+    let most_samples = export.samples;
     let mut trace = Trace::new(out, timeline.host);
     if let Some(epoch_ns) = timeline.profile.started_at_ns() {
         trace.clocks(epoch_ns)?;
