@@ -22,98 +22,73 @@ use crate::sys::os;
 use crate::tables;
 use crate::thread_log::{Reader, ThreadLog, Writer};
 
-/// From a callback id to a place in a table of calls; 0 for those that are not in it.
-const fn index<const LEN: usize, const CALLS: usize>(ids: [u32; CALLS]) -> [u8; LEN] {
-    assert!(CALLS < u8::MAX as usize);
+/// From a callback id to the index in a table of calls plus 1; 0 for ids that are not in it.
+const fn index<const LEN: usize>(calls: &[LoggedCall]) -> [u8; LEN] {
+    assert!(calls.len() < u8::MAX as usize);
     let mut index = [0u8; LEN];
     let mut i = 0;
-    while i < CALLS {
-        index[ids[i] as usize] = i as u8 + 1;
+    while i < calls.len() {
+        index[calls[i].id as usize] = i as u8 + 1;
         i += 1;
     }
     index
 }
 
-macro_rules! ids {
-    ($table:ident) => {{
-        let mut ids = [0; $table.len()];
-        let mut i = 0;
-        while i < ids.len() {
-            ids[i] = $table[i].id;
-            i += 1;
+/// The functions of one API, by CUPTI's callback id.
+macro_rules! functions {
+    ($($(#[$doc:meta])* $function:ident, $unknown:literal, $calls:ident, $index:ident;)*) => {$(
+        static $index: [u8; $calls[$calls.len() - 1].id as usize + 1] = index(&$calls);
+
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $function(pub u32);
+
+        impl $function {
+            /// The table's entry, if calls of the function are logged.
+            #[inline]
+            pub(crate) fn entry(self) -> Option<&'static LoggedCall> {
+                static CALLS: [LoggedCall; $calls.len()] = $calls;
+                let place = *$index.get(self.0 as usize)?;
+                CALLS.get((place as usize).checked_sub(1)?)
+            }
+
+            /// The function of this name, if its calls can be logged. If it has several ids, the oldest.
+            #[must_use]
+            pub fn by_name(name: &str) -> Option<Self> {
+                $calls.iter().find(|call| call.name == name).map(|call| Self(call.id))
+            }
+
+            /// The function's name, without a version of the runtime API.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                self.entry().map_or($unknown, |call| call.name)
+            }
+
+            /// What it does.
+            #[must_use]
+            pub fn class(self) -> CallClass {
+                self.entry().map_or(CallClass::Unknown, |call| call.class)
+            }
         }
-        ids
-    }};
+
+        impl sealed::Sealed for $function {}
+
+        impl Function for $function {
+            fn from_id(id: u32) -> Self {
+                Self(id)
+            }
+            fn id(self) -> u32 {
+                self.0
+            }
+        }
+    )*};
 }
 
-static DRIVER_INDEX: [u8; DRIVER_CALLS[DRIVER_CALLS.len() - 1].id as usize + 1] =
-    index(ids!(DRIVER_CALLS));
-static RUNTIME_INDEX: [u8; RUNTIME_CALLS[RUNTIME_CALLS.len() - 1].id as usize + 1] =
-    index(ids!(RUNTIME_CALLS));
-
-#[inline]
-fn entry<T>(table: &'static [T], index: &[u8], id: u32) -> Option<&'static T> {
-    let place = *index.get(id as usize)?;
-    table.get((place as usize).checked_sub(1)?)
-}
-
-/// A driver function, by CUPTI's callback id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct DriverFunction(pub u32);
-
-impl DriverFunction {
-    #[inline]
-    pub(crate) fn entry(self) -> Option<&'static LoggedCall> {
-        entry(&DRIVER_CALLS, &DRIVER_INDEX, self.0)
-    }
-
-    /// The function of this name, if its calls are recorded.
-    #[must_use]
-    pub fn by_name(name: &str) -> Option<Self> {
-        DRIVER_CALLS.iter().find(|call| call.name == name).map(|call| Self(call.id))
-    }
-
-    /// The function's name, such as `cuLaunchKernel`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        self.entry().map_or("(unknown driver call)", |call| call.name)
-    }
-
-    /// What it does.
-    #[must_use]
-    pub fn class(self) -> CallClass {
-        self.entry().map_or(CallClass::Unknown, |call| call.class)
-    }
-}
-
-/// A function of the runtime API, by CUPTI's callback id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RuntimeFunction(pub u32);
-
-impl RuntimeFunction {
-    #[inline]
-    pub(crate) fn is_recorded(self) -> bool {
-        RUNTIME_INDEX.get(self.0 as usize).is_some_and(|place| *place != 0)
-    }
-
-    /// The function of this name, if its calls can be recorded. Of one that has several ids this is the oldest.
-    #[must_use]
-    pub fn by_name(name: &str) -> Option<Self> {
-        RUNTIME_CALLS.iter().find(|call| call.name == name).map(|call| Self(call.id))
-    }
-
-    /// The function's name, such as `cudaLaunchKernel`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        entry(&RUNTIME_CALLS, &RUNTIME_INDEX, self.0)
-            .map_or("(unknown runtime call)", |call| call.name)
-    }
-
-    /// What it does.
-    #[must_use]
-    pub fn class(self) -> CallClass {
-        entry(&RUNTIME_CALLS, &RUNTIME_INDEX, self.0).map_or(CallClass::Unknown, |call| call.class)
-    }
+functions! {
+    /// A driver function, such as `cuLaunchKernel`, by CUPTI's callback id.
+    DriverFunction, "(unknown driver call)", DRIVER_CALLS, DRIVER_INDEX;
+    /// A function of the runtime API, such as `cudaLaunchKernel`, by CUPTI's callback id.
+    RuntimeFunction, "(unknown runtime call)", RUNTIME_CALLS, RUNTIME_INDEX;
 }
 
 /// A function of one of CUDA's two APIs: what a [`Call`] is a call of.
@@ -126,26 +101,6 @@ pub trait Function: Copy + sealed::Sealed {
 
 mod sealed {
     pub trait Sealed {}
-    impl Sealed for super::DriverFunction {}
-    impl Sealed for super::RuntimeFunction {}
-}
-
-impl Function for DriverFunction {
-    fn from_id(id: u32) -> Self {
-        Self(id)
-    }
-    fn id(self) -> u32 {
-        self.0
-    }
-}
-
-impl Function for RuntimeFunction {
-    fn from_id(id: u32) -> Self {
-        Self(id)
-    }
-    fn id(self) -> u32 {
-        self.0
-    }
 }
 
 /// One call.
@@ -656,7 +611,7 @@ mod tests {
         assert_eq!(of("cudaMemcpyAsync_ptsz").class(), CallClass::Memcpy);
         assert_eq!(of("cudaDeviceSynchronize").class(), CallClass::Synchronize);
         assert_eq!(of("cudaHostAlloc").class(), CallClass::Alloc);
-        assert!(of("cudaFree").is_recorded() && !RuntimeFunction(0).is_recorded());
+        assert!(of("cudaFree").entry().is_some() && RuntimeFunction(0).entry().is_none());
         assert!(RuntimeFunction::by_name("cudaGetLastError").is_none());
         assert_eq!(RuntimeFunction(u32::MAX).class(), CallClass::Unknown);
     }

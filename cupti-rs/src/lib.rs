@@ -23,19 +23,19 @@
 //! # }
 //! ```
 //!
-//! [`Config`] says what to collect: kinds of records, calls of the runtime API, what is done to CUDA graphs, and a
-//! handler of the program's own for callbacks ([`Callbacks`]). A collection can [pause](Collector::pause), be bounded
+//! [`Config`] selects what is collected: kinds of records, calls of the runtime API, events of CUDA graphs, and the
+//! program's own handler of callbacks ([`Callbacks`]). A collection can [pause](Collector::pause), be bounded
 //! by `cudaProfilerStart` and `cudaProfilerStop`, and be [drained](Collector::drain) while it goes on, so that a long one
-//! needs little memory. [`support`] says what this machine and process allow.
+//! needs little memory. [`support`] reports what this machine and process allow.
 //!
-//! It is a guest in the process: it prints nothing, panics are caught at the C boundary, `cuptiFinalize` is never
-//! called, and a forked child never touches CUPTI. No lock is taken in a CUDA call, but once a thread and collection each
-//! for its first call, its first graph event and its first callback that a handler gets, for a callback that a handler gets
-//! while the thread is ending, and at each turn of the profiler switch.
-//! Linux only; run on x86-64; compiled for aarch64 and not run there.
+//! The crate prints nothing, catches panics at the C boundary, never calls `cuptiFinalize`, and never touches CUPTI in a forked
+//! child. It takes no lock in a CUDA call, with these exceptions: a thread's first call, first graph event and first handled
+//! callback of a collection, a handled callback while its thread ends, and each turn of the profiler switch.
 //!
-//! Without a GPU, driver or libcupti, [`Library::open`] says what is missing. The feature `fake` has a fake that
-//! speaks the same function table, for tests.
+//! Linux only; tested on x86-64, compiled for aarch64 and not run there.
+//!
+//! Without a GPU, driver or libcupti, the error of [`Library::open`] contains what is missing. The feature `fake` has a fake
+//! with the same function table, for tests.
 
 #![cfg(target_os = "linux")]
 #![cfg_attr(docsrs, feature(doc_cfg), doc(auto_cfg(hide(target_os = "linux"))))]

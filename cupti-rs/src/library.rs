@@ -1,4 +1,4 @@
-//! A loaded CUPTI and what the driver says of the machine.
+//! A loaded CUPTI, and the driver's facts about the machine.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -27,7 +27,7 @@ pub struct Library {
     path: PathBuf,
     version: Version,
     driver: Driver,
-    /// Why nothing may be collected with it; told at a start, after the question who else uses it.
+    /// Why nothing may be collected with it; reported at a start, after a check for other users.
     pub(crate) unusable: Option<&'static str>,
 }
 

@@ -24,7 +24,7 @@ pub struct Support {
     pub holder: Holder,
     /// Whether hardware counters may be read. Records need no permission.
     pub counters: Counters,
-    /// Which CUPTI can be asked about metrics and passes, or why none: for that no GPU is needed.
+    /// The CUPTI that lists metrics and passes, or why there is none; needs no GPU.
     pub metrics: Result<Version, Error>,
     /// Whether the Multi-Process Service seems to run here; with it counters are refused.
     pub has_mps: bool,
@@ -70,7 +70,7 @@ pub struct Features {
     pub sampled_counters: bool,
     /// It does without a buffer where it gets none, and counts what it drops (12.9+).
     pub does_without_buffers: bool,
-    /// It tells who holds its place (13.0+).
+    /// It knows the name of its holder (13.0+).
     pub names_holder: bool,
     /// Records of each subscriber's own (13.2+).
     pub records_v2: bool,
@@ -107,7 +107,7 @@ pub enum Holder {
     Nobody,
     /// A collector of this crate.
     ThisCrate,
-    /// Somebody else, by name where CUPTI tells.
+    /// Another subscriber, with its name if CUPTI knows it.
     Other(Option<String>),
     /// It could not be found out; why.
     Unknown(String),
@@ -349,8 +349,8 @@ impl Support {
 }
 
 fn has_mps() -> bool {
-    let told = std::env::var_os(MPS_VARIABLE).filter(|folder| !folder.is_empty());
-    let pipes = told.map_or_else(|| MPS_PIPES.into(), PathBuf::from);
+    let named = std::env::var_os(MPS_VARIABLE).filter(|folder| !folder.is_empty());
+    let pipes = named.map_or_else(|| MPS_PIPES.into(), PathBuf::from);
     pipes.join("control").exists()
 }
 
@@ -569,7 +569,7 @@ mod tests {
             }
         });
         assert!(ranges.is_empty() && intervals.contains("12.8"), "{intervals}");
-        // Without a GPU metrics can be asked about all the same.
+        // Metrics can be listed without a GPU, too.
         let (metrics, ranges, ..) =
             changed(&|support| support.driver = Err(Error::new(Kind::NoDevice)));
         assert_eq!((metrics, &*ranges), (None, "there is no GPU available"));

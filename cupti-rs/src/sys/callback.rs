@@ -247,7 +247,7 @@ fn log_runtime_call(state: State, call: ApiData<'_>) {
     let (id, correlation) = (call.id, call.data.correlation_id);
     if !call.is_entering() {
         calls::exit(state, calls::Api::Runtime, id, correlation, call.result());
-    } else if RuntimeFunction(id).is_recorded() {
+    } else if RuntimeFunction(id).entry().is_some() {
         calls::enter(state, calls::Api::Runtime, id, correlation, false);
     }
 }

@@ -99,7 +99,7 @@ impl Api {
         check("cuptiGetVersion", unsafe { (self.get_version)(&mut version) }).map(|()| version)
     }
 
-    /// Takes CUPTI's one place; where it is taken, the error says by whom if CUPTI does.
+    /// Subscribes to CUPTI; if it is held, the error contains the holder's name if CUPTI knows it.
     pub(crate) fn subscribe_callback(&self) -> Result<Subscription, Error> {
         let mut handle = std::ptr::null_mut();
         // SAFETY: `handle` is a live place; the callback does not unwind, and stays as long as the process, even where we are
@@ -113,7 +113,7 @@ impl Api {
         }
     }
 
-    /// Who holds CUPTI, as far as it says; only asked for after a refusal.
+    /// The name of whoever holds CUPTI, if CUPTI knows it; read only after a refusal.
     fn holder(&self) -> Option<String> {
         let subscribe = self.subscribe_v2?;
         let mut name = [0u8; 128];
@@ -124,7 +124,7 @@ impl Api {
             old_subscriber_size: name.len() - 1,
         };
         let mut handle = std::ptr::null_mut();
-        // SAFETY: `handle` and `params` are live, and `params` tells the room in `name`, which outlives the call.
+        // SAFETY: `handle` and `params` are live, and `params` states the size of `name`, which outlives the call.
         let code = unsafe { subscribe(&mut handle, callback, std::ptr::null_mut(), &mut params) };
         if code == CuptiResult::SUCCESS {
             // The holder has gone meanwhile.
@@ -132,7 +132,7 @@ impl Api {
             return None;
         }
         let name = CStr::from_bytes_until_nul(&name).ok()?.to_string_lossy();
-        // nsys and clients of the first subscribe function give no name; CUPTI then says so.
+        // nsys and clients of the first subscribe function set no name; CUPTI returns a text instead.
         (!name.is_empty() && !name.contains("<not provided>")).then(|| name.into_owned())
     }
 
@@ -173,7 +173,7 @@ impl Api {
             enable: on.into(),
         };
         let mut configs: Vec<_> = counters.iter().map(config).collect();
-        // SAFETY: `configs` lives through the call and has as many elements as are told.
+        // SAFETY: `configs` lives through the call and has as many elements as stated.
         let code = unsafe { configure(configs.as_mut_ptr(), configs.len() as u32) };
         refusal("cuptiActivityConfigureUnifiedMemoryCounter", code)
     }
@@ -212,7 +212,7 @@ impl Api {
         let mut value = [0u8; 8];
         let mut size = attribute.bytes;
         let place = value.as_mut_ptr().cast();
-        // SAFETY: `size` tells how much of `value`, at most all, CUPTI may write; both live through the call.
+        // SAFETY: `size` states how much of `value`, at most all, CUPTI may write; both live through the call.
         match unsafe { (self.get_attribute)(attribute.id, &mut size, place) } {
             CuptiResult::INVALID_PARAMETER => Ok(None),
             // What was not written is zero.
@@ -227,7 +227,7 @@ impl Api {
         let mut value = value.to_le_bytes();
         let mut size = attribute.bytes;
         let place = value.as_mut_ptr().cast();
-        // SAFETY: `size` tells how much of `value`, at most all, CUPTI may read; both live through the call.
+        // SAFETY: `size` states how much of `value`, at most all, CUPTI may read; both live through the call.
         match unsafe { (self.set_attribute)(attribute.id, &mut size, place) } {
             CuptiResult::INVALID_PARAMETER => Ok(false),
             code => check("cuptiActivitySetAttribute", code).map(|()| true),
@@ -299,7 +299,7 @@ impl Api {
         check("cuptiActivityFlushAll", unsafe { (self.flush_all)(flags) })
     }
 
-    /// Records that CUPTI dropped since it was last asked.
+    /// Records that CUPTI dropped since the last reading.
     pub(crate) fn dropped(&self) -> Result<u64, Error> {
         let mut dropped = 0;
         // SAFETY: a null context asks for the global queue; `dropped` is a live usize.
