@@ -233,8 +233,8 @@ pub mod counters {
     pub use cupti::counters::MemoryLevel;
 }
 
-/// Statistics of durations: of values that are kept, and of values counted in classes. [`Query`](query::Query) returns
-/// them.
+/// Statistics of durations: of values that are kept, and of values counted in classes. [`Query`](query::Query) and
+/// [`expect`] have examples.
 pub mod statistics {
     pub use crate::base::distribution::Distribution;
     pub use crate::base::statistics::{Statistic, Statistics};

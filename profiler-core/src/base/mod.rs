@@ -6,7 +6,9 @@ pub(crate) mod error;
 #[cfg(feature = "analysis")]
 pub(crate) mod hodges_lehmann;
 pub(crate) mod kernel_names;
+#[cfg(feature = "analysis")]
 pub(crate) mod named_variants;
+#[cfg(feature = "analysis")]
 pub(crate) mod page;
 pub mod replace;
 pub(crate) mod statistics;
