@@ -147,7 +147,7 @@ fn export(
     ] {
         if is_given && !format.is_some_and(has) {
             let formats = formats(has);
-            return Err(Failure::Usage(format!("only these formats have {option}: {formats}")));
+            return Err(Failure::Usage(format!("{option}: only for --format {formats}")));
         }
     }
     let format = match kind {

@@ -1359,7 +1359,7 @@ fn an_export_has_as_many_samples_as_are_asked_for() {
     let words = args([&"export", &"--format", &"folded", &"--samples", &"1", &file]);
     assert!(
         failure_of(words, 2)
-            .contains("only these formats have --samples: perfetto, kineto, chrome")
+            .contains("--samples: only for --format perfetto, kineto, chrome")
     );
 }
 

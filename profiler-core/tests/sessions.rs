@@ -315,6 +315,35 @@ fn a_range_of_a_graph_is_not_done_before_its_records_have_come() {
     assert_eq!(graph.gpu_time().sum(), graph.inclusive().gpu_time());
 }
 
+/// A thread launches within ranges alone. At most the range that was open when a session began is unknown to it.
+#[test]
+fn ranges_are_recorded_from_the_first_call_of_a_session_on() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let profiler = builder(&fake).build().unwrap();
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ends.load(Ordering::Relaxed) {
+                let _range = range("work");
+                kernel(&fake);
+            }
+        });
+        for session in 0..50 {
+            profiler.start().unwrap();
+            while profiler.snapshot().unwrap().kernels().count() < 20 {
+                std::thread::yield_now();
+            }
+            let profile = profiler.stop().unwrap();
+            let outside = profile.outside_ranges().kernels;
+            if outside > 1 {
+                ends.store(true, Ordering::Relaxed);
+            }
+            assert!(outside <= 1, "session {session}: {outside} kernels outside ranges");
+        }
+        ends.store(true, Ordering::Relaxed);
+    });
+}
+
 /// CUPTI tells of a call that was under way when it was turned on, and its beginning was not seen.
 #[test]
 fn a_record_of_a_call_from_before_is_no_loss() {

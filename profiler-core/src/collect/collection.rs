@@ -144,12 +144,13 @@ impl Drop for Counting {
 impl Collection {
     pub(super) fn start(wish: &SessionRequest<'_>) -> Result<Self, Error> {
         let info = RecordingInfo::now(wish.library);
-        // The collector first: it fails more often, and a range needs no call to be seen.
+        // Ranges first: of a range that began between the two, calls in the session's window would be outside all ranges.
+        let observing = Observing::begin()?;
         let collector = Collector::start(wish.library, wish.config)?;
         Ok(Self {
             background: Background::default(),
             collector,
-            observing: Observing::begin()?,
+            observing,
             library: wish.library.clone(),
             config: wish.config.clone(),
             info,
