@@ -1357,10 +1357,7 @@ fn an_export_has_as_many_samples_as_are_asked_for() {
     // Two devices, each with a gap and an end.
     assert_eq!((counters("0"), counters("1000"), counters("1")), (2 * 102, 2 * 102, 2 * 2));
     let words = args([&"export", &"--format", &"folded", &"--samples", &"1", &file]);
-    assert!(
-        failure_of(words, 2)
-            .contains("--samples: only for --format perfetto, kineto, chrome")
-    );
+    assert!(failure_of(words, 2).contains("--samples: only for --format perfetto, kineto, chrome"));
 }
 
 /// With success, whatever is said on standard error.
