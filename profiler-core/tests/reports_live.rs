@@ -85,6 +85,22 @@ fn calls_of_the_driver_api_are_in_the_reports_and_rules() {
 }
 
 #[test]
+fn launches_that_did_not_wait_have_a_deviation_of_zero_alone() {
+    let fake = Fake::new();
+    let before_the_return = || std::thread::sleep(Duration::from_millis(2));
+    let profile = record(&fake, || {
+        fake.launch_around(&Work::kernel(c"relu").taking_ns(1_000), before_the_return);
+    });
+    let report = profile.reports().cuda_kern_exec_sum();
+    assert_eq!((report.rows()[0].queue_count, report.rows()[0].queue), (0, None));
+    let csv = report.csv();
+    let cells = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let [names, cells] = <[Vec<&str>; 2]>::try_from(cells.collect::<Vec<_>>()).unwrap();
+    let queue = names.iter().position(|name| name.starts_with("QAvg")).unwrap();
+    assert_eq!(cells[queue..queue + 5], ["", "", "", "", "0.0"]);
+}
+
+#[test]
 fn ranges_on_the_gpu_are_those_of_their_launches() {
     let fake = Fake::new();
     let profile = record(&fake, || (0..4).for_each(|_| step(&fake)));

@@ -179,7 +179,8 @@ impl Cells<'_> {
         self.add(med, Unit::Duration, of.map(|of| of.med_ns));
         self.add(min, Unit::Duration, of.map(|of| of.min_ns));
         self.add(max, Unit::Duration, of.map(|of| of.max_ns));
-        self.add(stddev, Unit::Duration, of.map(|of| of.stddev_ns));
+        // Of none too, as nsys has it.
+        self.add(stddev, Unit::Duration, of.map_or(0.0, |of| of.stddev_ns));
     }
 }
 
