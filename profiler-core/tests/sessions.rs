@@ -30,7 +30,7 @@ fn kernel(fake: &Fake) {
     fake.launch(Work::kernel(c"kernel"));
 }
 
-/// Waits until CUPTI was asked for records so often since the test began.
+/// Waits for this many flushes since the test began.
 fn wait_for_flushes(fake: &Fake, count: u64) {
     let begun = Instant::now();
     while fake.flushes() < count {

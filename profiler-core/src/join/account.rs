@@ -13,7 +13,7 @@ pub struct Account {
     pub records: u64,
     /// Those of them whose call is in the call log.
     pub matched_records: u64,
-    /// Successful calls that owe at least one record.
+    /// Successful calls that are expected to have at least one record.
     pub calls: u64,
     /// Those of them that have one.
     pub matched_calls: u64,

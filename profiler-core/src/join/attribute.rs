@@ -38,8 +38,11 @@ impl<T> Owner<T> {
         find: impl FnOnce(RangeWord) -> Option<(T, bool)>,
     ) -> Self {
         let tag = RangeWord(tag);
+        if tag.0 == 0 {
+            return Self::OutsideRanges;
+        }
         if !logs.contains(&tag.log()) {
-            return if tag.0 == 0 { Self::OutsideRanges } else { Self::EarlierRecording };
+            return Self::EarlierRecording;
         }
         match find(tag) {
             Some((range, is_partial)) => Self::Range { range, is_partial },

@@ -40,13 +40,13 @@ use crate::record::series::Series;
 pub struct Health {
     /// Activity records that CUPTI gave.
     pub records: u64,
-    /// Kernels: a launch owes one, a graph launch as many as it gives.
+    /// Kernels: a launch is expected to have one record, a graph launch any number.
     pub kernels: Account,
     /// Copies.
     pub copies: Account,
     /// Memsets.
     pub memsets: Account,
-    /// Synchronisations, waits for events among them. Queries give such records too; they owe none.
+    /// Synchronisations, waits for events among them. Queries have such records too; none is expected.
     pub synchronizations: Account,
     /// 1 if the recording was read from a file that ends before it does: all that came later is missing.
     pub truncated: u64,
@@ -119,7 +119,7 @@ pub struct Health {
     pub pending_calls: u64,
     /// In a snapshot: ranges that had not ended; they count until then. A fact, not a loss.
     pub pending_ranges: u64,
-    /// Calls captured into a graph: they owe no record. A fact, not a loss.
+    /// Calls captured into a graph: no record is expected. A fact, not a loss.
     pub captured_calls: u64,
     /// GPU operations that were nodes of CUDA graphs. A fact, not a loss.
     pub graph_operations: u64,

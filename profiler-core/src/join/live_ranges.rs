@@ -357,7 +357,7 @@ impl LiveRanges {
         process_range.waits_for += 1;
         process_range.path.get_or_insert(path);
         let row = process_range.sums;
-        sums.tables.process_ranges[row as usize].stays += 1;
+        sums.tables.process_ranges[row as usize].activations += 1;
         let outer = activations.as_ref().map_or(&[][..], |outer| outer);
         let is_inner = outer.iter().any(|activation| activation.process_range == of);
         if !is_inner {

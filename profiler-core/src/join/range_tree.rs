@@ -53,7 +53,7 @@ pub(crate) struct Tree {
     pub(crate) roots: Vec<NodeId>,
     /// The node of every range.
     pub(crate) of_range: Vec<NodeId>,
-    /// What was asked for outside any range, or by no call that is known.
+    /// Calls and operations outside all ranges, and operations without a call.
     pub(crate) outside: Totals,
     /// The stays of each range of the process, by start.
     pub(crate) stays: Vec<Vec<RangeId>>,

@@ -44,11 +44,11 @@ pub(crate) struct PathSums {
     pub(crate) own: OwnSums,
     /// What graph launches made of the nodes that were made in them.
     pub(crate) replayed: Totals,
-    /// What was asked for in them and within together with others, and counts for these.
+    /// Work in them and within that is attributed to other ranges and linked to these.
     pub(crate) shared: Totals,
 }
 
-/// What was asked for in ranges directly.
+/// Calls and operations that are attributed to the ranges themselves, not to ranges within.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OwnSums {
     pub(crate) totals: Totals,
@@ -64,13 +64,13 @@ pub(crate) struct ProcessSums {
     pub(crate) domain: Option<NameId>,
     /// Instances that have begun.
     pub(crate) begun: u64,
-    /// Ranges of threads that are stays in them, and have begun.
-    pub(crate) stays: u64,
+    /// Ranges of threads that are activations of them, and have begun.
+    pub(crate) activations: u64,
     /// Of each instance that has ended.
     pub(crate) host: Distribution,
     /// The GPU time of each instance that has ended and whose work is done.
     pub(crate) gpu: Distribution,
-    /// What was asked for in their stays.
+    /// Calls and operations of their activations.
     pub(crate) totals: Totals,
 }
 
@@ -234,7 +234,7 @@ impl Sums {
                     name,
                     domain,
                     begun: 0,
-                    stays: 0,
+                    activations: 0,
                     host: Distribution::default(),
                     gpu: Distribution::default(),
                     totals: Totals::default(),

@@ -219,7 +219,7 @@ impl Profile {
         totals
     }
 
-    /// What was asked for outside any range.
+    /// Calls and operations outside all ranges.
     #[must_use]
     pub fn outside_ranges(&self) -> Totals {
         self.tree.outside

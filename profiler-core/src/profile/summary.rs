@@ -104,7 +104,7 @@ impl Summary {
         totals
     }
 
-    /// What was asked for outside any range.
+    /// Calls and operations outside all ranges.
     #[must_use]
     pub fn outside_ranges(&self) -> Totals {
         self.sums.outside.totals
@@ -295,7 +295,7 @@ impl<'a> ProcessRangeSummary<'a> {
     /// How many ranges of threads were stays in them, such as the polls of a future.
     #[must_use]
     pub fn stays(&self) -> u64 {
-        self.sums.stays
+        self.sums.activations
     }
 
     /// From start to end, of each instance that has ended. Its stays together may be much shorter.

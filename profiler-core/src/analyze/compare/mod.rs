@@ -273,7 +273,7 @@ named_variants! {
     pub enum ChangeKind {
         /// The whole profile.
         Everything = "everything",
-        /// What was asked for outside any range.
+        /// Calls and operations outside all ranges.
         OutsideRanges = "outside_ranges",
         /// A range, with what is within it.
         Range = "range",

@@ -23,9 +23,13 @@ use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Losses;
-use super::entries::*;
 pub(crate) use super::entries::{
     Detail, EVENT_WORDS, Event, Label, RangeEntry, Subject, Texts, Value, WORDS,
+};
+use super::entries::{
+    END, FIELD, HANDED, JOINS, KIND_SHIFT, LEFT_OPEN, MARK, MEMBER, OF_EVENT, PAYLOAD, PIECES,
+    PROCESS_END, PROCESS_START, START, TEXT, UNIT_MASK, WITHIN, entries_of, pieces,
+    words_of_payload,
 };
 pub(super) use super::entries::{LoggedEvent, put_texts_together};
 pub(crate) use super::slots::Slots;
