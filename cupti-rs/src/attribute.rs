@@ -35,7 +35,6 @@ impl Attribute {
     ];
 
     /// CUPTI's number for it.
-    #[must_use]
     pub fn id(self) -> u32 {
         match self {
             Self::DeviceBufferBytes => 0,

@@ -381,50 +381,42 @@ pub struct ApiCall<'a> {
 
 impl<'a> ApiCall<'a> {
     /// Whether it begins or ends.
-    #[must_use]
     pub fn site(&self) -> Site {
         self.site
     }
 
     /// CUPTI's callback id, as in [`DriverFunction`](crate::DriverFunction) or
     /// [`RuntimeFunction`](crate::RuntimeFunction).
-    #[must_use]
     pub fn id(&self) -> u32 {
         self.id
     }
 
     /// The function's name in CUPTI.
-    #[must_use]
     pub fn name(&self) -> &'a str {
         self.name
     }
 
     /// The name of the kernel, for calls that launch one, as the compiler mangled it.
-    #[must_use]
     pub fn symbol(&self) -> Option<&'a str> {
         self.symbol
     }
 
     /// The id that the activity records of its work carry.
-    #[must_use]
     pub fn correlation_id(&self) -> u32 {
         self.correlation_id
     }
 
     /// The current context's id, as in activity records.
-    #[must_use]
     pub fn context_id(&self) -> u32 {
         self.context_id
     }
 
     /// The `CUresult` or `cudaError_t`, once it ends: 0 is success.
-    #[must_use]
     pub fn result(&self) -> Option<u32> {
         self.result
     }
 
     /// The number that [`keep`](Self::keep) stored when this call began; 0 if none.
-    #[must_use]
     pub fn kept(&self) -> u64 {
         self.kept.map_or(0, Cell::get)
     }
@@ -447,7 +439,6 @@ macro_rules! resource_kinds {
             $($(#[$doc])* pub const $name: Self = Self($value);)*
 
             /// The constant's name, if the value has one here.
-            #[must_use]
             pub fn name(self) -> Option<&'static str> {
                 match self {
                     $(Self::$name => Some(stringify!($name)),)*

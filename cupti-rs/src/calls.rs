@@ -59,7 +59,6 @@ macro_rules! functions {
             }
 
             /// The function's name, without a version of the runtime API.
-            #[must_use]
             pub fn name(self) -> &'static str {
                 self.entry().map_or($unknown, |call| call.name)
             }
@@ -157,7 +156,6 @@ impl<F: Function> Call<F> {
     }
 
     /// The words of the log that make this call.
-    #[must_use]
     pub fn to_words(&self) -> [u64; WORDS] {
         let mut words = [0; WORDS];
         words[ID] = u64::from(self.function.id()) << 32 | u64::from(self.correlation_id);

@@ -69,7 +69,6 @@ const SLEW: f64 = 1e-3;
 impl Clock {
     /// A timestamp of CUPTI in [`now_ns`] time. 0, which CUPTI writes for none, has no meaning here either.
     #[inline]
-    #[must_use]
     pub fn monotonic_ns(&self, cupti_ns: u64) -> u64 {
         let first = cupti_ns.wrapping_add_signed(self.start.offset_ns.wrapping_neg());
         let between = self.stop.at_ns.saturating_sub(self.start.at_ns).max(1);
@@ -81,7 +80,6 @@ impl Clock {
 
     /// By how much CUPTI's clock was set between the readings; 0 if it was not. Timestamps in between are then wrong by
     /// up to this.
-    #[must_use]
     pub fn step_ns(&self) -> u64 {
         let between = self.stop.at_ns.saturating_sub(self.start.at_ns);
         let change = self.stop.offset_ns.abs_diff(self.start.offset_ns);

@@ -166,13 +166,11 @@ impl Config {
     }
 
     /// Whether the collection starts paused.
-    #[must_use]
     pub fn starts_paused(&self) -> bool {
         self.start_paused
     }
 
     /// Whether calls of `cudaProfilerStart` and `cudaProfilerStop` bound the collection.
-    #[must_use]
     pub fn has_profiler_switch(&self) -> bool {
         self.profiler_switch
     }

@@ -82,7 +82,6 @@ impl Error {
     }
 
     /// True where GPU records cannot be had at all: no driver, no device, no CUPTI, or one that cannot be used.
-    #[must_use]
     pub fn is_unavailable(&self) -> bool {
         match &*self.0 {
             Kind::NoDriver { .. }
@@ -99,7 +98,6 @@ impl Error {
     }
 
     /// True where another tool, or another collector of this process, holds CUPTI or the GPU's counters.
-    #[must_use]
     pub fn is_busy(&self) -> bool {
         match &*self.0 {
             Kind::Busy { .. } | Kind::AlreadyCollecting | Kind::AlreadyMeasuring => true,
@@ -110,7 +108,6 @@ impl Error {
 
     /// True where the library, or for counters the device, lacks what was requested: an activity kind, a filter, a
     /// function's name, a metric, a chip. A newer library may have it; request less.
-    #[must_use]
     pub fn is_unsupported(&self) -> bool {
         match &*self.0 {
             Kind::UnknownActivity { .. }
@@ -134,7 +131,6 @@ impl Error {
     }
 
     /// True where CUPTI refused for lack of privileges.
-    #[must_use]
     pub fn is_permission(&self) -> bool {
         match &*self.0 {
             Kind::Call { code, .. } | Kind::Counters { code, .. } => matches!(
@@ -146,7 +142,6 @@ impl Error {
     }
 
     /// The name of whoever holds CUPTI, where that is the cause and CUPTI knows it.
-    #[must_use]
     pub fn holder(&self) -> Option<&str> {
         match &*self.0 {
             Kind::Busy { holder } => holder.as_deref(),
@@ -155,7 +150,6 @@ impl Error {
     }
 
     /// CUPTI's own result code, where a call of it failed.
-    #[must_use]
     pub fn code(&self) -> Option<u32> {
         match &*self.0 {
             Kind::Call { code, .. }

@@ -202,14 +202,12 @@ impl Flusher {
 
     /// The time up to which the collection is complete, in [`clock::now_ns`] time: all records of calls that began in the
     /// collection and returned before it have arrived.
-    #[must_use]
     pub fn settled_ns(&self) -> u64 {
         self.0.settled_ns.load(Ordering::Acquire)
     }
 
     /// When the last flush that has returned began, in [`clock::now_ns`] time; 0 before the first. Records that were complete
     /// by then have been delivered.
-    #[must_use]
     pub fn answered_ns(&self) -> u64 {
         self.0.answered_ns.load(Ordering::Acquire)
     }

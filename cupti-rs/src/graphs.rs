@@ -90,7 +90,6 @@ impl GraphEvent {
     }
 
     /// The words of the log that make this event.
-    #[must_use]
     pub fn to_words(&self) -> [u64; WORDS] {
         let kind = KINDS.iter().position(|kind| *kind == self.kind).unwrap_or(KINDS.len());
         [

@@ -18,7 +18,6 @@ macro_rules! kinds {
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
             /// CUPTI's name without its prefix, if the kind has one here.
-            #[must_use]
             pub fn name(self) -> Option<&'static str> {
                 match self {
                     $(Self::$name => Some(stringify!($name)),)*

@@ -82,32 +82,27 @@ impl Library {
     }
 
     /// The file it was loaded from, or the name under which it was already mapped.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Whether both are one library of this process, by whatever path they were opened.
-    #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let function = |library: &Self| library.api.get_next_record as usize;
         function(self) == function(other) && self.version == other.version
     }
 
     /// CUPTI's API version.
-    #[must_use]
     pub fn version(&self) -> Version {
         self.version
     }
 
     /// The driver and its devices.
-    #[must_use]
     pub fn driver(&self) -> &Driver {
         &self.driver
     }
 
     /// What is odd about using this library here, though it may well work. Reads `/proc/self/maps`.
-    #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
         warnings(self.version, &self.driver, loader::mapped_files())
     }
@@ -134,7 +129,6 @@ fn warnings(version: Version, driver: &Driver, mapped: Vec<PathBuf>) -> Vec<Warn
 
 impl Driver {
     /// The newest CUDA release it serves, as (major, minor).
-    #[must_use]
     pub fn cuda_release(&self) -> (u32, u32) {
         (self.cuda_version / 1000, self.cuda_version / 10 % 100)
     }

@@ -70,7 +70,6 @@ impl<T: Clone> LogRegistry<T> {
 
     /// The number of the first log of the current recording; 0 while none is on. One atomic load.
     #[inline]
-    #[must_use]
     pub fn first(&self) -> u64 {
         self.first.load(Ordering::Acquire)
     }

@@ -80,7 +80,6 @@ pub struct Features {
 
 impl Features {
     /// Each with its name for people.
-    #[must_use]
     pub fn list(&self) -> [(&'static str, bool); 12] {
         [
             ("messages of its state", self.state_callbacks),
@@ -184,7 +183,6 @@ pub fn support() -> Support {
 
 impl Library {
     /// What profiling with this library allows here. Takes CUPTI's place for a moment to see whether it is free.
-    #[must_use]
     pub fn support(&self) -> Support {
         let holder = self.holder();
         let cupti = match self.unusable {
@@ -210,7 +208,6 @@ impl Library {
     }
 
     /// What this library has beyond CUPTI 12.0.
-    #[must_use]
     pub fn features(&self) -> Features {
         let release = self.version().cuda_release();
         Features {
@@ -250,13 +247,11 @@ impl Library {
 
 impl Support {
     /// True if a collector could start now.
-    #[must_use]
     pub fn is_ready(&self) -> bool {
         self.driver.is_ok() && self.cupti.is_ok() && self.holder == Holder::Nobody
     }
 
     /// What to do about what is missing or odd, in sentences.
-    #[must_use]
     pub fn advice(&self) -> Vec<String> {
         let mut advice = Vec::new();
         let errors = [self.driver.as_ref().err(), self.cupti.as_ref().err()];
@@ -295,7 +290,6 @@ impl Support {
 
     /// Which hardware counters are available here: what metrics there are, counters of ranges and kernels, and counters at
     /// intervals.
-    #[must_use]
     pub fn counter_ways(&self) -> [CounterWay; 3] {
         let lacks = |has: fn(&Features) -> bool, since| match &self.cupti {
             Ok(cupti) if !has(&cupti.features) => {

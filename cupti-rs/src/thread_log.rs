@@ -141,20 +141,17 @@ impl<const WORDS: usize> Writer<WORDS> {
     }
 
     /// The log, for readers.
-    #[must_use]
     pub fn log(&self) -> Arc<ThreadLog<WORDS>> {
         self.log.clone()
     }
 
     /// Entries written so far: the slot that the next one will have.
     #[inline]
-    #[must_use]
     pub fn len(&self) -> u64 {
         self.len
     }
 
     /// True if nothing was written.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -208,7 +205,6 @@ impl<const WORDS: usize> Writer<WORDS> {
     }
 
     /// One word of an earlier entry; 0 if the entry had finished and was drained.
-    #[must_use]
     pub fn get(&self, slot: u64, word: usize) -> u64 {
         if slot >= self.len.saturating_sub(1) / CHUNK * CHUNK {
             self.current.entry(slot)[word].load(Ordering::Relaxed)
@@ -244,19 +240,16 @@ impl<const WORDS: usize> Drop for Writer<WORDS> {
 
 impl<const WORDS: usize> ThreadLog<WORDS> {
     /// Entries written so far, those that were drained among them.
-    #[must_use]
     pub fn len(&self) -> u64 {
         self.len.load(Ordering::Acquire)
     }
 
     /// True if nothing was written.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Bytes that the log takes in memory, in chunks of 4,096 entries.
-    #[must_use]
     pub fn held_bytes(&self) -> u64 {
         self.chunks.load(Ordering::Relaxed) as u64 * CHUNK * size_of::<[u64; WORDS]>() as u64
     }
@@ -393,25 +386,21 @@ impl<const WORDS: usize> Reader<WORDS> {
     }
 
     /// The log.
-    #[must_use]
     pub fn log(&self) -> &ThreadLog<WORDS> {
         &self.log
     }
 
     /// The number of entries that [`rest`](Self::rest) visits, or more.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.open.len() + (self.log.len() - self.next) as usize
     }
 
     /// True if all entries were drained.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// True if no entry will follow: the writer has ended, and all its entries were drained.
-    #[must_use]
     pub fn is_done(&self) -> bool {
         self.log.closed.load(Ordering::Acquire) && self.is_empty()
     }

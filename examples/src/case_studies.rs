@@ -37,7 +37,6 @@ impl CaseStudy {
         [CaseStudy::Loader, CaseStudy::Bf16, CaseStudy::Batched, CaseStudy::Optimizer];
 
     /// A word for file names, such as `loader`.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             CaseStudy::Loader => "loader",
@@ -48,7 +47,6 @@ impl CaseStudy {
     }
 
     /// What is changed.
-    #[must_use]
     pub fn change(self) -> &'static str {
         match self {
             CaseStudy::Loader => "eight loader threads for one",
@@ -59,7 +57,6 @@ impl CaseStudy {
     }
 
     /// Steps of a run; a recording of them stays small.
-    #[must_use]
     pub fn steps(self) -> usize {
         match self {
             CaseStudy::Loader => 30,

@@ -67,7 +67,6 @@ impl Disease {
     ];
 
     /// A word for file names, such as `launch-bound`.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Disease::LaunchBound => "launch-bound",
@@ -83,7 +82,6 @@ impl Disease {
     }
 
     /// Steps of a run; a recording of them stays small.
-    #[must_use]
     pub fn steps(self) -> usize {
         match self {
             Disease::LaunchBound

@@ -26,13 +26,11 @@ pub struct Category {
 
 impl Category {
     /// The number by which tools know it in its domain; never 0.
-    #[must_use]
     pub const fn id(self) -> u32 {
         self.id
     }
 
     /// Its name.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         self.name
     }

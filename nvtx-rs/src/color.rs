@@ -30,7 +30,6 @@ impl Color {
     }
 
     /// The colour as one number, `0xAARRGGBB`.
-    #[must_use]
     pub const fn to_argb(self) -> u32 {
         self.0
     }

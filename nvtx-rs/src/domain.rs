@@ -48,7 +48,6 @@ impl Domain {
     }
 
     /// The domain's name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -106,7 +105,6 @@ impl OwnedDomain {
     }
 
     /// The domain's name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
     }

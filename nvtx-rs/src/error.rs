@@ -47,7 +47,6 @@ enum Kind {
 
 impl Error {
     /// Whether another observer holds the slot.
-    #[must_use]
     pub fn is_taken(&self) -> bool {
         #[cfg(feature = "enable")]
         return matches!(self.0, Kind::Taken);
@@ -56,7 +55,6 @@ impl Error {
     }
 
     /// Whether the crate was built without its feature `enable`, so that no range is ever seen.
-    #[must_use]
     pub fn is_disabled(&self) -> bool {
         #[cfg(feature = "enable")]
         return false;
@@ -65,7 +63,6 @@ impl Error {
     }
 
     /// Whether the values of a record are not what its schema says.
-    #[must_use]
     pub fn is_mismatch(&self) -> bool {
         matches!(self.0, Kind::Mismatch { .. })
     }

@@ -60,7 +60,6 @@ impl Token {
     }
 
     /// The value given to [`Token::new`].
-    #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
@@ -347,13 +346,11 @@ impl Switch {
     }
 
     /// Whether ranges that start now are observed.
-    #[must_use]
     pub fn is_on(&self) -> bool {
         state::has(state::OBSERVER)
     }
 
     /// How often the observer panicked, in the life of the process.
-    #[must_use]
     pub fn panics(&self) -> u64 {
         PANICS.load(Ordering::Relaxed)
     }
@@ -369,13 +366,11 @@ impl Switch {
     pub fn off(&self) {}
 
     /// Always `false`.
-    #[must_use]
     pub fn is_on(&self) -> bool {
         false
     }
 
     /// Always 0.
-    #[must_use]
     pub fn panics(&self) -> u64 {
         0
     }

@@ -46,7 +46,6 @@ pub fn call<R>(f: impl FnOnce() -> R) -> R {
 impl CallSite {
     /// Whether a tool or observer is active, or no tool was searched yet. Costs one load.
     #[inline]
-    #[must_use]
     pub fn is_active(&self) -> bool {
         is_active()
     }

@@ -65,13 +65,11 @@ impl ResourceId {
     }
 
     /// NVTX's number of the kind: the class in the upper 16 bits, the index in the lower.
-    #[must_use]
     pub const fn kind(self) -> u32 {
         self.kind
     }
 
     /// The address, handle or number.
-    #[must_use]
     pub const fn value(self) -> u64 {
         self.value
     }

@@ -260,13 +260,11 @@ impl Schema {
     }
 
     /// The schema's name.
-    #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
     }
 
     /// The bytes of a record.
-    #[must_use]
     pub fn size(&self) -> usize {
         size(self.entries)
     }
@@ -625,13 +623,11 @@ pub struct Record {
 
 impl Record {
     /// What is in it.
-    #[must_use]
     pub fn schema(&self) -> &'static Schema {
         self.schema
     }
 
     /// Its bytes.
-    #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }

@@ -33,7 +33,6 @@ impl RegisteredString {
     }
 
     /// The text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }

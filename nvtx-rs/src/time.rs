@@ -27,7 +27,6 @@ impl Clock {
     pub const GPU: Clock = Clock(80);
 
     /// NVTX's number of the clock.
-    #[must_use]
     pub const fn number(self) -> u64 {
         self.0
     }

@@ -46,7 +46,6 @@ impl Dtype {
 
     /// Its name: `f64`, `f32`, `tf32`, `f16`, `bf16`, `f8`, `f4`, `i8`.
     #[inline]
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Dtype::F64 => "f64",
@@ -97,7 +96,6 @@ impl Dtype {
 
     /// The bits that one takes in memory.
     #[inline]
-    #[must_use]
     pub const fn bits(self) -> u32 {
         match self {
             Dtype::F64 => 64,
@@ -134,7 +132,6 @@ pub enum Pipe {
 impl Pipe {
     /// Its name: `vector`, `tensor`.
     #[inline]
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Pipe::Vector => "vector",
@@ -371,28 +368,24 @@ impl Work {
 
     /// Its operations.
     #[inline]
-    #[must_use]
     pub const fn flops(&self) -> Option<u64> {
         self.flops
     }
 
     /// Its bytes.
     #[inline]
-    #[must_use]
     pub const fn bytes(&self) -> Option<u64> {
         self.bytes
     }
 
     /// The type of its numbers.
     #[inline]
-    #[must_use]
     pub const fn dtype(&self) -> Option<Dtype> {
         self.dtype
     }
 
     /// The units that do it.
     #[inline]
-    #[must_use]
     pub const fn pipe(&self) -> Option<Pipe> {
         self.pipe
     }

@@ -39,7 +39,6 @@ impl Numbers {
     pub const ALL: [Self; 6] = [Self::F16, Self::Bf16, Self::Tf32, Self::F32, Self::F64, Self::I8];
 
     /// As ranges call it in the field `dtype`.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::F16 => "f16",
@@ -52,7 +51,6 @@ impl Numbers {
     }
 
     /// Multiplications with additions that a multiprocessor does in a cycle without tensor cores, from Volta on, at most.
-    #[must_use]
     pub const fn plain_per_cycle(self) -> u32 {
         match self {
             Self::F64 => 64,

@@ -135,7 +135,6 @@ impl Gpu {
     }
 
     /// Another GPU, in its primary context, which is current on this thread then; `None` if there is no such GPU.
-    #[must_use]
     #[allow(clippy::unwrap_used)] // as check
     pub fn other_device(&self, ordinal: usize) -> Option<Self> {
         if CudaContext::device_count().unwrap() as usize <= ordinal {
@@ -175,7 +174,6 @@ impl Gpu {
     }
 
     /// A new stream that does not wait for the default one.
-    #[must_use]
     pub fn stream(&self) -> Stream {
         let mut stream = std::ptr::null_mut();
         cuda!(cuStreamCreate(&mut stream, 1));
@@ -183,7 +181,6 @@ impl Gpu {
     }
 
     /// Device memory; freed by [`free`](Self::free).
-    #[must_use]
     pub fn alloc(&self, bytes: usize) -> CUdeviceptr {
         let mut memory = 0;
         cuda!(cuMemAlloc_v2(&mut memory, bytes));
@@ -196,7 +193,6 @@ impl Gpu {
     }
 
     /// Page-locked host memory, never freed.
-    #[must_use]
     pub fn pinned(&self, bytes: usize) -> Host {
         let mut memory = std::ptr::null_mut();
         cuda!(cuMemAllocHost_v2(&mut memory, bytes));
@@ -204,7 +200,6 @@ impl Gpu {
     }
 
     /// (free, all) bytes of device memory.
-    #[must_use]
     pub fn memory(&self) -> (usize, usize) {
         let (mut free, mut all) = (0, 0);
         cuda!(cuMemGetInfo_v2(&mut free, &mut all));
@@ -238,7 +233,6 @@ impl Gpu {
     }
 
     /// Loads a kernel of one's own into the context that is current.
-    #[must_use]
     pub fn kernel(&self, ptx: &str, name: &CStr) -> Handle<CUfunction> {
         load(ptx, name)
     }
@@ -268,7 +262,6 @@ impl Gpu {
     }
 
     /// Managed memory.
-    #[must_use]
     pub fn alloc_managed(&self, bytes: usize) -> CUdeviceptr {
         let mut memory = 0;
         cuda!(cuMemAllocManaged(&mut memory, bytes, 1));
@@ -283,7 +276,6 @@ impl Gpu {
     }
 
     /// Reads managed memory on the CPU; the GPU must be done with it.
-    #[must_use]
     pub fn read_on_cpu(&self, managed: CUdeviceptr, bytes: usize) -> Vec<u8> {
         let memory = managed as usize as *const u8;
         // SAFETY: the memory is managed, has as many bytes, and has been written.
@@ -291,7 +283,6 @@ impl Gpu {
     }
 
     /// A call of the runtime API. The toolkit's library is opened for it; `false` where there is none.
-    #[must_use]
     pub fn runtime_synchronize(&self) -> bool {
         let names = ["libcudart.so.13", "libcudart.so.12", "libcudart.so"];
         // SAFETY: the runtime's initialisers are meant to run in any program.
@@ -310,7 +301,6 @@ impl Gpu {
     }
 
     /// Launches it with more threads than a block may have; gives the error.
-    #[must_use]
     pub fn launch_wrongly(&self, stream: Stream) -> CUresult {
         let null = std::ptr::null_mut();
         // SAFETY: the driver checks the sizes and refuses; no kernel runs.
@@ -446,7 +436,6 @@ impl Gpu {
     }
 
     /// Asks whether a stream is done.
-    #[must_use]
     pub fn is_done(&self, stream: Stream) -> bool {
         // SAFETY: a live stream.
         let result = unsafe { sys::cuStreamQuery(stream.0) };
@@ -454,7 +443,6 @@ impl Gpu {
     }
 
     /// A new event.
-    #[must_use]
     pub fn event(&self) -> Handle<CUevent> {
         let mut event = std::ptr::null_mut();
         cuda!(cuEventCreate(&mut event, 0));
@@ -472,7 +460,6 @@ impl Gpu {
     }
 
     /// Asks whether an event is done.
-    #[must_use]
     pub fn event_is_done(&self, event: Handle<CUevent>) -> bool {
         // SAFETY: a live event.
         let result = unsafe { sys::cuEventQuery(event.0) };
@@ -485,7 +472,6 @@ impl Gpu {
     }
 
     /// Nanoseconds between two events that are done.
-    #[must_use]
     pub fn elapsed_ns(&self, from: Handle<CUevent>, to: Handle<CUevent>) -> f64 {
         let mut milliseconds = 0.0;
         cuda!(cuEventElapsedTime_v2(&mut milliseconds, from.0, to.0));
@@ -493,7 +479,6 @@ impl Gpu {
     }
 
     /// Captures what `work` asks of a stream into a graph, ready to launch.
-    #[must_use]
     pub fn capture(&self, stream: Stream, work: impl FnOnce()) -> Handle<CUgraphExec> {
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         cuda!(cuStreamBeginCapture_v2(stream.0, mode));
@@ -541,7 +526,6 @@ impl Gpu {
     }
 
     /// The kernels of these names in a module of PTX.
-    #[must_use]
     #[allow(clippy::unwrap_used)] // as check
     pub fn load_ptx(&self, ptx: &str, names: &[String]) -> Vec<Handle<CUfunction>> {
         let image = CString::new(ptx).unwrap();
@@ -579,7 +563,6 @@ impl Gpu {
     }
 
     /// An attribute of the device.
-    #[must_use]
     pub fn device_attribute(&self, attribute: sys::CUdevice_attribute) -> i32 {
         let mut value = 0;
         cuda!(cuDeviceGetAttribute(&mut value, attribute, self.context.cu_device()));

@@ -77,7 +77,6 @@ impl Runtime {
     }
 
     /// `cudaMalloc`.
-    #[must_use]
     pub fn malloc(&self, bytes: usize) -> Object {
         let mut memory = Object::NULL.0;
         call!(self, "cudaMalloc", *mut Pointer: &mut memory, usize: bytes);
@@ -90,7 +89,6 @@ impl Runtime {
     }
 
     /// `cudaHostAlloc`.
-    #[must_use]
     pub fn host_alloc(&self, bytes: usize) -> Object {
         let mut memory = Object::NULL.0;
         call!(self, "cudaHostAlloc", *mut Pointer: &mut memory, usize: bytes, c_uint: 0);
@@ -121,7 +119,6 @@ impl Runtime {
     }
 
     /// `cudaStreamCreate`.
-    #[must_use]
     pub fn stream(&self) -> Object {
         let mut stream = Object::NULL.0;
         call!(self, "cudaStreamCreate", *mut Pointer: &mut stream);
@@ -139,7 +136,6 @@ impl Runtime {
     }
 
     /// `cudaLibraryLoadData` and `cudaLibraryGetKernel`.
-    #[must_use]
     #[allow(clippy::unwrap_used)] // as check
     pub fn kernel(&self, ptx: &str, name: &CStr) -> Object {
         let image = CString::new(ptx).unwrap();
@@ -161,7 +157,6 @@ impl Runtime {
     }
 
     /// Captures what `work` asks of a stream into a graph, ready to launch.
-    #[must_use]
     pub fn capture(&self, stream: Object, work: impl FnOnce()) -> Object {
         let (mut graph, mut executable) = (Object::NULL.0, Object::NULL.0);
         // cudaStreamCaptureModeThreadLocal

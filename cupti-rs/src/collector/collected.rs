@@ -109,7 +109,6 @@ impl Losses {
 
 impl Collected {
     /// Whether calls at this time, in [`clock::now_ns`] time, are accounted for.
-    #[must_use]
     pub fn was_on(&self, at_ns: u64) -> bool {
         clock::is_within(&self.windows_ns, at_ns)
     }

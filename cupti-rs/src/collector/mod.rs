@@ -146,7 +146,6 @@ impl Collector {
     }
 
     /// When the collection started, in [`clock::now_ns`] time.
-    #[must_use]
     pub fn start_ns(&self) -> u64 {
         self.start_ns
     }
@@ -206,7 +205,6 @@ impl Collector {
     }
 
     /// Whether the collection is paused.
-    #[must_use]
     pub fn is_paused(&self) -> bool {
         self.on_since_ns.is_none()
     }
@@ -342,7 +340,6 @@ impl Collector {
     }
 
     /// Returns the handle with which any thread flushes this collection.
-    #[must_use]
     pub fn flusher(&self) -> Flusher {
         self.flusher.clone()
     }
@@ -351,7 +348,6 @@ impl Collector {
     /// [`Collected::window_ns`] these are the calls that the drain left, if there was no other drain since.
     ///
     /// Any thread may call this. The cost grows with the number of calls that were not drained.
-    #[must_use]
     pub fn unfinished_calls(&self, at_ns: u64) -> UnfinishedCalls {
         // A forked child may have locked logs.
         if self.check_process().is_err() {
@@ -368,7 +364,6 @@ impl Collector {
     /// graph events, in chunks of 160 and 224 KiB per thread. Names and CUPTI's own buffers are not included.
     ///
     /// Any thread may call this. Costs some nanoseconds for each thread with logged calls.
-    #[must_use]
     pub fn held_bytes(&self) -> u64 {
         // A forked child may have locked logs.
         if self.check_process().is_err() {
@@ -488,19 +483,16 @@ impl Collector {
     }
 
     /// The library this collection uses.
-    #[must_use]
     pub fn library(&self) -> &Library {
         &self.library
     }
 
     /// The attributes that were set, with the values that CUPTI accepted.
-    #[must_use]
     pub fn attributes(&self) -> &[AttributeSetting] {
         &self.attributes
     }
 
     /// Kinds that were requested where known, and that the library does not have. Empty before the first start or resume.
-    #[must_use]
     pub fn missing_kinds(&self) -> &[ActivityKind] {
         &self.missing_kinds
     }

@@ -63,37 +63,31 @@ impl Opened {
 
 impl CounterData {
     /// The chip that counted.
-    #[must_use]
     pub fn chip(&self) -> &str {
         &self.chip
     }
 
     /// The version of the CUPTI that counted.
-    #[must_use]
     pub fn version(&self) -> Version {
         self.version
     }
 
     /// The metrics that were requested.
-    #[must_use]
     pub fn metrics(&self) -> &[String] {
         &self.metrics
     }
 
     /// How many ranges or kernels were counted.
-    #[must_use]
     pub fn ranges(&self) -> usize {
         self.places.len()
     }
 
     /// The bytes of CUPTI's image.
-    #[must_use]
     pub fn image(&self) -> &[u8] {
         &self.image
     }
 
     /// As [`from_bytes`](Self::from_bytes) reads it.
-    #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut content = Vec::with_capacity(self.image.len() + 4096);
         number(&mut content, self.version.0 as usize);

@@ -141,13 +141,11 @@ impl HostLibrary {
     }
 
     /// Its version.
-    #[must_use]
     pub fn version(&self) -> Version {
         self.version
     }
 
     /// The file it was loaded from, or the name under which it was already mapped.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -246,19 +244,16 @@ impl Host {
     }
 
     /// The chip's name.
-    #[must_use]
     pub fn chip(&self) -> &str {
         &self.chip
     }
 
     /// How its metrics are to be counted.
-    #[must_use]
     pub fn method(&self) -> Method {
         self.method
     }
 
     /// The library's version; metrics differ from one to the next.
-    #[must_use]
     pub fn version(&self) -> Version {
         self.version
     }

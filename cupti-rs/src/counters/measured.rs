@@ -53,38 +53,32 @@ impl Measured {
     }
 
     /// The chip that counted.
-    #[must_use]
     pub fn chip(&self) -> &str {
         &self.chip
     }
 
     /// The metrics, in the order they were requested.
-    #[must_use]
     pub fn metrics(&self) -> &[String] {
         &self.metrics
     }
 
     /// How many passes the metrics took.
-    #[must_use]
     pub fn passes(&self) -> usize {
         self.passes
     }
 
     /// How often the work ran. With more than one, each metric is of one run, and ratios of two metrics may be of two.
-    #[must_use]
     pub fn runs(&self) -> usize {
         self.runs
     }
 
     /// Ranges or kernels that were not counted for lack of room; [`Builder::max_ranges`](super::Builder::max_ranges) makes
     /// more.
-    #[must_use]
     pub fn dropped(&self) -> usize {
         self.dropped
     }
 
     /// Ranges that lay deeper than the levels that were requested, and count for those around them.
-    #[must_use]
     pub fn too_deep(&self) -> usize {
         self.too_deep
     }
@@ -97,14 +91,12 @@ impl Measured {
     }
 
     /// The first range of this name.
-    #[must_use]
     pub fn range(&self, name: &str) -> Option<RangeValues<'_>> {
         self.ranges().find(|range| range.name() == name)
     }
 
     /// A metric's sum over all ranges of this name. `None` if there is none, if a range of it was not counted, or if the
     /// metric does not add up: those that do end in `.sum`.
-    #[must_use]
     pub fn total(&self, name: &str, metric: &str) -> Option<f64> {
         if !metric.ends_with(".sum") || self.dropped > 0 {
             return None;
@@ -122,33 +114,28 @@ impl<'a> RangeValues<'a> {
     }
 
     /// Its name; of kernels their place in the order of launches, from 0.
-    #[must_use]
     pub fn name(&self) -> &'a str {
         &self.counted().range.name
     }
 
     /// How many counted ranges lie around it.
-    #[must_use]
     pub fn level(&self) -> usize {
         self.counted().range.level
     }
 
     /// Its place among all ranges in the order they began, those that were not counted among them: of a range around it, it
     /// is less.
-    #[must_use]
     pub fn place(&self) -> usize {
         self.index
     }
 
     /// The range around it.
-    #[must_use]
     pub fn parent(&self) -> Option<RangeValues<'a>> {
         let index = self.counted().range.parent?;
         Some(RangeValues { measured: self.measured, index })
     }
 
     /// The value of a metric; `None` if it was not requested, or if CUPTI does not know it (not a number).
-    #[must_use]
     pub fn value(&self, metric: &str) -> Option<f64> {
         let place = self.measured.metrics.iter().position(|name| name == metric)?;
         let value = *self.counted().values.as_ref()?.get(place)?;

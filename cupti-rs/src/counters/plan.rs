@@ -33,19 +33,16 @@ impl Plan {
 
     /// How often the work has to run so that all metrics are counted (`cuptiProfilerHostGetNumOfPasses`). With ranges in
     /// ranges it runs that often for each level.
-    #[must_use]
     pub fn passes(&self) -> usize {
         self.passes
     }
 
     /// The metrics, each once, in the order they were requested.
-    #[must_use]
     pub fn metrics(&self) -> &[String] {
         &self.metrics
     }
 
     /// The chip.
-    #[must_use]
     pub fn chip(&self) -> &str {
         &self.chip
     }

@@ -159,25 +159,21 @@ impl RangeProfiler {
     }
 
     /// The metrics and how many passes they take.
-    #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
     /// The metrics of the sets that this chip does not have. They are not counted.
-    #[must_use]
     pub fn missing(&self) -> &[&'static str] {
         &self.missing
     }
 
     /// The metrics of this device.
-    #[must_use]
     pub fn host(&self) -> &Host {
         &self.host
     }
 
     /// How often [`measure`](Self::measure) runs the work: the passes of the plan for each level of ranges.
-    #[must_use]
     pub fn runs(&self) -> usize {
         self.plan.passes() * usize::from(self.levels)
     }

@@ -255,19 +255,16 @@ impl PmSampler {
 
     /// The metrics of [utilization](SamplerBuilder::utilization) that the chip lacks or that did not fit in the pass beside the
     /// others, by the first of their names.
-    #[must_use]
     pub fn missing(&self) -> &[String] {
         &self.missing
     }
 
     /// The metrics that are sampled.
-    #[must_use]
     pub fn metrics(&self) -> &[String] {
         &self.metrics
     }
 
     /// Whether sampling ended before the stop: no sample follows, and [`stop`](Self::stop) returns the reason.
-    #[must_use]
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -440,25 +437,21 @@ impl Samples {
     }
 
     /// The metrics, in the order they were requested.
-    #[must_use]
     pub fn metrics(&self) -> &[String] {
         &self.metrics
     }
 
     /// The nanoseconds between two samples that were requested.
-    #[must_use]
     pub fn interval_ns(&self) -> u64 {
         self.interval_ns
     }
 
     /// How many there are.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.times.len()
     }
 
     /// True if there is none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.times.is_empty()
     }
@@ -469,33 +462,28 @@ impl Samples {
     }
 
     /// Samples that were not drained in time and were dropped for newer ones.
-    #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
     /// Sample buffer overflows of the GPU; each lost samples.
-    #[must_use]
     pub fn overflows(&self) -> u64 {
         self.overflows
     }
 
     /// How many times a sample began half an interval or more after the one before it had ended, and the nanoseconds in
     /// between, of which nothing is known.
-    #[must_use]
     pub fn gaps(&self) -> (u64, u64) {
         (self.gaps, self.gap_ns)
     }
 
     /// Why the sampling ended before it was stopped, if it did: what came later is not here.
-    #[must_use]
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
     /// The sum of a metric over the samples that lie within these times ([`clock::now_ns`]), whole. `None` if it was not
     /// requested or does not add up: those that do end in `.sum`.
-    #[must_use]
     pub fn sum(&self, metric: &str, from_ns: u64, to_ns: u64) -> Option<f64> {
         let place = self.place(metric)?;
         if !metric.ends_with(".sum") {
@@ -507,7 +495,6 @@ impl Samples {
 
     /// The mean of a metric over the samples that lie within these times, by their length, and how many these are. `None`
     /// if it was not requested or there is none.
-    #[must_use]
     pub fn mean(&self, metric: &str, from_ns: u64, to_ns: u64) -> Option<(f64, usize)> {
         let place = self.place(metric)?;
         let (mut sum, mut time, mut count) = (0.0, 0.0, 0);
@@ -537,19 +524,16 @@ impl<'a> Sample<'a> {
     }
 
     /// When it began, in [`clock::now_ns`] time.
-    #[must_use]
     pub fn start_ns(&self) -> u64 {
         self.samples.clock.monotonic_ns(self.samples.times[self.index].0)
     }
 
     /// When it ended, in [`clock::now_ns`] time.
-    #[must_use]
     pub fn end_ns(&self) -> u64 {
         self.samples.clock.monotonic_ns(self.samples.times[self.index].1)
     }
 
     /// The value of a metric; `None` if it was not requested, or if CUPTI does not know it (not a number).
-    #[must_use]
     pub fn value(&self, metric: &str) -> Option<f64> {
         let value = self.row()[self.samples.place(metric)?];
         (!value.is_nan()).then_some(value)

@@ -104,7 +104,6 @@ impl Set {
     ];
 
     /// Its name, such as `speed_of_light`.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Roofline => "roofline",
@@ -210,7 +209,6 @@ impl MemoryLevel {
     pub const ALL: [Self; 3] = [Self::Dram, Self::L2, Self::L1];
 
     /// Its name, such as `L2`.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Dram => "DRAM",
@@ -341,7 +339,6 @@ impl Flops {
     }
 
     /// Each type by name with its count.
-    #[must_use]
     pub fn list(&self) -> [(&'static str, Option<f64>); 10] {
         [
             ("fp16", self.half),
@@ -358,7 +355,6 @@ impl Flops {
     }
 
     /// All floating-point operations that were counted; integers are none.
-    #[must_use]
     pub fn total(&self) -> f64 {
         let counted = self.list().into_iter().filter(|(name, _)| *name != "int8 tensor");
         counted.filter_map(|(_, count)| count).sum()

@@ -116,7 +116,6 @@ impl Fake {
     }
 
     /// The samples that no decoding has found yet.
-    #[must_use]
     pub fn undecoded_samples(&self) -> usize {
         counters::undecoded_samples()
     }
@@ -127,7 +126,6 @@ impl Fake {
     }
 
     /// How often the program waited for its context where ranges begin and end.
-    #[must_use]
     pub fn context_waits(&self) -> u64 {
         counters::waits()
     }
@@ -138,7 +136,6 @@ impl Fake {
     }
 
     /// Whether the device's counters are in use.
-    #[must_use]
     pub fn counts(&self) -> bool {
         counters::is_enabled()
     }
@@ -250,7 +247,6 @@ impl Fake {
     }
 
     /// Begins a graph.
-    #[must_use]
     pub fn graph(&self) -> FakeGraph {
         let id = FakeGraph::next_id();
         calls::graph_event(RESOURCE_GRAPH_CREATED, GraphIds { graph: id, ..GraphIds::default() });
@@ -274,7 +270,6 @@ impl Fake {
     }
 
     /// Instantiates a graph: its nodes are copied into an executable graph, with the events of 12.8 and 13.0.1.
-    #[must_use]
     pub fn instantiate(&self, graph: &FakeGraph) -> FakeExec {
         let copy = FakeGraph { id: FakeGraph::next_id(), nodes: Vec::new() };
         calls::graph_event(RESOURCE_GRAPH_CREATED, copy.ids());
@@ -287,7 +282,6 @@ impl Fake {
     }
 
     /// Copies a graph, as `cuGraphClone` does.
-    #[must_use]
     pub fn clone_graph(&self, graph: &FakeGraph) -> FakeGraph {
         let copy = FakeGraph { id: FakeGraph::next_id(), nodes: Vec::new() };
         let from = GraphIds { original_graph: graph.id, ..copy.ids() };
@@ -406,7 +400,6 @@ impl Fake {
     }
 
     /// How often records were flushed.
-    #[must_use]
     pub fn flushes(&self) -> u64 {
         STATE.lock().flushes
     }
@@ -485,19 +478,16 @@ impl Fake {
     ];
 
     /// Whether a subscriber is registered.
-    #[must_use]
     pub fn is_subscribed(&self) -> bool {
         STATE.lock().subscribed
     }
 
     /// The activity kinds that are on.
-    #[must_use]
     pub fn enabled_kinds(&self) -> Vec<ActivityKind> {
         STATE.lock().kinds.iter().map(|&kind| ActivityKind(kind)).collect()
     }
 
     /// The callbacks that are on: (domain, id), and (domain, `u32::MAX`) for a whole one.
-    #[must_use]
     pub fn enabled_callbacks(&self) -> Vec<(u32, u32)> {
         let state = STATE.lock();
         let whole = state.domains.iter().map(|&domain| (domain, u32::MAX));
@@ -505,13 +495,11 @@ impl Fake {
     }
 
     /// Whether calls of this driver function have activity records.
-    #[must_use]
     pub fn has_driver_records(&self, function: DriverFunction) -> bool {
         self.has_records(ActivityKind::DRIVER, (DOMAIN_DRIVER_API, function.0))
     }
 
     /// Whether calls of this runtime function have activity records.
-    #[must_use]
     pub fn has_runtime_records(&self, function: RuntimeFunction) -> bool {
         self.has_records(ActivityKind::RUNTIME, (DOMAIN_RUNTIME_API, function.0))
     }
@@ -522,19 +510,16 @@ impl Fake {
     }
 
     /// An attribute's value, by CUPTI's number for it; `None` where this version does not have it.
-    #[must_use]
     pub fn attribute(&self, id: u32) -> Option<u64> {
         STATE.lock().attributes.get(&id).copied()
     }
 
     /// The counters of managed memory that are on, by number.
-    #[must_use]
     pub fn unified_memory_counters(&self) -> Vec<UnifiedMemoryKind> {
         STATE.lock().unified_memory.iter().map(|&kind| UnifiedMemoryKind(kind)).collect()
     }
 
     /// CUPTI's other settings.
-    #[must_use]
     pub fn settings(&self) -> Settings {
         let state = STATE.lock();
         Settings {
@@ -546,7 +531,6 @@ impl Fake {
     }
 
     /// Whether a CUPTI of before 12.9 was given no buffer, which crashes the real one.
-    #[must_use]
     pub fn would_have_crashed(&self) -> bool {
         STATE.lock().crashed
     }
@@ -598,13 +582,11 @@ pub struct FakeGraph {
 
 impl FakeGraph {
     /// The graph's id.
-    #[must_use]
     pub fn id(&self) -> u32 {
         self.id
     }
 
     /// The ids of its nodes.
-    #[must_use]
     pub fn nodes(&self) -> Vec<u64> {
         self.nodes.iter().map(|(node, _)| *node).collect()
     }
@@ -639,13 +621,11 @@ pub struct FakeExec {
 
 impl FakeExec {
     /// Its id, which its records have as that of their graph.
-    #[must_use]
     pub fn id(&self) -> u32 {
         self.id
     }
 
     /// The ids of its nodes.
-    #[must_use]
     pub fn nodes(&self) -> Vec<u64> {
         self.nodes.iter().map(|(node, _)| *node).collect()
     }

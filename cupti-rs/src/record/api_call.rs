@@ -50,7 +50,6 @@ impl ApiFunction {
 
     /// The function's name as CUPTI has it, such as `cuLaunchKernel` or `cudaMalloc_v3020`; none if it is newer than
     /// CUPTI 13.5, or there is no function. Costs an index into a table.
-    #[must_use]
     pub fn name(self) -> Option<&'static str> {
         let name = match self {
             Self::Driver(id) => DRIVER_FUNCTIONS.get(id as usize)?,

@@ -78,7 +78,6 @@ pub struct MigInstance {
 
 impl Device<'_> {
     /// What fits on it: some 20 reads of the record's bytes.
-    #[must_use]
     pub fn limits(&self) -> DeviceLimits {
         // A record that has been read as a device is long enough.
         DeviceLimits::decode(self.raw).unwrap_or_default()
@@ -171,31 +170,26 @@ pub struct AttributeValue(u64);
 
 impl AttributeValue {
     /// As an unsigned number of 4 bytes.
-    #[must_use]
     pub fn as_u32(self) -> u32 {
         low(self.0)
     }
 
     /// As a signed number of 4 bytes.
-    #[must_use]
     pub fn as_i32(self) -> i32 {
         low(self.0).cast_signed()
     }
 
     /// As an unsigned number of 8 bytes.
-    #[must_use]
     pub fn as_u64(self) -> u64 {
         self.0
     }
 
     /// As a signed number of 8 bytes.
-    #[must_use]
     pub fn as_i64(self) -> i64 {
         self.0.cast_signed()
     }
 
     /// As a floating-point number.
-    #[must_use]
     pub fn as_f64(self) -> f64 {
         f64::from_bits(self.0)
     }

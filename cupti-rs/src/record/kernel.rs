@@ -51,13 +51,11 @@ impl<'a> KernelRecord<'a> {
 
     /// How its multiprocessors were to be set, and were: three reads of the record's bytes.
     #[inline]
-    #[must_use]
     pub fn shared_memory(&self) -> SharedMemorySetting {
         SharedMemorySetting::decode(self.raw).unwrap_or_default()
     }
 
     /// The rest of the record: some 20 reads of its bytes.
-    #[must_use]
     pub fn details(&self) -> KernelDetails {
         // A record that has been read as a kernel is long enough.
         KernelDetails::decode(self.raw).unwrap_or_default()

@@ -58,25 +58,21 @@ pub struct LinkFlags(pub u32);
 
 impl LinkFlags {
     /// Reach the peer's memory.
-    #[must_use]
     pub fn peer_access(self) -> bool {
         self.0 & 2 != 0
     }
 
     /// Reach the host's memory.
-    #[must_use]
     pub fn system_access(self) -> bool {
         self.0 & 4 != 0
     }
 
     /// Atomics in the peer's memory.
-    #[must_use]
     pub fn peer_atomics(self) -> bool {
         self.0 & 8 != 0
     }
 
     /// Atomics in the host's memory.
-    #[must_use]
     pub fn system_atomics(self) -> bool {
         self.0 & 16 != 0
     }

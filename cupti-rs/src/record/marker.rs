@@ -30,43 +30,36 @@ pub struct MarkerFlags(pub u32);
 
 impl MarkerFlags {
     /// A mark (`..._INSTANTANEOUS`).
-    #[must_use]
     pub fn is_mark(self) -> bool {
         self.0 & 1 != 0
     }
 
     /// A range begins (`..._START`).
-    #[must_use]
     pub fn is_start(self) -> bool {
         self.0 & 2 != 0
     }
 
     /// A range ends (`..._END`).
-    #[must_use]
     pub fn is_end(self) -> bool {
         self.0 & 4 != 0
     }
 
     /// A synchronisation object of the user's is wanted (`..._SYNC_ACQUIRE`).
-    #[must_use]
     pub fn is_acquire(self) -> bool {
         self.0 & 8 != 0
     }
 
     /// It was got (`..._SYNC_ACQUIRE_SUCCESS`).
-    #[must_use]
     pub fn is_acquired(self) -> bool {
         self.0 & 16 != 0
     }
 
     /// It could not be got (`..._SYNC_ACQUIRE_FAILED`).
-    #[must_use]
     pub fn is_acquire_failed(self) -> bool {
         self.0 & 32 != 0
     }
 
     /// It is given back (`..._SYNC_RELEASE`).
-    #[must_use]
     pub fn is_release(self) -> bool {
         self.0 & 64 != 0
     }

@@ -150,7 +150,6 @@ impl RecordBytes {
     }
 
     /// The version of the library that wrote them.
-    #[must_use]
     pub fn version(&self) -> Version {
         self.version
     }
@@ -171,7 +170,6 @@ impl RecordBytes {
     }
 
     /// The text of a key: a kernel's name is mangled as the compiler made it. Costs a look into a hash table.
-    #[must_use]
     pub fn name(&self, key: NameKey) -> Option<&str> {
         self.names.get(&key.0).map(|name| &**name)
     }
@@ -182,13 +180,11 @@ impl RecordBytes {
     }
 
     /// The bytes of a key, as they lay in the memory of the process that was recorded.
-    #[must_use]
     pub fn data(&self, key: DataKey) -> Option<&[u8]> {
         self.data.get(&key.0).map(Vec::as_slice)
     }
 
     /// Every record, each read on request: some 15 ns, or what its bytes take to come from memory.
-    #[must_use]
     pub fn iter(&self) -> Records<'_> {
         let mut low_strides = [0; LOW_KINDS];
         for (place, kind) in low_strides.iter_mut().zip(0..) {
@@ -420,7 +416,6 @@ pub struct Span {
 
 impl Span {
     /// False where CUPTI could not tell when it was.
-    #[must_use]
     pub fn is_known(self) -> bool {
         self.start_ns != 0 && self.end_ns != 0
     }

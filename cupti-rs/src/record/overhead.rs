@@ -35,7 +35,6 @@ pub struct CommandBufferFull {
 
 impl Overhead {
     /// Which command buffer was full, for [`OverheadKind::COMMAND_BUFFER_FULL`].
-    #[must_use]
     pub fn command_buffer(&self, records: &RecordBytes) -> Option<CommandBufferFull> {
         let data = records.data(self.data?)?.as_chunks::<4>().0;
         let &[left, id, kind] = data.first_chunk()?;

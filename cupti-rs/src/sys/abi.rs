@@ -15,7 +15,6 @@ macro_rules! results {
             $(pub const $name: Self = Self($value);)*
 
             /// The code's name without its prefix, if it is one this crate knows.
-            #[must_use]
             pub fn name(self) -> Option<&'static str> {
                 match self {
                     $(Self::$name => Some(stringify!($name)),)*

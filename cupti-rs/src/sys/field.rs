@@ -90,13 +90,11 @@ impl<F, T> Field<F, T> {
     }
 
     /// Bytes from the record's begin.
-    #[must_use]
     pub const fn offset(self) -> usize {
         self.offset
     }
 
     /// Its bytes.
-    #[must_use]
     pub const fn size(self) -> usize {
         size_of::<T>()
     }

@@ -44,44 +44,37 @@ impl Distribution {
     }
 
     /// How many there were.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
     /// All together.
-    #[must_use]
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.sum_ns)
     }
 
     /// The arithmetic mean; 0 of none.
-    #[must_use]
     pub fn mean(&self) -> Duration {
         Duration::from_nanos(self.sum_ns / self.count.max(1))
     }
 
     /// The least; 0 of none.
-    #[must_use]
     pub fn min(&self) -> Duration {
         Duration::from_nanos(self.least_ns)
     }
 
     /// The most; 0 of none.
-    #[must_use]
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.most_ns)
     }
 
     /// The sample standard deviation; 0 of fewer than two.
-    #[must_use]
     pub fn standard_deviation(&self) -> Duration {
         let degrees = self.count.saturating_sub(1).max(1) as f64;
         Duration::from_nanos((self.squares / degrees).max(0.0).sqrt() as u64)
     }
 
     /// The duration that so many percent of all do not exceed, within 1 %; 0 of none.
-    #[must_use]
     pub fn percentile(&self, percent: f64) -> Duration {
         let at = |histogram: &Histogram<u32>| histogram.value_at_percentile(percent);
         let ns = self.histogram.as_ref().map_or(0, at);
@@ -89,7 +82,6 @@ impl Distribution {
     }
 
     /// The one in the middle, within 1 %; 0 of none.
-    #[must_use]
     pub fn median(&self) -> Duration {
         self.percentile(50.0)
     }

@@ -99,13 +99,11 @@ impl Error {
     }
 
     /// True where GPU records cannot be had at all: no driver, no device, no usable CUPTI.
-    #[must_use]
     pub fn is_unavailable(&self) -> bool {
         matches!(&*self.0, Kind::Cupti(error) if error.is_unavailable())
     }
 
     /// True where somebody else holds CUPTI or the range observer: another tool, or another profiler of this process.
-    #[must_use]
     pub fn is_busy(&self) -> bool {
         match &*self.0 {
             Kind::Cupti(error) => error.is_busy(),
@@ -115,19 +113,16 @@ impl Error {
     }
 
     /// True where CUPTI refused for lack of privileges.
-    #[must_use]
     pub fn is_permission(&self) -> bool {
         matches!(&*self.0, Kind::Cupti(error) if error.is_permission())
     }
 
     /// True where a profiler was to be stopped, paused, resumed or looked into that was not running.
-    #[must_use]
     pub fn is_not_running(&self) -> bool {
         matches!(&*self.0, Kind::NotRunning)
     }
 
     /// True where bytes are not a recording or a capture, a damaged one, or one of a newer version.
-    #[must_use]
     pub fn is_format(&self) -> bool {
         match &*self.0 {
             Kind::Format { .. } | Kind::Peaks { .. } => true,

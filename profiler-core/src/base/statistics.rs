@@ -86,56 +86,47 @@ impl Statistics {
     }
 
     /// How many times.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.times.len() as u64
     }
 
     /// All together.
-    #[must_use]
     pub fn sum(&self) -> Duration {
         // Times of a damaged file may be anything.
         Duration::from_nanos(u64::try_from(sum(&self.times)).unwrap_or(u64::MAX))
     }
 
     /// The arithmetic mean, in whole nanoseconds.
-    #[must_use]
     pub fn mean(&self) -> Duration {
         self.get(Statistic::Mean)
     }
 
     /// The middle one; of an even number, the mean of the two in the middle.
-    #[must_use]
     pub fn median(&self) -> Duration {
         self.get(Statistic::Median)
     }
 
     /// The least.
-    #[must_use]
     pub fn min(&self) -> Duration {
         self.get(Statistic::Min)
     }
 
     /// The most.
-    #[must_use]
     pub fn max(&self) -> Duration {
         self.get(Statistic::Max)
     }
 
     /// The least that this many percent of all do not exceed (nearest rank): always one of them.
-    #[must_use]
     pub fn percentile(&self, percent: f64) -> Duration {
         self.get(Statistic::Percentile(percent))
     }
 
     /// Any of these.
-    #[must_use]
     pub fn get(&self, statistic: Statistic) -> Duration {
         Duration::from_nanos(statistic.of_sorted(&self.times))
     }
 
     /// The sample standard deviation: that of `count - 1`, as nsys reports it. 0 of fewer than two.
-    #[must_use]
     pub fn standard_deviation(&self) -> Duration {
         if self.times.len() < 2 {
             return Duration::ZERO;
@@ -148,7 +139,6 @@ impl Statistics {
 
     /// The median absolute deviation: the median of how far each is from the median. Unlike the standard deviation it does
     /// not grow with a few that are far off.
-    #[must_use]
     pub fn median_absolute_deviation(&self) -> Duration {
         let median = Statistic::Median.of_sorted(&self.times);
         let deviations = self.times.iter().map(|ns| ns.abs_diff(median)).collect();

@@ -49,7 +49,6 @@ pub struct Totals {
 
 impl Totals {
     /// Kernels, copies and memsets, and [`graphs`](Self::graphs), which nsys leaves out of its "GPU Ops".
-    #[must_use]
     pub fn gpu_operations(&self) -> u64 {
         self.kernels + self.copies + self.memsets + self.graphs
     }
@@ -60,31 +59,26 @@ impl Totals {
     }
 
     /// The time of all GPU operations, summed.
-    #[must_use]
     pub fn gpu_time(&self) -> Duration {
         Duration::from_nanos(self.gpu_ns())
     }
 
     /// The time of all kernels, summed.
-    #[must_use]
     pub fn kernel_time(&self) -> Duration {
         Duration::from_nanos(self.kernel_ns)
     }
 
     /// The time of all copies, summed.
-    #[must_use]
     pub fn copy_time(&self) -> Duration {
         Duration::from_nanos(self.copy_ns)
     }
 
     /// The time of all graphs that were traced as one interval each, summed.
-    #[must_use]
     pub fn graph_time(&self) -> Duration {
         Duration::from_nanos(self.graph_ns)
     }
 
     /// The host time in synchronisation calls, summed.
-    #[must_use]
     pub fn synchronization_time(&self) -> Duration {
         Duration::from_nanos(self.synchronization_ns)
     }

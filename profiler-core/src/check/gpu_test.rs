@@ -198,13 +198,11 @@ impl GatedTest {
 
 impl<R> Measured<R> {
     /// The profiles of the repeats, in their order. There is at least one.
-    #[must_use]
     pub fn profiles(&self) -> &[Profile] {
         &self.profiles
     }
 
     /// What the last repeat gave.
-    #[must_use]
     pub fn result(&self) -> &R {
         &self.result
     }

@@ -28,7 +28,6 @@ const MOST_AT_START: f64 = 0.01;
 impl Account {
     /// True if every call has its record and every record its call. Up to a hundredth of the records may be
     /// [`records_at_start`](Self::records_at_start).
-    #[must_use]
     pub fn is_balanced(&self) -> bool {
         let without_call = self.records.saturating_sub(self.matched_records);
         let at_start = self.records_at_start.min(without_call);

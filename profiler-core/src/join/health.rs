@@ -377,7 +377,6 @@ impl Health {
     /// True if nothing was lost: every record was read and has its call, every call that submits work has a record, and
     /// all operations have timestamps. [Open ranges](Self::open_ranges), [pending](Self::pending_calls) calls of a
     /// snapshot and a few [records at the start](Account::records_at_start) are facts, not losses.
-    #[must_use]
     pub fn is_complete(&self) -> bool {
         self.losses().next().is_none()
             && self.accounts().iter().all(|(_, account)| account.is_balanced())
@@ -385,7 +384,6 @@ impl Health {
 
     /// The part of the records and calls, 0 to 1, that are unmatched or were open at the stop; 0 for a complete profile.
     /// `None` if anything else was lost: how much of the GPU's time that was is then not known.
-    #[must_use]
     pub fn unmatched_share(&self) -> Option<f64> {
         if self.is_complete() {
             return Some(0.0);

@@ -18,43 +18,36 @@ impl<'a> ApiCall<'a> {
     }
 
     /// The function's name, such as `cuLaunchKernel`.
-    #[must_use]
     pub fn name(&self) -> &'a str {
         self.profile.store.names.get(self.kind().name)
     }
 
     /// What it does.
-    #[must_use]
     pub fn class(&self) -> cupti::CallClass {
         self.kind().class
     }
 
     /// Of which API it is.
-    #[must_use]
     pub fn api(&self) -> Api {
         self.kind().api
     }
 
     /// The id that the work it caused has too.
-    #[must_use]
     pub fn correlation_id(&self) -> u32 {
         self.row.correlation_id
     }
 
     /// When it was called, since the session's start.
-    #[must_use]
     pub fn start(&self) -> Duration {
         self.profile.since_start(self.row.time.start_ns)
     }
 
     /// When it returned, since the session's start. `None` if it had not at the stop, or at the snapshot.
-    #[must_use]
     pub fn end(&self) -> Option<Duration> {
         self.kind().has_returned.then(|| self.profile.since_start(self.row.time.end_ns))
     }
 
     /// How long it took on the host. `None` if it had not returned at the stop, or at the snapshot.
-    #[must_use]
     pub fn host_time(&self) -> Option<Duration> {
         self.kind().has_returned.then(|| Duration::from_nanos(self.row.time.ns()))
     }
@@ -67,31 +60,26 @@ impl<'a> ApiCall<'a> {
     }
 
     /// Its `CUresult` or `cudaError_t`; 0 is success.
-    #[must_use]
     pub fn result(&self) -> u32 {
         self.kind().result
     }
 
     /// True if it returned an error. A query that says "not yet" returned none.
-    #[must_use]
     pub fn is_failure(&self) -> bool {
         self.kind().is_failure()
     }
 
     /// True if it made a node of a CUDA graph instead of doing its work (stream capture).
-    #[must_use]
     pub fn is_captured(&self) -> bool {
         self.kind().captured
     }
 
     /// The kernel's id of the thread that made it.
-    #[must_use]
     pub fn thread_id(&self) -> u32 {
         self.profile.store.threads[self.row.thread.at()].id
     }
 
     /// The kernel's id of its process; 0 if one process was recorded, by itself.
-    #[must_use]
     pub fn process_id(&self) -> u32 {
         self.profile.store.threads[self.row.thread.at()].process
     }
@@ -112,7 +100,6 @@ impl<'a> ApiCall<'a> {
     }
 
     /// True if it belongs to several ranges.
-    #[must_use]
     pub fn is_shared(&self) -> bool {
         !self.profile.store.shares_of(self.row).is_empty()
     }

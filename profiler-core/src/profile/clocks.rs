@@ -39,7 +39,6 @@ pub struct Slowed {
 impl DeviceClocks {
     /// True if something lowered the clocks for a hundredth of the time or more: times are then not those of the program
     /// alone.
-    #[must_use]
     pub fn is_throttled(&self) -> bool {
         self.slowed_by.iter().any(|slowed| slowed.share >= THROTTLED)
     }
@@ -50,7 +49,6 @@ impl Profile {
     /// which a device had nothing to do, and lowers its clocks for that, does not count.
     ///
     /// A sample stands for the time since the one before it: what was between two is not seen.
-    #[must_use]
     pub fn device_clocks(&self) -> Vec<DeviceClocks> {
         let mut devices: Vec<u32> = self.series().map(|series| series.device()).collect();
         devices.sort_unstable();

@@ -60,31 +60,26 @@ macro_rules! described_methods {
     ($type:ident) => {
         impl<'a> $type<'a> {
             /// Its name.
-            #[must_use]
             pub fn name(&self) -> &'a str {
                 self.described().name()
             }
 
             /// Its domain's name; `None` is the default one.
-            #[must_use]
             pub fn domain(&self) -> Option<&'a str> {
                 self.described().domain()
             }
 
             /// Its category's name.
-            #[must_use]
             pub fn category(&self) -> Option<&'a str> {
                 self.described().category()
             }
 
             /// The colour it is to be shown in.
-            #[must_use]
             pub fn color(&self) -> Option<nvtx::Color> {
                 self.described().color()
             }
 
             /// The number that came with it.
-            #[must_use]
             pub fn payload(&self) -> Option<nvtx::Payload> {
                 self.described().payload()
             }
@@ -95,7 +90,6 @@ macro_rules! described_methods {
             }
 
             /// Its named value of this name; the last one if there are several.
-            #[must_use]
             pub fn field(&self, name: &str) -> Option<nvtx::FieldValue<'a>> {
                 let named = self.fields().filter(|field| field.name == name);
                 named.last().map(|field| field.value)

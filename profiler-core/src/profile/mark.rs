@@ -26,13 +26,11 @@ impl<'a> Mark<'a> {
     }
 
     /// When, since the session's start.
-    #[must_use]
     pub fn at(&self) -> Duration {
         self.profile.since_start(self.row().at_ns)
     }
 
     /// The kernel's id of its thread.
-    #[must_use]
     pub fn thread_id(&self) -> u32 {
         self.profile.store.threads[self.row().thread.at()].id
     }

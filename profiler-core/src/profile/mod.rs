@@ -153,13 +153,11 @@ impl Profile {
     }
 
     /// The raw logs; `None` if the profile was not made of them, or they were [let go](Self::without_recording).
-    #[must_use]
     pub fn recording(&self) -> Option<&Recording> {
         self.recording.as_ref()
     }
 
     /// Where and when it was recorded.
-    #[must_use]
     pub fn recording_info(&self) -> &RecordingInfo {
         &self.info
     }
@@ -168,7 +166,6 @@ impl Profile {
     /// recording does not say; then [`RecordingInfo::recorded_at_s`] is the second of it.
     ///
     /// It is read off the host's clock when recording began; what is set or slewed on that clock later is not in it.
-    #[must_use]
     pub fn started_at(&self) -> Option<SystemTime> {
         let since_epoch = self.started_at_ns()?;
         UNIX_EPOCH.checked_add(Duration::from_nanos(since_epoch))
@@ -191,26 +188,22 @@ impl Profile {
     }
 
     /// True if it is a snapshot of a session that went on.
-    #[must_use]
     pub fn is_snapshot(&self) -> bool {
         self.store.session.pending_from_ns.is_some()
     }
 
     /// How far it can be trusted.
-    #[must_use]
     pub fn health(&self) -> &Health {
         &self.health
     }
 
     /// How long the session was on.
-    #[must_use]
     pub fn duration(&self) -> Duration {
         let (start, stop) = self.store.session.window_ns;
         Duration::from_nanos(stop.saturating_sub(start))
     }
 
     /// Everything the session saw, in ranges and outside.
-    #[must_use]
     pub fn totals(&self) -> Totals {
         let mut totals = self.tree.outside;
         for root in &self.tree.roots {
@@ -220,7 +213,6 @@ impl Profile {
     }
 
     /// Calls and operations outside all ranges.
-    #[must_use]
     pub fn outside_ranges(&self) -> Totals {
         self.tree.outside
     }
@@ -234,7 +226,6 @@ impl Profile {
     ///
     /// A path names the innermost ranges, and may leave out the outermost. A `*` stands for any text, slashes included:
     /// `"layer */attention"`.
-    #[must_use]
     pub fn range(&self, path: &str) -> Option<RangeSummary> {
         let matching = self.matching(&Pattern::new(path));
         let mut summary = RangeSummary::default();
@@ -302,7 +293,6 @@ impl Profile {
     }
 
     /// True if a range has [work that counts for another](RangeSummary::shared).
-    #[must_use]
     pub fn has_shared_work(&self) -> bool {
         self.tree.has_shared
     }

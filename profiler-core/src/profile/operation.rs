@@ -76,13 +76,11 @@ impl<'a> GpuOperation<'a> {
     }
 
     /// Its number among all operations of the profile, by start.
-    #[must_use]
     pub fn number(&self) -> usize {
         self.id.at()
     }
 
     /// What kind it is of.
-    #[must_use]
     pub fn kind(&self) -> OperationKind {
         match self.work().what {
             What::Kernel { .. } => OperationKind::Kernel,
@@ -93,25 +91,21 @@ impl<'a> GpuOperation<'a> {
     }
 
     /// When it started on the GPU, since the session's start. `None` where CUPTI had no timestamps.
-    #[must_use]
     pub fn start(&self) -> Option<Duration> {
         self.row().time().map(|time| self.profile.since_start(time.start_ns))
     }
 
     /// When it ended on the GPU, since the session's start. `None` where CUPTI had no timestamps.
-    #[must_use]
     pub fn end(&self) -> Option<Duration> {
         self.row().time().map(|time| self.profile.since_start(time.end_ns))
     }
 
     /// How long it ran on the GPU. `None` where CUPTI had no timestamps.
-    #[must_use]
     pub fn gpu_time(&self) -> Option<Duration> {
         self.row().time().map(|time| Duration::from_nanos(Interval::ns(time)))
     }
 
     /// It as a kernel, if it is one.
-    #[must_use]
     pub fn as_kernel(&self) -> Option<Kernel<'a>> {
         match self.work().what {
             What::Kernel { names, mut details } => {
@@ -126,7 +120,6 @@ impl<'a> GpuOperation<'a> {
     }
 
     /// It as a copy, if it is one.
-    #[must_use]
     pub fn as_copy(&self) -> Option<Copy<'a>> {
         match self.work().what {
             What::Copy(mut details) => {
@@ -141,7 +134,6 @@ impl<'a> GpuOperation<'a> {
     }
 
     /// It as a memset, if it is one.
-    #[must_use]
     pub fn as_memset(&self) -> Option<Memset<'a>> {
         match self.work().what {
             What::Memset(mut details) => {
@@ -153,7 +145,6 @@ impl<'a> GpuOperation<'a> {
     }
 
     /// It as a graph that was traced as one interval, if it is one.
-    #[must_use]
     pub fn as_graph(&self) -> Option<Graph<'a>> {
         match self.work().what {
             What::Graph(graph) => Some(Graph { operation: *self, graph }),
@@ -171,37 +162,31 @@ impl<'a> GpuOperation<'a> {
     }
 
     /// The id that the call that caused it has too.
-    #[must_use]
     pub fn correlation_id(&self) -> u32 {
         self.row().correlation_id
     }
 
     /// The device's CUDA ordinal.
-    #[must_use]
     pub fn device(&self) -> u32 {
         self.work().place.device
     }
 
     /// CUPTI's id of the stream; contexts number theirs apart.
-    #[must_use]
     pub fn stream(&self) -> u32 {
         self.work().place.stream
     }
 
     /// CUPTI's id of the context.
-    #[must_use]
     pub fn context(&self) -> u32 {
         self.work().place.context
     }
 
     /// The kernel's id of its process; 0 if one process was recorded, by itself.
-    #[must_use]
     pub fn process_id(&self) -> u32 {
         self.work().process
     }
 
     /// The node of a CUDA graph that it was.
-    #[must_use]
     pub fn graph_node(&self) -> Option<cupti::GraphNode> {
         self.work().what.graph_node()
     }
@@ -216,7 +201,6 @@ impl<'a> GpuOperation<'a> {
     }
 
     /// The call that caused it.
-    #[must_use]
     pub fn call(&self) -> Option<ApiCall<'a>> {
         self.row().call.get().map(|id| self.profile.call(id))
     }
@@ -238,7 +222,6 @@ impl<'a> GpuOperation<'a> {
     }
 
     /// True if it belongs to several ranges.
-    #[must_use]
     pub fn is_shared(&self) -> bool {
         self.ranges().nth(1).is_some()
     }
@@ -258,7 +241,6 @@ impl<'a> GpuOperation<'a> {
     }
 
     /// How it came to that range.
-    #[must_use]
     pub fn attribution(&self) -> Attribution {
         if self.window.get().is_some() {
             return Attribution::Window;
@@ -288,13 +270,11 @@ pub struct Kernel<'a> {
 
 impl<'a> Kernel<'a> {
     /// Its name as the compiler made it.
-    #[must_use]
     pub fn name(&self) -> &'a str {
         self.name
     }
 
     /// A C++ name without its parameters, as the report shows it; another as it is. Costs microseconds.
-    #[must_use]
     pub fn demangled_name(&self) -> String {
         match self.demangled {
             Some(name) => kernel_names::without_parameters(name),
@@ -308,19 +288,16 @@ impl<'a> Kernel<'a> {
     }
 
     /// Blocks in x, y, z.
-    #[must_use]
     pub fn grid(&self) -> [u32; 3] {
         self.details.grid
     }
 
     /// Threads in a block in x, y, z.
-    #[must_use]
     pub fn block(&self) -> [u32; 3] {
         self.details.block
     }
 
     /// The record's other fields. Its times are `CLOCK_MONOTONIC`'s.
-    #[must_use]
     pub fn details(&self) -> &cupti::Kernel {
         &self.details
     }
@@ -342,32 +319,27 @@ pub struct Copy<'a> {
 
 impl Copy<'_> {
     /// From where to where.
-    #[must_use]
     pub fn kind(&self) -> cupti::CopyKind {
         self.details.kind
     }
 
     /// Bytes moved.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.details.bytes
     }
 
     /// The kind of memory it read (`srcKind`).
-    #[must_use]
     pub fn source(&self) -> cupti::MemoryKind {
         self.details.source
     }
 
     /// The kind of memory it wrote (`dstKind`).
-    #[must_use]
     pub fn destination(&self) -> cupti::MemoryKind {
         self.details.destination
     }
 
     /// Bytes over its time on the GPU, in GB/s (10^9 bytes a second). `None` where CUPTI had no timestamps, or both are
     /// the same.
-    #[must_use]
     pub fn bandwidth(&self) -> Option<f64> {
         let ns = self.operation.row().ns();
         // A byte a nanosecond is a GB/s.
@@ -375,7 +347,6 @@ impl Copy<'_> {
     }
 
     /// The record's other fields. Its times are `CLOCK_MONOTONIC`'s.
-    #[must_use]
     pub fn details(&self) -> &cupti::Memcpy {
         &self.details
     }
@@ -397,13 +368,11 @@ pub struct Memset<'a> {
 
 impl Memset<'_> {
     /// Bytes written.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.details.bytes
     }
 
     /// The record's other fields. Its times are `CLOCK_MONOTONIC`'s.
-    #[must_use]
     pub fn details(&self) -> &cupti::Memset {
         &self.details
     }
@@ -427,14 +396,12 @@ pub struct Graph<'a> {
 
 impl Graph<'_> {
     /// CUPTI's id of the executable graph.
-    #[must_use]
     pub fn executable_id(&self) -> u32 {
         self.graph.executable
     }
 
     /// CUPTI's id of the graph that it was instantiated from. `None` where the source has none: CUPTI's records do not,
     /// captures of Nsight Systems do.
-    #[must_use]
     pub fn template_id(&self) -> Option<u32> {
         self.graph.template
     }

@@ -30,31 +30,26 @@ impl<'a> ProcessRange<'a> {
     }
 
     /// When it began, since the session's start.
-    #[must_use]
     pub fn start(&self) -> Duration {
         self.profile.since_start(self.row().time.start_ns)
     }
 
     /// From its start to its end; until the stop, if it had not ended. Its stays together may be much shorter.
-    #[must_use]
     pub fn host_time(&self) -> Duration {
         Duration::from_nanos(self.row().time.ns())
     }
 
     /// True if it had not ended at the stop.
-    #[must_use]
     pub fn is_open(&self) -> bool {
         self.row().end_thread.is_none()
     }
 
     /// The kernel's id of the thread it began on.
-    #[must_use]
     pub fn thread_id(&self) -> u32 {
         self.profile.store.threads[self.row().thread.at()].id
     }
 
     /// The kernel's id of the thread it ended on; `None` if it had not ended.
-    #[must_use]
     pub fn end_thread_id(&self) -> Option<u32> {
         Some(self.profile.store.threads[self.row().end_thread?.at()].id)
     }
@@ -72,7 +67,6 @@ impl<'a> ProcessRange<'a> {
     }
 
     /// What was asked for in its stays and in ranges within them. Sums it up each time.
-    #[must_use]
     pub fn inclusive(&self) -> Totals {
         self.profile.tree.of_process_range(&self.profile.store, self.id)
     }

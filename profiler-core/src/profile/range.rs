@@ -29,32 +29,27 @@ fn is_none(totals: &Totals) -> bool {
 
 impl RangeSummary {
     /// How often such a range was entered.
-    #[must_use]
     pub fn instances(&self) -> u64 {
         self.instances
     }
 
     /// The host time in it, summed over instances; a range within one of the same name counts once.
-    #[must_use]
     pub fn host_time(&self) -> Duration {
         Duration::from_nanos(self.host_ns)
     }
 
     /// What was asked for in it and in ranges within it.
-    #[must_use]
     pub fn inclusive(&self) -> Totals {
         self.inclusive
     }
 
     /// What was asked for in it directly.
-    #[must_use]
     pub fn exclusive(&self) -> Totals {
         self.exclusive
     }
 
     /// What graph launches, wherever they were made, ran of the nodes that were captured, or added by hand, in it and
     /// within. The same operations are in the [`inclusive`](Self::inclusive) totals of the range of each launch.
-    #[must_use]
     pub fn replayed(&self) -> Totals {
         self.replayed
     }
@@ -62,37 +57,31 @@ impl RangeSummary {
     /// What was asked for in it and within together with other ranges ([`Context::join`](crate::Context::join)), and
     /// counts for one of these: each launch and operation once, and none that is in [`inclusive`](Self::inclusive). Both
     /// together are all that it asked for; sums over ranges that share work have it more than once.
-    #[must_use]
     pub fn shared(&self) -> Totals {
         self.shared
     }
 
     /// The time of the GPU operations asked for in it and within, summed.
-    #[must_use]
     pub fn gpu_time(&self) -> Duration {
         self.inclusive.gpu_time()
     }
 
     /// The kernels launched in it and within.
-    #[must_use]
     pub fn kernels(&self) -> u64 {
         self.inclusive.kernels
     }
 
     /// The kernel and graph launches made in it and within.
-    #[must_use]
     pub fn launches(&self) -> u64 {
         self.inclusive.launches
     }
 
     /// The copies asked for in it and within.
-    #[must_use]
     pub fn copies(&self) -> u64 {
         self.inclusive.copies
     }
 
     /// The synchronisation calls made in it and within.
-    #[must_use]
     pub fn synchronizations(&self) -> u64 {
         self.inclusive.synchronizations
     }
@@ -118,19 +107,16 @@ impl<'a> RangeNode<'a> {
     }
 
     /// The range's name.
-    #[must_use]
     pub fn name(&self) -> &'a str {
         self.profile.store.names.get(self.node().name)
     }
 
     /// Its domain's name; `None` is the default one. Ranges of one name in different domains are different nodes.
-    #[must_use]
     pub fn domain(&self) -> Option<&'a str> {
         self.node().domain.map(|domain| self.profile.store.names.get(domain))
     }
 
     /// Its name with those of the ranges around it: `batch/forward`. All of them, however many there are.
-    #[must_use]
     pub fn path(&self) -> String {
         let mut names: Vec<_> = self.ancestors().map(|ancestor| ancestor.name()).collect();
         names.reverse();
@@ -172,37 +158,31 @@ impl<'a> RangeNode<'a> {
     }
 
     /// How often it was entered.
-    #[must_use]
     pub fn instances(&self) -> u64 {
         self.node().instances
     }
 
     /// The host time in it, summed over instances.
-    #[must_use]
     pub fn host_time(&self) -> Duration {
         Duration::from_nanos(self.node().host_ns)
     }
 
     /// What was asked for in it and in ranges within it.
-    #[must_use]
     pub fn inclusive(&self) -> Totals {
         self.node().inclusive
     }
 
     /// What was asked for in it directly.
-    #[must_use]
     pub fn exclusive(&self) -> Totals {
         self.node().exclusive
     }
 
     /// What graph launches ran of the nodes that were made in it and within; see [`RangeSummary::replayed`].
-    #[must_use]
     pub fn replayed(&self) -> Totals {
         self.node().replayed
     }
 
     /// What was asked for in it and within together with others, and counts for these; see [`RangeSummary::shared`].
-    #[must_use]
     pub fn shared(&self) -> Totals {
         self.node().shared
     }
@@ -214,7 +194,6 @@ impl<'a> RangeNode<'a> {
     }
 
     /// The node around it.
-    #[must_use]
     pub fn parent(&self) -> Option<RangeNode<'a>> {
         self.node().parent.map(|id| RangeNode { profile: self.profile, id })
     }
@@ -292,37 +271,31 @@ impl<'a> Range<'a> {
     }
 
     /// When it began, since the session's start.
-    #[must_use]
     pub fn start(&self) -> Duration {
         self.profile.since_start(self.row().time.start_ns)
     }
 
     /// When it ended, since the session's start; the stop, if it had not.
-    #[must_use]
     pub fn end(&self) -> Duration {
         self.profile.since_start(self.row().time.end_ns)
     }
 
     /// How long the host was in it; until the stop, if it had not ended.
-    #[must_use]
     pub fn host_time(&self) -> Duration {
         Duration::from_nanos(self.row().time.ns())
     }
 
     /// True if it had not ended at the stop, or at the snapshot.
-    #[must_use]
     pub fn is_open(&self) -> bool {
         self.row().is_open
     }
 
     /// The kernel's id of its thread.
-    #[must_use]
     pub fn thread_id(&self) -> u32 {
         self.profile.store.threads[self.row().thread.at()].id
     }
 
     /// Its thread's name, if it has one.
-    #[must_use]
     pub fn thread_name(&self) -> Option<&'a str> {
         self.profile.store.threads[self.row().thread.at()].name.as_deref()
     }
@@ -335,32 +308,27 @@ impl<'a> Range<'a> {
     }
 
     /// The node of the tree that it is an instance of.
-    #[must_use]
     pub fn node(&self) -> RangeNode<'a> {
         RangeNode { profile: self.profile, id: self.profile.tree.of_range[self.id.at()] }
     }
 
     /// What was asked for in it and in ranges within it. Sums it up each time, some nanoseconds an operation.
-    #[must_use]
     pub fn inclusive(&self) -> Totals {
         self.profile.tree.inclusive(&self.profile.store, self.id)
     }
 
     /// What was asked for in it directly. Sums it up each time.
-    #[must_use]
     pub fn exclusive(&self) -> Totals {
         self.profile.tree.exclusive(&self.profile.store, self.id)
     }
 
     /// What graph launches ran of the nodes that were made in it and within; see [`RangeSummary::replayed`].
-    #[must_use]
     pub fn replayed(&self) -> Totals {
         self.profile.tree.replayed(&self.profile.store, self.id)
     }
 
     /// What was asked for in it and within together with others, and counts for these; see [`RangeSummary::shared`]. Sums it
     /// up each time.
-    #[must_use]
     pub fn shared(&self) -> Totals {
         self.profile.tree.shared(&self.profile.store, self.id)
     }

@@ -79,25 +79,21 @@ impl Summary {
     }
 
     /// Where and when it was recorded.
-    #[must_use]
     pub fn recording_info(&self) -> &RecordingInfo {
         &self.info
     }
 
     /// How long the session was on.
-    #[must_use]
     pub fn duration(&self) -> Duration {
         self.duration
     }
 
     /// How far it can be trusted.
-    #[must_use]
     pub fn health(&self) -> &Health {
         &self.health
     }
 
     /// Everything, in ranges and outside.
-    #[must_use]
     pub fn totals(&self) -> Totals {
         let mut totals = self.sums.outside.totals;
         self.roots().for_each(|root| totals += root.inclusive());
@@ -105,7 +101,6 @@ impl Summary {
     }
 
     /// Calls and operations outside all ranges.
-    #[must_use]
     pub fn outside_ranges(&self) -> Totals {
         self.sums.outside.totals
     }
@@ -143,7 +138,6 @@ impl Summary {
     }
 
     /// Every kernel with its times, in all ranges and outside, by time.
-    #[must_use]
     pub fn kernels(&self) -> Vec<(&str, Totals)> {
         let mut sums: std::collections::BTreeMap<&str, Totals> = Default::default();
         let own = self.sums.paths.iter().map(|path| &path.own).chain([&self.sums.outside]);
@@ -175,20 +169,17 @@ impl<'a> PathSummary<'a> {
     }
 
     /// The ranges' name.
-    #[must_use]
     pub fn name(&self) -> &'a str {
         self.summary.sums.names.get(self.sums().name)
     }
 
     /// Their domain's name; `None` is the default one.
-    #[must_use]
     pub fn domain(&self) -> Option<&'a str> {
         self.sums().domain.map(|domain| self.summary.sums.names.get(domain))
     }
 
     /// Their name with those of the ranges around: `batch/forward`. A path of more than 128 names has the first and the last
     /// 64, and between them how many are left out: `…(7 more)…`.
-    #[must_use]
     pub fn path(&self) -> String {
         let summary = self.summary;
         self.sums().level.path(self.row, |row| {
@@ -198,7 +189,6 @@ impl<'a> PathSummary<'a> {
     }
 
     /// The path around it.
-    #[must_use]
     pub fn parent(&self) -> Option<PathSummary<'a>> {
         let row = self.sums().parent? as usize;
         Some(PathSummary { summary: self.summary, row })
@@ -212,44 +202,37 @@ impl<'a> PathSummary<'a> {
     }
 
     /// How often such a range was entered.
-    #[must_use]
     pub fn instances(&self) -> u64 {
         self.sums().begun
     }
 
     /// The host time of each instance that has ended.
-    #[must_use]
     pub fn host_time(&self) -> &'a Distribution {
         &self.sums().host
     }
 
     /// The GPU time, summed over operations, of each instance whose work is done, with ranges within it.
-    #[must_use]
     pub fn gpu_time(&self) -> &'a Distribution {
         &self.sums().gpu
     }
 
     /// What was asked for in them and in ranges within.
-    #[must_use]
     pub fn inclusive(&self) -> Totals {
         self.summary.inclusive[self.row]
     }
 
     /// What was asked for in them directly.
-    #[must_use]
     pub fn exclusive(&self) -> Totals {
         self.sums().own.totals
     }
 
     /// What graph launches ran of the nodes that were made in them and within.
-    #[must_use]
     pub fn replayed(&self) -> Totals {
         self.summary.replayed[self.row]
     }
 
     /// What was asked for in them and within together with others, and counts for these; see
     /// [`RangeSummary::shared`](crate::profile::RangeSummary::shared).
-    #[must_use]
     pub fn shared(&self) -> Totals {
         self.sums().shared
     }
@@ -275,43 +258,36 @@ pub struct ProcessRangeSummary<'a> {
 
 impl<'a> ProcessRangeSummary<'a> {
     /// Their name.
-    #[must_use]
     pub fn name(&self) -> &'a str {
         self.names.get(self.sums.name)
     }
 
     /// Their domain's name; `None` is the default one.
-    #[must_use]
     pub fn domain(&self) -> Option<&'a str> {
         self.sums.domain.map(|domain| self.names.get(domain))
     }
 
     /// How many have begun.
-    #[must_use]
     pub fn instances(&self) -> u64 {
         self.sums.begun
     }
 
     /// How many ranges of threads were stays in them, such as the polls of a future.
-    #[must_use]
     pub fn stays(&self) -> u64 {
         self.sums.activations
     }
 
     /// From start to end, of each instance that has ended. Its stays together may be much shorter.
-    #[must_use]
     pub fn host_time(&self) -> &'a Distribution {
         &self.sums.host
     }
 
     /// The GPU time, summed over operations, of each instance that has ended and whose work is done.
-    #[must_use]
     pub fn gpu_time(&self) -> &'a Distribution {
         &self.sums.gpu
     }
 
     /// What was asked for in their stays and in ranges within these. It is in the sums of the stays' paths, too.
-    #[must_use]
     pub fn inclusive(&self) -> Totals {
         self.sums.totals
     }

@@ -55,7 +55,6 @@ fn as_ns<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, 
 
 impl Sampled {
     /// The share of the time that has samples, 0 to 1.
-    #[must_use]
     pub fn coverage(&self) -> f64 {
         if self.asked.is_zero() { 0.0 } else { self.covered.div_duration_f64(self.asked) }
     }
@@ -80,7 +79,6 @@ impl Profile {
     }
 
     /// The track of a device, by its CUDA ordinal, with this name: `dram__bytes_read.sum`. `None` if there is none.
-    #[must_use]
     pub fn track(&self, device: u32, name: &str) -> Option<Track<'_>> {
         self.tracks().find(|track| track.device() == device && track.name() == name)
     }
@@ -88,68 +86,57 @@ impl Profile {
 
 impl<'a> Track<'a> {
     /// The series that it is a column of.
-    #[must_use]
     pub fn series(&self) -> &'a Series {
         self.series
     }
 
     /// Its metric.
-    #[must_use]
     pub fn metric(&self) -> &'a Metric {
         &self.series.metrics()[self.column]
     }
 
     /// The device's CUDA ordinal.
-    #[must_use]
     pub fn device(&self) -> u32 {
         self.series.device()
     }
 
     /// Who sampled.
-    #[must_use]
     pub fn source(&self) -> Source {
         self.series.source()
     }
 
     /// The metric as its source names it: `dram__bytes_read.sum`.
-    #[must_use]
     pub fn name(&self) -> &'a str {
         &self.metric().name
     }
 
     /// The metric for people: `DRAM read`.
-    #[must_use]
     pub fn label(&self) -> &'a str {
         &self.metric().label
     }
 
     /// What its values are in.
-    #[must_use]
     pub fn unit(&self) -> Unit {
         self.metric().unit
     }
 
     /// What its [rates](Self::rates) are in: what a total comes to in a second, and else its unit.
-    #[must_use]
     pub fn rate_unit(&self) -> Unit {
         let unit = self.unit();
         if self.kind() == Kind::Total { unit.per_second().unwrap_or(Unit::Other) } else { unit }
     }
 
     /// How its values are added up.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         self.metric().kind
     }
 
     /// How many samples it has.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.series.len()
     }
 
     /// True if it has none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.series.is_empty()
     }
@@ -182,7 +169,6 @@ impl<'a> Track<'a> {
     /// its length. What has no samples is not made up for: see [`Sampled::coverage`].
     ///
     /// `None` if it is not a total, or no sample lies in that time.
-    #[must_use]
     pub fn sum(&self, from: Duration, to: Duration) -> Option<Sampled> {
         self.sum_of(&[self.interval(from, to)])
     }
@@ -191,7 +177,6 @@ impl<'a> Track<'a> {
     /// time that samples have in it.
     ///
     /// `None` if no sample lies in that time, or the values are flags.
-    #[must_use]
     pub fn mean(&self, from: Duration, to: Duration) -> Option<Sampled> {
         self.mean_of(&[self.interval(from, to)])
     }
@@ -211,7 +196,6 @@ impl<'a> Track<'a> {
     /// The least and the greatest value of the samples that lie in a time whole or in part, in [`unit`](Self::unit): of a
     /// total what a sample came to, where [`TrackSum`](crate::reports::TrackSum) has so much a second. `None` if there is
     /// none.
-    #[must_use]
     pub fn extremes(&self, from: Duration, to: Duration) -> Option<(f64, f64)> {
         let values = self.rows(self.interval(from, to)).map(|row| self.value(row));
         values.filter(|value| value.is_finite()).fold(None, |so_far, value| {
@@ -365,14 +349,12 @@ impl<'a> Range<'a> {
     ///
     /// Each call looks at all operations of the range, and at the samples of that time. Of all paths and tracks
     /// [`Profile::range_track_sums`] looks at them once.
-    #[must_use]
     pub fn sum(&self, track: &Track<'_>) -> Option<Sampled> {
         track.sum_of(&[self.projection(track.device())?])
     }
 
     /// The [mean](Track::mean) over the same time as [`sum`](Self::sum), at the same cost. Over its time on the host it is
     /// `track.mean(range.start(), range.end())`.
-    #[must_use]
     pub fn mean(&self, track: &Track<'_>) -> Option<Sampled> {
         track.mean_of(&[self.projection(track.device())?])
     }
@@ -385,14 +367,12 @@ impl<'a> RangeNode<'a> {
 
     /// The same as [`Range::sum`] over all its instances: time that two of them have counts once. Each call looks at all
     /// operations of all of them; see [`Profile::range_track_sums`] for many paths or tracks.
-    #[must_use]
     pub fn sum(&self, track: &Track<'_>) -> Option<Sampled> {
         track.sum_of(&self.projections(track.device()))
     }
 
     /// The same as [`Range::mean`] over all its instances: time that two of them have counts once. Costs what
     /// [`sum`](Self::sum) costs.
-    #[must_use]
     pub fn mean(&self, track: &Track<'_>) -> Option<Sampled> {
         track.mean_of(&self.projections(track.device()))
     }

@@ -68,7 +68,6 @@ pub struct Gap<'a> {
 
 impl<'a> Gap<'a> {
     /// From when to when, since the session's start.
-    #[must_use]
     pub fn span(&self) -> Span {
         Span {
             start: self.profile.since_start(self.time.start_ns),
@@ -77,25 +76,21 @@ impl<'a> Gap<'a> {
     }
 
     /// How long.
-    #[must_use]
     pub fn duration(&self) -> Duration {
         Duration::from_nanos(self.time.ns())
     }
 
     /// The device's CUDA ordinal.
-    #[must_use]
     pub fn device(&self) -> u32 {
         self.after.device()
     }
 
     /// The operation whose end began it.
-    #[must_use]
     pub fn before(&self) -> GpuOperation<'a> {
         self.before
     }
 
     /// The operation whose start ended it. What the thread that asked for it was in is the cause of the gap.
-    #[must_use]
     pub fn after(&self) -> GpuOperation<'a> {
         self.after
     }
@@ -141,7 +136,6 @@ impl<'a> Query<'a> {
     /// The times of at least `shortest` in which none of the operations ran on a device that ran some before and after.
     ///
     /// Costs a pass over operations, calls and ranges.
-    #[must_use]
     pub fn gaps(&self, shortest: Duration) -> Gaps<'a> {
         let profile = self.profile;
         let shortest = ns(shortest);
@@ -175,19 +169,16 @@ impl<'a> Gaps<'a> {
     }
 
     /// How many.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.gaps.len() as u64
     }
 
     /// Their times, summed.
-    #[must_use]
     pub fn time(&self) -> Duration {
         self.gaps.iter().map(Gap::duration).fold(Duration::ZERO, Duration::saturating_add)
     }
 
     /// The `count` longest, the longest first.
-    #[must_use]
     pub fn longest(&self, count: usize) -> Vec<Gap<'a>> {
         let mut gaps = self.gaps.clone();
         gaps.sort_by_key(|gap| std::cmp::Reverse(gap.time.ns()));
@@ -197,7 +188,6 @@ impl<'a> Gaps<'a> {
 
     /// All gaps divided up among their causes: what the thread was in that asked for the operation after the gap. Nothing
     /// is counted twice, so that the times add up to those of the gaps; a count is that of the gaps with this cause.
-    #[must_use]
     pub fn by_cause(&self) -> Groups<IdleCause<'a>> {
         let mut groups = Grouping::new();
         for gap in &self.gaps {
@@ -209,7 +199,6 @@ impl<'a> Gaps<'a> {
     }
 
     /// The causes of one gap, in the order they began; their times add up to its.
-    #[must_use]
     pub fn causes(&self, gap: &Gap<'a>) -> Vec<(IdleCause<'a>, Duration)> {
         let causes = self.causes_ns(gap);
         causes.into_iter().map(|(cause, ns)| (cause, Duration::from_nanos(ns))).collect()
@@ -256,7 +245,6 @@ impl<'a> Gaps<'a> {
     }
 
     /// What each thread was in during a gap; threads that were in no call and no range are left out.
-    #[must_use]
     pub fn threads_during(&self, gap: &Gap<'a>) -> Vec<HostActivity<'a>> {
         let store = &self.profile.store;
         let lanes = store.threads.iter().zip(&self.timeline.lanes);

@@ -40,38 +40,32 @@ pub struct Group<K> {
 
 impl<K> Group<K> {
     /// What they have in common.
-    #[must_use]
     pub fn key(&self) -> &K {
         &self.key
     }
 
     /// How many, those without timestamps among them.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
     /// Their times, summed.
-    #[must_use]
     pub fn time(&self) -> Duration {
         self.statistics.sum()
     }
 
     /// Its part of the time of all groups, from 0 to 1.
-    #[must_use]
     pub fn share(&self) -> f64 {
         self.share
     }
 
     /// Bytes copied and set.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// [Bytes](Self::bytes) over the summed time of the copies and memsets alone, in GB/s (10^9 bytes a second). `None` if
     /// either is 0.
-    #[must_use]
     pub fn bandwidth(&self) -> Option<f64> {
         let (bytes, ns) = self.timed_bytes;
         // A byte a nanosecond is a GB/s.
@@ -79,7 +73,6 @@ impl<K> Group<K> {
     }
 
     /// Of the single times.
-    #[must_use]
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
     }
@@ -88,7 +81,6 @@ impl<K> Group<K> {
 impl<K> Groups<K> {
     /// The smallest set of groups that makes this part of the time of all: those that took the most, so many that one
     /// fewer would not do. With 0.9 it is what is worth looking at. None if no time was spent.
-    #[must_use]
     pub fn top_share(&self, share: f64) -> &[Group<K>] {
         let total: f64 = self.groups.iter().map(|group| group.time().as_secs_f64()).sum();
         // Sums of shares are off by their last digits.
@@ -105,13 +97,11 @@ impl<K> Groups<K> {
     }
 
     /// How many groups.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.groups.len()
     }
 
     /// True if there is none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
@@ -122,13 +112,11 @@ impl<K> Groups<K> {
     }
 
     /// The groups.
-    #[must_use]
     pub fn as_slice(&self) -> &[Group<K>] {
         &self.groups
     }
 
     /// The first group whose key is written so: a kernel without its parameters, a range by its path.
-    #[must_use]
     pub fn get(&self, key: &str) -> Option<&Group<K>>
     where
         K: fmt::Display,
@@ -281,7 +269,6 @@ impl<'a> KernelName<'a> {
     }
 
     /// As the compiler made it.
-    #[must_use]
     pub fn as_str(&self) -> &'a str {
         self.name
     }
@@ -325,7 +312,6 @@ impl<'a> RangePath<'a> {
     }
 
     /// The node of the tree; `None` outside any range.
-    #[must_use]
     pub fn node(&self) -> Option<RangeNode<'a>> {
         self.node
     }
@@ -463,19 +449,16 @@ impl<'a> Query<'a> {
     }
 
     /// The kernels by name; copies and memsets are left out.
-    #[must_use]
     pub fn by_kernel(&self) -> Groups<KernelName<'a>> {
         self.group_by(|operation| Some(KernelName::of(&operation.as_kernel()?)))
     }
 
     /// By the path of the range they were asked for in directly: exclusive times, which add up to all.
-    #[must_use]
     pub fn by_range(&self) -> Groups<RangePath<'a>> {
         self.group_by(|operation| Some(RangePath::of(operation)))
     }
 
     /// By stream.
-    #[must_use]
     pub fn by_stream(&self) -> Groups<StreamKey> {
         self.group_by(|operation| {
             Some(StreamKey {
@@ -488,13 +471,11 @@ impl<'a> Query<'a> {
     }
 
     /// By device.
-    #[must_use]
     pub fn by_device(&self) -> Groups<u32> {
         self.group_by(|operation| Some(operation.device()))
     }
 
     /// By the thread that made their call.
-    #[must_use]
     pub fn by_thread(&self) -> Groups<CallThread<'a>> {
         let threads = &self.profile.store.threads;
         self.group_by(|operation| {
@@ -504,13 +485,11 @@ impl<'a> Query<'a> {
     }
 
     /// The copies by direction.
-    #[must_use]
     pub fn by_copy_kind(&self) -> Groups<CopyKind> {
         self.group_by(|operation| Some(operation.as_copy()?.kind()))
     }
 
     /// The copies by direction and by the kinds of memory they read and write.
-    #[must_use]
     pub fn by_transfer(&self) -> Groups<TransferKey> {
         self.group_by(|operation| {
             let copy = operation.as_copy()?;

@@ -27,19 +27,16 @@ pub struct Launch<'a> {
 
 impl<'a> Launch<'a> {
     /// The first operation of the call.
-    #[must_use]
     pub fn operation(&self) -> GpuOperation<'a> {
         self.operation
     }
 
     /// The call.
-    #[must_use]
     pub fn call(&self) -> ApiCall<'a> {
         self.call
     }
 
     /// How long the call took on the host; `None` if it had not returned.
-    #[must_use]
     pub fn api_time(&self) -> Option<Duration> {
         self.call.host_time()
     }
@@ -47,38 +44,32 @@ impl<'a> Launch<'a> {
     /// From the start of the call to that of the operation. 0 if the operation seems to start before its call, as it may
     /// for the error of CUPTI's clock: see [`Health::clock_error_ns`](crate::Health::clock_error_ns), which is the doubt
     /// of this and of [`queue_delay`](Self::queue_delay).
-    #[must_use]
     pub fn latency(&self) -> Duration {
         Duration::from_nanos(self.started_ns.saturating_sub(self.called_ns))
     }
 
     /// From the return of the call to the start of the operation; 0 if it started before that. `None` if the call had not
     /// returned.
-    #[must_use]
     pub fn queue_delay(&self) -> Option<Duration> {
         Some(Duration::from_nanos(self.started_ns.saturating_sub(self.returned_ns?)))
     }
 
     /// The operation's time on the GPU.
-    #[must_use]
     pub fn gpu_time(&self) -> Duration {
         Duration::from_nanos(self.ended_ns.saturating_sub(self.started_ns))
     }
 
     /// From the start of the call to the end of the operation.
-    #[must_use]
     pub fn total_time(&self) -> Duration {
         Duration::from_nanos(self.ended_ns.saturating_sub(self.called_ns))
     }
 
     /// True if the operation seems to start before its call.
-    #[must_use]
     pub fn is_before_call(&self) -> bool {
         self.started_ns < self.called_ns
     }
 
     /// True if the operation started after the call had returned.
-    #[must_use]
     pub fn is_queued(&self) -> bool {
         self.returned_ns.is_some_and(|returned| self.started_ns > returned)
     }
@@ -119,7 +110,6 @@ pub struct LaunchGroup<K> {
 impl<'a> Query<'a> {
     /// Each call that caused some of the operations, with the first of them, by start. With `kernels()` these are the
     /// launches of kernels and graphs.
-    #[must_use]
     pub fn launches(&self) -> Launches<'a> {
         let mut seen = vec![false; self.profile.store.calls.len()];
         let mut launches = Vec::new();
@@ -155,31 +145,26 @@ impl<'a> Launches<'a> {
     }
 
     /// How many.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.launches.len() as u64
     }
 
     /// Operations of the query that are left out, for their call or their times are not known.
-    #[must_use]
     pub fn unknown(&self) -> u64 {
         self.unknown
     }
 
     /// All together.
-    #[must_use]
     pub fn sum(&self) -> LaunchGroup<()> {
         summed((), self.launches.iter())
     }
 
     /// Those of kernels by its name, by total time.
-    #[must_use]
     pub fn by_kernel(&self) -> Vec<LaunchGroup<KernelName<'a>>> {
         self.group_by(|launch| Some(KernelName::of(&launch.operation.as_kernel()?)))
     }
 
     /// By the path of the range the calls were made in directly, by total time.
-    #[must_use]
     pub fn by_range(&self) -> Vec<LaunchGroup<RangePath<'a>>> {
         self.group_by(|launch| Some(RangePath::of_call(&launch.call)))
     }

@@ -22,49 +22,41 @@ pub struct MemoryEvent<'a> {
 
 impl<'a> MemoryEvent<'a> {
     /// When, since the session's start.
-    #[must_use]
     pub fn at(&self) -> Duration {
         self.profile.since_start(self.row.at_ns)
     }
 
     /// True for an allocation, false for a free.
-    #[must_use]
     pub fn is_allocation(&self) -> bool {
         self.row.is_allocation
     }
 
     /// Its bytes.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.row.bytes
     }
 
     /// Its address.
-    #[must_use]
     pub fn address(&self) -> u64 {
         self.row.address
     }
 
     /// The kind of memory.
-    #[must_use]
     pub fn kind(&self) -> MemoryKind {
         self.row.kind
     }
 
     /// The device's CUDA ordinal.
-    #[must_use]
     pub fn device(&self) -> u32 {
         self.row.device
     }
 
     /// The kernel's id of its process; 0 if one process was recorded, by itself.
-    #[must_use]
     pub fn process_id(&self) -> u32 {
         self.row.process
     }
 
     /// The call that did it.
-    #[must_use]
     pub fn call(&self) -> Option<ApiCall<'a>> {
         self.row.call.get().map(|call| self.profile.call(call))
     }
@@ -139,7 +131,6 @@ pub struct DeviceMemory<'a> {
 
 impl DeviceMemory<'_> {
     /// The bytes that were not freed in the session.
-    #[must_use]
     pub fn bytes_at_end(&self) -> u64 {
         self.timeline.last().map_or(0, |point| point.bytes)
     }
@@ -193,7 +184,6 @@ impl<'a> MemoryUse<'a> {
     }
 
     /// Memory of the kind `DEVICE` on a device, of the first process if there are several.
-    #[must_use]
     pub fn on_device(&self, device: u32) -> Option<&DeviceMemory<'a>> {
         let wanted = |memory: &&DeviceMemory<'_>| {
             memory.device == device && memory.kind == MemoryKind::DEVICE
@@ -230,7 +220,6 @@ impl Profile {
 
     /// How much memory was allocated, by process, device and kind. `None` where no allocation or free was recorded: none
     /// was made, or their kind of record (`ActivityKind::MEMORY2`) was not asked for.
-    #[must_use]
     pub fn memory(&self) -> Option<MemoryUse<'_>> {
         let mut devices: Vec<DeviceMemory<'_>> = Vec::new();
         let mut places = FxHashMap::default();

@@ -52,7 +52,6 @@ pub struct Span {
 
 impl Span {
     /// From its start to its end.
-    #[must_use]
     pub fn duration(&self) -> Duration {
         self.end.saturating_sub(self.start)
     }
@@ -81,13 +80,11 @@ pub struct DeviceTimes {
 
 impl DeviceTimes {
     /// The part of the span in which none of them ran.
-    #[must_use]
     pub fn idle(&self) -> Duration {
         self.span.duration().saturating_sub(self.busy).saturating_sub(self.communication)
     }
 
     /// The part of the span that is [`busy`](Self::busy), from 0 to 1. Of no span it is 1.
-    #[must_use]
     pub fn utilization(&self) -> f64 {
         let span = self.span.duration().as_secs_f64();
         if span == 0.0 { 1.0 } else { self.busy.as_secs_f64() / span }
@@ -388,38 +385,32 @@ impl<'a> Query<'a> {
     }
 
     /// How many.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.iter().count() as u64
     }
 
     /// Bytes copied and set.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.iter().fold(0, |sum, operation| sum.saturating_add(group::bytes(&operation)))
     }
 
     /// Their times on the GPU, summed: those that ran at once count each.
-    #[must_use]
     pub fn gpu_time(&self) -> Duration {
         let ns = self.iter().fold(0_u64, |sum, operation| sum.saturating_add(operation.row().ns()));
         Duration::from_nanos(ns)
     }
 
     /// What they came to on each device, by its number. Operations without timestamps are left out.
-    #[must_use]
     pub fn devices(&self) -> Vec<DeviceTimes> {
         device_times(self.profile, self.iter())
     }
 
     /// The time in which at least one of them ran that is no collective: their union on each device, summed over devices.
-    #[must_use]
     pub fn busy_time(&self) -> Duration {
         self.sum_of(|device| device.busy)
     }
 
     /// The time in which only collectives ran, summed over devices: see [`DeviceTimes::communication`].
-    #[must_use]
     pub fn communication_time(&self) -> Duration {
         self.sum_of(|device| device.communication)
     }
@@ -430,13 +421,11 @@ impl<'a> Query<'a> {
 
     /// The time in which none of them ran, between the first start and the last end on each device, summed over devices.
     /// [`gaps`](Self::gaps) says why.
-    #[must_use]
     pub fn idle(&self) -> Duration {
         self.sum_of(DeviceTimes::idle)
     }
 
     /// From the first start to the last end, on whatever device. `None` if there are none with timestamps.
-    #[must_use]
     pub fn span(&self) -> Option<Span> {
         let devices = self.devices();
         let start = devices.iter().map(|device| device.span.start).min()?;
@@ -445,7 +434,6 @@ impl<'a> Query<'a> {
     }
 
     /// Of their times on the GPU. Those without timestamps are left out.
-    #[must_use]
     pub fn statistics(&self) -> Statistics {
         let times = self.iter().filter_map(|operation| operation.interval());
         Statistics::of_ns(times.map(|time| time.ns()).collect())

@@ -36,7 +36,6 @@ pub struct Overlap {
 
 impl Overlap {
     /// The part of the copies' time in which kernels ran too, from 0 to 1. `None` if nothing was copied.
-    #[must_use]
     pub fn hidden_share(&self) -> Option<f64> {
         let copies = self.both.saturating_add(self.copies_only).as_secs_f64();
         (copies > 0.0).then(|| self.both.as_secs_f64() / copies)
@@ -77,7 +76,6 @@ struct Device {
 impl Query<'_> {
     /// How kernels and copies overlap on each device, by its number. Memsets count as copies, unless the query leaves them
     /// out: `.kernels().copies()`. A graph that was traced as one interval counts as a kernel. Operations without timestamps are left out. Costs O(n log n).
-    #[must_use]
     pub fn overlap(&self) -> Vec<Overlap> {
         let mut devices: Vec<Device> = Vec::new();
         for operation in self.iter() {

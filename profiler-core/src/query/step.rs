@@ -26,7 +26,6 @@ pub struct Step<'a> {
 
 impl<'a> Step<'a> {
     /// Its number, from 0.
-    #[must_use]
     pub fn number(&self) -> usize {
         self.number
     }
@@ -38,49 +37,41 @@ impl<'a> Step<'a> {
     }
 
     /// How long the host was in it.
-    #[must_use]
     pub fn host_time(&self) -> Duration {
         self.range.host_time()
     }
 
     /// From its start to that of the next step. `None` for the last one.
-    #[must_use]
     pub fn period(&self) -> Option<Duration> {
         self.period
     }
 
     /// What was asked for in it and within.
-    #[must_use]
     pub fn totals(&self) -> Totals {
         self.totals
     }
 
     /// The times of its operations, summed.
-    #[must_use]
     pub fn gpu_time(&self) -> Duration {
         self.totals.gpu_time()
     }
 
     /// What its operations came to on each device.
-    #[must_use]
     pub fn devices(&self) -> &[DeviceTimes] {
         &self.devices
     }
 
     /// What a total came to in it: see [`Range::sum`].
-    #[must_use]
     pub fn sum(&self, track: &Track<'_>) -> Option<Sampled> {
         self.range.sum(track)
     }
 
     /// What was sampled in it: see [`Range::mean`].
-    #[must_use]
     pub fn mean(&self, track: &Track<'_>) -> Option<Sampled> {
         self.range.mean(track)
     }
 
     /// From the first start to the last end of its operations. `None` if there are none with timestamps.
-    #[must_use]
     pub fn gpu_span(&self) -> Option<Span> {
         let start = self.devices.iter().map(|device| device.span.start).min()?;
         let end = self.devices.iter().map(|device| device.span.end).max()?;
@@ -88,13 +79,11 @@ impl<'a> Step<'a> {
     }
 
     /// The time in which at least one of its operations ran that is no collective, summed over devices.
-    #[must_use]
     pub fn busy_time(&self) -> Duration {
         self.devices.iter().map(|device| device.busy).fold(Duration::ZERO, Duration::saturating_add)
     }
 
     /// The time in which none of its operations ran, between its first and its last, summed over devices.
-    #[must_use]
     pub fn idle(&self) -> Duration {
         let idle = |device: &DeviceTimes| device.idle();
         self.devices.iter().map(idle).fold(Duration::ZERO, Duration::saturating_add)
@@ -133,7 +122,6 @@ const WARM_UP_SHARE: f64 = 0.1;
 impl Profile {
     /// The instances of the ranges of this name, path or pattern as steps, in the order they began, whatever thread they
     /// are of. One within another is a part of that, not a step. Costs O(n log n) in their operations.
-    #[must_use]
     pub fn steps(&self, path: &str) -> Steps<'_> {
         self.steps_where(&self.outermost(&Pattern::new(path)))
     }
@@ -174,31 +162,26 @@ impl<'a> Steps<'a> {
     }
 
     /// The steps.
-    #[must_use]
     pub fn as_slice(&self) -> &[Step<'a>] {
         &self.steps
     }
 
     /// How many.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.steps.len()
     }
 
     /// True if there is none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 
     /// Of a time that each step has: `steps.statistics(Step::gpu_time)`.
-    #[must_use]
     pub fn statistics(&self, of: impl Fn(&Step<'a>) -> Duration) -> Statistics {
         Statistics::of_ns(self.steps.iter().map(|step| ns(of(step))).collect())
     }
 
     /// The steps whose time is further from the median of all than `deviations` times the median absolute deviation.
-    #[must_use]
     pub fn outliers(&self, deviations: f64, of: impl Fn(&Step<'a>) -> Duration) -> Vec<&Step<'a>> {
         let times = self.statistics(&of);
         let (median, deviation) = (ns(times.median()), ns(times.median_absolute_deviation()));
@@ -210,7 +193,6 @@ impl<'a> Steps<'a> {
     /// How many of the first steps are warm-up: those up to the first that takes no longer than usual on the host. Usual is
     /// what the later half takes: their median and 5 standard deviations more (told by the median absolute deviation), at
     /// least a tenth. At most the first half can be warm-up.
-    #[must_use]
     pub fn warm_up(&self) -> usize {
         let half = self.steps.len() / 2;
         let (first, later) = self.steps.split_at(half);

@@ -71,7 +71,6 @@ impl<'a> Branches<'a> {
     }
 
     /// The branch of a path: `batch/forward`.
-    #[must_use]
     pub fn get(&self, path: &str) -> Option<&Branch<'a>> {
         self.branches.iter().find(|branch| branch.node.is_some_and(|node| node.is_path(path)))
     }
@@ -88,7 +87,6 @@ impl<'b, 'a> IntoIterator for &'b Branches<'a> {
 
 impl<'a> Query<'a> {
     /// By the tree of ranges, inclusive and exclusive: by the ranges of their calls, or the windows they were found in.
-    #[must_use]
     pub fn tree(&self) -> Branches<'a> {
         let profile = self.profile;
         let mut exclusive = vec![Amounts::default(); profile.tree.nodes.len()];

@@ -55,7 +55,6 @@ pub struct Wait<'a> {
 
 impl<'a> Wait<'a> {
     /// The call, with its thread.
-    #[must_use]
     pub fn call(&self) -> ApiCall<'a> {
         self.call
     }
@@ -67,19 +66,16 @@ impl<'a> Wait<'a> {
     }
 
     /// What was waited for (`CUpti_ActivitySynchronization`).
-    #[must_use]
     pub fn target(&self) -> WaitTarget {
         self.target
     }
 
     /// When it began, since the session's start.
-    #[must_use]
     pub fn start(&self) -> Duration {
         self.call.start()
     }
 
     /// How long it took on the host; up to the stop, or the snapshot, if it had not returned.
-    #[must_use]
     pub fn time(&self) -> Duration {
         self.call.time_until_stop()
     }
@@ -94,7 +90,6 @@ pub struct Waits<'a> {
 
 impl Profile {
     /// The calls that blocked the host until the GPU got somewhere, by thread and in the order they were made.
-    #[must_use]
     pub fn waits(&self) -> Waits<'_> {
         let store = &self.store;
         let is_wait = |call: &Call| {
@@ -137,13 +132,11 @@ impl<'a> Waits<'a> {
     }
 
     /// How many.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.waits.len() as u64
     }
 
     /// The host time in them, summed over threads.
-    #[must_use]
     pub fn time(&self) -> Duration {
         self.waits.iter().map(Wait::time).fold(Duration::ZERO, Duration::saturating_add)
     }
@@ -164,19 +157,16 @@ impl<'a> Waits<'a> {
     }
 
     /// By the path of the range they were made in directly.
-    #[must_use]
     pub fn by_range(&self) -> Groups<RangePath<'a>> {
         group::of_waits(self.iter(), |wait| RangePath::of_call(&wait.call))
     }
 
     /// By function.
-    #[must_use]
     pub fn by_call(&self) -> Groups<&'a str> {
         group::of_waits(self.iter(), |wait| wait.call.name())
     }
 
     /// By what was waited for.
-    #[must_use]
     pub fn by_target(&self) -> Groups<WaitTarget> {
         group::of_waits(self.iter(), Wait::target)
     }

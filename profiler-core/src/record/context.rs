@@ -82,7 +82,6 @@ impl Context {
     }
 
     /// True if no session was on, or no range open.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.word == 0
     }

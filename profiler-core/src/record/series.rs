@@ -305,55 +305,46 @@ impl Series {
     }
 
     /// The device's CUDA ordinal.
-    #[must_use]
     pub fn device(&self) -> u32 {
         self.head.device
     }
 
     /// Who sampled.
-    #[must_use]
     pub fn source(&self) -> Source {
         self.head.source
     }
 
     /// The nanoseconds between two samples that were asked for.
-    #[must_use]
     pub fn interval_ns(&self) -> u64 {
         self.head.interval_ns
     }
 
     /// Its columns.
-    #[must_use]
     pub fn metrics(&self) -> &[Metric] {
         &self.head.metrics
     }
 
     /// Metrics that were asked for and that the chip has not, or that did not fit beside the others.
-    #[must_use]
     pub fn missing(&self) -> &[String] {
         &self.head.missing
     }
 
     /// Its rows.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.start_ns.len()
     }
 
     /// True if it has none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.start_ns.is_empty()
     }
 
     /// When each row begins, in nanoseconds of `CLOCK_MONOTONIC`.
-    #[must_use]
     pub fn start_ns(&self) -> &[u64] {
         &self.start_ns
     }
 
     /// When each row ends, in nanoseconds of `CLOCK_MONOTONIC`.
-    #[must_use]
     pub fn end_ns(&self) -> &[u64] {
         &self.end_ns
     }
@@ -371,32 +362,27 @@ impl Series {
     }
 
     /// Samples that were not taken out in time and went for newer ones.
-    #[must_use]
     pub fn dropped(&self) -> u64 {
         self.head.dropped
     }
 
     /// How often the device had no room for more samples: some are lost then.
-    #[must_use]
     pub fn overflows(&self) -> u64 {
         self.head.overflows
     }
 
     /// The stretches between two samples of which nothing is known, and their nanoseconds in all.
-    #[must_use]
     pub fn gaps(&self) -> (u64, u64) {
         (self.head.gaps, self.head.gap_ns)
     }
 
     /// Why there is nothing, or nothing more, if the sampler could not begin or ended early.
-    #[must_use]
     pub fn failure(&self) -> Option<&Failure> {
         self.head.failure.as_ref()
     }
 
     /// What it did not see, in words: why there is nothing or nothing more, metrics that were not to be had, gaps, and samples that
     /// were lost. Empty if it saw all that was asked for.
-    #[must_use]
     pub fn losses(&self) -> Vec<String> {
         let head = &self.head;
         let mut losses = Vec::new();

@@ -81,44 +81,37 @@ pub struct Outline {
 
 impl Outline {
     /// The name that nsys has for the report.
-    #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
     }
 
     /// The number of rows.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.rows
     }
 
     /// True if the report has no rows.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows == 0
     }
 
     /// Why the report has no rows, where nsys prints `SKIPPED`.
-    #[must_use]
     pub fn skipped(&self) -> Option<&'static str> {
         self.is_empty().then_some(self.reason)
     }
 
     /// GPU operations without timestamps and calls that had not returned, which are in no row.
-    #[must_use]
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
     /// Rows beyond the requested number.
-    #[must_use]
     pub fn more_rows(&self) -> u64 {
         self.more
     }
 
     /// Launches of CUDA graphs that were traced as one interval each. They are in no row: nsys leaves them out of its
     /// reports on GPU work, as if the GPU had been idle. 0 in reports without GPU work.
-    #[must_use]
     pub fn whole_graphs(&self) -> u64 {
         self.whole_graphs
     }
@@ -169,13 +162,11 @@ impl<R: Row> Report<R> {
 
     /// As `nsys stats --format csv` writes it: times in nanoseconds, sizes in megabytes of 1,000,000 bytes. Empty without
     /// rows.
-    #[must_use]
     pub fn csv(&self) -> String {
         table::csv(&self.rows)
     }
 
     /// As `nsys stats --format json` writes it: an object a row, by the names of the CSV's columns.
-    #[must_use]
     pub fn json(&self) -> String {
         table::json(&self.rows)
     }
@@ -203,7 +194,6 @@ impl<R> Report<R> {
     }
 
     /// The rows, in nsys's order.
-    #[must_use]
     pub fn rows(&self) -> &[R] {
         &self.rows
     }
@@ -273,13 +263,11 @@ pub struct AnyReport {
 
 impl AnyReport {
     /// See [`Report::csv`].
-    #[must_use]
     pub fn csv(&self) -> String {
         self.rows.csv()
     }
 
     /// See [`Report::json`].
-    #[must_use]
     pub fn json(&self) -> String {
         self.rows.json()
     }
@@ -321,7 +309,6 @@ macro_rules! named {
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
             /// The name that nsys has for it.
-            #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => stringify!($name),)+
@@ -329,7 +316,6 @@ macro_rules! named {
             }
 
             /// What it lists, in a few words.
-            #[must_use]
             pub const fn about(self) -> &'static str {
                 match self {
                     $(Self::$variant => $text,)+
@@ -399,7 +385,6 @@ named! {
 
 impl Profile {
     /// The reports of nsys on this profile.
-    #[must_use]
     pub fn reports(&self) -> Reports<'_> {
         Reports { profile: self, naming: KernelNaming::default(), with_range: false }
     }

@@ -25,7 +25,6 @@ named! {
 
 impl Rule {
     /// What to do about what it finds.
-    #[must_use]
     pub const fn advice(self) -> &'static str {
         match self {
             Self::CudaApiSync => {

@@ -102,7 +102,6 @@ struct Running {
 
 impl Guard {
     /// True if the program is being profiled.
-    #[must_use]
     pub fn is_recording(&self) -> bool {
         self.running.is_some()
     }

@@ -341,7 +341,6 @@ impl Profiler {
     }
 
     /// True between a pause and the next resume of a session.
-    #[must_use]
     pub fn is_paused(&self) -> bool {
         self.with_session(|session| Ok(session.is_paused())).unwrap_or(false)
     }
@@ -364,13 +363,11 @@ impl Profiler {
     }
 
     /// True between start and stop.
-    #[must_use]
     pub fn is_running(&self) -> bool {
         self.session.lock().is_some()
     }
 
     /// The CUPTI it uses.
-    #[must_use]
     pub fn library(&self) -> &Library {
         &self.library
     }

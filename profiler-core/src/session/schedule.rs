@@ -67,7 +67,6 @@ impl Schedule {
     }
 
     /// What is done in a step, counted from 0.
-    #[must_use]
     pub const fn action(&self, step: u64) -> StepAction {
         let Some(step) = step.checked_sub(self.skip_first) else { return StepAction::Wait };
         let cycle = self.cycle();
@@ -220,13 +219,11 @@ impl Scheduled {
     }
 
     /// The number of the present step, counted from 0.
-    #[must_use]
     pub fn number(&self) -> u64 {
         self.step
     }
 
     /// What is done in the present step.
-    #[must_use]
     pub fn action(&self) -> StepAction {
         self.schedule.action(self.step)
     }

@@ -276,7 +276,6 @@ impl LayerGuard {
     }
 
     /// How many results came out so far, and how many did not.
-    #[must_use]
     pub fn results(&self) -> Results {
         self.results.counts()
     }

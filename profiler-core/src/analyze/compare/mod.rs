@@ -164,39 +164,33 @@ pub struct Comparison {
 
 impl Comparison {
     /// Every quantity of everything, every range and every kernel, the same ones too. Counts stand before times.
-    #[must_use]
     pub fn changes(&self) -> &[Change] {
         &self.changes
     }
 
     /// What leads, before and after: the kernel, the kind of work, the cause of idle times.
-    #[must_use]
     pub fn bottlenecks(&self) -> &[Bottleneck] {
         &self.bottlenecks
     }
 
     /// Why times differ for another reason than the program, where clocks [were sampled](crate::Sampling::nvml): throttled, or at
     /// another speed. Empty if nothing says so, and if no side was sampled.
-    #[must_use]
     pub fn clock_warnings(&self) -> &[ClockWarning] {
         &self.clock_warnings
     }
 
     /// The runs that were.
-    #[must_use]
     pub fn before(&self) -> &[Compared] {
         &self.before
     }
 
     /// The runs that are.
-    #[must_use]
     pub fn after(&self) -> &[Compared] {
         &self.after
     }
 
     /// True if any count is another, which is exact where nothing was lost. Of several runs medians are compared: runs that
     /// differ among themselves may have the same one ([`Change::varies`] says of which counts that is so).
-    #[must_use]
     pub fn counts_differ(&self) -> bool {
         self.counts_differ
     }
@@ -207,7 +201,6 @@ impl Comparison {
     }
 
     /// True if nothing was lost in any run; of what is lost it is not known on which side it would be.
-    #[must_use]
     pub fn is_complete(&self) -> bool {
         self.before.iter().chain(&self.after).all(|run| run.is_complete)
     }
@@ -259,7 +252,6 @@ named_variants! {
 
 impl Quantity {
     /// Measured, and not the same twice.
-    #[must_use]
     pub fn is_time(self) -> bool {
         self == Self::GpuNs
     }
@@ -343,13 +335,11 @@ pub struct Change {
 
 impl Change {
     /// True if both sides are not the same.
-    #[must_use]
     pub fn differs(&self) -> bool {
         self.before != self.after
     }
 
     /// True if it grew by more than so many percent; from nothing is more than any.
-    #[must_use]
     pub fn grew_above(&self, percent: f64) -> bool {
         self.after > self.before && self.percent.is_none_or(|grown| grown > percent)
     }

@@ -14,7 +14,6 @@ const HTML_ROWS: usize = 1000;
 
 impl Comparison {
     /// For a comment on a pull request: what leads, and tables of 20 rows at most.
-    #[must_use]
     pub fn to_markdown(&self) -> String {
         let mut out = format!("### GPU profile: {}\n\n", markdown(&self.headline()));
         for line in self.lines() {
@@ -26,7 +25,6 @@ impl Comparison {
 
     /// One page for a browser, which fetches nothing and runs nothing: names stand in it as text. Tables have 1,000 rows at
     /// most.
-    #[must_use]
     pub fn to_html(&self) -> String {
         let mut content = paragraph(&self.headline()) + "<ul>\n";
         for line in self.lines() {

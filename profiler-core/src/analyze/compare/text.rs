@@ -148,7 +148,6 @@ pub(super) type Only<'c> = (&'c Change, [Option<u64>; Quantity::ALL.len()]);
 
 impl Comparison {
     /// All rows that a comma-separated file has, with a header: also what is the same.
-    #[must_use]
     pub fn to_csv(&self) -> String {
         let mut out = String::from(
             "Kind,Status,Domain,Path,Kernel,Grid,Block,Quantity,Before,After,Change,Change (%),Median Before (ns),\
@@ -192,7 +191,6 @@ impl Comparison {
     }
 
     /// The tables of `{}` with every row.
-    #[must_use]
     pub fn to_text(&self) -> String {
         let mut out = String::new();
         let _ = self.write_tables(&mut out, true);

@@ -31,7 +31,6 @@ named_variants! {
 
 impl Bottleneck {
     /// The parts of the clock that count for it.
-    #[must_use]
     pub const fn parts(self) -> &'static [Part] {
         match self {
             Self::GpuCompute => &[Part::Kernels, Part::Scheduling],
@@ -49,7 +48,6 @@ impl Bottleneck {
     }
 
     /// What helps.
-    #[must_use]
     pub const fn remedy(self) -> &'static str {
         match self {
             Self::GpuCompute => {
@@ -84,7 +82,6 @@ impl Bottleneck {
     }
 
     /// What an estimate of the gain assumes. Compute cannot be removed, so its estimate is for half of it.
-    #[must_use]
     pub const fn assumption(self) -> &'static str {
         match self {
             Self::GpuCompute => "if it took half the time, all else equal",

@@ -32,14 +32,12 @@ impl Moment {
     }
 
     /// The operation, in the profile that the diagnosis is of.
-    #[must_use]
     pub fn operation<'a>(&self, profile: &'a Profile) -> Option<GpuOperation<'a>> {
         let id = self.operation.filter(|id| *id < profile.store.operations.len())?;
         Some(profile.operation(OperationId(id as u32)))
     }
 
     /// The call, in the profile that the diagnosis is of.
-    #[must_use]
     pub fn call<'a>(&self, profile: &'a Profile) -> Option<ApiCall<'a>> {
         let id = self.call.filter(|id| *id < profile.store.calls.len())?;
         Some(profile.call(CallId(id as u32)))

@@ -60,7 +60,6 @@ named_variants! {
 
 impl FindingKind {
     /// What helps.
-    #[must_use]
     pub const fn remedy(self) -> &'static str {
         match self {
             Self::PageableCopies => {
@@ -110,7 +109,6 @@ impl FindingKind {
     }
 
     /// What an estimate of the gain assumes.
-    #[must_use]
     pub const fn assumption(self) -> &'static str {
         match self {
             Self::PageableCopies | Self::BlockingCopies => "if they were hidden, all else equal",
@@ -132,7 +130,6 @@ impl FindingKind {
     }
 
     /// True for what is to be known, not mended: it comes last, whatever its cost.
-    #[must_use]
     pub const fn is_note(self) -> bool {
         matches!(self, Self::DefaultStream | Self::UnderusedGpu | Self::ProfilerOverhead)
     }
@@ -183,7 +180,6 @@ pub struct Finding {
 
 impl Finding {
     /// The path of the range in which most of it lies; `None` if that is outside any range, or not known.
-    #[must_use]
     pub fn path(&self) -> Option<&str> {
         self.places.first()?.path.as_deref()
     }

@@ -110,7 +110,6 @@ pub struct Diagnosis {
 
 impl Diagnosis {
     /// What the whole run is bound by.
-    #[must_use]
     pub fn verdict(&self) -> &Verdict {
         &self.verdict
     }
@@ -118,25 +117,21 @@ impl Diagnosis {
     /// What each path of the tree of ranges is bound by, in the order of [`Profile::walk`]: those that take at least
     /// [`Thresholds::cause_share`] of the clock and have enough operations. Where so many ranges lie within each other that
     /// this would look at the whole run more than 64 times (of a long run 8 times), the longest have a verdict.
-    #[must_use]
     pub fn ranges(&self) -> &[Verdict] {
         &self.ranges
     }
 
     /// How many paths were left out.
-    #[must_use]
     pub fn ranges_left_out(&self) -> u64 {
         self.ranges_left_out
     }
 
     /// What was found in the whole run, the costliest first; [notes](FindingKind::is_note) come last.
-    #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }
 
     /// The costliest finding of this kind.
-    #[must_use]
     pub fn finding(&self, kind: FindingKind) -> Option<&Finding> {
         self.findings.iter().find(|finding| finding.kind == kind)
     }
@@ -192,19 +187,16 @@ struct Run<'a> {
 impl Profile {
     /// What the run is bound by and what slows it down, by the default [`Thresholds`]. Costs some passes over operations,
     /// calls and ranges: about a microsecond a launch.
-    #[must_use]
     pub fn diagnose(&self) -> Diagnosis {
         self.diagnosis(Thresholds::new()).run()
     }
 
     /// What the ranges of this name, path or pattern are bound by, as [`Profile::range`] finds them. `None` if there is none.
-    #[must_use]
     pub fn diagnose_range(&self, path: &str) -> Option<Verdict> {
         self.diagnosis(Thresholds::new()).range(path)
     }
 
     /// Asks for verdicts by thresholds of one's own.
-    #[must_use]
     pub fn diagnosis(&self, thresholds: Thresholds) -> Diagnoser<'_> {
         let known = Known::default();
         let clock = Clock::new(self, &thresholds);
@@ -246,7 +238,6 @@ impl<'a> Diagnoser<'a> {
     }
 
     /// All of it: the run's verdict, those of its ranges, and the findings.
-    #[must_use]
     pub fn run(&self) -> Diagnosis {
         let verdict = self.verdict();
         let ranges = self.ranges(&verdict);
@@ -257,7 +248,6 @@ impl<'a> Diagnoser<'a> {
     }
 
     /// What the whole run is bound by.
-    #[must_use]
     pub fn verdict(&self) -> Verdict {
         let profile = self.profile;
         self.tools().judge(Scope {
@@ -270,7 +260,6 @@ impl<'a> Diagnoser<'a> {
     }
 
     /// What the ranges of this name, path or pattern are bound by together. `None` if there is none.
-    #[must_use]
     pub fn range(&self, path: &str) -> Option<Verdict> {
         let summary = self.profile.range(path)?;
         let is_it = self.profile.matching(&Pattern::new(path));
@@ -286,7 +275,6 @@ impl<'a> Diagnoser<'a> {
     }
 
     /// What this one range is bound by.
-    #[must_use]
     pub fn instance(&self, range: Range<'a>) -> Verdict {
         self.judge(Judged {
             path: range.node().cut_path(),
@@ -298,7 +286,6 @@ impl<'a> Diagnoser<'a> {
     }
 
     /// What each step is bound by, in the order of [`Profile::steps`].
-    #[must_use]
     pub fn steps(&self, path: &str) -> Vec<Verdict> {
         self.profile.steps(path).iter().map(|step| self.instance(step.range())).collect()
     }
@@ -360,7 +347,6 @@ impl<'a> Diagnoser<'a> {
     }
 
     /// What was found in the whole run, the costliest first; nothing where the evidence is too thin for a verdict.
-    #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
         self.findings_of(&self.verdict())
     }

@@ -64,7 +64,6 @@ impl Sign {
     }
 
     /// True if the value is on the threshold's right side.
-    #[must_use]
     pub fn is_met(&self) -> bool {
         match self.side {
             SignSide::AtLeast => self.value >= self.threshold,

@@ -112,7 +112,6 @@ impl Thresholds {
 
     /// True for the name of a range in which data is loaded: one of the program's own [patterns](Self::loading), or one
     /// with a word like `load`, `loader`, `dataloader`, `fetch`, `prefetch`, `ingest` or `dataset`, whatever its case.
-    #[must_use]
     pub fn is_loading(&self, name: &str) -> bool {
         let name = name.to_lowercase();
         let own =

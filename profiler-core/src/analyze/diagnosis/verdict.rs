@@ -54,7 +54,6 @@ pub(crate) fn finite<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok,
 
 impl Cause {
     /// How much faster the whole is if this takes an `s`-th of its time: [`amdahl`].
-    #[must_use]
     pub fn speedup(&self, s: f64) -> f64 {
         amdahl(self.share, s)
     }
@@ -212,19 +211,16 @@ pub struct Verdict {
 
 impl Verdict {
     /// The cause that is the verdict.
-    #[must_use]
     pub fn cause(&self) -> Option<&Cause> {
         self.causes.first().filter(|cause| Some(cause.bottleneck) == self.bottleneck)
     }
 
     /// The cause of this sort, if it is listed.
-    #[must_use]
     pub fn cause_of(&self, bottleneck: Bottleneck) -> Option<&Cause> {
         self.causes.iter().find(|cause| cause.bottleneck == bottleneck)
     }
 
     /// The time that went to this part.
-    #[must_use]
     pub fn time_of(&self, part: Part) -> Duration {
         let time = self.parts.iter().find(|time| time.part == part);
         time.map_or(Duration::ZERO, |time| time.time)

@@ -116,7 +116,6 @@ impl CountedKernels {
     }
 
     /// What was counted.
-    #[must_use]
     pub fn measured(&self) -> &Measured {
         &self.measured
     }
@@ -130,25 +129,21 @@ impl CountedKernels {
 
 impl<'a> CountedKernel<'a> {
     /// Its name as reports show it.
-    #[must_use]
     pub fn name(&self) -> &'a str {
         &self.named.name
     }
 
     /// What it is for, by its name.
-    #[must_use]
     pub fn class(&self) -> KernelClass {
         self.named.class
     }
 
     /// What its name says of tensor cores.
-    #[must_use]
     pub fn tensor_core_use(&self) -> TensorCoreUse {
         self.named.tensor_core
     }
 
     /// Its counts.
-    #[must_use]
     pub fn values(&self) -> RangeValues<'a> {
         self.values
     }

@@ -60,7 +60,6 @@ named_variants! {
 
 impl TensorPipe {
     /// Where name and counter differ; `None` where they agree or one of them says nothing.
-    #[must_use]
     pub fn disagreement(&self) -> Option<PipeDisagreement> {
         match (self.by_name.tensor_cores, self.counted) {
             (TcUse::Using, TcUse::NotUsing) => Some(PipeDisagreement::IdleThough),
@@ -102,7 +101,6 @@ pub struct TensorPipes {
 impl CountedKernels {
     /// What tensor cores did by kernel, from the metrics of [`Set::Tensor`](cupti::counters::Set::Tensor), beside what the
     /// names say. The operations alone, as [`Set::Roofline`](cupti::counters::Set::Roofline) has them, tell use and types too.
-    #[must_use]
     pub fn tensor_pipes(&self) -> TensorPipes {
         let mut places: FxHashMap<&str, usize> = FxHashMap::default();
         let mut kernels: Vec<TensorPipe> = Vec::new();

@@ -45,7 +45,6 @@ impl KernelClass {
     pub const ALL: &'static [Self] = &Self::VARIANTS;
 
     /// True for those whose arithmetic tensor cores do: products, convolutions and attention.
-    #[must_use]
     pub const fn is_matrix_math(self) -> bool {
         matches!(self, Self::Gemm | Self::Convolution | Self::Attention)
     }

@@ -16,19 +16,16 @@ pub struct Rule {
 
 impl Rule {
     /// In lower case; `*` stands for any text.
-    #[must_use]
     pub fn pattern(&self) -> &str {
         self.pattern.text()
     }
 
     /// The class.
-    #[must_use]
     pub fn class(&self) -> KernelClass {
         self.class
     }
 
     /// Whose kernels are called so: libraries, with commas between them; empty for a rule of the program's own.
-    #[must_use]
     pub fn family(&self) -> &'static str {
         self.family
     }
@@ -82,13 +79,11 @@ impl Classifier {
     }
 
     /// The class of a kernel of this name.
-    #[must_use]
     pub fn classify(&self, name: &str) -> KernelClass {
         self.explain(name).map_or(KernelClass::Other, Rule::class)
     }
 
     /// The rule by which a kernel of this name gets its class; `None` if it is [`Other`](KernelClass::Other).
-    #[must_use]
     pub fn explain(&self, name: &str) -> Option<&Rule> {
         let (shown, made) = lower_case(name);
         let own = |rule: &&Rule| rule.pattern.matches(&shown) || rule.pattern.matches(&made);

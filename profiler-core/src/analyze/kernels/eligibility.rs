@@ -41,7 +41,6 @@ pub enum TcRemedy {
 
 impl TcRemedy {
     /// What to do.
-    #[must_use]
     pub const fn advice(self) -> &'static str {
         match self {
             Self::AllowTf32 => {

@@ -92,7 +92,6 @@ pub struct LaunchShapes {
 
 impl LaunchShapes {
     /// The rows, the most to save first.
-    #[must_use]
     pub fn rows(&self) -> &[KernelShape] {
         self.rows.rows()
     }
@@ -103,19 +102,16 @@ impl LaunchShapes {
     }
 
     /// The times of all of them on the GPU, summed.
-    #[must_use]
     pub fn gpu_time(&self) -> Duration {
         Duration::from_nanos(self.total_ns)
     }
 
     /// Theoretical occupancy, from 0 to 1: the mean over launches, each as often as it took nanoseconds.
-    #[must_use]
     pub fn mean_occupancy(&self) -> f64 {
         self.mean_occupancy
     }
 
     /// The time of launches of which this is to be said.
-    #[must_use]
     pub fn time_with(&self, kind: ShapeFindingKind) -> Duration {
         let has = |row: &&KernelShape| row.findings.iter().any(|finding| finding.kind == kind);
         let ns = self.rows().iter().filter(has).map(|row| row.total_ns);
@@ -123,7 +119,6 @@ impl LaunchShapes {
     }
 
     /// Launches that are in no row, for the profile does not know what fits on their device.
-    #[must_use]
     pub fn unknown(&self) -> u64 {
         self.unknown
     }

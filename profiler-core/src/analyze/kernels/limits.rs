@@ -131,7 +131,6 @@ impl SmLimits {
     }
 
     /// The smallest setting with so many bytes; the largest there is if none has them.
-    #[must_use]
     pub fn shared_config(&self, bytes: u32) -> u32 {
         self.shared_configs().find(|config| *config >= bytes).unwrap_or(self.shared_bytes)
     }

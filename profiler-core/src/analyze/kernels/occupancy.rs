@@ -118,13 +118,11 @@ impl Occupancy {
     }
 
     /// Warps at once.
-    #[must_use]
     pub fn warps(&self) -> u32 {
         self.blocks.saturating_mul(self.warps_per_block).min(self.most_warps)
     }
 
     /// Warps at once over those that a multiprocessor can have, from 0 to 1.
-    #[must_use]
     pub fn fraction(&self) -> f64 {
         match self.most_warps {
             0 => 0.0,

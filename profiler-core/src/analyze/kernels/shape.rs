@@ -44,20 +44,17 @@ pub struct LaunchShape {
 
 impl LaunchShape {
     /// Blocks of the grid.
-    #[must_use]
     pub fn blocks(&self) -> u64 {
         product(self.grid)
     }
 
     /// Threads of a block.
-    #[must_use]
     pub fn threads_per_block(&self) -> u64 {
         product(self.block)
     }
 
     /// How often the device is filled with blocks: those of the grid over those that it can have at once
     /// (`launch__waves_per_multiprocessor`). `None` if not one block fits.
-    #[must_use]
     pub fn waves(&self) -> Option<f64> {
         let at_once = self.blocks_at_once();
         (at_once != 0).then(|| self.blocks() as f64 / at_once as f64)
@@ -65,7 +62,6 @@ impl LaunchShape {
 
     /// The part of the time that a partial last wave takes, if blocks take equally long: 1 / (full waves + 1). `None` if
     /// there is no full wave, or none that is not full.
-    #[must_use]
     pub fn tail(&self) -> Option<f64> {
         let at_once = self.blocks_at_once();
         let full = self.blocks().checked_div(at_once)?;
@@ -74,7 +70,6 @@ impl LaunchShape {
     }
 
     /// The part of the lanes of its warps that have a thread, from 0 to 1.
-    #[must_use]
     pub fn lanes(&self) -> f64 {
         let lanes = u64::from(self.occupancy.warps_per_block) * u64::from(WARP);
         (self.threads_per_block() as f64 / lanes.max(1) as f64).min(1.0)
@@ -83,7 +78,6 @@ impl LaunchShape {
     /// The part of the time of multiprocessors in which they have blocks, from 0 to 1, if blocks take equally long. Of
     /// less than a wave: the grid over the multiprocessors, each with as many blocks as the one with the most; else waves
     /// over waves rounded up.
-    #[must_use]
     pub fn balance(&self) -> f64 {
         let of = |blocks: u64, places: u64| {
             let waves = blocks.div_ceil(places.max(1)).max(1);
@@ -100,7 +94,6 @@ impl LaunchShape {
     ///
     /// Occupancy does not count for products, convolutions and attention, which hide latency within a thread and are fast
     /// with little of it.
-    #[must_use]
     pub fn headroom(&self, class: KernelClass) -> f64 {
         let occupancy = match class.is_matrix_math() {
             true => 1.0,
@@ -110,7 +103,6 @@ impl LaunchShape {
     }
 
     /// What is to be said of it, the most that may be lost first.
-    #[must_use]
     pub fn findings(&self) -> Vec<ShapeFinding> {
         let mut found = Vec::new();
         let mut add = |kind, loss| found.push(ShapeFinding { kind, loss });
@@ -212,7 +204,6 @@ named_variants! {
 
 impl ShapeFindingKind {
     /// What to do about it.
-    #[must_use]
     pub const fn advice(self) -> &'static str {
         match self {
             Self::SmallGrid => {
@@ -249,7 +240,6 @@ fn product(sizes: [u32; 3]) -> u64 {
 impl Profile {
     /// What fits on a multiprocessor of this device: by its compute capability, and where the profile's source says it, by
     /// that. `None` if neither is known.
-    #[must_use]
     pub fn sm_limits(&self, device: u32) -> Option<SmLimits> {
         let told = self.store.multiprocessors.iter().find(|told| told.device == device);
         let capability = self.capability(device)?;
@@ -277,7 +267,6 @@ impl Profile {
 
 impl Kernel<'_> {
     /// Its launch on its device. `None` if the profile does not know what fits on the device, or the launch has no threads.
-    #[must_use]
     pub fn launch_shape(&self) -> Option<LaunchShape> {
         let (profile, details) = (self.profile(), self.details());
         let limits = profile.sm_limits(self.device())?;

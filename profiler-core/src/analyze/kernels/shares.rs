@@ -117,13 +117,11 @@ impl<'c, 'a> Classes<'c, 'a> {
 impl<'a> Query<'a> {
     /// By what they are for: kernels by their names, and copies and memsets that are no kernels as what they are.
     /// Graphs that were traced as one interval are [`KernelClass::Other`].
-    #[must_use]
     pub fn by_kernel_class(&self) -> Groups<KernelClass> {
         self.by_kernel_class_with(&Classifier::new())
     }
 
     /// The same, with rules of the program's own.
-    #[must_use]
     pub fn by_kernel_class_with(&self, classifier: &Classifier) -> Groups<KernelClass> {
         let classes = Classes::new(classifier);
         self.group_by(|operation| Some(classes.of(operation)))
@@ -172,7 +170,6 @@ impl<'a> Query<'a> {
     }
 
     /// By the range they were asked for in directly, and by what they are for there.
-    #[must_use]
     pub fn by_range_and_class(&self, classifier: &Classifier) -> Groups<RangeClass<'a>> {
         let classes = Classes::new(classifier);
         self.group_by(|operation| {
@@ -184,13 +181,11 @@ impl<'a> Query<'a> {
 
 impl Kernel<'_> {
     /// What it is for, as far as its name says. Costs microseconds.
-    #[must_use]
     pub fn class(&self) -> KernelClass {
         self.class_with(&Classifier::new())
     }
 
     /// The same, with rules of the program's own.
-    #[must_use]
     pub fn class_with(&self, classifier: &Classifier) -> KernelClass {
         // A capture of nsys may know the name that a rule is on as the one or as the other.
         match classifier.classify(&self.demangled_name()) {
@@ -203,7 +198,6 @@ impl Kernel<'_> {
 impl Profile {
     /// The kernels by what they are for, as far as their names say; copies and memsets that are no kernels are left out.
     /// [`Query::by_kernel_class`] has them, and those of a range alone.
-    #[must_use]
     pub fn kernel_classes(&self) -> Groups<KernelClass> {
         self.query().kernels().by_kernel_class()
     }

@@ -91,13 +91,11 @@ impl TensorCoreUse {
 
 impl Kernel<'_> {
     /// Whether it uses tensor cores, as far as its name says. Costs microseconds.
-    #[must_use]
     pub fn tensor_core_use(&self) -> TensorCoreUse {
         self.tensor_core_use_with(&Classifier::new())
     }
 
     /// The same, with what the program says of names.
-    #[must_use]
     pub fn tensor_core_use_with(&self, classifier: &Classifier) -> TensorCoreUse {
         match TensorCoreUse::of(&self.demangled_name(), classifier) {
             // A capture of nsys may know the name that a rule is on as the one or as the other.

@@ -175,13 +175,11 @@ pub struct TcSummary {
 
 impl TcSummary {
     /// The part of the GPU's time that kernels with tensor cores take, from 0 to 1.
-    #[must_use]
     pub fn tc_share(&self) -> f64 {
         share(self.tc_ns, self.total_ns)
     }
 
     /// The part of the GPU's time that operations take that are eligible, from 0 to 1.
-    #[must_use]
     pub fn eligible_share(&self) -> f64 {
         share(self.eligible_ns, self.total_ns)
     }
@@ -227,7 +225,6 @@ pub struct TensorCores {
 
 impl TensorCores {
     /// The whole.
-    #[must_use]
     pub fn summary(&self) -> TcSummary {
         self.summary
     }
@@ -248,7 +245,6 @@ impl TensorCores {
     }
 
     /// What to do, with the time of the operations that it is for: the most first.
-    #[must_use]
     pub fn remedies(&self) -> Vec<(TcRemedy, Duration)> {
         let mut times: Vec<(TcRemedy, u64)> = Vec::new();
         for op in self.ops.rows() {

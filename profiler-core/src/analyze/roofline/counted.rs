@@ -186,32 +186,27 @@ pub struct CountedPoint {
 
 impl CountedPoint {
     /// Floating-point operations of all types; whole numbers are not among them.
-    #[must_use]
     pub fn total_flops(&self) -> f64 {
         let floats = self.flops.iter().filter(|of| of.dtype != Dtype::I8);
         floats.map(|of| of.flops).sum()
     }
 
     /// Operations a second.
-    #[must_use]
     pub fn achieved(&self) -> Option<f64> {
         quotient(self.total_flops(), self.gpu_time.as_secs_f64())
     }
 
     /// Bytes that moved at a level; `None` if it was not counted.
-    #[must_use]
     pub fn bytes_at(&self, level: MemoryLevel) -> Option<f64> {
         self.at(level).map(|at| at.bytes)
     }
 
     /// Bytes a second at a level.
-    #[must_use]
     pub fn bandwidth_at(&self, level: MemoryLevel) -> Option<f64> {
         quotient(self.at(level)?.bytes, self.gpu_time.as_secs_f64())
     }
 
     /// Operations a byte at a level.
-    #[must_use]
     pub fn intensity_at(&self, level: MemoryLevel) -> Option<f64> {
         quotient(self.total_flops(), self.at(level)?.bytes)
     }
@@ -222,7 +217,6 @@ impl CountedPoint {
 
     /// The share of each roof that is known, the nearest first: 1 is at it. Units and levels work beside each other, so that
     /// the greatest share says how near it is to the best that the device could do with this work.
-    #[must_use]
     pub fn shares(&self) -> Vec<(Limit, f64)> {
         let seconds = self.gpu_time.as_secs_f64();
         let compute = self.flops.iter().filter_map(|of| {
@@ -239,19 +233,16 @@ impl CountedPoint {
     }
 
     /// The nearest of the roofs, and the share of it that was reached.
-    #[must_use]
     pub fn of_roof(&self) -> Option<(Limit, f64)> {
         self.shares().into_iter().next()
     }
 
     /// The type and units of most operations.
-    #[must_use]
     pub fn main_type(&self) -> Option<(Dtype, Pipe)> {
         self.flops.first().map(|of| (of.dtype, of.pipe))
     }
 
     /// Where an instance was declared otherwise than counted, by more than this share (0.1 is ten percent), or of another type.
-    #[must_use]
     pub fn disagreements(&self, tolerance: f64) -> Vec<Disagreement> {
         let Some(declared) = &self.declared else { return Vec::new() };
         let name = || self.name.clone();
@@ -504,7 +495,6 @@ impl CountedRoofline {
     }
 
     /// Where points were declared otherwise than counted, by more than this share (0.1 is ten percent).
-    #[must_use]
     pub fn disagreements(&self, tolerance: f64) -> Vec<Disagreement> {
         self.points.iter().flat_map(|point| point.disagreements(tolerance)).collect()
     }
@@ -512,7 +502,6 @@ impl CountedRoofline {
 
 impl Roofline {
     /// What counters say of the same ranges, under the same roofs, beside what was declared.
-    #[must_use]
     pub fn counted(&self, measured: &Measured) -> CountedRoofline {
         CountedRoofline::of(measured, &self.peaks).beside(self)
     }
@@ -520,7 +509,6 @@ impl Roofline {
 
 impl CountedKernels {
     /// The kernels under these roofs, as [`CountedRoofline::of`] has ranges: one point for all launches of a name.
-    #[must_use]
     pub fn roofline(&self, peaks: &Peaks) -> CountedRoofline {
         let kernels = self.kernels().map(|kernel| (kernel.name(), kernel.values()));
         CountedRoofline::made(self.measured(), peaks, kernels, str::to_owned, true)

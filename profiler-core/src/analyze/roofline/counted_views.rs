@@ -135,13 +135,11 @@ impl CountedRoofline {
 
     /// The plot as SVG: each point at its intensity at DRAM (a circle), L2 (a square) and L1 (a triangle), all at what it
     /// achieved, a ring where it was declared to be, and the roofs of units and levels.
-    #[must_use]
     pub fn to_svg(&self) -> String {
         self.svg(true)
     }
 
     /// A page with the plot and the tables. It fetches nothing and holds no script.
-    #[must_use]
     pub fn to_html(&self) -> String {
         let is_drawn = |point: &&CountedPoint| {
             point.total_flops() > 0.0 && point.bytes.iter().any(|at| at.bytes > 0.0)

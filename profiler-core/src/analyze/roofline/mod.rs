@@ -65,7 +65,6 @@ pub struct RooflineTrust {
 
 impl RooflineTrust {
     /// True if nothing was left out.
-    #[must_use]
     pub fn is_complete(&self) -> bool {
         *self == Self::default()
     }
@@ -171,14 +170,12 @@ impl Profile {
     /// of the graph. Kernels of others that run beside them slow them down and are not taken off.
     ///
     /// Costs some 0.2 us a range that declared with its kernel, and nothing where none did.
-    #[must_use]
     pub fn roofline(&self, peaks: &Peaks) -> Roofline {
         self.roofline_with(peaks, &Declared::new())
     }
 
     /// The same with work that is said here of ranges that said none themselves, and of kernels: for recordings of programs
     /// that declare nothing.
-    #[must_use]
     pub fn roofline_with(&self, peaks: &Peaks, declared: &Declared) -> Roofline {
         let mut trust = RooflineTrust::default();
         let mut sums: FxHashMap<Key, Sum> = FxHashMap::default();

@@ -239,19 +239,16 @@ impl Peaks {
     }
 
     /// The device's name.
-    #[must_use]
     pub fn device(&self) -> &str {
         &self.device
     }
 
     /// The roof of the memory, in bytes a second.
-    #[must_use]
     pub fn bandwidth(&self) -> Roof {
         self.bandwidth
     }
 
     /// The roof of a level of the memory, in bytes a second; that of DRAM is [`bandwidth`](Self::bandwidth).
-    #[must_use]
     pub fn level(&self, level: MemoryLevel) -> Roof {
         let known = self.caches.iter().find(|known| known.level == level);
         match level {
@@ -267,7 +264,6 @@ impl Peaks {
 
     /// The roof that work on numbers of this type is held against: that of the units, or of the fastest ones where it is not
     /// said which.
-    #[must_use]
     pub fn flops(&self, dtype: Dtype, pipe: Option<Pipe>) -> Option<ComputeRoof> {
         let is_it = |known: &&ComputeRoof| {
             known.dtype == dtype && pipe.is_none_or(|pipe| known.pipe == pipe)
@@ -281,19 +277,16 @@ impl Peaks {
     }
 
     /// Operations a byte from which on the units are the limit and not the memory.
-    #[must_use]
     pub fn ridge(&self, dtype: Dtype, pipe: Option<Pipe>) -> Option<f64> {
         Some(self.flops(dtype, pipe)?.roof.value()? / self.bandwidth.value()?)
     }
 
     /// Where the rates of its tensor cores are from, if they are of the tables of this crate.
-    #[must_use]
     pub fn source(&self) -> Option<&str> {
         self.source.as_deref()
     }
 
     /// As JSON, which [`from_json`](Self::from_json) reads: to keep measured ceilings with a machine.
-    #[must_use]
     pub fn to_json(&self) -> String {
         // Numbers and strings alone: there is no way to fail.
         crate::base::text::json_pretty(self).unwrap_or_default()
@@ -309,7 +302,6 @@ impl Peaks {
     }
 
     /// Why some peaks are not known, if so.
-    #[must_use]
     pub fn missing(&self) -> Option<&str> {
         self.missing.as_deref()
     }
@@ -318,7 +310,6 @@ impl Peaks {
 impl Profile {
     /// The peaks of a device of this profile by its CUDA ordinal, or of the one that ran most kernels. `None` if the
     /// recording describes no such device.
-    #[must_use]
     pub fn peaks(&self, device: Option<u32>) -> Option<Peaks> {
         let devices = &self.recording_info().devices;
         let device = device.or_else(|| {

@@ -26,13 +26,11 @@ const LINE: f64 = 14.0;
 impl Roofline {
     /// The plot as SVG: operations a second over operations a byte, the roofs (measured ones dashed), and a point for every
     /// path that has both, its colour the number type. Light or dark as the reader likes it; names are text, never markup.
-    #[must_use]
     pub fn to_svg(&self) -> String {
         self.svg(true)
     }
 
     /// A page with the plot, the points and the roofs as tables. It fetches nothing and holds no script.
-    #[must_use]
     pub fn to_html(&self) -> String {
         let left_out = self.points.iter().filter(|point| place(point).is_none()).count();
         let said = (left_out != 0).then(|| {

@@ -57,51 +57,43 @@ pub struct RooflinePoint {
 
 impl RooflinePoint {
     /// Operations a byte (operational, or arithmetic, intensity).
-    #[must_use]
     pub fn intensity(&self) -> Option<f64> {
         ratio(self.flops?, self.bytes?)
     }
 
     /// Operations a second.
-    #[must_use]
     pub fn achieved(&self) -> Option<f64> {
         ratio(self.flops?, self.gpu_time.as_secs_f64())
     }
 
     /// Bytes a second: those declared, which may be fewer than moved.
-    #[must_use]
     pub fn achieved_bandwidth(&self) -> Option<f64> {
         ratio(self.bytes?, self.gpu_time.as_secs_f64())
     }
 
     /// Operations a byte from which on the units are the limit.
-    #[must_use]
     pub fn ridge(&self) -> Option<f64> {
         ratio(self.compute?.value()?, self.memory.value()?)
     }
 
     /// Operations a second that the roofs allow at this intensity: the lesser of the units' roof and of intensity x bandwidth,
     /// or the one that is known.
-    #[must_use]
     pub fn attainable(&self) -> Option<f64> {
         ratio(self.flops?, self.ideal_time(Roof::value)?)
     }
 
     /// The time that it would take at the roof.
-    #[must_use]
     pub fn ideal(&self) -> Option<Duration> {
         Duration::try_from_secs_f64(self.ideal_time(Roof::value)?).ok()
     }
 
     /// The share of the roof that it reached: 1 is at it. Above 1 where the declared bytes came from a cache, or more was
     /// declared than done. Where one roof is not known it is that of the other.
-    #[must_use]
     pub fn of_roof(&self) -> Option<f64> {
         ratio(self.ideal_time(Roof::value)?, self.gpu_time.as_secs_f64())
     }
 
     /// The share of what probes measured that it reached; `None` unless every roof that matters was.
-    #[must_use]
     pub fn of_measured(&self) -> Option<f64> {
         let known = |declared: Option<f64>, roof: Option<Roof>| {
             declared.is_none() || roof.is_some_and(|roof| roof.measured.is_some())
@@ -112,13 +104,11 @@ impl RooflinePoint {
     }
 
     /// The distance to the roof: how many times as fast it would be there.
-    #[must_use]
     pub fn distance(&self) -> Option<f64> {
         ratio(1.0, self.of_roof()?)
     }
 
     /// Which roof it is under. `None` where one of both, or what was declared for it, is not known: it may be the lower one.
-    #[must_use]
     pub fn bound(&self) -> Option<Bound> {
         let (compute, memory) = self.ideal_times(Roof::value);
         match (compute, memory) {

@@ -84,7 +84,6 @@ impl ScoreKind {
     ];
 
     /// As programs and arguments write it: `gpu_busy`.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Health => "health",
@@ -111,7 +110,6 @@ impl ScoreKind {
     }
 
     /// True if more of it is better.
-    #[must_use]
     pub const fn more_is_better(self) -> bool {
         matches!(
             self,

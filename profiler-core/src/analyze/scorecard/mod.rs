@@ -95,19 +95,16 @@ impl Scorecard {
     }
 
     /// The values, in the order of [`ScoreKind::ALL`].
-    #[must_use]
     pub fn scores(&self) -> &[Score] {
         &self.scores
     }
 
     /// One of them.
-    #[must_use]
     pub fn score(&self, kind: ScoreKind) -> Option<&Score> {
         self.scores.iter().find(|score| score.kind == kind)
     }
 
     /// How one of them fares.
-    #[must_use]
     pub fn flag(&self, kind: ScoreKind) -> Flag {
         self.score(kind).map_or(Flag::Unknown, |score| score.flag)
     }
@@ -121,13 +118,11 @@ impl Scorecard {
 impl Profile {
     /// The run on one page, by the default [`Targets`]. Costs a diagnosis and some passes over kernels and ranges: about two
     /// microseconds a launch.
-    #[must_use]
     pub fn scorecard(&self) -> Scorecard {
         self.scorecard_with(&Targets::new())
     }
 
     /// The same by targets of one's own.
-    #[must_use]
     pub fn scorecard_with(&self, targets: &Targets) -> Scorecard {
         let diagnoser = self.diagnosis(targets.thresholds.clone());
         let verdict = diagnoser.verdict();

@@ -82,7 +82,6 @@ impl Targets {
     }
 
     /// The target of a value.
-    #[must_use]
     pub fn get(&self, kind: ScoreKind) -> Target {
         self.of.get(&kind).copied().unwrap_or_else(|| kind.target(&self.thresholds))
     }

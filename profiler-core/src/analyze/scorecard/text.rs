@@ -15,13 +15,11 @@ const HEADER: [&str; 5] = ["flag", "value", "is", "target", "rests on"];
 
 impl Score {
     /// The value as people read it: `61.2 %`, `1.58x`, or `-` where it is not known.
-    #[must_use]
     pub fn value_text(&self) -> String {
         self.value.map_or_else(|| "-".to_owned(), |value| self.text_of(value))
     }
 
     /// The target as people read it: `<= 5 %`.
-    #[must_use]
     pub fn target_text(&self) -> String {
         let Target { good, .. } = self.target;
         match self.kind.unit() {
@@ -77,7 +75,6 @@ impl Scorecard {
     }
 
     /// For a comment on a pull request. Names in it are text, never markup.
-    #[must_use]
     pub fn to_markdown(&self) -> String {
         let mut out = format!(
             "### GPU scorecard: {}\n\n{}\n\n",

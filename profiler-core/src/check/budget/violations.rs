@@ -44,19 +44,16 @@ pub struct Violation {
 
 impl Violation {
     /// What the budget was for, such as ``range `forward`, all instances together``.
-    #[must_use]
     pub fn place(&self) -> &str {
         &self.place
     }
 
     /// What the budget was on, such as `kernels`.
-    #[must_use]
     pub fn quantity(&self) -> &str {
         &self.quantity
     }
 
     /// True if the recording cannot tell whether it was kept.
-    #[must_use]
     pub fn is_unknown(&self) -> bool {
         self.is_unknown
     }

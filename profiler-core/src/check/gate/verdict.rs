@@ -28,7 +28,6 @@ pub enum Outcome {
 
 impl Outcome {
     /// True for what a gate lets pass.
-    #[must_use]
     pub fn is_pass(self) -> bool {
         matches!(self, Self::Same | Self::Faster)
     }
@@ -132,13 +131,11 @@ pub struct Verdict {
 impl Verdict {
     /// True if every count is that of the baseline, and every time was found not to be slower. Also true where the
     /// baseline was written.
-    #[must_use]
     pub fn is_pass(&self) -> bool {
         self.counts.is_empty() && self.times.iter().all(|time| time.outcome.is_pass())
     }
 
     /// True if nothing is worse for certain, but something could not be decided. That is no pass.
-    #[must_use]
     pub fn is_undecided(&self) -> bool {
         let mut failed = self.times.iter().filter(|time| !time.outcome.is_pass()).peekable();
         self.counts.is_empty()
@@ -147,37 +144,31 @@ impl Verdict {
     }
 
     /// True if nothing was compared, because the baseline was to be written.
-    #[must_use]
     pub fn is_written(&self) -> bool {
         self.is_written
     }
 
     /// Runs that were made, or looked at.
-    #[must_use]
     pub fn runs(&self) -> u64 {
         self.runs
     }
 
     /// Counts that are not those of the baseline.
-    #[must_use]
     pub fn counts(&self) -> &[CountChange] {
         &self.counts
     }
 
     /// Every time that was judged.
-    #[must_use]
     pub fn times(&self) -> &[TimeChange] {
         &self.times
     }
 
     /// What else there is to know: clocks, what the baseline does not say.
-    #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
     /// A list for a comment on a pull request.
-    #[must_use]
     pub fn to_markdown(&self) -> String {
         let mut text = format!("### GPU gate: {}\n", self.headline());
         let mut list = |title: &str, lines: Vec<String>| {

@@ -74,37 +74,31 @@ pub(super) use formats;
 
 impl Format {
     /// The word for it on a command line: `perfetto`.
-    #[must_use]
     pub fn key(self) -> &'static str {
         self.about().key
     }
 
     /// A line for a list of formats.
-    #[must_use]
     pub fn summary(self) -> &'static str {
         self.about().summary
     }
 
     /// The usual end of a file's name, without the first dot.
-    #[must_use]
     pub fn extension(self) -> &'static str {
         self.about().extension
     }
 
     /// Whether it holds [sampled tracks](Profile::tracks): see [`Export::samples`].
-    #[must_use]
     pub fn has_samples(self) -> bool {
         self.about().has_samples
     }
 
     /// Whether it holds the rank of the process: see [`Export::rank`].
-    #[must_use]
     pub fn has_rank(self) -> bool {
         self.about().has_rank
     }
 
     /// Whether it is text, which a terminal can show.
-    #[must_use]
     pub fn is_text(self) -> bool {
         self.about().is_text
     }

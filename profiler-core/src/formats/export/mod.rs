@@ -59,7 +59,6 @@ impl Profile {
     /// the ranges within it, all by name, whichever thread came first. A range more than 64 deep is indented as the 64th, with
     /// its depth before it: `… 70: 1 x name`. Names of kernels are those of the report, and
     /// differ between GPUs where a library chooses its kernels by them. The last line says whether anything was lost.
-    #[must_use]
     pub fn counts(&self) -> String {
         let mut names = Names::new();
         let mut add = |range: Option<Range<'_>>, what: String| {
@@ -108,7 +107,6 @@ impl Profile {
     /// within it was on the device `device`, `name`, `mean` (of totals, so much a second), `samples` and `covered_ns`. The last line
     /// has `tracks` with the fields of [`TrackSum`], and `samplers`: what each was to sample, what was lost, and why it saw
     /// nothing.
-    #[must_use]
     pub fn json_lines(&self) -> String {
         let mut lines = String::new();
         let mut add = |line: Result<String, _>| {

@@ -93,7 +93,6 @@ impl RecordingInfo {
     }
 
     /// The date of the recording (UTC), as 2026-11-21.
-    #[must_use]
     pub fn date(&self) -> String {
         // A damaged file may hold any number; humantime knows the years up to 9999.
         let seconds = self.recorded_at_s.min(253_402_300_799);

@@ -234,14 +234,12 @@ impl Losses {
 
 impl Recording {
     /// Where and when it was made.
-    #[must_use]
     pub fn info(&self) -> &RecordingInfo {
         &self.info
     }
 
     /// The parts of the session that count, in nanoseconds of `CLOCK_MONOTONIC`: those in which it was neither paused nor
     /// switched off. In order and apart.
-    #[must_use]
     pub fn windows_ns(&self) -> &[(u64, u64)] {
         &self.windows_ns
     }
@@ -258,56 +256,47 @@ impl Recording {
     }
 
     /// True if it is a snapshot of a session that went on.
-    #[must_use]
     pub fn is_snapshot(&self) -> bool {
         self.pending_from_ns.is_some()
     }
 
     /// True if it was read from a file that ends before the recording does: the writer was killed, the disk was full, or
     /// it is still being written. [`Health::truncated`](crate::Health::truncated) counts it.
-    #[must_use]
     pub fn is_truncated(&self) -> bool {
         self.is_truncated
     }
 
     /// The calls of the runtime API, by thread, where they were logged.
-    #[must_use]
     pub fn runtime_calls(&self) -> &[ThreadCalls<RuntimeFunction>] {
         &self.runtime_calls
     }
 
     /// What was done to CUDA graphs, by thread, where that was logged.
-    #[must_use]
     pub fn graphs(&self) -> &[ThreadGraphs] {
         &self.graphs
     }
 
     /// CUPTI's attributes that the session had set.
-    #[must_use]
     pub fn attributes(&self) -> &[AttributeSetting] {
         &self.attributes
     }
 
     /// Kinds of records that were asked for where known, and that the library did not have.
-    #[must_use]
     pub fn missing_kinds(&self) -> &[ActivityKind] {
         &self.missing_kinds
     }
 
     /// CUPTI's activity records, as it wrote them.
-    #[must_use]
     pub fn records(&self) -> &RecordBytes {
         &self.records
     }
 
     /// The driver calls that were logged, by thread.
-    #[must_use]
     pub fn calls(&self) -> &[ThreadCalls] {
         &self.calls
     }
 
     /// What samplers saw of the devices meanwhile.
-    #[must_use]
     pub fn series(&self) -> &[Arc<Series>] {
         &self.series
     }
@@ -384,7 +373,6 @@ impl Recording {
     }
 
     /// The file's content.
-    #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         // Writing to memory does not fail.
         file::write(self, Vec::new()).unwrap_or_default()

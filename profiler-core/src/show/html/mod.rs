@@ -24,7 +24,6 @@ const SCRIPT_HASH: &str = "sha256-LPijZlc40JgqW9A/Xn4u7L6f93OJNx2e/3QHcbmFsRM=";
 
 impl Profile {
     /// One page of HTML that shows this profile: [`write_html`](Self::write_html) as text.
-    #[must_use]
     pub fn to_html(&self) -> String {
         let mut page = Vec::new();
         // A vector takes everything, and serde_json has no way to fail at numbers and strings.
