@@ -358,7 +358,7 @@ fn fused_work_counts_once_and_is_shared() {
     let summary = sums.stop().unwrap();
     for health in [profile.health(), summary.health()] {
         health.assert_complete();
-        assert_eq!((health.unknown_records, health.calls_in_unknown_ranges), (0, 0));
+        assert_eq!((health.unknown_range_entries, health.calls_in_unknown_ranges), (0, 0));
     }
     let sums = |path: &str| {
         let range = profile.range(path).unwrap();

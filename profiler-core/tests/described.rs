@@ -220,7 +220,7 @@ fn what_began_before_the_session_is_none_of_it() {
     drop(stay);
     drop(between);
     let profile = profiler.stop().unwrap();
-    assert_eq!((profile.process_ranges().count(), profile.health().unknown_records), (0, 0));
+    assert_eq!((profile.process_ranges().count(), profile.health().unknown_range_entries), (0, 0));
     assert!(profile.ranges().next().unwrap().process_range().is_none());
     assert_eq!(profile.health().lost_ranges, 0);
 }

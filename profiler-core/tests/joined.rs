@@ -28,7 +28,7 @@ fn record(fake: &Fake, program: impl FnOnce()) -> ([Profile; 2], Summary) {
     let profiles = [recording, replayed].map(Profile::from_recording);
     for profile in &profiles {
         profile.health().assert_complete();
-        assert_eq!(profile.health().unknown_records, 0);
+        assert_eq!(profile.health().unknown_range_entries, 0);
         assert_eq!(profile.health().calls_in_unknown_ranges, 0);
         // No sum but `shared` knows that anything is shared.
         let mut totals = profile.outside_ranges();

@@ -344,6 +344,58 @@ fn ranges_are_recorded_from_the_first_call_of_a_session_on() {
     });
 }
 
+/// A range that ends while a session begins is the outer range of what another thread does later.
+#[test]
+fn ranges_that_end_while_a_session_begins_keep_what_is_handed_on() {
+    let (_turn, fake) = (turn(), Fake::new());
+    let profiler = builder(&fake).build().unwrap();
+    let ends = AtomicBool::new(false);
+    let (submit, submitted) = std::sync::mpsc::sync_channel::<Context>(64);
+    std::thread::scope(|scope| {
+        let ends = &ends;
+        scope.spawn(move || {
+            while !ends.load(Ordering::Relaxed) {
+                let context = {
+                    let _range = range("submit");
+                    Context::capture()
+                };
+                if submit.send(context).is_err() {
+                    break;
+                }
+            }
+        });
+        scope.spawn(|| {
+            for context in submitted {
+                let _attached = context.attach();
+                kernel(&fake);
+                let _range = range("serve");
+                kernel(&fake);
+            }
+        });
+        let mut found = Vec::new();
+        for _ in 0..100 {
+            profiler.start().unwrap();
+            while profiler.snapshot().unwrap().kernels().count() < 200 {
+                std::thread::yield_now();
+            }
+            let profile = profiler.stop().unwrap();
+            let health = profile.health();
+            let lost = (health.unknown_range_entries, health.calls_in_unknown_ranges);
+            found.extend((lost != (0, 0)).then(|| health.to_string()));
+            let summing = profiler.summarize().unwrap();
+            while summing.snapshot().unwrap().totals().kernels < 200 {
+                std::thread::yield_now();
+            }
+            let summary = summing.stop().unwrap();
+            let health = summary.health();
+            let lost = (health.unknown_range_entries, health.calls_in_unknown_ranges);
+            found.extend((lost != (0, 0)).then(|| format!("sums {health}")));
+        }
+        ends.store(true, Ordering::Relaxed);
+        assert!(found.is_empty(), "{} sessions: {}", found.len(), found[0]);
+    });
+}
+
 /// CUPTI tells of a call that was under way when it was turned on, and its beginning was not seen.
 #[test]
 fn a_record_of_a_call_from_before_is_no_loss() {

@@ -166,7 +166,7 @@ fn read_ranges<'a>(
                 of.is_some_and(|parent| parent.time.start_ns <= entry.start_ns())
             };
             let around = parent.filter(is_early);
-            health.unknown_records += u64::from(around != parent);
+            health.unknown_range_entries += u64::from(around != parent);
             store.ranges.push(Range {
                 label: thread_rows.label(entry.label()),
                 thread,
@@ -270,9 +270,9 @@ fn read_starts(
             }
             Event::Joined { first, second } => match RangeWord::joined(log.number, slot) {
                 Some(context) => shared.contexts.add(context, [first, second]),
-                None => health.unknown_records += 1,
+                None => health.unknown_range_entries += 1,
             },
-            Event::Unknown => health.unknown_records += 1,
+            Event::Unknown => health.unknown_range_entries += 1,
             _ => {}
         }
     }
@@ -328,7 +328,7 @@ impl DetailReader<'_> {
             }
             _ => true,
         };
-        health.unknown_records += u64::from(!is_known);
+        health.unknown_range_entries += u64::from(!is_known);
     }
 
     /// Reads a detail; false if it cannot be.
@@ -392,7 +392,7 @@ fn hand(
     let Some(parent) = parent else {
         let count = match recording.begins_late {
             true => &mut health.orphaned_ranges,
-            false => &mut health.unknown_records,
+            false => &mut health.unknown_range_entries,
         };
         *count += 1;
         return;
@@ -402,7 +402,7 @@ fn hand(
             store.ranges[range.at()].parent = Some(parent).into();
         }
         // What follows relies on this order; only a damaged file breaks it.
-        Subject::Range(_) => health.unknown_records += 1,
+        Subject::Range(_) => health.unknown_range_entries += 1,
         Subject::ProcessRange(range) => store.process_ranges[range.at()].parent = Some(parent),
         Subject::Mark(mark) => store.marks[mark.at()].parent = Some(parent),
     }

@@ -54,6 +54,8 @@ pub struct Health {
     pub repeated_records: u64,
     /// Records of a kind or length that this version cannot read.
     pub unknown_records: u64,
+    /// Entries of the range log that could not be read, or that refer to a range which is missing.
+    pub unknown_range_entries: u64,
     /// Bytes that could not be divided into records.
     pub unreadable_bytes: u64,
     /// GPU operations of calls in the session without a start or an end: CUPTI ran out of device buffers, or a stop gave up
@@ -342,6 +344,7 @@ impl Health {
             ("truncated recording", self.truncated),
             ("repeated records of calls", self.repeated_records),
             ("records that could not be read", self.unknown_records),
+            ("range log entries that could not be read", self.unknown_range_entries),
             ("bytes that could not be read", self.unreadable_bytes),
             ("operations without timestamps", self.zero_timestamps),
             ("records dropped by CUPTI", self.dropped_by_cupti),

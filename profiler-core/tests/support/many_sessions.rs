@@ -191,7 +191,7 @@ fn seen(profile: &Profile) -> Truth {
         .map(|kernel| (number(kernel.name()), kernel.range().map(|range| number(range.name()))));
     let processes = profile.process_ranges().map(|range| (number(range.name()), !range.is_open()));
     let health = profile.health();
-    let losses = (health.lost_ranges, health.unlogged_calls, health.unknown_records);
+    let losses = (health.lost_ranges, health.unlogged_calls, health.unknown_range_entries);
     assert_eq!((losses, health.calls_in_unknown_ranges), ((0, 0, 0), 0), "{health}");
     Truth {
         kernels: kernels.collect(),

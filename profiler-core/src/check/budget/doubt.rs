@@ -78,6 +78,7 @@ impl Doubts {
         self.add(health.refused_records, "records were over the limit of buffers");
         self.add(health.over_memory_limit, "records were over the memory limit");
         self.add(health.unknown_records, "records could not be read");
+        self.add(health.unknown_range_entries, "entries of the range log could not be read");
         self.add(health.unreadable_bytes, "bytes of records could not be read");
         self.add(health.computed_tables, "tables of the capture are views or virtual");
         self.add(health.calls_without_any_record, "calls are of a kind without any record");

@@ -456,7 +456,7 @@ pub(crate) fn recording(partial: PartialRecording<'_>, observer_panics: u64) -> 
         calls,
         runtime_calls: all.runtime_calls.finish(),
         graphs: all.graphs.into_values().collect(),
-        ranges: all.threads.finish(partial.window_ns),
+        ranges: all.threads.finish(partial.window_ns, partial.begins_late),
         attributes: settings.attributes,
         missing_kinds: settings.missing_kinds,
         losses,
@@ -579,12 +579,14 @@ impl Threads {
         }
     }
 
-    /// In the order they began; nothing that had ended before the window, or happened outside it.
-    fn finish(self, window_ns: (u64, u64)) -> Vec<ThreadRanges> {
+    /// In the order they began, without events outside the window. If `begins_late`, ranges that ended before the window are
+    /// left out too; else these are the few that ended while the session began, and calls and ranges that were handed on may
+    /// lie in them.
+    fn finish(self, window_ns: (u64, u64), begins_late: bool) -> Vec<ThreadRanges> {
+        let from_ns = if begins_late { window_ns.0 } else { 0 };
         let finish = |(mut thread, again): (ThreadPart, bool)| {
             let (mut entries, mut slots) = (thread.entries, thread.slots);
-            let is_within =
-                |entry: &RangeEntry| entry.end_ns().is_none_or(|end| end >= window_ns.0);
+            let is_within = |entry: &RangeEntry| entry.end_ns().is_none_or(|end| end >= from_ns);
             if again || !entries.iter().all(is_within) {
                 let mut rows: Vec<(u64, RangeEntry)> = slots.iter().zip(entries).collect();
                 rows.retain(|(_, entry)| is_within(entry));
