@@ -29,6 +29,8 @@ use profiler_core::{Context, Health, Profile, Profiler, Summary};
 const GPU_THREADS: usize = 8;
 const CLIENTS: usize = 2;
 const QUEUED: usize = 64;
+/// Requests that are late by up to this are made up for.
+const LONGEST_BURST: Duration = Duration::from_millis(1);
 /// Nodes of the graph that a request replays.
 const NODES: u64 = 12;
 /// Kernels that a request launches one by one.
@@ -246,6 +248,8 @@ fn submit_requests(client: u64, rate: u64, submit: &SyncSender<Request>, closed:
             break;
         }
         next += step;
+        // A pause of the server is not followed by a burst at full speed, in which CUPTI falls behind.
+        next = next.max(Instant::now() - LONGEST_BURST);
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
         let id = number * CLIENTS as u64 + client;
         let submitted_ns = now_ns();
