@@ -7,6 +7,7 @@ use std::path::Path;
 use super::abi::*;
 use super::counters::{HostApi, RangeApi, SamplingApi};
 use super::driver::Contexts;
+use super::os;
 use crate::error::{Error, Kind};
 
 macro_rules! api {
@@ -41,9 +42,9 @@ macro_rules! api {
                         // SAFETY: the type is CUPTI's declaration of this function, the same from 12.0 to 13.5; a library
                         // of another major version is asked for its version alone (`Version::why_unusable`).
                         let found = unsafe {
-                            library.get::<unsafe extern "C" fn($($arg),*) -> CuptiResult>($symbol)
+                            os::function::<unsafe extern "C" fn($($arg),*) -> CuptiResult>(library, $symbol)
                         };
-                        *found.map_err(|_| Error::new(Kind::MissingSymbol {
+                        found.map_err(|_| Error::new(Kind::MissingSymbol {
                             path: path.to_owned(),
                             symbol: str::from_utf8($symbol).unwrap_or_default(),
                         }))?
@@ -51,18 +52,16 @@ macro_rules! api {
                     $($oname: {
                         // SAFETY: the type is CUPTI's declaration of this function in every version that has it.
                         let found = unsafe {
-                            library.get::<unsafe extern "C" fn($($oarg),*) -> CuptiResult>($osymbol)
+                            os::function::<unsafe extern "C" fn($($oarg),*) -> CuptiResult>(library, $osymbol)
                         };
-                        found.ok().map(|symbol| *symbol)
+                        found.ok()
                     },)*
                     $($gname: {
                         // SAFETY: the caller's promise.
                         unsafe { <$group>::load(library) }
                     },)*
                     $($pname: {
-                        // SAFETY: only whether it is there is asked; it is never called as this type.
-                        let found = unsafe { library.get::<unsafe extern "C" fn()>($psymbol) };
-                        found.is_ok()
+                        os::address(library, $psymbol).is_ok()
                     },)*
                     contexts: Contexts::open,
                 })

@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char};
 
 use super::abi::CuptiResult;
+use super::os;
 use super::params::*;
 use crate::error::{Error, Kind};
 
@@ -24,7 +25,7 @@ macro_rules! group {
                     $($name: {
                         type Function = unsafe extern "C" fn(*mut $params) -> CuptiResult;
                         // SAFETY: the type is CUPTI's declaration of this function in every version that has it.
-                        *unsafe { library.get::<Function>($symbol) }.ok()?
+                        unsafe { os::function::<Function>(library, $symbol.as_bytes()) }.ok()?
                     },)*
                 })
             }
