@@ -1,35 +1,32 @@
-//! Sorting of rows with one instance of the standard library's sort for all types of rows. `slice::sort` is compiled anew for each
-//! type and order, some 2,500 lines of LLVM each: in a debug build that was a fifth of the crate's code. Sorts of plain
-//! numbers, and the one of all GPU operations, stay with `slice`.
+//! Sorts rows by their positions, so that all types of rows share one instance of the standard library's sort. `slice::sort` is
+//! compiled anew for each type and order, with some 2,500 lines of LLVM: in a debug build that was a fifth of the crate's code.
+//! Vectors of plain numbers stay with `slice`.
 
 use std::cmp::Ordering;
 
-/// Sorts rows by a number, stably: as fast as [`slice::sort_by_key`], with 16 bytes a row for the time.
+/// Sorts rows by a number, stably. Rows in order are left alone. Takes at most as long as `slice::sort_by_key`
+/// (docs/measurements.md).
 pub(crate) fn sort_by_number<T>(rows: &mut [T], number: impl Fn(&T) -> u64) {
-    let mut is_sorted = true;
-    let mut last = 0;
-    let mut numbers = Vec::with_capacity(rows.len());
-    for (at, row) in rows.iter().enumerate() {
-        let number = number(row);
-        is_sorted &= last <= number;
-        last = number;
-        numbers.push((number, at));
-    }
-    if !is_sorted {
-        numbers.sort_unstable();
-        let order = numbers.into_iter().map(|(_, at)| at).collect();
+    if !rows.is_sorted_by_key(&number) {
+        let order = positions(&mut rows.iter().map(number));
         swap_into(order, &mut |a, b| rows.swap(a, b));
     }
 }
 
-/// Sorts rows by a key, stably, and makes each key once. Compares through a pointer: not for millions of rows.
+fn positions(numbers: &mut dyn Iterator<Item = u64>) -> Vec<usize> {
+    let mut numbers: Vec<(u64, usize)> = numbers.zip(0..).collect();
+    numbers.sort_unstable();
+    numbers.into_iter().map(|(_, at)| at).collect()
+}
+
+/// Sorts rows by a key, stably, and makes each key once. Takes up to twice as long as [`sort_by_number`].
 pub(crate) fn sort_by_key<T, K: Ord>(rows: &mut [T], key: impl Fn(&T) -> K) {
     let keys: Vec<K> = rows.iter().map(key).collect();
     let order = sorted_positions(rows.len(), &|a, b| keys[a].cmp(&keys[b]));
     swap_into(order, &mut |a, b| rows.swap(a, b));
 }
 
-/// Sorts rows by a comparison, stably. Compares through a pointer: not for millions of rows.
+/// Sorts rows by a comparison, stably. Not for millions of rows: compares through a pointer.
 pub(crate) fn sort_by<T>(rows: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
     let order = sorted_positions(rows.len(), &|a, b| compare(&rows[a], &rows[b]));
     swap_into(order, &mut |a, b| rows.swap(a, b));

@@ -679,7 +679,7 @@ fn read_records(
         let work = store.intern_work(Work::new(what, place));
         store.operations.push(add(work, span, correlation_id, node));
     }
-    store.operations.sort_by_key(Operation::start_ns);
+    order::sort_by_number(&mut store.operations, Operation::start_ns);
     order::sort_by_number(&mut store.memory, |event| event.at_ns);
     order::sort_by_number(&mut store.managed, |event| event.time.start_ns);
 }
