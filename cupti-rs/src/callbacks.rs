@@ -316,21 +316,16 @@ pub(crate) fn dispatch<'a>(
     state: State,
     domain: u32,
     id: u32,
-    make: impl FnOnce() -> Option<Callback<'a>>,
+    make: impl FnOnce() -> Callback<'a>,
 ) {
-    let Some(handler) = current(state).filter(|handler| handler.filter.wants(domain, id)) else {
-        return;
-    };
+    let wants = |handler: &Arc<Handler>| handler.filter.wants(domain, id);
+    let Some(handler) = current(state).filter(wants) else { return };
     // A constant without a destructor: it is there until the thread is gone.
     if INSIDE.try_with(|inside| inside.replace(true)) != Ok(false) {
         handler.missed.fetch_add(1, Ordering::Relaxed);
         return;
     }
-    let outcome = catch_unwind(AssertUnwindSafe(|| {
-        if let Some(callback) = make() {
-            (handler.handle)(&callback);
-        }
-    }));
+    let outcome = catch_unwind(AssertUnwindSafe(|| (handler.handle)(&make())));
     let _ = INSIDE.try_with(|inside| inside.set(false));
     if let Err(panic) = outcome {
         handler.panics.fetch_add(1, Ordering::Relaxed);
