@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use super::{Fake, When};
 use crate::sys::abi::CuptiResult;
-use crate::sys::api::Faults;
+use crate::sys::counters::Faults;
 
 /// Planted faults, and whether there are any, which every function reads.
 static FAULTS: Mutex<Vec<Fault>> = Mutex::new(Vec::new());

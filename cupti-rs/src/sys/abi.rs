@@ -3,8 +3,6 @@
 use std::ffi::{c_char, c_void};
 use std::fmt;
 
-pub(crate) use crate::callbacks::resource_ids::*;
-
 /// `CUptiResult`.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +57,74 @@ pub const DOMAIN_SYNCHRONIZE: u32 = 4;
 pub const DOMAIN_NVTX: u32 = 5;
 /// `CUpti_CallbackDomain`: errors and warnings of CUPTI itself (12.2+).
 pub const DOMAIN_STATE: u32 = 6;
+
+/// What happened to a resource: `CUpti_CallbackIdResource`. A newer library may have values that have no name here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ResourceKind(pub u32);
+
+macro_rules! resource_kinds {
+    ($($(#[$doc:meta])* $name:ident = $id:ident = $value:literal;)*) => {
+        $(
+            #[doc = concat!("`CUPTI_CBID_", stringify!($id), "`.")]
+            pub const $id: u32 = $value;
+        )*
+
+        impl ResourceKind {
+            $($(#[$doc])* pub const $name: Self = Self($value);)*
+
+            /// The constant's name, if the value has one here.
+            pub fn name(self) -> Option<&'static str> {
+                match self {
+                    $(Self::$name => Some(stringify!($name)),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+resource_kinds! {
+    /// A context was made.
+    CONTEXT_CREATED = RESOURCE_CONTEXT_CREATED = 1;
+    /// A context is about to be destroyed; its records may still come.
+    CONTEXT_DESTROY_STARTING = RESOURCE_CONTEXT_DESTROY_STARTING = 2;
+    /// A stream was made.
+    STREAM_CREATED = RESOURCE_STREAM_CREATED = 3;
+    /// A stream is about to be destroyed.
+    STREAM_DESTROY_STARTING = RESOURCE_STREAM_DESTROY_STARTING = 4;
+    /// A stream's attribute was changed (12.2+).
+    STREAM_ATTRIBUTE_CHANGED = RESOURCE_STREAM_ATTRIBUTE_CHANGED = 21;
+    /// A module was loaded.
+    MODULE_LOADED = RESOURCE_MODULE_LOADED = 6;
+    /// A module is about to be unloaded.
+    MODULE_UNLOAD_STARTING = RESOURCE_MODULE_UNLOAD_STARTING = 7;
+    /// A module was instrumented by CUPTI.
+    MODULE_PROFILED = RESOURCE_MODULE_PROFILED = 8;
+    /// A graph was made.
+    GRAPH_CREATED = RESOURCE_GRAPH_CREATED = 9;
+    /// A graph is about to be destroyed.
+    GRAPH_DESTROY_STARTING = RESOURCE_GRAPH_DESTROY_STARTING = 10;
+    /// A graph was copied.
+    GRAPH_CLONED = RESOURCE_GRAPH_CLONED = 11;
+    /// A node is about to be made.
+    NODE_CREATE_STARTING = RESOURCE_GRAPHNODE_CREATE_STARTING = 12;
+    /// A node was made.
+    NODE_CREATED = RESOURCE_GRAPHNODE_CREATED = 13;
+    /// A node is about to be destroyed.
+    NODE_DESTROY_STARTING = RESOURCE_GRAPHNODE_DESTROY_STARTING = 14;
+    /// A node was copied.
+    NODE_CLONED = RESOURCE_GRAPHNODE_CLONED = 20;
+    /// A node of an executable graph was updated (13.0+).
+    NODE_UPDATED = RESOURCE_GRAPH_NODE_UPDATED = 22;
+    /// A node of an executable graph was given parameters (13.0+).
+    NODE_SET_PARAMS = RESOURCE_GRAPH_NODE_SET_PARAMS = 23;
+    /// An executable graph is about to be made.
+    EXEC_CREATE_STARTING = RESOURCE_GRAPHEXEC_CREATE_STARTING = 17;
+    /// An executable graph was made.
+    EXEC_CREATED = RESOURCE_GRAPHEXEC_CREATED = 18;
+    /// An executable graph is about to be destroyed.
+    EXEC_DESTROY_STARTING = RESOURCE_GRAPHEXEC_DESTROY_STARTING = 19;
+}
 
 /// `CUPTI_CBID_SYNCHRONIZE_STREAM_SYNCHRONIZED`.
 pub const SYNCHRONIZE_STREAM: u32 = 1;

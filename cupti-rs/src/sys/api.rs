@@ -5,16 +5,11 @@ use std::ffi::{c_char, c_void};
 use std::path::Path;
 
 use super::abi::*;
+#[cfg(feature = "fake")]
+use super::counters::Faults;
 use super::counters::{HostApi, RangeApi, SamplingApi};
 use super::driver::Contexts;
 use crate::error::{Error, Kind};
-
-/// Runs the functions of a fake.
-#[cfg(feature = "fake")]
-pub(crate) trait Faults {
-    /// Returns the planted fault of the function, if one is due, or else the result of `body`.
-    fn run(function: &str, body: impl FnOnce() -> Result<(), CuptiResult>) -> CuptiResult;
-}
 
 macro_rules! api {
     (

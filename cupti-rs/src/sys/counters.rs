@@ -6,6 +6,13 @@ use super::abi::CuptiResult;
 use super::params::*;
 use crate::error::{Error, Kind};
 
+/// Runs the functions of a fake.
+#[cfg(feature = "fake")]
+pub(crate) trait Faults {
+    /// Returns the planted fault of the function, if one is due, or else the result of `body`.
+    fn run(function: &str, body: impl FnOnce() -> Result<(), CuptiResult>) -> CuptiResult;
+}
+
 macro_rules! group {
     ($(#[$doc:meta])* $group:ident, $fake:ident {
         $($name:ident = $symbol:literal: $params:ty;)*
@@ -47,7 +54,7 @@ macro_rules! group {
         /// The group's functions in a fake; an error is the function's result.
         #[cfg(feature = "fake")]
         #[allow(unused_variables, reason = "the default ignores its block")]
-        pub(crate) trait $fake: super::api::Faults {
+        pub(crate) trait $fake: Faults {
             $(fn $name(params: &mut $params) -> Result<(), CuptiResult> { Ok(()) })*
         }
 
