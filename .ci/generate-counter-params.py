@@ -66,6 +66,7 @@ unsafe impl Send for ObjectHandle {}
 // SAFETY: as above.
 unsafe impl Sync for ObjectHandle {}
 
+/// Blocks begin with their size and a pointer of CUPTI's own, and those `of` an object have it at 16.
 macro_rules! params {
     ($($c:literal $name:ident: $size:literal $(of $object:ident)? {
         $($offset:literal $field:ident: $type:ty,)*
@@ -74,6 +75,9 @@ macro_rules! params {
         #[repr(C)]
         #[derive(Debug, Clone, Copy)]
         pub(crate) struct $name {
+            pub(crate) struct_size: usize,
+            pub(crate) private: *mut c_void,
+            $(pub(crate) $object: *mut c_void,)?
             $(pub(crate) $field: $type,)*
         }
 
@@ -81,7 +85,7 @@ macro_rules! params {
             /// To the end of the last field, as CUPTI counts.
             pub(crate) const SIZE: usize = $size;
 
-            /// All zero but for its size.
+            /// A block that is zero except for its size.
             pub(crate) const fn new() -> Self {
                 // SAFETY: it has pointers and integers alone, for which zero is a value.
                 let zero: Self = unsafe { std::mem::zeroed() };
@@ -89,7 +93,7 @@ macro_rules! params {
             }
 
             $(
-                /// All zero but for its size and the object that it is about.
+                /// A block of this object, else zero except for its size.
                 pub(crate) const fn of(object: ObjectHandle) -> Self {
                     Self { $object: object.0, ..Self::new() }
                 }
@@ -97,6 +101,7 @@ macro_rules! params {
         }
 
         const _: () = {
+            $(assert!(std::mem::offset_of!($name, $object) == 16);)?
             $(assert!(std::mem::offset_of!($name, $field) == $offset);)*
             assert!(size_of::<$name>() == $name::SIZE.next_multiple_of(8));
         };
@@ -115,8 +120,8 @@ for block in BLOCKS:
     name = block.replace("Profiler_Host_", "Host").replace("RangeProfiler_", "Range").replace("PmSampling_", "Sampling")
     # The object whose function takes the block; other blocks return one.
     object = next((f" of {snake(f['name'])}" for f in fields if f["offset"] == 16 and f["name"].endswith("Object")), "")
-    print(f'    "{block}" {name.replace("_", "")}: {fields[-1]["offset"] + fields[-1]["size"]}{object} {{')
-    for f in fields:
-        print(f"        {f['offset']} {snake(f['name'])}: {rust(f)},")
-    print("    }")
+    head = f'    "{block}" {name.replace("_", "")}: {fields[-1]["offset"] + fields[-1]["size"]}{object}'
+    assert [(f["name"], f["offset"]) for f in fields[:2]] == [("structSize", 0), ("pPriv", 8)], block
+    own = [f"        {f['offset']} {snake(f['name'])}: {rust(f)}," for f in fields[3 if object else 2:]]
+    print("\n".join([head + " {", *own, "    }"]) if own else head + " {}")
 print("}")

@@ -34,25 +34,30 @@ impl Attribute {
         Self::DeviceGraphBufferBytes,
     ];
 
-    /// CUPTI's number for it.
-    pub fn id(self) -> u32 {
+    /// CUPTI's number for it, the bytes of its value, and its text.
+    fn facts(self) -> (u32, usize, &'static str) {
+        // CUPTI keeps switches in a byte and numbers in a size_t.
+        const NUMBER: usize = size_of::<usize>();
         match self {
-            Self::DeviceBufferBytes => 0,
-            Self::DeviceBufferLimit => 2,
-            Self::DeviceBuffersReady => 6,
-            Self::DeviceBuffersPinned => 8,
-            Self::PerThreadBuffers => 9,
-            Self::DeviceGraphBufferBytes => 10,
+            Self::DeviceBufferBytes => (0, NUMBER, "bytes of a device buffer"),
+            Self::DeviceBufferLimit => (2, NUMBER, "most device buffers of a context"),
+            Self::DeviceBuffersReady => (6, NUMBER, "device buffers made ready"),
+            Self::DeviceBuffersPinned => (8, 1, "device buffers in pinned host memory"),
+            Self::PerThreadBuffers => (9, 1, "activity buffers of each thread"),
+            Self::DeviceGraphBufferBytes => {
+                (10, NUMBER, "bytes of a buffer for graphs launched from the device")
+            }
         }
     }
 
+    /// CUPTI's number for it.
+    pub fn id(self) -> u32 {
+        self.facts().0
+    }
+
     pub(crate) fn key(self) -> AttributeId {
-        // CUPTI keeps switches in a byte and numbers in a size_t.
-        let bytes = match self {
-            Self::DeviceBuffersPinned | Self::PerThreadBuffers => 1,
-            _ => size_of::<usize>(),
-        };
-        AttributeId { id: self.id(), bytes }
+        let (id, bytes, _) = self.facts();
+        AttributeId { id, bytes }
     }
 }
 
@@ -71,14 +76,7 @@ pub(crate) const ZEROED_BUFFERS: AttributeId =
 
 impl fmt::Display for Attribute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::DeviceBufferBytes => "bytes of a device buffer",
-            Self::DeviceBufferLimit => "most device buffers of a context",
-            Self::DeviceBuffersReady => "device buffers made ready",
-            Self::DeviceBuffersPinned => "device buffers in pinned host memory",
-            Self::PerThreadBuffers => "activity buffers of each thread",
-            Self::DeviceGraphBufferBytes => "bytes of a buffer for graphs launched from the device",
-        })
+        f.write_str(self.facts().2)
     }
 }
 

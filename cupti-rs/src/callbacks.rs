@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use crate::call_class::CallClass;
 use crate::session::{Epoch, State};
+pub use crate::sys::abi::ResourceKind;
 use crate::sys::abi::*;
 use crate::sys::functions::*;
 
@@ -316,21 +317,16 @@ pub(crate) fn dispatch<'a>(
     state: State,
     domain: u32,
     id: u32,
-    make: impl FnOnce() -> Option<Callback<'a>>,
+    make: impl FnOnce() -> Callback<'a>,
 ) {
-    let Some(handler) = current(state).filter(|handler| handler.filter.wants(domain, id)) else {
-        return;
-    };
+    let wants = |handler: &Arc<Handler>| handler.filter.wants(domain, id);
+    let Some(handler) = current(state).filter(wants) else { return };
     // A constant without a destructor: it is there until the thread is gone.
     if INSIDE.try_with(|inside| inside.replace(true)) != Ok(false) {
         handler.missed.fetch_add(1, Ordering::Relaxed);
         return;
     }
-    let outcome = catch_unwind(AssertUnwindSafe(|| {
-        if let Some(callback) = make() {
-            (handler.handle)(&callback);
-        }
-    }));
+    let outcome = catch_unwind(AssertUnwindSafe(|| (handler.handle)(&make())));
     let _ = INSIDE.try_with(|inside| inside.set(false));
     if let Err(panic) = outcome {
         handler.panics.fetch_add(1, Ordering::Relaxed);
@@ -427,69 +423,6 @@ impl<'a> ApiCall<'a> {
             kept.set(value);
         }
     }
-}
-
-/// What happened to a resource: `CUpti_CallbackIdResource`. A newer library may have values that have no name here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ResourceKind(pub u32);
-
-macro_rules! resource_kinds {
-    ($($(#[$doc:meta])* $name:ident = $value:ident;)*) => {
-        impl ResourceKind {
-            $($(#[$doc])* pub const $name: Self = Self($value);)*
-
-            /// The constant's name, if the value has one here.
-            pub fn name(self) -> Option<&'static str> {
-                match self {
-                    $(Self::$name => Some(stringify!($name)),)*
-                    _ => None,
-                }
-            }
-        }
-    };
-}
-
-resource_kinds! {
-    /// A context was made.
-    CONTEXT_CREATED = RESOURCE_CONTEXT_CREATED;
-    /// A context is about to be destroyed; its records may still come.
-    CONTEXT_DESTROY_STARTING = RESOURCE_CONTEXT_DESTROY_STARTING;
-    /// A stream was made.
-    STREAM_CREATED = RESOURCE_STREAM_CREATED;
-    /// A stream is about to be destroyed.
-    STREAM_DESTROY_STARTING = RESOURCE_STREAM_DESTROY_STARTING;
-    /// A stream's attribute was changed.
-    STREAM_ATTRIBUTE_CHANGED = RESOURCE_STREAM_ATTRIBUTE_CHANGED;
-    /// A module was loaded.
-    MODULE_LOADED = RESOURCE_MODULE_LOADED;
-    /// A module is about to be unloaded.
-    MODULE_UNLOAD_STARTING = RESOURCE_MODULE_UNLOAD_STARTING;
-    /// A module was instrumented by CUPTI.
-    MODULE_PROFILED = RESOURCE_MODULE_PROFILED;
-    /// A graph was made.
-    GRAPH_CREATED = RESOURCE_GRAPH_CREATED;
-    /// A graph is about to be destroyed.
-    GRAPH_DESTROY_STARTING = RESOURCE_GRAPH_DESTROY_STARTING;
-    /// A graph was copied.
-    GRAPH_CLONED = RESOURCE_GRAPH_CLONED;
-    /// A node is about to be made.
-    NODE_CREATE_STARTING = RESOURCE_GRAPHNODE_CREATE_STARTING;
-    /// A node was made.
-    NODE_CREATED = RESOURCE_GRAPHNODE_CREATED;
-    /// A node is about to be destroyed.
-    NODE_DESTROY_STARTING = RESOURCE_GRAPHNODE_DESTROY_STARTING;
-    /// A node was copied.
-    NODE_CLONED = RESOURCE_GRAPHNODE_CLONED;
-    /// A node of an executable graph was updated.
-    NODE_UPDATED = RESOURCE_GRAPH_NODE_UPDATED;
-    /// A node of an executable graph was given parameters.
-    NODE_SET_PARAMS = RESOURCE_GRAPH_NODE_SET_PARAMS;
-    /// An executable graph is about to be made.
-    EXEC_CREATE_STARTING = RESOURCE_GRAPHEXEC_CREATE_STARTING;
-    /// An executable graph was made.
-    EXEC_CREATED = RESOURCE_GRAPHEXEC_CREATED;
-    /// An executable graph is about to be destroyed.
-    EXEC_DESTROY_STARTING = RESOURCE_GRAPHEXEC_DESTROY_STARTING;
 }
 
 /// An event of a resource.

@@ -486,18 +486,21 @@ fn renew(thread: &mut Option<Thread>, epoch: Epoch) -> Option<&mut Thread> {
     Some(thread.insert(known))
 }
 
-/// A call that is to be logged begins.
+/// The thread's logs of this epoch, begun or renewed where needed.
+#[inline(always)] // into the one hot callback
+fn of_epoch(thread: &mut Option<Thread>, epoch: Epoch) -> Option<&mut Thread> {
+    if thread.as_ref().is_some_and(|thread| thread.epoch == epoch) {
+        return thread.as_mut();
+    }
+    renew(thread, epoch)
+}
+
+/// Logs the begin of a call.
 #[inline(always)] // into the one hot callback
 pub(crate) fn enter(state: State, api: Api, id: u32, correlation_id: u32, empty: bool) {
     let epoch = state.epoch();
     let logged = with_thread(|thread| {
-        let thread = match thread {
-            Some(thread) if thread.epoch == epoch => thread,
-            _ => match renew(thread, epoch) {
-                Some(thread) => thread,
-                None => return,
-            },
-        };
+        let Some(thread) = of_epoch(thread, epoch) else { return };
         let id = id_word(api, id, correlation_id);
         let flags = if empty { EMPTY } else { 0 };
         let slot = thread.writer.push([id, word_of_call(), os::monotonic_ns(), flags, 0]);
@@ -516,13 +519,9 @@ pub(crate) fn exit(state: State, api: Api, id: u32, correlation_id: u32, result:
     // Without the thread's state its enter was not logged, and was counted.
     let _ = with_thread(|thread| {
         let of_this = |thread: &&mut Thread| thread.epoch.same_collection(state.epoch());
-        let Some(thread) = thread.as_mut().filter(of_this) else {
-            return;
-        };
+        let Some(thread) = thread.as_mut().filter(of_this) else { return };
         // An exit whose enter was before the start has no entry; those above it on the stack never returned here.
-        let Some(place) = thread.open.iter().rposition(|open| open.id == id) else {
-            return;
-        };
+        let Some(place) = thread.open.iter().rposition(|open| open.id == id) else { return };
         let slot = thread.open[place].slot;
         thread.open.truncate(place);
         thread.before_pause = thread.before_pause.min(place);
@@ -539,9 +538,7 @@ pub(crate) fn node_created(state: State) {
         let Some(thread) = thread.as_mut().filter(|thread| thread.epoch == state.epoch()) else {
             return;
         };
-        let Some(&innermost) = thread.innermost() else {
-            return;
-        };
+        let Some(&innermost) = thread.innermost() else { return };
         // The driver call, and the call of the runtime API that made it.
         let same = |open: &&Open| open.id as u32 == innermost.id as u32;
         for open in thread.open[thread.before_pause..].iter().rev().take_while(same) {
@@ -556,13 +553,7 @@ pub(crate) fn node_created(state: State) {
 pub(crate) fn graph_event(state: State, event: GraphEvent) {
     let epoch = state.epoch();
     let logged = with_thread(|thread| {
-        let thread = match thread {
-            Some(thread) if thread.epoch == epoch => thread,
-            _ => match renew(thread, epoch) {
-                Some(thread) => thread,
-                None => return,
-            },
-        };
+        let Some(thread) = of_epoch(thread, epoch) else { return };
         let event = GraphEvent {
             at_ns: os::monotonic_ns(),
             word: word_of_call(),

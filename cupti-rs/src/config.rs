@@ -18,18 +18,6 @@ const DEFAULT_KINDS: [ActivityKind; 6] = [
     ActivityKind::SYNCHRONIZATION,
 ];
 
-/// The counters of managed memory that are collected where no others are chosen: all.
-const UNIFIED_MEMORY_COUNTERS: [UnifiedMemoryKind; 8] = [
-    UnifiedMemoryKind::HOST_TO_DEVICE,
-    UnifiedMemoryKind::DEVICE_TO_HOST,
-    UnifiedMemoryKind::DEVICE_TO_DEVICE,
-    UnifiedMemoryKind::CPU_PAGE_FAULT,
-    UnifiedMemoryKind::GPU_PAGE_FAULT,
-    UnifiedMemoryKind::THRASHING,
-    UnifiedMemoryKind::THROTTLING,
-    UnifiedMemoryKind::REMOTE_MAP,
-];
-
 /// Settings of a [`Collector`](crate::Collector). The defaults suit most programs.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -69,7 +57,8 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             kinds: DEFAULT_KINDS.map(|kind| (kind, true)).to_vec(),
-            unified_memory_counters: UNIFIED_MEMORY_COUNTERS.to_vec(),
+            // All that CUPTI has.
+            unified_memory_counters: (1..=8).map(UnifiedMemoryKind).collect(),
             driver_records: None,
             runtime_records: None,
             system_thread_ids: false,
@@ -110,46 +99,44 @@ impl Config {
         if let Some((kind, _)) = wanted.find(|(kind, _)| !has(*kind)) {
             return Err(format!("it does not collect {kind} records"));
         }
-        let lacks = |asked: bool, what: &str| if asked { Err(what.to_owned()) } else { Ok(()) };
         let counts = |counter| self.unified_memory_counters.contains(counter);
-        lacks(
-            has(ActivityKind::UNIFIED_MEMORY_COUNTER)
-                && other.asks_for(ActivityKind::UNIFIED_MEMORY_COUNTER)
-                && !other.unified_memory_counters.iter().all(counts),
-            "it does not have all of these counters of managed memory",
-        )?;
-        lacks(
-            other.system_thread_ids && !self.system_thread_ids,
-            "its records do not name threads as the kernel does",
-        )?;
-        lacks(
-            other.runtime_calls && !self.runtime_calls,
-            "it does not log calls of the runtime API",
-        )?;
-        lacks(other.graph_events && !self.graph_events, "it does not log graph events")?;
-        lacks(
-            other.driver_records.is_some() && self.driver_records != other.driver_records,
-            "it does not have the same filter of driver records",
-        )?;
-        lacks(
-            other.runtime_records.is_some() && self.runtime_records != other.runtime_records,
-            "it does not have the same filter of runtime records",
-        )?;
-        lacks(
-            other.latency_timestamps && !self.latency_timestamps,
-            "it has no latency timestamps",
-        )?;
-        lacks(other.launch_attributes && !self.launch_attributes, "it has no launch attributes")?;
-        let mut attributes = other.attributes.iter();
-        lacks(
-            !attributes.all(|setting| self.attributes.contains(setting)),
-            "it has other attributes",
-        )?;
-        lacks(other.callbacks.is_some(), "callbacks can be added at its start alone")?;
-        lacks(
-            self.profiler_switch || other.profiler_switch,
-            "cudaProfilerStart and cudaProfilerStop can bound one session alone",
-        )
+        let lacks = [
+            (
+                has(ActivityKind::UNIFIED_MEMORY_COUNTER)
+                    && other.asks_for(ActivityKind::UNIFIED_MEMORY_COUNTER)
+                    && !other.unified_memory_counters.iter().all(counts),
+                "it does not have all of these counters of managed memory",
+            ),
+            (
+                other.system_thread_ids && !self.system_thread_ids,
+                "its records do not name threads as the kernel does",
+            ),
+            (
+                other.runtime_calls && !self.runtime_calls,
+                "it does not log calls of the runtime API",
+            ),
+            (other.graph_events && !self.graph_events, "it does not log graph events"),
+            (
+                other.driver_records.is_some() && self.driver_records != other.driver_records,
+                "it does not have the same filter of driver records",
+            ),
+            (
+                other.runtime_records.is_some() && self.runtime_records != other.runtime_records,
+                "it does not have the same filter of runtime records",
+            ),
+            (other.latency_timestamps && !self.latency_timestamps, "it has no latency timestamps"),
+            (other.launch_attributes && !self.launch_attributes, "it has no launch attributes"),
+            (
+                !other.attributes.iter().all(|setting| self.attributes.contains(setting)),
+                "it has other attributes",
+            ),
+            (other.callbacks.is_some(), "callbacks can be added at its start alone"),
+            (
+                self.profiler_switch || other.profiler_switch,
+                "cudaProfilerStart and cudaProfilerStop can bound one session alone",
+            ),
+        ];
+        lacks.iter().find(|(lacks, _)| *lacks).map_or(Ok(()), |(_, what)| Err((*what).to_owned()))
     }
 
     fn asks_for(&self, kind: ActivityKind) -> bool {
@@ -250,13 +237,6 @@ impl Config {
         self.remove_kind(ActivityKind::RUNTIME)
     }
 
-    /// Makes activity records name threads by `gettid`, as the call log does, instead of by `pthread_t`. Restored at the end.
-    #[must_use]
-    pub fn system_thread_ids(mut self, on: bool) -> Self {
-        self.system_thread_ids = on;
-        self
-    }
-
     /// Bytes in one activity buffer; a kernel takes 208 to 248. From CUPTI 13.0 on, every thread that calls CUDA has
     /// one of its own. Rounded up to 64 KiB; at most 1 GiB.
     #[must_use]
@@ -271,39 +251,6 @@ impl Config {
     #[must_use]
     pub fn buffers(mut self, count: usize) -> Self {
         self.buffers = count.min(256);
-        self
-    }
-
-    /// The most buffers that may exist, lent to CUPTI or free; no limit by default. A request beyond is refused
-    /// and counted ([`Losses::refused_buffers`](crate::Losses::refused_buffers)):
-    ///
-    /// - from CUPTI 12.9 (API 27) on CUPTI gets no buffer, drops the records it has no room for, and counts them
-    ///   ([`dropped_by_cupti`](crate::Losses::dropped_by_cupti));
-    /// - an older CUPTI would crash. It gets a scratch buffer of 32 KiB whose records are counted and discarded
-    ///   ([`refused_records`](crate::Losses::refused_records)).
-    ///
-    /// So for each kind of work, expected records = records + those two counts, if one kind alone is collected and
-    /// everything else in [`Losses`](crate::Losses) is 0. With several kinds this holds for the sum over all kinds, overhead
-    /// records included, whose expected number is unknown: CUPTI does not report the kinds of dropped records. Records without
-    /// timestamps count as records.
-    #[must_use]
-    pub fn max_buffers(mut self, count: usize) -> Self {
-        self.max_buffers = count;
-        self
-    }
-
-    /// The most bytes of records to hold at a time; those beyond are counted and discarded. A drain frees its records.
-    #[must_use]
-    pub fn memory_limit(mut self, bytes: u64) -> Self {
-        self.memory_limit = bytes;
-        self
-    }
-
-    /// How long a stop or a pause waits for work that the GPU has not finished. CUPTI 12.8 itself waits for running
-    /// kernels at a stop, without limit; 13.0 does not. [`Duration::MAX`] is no limit; 10 s by default.
-    #[must_use]
-    pub fn drain_timeout(mut self, timeout: Duration) -> Self {
-        self.drain_timeout = timeout;
         self
     }
 
@@ -325,62 +272,71 @@ impl Config {
         self
     }
 
-    /// Makes kernel records contain when a kernel was queued and submitted. Costs time in every launch, and CUPTI before 13.4
-    /// may deadlock with it. CUPTI requires it to be set before CUDA is first used.
-    #[must_use]
-    pub fn latency_timestamps(mut self, on: bool) -> Self {
-        self.latency_timestamps = on;
-        self
-    }
-
-    /// Makes kernel records contain the launch's attributes.
-    #[must_use]
-    pub fn launch_attributes(mut self, on: bool) -> Self {
-        self.launch_attributes = on;
-        self
-    }
-
-    /// Logs calls of the runtime API too, of the same classes as the driver's
-    /// ([`Collected::runtime_calls`](crate::Collected::runtime_calls)): two callbacks more for each.
-    #[must_use]
-    pub fn runtime_calls(mut self, on: bool) -> Self {
-        self.runtime_calls = on;
-        self
-    }
-
-    /// Logs events of CUDA graphs ([`Collected::graphs`](crate::Collected::graphs)): a callback and up to three id
-    /// look-ups for each node that is made or copied, nothing for a launch.
-    #[must_use]
-    pub fn graph_events(mut self, on: bool) -> Self {
-        self.graph_events = on;
-        self
-    }
-
     /// Passes callbacks to the program's handler.
     #[must_use]
     pub fn callbacks(mut self, callbacks: Callbacks) -> Self {
         self.callbacks = Some(callbacks);
         self
     }
+}
 
+/// Settings that store their value.
+macro_rules! settings {
+    ($($(#[$doc:meta])* $name:ident: $type:ty,)*) => {
+        impl Config {
+            $(
+                $(#[$doc])*
+                #[must_use]
+                pub fn $name(mut self, $name: $type) -> Self {
+                    self.$name = $name;
+                    self
+                }
+            )*
+        }
+    };
+}
+
+settings! {
+    /// Makes activity records name threads by `gettid`, as the call log does, instead of by `pthread_t`. Restored at the end.
+    system_thread_ids: bool,
+    /// The most buffers that may exist, lent to CUPTI or free; no limit by default. A request beyond is refused
+    /// and counted ([`Losses::refused_buffers`](crate::Losses::refused_buffers)):
+    ///
+    /// - from CUPTI 12.9 (API 27) on CUPTI gets no buffer, drops the records it has no room for, and counts them
+    ///   ([`dropped_by_cupti`](crate::Losses::dropped_by_cupti));
+    /// - an older CUPTI would crash. It gets a scratch buffer of 32 KiB whose records are counted and discarded
+    ///   ([`refused_records`](crate::Losses::refused_records)).
+    ///
+    /// So for each kind of work, expected records = records + those two counts, if one kind alone is collected and
+    /// everything else in [`Losses`](crate::Losses) is 0. With several kinds this holds for the sum over all kinds, overhead
+    /// records included, whose expected number is unknown: CUPTI does not report the kinds of dropped records. Records without
+    /// timestamps count as records.
+    max_buffers: usize,
+    /// The most bytes of records to hold at a time; those beyond are counted and discarded. A drain frees its records.
+    memory_limit: u64,
+    /// How long a stop or a pause waits for work that the GPU has not finished. CUPTI 12.8 itself waits for running
+    /// kernels at a stop, without limit; 13.0 does not. [`Duration::MAX`] is no limit; 10 s by default.
+    drain_timeout: Duration,
+    /// Makes kernel records contain when a kernel was queued and submitted. Costs time in every launch, and CUPTI before 13.4
+    /// may deadlock with it. CUPTI requires it to be set before CUDA is first used.
+    latency_timestamps: bool,
+    /// Makes kernel records contain the launch's attributes.
+    launch_attributes: bool,
+    /// Logs calls of the runtime API too, of the same classes as the driver's
+    /// ([`Collected::runtime_calls`](crate::Collected::runtime_calls)): two callbacks more for each.
+    runtime_calls: bool,
+    /// Logs events of CUDA graphs ([`Collected::graphs`](crate::Collected::graphs)): a callback and up to three id
+    /// look-ups for each node that is made or copied, nothing for a launch.
+    graph_events: bool,
     /// Starts paused; [`Collector::resume`](crate::Collector::resume) begins.
-    #[must_use]
-    pub fn start_paused(mut self, paused: bool) -> Self {
-        self.start_paused = paused;
-        self
-    }
-
+    start_paused: bool,
     /// Bounds the collection by `cudaProfilerStart` and `cudaProfilerStop` (`cuProfilerStart` and `cuProfilerStop`): from
     /// the end of a start to the beginning of a stop, for all threads. Before the first start nothing is counted.
     ///
     /// CUPTI collects outside these bounds too, at the same cost. Calls are selected by their time and records by their calls
     /// ([`Collected::windows_ns`](crate::Collected::windows_ns)). Buffers that come back before the first start are discarded at
     /// once ([`Losses::before_switch`](crate::Losses::before_switch)).
-    #[must_use]
-    pub fn profiler_switch(mut self, on: bool) -> Self {
-        self.profiler_switch = on;
-        self
-    }
+    profiler_switch: bool,
 }
 
 #[cfg(test)]

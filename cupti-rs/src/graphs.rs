@@ -4,6 +4,7 @@
 //! one that was made while a stream was captured, perhaps through several copies. These events tell the way back to the
 //! moment a node was first made, and to the word that its thread had then.
 
+use crate::sys::abi::*;
 use crate::thread_log::{Reader, Writer};
 
 /// What happened to a graph.
@@ -30,15 +31,16 @@ pub enum GraphEventKind {
     Unknown,
 }
 
-const KINDS: [GraphEventKind; 8] = [
-    GraphEventKind::GraphCreated,
-    GraphEventKind::GraphDestroyed,
-    GraphEventKind::GraphCloned,
-    GraphEventKind::NodeCreated,
-    GraphEventKind::NodeDestroyed,
-    GraphEventKind::NodeCloned,
-    GraphEventKind::ExecCreated,
-    GraphEventKind::ExecDestroyed,
+/// The kinds by their number in the log, each with CUPTI's resource event. Every library has these events.
+pub(crate) const KINDS: [(u32, GraphEventKind); 8] = [
+    (RESOURCE_GRAPH_CREATED, GraphEventKind::GraphCreated),
+    (RESOURCE_GRAPH_DESTROY_STARTING, GraphEventKind::GraphDestroyed),
+    (RESOURCE_GRAPH_CLONED, GraphEventKind::GraphCloned),
+    (RESOURCE_GRAPHNODE_CREATED, GraphEventKind::NodeCreated),
+    (RESOURCE_GRAPHNODE_DESTROY_STARTING, GraphEventKind::NodeDestroyed),
+    (RESOURCE_GRAPHNODE_CLONED, GraphEventKind::NodeCloned),
+    (RESOURCE_GRAPHEXEC_CREATED, GraphEventKind::ExecCreated),
+    (RESOURCE_GRAPHEXEC_DESTROY_STARTING, GraphEventKind::ExecDestroyed),
 ];
 
 /// One event. An id that CUPTI did not give is 0.
@@ -76,7 +78,9 @@ impl GraphEvent {
     pub fn from_words(words: [u64; WORDS]) -> Self {
         let [head, at_ns, word, graphs, node, original_node, exec] = words;
         Self {
-            kind: KINDS.get((head & 0xffff) as usize).copied().unwrap_or(GraphEventKind::Unknown),
+            kind: KINDS
+                .get((head & 0xffff) as usize)
+                .map_or(GraphEventKind::Unknown, |kind| kind.1),
             node_type: u32::from((head >> 16) as u16),
             call: (head >> 32) as u32,
             at_ns,
@@ -91,7 +95,7 @@ impl GraphEvent {
 
     /// The words of the log that make this event.
     pub fn to_words(&self) -> [u64; WORDS] {
-        let kind = KINDS.iter().position(|kind| *kind == self.kind).unwrap_or(KINDS.len());
+        let kind = KINDS.iter().position(|(_, kind)| *kind == self.kind).unwrap_or(KINDS.len());
         [
             kind as u64 | u64::from(self.node_type as u16) << 16 | u64::from(self.call) << 32,
             self.at_ns,
@@ -158,7 +162,7 @@ mod tests {
 
     #[test]
     fn an_event_survives_its_words() {
-        for kind in KINDS {
+        for (_, kind) in KINDS {
             let event = GraphEvent {
                 kind,
                 at_ns: u64::MAX,

@@ -254,19 +254,6 @@ impl<const WORDS: usize> ThreadLog<WORDS> {
         self.chunks.load(Ordering::Relaxed) as u64 * CHUNK * size_of::<[u64; WORDS]>() as u64
     }
 
-    /// Visits every entry written so far, oldest first. `last` is the word that is filled in last: it is read first, so
-    /// that where it is set, the other words are too.
-    ///
-    /// For logs without drains: whole chunks that a reader has passed are left out.
-    pub fn for_each(&self, last: usize, mut visit: impl FnMut(u64, [u64; WORDS])) {
-        let mut link = self.first.lock().clone();
-        let slot = link.chunk.number * CHUNK;
-        let mut walk = Walk { link: &mut link, slot, len: self.len() };
-        while let Some(slot) = walk.next() {
-            visit(slot, walk.link.chunk.words(slot, last));
-        }
-    }
-
     /// Returns a reader that removes entries from the log; a log has one. A later one begins at the first chunk that no other
     /// has passed.
     ///
@@ -336,6 +323,11 @@ impl<const WORDS: usize> Reader<WORDS> {
                 break;
             }
         }
+        self.release_passed();
+    }
+
+    /// Frees the chunks before the current one, except those of open entries.
+    fn release_passed(&self) {
         let mut first = self.log.first.lock();
         if first.chunk.number < self.link.chunk.number {
             *first = self.link.clone();
@@ -379,10 +371,7 @@ impl<const WORDS: usize> Reader<WORDS> {
             self.link = next;
         }
         self.next = len;
-        let mut first = self.log.first.lock();
-        if first.chunk.number < self.link.chunk.number {
-            *first = self.link.clone();
-        }
+        self.release_passed();
     }
 
     /// The log.
@@ -410,9 +399,9 @@ impl<const WORDS: usize> Reader<WORDS> {
 mod tests {
     use super::*;
 
-    fn all<const W: usize>(log: &ThreadLog<W>) -> Vec<[u64; W]> {
+    fn all<const W: usize>(log: &Arc<ThreadLog<W>>) -> Vec<[u64; W]> {
         let mut out = Vec::new();
-        log.for_each(W - 1, |slot, words| {
+        log.reader(Some(W - 1)).rest(|slot, words| {
             assert_eq!(slot, out.len() as u64);
             out.push(words);
         });
@@ -456,7 +445,7 @@ mod tests {
         let log = writer.log();
         let reader = std::thread::spawn(move || {
             while log.len() < N {
-                log.for_each(2, |slot, [a, b, end]| {
+                log.reader(Some(2)).rest(|slot, [a, b, end]| {
                     assert_eq!((a, b), (slot, !slot));
                     assert!(end == 0 || end == slot + 1);
                 });

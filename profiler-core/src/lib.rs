@@ -154,10 +154,11 @@
 //! like: one part by host and rank for each process of a job.
 //!
 //! # Features
-//! - `analysis` (on by default): all that is computed beyond queries: [`diagnosis`], [`kernels`], [`roofline`],
-//!   [`scorecard`], [`compare()`], [`reports`], the page, exports, baseline [gates](gate). A program that only records or
-//!   only checks budgets compiles in less time with `default-features = false`; sessions, recordings, profiles, queries,
-//!   the text report, budgets and GPU tests remain.
+//! No feature is on by default: sessions, recordings, profiles, queries, the text report, budgets and GPU tests need none.
+//! - `analysis`: results beyond queries. The modules [`diagnosis`], [`kernels`], [`roofline`], [`scorecard`], [`mod@compare`],
+//!   [`reports`] and [`gate`]; the methods [`Profile::diagnose`], [`Profile::roofline`], [`Profile::scorecard`],
+//!   [`Profile::reports`], [`Profile::rules`], [`Profile::write_html`], [`Profile::export`] and [`GpuTest::baseline`];
+//!   [`counters::count_kernels`]. It doubles the time that the crate takes to compile.
 //! - `tracing`: `ProfilerLayer`. `criterion`: measurements for benches. `nvml`: clocks and power. `nsys`: captures of
 //!   Nsight Systems, read and written. `parquet`: tables for DuckDB and its like.
 //!

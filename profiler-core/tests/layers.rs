@@ -18,6 +18,7 @@ const STAGES: [(&str, &[&str]); 12] = [
             "named_variants",
             "text",
             "units",
+            "order",
             "page",
             "error",
             "background",

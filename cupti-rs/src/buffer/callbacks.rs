@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::log::{LOG, LogSlot};
+use super::log::LOG;
 use super::pool::{HEADER, POOL, is_scratch};
 use super::walk::walk;
 use crate::{calls, forked, session};
@@ -82,6 +82,8 @@ pub(crate) unsafe extern "C" fn completed(
         let walked = POOL.api().map(|api| walk(api, records, readable)).unwrap_or_default();
         let is_scratch = is_scratch(&words);
         let mut log = LOG.lock();
+        // Without a collection nothing is kept.
+        let Some(log) = log.as_mut() else { return };
         if size != own || valid > size {
             log.mismatch((valid - readable) as u64);
         }

@@ -53,43 +53,6 @@ pub(crate) struct LogCounts {
     pub(crate) mismatched_buffers: u64,
 }
 
-/// What the lock's holder can do, also while no collection is on.
-pub(crate) trait LogSlot {
-    fn append(&mut self, walked: Walked);
-    fn refuse(&mut self, walked: &Walked);
-    fn before_switch(&mut self, walked: &Walked);
-    /// A buffer came back with another size than it has, so that bytes which CUPTI says are valid cannot be read.
-    fn mismatch(&mut self, unreadable: u64);
-}
-
-impl LogSlot for Option<Log> {
-    fn append(&mut self, walked: Walked) {
-        if let Some(log) = self {
-            log.append(walked);
-        }
-    }
-
-    fn refuse(&mut self, walked: &Walked) {
-        if let Some(log) = self {
-            add(&mut log.counts.refused, walked.records.len() as u64);
-            add(&mut log.counts.unreadable_bytes, walked.unreadable);
-        }
-    }
-
-    fn before_switch(&mut self, walked: &Walked) {
-        if let Some(log) = self {
-            add(&mut log.counts.before_switch, walked.records.len() as u64);
-        }
-    }
-
-    fn mismatch(&mut self, unreadable: u64) {
-        if let Some(log) = self {
-            add(&mut log.counts.mismatched_buffers, 1);
-            add(&mut log.counts.unreadable_bytes, unreadable);
-        }
-    }
-}
-
 /// Adds to a count, some of which come from CUPTI and may be anything.
 fn add(count: &mut u64, more: u64) {
     *count = count.saturating_add(more);
@@ -122,7 +85,24 @@ impl Log {
         drained
     }
 
-    fn append(&mut self, mut walked: Walked) {
+    /// Counts the records of a buffer that was not available.
+    pub(super) fn refuse(&mut self, walked: &Walked) {
+        add(&mut self.counts.refused, walked.records.len() as u64);
+        add(&mut self.counts.unreadable_bytes, walked.unreadable);
+    }
+
+    /// Counts records from before the profiler switch was first on.
+    pub(super) fn before_switch(&mut self, walked: &Walked) {
+        add(&mut self.counts.before_switch, walked.records.len() as u64);
+    }
+
+    /// Counts a buffer that came back with another size than it has, and the valid bytes that cannot be read.
+    pub(super) fn mismatch(&mut self, unreadable: u64) {
+        add(&mut self.counts.mismatched_buffers, 1);
+        add(&mut self.counts.unreadable_bytes, unreadable);
+    }
+
+    pub(super) fn append(&mut self, mut walked: Walked) {
         add(&mut self.counts.unreadable_bytes, walked.unreadable);
         if walked.records.is_empty() {
             return;

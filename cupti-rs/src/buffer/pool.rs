@@ -8,6 +8,7 @@ use crossbeam_queue::ArrayQueue;
 
 use super::outstanding::Outstanding;
 use crate::clock;
+use crate::config::Config;
 use crate::sys::api::Api;
 
 /// The most buffers kept for later use.
@@ -23,14 +24,17 @@ pub(crate) struct Pool {
     kept: AtomicUsize,
     buffer_words: AtomicUsize,
     outstanding: Outstanding,
-    requested: AtomicU64,
-    misses: AtomicU64,
+    /// Buffers that CUPTI requested.
+    pub(crate) requested: AtomicU64,
+    /// Those of them that had to be allocated on the spot.
+    pub(crate) misses: AtomicU64,
     /// The number of buffers, free and lent, and the most that may exist.
     made: AtomicUsize,
     most: AtomicUsize,
     /// Whether CUPTI accepts a refusal (a null buffer).
     refuse_with_null: AtomicBool,
-    refused: AtomicU64,
+    /// Requests that were refused.
+    pub(crate) refused: AtomicU64,
     /// The table whose `get_next_record` walks returned buffers; leaked, one for each library.
     api: AtomicPtr<Api>,
 }
@@ -52,10 +56,11 @@ impl Pool {
         }
     }
 
-    /// Fills the pool with `ready` zeroed buffers of `bytes` each, whose pages are mapped.
-    pub(crate) fn prepare(&self, api: &'static Api, setup: Setup) {
-        let words = setup.bytes / 8 + HEADER;
-        let count = setup.ready.min(setup.most).min(KEPT);
+    /// Fills the pool with the zeroed buffers of a collection, whose pages are mapped. `refuse_with_null`: CUPTI accepts a
+    /// refusal.
+    pub(crate) fn prepare(&self, api: &'static Api, config: &Config, refuse_with_null: bool) {
+        let words = config.buffer_bytes / 8 + HEADER;
+        let count = config.buffers.min(config.max_buffers).min(KEPT);
         let other_size = self.buffer_words.swap(words, Ordering::Relaxed) != words;
         let wanted = if other_size { 0 } else { count };
         self.keep(wanted);
@@ -69,8 +74,8 @@ impl Pool {
             self.made.fetch_add(1, Ordering::Relaxed);
         }
         self.outstanding.begin(clock::now_ns());
-        self.most.store(setup.most, Ordering::Relaxed);
-        self.refuse_with_null.store(setup.refuse_with_null, Ordering::Relaxed);
+        self.most.store(config.max_buffers, Ordering::Relaxed);
+        self.refuse_with_null.store(refuse_with_null, Ordering::Relaxed);
         self.requested.store(0, Ordering::Relaxed);
         self.misses.store(0, Ordering::Relaxed);
         self.refused.store(0, Ordering::Relaxed);
@@ -149,14 +154,6 @@ impl Pool {
     pub(crate) fn out_before(&self, time_ns: u64) -> u64 {
         self.outstanding.before(time_ns)
     }
-
-    pub(crate) fn counts(&self) -> Counts {
-        Counts {
-            requested: self.requested.load(Ordering::Relaxed),
-            misses: self.misses.load(Ordering::Relaxed),
-            refused: self.refused.load(Ordering::Relaxed),
-        }
-    }
 }
 
 /// Words at the start of a buffer that CUPTI does not see, so that freeing the buffer depends on nothing that CUPTI returns.
@@ -168,30 +165,6 @@ const SCRATCH_WORDS: usize = (32 << 10) / 8 + HEADER;
 /// Whether the records of this buffer are discarded.
 pub(crate) fn is_scratch(buffer: &[u64]) -> bool {
     buffer.len() == SCRATCH_WORDS
-}
-
-/// The settings of the pool.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Setup {
-    /// Bytes of a buffer.
-    pub(crate) bytes: usize,
-    /// Buffers allocated at the start.
-    pub(crate) ready: usize,
-    /// The most buffers that may exist.
-    pub(crate) most: usize,
-    /// Whether CUPTI accepts a refusal (a null buffer).
-    pub(crate) refuse_with_null: bool,
-}
-
-/// Counts of a collection's requests.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Counts {
-    /// Buffers that CUPTI requested.
-    pub(crate) requested: u64,
-    /// Those of them that had to be allocated on the spot.
-    pub(crate) misses: u64,
-    /// Those that were refused.
-    pub(crate) refused: u64,
 }
 
 /// Writes to every page, so that application threads take no page fault.

@@ -8,22 +8,12 @@ use crate::clock;
 use crate::config::ApiFilter;
 use crate::error::{Error, Kind};
 use crate::graph_gate;
+use crate::graphs::KINDS;
 use crate::kind::ActivityKind;
 use crate::session;
 use crate::sys::abi::*;
 use crate::sys::api::Api;
 use crate::sys::functions::*;
-
-/// The graph events that are logged if requested; every library has them.
-const GRAPH_EVENTS: [u32; 7] = [
-    RESOURCE_GRAPH_CREATED,
-    RESOURCE_GRAPH_DESTROY_STARTING,
-    RESOURCE_GRAPH_CLONED,
-    RESOURCE_GRAPHNODE_DESTROY_STARTING,
-    RESOURCE_GRAPHNODE_CLONED,
-    RESOURCE_GRAPHEXEC_CREATED,
-    RESOURCE_GRAPHEXEC_DESTROY_STARTING,
-];
 
 /// The callbacks of the profiler switch, `cudaProfilerStart` and `cudaProfilerStop`.
 const SWITCH: [Enabled; 4] = [
@@ -142,7 +132,8 @@ impl Collector {
             self.callbacks.extend(runtime);
         }
         if self.config.graph_events {
-            self.callbacks.extend(GRAPH_EVENTS.map(|id| Enabled::Id(DOMAIN_RESOURCE, id)));
+            let others = KINDS.iter().filter(|(id, _)| *id != RESOURCE_GRAPHNODE_CREATED);
+            self.callbacks.extend(others.map(|&(id, _)| Enabled::Id(DOMAIN_RESOURCE, id)));
         }
         if let Some(callbacks) = &self.config.callbacks {
             let named = |domain, name: &str| {

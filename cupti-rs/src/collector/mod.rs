@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::RwLock;
 
 use crate::attribute::AttributeSetting;
-use crate::buffer::{LOG, Log, LogCounts, POOL, Setup};
+use crate::buffer::{LOG, Log, LogCounts, POOL};
 use crate::callbacks::{Enabled, Handler};
 use crate::calls::{self, Part};
 use crate::clock::{self, Clock, Reading};
@@ -124,15 +124,7 @@ impl Collector {
             }),
             ended: false,
         };
-        POOL.prepare(
-            api,
-            Setup {
-                bytes: config.buffer_bytes,
-                ready: config.buffers,
-                most: config.max_buffers,
-                refuse_with_null: library.version().takes_no_buffer(),
-            },
-        );
+        POOL.prepare(api, config, library.version().takes_no_buffer());
         *LOG.lock() = Some(Log::new(config.memory_limit));
         calls::clear();
         // On an error the collector is dropped, which restores everything.
@@ -414,19 +406,19 @@ impl Collector {
 
     /// What was lost or irregular since the start.
     fn losses(&self, log: LogCounts, read: &calls::Read) -> Losses {
-        let counts = POOL.counts();
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let of_handler = |count: fn(&Handler) -> u64| self.handler.as_deref().map_or(0, count);
         Losses {
-            dropped_by_cupti: self.dropped.load(Ordering::Relaxed),
+            dropped_by_cupti: count(&self.dropped),
             over_memory_limit: log.over_limit,
             irregular: log.irregular,
             unreadable_bytes: log.unreadable_bytes,
             panics: read.panics,
             handler_panics: of_handler(Handler::panics),
             unfinished_buffers: self.unfinished,
-            buffers: counts.requested,
-            pool_misses: counts.misses,
-            refused_buffers: counts.refused,
+            buffers: count(&POOL.requested),
+            pool_misses: count(&POOL.misses),
+            refused_buffers: count(&POOL.refused),
             refused_records: log.refused,
             before_switch: log.before_switch,
             unlogged_calls: read.unlogged,

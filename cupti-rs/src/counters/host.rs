@@ -21,18 +21,9 @@ use crate::version::Version;
 #[non_exhaustive]
 pub enum Method {
     /// Over ranges or single kernels, in as many passes as it takes.
-    Ranges,
+    Ranges = 0,
     /// At intervals, in one pass.
-    Sampling,
-}
-
-impl Method {
-    fn code(self) -> u32 {
-        match self {
-            Self::Ranges => 0,
-            Self::Sampling => 1,
-        }
-    }
+    Sampling = 1,
 }
 
 /// What kind of number a metric is (`CUpti_MetricType`).
@@ -40,24 +31,16 @@ impl Method {
 #[non_exhaustive]
 pub enum MetricKind {
     /// Counted events; its roll-ups are sums, averages, minima and maxima over the units of the chip.
-    Counter,
+    Counter = 0,
     /// One counter over another.
-    Ratio,
+    Ratio = 1,
     /// How near to its peak a part of the chip is, from the counters that it is broken down into.
-    Throughput,
+    Throughput = 2,
 }
 
 impl MetricKind {
     /// Every kind.
     pub const ALL: [Self; 3] = [Self::Counter, Self::Ratio, Self::Throughput];
-
-    fn code(self) -> u32 {
-        match self {
-            Self::Counter => 0,
-            Self::Ratio => 1,
-            Self::Throughput => 2,
-        }
-    }
 }
 
 impl fmt::Display for MetricKind {
@@ -219,7 +202,7 @@ impl Host {
         method: Method,
         availability: Option<Box<[u8]>>,
     ) -> Result<Self, Error> {
-        match HostObject::new(api, method.code(), &c_string(chip)?, availability.clone()) {
+        match HostObject::new(api, method as u32, &c_string(chip)?, availability.clone()) {
             Ok(object) => {
                 Ok(Self { api, version, chip: chip.to_owned(), method, availability, object })
             }
@@ -263,7 +246,7 @@ impl Host {
     /// # Errors
     /// CUPTI refuses.
     pub fn metrics(&self, kind: MetricKind) -> Result<Vec<String>, Error> {
-        self.object.base_metrics(kind.code())
+        self.object.base_metrics(kind as u32)
     }
 
     /// What is known of a metric, with or without a roll-up.
@@ -272,7 +255,7 @@ impl Host {
     /// [`is_unsupported`](Error::is_unsupported): the chip has no such metric.
     pub fn describe(&self, metric: &str) -> Result<Metric, Error> {
         let (_, known) = self.known(metric)?;
-        let kind = MetricKind::ALL.into_iter().find(|kind| kind.code() == known.metric_type);
+        let kind = MetricKind::ALL.into_iter().find(|kind| *kind as u32 == known.metric_type);
         Ok(Metric {
             name: metric.to_owned(),
             kind: kind.unwrap_or(MetricKind::Counter),
@@ -308,7 +291,7 @@ impl Host {
     /// # Errors
     /// CUPTI refuses.
     pub fn max_counters_per_pass(&self) -> Result<usize, Error> {
-        self.api.max_metrics_per_pass(self.method.code(), &c_string(&self.chip)?)
+        self.api.max_metrics_per_pass(self.method as u32, &c_string(&self.chip)?)
     }
 
     /// Plans to count these metrics together: names with their roll-ups, each once whatever is given twice.
@@ -352,7 +335,7 @@ impl Host {
         mut image: Vec<u8>,
     ) -> Result<Plan, Error> {
         let passes = self.api.passes_of(&mut image)?;
-        Ok(Plan::new(names, texts, object, image, passes, self.chip.clone()))
+        Ok(Plan { metrics: names, names: texts, object, image, passes, chip: self.chip.clone() })
     }
 
     /// What counts come to that were kept ([`RangeProfiler::collect`](super::RangeProfiler::collect)): the same values as on
@@ -385,25 +368,16 @@ impl Host {
         let mut refused = None;
         let found = set.on(|metric| {
             let known = c_string(metric).and_then(|name| self.object.properties(&name));
-            match known {
-                Ok(known) => known.is_some(),
-                Err(error) => {
-                    refused.get_or_insert(error);
-                    false
-                }
-            }
+            known.map_err(|error| refused.get_or_insert(error)).is_ok_and(|known| known.is_some())
         });
-        match refused {
-            Some(error) => Err(error),
-            None => Ok(found),
-        }
+        refused.map_or(Ok(found), Err)
     }
 
     fn try_plan(&self, names: &[CString]) -> Result<(HostObject, Vec<u8>), Error> {
         // An object keeps what was added, so every plan has one of its own.
         let chip = c_string(&self.chip)?;
         let object =
-            HostObject::new(self.api, self.method.code(), &chip, self.availability.clone())?;
+            HostObject::new(self.api, self.method as u32, &chip, self.availability.clone())?;
         object.add_metrics(names)?;
         let image = object.config_image()?;
         Ok((object, image))

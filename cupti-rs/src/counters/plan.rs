@@ -11,26 +11,15 @@ use crate::sys::host::HostObject;
 /// Metrics that are counted together on one chip.
 #[derive(Debug)]
 pub struct Plan {
-    metrics: Vec<String>,
-    names: Vec<CString>,
-    object: HostObject,
-    image: Vec<u8>,
-    passes: usize,
-    chip: String,
+    pub(super) metrics: Vec<String>,
+    pub(super) names: Vec<CString>,
+    pub(super) object: HostObject,
+    pub(super) image: Vec<u8>,
+    pub(super) passes: usize,
+    pub(super) chip: String,
 }
 
 impl Plan {
-    pub(super) fn new(
-        metrics: Vec<String>,
-        names: Vec<CString>,
-        object: HostObject,
-        image: Vec<u8>,
-        passes: usize,
-        chip: String,
-    ) -> Self {
-        Self { metrics, names, object, image, passes, chip }
-    }
-
     /// How often the work has to run so that all metrics are counted (`cuptiProfilerHostGetNumOfPasses`). With ranges in
     /// ranges it runs that often for each level.
     pub fn passes(&self) -> usize {
@@ -45,14 +34,6 @@ impl Plan {
     /// The chip.
     pub fn chip(&self) -> &str {
         &self.chip
-    }
-
-    pub(super) fn names(&self) -> &[CString] {
-        &self.names
-    }
-
-    pub(super) fn image(&self) -> &[u8] {
-        &self.image
     }
 
     /// What the counts come to, range by range.
@@ -75,14 +56,9 @@ impl Plan {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plural = |n: usize| if n == 1 { "" } else { "s" };
         let (metrics, passes) = (self.metrics.len(), self.passes);
-        write!(
-            f,
-            "{metrics} metric{} on {} in {passes} pass{}",
-            plural(metrics),
-            self.chip,
-            if passes == 1 { "" } else { "es" }
-        )
+        let metric = if metrics == 1 { "metric" } else { "metrics" };
+        let pass = if passes == 1 { "pass" } else { "passes" };
+        write!(f, "{metrics} {metric} on {} in {passes} {pass}", self.chip)
     }
 }

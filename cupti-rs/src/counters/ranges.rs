@@ -305,7 +305,7 @@ impl RangeProfiler {
     fn take(&self, mode: Mode, levels: u16) -> Result<RangeObject, Error> {
         self.check_context()?;
         let mut object = RangeObject::enable(self.api, self.context)?;
-        let (names, image) = (self.plan.names(), self.plan.image());
+        let (names, image) = (&self.plan.names, &self.plan.image);
         object.configure(mode, names, image, self.max_ranges, levels)?;
         Ok(object)
     }

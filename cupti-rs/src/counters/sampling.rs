@@ -124,7 +124,7 @@ impl SamplerBuilder {
         }
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).max(1);
         let mut object = SamplingObject::enable(api, device)?;
-        let (names, image) = (plan.names(), plan.image());
+        let (names, image) = (&plan.names, &plan.image);
         object.configure(names, image, interval_ns, HARDWARE_BUFFER, IMAGE_SAMPLES)?;
         let begun = clock::read(&library)?;
         object.start()?;

@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::faults::faulty;
 use super::state::{Buffer, STATE, version};
 use crate::sys::abi::*;
 use crate::sys::strides::stride_of_kind;
@@ -16,8 +15,7 @@ pub(super) fn clear() {
     ODD_LENGTHS.lock().clear();
 }
 
-pub(super) unsafe extern "C" fn flush_all(flags: u32) -> CuptiResult {
-    faulty!("cuptiActivityFlushAll");
+pub(super) fn flush_all(flags: u32) {
     let (busy, holds, takes) = {
         let mut state = STATE.lock();
         state.flushes += 1;
@@ -30,15 +28,15 @@ pub(super) unsafe extern "C" fn flush_all(flags: u32) -> CuptiResult {
     if !(busy || holds) || flags & FLAG_FLUSH_FORCED != 0 {
         return_all();
     }
-    CuptiResult::SUCCESS
 }
 
-pub(super) unsafe extern "C" fn get_next_record(
+/// # Safety
+/// As `cuptiActivityGetNextRecord`.
+pub(super) unsafe fn get_next_record(
     buffer: *mut u8,
     valid: usize,
     record: *mut *mut u8,
-) -> CuptiResult {
-    faulty!("cuptiActivityGetNextRecord");
+) -> Result<(), CuptiResult> {
     // SAFETY: the caller passes a live place.
     let last = unsafe { record.read() };
     let release = version().cuda_release();
@@ -54,22 +52,18 @@ pub(super) unsafe extern "C" fn get_next_record(
     let next = if last.is_null() {
         0
     } else {
-        match length(last) {
-            Some(length) => last as usize - buffer as usize + length,
-            None => return CuptiResult::INVALID_KIND,
-        }
+        let length = length(last).ok_or(CuptiResult::INVALID_KIND)?;
+        last as usize - buffer as usize + length
     };
     if next >= valid {
-        return CuptiResult::MAX_LIMIT_REACHED;
+        return Err(CuptiResult::MAX_LIMIT_REACHED);
     }
     // SAFETY: `next` is below `valid`, so within the buffer.
     let next = unsafe { buffer.add(next) };
-    if length(next).is_none() {
-        return CuptiResult::INVALID_KIND;
-    }
+    length(next).ok_or(CuptiResult::INVALID_KIND)?;
     // SAFETY: the caller passes a live place.
     unsafe { record.write(next) };
-    CuptiResult::SUCCESS
+    Ok(())
 }
 
 /// Locked while the current buffer is written to or returned; never while a driver callback runs.

@@ -7,13 +7,14 @@ use std::sync::LazyLock;
 
 use parking_lot::Mutex;
 
-use super::faults::faulty;
+use super::Fake;
 use crate::counters::utilization;
-use crate::error::Error;
 use crate::sys::abi::CuptiResult;
-use crate::sys::counters::{HostApi, RangeApi, SamplingApi};
+use crate::sys::counters::{FakeHost, FakeRange, FakeSampling};
 use crate::sys::driver::Contexts;
 use crate::sys::params::*;
+
+type Outcome = Result<(), CuptiResult>;
 
 /// The chip of the fake.
 const CHIP: &CStr = c"FK100";
@@ -95,19 +96,7 @@ pub(super) fn overflow() {
     STATE.lock().sampling.overflow = true;
 }
 
-/// The parameter block that CUPTI's client passes.
-macro_rules! block {
-    ($params:ident) => {
-        // SAFETY: the caller passes a live block, to this call alone.
-        unsafe { &mut *$params }
-    };
-}
-
-// --- the context ---------------------------------------------------------------------------------------------------------
-
-pub(super) fn contexts() -> Result<Contexts, Error> {
-    Ok(Contexts { get_current, get_device, synchronize })
-}
+pub(super) const CONTEXTS: Contexts = Contexts { get_current, get_device, synchronize };
 
 unsafe extern "C" fn get_current(context: *mut *mut c_void) -> c_int {
     let found =
@@ -127,23 +116,6 @@ unsafe extern "C" fn synchronize() -> c_int {
     STATE.lock().waits += 1;
     0
 }
-
-// --- metrics -------------------------------------------------------------------------------------------------------------
-
-pub(super) const HOST: HostApi = HostApi {
-    initialize: host_initialize,
-    deinitialize: host_deinitialize,
-    chips,
-    base_metrics,
-    sub_metrics,
-    properties,
-    add_metrics,
-    image_size,
-    image,
-    passes,
-    metrics_per_pass,
-    evaluate,
-};
 
 /// The number of what counts how busy the device is, of which the chip has all but NVLink.
 const UTILIZATION: u64 = u64::MAX;
@@ -177,7 +149,7 @@ impl Added {
 /// The object that a parameter block names, for as long as the block is borrowed.
 ///
 /// # Safety
-/// What `host_initialize` gave, and not yet given back.
+/// `initialize` returned it, and it was not given back.
 unsafe fn added(object: &mut *mut c_void) -> &mut Added {
     // SAFETY: the caller's promise; calls of the host interface are made one at a time.
     unsafe { &mut *object.cast::<Added>() }
@@ -192,135 +164,6 @@ unsafe fn names<'a>(names: &'a *mut *const c_char, count: usize) -> Vec<&'a CStr
     let names: &'a [*const c_char] = unsafe { std::slice::from_raw_parts(*names, count) };
     // SAFETY: the caller's promise.
     names.iter().map(|name| unsafe { CStr::from_ptr(*name) }).collect()
-}
-
-unsafe extern "C" fn host_initialize(params: *mut HostInitialize) -> CuptiResult {
-    faulty!("cuptiProfilerHostInitialize");
-    let params = block!(params);
-    // SAFETY: the name ends in a NUL.
-    if unsafe { CStr::from_ptr(params.chip_name) } != CHIP {
-        return CuptiResult::INVALID_PARAMETER;
-    }
-    let added = Added { samples: params.profiler_type == 1, ..Added::default() };
-    params.host_object = Box::into_raw(Box::new(added)).cast();
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn host_deinitialize(params: *mut HostDeinitialize) -> CuptiResult {
-    let object = block!(params).host_object.cast::<Added>();
-    // SAFETY: it is what `host_initialize` gave, passed for the last time.
-    drop(unsafe { Box::from_raw(object) });
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn chips(params: *mut HostGetSupportedChips) -> CuptiResult {
-    struct Names([*const c_char; 1]);
-    // SAFETY: it points to a constant.
-    unsafe impl Sync for Names {}
-    static NAMES: Names = Names([CHIP.as_ptr()]);
-    let params = block!(params);
-    (params.chip_names, params.num_chips) = (NAMES.0.as_ptr(), 1);
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn base_metrics(_params: *mut HostGetBaseMetrics) -> CuptiResult {
-    CuptiResult::NOT_SUPPORTED
-}
-
-unsafe extern "C" fn sub_metrics(_params: *mut HostGetSubMetrics) -> CuptiResult {
-    CuptiResult::NOT_SUPPORTED
-}
-
-unsafe extern "C" fn properties(params: *mut HostGetMetricProperties) -> CuptiResult {
-    let params = block!(params);
-    // SAFETY: the caller passes a live object.
-    let added = unsafe { added(&mut params.host_object) };
-    // SAFETY: the name ends in a NUL.
-    if added.number(unsafe { CStr::from_ptr(params.metric_name) }).is_none() {
-        return CuptiResult::INVALID_METRIC_NAME;
-    }
-    params.description = c"what the fake was told to count".as_ptr();
-    params.hw_unit = c"fake".as_ptr();
-    params.dim_unit = c"event".as_ptr();
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn add_metrics(params: *mut HostConfigAddMetrics) -> CuptiResult {
-    faulty!("cuptiProfilerHostConfigAddMetrics");
-    let params = block!(params);
-    // SAFETY: the caller passes a live object.
-    let added = unsafe { added(&mut params.host_object) };
-    // SAFETY: the caller passes as many names as told.
-    let names = unsafe { names(&params.metric_names, params.num_metrics) };
-    for name in names {
-        match added.number(name) {
-            Some(number) => added.numbers.insert(number),
-            None => return CuptiResult::INVALID_METRIC_NAME,
-        };
-    }
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn image_size(params: *mut HostGetConfigImageSize) -> CuptiResult {
-    let params = block!(params);
-    // SAFETY: the caller passes a live object.
-    params.config_image_size = 8 * unsafe { added(&mut params.host_object) }.numbers.len();
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn image(params: *mut HostGetConfigImage) -> CuptiResult {
-    let params = block!(params);
-    // SAFETY: the caller passes a live object.
-    let added = unsafe { added(&mut params.host_object) };
-    let size = params.config_image_size;
-    // SAFETY: the caller passes as much room as told.
-    let room = unsafe { std::slice::from_raw_parts_mut(params.config_image, size) };
-    for (number, place) in added.numbers.iter().zip(room.chunks_exact_mut(8)) {
-        place.copy_from_slice(&number.to_le_bytes());
-    }
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn passes(params: *mut HostGetNumOfPasses) -> CuptiResult {
-    let params = block!(params);
-    params.num_of_passes = params.config_image_size / 8;
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn metrics_per_pass(
-    params: *mut HostGetMaxNumHardwareMetricsPerPass,
-) -> CuptiResult {
-    let params = block!(params);
-    params.max_metrics_per_pass = 1;
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn evaluate(params: *mut HostEvaluateToGpuValues) -> CuptiResult {
-    faulty!("cuptiProfilerHostEvaluateToGpuValues");
-    let params = block!(params);
-    let (count, index) = (params.num_metrics, params.range_index);
-    // SAFETY: the caller passes as many names as told.
-    let names = unsafe { names(&params.metric_names, count) };
-    // SAFETY: the caller passes room for as many values as names.
-    let values = unsafe { std::slice::from_raw_parts_mut(params.metric_values, count) };
-    let state = STATE.lock();
-    if state.sampling.enabled {
-        let Some([.., events]) = state.sampling.decoded.get(index) else {
-            return CuptiResult::INVALID_PARAMETER;
-        };
-        values.fill(*events as f64);
-        return CuptiResult::SUCCESS;
-    }
-    drop(state);
-    let (image, size) = (params.counter_data_image, params.counter_data_image_size);
-    // SAFETY: the caller passes an image of the size told.
-    let image = unsafe { std::slice::from_raw_parts(image, size) };
-    let Some(counted) = counted_in(image, index) else { return CuptiResult::INVALID_PARAMETER };
-    for (name, value) in names.into_iter().zip(values) {
-        let count = number(name).and_then(|number| counted.get(&number));
-        *value = count.map_or(f64::NAN, |count| *count as f64);
-    }
-    CuptiResult::SUCCESS
 }
 
 /// The image of a session: how many ranges there are, and for each how many counts, and these as number and events.
@@ -349,297 +192,337 @@ fn counted_in(image: &[u8], index: usize) -> Option<BTreeMap<u64, u64>> {
     (0..counts).map(|_| Some((words.next()?, words.next()?))).collect()
 }
 
-// --- ranges --------------------------------------------------------------------------------------------------------------
-
-pub(super) const RANGE: RangeApi = RangeApi {
-    initialize,
-    chip_name,
-    availability,
-    enable,
-    disable,
-    data_size,
-    data_initialize,
-    set_config,
-    start,
-    stop,
-    push,
-    pop,
-    decode,
-    data_info,
-    range_info,
-};
-
-unsafe extern "C" fn initialize(_params: *mut ProfilerInitialize) -> CuptiResult {
-    faulty!("cuptiProfilerInitialize");
-    STATE.lock().initialized = true;
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn chip_name(params: *mut DeviceGetChipName) -> CuptiResult {
-    let params = block!(params);
-    params.chip_name = CHIP.as_ptr();
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn availability(params: *mut ProfilerGetCounterAvailability) -> CuptiResult {
-    faulty!("cuptiProfilerGetCounterAvailability");
-    if !STATE.lock().initialized {
-        return CuptiResult::NOT_INITIALIZED;
-    }
-    let params = block!(params);
-    params.counter_availability_image_size = 1;
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn enable(params: *mut RangeEnable) -> CuptiResult {
-    faulty!("cuptiRangeProfilerEnable");
-    let mut state = STATE.lock();
-    if state.enabled {
-        return CuptiResult::HARDWARE_BUSY;
-    }
-    (state.enabled, state.session) = (true, None);
-    let params = block!(params);
-    params.range_profiler_object = std::ptr::dangling_mut();
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn disable(_params: *mut RangeDisable) -> CuptiResult {
-    let mut state = STATE.lock();
-    (state.enabled, state.session) = (false, None);
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn data_size(params: *mut RangeGetCounterDataSize) -> CuptiResult {
-    faulty!("cuptiRangeProfilerGetCounterDataSize");
-    let params = block!(params);
-    params.counter_data_size = 8 * (1 + params.max_num_of_ranges * (1 + 2 * params.num_metrics));
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn data_initialize(_params: *mut RangeCounterDataImageInitialize) -> CuptiResult {
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn set_config(params: *mut RangeSetConfig) -> CuptiResult {
-    faulty!("cuptiRangeProfilerSetConfig");
-    let params = block!(params);
-    // SAFETY: the caller passes an image of the size told.
-    let config = unsafe { std::slice::from_raw_parts(params.config, params.config_size) };
-    let numbers = config.chunks_exact(8).filter_map(|chunk| chunk.first_chunk());
-    STATE.lock().session = Some(Session {
-        passes: numbers.map(|chunk| u64::from_le_bytes(*chunk)).collect(),
-        levels: params.num_nesting_levels.into(),
-        ranges: params.max_ranges_per_pass,
-        image: params.counter_data_image.expose_provenance(),
-        image_size: params.counter_data_image_size,
-        ..Session::default()
-    });
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn start(_params: *mut RangeStart) -> CuptiResult {
-    faulty!("cuptiRangeProfilerStart");
-    match &mut STATE.lock().session {
-        Some(session) if !session.started => session.started = true,
-        _ => return CuptiResult::INVALID_OPERATION,
-    }
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn stop(params: *mut RangeStop) -> CuptiResult {
-    faulty!("cuptiRangeProfilerStop");
-    let mut state = STATE.lock();
-    let Some(session) = &mut state.session else { return CuptiResult::INVALID_OPERATION };
-    if !session.started || !session.open.is_empty() {
-        return CuptiResult::INVALID_OPERATION;
-    }
-    session.started = false;
-    session.run += 1;
-    let params = block!(params);
-    params.pass_index = session.run % session.passes.len();
-    params.target_nesting_level = 1 + session.run / session.passes.len();
-    params.is_all_pass_submitted = (session.run >= session.passes.len() * session.levels).into();
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn push(params: *mut RangePushRange) -> CuptiResult {
-    faulty!("cuptiRangeProfilerPushRange");
-    let name = block!(params).range_name;
-    // SAFETY: the caller passes a name that ends in a NUL.
-    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
-    let mut state = STATE.lock();
-    let events = state.events;
-    let Some(session) = &mut state.session else { return CuptiResult::INVALID_OPERATION };
-    if !session.started {
-        return CuptiResult::INVALID_OPERATION;
-    }
-    let path = match session.open.last() {
-        Some((outer, _)) => format!("{outer}/{name}"),
-        None => name.into_owned(),
-    };
-    session.open.push((path, events));
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn pop(_params: *mut RangePopRange) -> CuptiResult {
-    faulty!("cuptiRangeProfilerPopRange");
-    let mut state = STATE.lock();
-    let events = state.events;
-    let Some(session) = &mut state.session else { return CuptiResult::INVALID_OPERATION };
-    let Some((path, begun)) = session.open.pop() else { return CuptiResult::INVALID_OPERATION };
-    // One set of counters: a run has the ranges of one level, and one pass of them.
-    let (pass, level) = (session.run % session.passes.len(), session.run / session.passes.len());
-    if session.open.len() == level {
-        if !session.counted.contains_key(&path) {
-            session.order.push(path.clone());
+impl FakeHost for Fake {
+    fn initialize(params: &mut HostInitialize) -> Outcome {
+        // SAFETY: the name ends in a NUL.
+        if unsafe { CStr::from_ptr(params.chip_name) } != CHIP {
+            return Err(CuptiResult::INVALID_PARAMETER);
         }
-        let number = session.passes[pass];
-        *session.counted.entry(path).or_default().entry(number).or_default() += events - begun;
+        let added = Added { samples: params.profiler_type == 1, ..Added::default() };
+        params.host_object = Box::into_raw(Box::new(added)).cast();
+        Ok(())
     }
-    CuptiResult::SUCCESS
-}
 
-unsafe extern "C" fn decode(params: *mut RangeDecodeData) -> CuptiResult {
-    faulty!("cuptiRangeProfilerDecodeData");
-    let mut state = STATE.lock();
-    let Some(session) = &mut state.session else { return CuptiResult::INVALID_OPERATION };
-    let dropped = session.order.len().saturating_sub(session.ranges);
-    session.order.truncate(session.ranges);
-    let image = image_of(session);
-    if image.len() > session.image_size {
-        return CuptiResult::OUT_OF_MEMORY;
+    fn deinitialize(params: &mut HostDeinitialize) -> Outcome {
+        let object = params.host_object.cast::<Added>();
+        // SAFETY: `initialize` returned it, and it is passed for the last time.
+        drop(unsafe { Box::from_raw(object) });
+        Ok(())
     }
-    let place = std::ptr::with_exposed_provenance_mut::<u8>(session.image);
-    // SAFETY: the caller keeps the image that it configured, of the size that it told, until it gives the device back.
-    unsafe { place.copy_from_nonoverlapping(image.as_ptr(), image.len()) };
-    let params = block!(params);
-    params.num_of_range_dropped = dropped;
-    CuptiResult::SUCCESS
-}
 
-unsafe extern "C" fn data_info(params: *mut RangeGetCounterDataInfo) -> CuptiResult {
-    let state = STATE.lock();
-    let params = block!(params);
-    match &state.session {
-        Some(session) if params.counter_data_image.addr() == session.image => {
-            params.num_total_ranges = session.order.len();
-            CuptiResult::SUCCESS
+    fn chips(params: &mut HostGetSupportedChips) -> Outcome {
+        struct Names([*const c_char; 1]);
+        // SAFETY: it points to a constant.
+        unsafe impl Sync for Names {}
+        static NAMES: Names = Names([CHIP.as_ptr()]);
+        (params.chip_names, params.num_chips) = (NAMES.0.as_ptr(), 1);
+        Ok(())
+    }
+
+    fn base_metrics(_params: &mut HostGetBaseMetrics) -> Outcome {
+        Err(CuptiResult::NOT_SUPPORTED)
+    }
+
+    fn sub_metrics(_params: &mut HostGetSubMetrics) -> Outcome {
+        Err(CuptiResult::NOT_SUPPORTED)
+    }
+
+    fn properties(params: &mut HostGetMetricProperties) -> Outcome {
+        // SAFETY: the caller passes a live object.
+        let added = unsafe { added(&mut params.host_object) };
+        // SAFETY: the name ends in a NUL.
+        let number = added.number(unsafe { CStr::from_ptr(params.metric_name) });
+        number.ok_or(CuptiResult::INVALID_METRIC_NAME)?;
+        params.description = c"what the fake was told to count".as_ptr();
+        params.hw_unit = c"fake".as_ptr();
+        params.dim_unit = c"event".as_ptr();
+        Ok(())
+    }
+
+    fn add_metrics(params: &mut HostConfigAddMetrics) -> Outcome {
+        // SAFETY: the caller passes a live object.
+        let added = unsafe { added(&mut params.host_object) };
+        // SAFETY: the caller passes as many names as told.
+        let names = unsafe { names(&params.metric_names, params.num_metrics) };
+        for name in names {
+            let number = added.number(name).ok_or(CuptiResult::INVALID_METRIC_NAME)?;
+            added.numbers.insert(number);
         }
-        _ => CuptiResult::INVALID_PARAMETER,
+        Ok(())
+    }
+
+    fn image_size(params: &mut HostGetConfigImageSize) -> Outcome {
+        // SAFETY: the caller passes a live object.
+        params.config_image_size = 8 * unsafe { added(&mut params.host_object) }.numbers.len();
+        Ok(())
+    }
+
+    fn image(params: &mut HostGetConfigImage) -> Outcome {
+        // SAFETY: the caller passes a live object.
+        let added = unsafe { added(&mut params.host_object) };
+        let size = params.config_image_size;
+        // SAFETY: the caller passes as much room as told.
+        let room = unsafe { std::slice::from_raw_parts_mut(params.config_image, size) };
+        for (number, place) in added.numbers.iter().zip(room.chunks_exact_mut(8)) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        Ok(())
+    }
+
+    fn passes(params: &mut HostGetNumOfPasses) -> Outcome {
+        params.num_of_passes = params.config_image_size / 8;
+        Ok(())
+    }
+
+    fn metrics_per_pass(params: &mut HostGetMaxNumHardwareMetricsPerPass) -> Outcome {
+        params.max_metrics_per_pass = 1;
+        Ok(())
+    }
+
+    fn evaluate(params: &mut HostEvaluateToGpuValues) -> Outcome {
+        let (count, index) = (params.num_metrics, params.range_index);
+        // SAFETY: the caller passes as many names as told.
+        let names = unsafe { names(&params.metric_names, count) };
+        // SAFETY: the caller passes room for as many values as names.
+        let values = unsafe { std::slice::from_raw_parts_mut(params.metric_values, count) };
+        let state = STATE.lock();
+        if state.sampling.enabled {
+            let decoded = state.sampling.decoded.get(index);
+            let [.., events] = decoded.ok_or(CuptiResult::INVALID_PARAMETER)?;
+            values.fill(*events as f64);
+            return Ok(());
+        }
+        drop(state);
+        let (image, size) = (params.counter_data_image, params.counter_data_image_size);
+        // SAFETY: the caller passes an image of the size told.
+        let image = unsafe { std::slice::from_raw_parts(image, size) };
+        let counted = counted_in(image, index).ok_or(CuptiResult::INVALID_PARAMETER)?;
+        for (name, value) in names.into_iter().zip(values) {
+            let count = number(name).and_then(|number| counted.get(&number));
+            *value = count.map_or(f64::NAN, |count| *count as f64);
+        }
+        Ok(())
     }
 }
 
-unsafe extern "C" fn range_info(params: *mut RangeCounterDataGetRangeInfo) -> CuptiResult {
-    let params = block!(params);
-    let mut state = STATE.lock();
-    let Some(session) = &mut state.session else { return CuptiResult::INVALID_PARAMETER };
-    let path = session.order.get(params.range_index);
-    let Some(path) = path.and_then(|path| CString::new(path.as_str()).ok()) else {
-        return CuptiResult::INVALID_PARAMETER;
-    };
-    params.range_name = session.name.insert(path).as_ptr();
-    CuptiResult::SUCCESS
-}
-
-// --- samples -------------------------------------------------------------------------------------------------------------
-
-pub(super) const SAMPLING: SamplingApi = SamplingApi {
-    initialize,
-    chip_name,
-    availability: sampling_availability,
-    enable: sampling_enable,
-    disable: sampling_disable,
-    set_config: sampling_set_config,
-    data_size: sampling_data_size,
-    data_initialize: sampling_data_initialize,
-    start: sampling_start,
-    stop: sampling_stop,
-    decode: sampling_decode,
-    data_info: sampling_data_info,
-    sample_info,
-};
-
-unsafe extern "C" fn sampling_availability(
-    params: *mut SamplingGetCounterAvailability,
-) -> CuptiResult {
-    faulty!("cuptiPmSamplingGetCounterAvailability");
-    // A process in which nothing else had initialised CUPTI's counters crashed here or soon after.
-    if !STATE.lock().initialized {
-        return CuptiResult::NOT_INITIALIZED;
+impl FakeRange for Fake {
+    fn initialize(_params: &mut ProfilerInitialize) -> Outcome {
+        STATE.lock().initialized = true;
+        Ok(())
     }
-    block!(params).counter_availability_image_size = 1;
-    CuptiResult::SUCCESS
-}
 
-unsafe extern "C" fn sampling_enable(params: *mut SamplingEnable) -> CuptiResult {
-    faulty!("cuptiPmSamplingEnable");
-    let sampling = &mut STATE.lock().sampling;
-    if sampling.enabled {
-        return CuptiResult::HARDWARE_BUSY;
+    fn chip_name(params: &mut DeviceGetChipName) -> Outcome {
+        params.chip_name = CHIP.as_ptr();
+        Ok(())
     }
-    sampling.enabled = true;
-    block!(params).pm_sampling_object = std::ptr::dangling_mut();
-    CuptiResult::SUCCESS
+
+    fn availability(params: &mut ProfilerGetCounterAvailability) -> Outcome {
+        if !STATE.lock().initialized {
+            return Err(CuptiResult::NOT_INITIALIZED);
+        }
+        params.counter_availability_image_size = 1;
+        Ok(())
+    }
+
+    fn enable(params: &mut RangeEnable) -> Outcome {
+        let mut state = STATE.lock();
+        if state.enabled {
+            return Err(CuptiResult::HARDWARE_BUSY);
+        }
+        (state.enabled, state.session) = (true, None);
+        params.range_profiler_object = std::ptr::dangling_mut();
+        Ok(())
+    }
+
+    fn disable(_params: &mut RangeDisable) -> Outcome {
+        let mut state = STATE.lock();
+        (state.enabled, state.session) = (false, None);
+        Ok(())
+    }
+
+    fn data_size(params: &mut RangeGetCounterDataSize) -> Outcome {
+        params.counter_data_size =
+            8 * (1 + params.max_num_of_ranges * (1 + 2 * params.num_metrics));
+        Ok(())
+    }
+
+    fn set_config(params: &mut RangeSetConfig) -> Outcome {
+        // SAFETY: the caller passes an image of the size told.
+        let config = unsafe { std::slice::from_raw_parts(params.config, params.config_size) };
+        let numbers = config.chunks_exact(8).filter_map(|chunk| chunk.first_chunk());
+        STATE.lock().session = Some(Session {
+            passes: numbers.map(|chunk| u64::from_le_bytes(*chunk)).collect(),
+            levels: params.num_nesting_levels.into(),
+            ranges: params.max_ranges_per_pass,
+            image: params.counter_data_image.expose_provenance(),
+            image_size: params.counter_data_image_size,
+            ..Session::default()
+        });
+        Ok(())
+    }
+
+    fn start(_params: &mut RangeStart) -> Outcome {
+        match &mut STATE.lock().session {
+            Some(session) if !session.started => session.started = true,
+            _ => return Err(CuptiResult::INVALID_OPERATION),
+        }
+        Ok(())
+    }
+
+    fn stop(params: &mut RangeStop) -> Outcome {
+        let mut state = STATE.lock();
+        let session = state.session.as_mut().ok_or(CuptiResult::INVALID_OPERATION)?;
+        if !session.started || !session.open.is_empty() {
+            return Err(CuptiResult::INVALID_OPERATION);
+        }
+        session.started = false;
+        session.run += 1;
+        params.pass_index = session.run % session.passes.len();
+        params.target_nesting_level = 1 + session.run / session.passes.len();
+        params.is_all_pass_submitted =
+            (session.run >= session.passes.len() * session.levels).into();
+        Ok(())
+    }
+
+    fn push(params: &mut RangePushRange) -> Outcome {
+        let name = params.range_name;
+        // SAFETY: the caller passes a name that ends in a NUL.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+        let mut state = STATE.lock();
+        let events = state.events;
+        let session = state.session.as_mut().ok_or(CuptiResult::INVALID_OPERATION)?;
+        if !session.started {
+            return Err(CuptiResult::INVALID_OPERATION);
+        }
+        let path = match session.open.last() {
+            Some((outer, _)) => format!("{outer}/{name}"),
+            None => name.into_owned(),
+        };
+        session.open.push((path, events));
+        Ok(())
+    }
+
+    fn pop(_params: &mut RangePopRange) -> Outcome {
+        let mut state = STATE.lock();
+        let events = state.events;
+        let session = state.session.as_mut().ok_or(CuptiResult::INVALID_OPERATION)?;
+        let (path, begun) = session.open.pop().ok_or(CuptiResult::INVALID_OPERATION)?;
+        // One set of counters: a run has the ranges of one level, and one pass of them.
+        let (pass, level) =
+            (session.run % session.passes.len(), session.run / session.passes.len());
+        if session.open.len() == level {
+            if !session.counted.contains_key(&path) {
+                session.order.push(path.clone());
+            }
+            let number = session.passes[pass];
+            *session.counted.entry(path).or_default().entry(number).or_default() += events - begun;
+        }
+        Ok(())
+    }
+
+    fn decode(params: &mut RangeDecodeData) -> Outcome {
+        let mut state = STATE.lock();
+        let session = state.session.as_mut().ok_or(CuptiResult::INVALID_OPERATION)?;
+        let dropped = session.order.len().saturating_sub(session.ranges);
+        session.order.truncate(session.ranges);
+        let image = image_of(session);
+        if image.len() > session.image_size {
+            return Err(CuptiResult::OUT_OF_MEMORY);
+        }
+        let place = std::ptr::with_exposed_provenance_mut::<u8>(session.image);
+        // SAFETY: the caller keeps the image that it configured, of the size that it told, until it gives the device back.
+        unsafe { place.copy_from_nonoverlapping(image.as_ptr(), image.len()) };
+        params.num_of_range_dropped = dropped;
+        Ok(())
+    }
+
+    fn data_info(params: &mut RangeGetCounterDataInfo) -> Outcome {
+        let state = STATE.lock();
+        match &state.session {
+            Some(session) if params.counter_data_image.addr() == session.image => {
+                params.num_total_ranges = session.order.len();
+                Ok(())
+            }
+            _ => Err(CuptiResult::INVALID_PARAMETER),
+        }
+    }
+
+    fn range_info(params: &mut RangeCounterDataGetRangeInfo) -> Outcome {
+        let mut state = STATE.lock();
+        let session = state.session.as_mut().ok_or(CuptiResult::INVALID_PARAMETER)?;
+        let path = session.order.get(params.range_index);
+        let path = path.and_then(|path| CString::new(path.as_str()).ok());
+        let path = path.ok_or(CuptiResult::INVALID_PARAMETER)?;
+        params.range_name = session.name.insert(path).as_ptr();
+        Ok(())
+    }
 }
 
-unsafe extern "C" fn sampling_disable(_params: *mut SamplingDisable) -> CuptiResult {
-    STATE.lock().sampling.enabled = false;
-    CuptiResult::SUCCESS
-}
+impl FakeSampling for Fake {
+    fn initialize(params: &mut ProfilerInitialize) -> Outcome {
+        <Self as FakeRange>::initialize(params)
+    }
 
-unsafe extern "C" fn sampling_set_config(_params: *mut SamplingSetConfig) -> CuptiResult {
-    faulty!("cuptiPmSamplingSetConfig");
-    CuptiResult::SUCCESS
-}
+    fn chip_name(params: &mut DeviceGetChipName) -> Outcome {
+        <Self as FakeRange>::chip_name(params)
+    }
 
-unsafe extern "C" fn sampling_data_size(params: *mut SamplingGetCounterDataSize) -> CuptiResult {
-    let params = block!(params);
-    STATE.lock().sampling.samples = params.max_samples;
-    params.counter_data_size = 8;
-    CuptiResult::SUCCESS
-}
+    fn availability(params: &mut SamplingGetCounterAvailability) -> Outcome {
+        // A process in which nothing else had initialised CUPTI's counters crashed here or soon after.
+        if !STATE.lock().initialized {
+            return Err(CuptiResult::NOT_INITIALIZED);
+        }
+        params.counter_availability_image_size = 1;
+        Ok(())
+    }
 
-unsafe extern "C" fn sampling_data_initialize(
-    _params: *mut SamplingCounterDataImageInitialize,
-) -> CuptiResult {
-    STATE.lock().sampling.decoded.clear();
-    CuptiResult::SUCCESS
-}
+    fn enable(params: &mut SamplingEnable) -> Outcome {
+        let sampling = &mut STATE.lock().sampling;
+        if sampling.enabled {
+            return Err(CuptiResult::HARDWARE_BUSY);
+        }
+        sampling.enabled = true;
+        params.pm_sampling_object = std::ptr::dangling_mut();
+        Ok(())
+    }
 
-unsafe extern "C" fn sampling_start(_params: *mut SamplingStart) -> CuptiResult {
-    faulty!("cuptiPmSamplingStart");
-    CuptiResult::SUCCESS
-}
+    fn disable(_params: &mut SamplingDisable) -> Outcome {
+        STATE.lock().sampling.enabled = false;
+        Ok(())
+    }
 
-unsafe extern "C" fn sampling_stop(_params: *mut SamplingStop) -> CuptiResult {
-    faulty!("cuptiPmSamplingStop");
-    CuptiResult::SUCCESS
-}
+    fn data_size(params: &mut SamplingGetCounterDataSize) -> Outcome {
+        STATE.lock().sampling.samples = params.max_samples;
+        params.counter_data_size = 8;
+        Ok(())
+    }
 
-unsafe extern "C" fn sampling_decode(params: *mut SamplingDecodeData) -> CuptiResult {
-    faulty!("cuptiPmSamplingDecodeData");
-    let sampling = &mut STATE.lock().sampling;
-    let room = sampling.samples as usize - sampling.decoded.len();
-    let ready = room.min(sampling.waiting.len());
-    sampling.decoded.extend(sampling.waiting.drain(..ready));
-    let params = block!(params);
-    // The image is full, or all was decoded.
-    params.decode_stop_reason = if sampling.waiting.is_empty() { 2 } else { 1 };
-    params.overflow = std::mem::take(&mut sampling.overflow).into();
-    CuptiResult::SUCCESS
-}
+    fn data_initialize(_params: &mut SamplingCounterDataImageInitialize) -> Outcome {
+        STATE.lock().sampling.decoded.clear();
+        Ok(())
+    }
 
-unsafe extern "C" fn sampling_data_info(params: *mut SamplingGetCounterDataInfo) -> CuptiResult {
-    block!(params).num_completed_samples = STATE.lock().sampling.decoded.len();
-    CuptiResult::SUCCESS
-}
+    fn decode(params: &mut SamplingDecodeData) -> Outcome {
+        let sampling = &mut STATE.lock().sampling;
+        let room = sampling.samples as usize - sampling.decoded.len();
+        let ready = room.min(sampling.waiting.len());
+        sampling.decoded.extend(sampling.waiting.drain(..ready));
+        // The image is full, or all was decoded.
+        params.decode_stop_reason = if sampling.waiting.is_empty() { 2 } else { 1 };
+        params.overflow = std::mem::take(&mut sampling.overflow).into();
+        Ok(())
+    }
 
-unsafe extern "C" fn sample_info(params: *mut SamplingCounterDataGetSampleInfo) -> CuptiResult {
-    let params = block!(params);
-    let state = STATE.lock();
-    let Some([start, end, _]) = state.sampling.decoded.get(params.sample_index) else {
-        return CuptiResult::INVALID_PARAMETER;
-    };
-    (params.start_timestamp, params.end_timestamp) = (*start, *end);
-    CuptiResult::SUCCESS
+    fn data_info(params: &mut SamplingGetCounterDataInfo) -> Outcome {
+        params.num_completed_samples = STATE.lock().sampling.decoded.len();
+        Ok(())
+    }
+
+    fn sample_info(params: &mut SamplingCounterDataGetSampleInfo) -> Outcome {
+        let state = STATE.lock();
+        let sample = state.sampling.decoded.get(params.sample_index);
+        let [start, end, _] = *sample.ok_or(CuptiResult::INVALID_PARAMETER)?;
+        (params.start_timestamp, params.end_timestamp) = (start, end);
+        Ok(())
+    }
 }

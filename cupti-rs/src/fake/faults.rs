@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-use super::When;
+use super::{Fake, When};
 use crate::sys::abi::CuptiResult;
+use crate::sys::counters::Faults;
 
-/// Planted faults, and whether there are any: every function asks.
+/// Planted faults, and whether there are any, which every function reads.
 static FAULTS: Mutex<Vec<Fault>> = Mutex::new(Vec::new());
 static ANY_FAULT: AtomicBool = AtomicBool::new(false);
 /// A planted fault.
@@ -19,7 +20,7 @@ struct Fault {
     calls: u32,
 }
 
-/// Forgets all.
+/// Removes all planted faults.
 pub(super) fn clear() {
     FAULTS.lock().clear();
     ANY_FAULT.store(false, Ordering::Release);
@@ -31,7 +32,7 @@ pub(super) fn plant(function: &'static str, code: CuptiResult, when: When) {
 }
 
 /// The planted fault of this function that is due, if there is one.
-pub(super) fn fault(function: &str) -> Option<CuptiResult> {
+fn fault(function: &str) -> Option<CuptiResult> {
     if !ANY_FAULT.load(Ordering::Acquire) {
         return None;
     }
@@ -51,12 +52,8 @@ pub(super) fn fault(function: &str) -> Option<CuptiResult> {
     due
 }
 
-/// Gives the result of a planted fault, if there is one.
-macro_rules! faulty {
-    ($function:literal) => {
-        if let Some(code) = $crate::fake::faults::fault($function) {
-            return code;
-        }
-    };
+impl Faults for Fake {
+    fn run(function: &str, body: impl FnOnce() -> Result<(), CuptiResult>) -> CuptiResult {
+        fault(function).map_or_else(body, Err).err().unwrap_or(CuptiResult::SUCCESS)
+    }
 }
-pub(super) use faulty;

@@ -47,6 +47,7 @@ use crate::kind::ActivityKind;
 use crate::library::Library;
 use crate::record::UnifiedMemoryKind;
 use crate::sys::abi::*;
+use crate::sys::api::Api;
 use crate::sys::field::Family;
 use crate::sys::functions::*;
 use crate::version::Version;
@@ -443,39 +444,7 @@ impl Fake {
     }
 
     /// The functions of CUPTI that this crate calls, all of which can be made to fail.
-    pub const FUNCTIONS: [&str; 31] = [
-        "cuptiGetVersion",
-        "cuptiSubscribe",
-        "cuptiSubscribe_v2",
-        "cuptiUnsubscribe",
-        "cuptiEnableCallback",
-        "cuptiEnableDomain",
-        "cuptiGetCallbackName",
-        "cuptiGetTimestamp",
-        "cuptiActivityRegisterCallbacks",
-        "cuptiActivityGetAttribute",
-        "cuptiActivitySetAttribute",
-        "cuptiActivityEnable",
-        "cuptiActivityDisable",
-        "cuptiActivityEnableDriverApi",
-        "cuptiActivityEnableRuntimeApi",
-        "cuptiActivityFlushAll",
-        "cuptiActivityFlushPeriod",
-        "cuptiActivityEnableLatencyTimestamps",
-        "cuptiActivityEnableLaunchAttributes",
-        "cuptiActivityGetNextRecord",
-        "cuptiActivityGetNumDroppedRecords",
-        "cuptiActivityConfigureUnifiedMemoryCounter",
-        "cuptiActivityPushExternalCorrelationId",
-        "cuptiActivityPopExternalCorrelationId",
-        "cuptiGetThreadIdType",
-        "cuptiSetThreadIdType",
-        "cuptiGetContextId",
-        "cuptiGetStreamIdEx",
-        "cuptiGetGraphId",
-        "cuptiGetGraphNodeId",
-        "cuptiGetGraphExecId",
-    ];
+    pub const FUNCTIONS: [&str; 31] = Api::SYMBOLS;
 
     /// Whether a subscriber is registered.
     pub fn is_subscribed(&self) -> bool {

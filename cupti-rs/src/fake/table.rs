@@ -4,16 +4,20 @@ use std::collections::BTreeMap;
 use std::ffi::{c_char, c_void};
 use std::sync::atomic::Ordering;
 
-use super::buffers::{self, flush_all, get_next_record};
+use super::Fake;
+use super::buffers;
 use super::calls::{ANY_EXTERNAL_ID, names};
 use super::counters;
-use super::faults::{self, faulty};
+use super::faults;
 use super::state::{STATE, State, VERSION, version};
 use crate::kind::ActivityKind;
 use crate::sys::abi::*;
-use crate::sys::api::Api;
+use crate::sys::api::{Api, FakeApi};
+use crate::sys::counters::{HostApi, RangeApi, SamplingApi};
 use crate::sys::os;
 use crate::version::Version;
+
+type Outcome = Result<(), CuptiResult>;
 
 /// The attributes' defaults: (number, bytes of the value, value, first release that has it).
 const ATTRIBUTES: [(u32, usize, u64, (u32, u32)); 7] = [
@@ -50,104 +54,20 @@ pub(super) fn fresh(holder: Option<String>, clock_offset: i64, version: Version)
 
 pub(super) fn table() -> Api {
     let release = version().cuda_release();
+    let all = Api::of::<Fake>(|| Ok(counters::CONTEXTS));
     Api {
-        get_version,
-        subscribe,
-        unsubscribe,
-        enable_callback,
-        enable_domain,
-        get_callback_name,
-        get_timestamp,
-        register_callbacks,
-        get_attribute,
-        set_attribute,
-        enable,
-        disable,
-        flush_all,
-        flush_period,
-        enable_latency_timestamps,
-        enable_launch_attributes,
-        get_thread_id_type,
-        set_thread_id_type,
-        get_next_record,
-        get_num_dropped_records,
-        get_context_id,
-        get_stream_id,
-        get_graph_id,
-        get_graph_node_id,
-        subscribe_v2: (release >= (13, 0)).then_some(subscribe_v2 as _),
-        get_graph_exec_id: (release >= (12, 3)).then_some(get_graph_exec_id as _),
-        enable_driver_api: (release >= (12, 5)).then_some(enable_driver_api as _),
-        enable_runtime_api: (release >= (12, 5)).then_some(enable_runtime_api as _),
-        push_external_id: Some(push_external_id),
-        pop_external_id: Some(pop_external_id),
-        configure_unified_memory: Some(configure_unified_memory),
-        host: (release >= (12, 6)).then_some(counters::HOST),
-        range: (release >= (12, 6)).then_some(counters::RANGE),
-        sampling: (release >= (12, 6)).then_some(counters::SAMPLING),
-        contexts: counters::contexts,
+        subscribe_v2: all.subscribe_v2.filter(|_| release >= (13, 0)),
+        get_graph_exec_id: all.get_graph_exec_id.filter(|_| release >= (12, 3)),
+        enable_driver_api: all.enable_driver_api.filter(|_| release >= (12, 5)),
+        enable_runtime_api: all.enable_runtime_api.filter(|_| release >= (12, 5)),
+        host: (release >= (12, 6)).then(HostApi::of::<Fake>),
+        range: (release >= (12, 6)).then(RangeApi::of::<Fake>),
+        sampling: (release >= (12, 6)).then(SamplingApi::of::<Fake>),
         hw_trace: release >= (12, 8),
         records_v2: release >= (13, 2),
         multiple_subscribers: release >= (13, 3),
+        ..all
     }
-}
-
-unsafe extern "C" fn get_version(version: *mut u32) -> CuptiResult {
-    faulty!("cuptiGetVersion");
-    // SAFETY: the caller passes a live u32.
-    unsafe { version.write(VERSION.load(Ordering::Relaxed)) };
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn subscribe(
-    handle: *mut SubscriberHandle,
-    callback: CallbackFunc,
-    _userdata: *mut c_void,
-) -> CuptiResult {
-    faulty!("cuptiSubscribe");
-    let mut state = STATE.lock();
-    if state.subscribed || state.holder.is_some() {
-        return CuptiResult::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
-    }
-    state.subscribed = true;
-    state.callback = Some(callback);
-    // SAFETY: the caller passes a live place.
-    unsafe { handle.write(std::ptr::dangling_mut()) };
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn subscribe_v2(
-    handle: *mut SubscriberHandle,
-    callback: CallbackFunc,
-    userdata: *mut c_void,
-    params: *mut SubscriberParams,
-) -> CuptiResult {
-    faulty!("cuptiSubscribe_v2");
-    // SAFETY: the caller's own arguments.
-    let code = unsafe { subscribe(handle, callback, userdata) };
-    if code == CuptiResult::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED {
-        let holder =
-            STATE.lock().holder.clone().unwrap_or_else(|| "CUPTI for <not provided>".into());
-        // SAFETY: the caller passes live parameters.
-        let params = unsafe { &*params };
-        let length = holder.len().min(params.old_subscriber_size.saturating_sub(1));
-        // SAFETY: the caller's buffer has `old_subscriber_size` bytes, more than `length`.
-        let name = unsafe {
-            std::slice::from_raw_parts_mut(params.old_subscriber_name.cast::<u8>(), length + 1)
-        };
-        name[..length].copy_from_slice(&holder.as_bytes()[..length]);
-        name[length] = 0;
-    }
-    code
-}
-
-unsafe extern "C" fn unsubscribe(_handle: SubscriberHandle) -> CuptiResult {
-    faulty!("cuptiUnsubscribe");
-    let mut state = STATE.lock();
-    state.subscribed = false;
-    state.callback = None;
-    state.callback_ids.clear();
-    CuptiResult::SUCCESS
 }
 
 /// Whether a library of this version has the callback id. The driver domain of 13.0 has 807 ids.
@@ -165,112 +85,12 @@ fn has_id(domain: u32, id: u32) -> bool {
     }
 }
 
-unsafe extern "C" fn enable_callback(
-    on: u32,
-    _handle: SubscriberHandle,
-    domain: u32,
-    id: u32,
-) -> CuptiResult {
-    faulty!("cuptiEnableCallback");
-    if !has_id(domain, id) {
-        return CuptiResult::INVALID_PARAMETER;
-    }
-    let mut state = STATE.lock();
-    if on == 0 {
-        state.callback_ids.remove(&(domain, id));
-    } else {
-        state.callback_ids.insert((domain, id));
-    }
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn enable_domain(on: u32, _handle: SubscriberHandle, domain: u32) -> CuptiResult {
-    faulty!("cuptiEnableDomain");
-    if !has_id(domain, 1) {
-        return CuptiResult::INVALID_PARAMETER;
-    }
-    let mut state = STATE.lock();
-    if on == 0 {
-        state.domains.remove(&domain);
-        state.callback_ids.retain(|(other, _)| *other != domain);
-    } else {
-        state.domains.insert(domain);
-    }
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn get_callback_name(
-    domain: u32,
-    id: u32,
-    name: *mut *const c_char,
-) -> CuptiResult {
-    faulty!("cuptiGetCallbackName");
-    let known = names(domain).get(id as usize).filter(|_| has_id(domain, id));
-    let Some(known) = known else { return CuptiResult::INVALID_PARAMETER };
-    // SAFETY: the caller passes a live place.
-    unsafe { name.write(known.as_ptr()) };
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn get_timestamp(timestamp: *mut u64) -> CuptiResult {
-    faulty!("cuptiGetTimestamp");
-    let now = STATE.lock().now();
-    // SAFETY: the caller passes a live u64.
-    unsafe { timestamp.write(now) };
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn register_callbacks(
-    requested: BufferRequested,
-    completed: BufferCompleted,
-) -> CuptiResult {
-    faulty!("cuptiActivityRegisterCallbacks");
-    let mut state = STATE.lock();
-    state.requested = Some(requested);
-    state.completed = Some(completed);
-    CuptiResult::SUCCESS
-}
-
-/// The bytes of the attribute's value, if the library has it.
-fn attribute_bytes(attribute: u32) -> Option<usize> {
+/// The bytes of the attribute's value, if the library has it and they fit into the caller's.
+fn attribute_bytes(attribute: u32, room: usize) -> Result<usize, CuptiResult> {
     let release = version().cuda_release();
     let known = ATTRIBUTES.iter().find(|(id, .., since)| *id == attribute && *since <= release);
-    known.map(|(_, bytes, ..)| *bytes)
-}
-
-unsafe extern "C" fn get_attribute(
-    attribute: u32,
-    size: *mut usize,
-    value: *mut c_void,
-) -> CuptiResult {
-    faulty!("cuptiActivityGetAttribute");
-    let Some(bytes) = attribute_bytes(attribute) else { return CuptiResult::INVALID_PARAMETER };
-    // SAFETY: the caller passes a live size.
-    if unsafe { size.read() } < bytes {
-        return CuptiResult::PARAMETER_SIZE_NOT_SUFFICIENT;
-    }
-    let present = STATE.lock().attributes.get(&attribute).copied().unwrap_or(0).to_ne_bytes();
-    // SAFETY: the caller has room for as many bytes as it says, of which these are no more.
-    unsafe { std::ptr::copy_nonoverlapping(present.as_ptr(), value.cast(), bytes) };
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn set_attribute(
-    attribute: u32,
-    size: *mut usize,
-    value: *mut c_void,
-) -> CuptiResult {
-    faulty!("cuptiActivitySetAttribute");
-    let Some(bytes) = attribute_bytes(attribute) else { return CuptiResult::INVALID_PARAMETER };
-    // SAFETY: the caller passes a live size.
-    if unsafe { size.read() } < bytes {
-        return CuptiResult::PARAMETER_SIZE_NOT_SUFFICIENT;
-    }
-    let mut new = [0u8; 8];
-    // SAFETY: the caller's value has as many bytes as it says, of which these are no more.
-    unsafe { std::ptr::copy_nonoverlapping(value.cast(), new.as_mut_ptr(), bytes) };
-    STATE.lock().attributes.insert(attribute, u64::from_ne_bytes(new));
-    CuptiResult::SUCCESS
+    let (_, bytes, ..) = *known.ok_or(CuptiResult::INVALID_PARAMETER)?;
+    if room < bytes { Err(CuptiResult::PARAMETER_SIZE_NOT_SUFFICIENT) } else { Ok(bytes) }
 }
 
 /// The refusal of a kind that the library does not record, as by 12.8 and 13.0.1. 12.9 refuses none.
@@ -294,33 +114,6 @@ fn refusal(kind: u32) -> Option<CuptiResult> {
     }
 }
 
-unsafe extern "C" fn enable(kind: u32) -> CuptiResult {
-    faulty!("cuptiActivityEnable");
-    if let Some(code) = refusal(kind) {
-        return code;
-    }
-    let mut state = STATE.lock();
-    if ActivityKind(kind) == ActivityKind::UNIFIED_MEMORY_COUNTER && state.unified_memory.is_empty()
-    {
-        return CuptiResult::NOT_READY;
-    }
-    state.kinds.insert(kind);
-    if let Some(domain) = api_domain(kind) {
-        state.apis.retain(|(other, _), _| *other != domain);
-    }
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn disable(kind: u32) -> CuptiResult {
-    faulty!("cuptiActivityDisable");
-    let mut state = STATE.lock();
-    state.kinds.remove(&kind);
-    if let Some(domain) = api_domain(kind) {
-        state.apis.retain(|(other, _), _| *other != domain);
-    }
-    CuptiResult::SUCCESS
-}
-
 fn api_domain(kind: u32) -> Option<u32> {
     match ActivityKind(kind) {
         ActivityKind::DRIVER => Some(DOMAIN_DRIVER_API),
@@ -329,148 +122,305 @@ fn api_domain(kind: u32) -> Option<u32> {
     }
 }
 
-/// Without its kind a function is not changed, and CUPTI reports success.
-fn enable_api(kind: ActivityKind, function: (u32, u32), on: bool) -> CuptiResult {
+/// Changes nothing while the kind is off, and CUPTI then reports success.
+fn enable_api(kind: ActivityKind, function: (u32, u32), on: bool) {
     let mut state = STATE.lock();
     if state.kinds.contains(&kind.0) {
         state.apis.insert(function, on);
     }
-    CuptiResult::SUCCESS
 }
 
-unsafe extern "C" fn enable_driver_api(id: u32, on: u8) -> CuptiResult {
-    faulty!("cuptiActivityEnableDriverApi");
-    enable_api(ActivityKind::DRIVER, (DOMAIN_DRIVER_API, id), on != 0)
+/// Refuses kinds of external correlation ids that CUPTI does not have.
+fn check_external_kind(kind: u32) -> Outcome {
+    if (1..=5).contains(&kind) { Ok(()) } else { Err(CuptiResult::INVALID_PARAMETER) }
 }
 
-unsafe extern "C" fn enable_runtime_api(id: u32, on: u8) -> CuptiResult {
-    faulty!("cuptiActivityEnableRuntimeApi");
-    enable_api(ActivityKind::RUNTIME, (DOMAIN_RUNTIME_API, id), on != 0)
+/// Writes the id of a handle; in the fake, both have one value.
+///
+/// # Safety
+/// `id` may be written.
+unsafe fn write_id<T: TryFrom<usize>>(handle: *mut c_void, id: *mut T) -> Outcome {
+    let value = T::try_from(handle as usize).map_err(|_| CuptiResult::INVALID_PARAMETER)?;
+    // SAFETY: the caller's promise.
+    unsafe { id.write(value) };
+    Ok(())
 }
 
-unsafe extern "C" fn configure_unified_memory(
-    configs: *mut UnifiedMemoryCounterConfig,
-    count: u32,
-) -> CuptiResult {
-    faulty!("cuptiActivityConfigureUnifiedMemoryCounter");
-    if configs.is_null() || count == 0 {
-        return CuptiResult::INVALID_PARAMETER;
+impl FakeApi for Fake {
+    unsafe fn get_version(version: *mut u32) -> Outcome {
+        // SAFETY: the caller passes a live u32.
+        unsafe { version.write(VERSION.load(Ordering::Relaxed)) };
+        Ok(())
     }
-    // SAFETY: the caller passes as many live elements as it says.
-    let configs = unsafe { std::slice::from_raw_parts(configs, count as usize) };
-    let is_valid = |config: &UnifiedMemoryCounterConfig| {
-        (1..=2).contains(&config.scope) && (1..=8).contains(&config.kind)
-    };
-    if !configs.iter().all(is_valid) {
-        return CuptiResult::INVALID_PARAMETER;
+
+    unsafe fn subscribe(
+        handle: *mut SubscriberHandle,
+        callback: CallbackFunc,
+        _userdata: *mut c_void,
+    ) -> Outcome {
+        let mut state = STATE.lock();
+        if state.subscribed || state.holder.is_some() {
+            return Err(CuptiResult::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
+        }
+        state.subscribed = true;
+        state.callback = Some(callback);
+        // SAFETY: the caller passes a live place.
+        unsafe { handle.write(std::ptr::dangling_mut()) };
+        Ok(())
     }
-    let mut state = STATE.lock();
-    for config in configs {
-        if config.enable == 0 {
-            state.unified_memory.remove(&config.kind);
+
+    unsafe fn subscribe_v2(
+        handle: *mut SubscriberHandle,
+        callback: CallbackFunc,
+        userdata: *mut c_void,
+        params: *mut SubscriberParams,
+    ) -> Outcome {
+        // SAFETY: the caller's own arguments.
+        let outcome = unsafe { Self::subscribe(handle, callback, userdata) };
+        if outcome == Err(CuptiResult::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) {
+            let holder =
+                STATE.lock().holder.clone().unwrap_or_else(|| "CUPTI for <not provided>".into());
+            // SAFETY: the caller passes live parameters.
+            let params = unsafe { &*params };
+            let length = holder.len().min(params.old_subscriber_size.saturating_sub(1));
+            // SAFETY: the caller's buffer has `old_subscriber_size` bytes, more than `length`.
+            let name = unsafe {
+                std::slice::from_raw_parts_mut(params.old_subscriber_name.cast::<u8>(), length + 1)
+            };
+            name[..length].copy_from_slice(&holder.as_bytes()[..length]);
+            name[length] = 0;
+        }
+        outcome
+    }
+
+    unsafe fn unsubscribe(_handle: SubscriberHandle) -> Outcome {
+        let mut state = STATE.lock();
+        state.subscribed = false;
+        state.callback = None;
+        state.callback_ids.clear();
+        Ok(())
+    }
+
+    unsafe fn enable_callback(on: u32, _handle: SubscriberHandle, domain: u32, id: u32) -> Outcome {
+        if !has_id(domain, id) {
+            return Err(CuptiResult::INVALID_PARAMETER);
+        }
+        let mut state = STATE.lock();
+        if on == 0 {
+            state.callback_ids.remove(&(domain, id));
         } else {
-            state.unified_memory.insert(config.kind);
+            state.callback_ids.insert((domain, id));
         }
+        Ok(())
     }
-    CuptiResult::SUCCESS
-}
 
-/// Whether CUPTI has this kind of external correlation id.
-fn is_external_kind(kind: u32) -> bool {
-    (1..=5).contains(&kind)
-}
-
-unsafe extern "C" fn push_external_id(kind: u32, id: u64) -> CuptiResult {
-    faulty!("cuptiActivityPushExternalCorrelationId");
-    if !is_external_kind(kind) {
-        return CuptiResult::INVALID_PARAMETER;
-    }
-    STATE.lock().external_ids.entry((os::thread_id(), kind)).or_default().push(id);
-    ANY_EXTERNAL_ID.store(true, Ordering::Release);
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn pop_external_id(kind: u32, last: *mut u64) -> CuptiResult {
-    faulty!("cuptiActivityPopExternalCorrelationId");
-    if !is_external_kind(kind) {
-        return CuptiResult::INVALID_PARAMETER;
-    }
-    let popped = STATE.lock().external_ids.get_mut(&(os::thread_id(), kind)).and_then(Vec::pop);
-    let Some(id) = popped else { return CuptiResult::QUEUE_EMPTY };
-    // SAFETY: the caller passes a live u64.
-    unsafe { last.write(id) };
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn flush_period(milliseconds: u32) -> CuptiResult {
-    faulty!("cuptiActivityFlushPeriod");
-    STATE.lock().flush_period = milliseconds;
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn enable_latency_timestamps(on: u8) -> CuptiResult {
-    faulty!("cuptiActivityEnableLatencyTimestamps");
-    STATE.lock().latency_timestamps = on != 0;
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn enable_launch_attributes(on: u8) -> CuptiResult {
-    faulty!("cuptiActivityEnableLaunchAttributes");
-    STATE.lock().launch_attributes = on != 0;
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn get_thread_id_type(kind: *mut u32) -> CuptiResult {
-    faulty!("cuptiGetThreadIdType");
-    // SAFETY: the caller passes a live place.
-    unsafe { kind.write(STATE.lock().thread_id_type) };
-    CuptiResult::SUCCESS
-}
-
-unsafe extern "C" fn set_thread_id_type(kind: u32) -> CuptiResult {
-    faulty!("cuptiSetThreadIdType");
-    STATE.lock().thread_id_type = kind;
-    CuptiResult::SUCCESS
-}
-
-/// A handle of the fake is the id itself.
-macro_rules! ids_of_handles {
-    ($($name:ident = $function:literal: $id:ty;)*) => {$(
-        unsafe extern "C" fn $name(handle: *mut c_void, id: *mut $id) -> CuptiResult {
-            faulty!($function);
-            // SAFETY: the caller passes a live place.
-            unsafe { id.write(handle as usize as $id) };
-            CuptiResult::SUCCESS
+    unsafe fn enable_domain(on: u32, _handle: SubscriberHandle, domain: u32) -> Outcome {
+        if !has_id(domain, 1) {
+            return Err(CuptiResult::INVALID_PARAMETER);
         }
-    )*};
-}
-ids_of_handles! {
-    get_context_id = "cuptiGetContextId": u32;
-    get_graph_id = "cuptiGetGraphId": u32;
-    get_graph_exec_id = "cuptiGetGraphExecId": u32;
-    get_graph_node_id = "cuptiGetGraphNodeId": u64;
-}
+        let mut state = STATE.lock();
+        if on == 0 {
+            state.domains.remove(&domain);
+            state.callback_ids.retain(|(other, _)| *other != domain);
+        } else {
+            state.domains.insert(domain);
+        }
+        Ok(())
+    }
 
-unsafe extern "C" fn get_stream_id(
-    _context: *mut c_void,
-    stream: *mut c_void,
-    _per_thread: u8,
-    id: *mut u32,
-) -> CuptiResult {
-    faulty!("cuptiGetStreamIdEx");
-    // SAFETY: the caller passes a live place.
-    unsafe { id.write(stream as usize as u32) };
-    CuptiResult::SUCCESS
-}
+    unsafe fn get_callback_name(domain: u32, id: u32, name: *mut *const c_char) -> Outcome {
+        let known = names(domain).get(id as usize).filter(|_| has_id(domain, id));
+        let known = known.ok_or(CuptiResult::INVALID_PARAMETER)?;
+        // SAFETY: the caller passes a live place.
+        unsafe { name.write(known.as_ptr()) };
+        Ok(())
+    }
 
-unsafe extern "C" fn get_num_dropped_records(
-    _context: *mut c_void,
-    _stream: u32,
-    dropped: *mut usize,
-) -> CuptiResult {
-    faulty!("cuptiActivityGetNumDroppedRecords");
-    let count = std::mem::take(&mut STATE.lock().dropped);
-    // SAFETY: the caller passes a live usize.
-    unsafe { dropped.write(count) };
-    CuptiResult::SUCCESS
+    unsafe fn get_timestamp(timestamp: *mut u64) -> Outcome {
+        let now = STATE.lock().now();
+        // SAFETY: the caller passes a live u64.
+        unsafe { timestamp.write(now) };
+        Ok(())
+    }
+
+    unsafe fn register_callbacks(
+        requested: BufferRequested,
+        completed: BufferCompleted,
+    ) -> Outcome {
+        let mut state = STATE.lock();
+        state.requested = Some(requested);
+        state.completed = Some(completed);
+        Ok(())
+    }
+
+    unsafe fn get_attribute(attribute: u32, size: *mut usize, value: *mut c_void) -> Outcome {
+        // SAFETY: the caller passes a live size.
+        let bytes = attribute_bytes(attribute, unsafe { size.read() })?;
+        let present = STATE.lock().attributes.get(&attribute).copied().unwrap_or(0).to_ne_bytes();
+        // SAFETY: the caller has room for as many bytes as it says, of which these are no more.
+        unsafe { std::ptr::copy_nonoverlapping(present.as_ptr(), value.cast(), bytes) };
+        Ok(())
+    }
+
+    unsafe fn set_attribute(attribute: u32, size: *mut usize, value: *mut c_void) -> Outcome {
+        // SAFETY: the caller passes a live size.
+        let bytes = attribute_bytes(attribute, unsafe { size.read() })?;
+        let mut new = [0u8; 8];
+        // SAFETY: the caller's value has as many bytes as it says, of which these are no more.
+        unsafe { std::ptr::copy_nonoverlapping(value.cast(), new.as_mut_ptr(), bytes) };
+        STATE.lock().attributes.insert(attribute, u64::from_ne_bytes(new));
+        Ok(())
+    }
+
+    unsafe fn enable(kind: u32) -> Outcome {
+        refusal(kind).map_or(Ok(()), Err)?;
+        let mut state = STATE.lock();
+        if ActivityKind(kind) == ActivityKind::UNIFIED_MEMORY_COUNTER
+            && state.unified_memory.is_empty()
+        {
+            return Err(CuptiResult::NOT_READY);
+        }
+        state.kinds.insert(kind);
+        let domain = api_domain(kind);
+        state.apis.retain(|(other, _), _| Some(*other) != domain);
+        Ok(())
+    }
+
+    unsafe fn disable(kind: u32) -> Outcome {
+        let mut state = STATE.lock();
+        state.kinds.remove(&kind);
+        let domain = api_domain(kind);
+        state.apis.retain(|(other, _), _| Some(*other) != domain);
+        Ok(())
+    }
+
+    unsafe fn enable_driver_api(id: u32, on: u8) -> Outcome {
+        enable_api(ActivityKind::DRIVER, (DOMAIN_DRIVER_API, id), on != 0);
+        Ok(())
+    }
+
+    unsafe fn enable_runtime_api(id: u32, on: u8) -> Outcome {
+        enable_api(ActivityKind::RUNTIME, (DOMAIN_RUNTIME_API, id), on != 0);
+        Ok(())
+    }
+
+    unsafe fn configure_unified_memory(
+        configs: *mut UnifiedMemoryCounterConfig,
+        count: u32,
+    ) -> Outcome {
+        if configs.is_null() || count == 0 {
+            return Err(CuptiResult::INVALID_PARAMETER);
+        }
+        // SAFETY: the caller passes as many live elements as it says.
+        let configs = unsafe { std::slice::from_raw_parts(configs, count as usize) };
+        let is_valid = |config: &UnifiedMemoryCounterConfig| {
+            (1..=2).contains(&config.scope) && (1..=8).contains(&config.kind)
+        };
+        if !configs.iter().all(is_valid) {
+            return Err(CuptiResult::INVALID_PARAMETER);
+        }
+        let mut state = STATE.lock();
+        for config in configs {
+            if config.enable == 0 {
+                state.unified_memory.remove(&config.kind);
+            } else {
+                state.unified_memory.insert(config.kind);
+            }
+        }
+        Ok(())
+    }
+
+    unsafe fn push_external_id(kind: u32, id: u64) -> Outcome {
+        check_external_kind(kind)?;
+        STATE.lock().external_ids.entry((os::thread_id(), kind)).or_default().push(id);
+        ANY_EXTERNAL_ID.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    unsafe fn pop_external_id(kind: u32, last: *mut u64) -> Outcome {
+        check_external_kind(kind)?;
+        let popped = STATE.lock().external_ids.get_mut(&(os::thread_id(), kind)).and_then(Vec::pop);
+        let id = popped.ok_or(CuptiResult::QUEUE_EMPTY)?;
+        // SAFETY: the caller passes a live u64.
+        unsafe { last.write(id) };
+        Ok(())
+    }
+
+    unsafe fn flush_period(milliseconds: u32) -> Outcome {
+        STATE.lock().flush_period = milliseconds;
+        Ok(())
+    }
+
+    unsafe fn enable_latency_timestamps(on: u8) -> Outcome {
+        STATE.lock().latency_timestamps = on != 0;
+        Ok(())
+    }
+
+    unsafe fn enable_launch_attributes(on: u8) -> Outcome {
+        STATE.lock().launch_attributes = on != 0;
+        Ok(())
+    }
+
+    unsafe fn get_thread_id_type(kind: *mut u32) -> Outcome {
+        // SAFETY: the caller passes a live place.
+        unsafe { kind.write(STATE.lock().thread_id_type) };
+        Ok(())
+    }
+
+    unsafe fn set_thread_id_type(kind: u32) -> Outcome {
+        STATE.lock().thread_id_type = kind;
+        Ok(())
+    }
+
+    unsafe fn get_stream_id(
+        _context: *mut c_void,
+        stream: *mut c_void,
+        _per_thread: u8,
+        id: *mut u32,
+    ) -> Outcome {
+        // SAFETY: the caller passes a live place.
+        unsafe { id.write(stream as usize as u32) };
+        Ok(())
+    }
+
+    unsafe fn get_num_dropped_records(
+        _context: *mut c_void,
+        _stream: u32,
+        dropped: *mut usize,
+    ) -> Outcome {
+        let count = std::mem::take(&mut STATE.lock().dropped);
+        // SAFETY: the caller passes a live usize.
+        unsafe { dropped.write(count) };
+        Ok(())
+    }
+
+    unsafe fn get_context_id(handle: *mut c_void, id: *mut u32) -> Outcome {
+        // SAFETY: the caller passes a live place.
+        unsafe { write_id(handle, id) }
+    }
+
+    unsafe fn get_graph_id(handle: *mut c_void, id: *mut u32) -> Outcome {
+        // SAFETY: the caller passes a live place.
+        unsafe { write_id(handle, id) }
+    }
+
+    unsafe fn get_graph_exec_id(handle: *mut c_void, id: *mut u32) -> Outcome {
+        // SAFETY: the caller passes a live place.
+        unsafe { write_id(handle, id) }
+    }
+
+    unsafe fn get_graph_node_id(handle: *mut c_void, id: *mut u64) -> Outcome {
+        // SAFETY: the caller passes a live place.
+        unsafe { write_id(handle, id) }
+    }
+
+    unsafe fn flush_all(flags: u32) -> Outcome {
+        buffers::flush_all(flags);
+        Ok(())
+    }
+
+    unsafe fn get_next_record(buffer: *mut u8, valid: usize, record: *mut *mut u8) -> Outcome {
+        // SAFETY: the caller's own arguments.
+        unsafe { buffers::get_next_record(buffer, valid, record) }
+    }
 }

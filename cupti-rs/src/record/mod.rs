@@ -117,10 +117,13 @@ impl RecordBytes {
         strides: impl IntoIterator<Item = (ActivityKind, u32)>,
         names: impl IntoIterator<Item = (NameKey, String)>,
     ) -> Self {
+        // `collect` would compile a sort for each type of iterator.
+        let mut by_kind = BTreeMap::new();
+        by_kind.extend(strides.into_iter().map(|(kind, stride)| (kind.0, stride)));
         Self {
             version,
             buffers: buffers.into_iter().map(Arc::new).collect(),
-            strides: strides.into_iter().map(|(kind, stride)| (kind.0, stride)).collect(),
+            strides: by_kind,
             names: Arc::new(names.into_iter().map(|(key, name)| (key.0, name.into())).collect()),
             data: Arc::default(),
         }

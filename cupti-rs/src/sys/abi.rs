@@ -58,33 +58,72 @@ pub const DOMAIN_NVTX: u32 = 5;
 /// `CUpti_CallbackDomain`: errors and warnings of CUPTI itself (12.2+).
 pub const DOMAIN_STATE: u32 = 6;
 
-macro_rules! resource_events {
-    ($($name:ident = $id:literal $(since $since:literal)?;)*) => {$(
-        #[doc = concat!("`CUPTI_CBID_", stringify!($name), "`", $(" (", $since, "+)",)? ".")]
-        pub const $name: u32 = $id;
-    )*};
+/// What happened to a resource: `CUpti_CallbackIdResource`. A newer library may have values that have no name here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ResourceKind(pub u32);
+
+macro_rules! resource_kinds {
+    ($($(#[$doc:meta])* $name:ident = $id:ident = $value:literal;)*) => {
+        $(
+            #[doc = concat!("`CUPTI_CBID_", stringify!($id), "`.")]
+            pub const $id: u32 = $value;
+        )*
+
+        impl ResourceKind {
+            $($(#[$doc])* pub const $name: Self = Self($value);)*
+
+            /// The constant's name, if the value has one here.
+            pub fn name(self) -> Option<&'static str> {
+                match self {
+                    $(Self::$name => Some(stringify!($name)),)*
+                    _ => None,
+                }
+            }
+        }
+    };
 }
-resource_events! {
-    RESOURCE_CONTEXT_CREATED = 1;
-    RESOURCE_CONTEXT_DESTROY_STARTING = 2;
-    RESOURCE_STREAM_CREATED = 3;
-    RESOURCE_STREAM_DESTROY_STARTING = 4;
-    RESOURCE_MODULE_LOADED = 6;
-    RESOURCE_MODULE_UNLOAD_STARTING = 7;
-    RESOURCE_MODULE_PROFILED = 8;
-    RESOURCE_GRAPH_CREATED = 9;
-    RESOURCE_GRAPH_DESTROY_STARTING = 10;
-    RESOURCE_GRAPH_CLONED = 11;
-    RESOURCE_GRAPHNODE_CREATE_STARTING = 12;
-    RESOURCE_GRAPHNODE_CREATED = 13;
-    RESOURCE_GRAPHNODE_DESTROY_STARTING = 14;
-    RESOURCE_GRAPHEXEC_CREATE_STARTING = 17;
-    RESOURCE_GRAPHEXEC_CREATED = 18;
-    RESOURCE_GRAPHEXEC_DESTROY_STARTING = 19;
-    RESOURCE_GRAPHNODE_CLONED = 20;
-    RESOURCE_STREAM_ATTRIBUTE_CHANGED = 21 since "12.2";
-    RESOURCE_GRAPH_NODE_UPDATED = 22 since "13.0";
-    RESOURCE_GRAPH_NODE_SET_PARAMS = 23 since "13.0";
+
+resource_kinds! {
+    /// A context was made.
+    CONTEXT_CREATED = RESOURCE_CONTEXT_CREATED = 1;
+    /// A context is about to be destroyed; its records may still come.
+    CONTEXT_DESTROY_STARTING = RESOURCE_CONTEXT_DESTROY_STARTING = 2;
+    /// A stream was made.
+    STREAM_CREATED = RESOURCE_STREAM_CREATED = 3;
+    /// A stream is about to be destroyed.
+    STREAM_DESTROY_STARTING = RESOURCE_STREAM_DESTROY_STARTING = 4;
+    /// A stream's attribute was changed (12.2+).
+    STREAM_ATTRIBUTE_CHANGED = RESOURCE_STREAM_ATTRIBUTE_CHANGED = 21;
+    /// A module was loaded.
+    MODULE_LOADED = RESOURCE_MODULE_LOADED = 6;
+    /// A module is about to be unloaded.
+    MODULE_UNLOAD_STARTING = RESOURCE_MODULE_UNLOAD_STARTING = 7;
+    /// A module was instrumented by CUPTI.
+    MODULE_PROFILED = RESOURCE_MODULE_PROFILED = 8;
+    /// A graph was made.
+    GRAPH_CREATED = RESOURCE_GRAPH_CREATED = 9;
+    /// A graph is about to be destroyed.
+    GRAPH_DESTROY_STARTING = RESOURCE_GRAPH_DESTROY_STARTING = 10;
+    /// A graph was copied.
+    GRAPH_CLONED = RESOURCE_GRAPH_CLONED = 11;
+    /// A node is about to be made.
+    NODE_CREATE_STARTING = RESOURCE_GRAPHNODE_CREATE_STARTING = 12;
+    /// A node was made.
+    NODE_CREATED = RESOURCE_GRAPHNODE_CREATED = 13;
+    /// A node is about to be destroyed.
+    NODE_DESTROY_STARTING = RESOURCE_GRAPHNODE_DESTROY_STARTING = 14;
+    /// A node was copied.
+    NODE_CLONED = RESOURCE_GRAPHNODE_CLONED = 20;
+    /// A node of an executable graph was updated (13.0+).
+    NODE_UPDATED = RESOURCE_GRAPH_NODE_UPDATED = 22;
+    /// A node of an executable graph was given parameters (13.0+).
+    NODE_SET_PARAMS = RESOURCE_GRAPH_NODE_SET_PARAMS = 23;
+    /// An executable graph is about to be made.
+    EXEC_CREATE_STARTING = RESOURCE_GRAPHEXEC_CREATE_STARTING = 17;
+    /// An executable graph was made.
+    EXEC_CREATED = RESOURCE_GRAPHEXEC_CREATED = 18;
+    /// An executable graph is about to be destroyed.
+    EXEC_DESTROY_STARTING = RESOURCE_GRAPHEXEC_DESTROY_STARTING = 19;
 }
 
 /// `CUPTI_CBID_SYNCHRONIZE_STREAM_SYNCHRONIZED`.
@@ -107,161 +146,128 @@ pub const UNIFIED_MEMORY_ALL_DEVICES: u32 = 2;
 /// `CUpti_SubscriberHandle`.
 pub type SubscriberHandle = *mut c_void;
 
-/// `CUpti_CallbackData`, 72 bytes from 12.0 to 13.5.
-#[repr(C)]
-#[derive(Debug)]
-pub struct CallbackData {
-    /// [`API_ENTER`] or exit.
-    pub callback_site: u32,
-    /// The function's name.
-    pub function_name: *const c_char,
-    /// The call's parameter block.
-    pub function_params: *const c_void,
-    /// The call's result: at exit, a pointer to a `CUresult`.
-    pub function_return_value: *const c_void,
-    /// The kernel's name, for launches.
-    pub symbol_name: *const c_char,
-    /// The current context.
-    pub context: *mut c_void,
-    /// Its id.
-    pub context_uid: u32,
-    /// A word that CUPTI keeps from enter to exit.
-    pub correlation_data: *mut u64,
-    /// The id that the call's activity records carry.
-    pub correlation_id: u32,
-}
-const _: () = {
-    assert!(size_of::<CallbackData>() == 72);
-    assert!(std::mem::offset_of!(CallbackData, function_params) == 16);
-    assert!(std::mem::offset_of!(CallbackData, function_return_value) == 24);
-    assert!(std::mem::offset_of!(CallbackData, context_uid) == 48);
-    assert!(std::mem::offset_of!(CallbackData, correlation_id) == 64);
-};
+/// Structures of CUPTI, each with its size and the offsets of its fields, which the compiler checks.
+macro_rules! structs {
+    ($($(#[$doc:meta])* $name:ident: $size:literal {
+        $($(#[$field_doc:meta])* $offset:literal $field:ident: $type:ty,)*
+    })*) => {$(
+        $(#[$doc])*
+        #[repr(C)]
+        #[derive(Debug)]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: $type,)*
+        }
 
-/// `CUpti_ResourceData`, 24 bytes from 12.0 to 13.5.
-#[repr(C)]
-#[derive(Debug)]
-pub struct ResourceData {
-    /// The context it happens in.
-    pub context: *mut c_void,
-    /// The stream, for those of streams.
-    pub stream: *mut c_void,
-    /// A [`ModuleData`] for those of modules, a [`GraphData`] for those of graphs.
-    pub descriptor: *const c_void,
-}
-const _: () = {
-    assert!(size_of::<ResourceData>() == 24);
-    assert!(std::mem::offset_of!(ResourceData, descriptor) == 16);
-};
-
-/// `CUpti_ModuleResourceData`, 24 bytes from 12.0 to 13.5.
-#[repr(C)]
-#[derive(Debug)]
-pub struct ModuleData {
-    /// The module's id, as in activity records.
-    pub module_id: u32,
-    /// Bytes of its image.
-    pub cubin_size: usize,
-    /// Its image.
-    pub cubin: *const u8,
-}
-const _: () = {
-    assert!(size_of::<ModuleData>() == 24);
-    assert!(std::mem::offset_of!(ModuleData, cubin_size) == 8);
-};
-
-/// `CUpti_GraphData`, 56 bytes from 12.0 to 13.5. Handles that an event does not have are null.
-#[repr(C)]
-#[derive(Debug)]
-pub struct GraphData {
-    /// The graph.
-    pub graph: *mut c_void,
-    /// The graph it was cloned from.
-    pub original_graph: *mut c_void,
-    /// The node.
-    pub node: *mut c_void,
-    /// The node it was cloned from.
-    pub original_node: *mut c_void,
-    /// `CUgraphNodeType`.
-    pub node_type: u32,
-    /// The node that depends on it.
-    pub dependency: *mut c_void,
-    /// The executable graph.
-    pub graph_exec: *mut c_void,
-}
-const _: () = {
-    assert!(size_of::<GraphData>() == 56);
-    assert!(std::mem::offset_of!(GraphData, node_type) == 32);
-    assert!(std::mem::offset_of!(GraphData, graph_exec) == 48);
-};
-
-/// `CUpti_SynchronizeData`, 16 bytes from 12.0 to 13.5.
-#[repr(C)]
-#[derive(Debug)]
-pub struct SynchronizeData {
-    /// The context waited for.
-    pub context: *mut c_void,
-    /// The stream waited for.
-    pub stream: *mut c_void,
+        const _: () = {
+            $(assert!(std::mem::offset_of!($name, $field) == $offset);)*
+            assert!(size_of::<$name>() == $size);
+        };
+    )*};
 }
 
-/// `CUpti_NvtxData`, 24 bytes from 12.0 to 13.5.
-#[repr(C)]
-#[derive(Debug)]
-pub struct NvtxData {
-    /// The function's name, a constant.
-    pub function_name: *const c_char,
-    /// Its arguments.
-    pub function_params: *const c_void,
-    /// Its result.
-    pub function_return_value: *const c_void,
+structs! {
+    /// `CUpti_CallbackData`, 72 bytes from 12.0 to 13.5.
+    CallbackData: 72 {
+        /// [`API_ENTER`] or exit.
+        0 callback_site: u32,
+        /// The function's name.
+        8 function_name: *const c_char,
+        /// The call's parameter block.
+        16 function_params: *const c_void,
+        /// The call's result: at exit, a pointer to a `CUresult`.
+        24 function_return_value: *const c_void,
+        /// The kernel's name, for launches.
+        32 symbol_name: *const c_char,
+        /// The current context.
+        40 context: *mut c_void,
+        /// Its id.
+        48 context_uid: u32,
+        /// A word that CUPTI keeps from enter to exit.
+        56 correlation_data: *mut u64,
+        /// The id that the call's activity records carry.
+        64 correlation_id: u32,
+    }
+    /// `CUpti_ResourceData`, 24 bytes from 12.0 to 13.5.
+    ResourceData: 24 {
+        /// The context it happens in.
+        0 context: *mut c_void,
+        /// The stream, for those of streams.
+        8 stream: *mut c_void,
+        /// A [`ModuleData`] for those of modules, a [`GraphData`] for those of graphs.
+        16 descriptor: *const c_void,
+    }
+    /// `CUpti_ModuleResourceData`, 24 bytes from 12.0 to 13.5.
+    ModuleData: 24 {
+        /// The module's id, as in activity records.
+        0 module_id: u32,
+        /// Bytes of its image.
+        8 cubin_size: usize,
+        /// Its image.
+        16 cubin: *const u8,
+    }
+    /// `CUpti_GraphData`, 56 bytes from 12.0 to 13.5. Handles that an event does not have are null.
+    GraphData: 56 {
+        /// The graph.
+        0 graph: *mut c_void,
+        /// The graph it was cloned from.
+        8 original_graph: *mut c_void,
+        /// The node.
+        16 node: *mut c_void,
+        /// The node it was cloned from.
+        24 original_node: *mut c_void,
+        /// `CUgraphNodeType`.
+        32 node_type: u32,
+        /// The node that depends on it.
+        40 dependency: *mut c_void,
+        /// The executable graph.
+        48 graph_exec: *mut c_void,
+    }
+    /// `CUpti_SynchronizeData`, 16 bytes from 12.0 to 13.5.
+    SynchronizeData: 16 {
+        /// The context waited for.
+        0 context: *mut c_void,
+        /// The stream waited for.
+        8 stream: *mut c_void,
+    }
+    /// `CUpti_NvtxData`, 24 bytes from 12.0 to 13.5.
+    NvtxData: 24 {
+        /// The function's name, a constant.
+        0 function_name: *const c_char,
+        /// Its arguments.
+        8 function_params: *const c_void,
+        /// Its result.
+        16 function_return_value: *const c_void,
+    }
+    /// `CUpti_StateData`, 16 bytes from 12.2 to 13.5.
+    StateData: 16 {
+        /// The error.
+        0 result: CuptiResult,
+        /// What CUPTI says of it; may be null.
+        8 message: *const c_char,
+    }
+    /// `CUpti_ActivityUnifiedMemoryCounterConfig`, 16 bytes from 12.0 to 13.5.
+    UnifiedMemoryCounterConfig: 16 {
+        /// Of which devices; [`UNIFIED_MEMORY_ALL_DEVICES`] here.
+        0 scope: u32,
+        /// `CUpti_ActivityUnifiedMemoryCounterKind`.
+        4 kind: u32,
+        /// The device, where the scope is one.
+        8 device_id: u32,
+        /// 1 for on, 0 for off.
+        12 enable: u32,
+    }
+    /// `CUpti_SubscriberParams` as of 13.0, 32 bytes: the oldest layout, which every newer library knows.
+    SubscriberParams: 32 {
+        /// This struct's size.
+        0 struct_size: usize,
+        /// Our name, at most 53 characters.
+        8 subscriber_name: *const c_char,
+        /// Where CUPTI writes the present holder's name.
+        16 old_subscriber_name: *mut c_char,
+        /// How much room there is.
+        24 old_subscriber_size: usize,
+    }
 }
-
-/// `CUpti_StateData`, 16 bytes from 12.2 to 13.5.
-#[repr(C)]
-#[derive(Debug)]
-pub struct StateData {
-    /// The error.
-    pub result: CuptiResult,
-    /// What CUPTI says of it; may be null.
-    pub message: *const c_char,
-}
-const _: () = assert!(size_of::<StateData>() == 16 && size_of::<SynchronizeData>() == 16);
-
-/// `CUpti_ActivityUnifiedMemoryCounterConfig`, 16 bytes from 12.0 to 13.5.
-#[repr(C)]
-#[derive(Debug)]
-pub struct UnifiedMemoryCounterConfig {
-    /// Of which devices; [`UNIFIED_MEMORY_ALL_DEVICES`] here.
-    pub scope: u32,
-    /// `CUpti_ActivityUnifiedMemoryCounterKind`.
-    pub kind: u32,
-    /// The device, where the scope is one.
-    pub device_id: u32,
-    /// 1 for on, 0 for off.
-    pub enable: u32,
-}
-const _: () = {
-    assert!(size_of::<UnifiedMemoryCounterConfig>() == 16);
-    assert!(std::mem::offset_of!(UnifiedMemoryCounterConfig, kind) == 4);
-    assert!(std::mem::offset_of!(UnifiedMemoryCounterConfig, device_id) == 8);
-    assert!(std::mem::offset_of!(UnifiedMemoryCounterConfig, enable) == 12);
-};
-
-/// `CUpti_SubscriberParams` as of 13.0, 32 bytes: the oldest layout, which every newer library knows.
-#[repr(C)]
-#[derive(Debug)]
-pub struct SubscriberParams {
-    /// This struct's size.
-    pub struct_size: usize,
-    /// Our name, at most 53 characters.
-    pub subscriber_name: *const c_char,
-    /// Where CUPTI writes the present holder's name.
-    pub old_subscriber_name: *mut c_char,
-    /// How much room there is.
-    pub old_subscriber_size: usize,
-}
-const _: () = assert!(size_of::<SubscriberParams>() == 32);
 
 /// `CUpti_CallbackFunc`.
 pub type CallbackFunc =

@@ -5,25 +5,30 @@ use std::ffi::{c_char, c_void};
 use std::path::Path;
 
 use super::abi::*;
+#[cfg(feature = "fake")]
+use super::counters::Faults;
 use super::counters::{HostApi, RangeApi, SamplingApi};
 use super::driver::Contexts;
+use super::os;
 use crate::error::{Error, Kind};
 
 macro_rules! api {
     (
-        required { $($(#[$doc:meta])* $name:ident = $symbol:literal : fn($($arg:ty),*);)* }
-        optional { $($(#[$odoc:meta])* $oname:ident = $osymbol:literal : fn($($oarg:ty),*);)* }
+        required { $($name:ident = $symbol:literal: fn($($arg:ident: $type:ty),*);)* }
+        optional {
+            $($(#[$odoc:meta])* $oname:ident = $osymbol:literal: fn($($oarg:ident: $otype:ty),*);)*
+        }
         groups { $($(#[$gdoc:meta])* $gname:ident: $group:ty;)* }
         present { $($(#[$pdoc:meta])* $pname:ident = $psymbol:literal;)* }
     ) => {
         /// CUPTI's functions, as pointers. Only this crate makes one: from a library, or for the fake.
         #[derive(Debug, Clone, Copy)]
         pub struct Api {
-            $($(#[$doc])* pub(crate) $name: unsafe extern "C" fn($($arg),*) -> CuptiResult,)*
-            $($(#[$odoc])* pub(crate) $oname: Option<unsafe extern "C" fn($($oarg),*) -> CuptiResult>,)*
+            $(pub(crate) $name: unsafe extern "C" fn($($type),*) -> CuptiResult,)*
+            $($(#[$odoc])* pub(crate) $oname: Option<unsafe extern "C" fn($($otype),*) -> CuptiResult>,)*
             $($(#[$gdoc])* pub(crate) $gname: Option<$group>,)*
             $($(#[$pdoc])* pub(crate) $pname: bool,)*
-            /// Opens what is asked of contexts. It is the driver's; the fake has its own.
+            /// Opens the functions for contexts. They are the driver's; the fake has its own.
             pub(crate) contexts: fn() -> Result<Contexts, Error>,
         }
 
@@ -41,31 +46,71 @@ macro_rules! api {
                         // SAFETY: the type is CUPTI's declaration of this function, the same from 12.0 to 13.5; a library
                         // of another major version is asked for its version alone (`Version::why_unusable`).
                         let found = unsafe {
-                            library.get::<unsafe extern "C" fn($($arg),*) -> CuptiResult>($symbol)
+                            os::function::<unsafe extern "C" fn($($type),*) -> CuptiResult>(library, $symbol)
                         };
-                        *found.map_err(|_| Error::new(Kind::MissingSymbol {
-                            path: path.to_owned(),
-                            symbol: str::from_utf8($symbol).unwrap_or_default(),
-                        }))?
+                        let missing = |_| Kind::MissingSymbol { path: path.to_owned(), symbol: $symbol };
+                        found.map_err(|error| Error::new(missing(error)))?
                     },)*
                     $($oname: {
                         // SAFETY: the type is CUPTI's declaration of this function in every version that has it.
                         let found = unsafe {
-                            library.get::<unsafe extern "C" fn($($oarg),*) -> CuptiResult>($osymbol)
+                            os::function::<unsafe extern "C" fn($($otype),*) -> CuptiResult>(library, $osymbol)
                         };
-                        found.ok().map(|symbol| *symbol)
+                        found.ok()
                     },)*
                     $($gname: {
                         // SAFETY: the caller's promise.
                         unsafe { <$group>::load(library) }
                     },)*
                     $($pname: {
-                        // SAFETY: only whether it is there is asked; it is never called as this type.
-                        let found = unsafe { library.get::<unsafe extern "C" fn()>($psymbol) };
-                        found.is_ok()
+                        os::address(library, $psymbol).is_ok()
                     },)*
                     contexts: Contexts::open,
                 })
+            }
+        }
+
+        /// The functions of a fake, outside the groups. An error is the function's result.
+        #[cfg(feature = "fake")]
+        pub(crate) trait FakeApi: Faults {
+            $(
+                /// # Safety
+                /// As CUPTI's function.
+                unsafe fn $name($($arg: $type),*) -> Result<(), CuptiResult>;
+            )*
+            $(
+                /// # Safety
+                /// As CUPTI's function.
+                unsafe fn $oname($($oarg: $otype),*) -> Result<(), CuptiResult>;
+            )*
+        }
+
+        #[cfg(feature = "fake")]
+        impl Api {
+            /// The functions outside the groups, by CUPTI's names.
+            pub(crate) const SYMBOLS: [&str; 31] = [$($symbol,)* $($osymbol),*];
+
+            /// The table of a fake, without groups.
+            pub(crate) fn of<F: FakeApi>(contexts: fn() -> Result<Contexts, Error>) -> Self {
+                Self {
+                    $($name: {
+                        unsafe extern "C" fn function<F: FakeApi>($($arg: $type),*) -> CuptiResult {
+                            // SAFETY: the caller's own arguments.
+                            F::run($symbol, || unsafe { F::$name($($arg),*) })
+                        }
+                        function::<F>
+                    },)*
+                    $($oname: {
+                        unsafe extern "C" fn function<F: FakeApi>($($oarg: $otype),*) -> CuptiResult {
+                            // SAFETY: the caller's own arguments.
+                            F::run($osymbol, || unsafe { F::$oname($($oarg),*) })
+                        }
+                        Some(function::<F>)
+                    },)*
+                    $($gname: None,)*
+                    $($pname: false,)*
+                    contexts,
+                }
             }
         }
     };
@@ -73,70 +118,46 @@ macro_rules! api {
 
 api! {
     required {
-        /// `cuptiGetVersion`
-        get_version = b"cuptiGetVersion": fn(*mut u32);
-        /// `cuptiSubscribe`
-        subscribe = b"cuptiSubscribe": fn(*mut SubscriberHandle, CallbackFunc, *mut c_void);
-        /// `cuptiUnsubscribe`
-        unsubscribe = b"cuptiUnsubscribe": fn(SubscriberHandle);
-        /// `cuptiEnableCallback`
-        enable_callback = b"cuptiEnableCallback": fn(u32, SubscriberHandle, u32, u32);
-        /// `cuptiGetTimestamp`
-        get_timestamp = b"cuptiGetTimestamp": fn(*mut u64);
-        /// `cuptiActivityRegisterCallbacks`
-        register_callbacks = b"cuptiActivityRegisterCallbacks": fn(BufferRequested, BufferCompleted);
-        /// `cuptiActivitySetAttribute`
-        set_attribute = b"cuptiActivitySetAttribute": fn(u32, *mut usize, *mut c_void);
-        /// `cuptiActivityEnable`
-        enable = b"cuptiActivityEnable": fn(u32);
-        /// `cuptiActivityDisable`
-        disable = b"cuptiActivityDisable": fn(u32);
-        /// `cuptiActivityFlushAll`
-        flush_all = b"cuptiActivityFlushAll": fn(u32);
-        /// `cuptiActivityGetNextRecord`
-        get_next_record = b"cuptiActivityGetNextRecord": fn(*mut u8, usize, *mut *mut u8);
-        /// `cuptiActivityGetNumDroppedRecords`
-        get_num_dropped_records = b"cuptiActivityGetNumDroppedRecords": fn(*mut c_void, u32, *mut usize);
-        /// `cuptiEnableDomain`
-        enable_domain = b"cuptiEnableDomain": fn(u32, SubscriberHandle, u32);
-        /// `cuptiGetCallbackName`
-        get_callback_name = b"cuptiGetCallbackName": fn(u32, u32, *mut *const c_char);
-        /// `cuptiActivityGetAttribute`
-        get_attribute = b"cuptiActivityGetAttribute": fn(u32, *mut usize, *mut c_void);
-        /// `cuptiActivityFlushPeriod`
-        flush_period = b"cuptiActivityFlushPeriod": fn(u32);
-        /// `cuptiActivityEnableLatencyTimestamps`
-        enable_latency_timestamps = b"cuptiActivityEnableLatencyTimestamps": fn(u8);
-        /// `cuptiActivityEnableLaunchAttributes`
-        enable_launch_attributes = b"cuptiActivityEnableLaunchAttributes": fn(u8);
-        /// `cuptiGetThreadIdType`
-        get_thread_id_type = b"cuptiGetThreadIdType": fn(*mut u32);
-        /// `cuptiSetThreadIdType`
-        set_thread_id_type = b"cuptiSetThreadIdType": fn(u32);
-        /// `cuptiGetContextId`
-        get_context_id = b"cuptiGetContextId": fn(*mut c_void, *mut u32);
-        /// `cuptiGetStreamIdEx`
-        get_stream_id = b"cuptiGetStreamIdEx": fn(*mut c_void, *mut c_void, u8, *mut u32);
-        /// `cuptiGetGraphId`
-        get_graph_id = b"cuptiGetGraphId": fn(*mut c_void, *mut u32);
-        /// `cuptiGetGraphNodeId`
-        get_graph_node_id = b"cuptiGetGraphNodeId": fn(*mut c_void, *mut u64);
+        get_version = "cuptiGetVersion": fn(version: *mut u32);
+        subscribe = "cuptiSubscribe": fn(handle: *mut SubscriberHandle, callback: CallbackFunc, data: *mut c_void);
+        unsubscribe = "cuptiUnsubscribe": fn(handle: SubscriberHandle);
+        enable_callback = "cuptiEnableCallback": fn(on: u32, handle: SubscriberHandle, domain: u32, id: u32);
+        get_timestamp = "cuptiGetTimestamp": fn(timestamp: *mut u64);
+        register_callbacks = "cuptiActivityRegisterCallbacks": fn(requested: BufferRequested, completed: BufferCompleted);
+        set_attribute = "cuptiActivitySetAttribute": fn(attribute: u32, size: *mut usize, value: *mut c_void);
+        enable = "cuptiActivityEnable": fn(kind: u32);
+        disable = "cuptiActivityDisable": fn(kind: u32);
+        flush_all = "cuptiActivityFlushAll": fn(flags: u32);
+        get_next_record = "cuptiActivityGetNextRecord": fn(buffer: *mut u8, valid: usize, record: *mut *mut u8);
+        get_num_dropped_records = "cuptiActivityGetNumDroppedRecords": fn(context: *mut c_void, stream: u32, dropped: *mut usize);
+        enable_domain = "cuptiEnableDomain": fn(on: u32, handle: SubscriberHandle, domain: u32);
+        get_callback_name = "cuptiGetCallbackName": fn(domain: u32, id: u32, name: *mut *const c_char);
+        get_attribute = "cuptiActivityGetAttribute": fn(attribute: u32, size: *mut usize, value: *mut c_void);
+        flush_period = "cuptiActivityFlushPeriod": fn(milliseconds: u32);
+        enable_latency_timestamps = "cuptiActivityEnableLatencyTimestamps": fn(on: u8);
+        enable_launch_attributes = "cuptiActivityEnableLaunchAttributes": fn(on: u8);
+        get_thread_id_type = "cuptiGetThreadIdType": fn(kind: *mut u32);
+        set_thread_id_type = "cuptiSetThreadIdType": fn(kind: u32);
+        get_context_id = "cuptiGetContextId": fn(context: *mut c_void, id: *mut u32);
+        get_stream_id = "cuptiGetStreamIdEx": fn(context: *mut c_void, stream: *mut c_void, per_thread: u8, id: *mut u32);
+        get_graph_id = "cuptiGetGraphId": fn(graph: *mut c_void, id: *mut u32);
+        get_graph_node_id = "cuptiGetGraphNodeId": fn(node: *mut c_void, id: *mut u64);
     }
     optional {
-        /// `cuptiSubscribe_v2` (13.0+): on refusal it tells the holder's name.
-        subscribe_v2 = b"cuptiSubscribe_v2": fn(*mut SubscriberHandle, CallbackFunc, *mut c_void, *mut SubscriberParams);
-        /// `cuptiGetGraphExecId` (12.3+)
-        get_graph_exec_id = b"cuptiGetGraphExecId": fn(*mut c_void, *mut u32);
-        /// `cuptiActivityEnableDriverApi` (12.5+)
-        enable_driver_api = b"cuptiActivityEnableDriverApi": fn(u32, u8);
-        /// `cuptiActivityEnableRuntimeApi` (12.5+)
-        enable_runtime_api = b"cuptiActivityEnableRuntimeApi": fn(u32, u8);
-        /// `cuptiActivityPushExternalCorrelationId`, which 13.3 has a second form of.
-        push_external_id = b"cuptiActivityPushExternalCorrelationId": fn(u32, u64);
-        /// `cuptiActivityPopExternalCorrelationId`
-        pop_external_id = b"cuptiActivityPopExternalCorrelationId": fn(u32, *mut u64);
-        /// `cuptiActivityConfigureUnifiedMemoryCounter`
-        configure_unified_memory = b"cuptiActivityConfigureUnifiedMemoryCounter": fn(*mut UnifiedMemoryCounterConfig, u32);
+        /// 13.0+; on refusal it writes the holder's name.
+        subscribe_v2 = "cuptiSubscribe_v2":
+            fn(handle: *mut SubscriberHandle, callback: CallbackFunc, data: *mut c_void, params: *mut SubscriberParams);
+        /// 12.3+
+        get_graph_exec_id = "cuptiGetGraphExecId": fn(exec: *mut c_void, id: *mut u32);
+        /// 12.5+
+        enable_driver_api = "cuptiActivityEnableDriverApi": fn(id: u32, on: u8);
+        /// 12.5+
+        enable_runtime_api = "cuptiActivityEnableRuntimeApi": fn(id: u32, on: u8);
+        /// 13.3 has a second form of it.
+        push_external_id = "cuptiActivityPushExternalCorrelationId": fn(kind: u32, id: u64);
+        pop_external_id = "cuptiActivityPopExternalCorrelationId": fn(kind: u32, last: *mut u64);
+        configure_unified_memory = "cuptiActivityConfigureUnifiedMemoryCounter":
+            fn(configs: *mut UnifiedMemoryCounterConfig, count: u32);
     }
     groups {
         /// The Profiler Host interface (12.6+).
@@ -147,11 +168,11 @@ api! {
         sampling: SamplingApi;
     }
     present {
-        /// `cuptiActivityEnableHWTrace` (12.8+): kernel times from the hardware.
-        hw_trace = b"cuptiActivityEnableHWTrace";
-        /// `cuptiActivityEnable_v2` (13.2+): records of a subscriber's own.
-        records_v2 = b"cuptiActivityEnable_v2";
-        /// `cuptiActivityGetNumDroppedRecords_v2` (13.3+): by then subscribers may share CUPTI.
-        multiple_subscribers = b"cuptiActivityGetNumDroppedRecords_v2";
+        /// 12.8+: kernel times from the hardware.
+        hw_trace = "cuptiActivityEnableHWTrace";
+        /// 13.2+: records of a subscriber's own.
+        records_v2 = "cuptiActivityEnable_v2";
+        /// 13.3+: by then subscribers may share CUPTI.
+        multiple_subscribers = "cuptiActivityGetNumDroppedRecords_v2";
     }
 }

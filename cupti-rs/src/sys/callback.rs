@@ -16,7 +16,7 @@ use crate::callbacks::{
 };
 use crate::calls::{self, DriverFunction, RuntimeFunction};
 use crate::graph_gate;
-use crate::graphs::{GraphEvent, GraphEventKind};
+use crate::graphs::{self, GraphEvent};
 use crate::session::{self, GATED, GRAPHS, HANDLER, ON, RUNTIME_CALLS, SWITCH, State};
 
 /// `CUpti_CallbackFunc`.
@@ -32,9 +32,7 @@ pub(crate) unsafe extern "C" fn callback(
     let state = State::load();
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: CUPTI passed `data` to this call for this domain and id, and the value is dropped before we return.
-        let Some(payload) = (unsafe { Payload::new(domain, id, data) }) else {
-            return;
-        };
+        let Some(payload) = (unsafe { Payload::new(domain, id, data) }) else { return };
         if domain == DOMAIN_DRIVER_API && state.only_logs() {
             if let Some(call) = payload.api_call() {
                 log_driver_call(state, call);
@@ -87,52 +85,6 @@ impl Payload {
         // SAFETY: in these two domains CUPTI passes a CUpti_CallbackData.
         let data = unsafe { self.read::<CallbackData>() };
         Some(ApiData { domain: self.domain, id: self.id, data })
-    }
-
-    fn resource(&self) -> Option<ResourceEvent<'_>> {
-        if self.domain != DOMAIN_RESOURCE {
-            return None;
-        }
-        // SAFETY: in this domain CUPTI passes a CUpti_ResourceData.
-        Some(ResourceEvent { id: self.id, data: unsafe { self.read::<ResourceData>() } })
-    }
-
-    fn synchronized(&self) -> Option<Callback<'_>> {
-        if self.domain != DOMAIN_SYNCHRONIZE {
-            return None;
-        }
-        // SAFETY: in this domain CUPTI passes a CUpti_SynchronizeData.
-        let data = unsafe { self.read::<SynchronizeData>() };
-        // SAFETY: the context is CUPTI's, in the callback that runs.
-        let context_id = unsafe { context_id(data.context) };
-        let stream_id = match self.id {
-            // SAFETY: so are both of these.
-            SYNCHRONIZE_STREAM => unsafe { stream_id(data.context, data.stream) },
-            _ => None,
-        };
-        Some(Callback::Synchronize(Synchronized { stream_id, context_id }))
-    }
-
-    fn nvtx(&self) -> Option<Callback<'_>> {
-        if self.domain != DOMAIN_NVTX {
-            return None;
-        }
-        // SAFETY: in this domain CUPTI passes a CUpti_NvtxData.
-        let data = unsafe { self.read::<NvtxData>() };
-        // SAFETY: CUPTI documents this member as the function's name, a constant.
-        let name = unsafe { text(data, data.function_name) };
-        Some(Callback::Nvtx(NvtxCall { id: self.id, name: name.unwrap_or_default() }))
-    }
-
-    fn state_notice(&self) -> Option<Callback<'_>> {
-        if self.domain != DOMAIN_STATE {
-            return None;
-        }
-        // SAFETY: in this domain CUPTI passes a CUpti_StateData.
-        let data = unsafe { self.read::<StateData>() };
-        // SAFETY: CUPTI documents this member as a message, or null.
-        let message = unsafe { text(data, data.message) };
-        Some(Callback::State(StateNotice { id: self.id, code: data.result.0, message }))
     }
 }
 
@@ -276,14 +228,14 @@ fn other(state: State, payload: Payload) {
         graph_gate::enter();
     }
     if state.has(HANDLER) && entering {
-        callbacks::dispatch(state, call.domain, call.id, || Some(call.to_callback()));
+        callbacks::dispatch(state, call.domain, call.id, || call.to_callback());
     }
     log(state, call);
     if is_gated && !entering {
         graph_gate::leave();
     }
     if state.has(HANDLER) && !entering {
-        callbacks::dispatch(state, call.domain, call.id, || Some(call.to_callback()));
+        callbacks::dispatch(state, call.domain, call.id, || call.to_callback());
     }
 }
 
@@ -328,15 +280,35 @@ fn event(state: State, payload: &Payload) {
     let (domain, id) = (payload.domain, payload.id);
     match domain {
         DOMAIN_RESOURCE => {
-            if let Some(event) = payload.resource() {
-                resource(state, event);
-            }
+            // SAFETY: in this domain CUPTI passes a CUpti_ResourceData.
+            resource(state, ResourceEvent { id, data: unsafe { payload.read() } });
         }
-        DOMAIN_SYNCHRONIZE => {
-            callbacks::dispatch(state, domain, id, || payload.synchronized());
-        }
-        DOMAIN_NVTX => callbacks::dispatch(state, domain, id, || payload.nvtx()),
-        DOMAIN_STATE => callbacks::dispatch(state, domain, id, || payload.state_notice()),
+        DOMAIN_SYNCHRONIZE => callbacks::dispatch(state, domain, id, || {
+            // SAFETY: in this domain CUPTI passes a CUpti_SynchronizeData.
+            let data = unsafe { payload.read::<SynchronizeData>() };
+            // SAFETY: the context is CUPTI's, in the callback that runs.
+            let context_id = unsafe { context_id(data.context) };
+            let stream_id = match id {
+                // SAFETY: so are both of these.
+                SYNCHRONIZE_STREAM => unsafe { stream_id(data.context, data.stream) },
+                _ => None,
+            };
+            Callback::Synchronize(Synchronized { stream_id, context_id })
+        }),
+        DOMAIN_NVTX => callbacks::dispatch(state, domain, id, || {
+            // SAFETY: in this domain CUPTI passes a CUpti_NvtxData.
+            let data = unsafe { payload.read::<NvtxData>() };
+            // SAFETY: CUPTI documents this member as the function's name, a constant.
+            let name = unsafe { text(data, data.function_name) };
+            Callback::Nvtx(NvtxCall { id, name: name.unwrap_or_default() })
+        }),
+        DOMAIN_STATE => callbacks::dispatch(state, domain, id, || {
+            // SAFETY: in this domain CUPTI passes a CUpti_StateData.
+            let data = unsafe { payload.read::<StateData>() };
+            // SAFETY: CUPTI documents this member as a message, or null.
+            let message = unsafe { text(data, data.message) };
+            Callback::State(StateNotice { id, code: data.result.0, message })
+        }),
         _ => {}
     }
 }
@@ -345,9 +317,8 @@ fn resource(state: State, event: ResourceEvent<'_>) {
     if event.id == RESOURCE_GRAPHNODE_CREATED {
         calls::node_created(state);
     }
-    if let (true, Some(kind), Some(ids)) =
-        (state.has(GRAPHS), graph_event_kind(event.id), event.graph_ids())
-    {
+    let known = graphs::KINDS.iter().find(|(id, _)| *id == event.id).filter(|_| state.has(GRAPHS));
+    if let Some((&(_, kind), ids)) = known.zip(event.graph_ids()) {
         let event = GraphEvent {
             kind,
             at_ns: 0,
@@ -364,18 +335,18 @@ fn resource(state: State, event: ResourceEvent<'_>) {
     }
     if state.has(HANDLER) {
         callbacks::dispatch(state, DOMAIN_RESOURCE, event.id, || {
-            Some(Callback::Resource(Resource {
+            Callback::Resource(Resource {
                 kind: ResourceKind(event.id),
                 context_id: event.context_id(),
                 stream_id: event.stream_id(),
                 module: event.module(),
                 graph: event.graph_ids(),
-            }))
+            })
         });
     }
 }
 
-/// An event of a context, stream, module or graph. Made by [`Payload::resource`] alone, so that the handles in it are those
+/// An event of a context, stream, module or graph. Made by [`event`] alone, so that the handles in it are those
 /// that CUPTI gave to the callback that runs.
 #[derive(Clone, Copy)]
 struct ResourceEvent<'a> {
@@ -450,20 +421,6 @@ impl<'a> ResourceEvent<'a> {
             exec: api.get_graph_exec_id.map_or(0, exec),
         })
     }
-}
-
-fn graph_event_kind(id: u32) -> Option<GraphEventKind> {
-    Some(match id {
-        RESOURCE_GRAPH_CREATED => GraphEventKind::GraphCreated,
-        RESOURCE_GRAPH_DESTROY_STARTING => GraphEventKind::GraphDestroyed,
-        RESOURCE_GRAPH_CLONED => GraphEventKind::GraphCloned,
-        RESOURCE_GRAPHNODE_CREATED => GraphEventKind::NodeCreated,
-        RESOURCE_GRAPHNODE_DESTROY_STARTING => GraphEventKind::NodeDestroyed,
-        RESOURCE_GRAPHNODE_CLONED => GraphEventKind::NodeCloned,
-        RESOURCE_GRAPHEXEC_CREATED => GraphEventKind::ExecCreated,
-        RESOURCE_GRAPHEXEC_DESTROY_STARTING => GraphEventKind::ExecDestroyed,
-        _ => return None,
-    })
 }
 
 /// The id of a handle; the default where there is no handle or CUPTI refuses.

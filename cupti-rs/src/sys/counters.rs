@@ -3,11 +3,21 @@
 use std::ffi::{CStr, c_char};
 
 use super::abi::CuptiResult;
+use super::os;
 use super::params::*;
 use crate::error::{Error, Kind};
 
+/// Runs the functions of a fake.
+#[cfg(feature = "fake")]
+pub(crate) trait Faults {
+    /// Returns the planted fault of the function, if one is due, or else the result of `body`.
+    fn run(function: &str, body: impl FnOnce() -> Result<(), CuptiResult>) -> CuptiResult;
+}
+
 macro_rules! group {
-    ($(#[$doc:meta])* $group:ident { $($name:ident = $symbol:literal: $params:ty;)* }) => {
+    ($(#[$doc:meta])* $group:ident, $fake:ident {
+        $($name:ident = $symbol:literal: $params:ty;)*
+    }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy)]
         pub(crate) struct $group {
@@ -24,7 +34,7 @@ macro_rules! group {
                     $($name: {
                         type Function = unsafe extern "C" fn(*mut $params) -> CuptiResult;
                         // SAFETY: the type is CUPTI's declaration of this function in every version that has it.
-                        *unsafe { library.get::<Function>($symbol) }.ok()?
+                        unsafe { os::function::<Function>(library, $symbol.as_bytes()) }.ok()?
                     },)*
                 })
             }
@@ -41,12 +51,36 @@ macro_rules! group {
                 }
             )*
         }
+
+        /// The group's functions in a fake; an error is the function's result.
+        #[cfg(feature = "fake")]
+        #[allow(unused_variables, reason = "the default ignores its block")]
+        pub(crate) trait $fake: Faults {
+            $(fn $name(params: &mut $params) -> Result<(), CuptiResult> { Ok(()) })*
+        }
+
+        #[cfg(feature = "fake")]
+        impl $group {
+            /// The functions of a fake.
+            pub(crate) const fn of<F: $fake>() -> Self {
+                Self {
+                    $($name: {
+                        unsafe extern "C" fn function<F: $fake>(params: *mut $params) -> CuptiResult {
+                            // SAFETY: the caller passes a live block, to this call alone.
+                            let params = unsafe { &mut *params };
+                            F::run($symbol, || F::$name(params))
+                        }
+                        function::<F>
+                    },)*
+                }
+            }
+        }
     };
 }
 
 group! {
     /// Metrics: which there are, how they are collected and what their raw counts come to (12.6+). Needs no GPU.
-    HostApi {
+    HostApi, FakeHost {
         initialize = "cuptiProfilerHostInitialize": HostInitialize;
         deinitialize = "cuptiProfilerHostDeinitialize": HostDeinitialize;
         chips = "cuptiProfilerHostGetSupportedChips": HostGetSupportedChips;
@@ -64,7 +98,7 @@ group! {
 
 group! {
     /// Counters of ranges and of single kernels (12.6 update 2 and later).
-    RangeApi {
+    RangeApi, FakeRange {
         initialize = "cuptiProfilerInitialize": ProfilerInitialize;
         chip_name = "cuptiDeviceGetChipName": DeviceGetChipName;
         availability = "cuptiProfilerGetCounterAvailability": ProfilerGetCounterAvailability;
@@ -85,7 +119,7 @@ group! {
 
 group! {
     /// Counters at intervals (12.8+; 12.6 has some of it).
-    SamplingApi {
+    SamplingApi, FakeSampling {
         initialize = "cuptiProfilerInitialize": ProfilerInitialize;
         chip_name = "cuptiDeviceGetChipName": DeviceGetChipName;
         availability = "cuptiPmSamplingGetCounterAvailability": SamplingGetCounterAvailability;

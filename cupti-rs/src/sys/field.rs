@@ -190,17 +190,18 @@ impl<T: Plain + Copy + Default, const N: usize> Plain for [T; N] {
     }
 }
 
-/// Defines the module of a family of records: its kinds, its strides and its fields, each with its type and bytes.
+/// Defines a module for each family of records, with its kinds, its strides and its fields, each with its type and bytes;
+/// and `FAMILIES`, the kinds and strides of all.
 ///
-/// `structs` are those of CUPTI's headers, each with its size, the first release that has it, the releases whose records
-/// have its size, and the fields that it lacks. The compiler checks that a reader finds exactly its fields.
-macro_rules! family {
-    ($(#[$doc:meta])* $family:ident: kinds [$($kind:literal),*], strides [$($stride:expr),*];
+/// `structs` are those of CUPTI's headers, each with its size, the first release that has it, the last one that writes it
+/// (none does if that is missing), and the fields that it lacks. In builds of tests the compiler checks that a reader finds
+/// exactly its fields.
+macro_rules! families {
+    ($($(#[$doc:meta])* $family:ident: kinds [$($kind:literal),*], strides [$($stride:expr),*];
         fields { $($field:ident: $type:ty = $start:literal..$end:literal $(since ($major:literal, $minor:literal))?;)* }
-        structs { $($struct:ident: $size:literal bytes, from $from:expr,
-            written by [$($writer:expr),*], lacks [$($lacks:ident),*];)* }
-    ) => {
-        $(#[$doc])*
+        structs { $($struct:ident: $size:literal bytes from $from:tt $(to $to:tt)?, lacks [$($lacks:ident),*];)* }
+    )*) => {
+        $($(#[$doc])*
         pub mod $family {
             use $crate::sys::field::*;
             #[derive(Debug)]
@@ -213,23 +214,44 @@ macro_rules! family {
             pub const STRIDES: Strides = &[$($stride),*];
             $(pub const $field: Field<Layout, $type> = Field::at($start)$(.since($major, $minor))?;)*
 
-            const _: () = {
+            // Only in tests: every build of a program would evaluate it again.
+            const _: () = if cfg!(test) {
                 $(assert!($field.size() == $end - $start, stringify!($field));)*
                 let fields = [$($field.extent()),*];
                 $(
-                    let from = $from;
                     let lacks: &[Extent] = &[$($lacks.extent()),*];
-                    assert!(are_in(&fields, lacks, $size, from), stringify!($struct));
-                    $(
-                        assert!(stride_of(STRIDES, $writer) == $size, stringify!($struct));
-                        assert!(are_in(&fields, lacks, $size, $writer), stringify!($struct));
-                    )*
+                    assert!(are_in(&fields, lacks, $size, $from), stringify!($struct));
+                    $(assert!(are_written(&fields, lacks, $size, STRIDES, $from, $to), stringify!($struct));)?
                 )*
             };
-        }
+        })*
+
+        /// Every family: its kinds and its strides.
+        pub const FAMILIES: [(&[u32], Strides); [$(stringify!($family)),*].len()] =
+            [$(($family::KINDS, $family::STRIDES)),*];
     };
 }
-pub(crate) use family;
+pub(crate) use families;
+
+/// Whether the releases `from` to `to` write records of this size with the fields, except those that it lacks.
+pub(crate) const fn are_written(
+    fields: &[Extent],
+    lacks: &[Extent],
+    size: usize,
+    strides: Strides,
+    from: (u32, u32),
+    to: (u32, u32),
+) -> bool {
+    let (mut release, last) = (from.0 * 10 + from.1, to.0 * 10 + to.1);
+    while release <= last {
+        let of = (release / 10, release % 10);
+        if stride_of(strides, of) != size || !are_in(fields, lacks, size, of) {
+            return false;
+        }
+        release += 1;
+    }
+    true
+}
 
 /// Whether a record of this size and release has the fields, except those that it lacks.
 pub(crate) const fn are_in(

@@ -1,5 +1,6 @@
 //! The few calls to the operating system that have no safe wrapper in std.
 
+use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
 /// The reason in an error of the dynamic loader, without the wrapping.
@@ -8,6 +9,28 @@ pub(crate) fn reason(error: &libloading::Error) -> String {
         Some(inner) => inner.to_string(),
         None => error.to_string(),
     }
+}
+
+/// The address of a symbol of a library, never null.
+pub(crate) fn address(
+    library: &libloading::Library,
+    symbol: &[u8],
+) -> Result<*mut c_void, libloading::Error> {
+    // SAFETY: the symbol is taken for an address, and nothing is read there.
+    unsafe { library.get::<*mut c_void>(symbol) }.map(|symbol| *symbol)
+}
+
+/// The function of this name, of type `F`. `Library::get` does the same, and is compiled anew for each type.
+///
+/// # Safety
+/// `F` is a pointer to a function, of the type that the library's function of this name has.
+pub(crate) unsafe fn function<F: Copy>(
+    library: &libloading::Library,
+    symbol: &[u8],
+) -> Result<F, libloading::Error> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+    // SAFETY: the caller's promise; `libloading` reports a null address as an error.
+    address(library, symbol).map(|address| unsafe { std::mem::transmute_copy(&address) })
 }
 
 /// Nanoseconds of `CLOCK_MONOTONIC`, the clock under [`std::time::Instant`] on Linux.
@@ -62,7 +85,7 @@ pub(crate) fn prefetch(bytes: &[u8]) {
 /// on a thread of its own at any time. Of the program itself, and of a program without shared objects, the dynamic linker
 /// refuses this, and neither is ever unloaded.
 pub(crate) fn stay_loaded() {
-    use std::ffi::{CStr, OsStr, c_void};
+    use std::ffi::{CStr, OsStr};
     use std::os::unix::ffi::OsStrExt;
 
     use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};

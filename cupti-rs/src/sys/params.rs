@@ -10,6 +10,7 @@ unsafe impl Send for ObjectHandle {}
 // SAFETY: as above.
 unsafe impl Sync for ObjectHandle {}
 
+/// Blocks begin with their size and a pointer of CUPTI's own, and those `of` an object have it at 16.
 macro_rules! params {
     ($($c:literal $name:ident: $size:literal $(of $object:ident)? {
         $($offset:literal $field:ident: $type:ty,)*
@@ -18,6 +19,9 @@ macro_rules! params {
         #[repr(C)]
         #[derive(Debug, Clone, Copy)]
         pub(crate) struct $name {
+            pub(crate) struct_size: usize,
+            pub(crate) private: *mut c_void,
+            $(pub(crate) $object: *mut c_void,)?
             $(pub(crate) $field: $type,)*
         }
 
@@ -25,7 +29,7 @@ macro_rules! params {
             /// To the end of the last field, as CUPTI counts.
             pub(crate) const SIZE: usize = $size;
 
-            /// All zero but for its size.
+            /// A block that is zero except for its size.
             pub(crate) const fn new() -> Self {
                 // SAFETY: it has pointers and integers alone, for which zero is a value.
                 let zero: Self = unsafe { std::mem::zeroed() };
@@ -33,7 +37,7 @@ macro_rules! params {
             }
 
             $(
-                /// All zero but for its size and the object that it is about.
+                /// A block of this object, else zero except for its size.
                 pub(crate) const fn of(object: ObjectHandle) -> Self {
                     Self { $object: object.0, ..Self::new() }
                 }
@@ -41,6 +45,7 @@ macro_rules! params {
         }
 
         const _: () = {
+            $(assert!(std::mem::offset_of!($name, $object) == 16);)?
             $(assert!(std::mem::offset_of!($name, $field) == $offset);)*
             assert!(size_of::<$name>() == $name::SIZE.next_multiple_of(8));
         };
@@ -49,62 +54,38 @@ macro_rules! params {
 
 params! {
     "Device_GetChipName" DeviceGetChipName: 32 {
-        0 struct_size: usize,
-        8 private: *mut c_void,
         16 device_index: usize,
         24 chip_name: *const c_char,
     }
-    "Profiler_Initialize" ProfilerInitialize: 16 {
-        0 struct_size: usize,
-        8 private: *mut c_void,
-    }
+    "Profiler_Initialize" ProfilerInitialize: 16 {}
     "Profiler_GetCounterAvailability" ProfilerGetCounterAvailability: 40 {
-        0 struct_size: usize,
-        8 private: *mut c_void,
         16 ctx: *mut c_void,
         24 counter_availability_image_size: usize,
         32 counter_availability_image: *mut u8,
     }
     "Profiler_Host_Initialize" HostInitialize: 48 {
-        0 struct_size: usize,
-        8 private: *mut c_void,
         16 profiler_type: u32,
         24 chip_name: *const c_char,
         32 counter_availability_image: *const u8,
         40 host_object: *mut c_void,
     }
-    "Profiler_Host_Deinitialize" HostDeinitialize: 24 of host_object {
-        0 struct_size: usize,
-        8 private: *mut c_void,
-        16 host_object: *mut c_void,
-    }
+    "Profiler_Host_Deinitialize" HostDeinitialize: 24 of host_object {}
     "Profiler_Host_GetSupportedChips" HostGetSupportedChips: 32 {
-        0 struct_size: usize,
-        8 private: *mut c_void,
         16 num_chips: usize,
         24 chip_names: *const *const c_char,
     }
     "Profiler_Host_GetBaseMetrics" HostGetBaseMetrics: 48 of host_object {
-        0 struct_size: usize,
-        8 private: *mut c_void,
-        16 host_object: *mut c_void,
         24 metric_type: u32,
         32 metric_names: *mut *const c_char,
         40 num_metrics: usize,
     }
     "Profiler_Host_GetSubMetrics" HostGetSubMetrics: 56 of host_object {
-        0 struct_size: usize,
-        8 private: *mut c_void,
-        16 host_object: *mut c_void,
         24 metric_type: u32,
         32 metric_name: *const c_char,
         40 num_of_submetrics: usize,
         48 sub_metrics: *mut *const c_char,
     }
     "Profiler_Host_GetMetricProperties" HostGetMetricProperties: 60 of host_object {
-        0 struct_size: usize,
-        8 private: *mut c_void,
-        16 host_object: *mut c_void,
         24 metric_name: *const c_char,
         32 description: *const c_char,
         40 hw_unit: *const c_char,
@@ -112,44 +93,28 @@ params! {
         56 metric_type: u32,
     }
     "Profiler_Host_ConfigAddMetrics" HostConfigAddMetrics: 40 of host_object {
-        0 struct_size: usize,
-        8 private: *mut c_void,
-        16 host_object: *mut c_void,
         24 metric_names: *mut *const c_char,
         32 num_metrics: usize,
     }
     "Profiler_Host_GetConfigImageSize" HostGetConfigImageSize: 32 of host_object {
-        0 struct_size: usize,
-        8 private: *mut c_void,
-        16 host_object: *mut c_void,
         24 config_image_size: usize,
     }
     "Profiler_Host_GetConfigImage" HostGetConfigImage: 40 of host_object {
-        0 struct_size: usize,
-        8 private: *mut c_void,
-        16 host_object: *mut c_void,
         24 config_image_size: usize,
         32 config_image: *mut u8,
     }
     "Profiler_Host_GetNumOfPasses" HostGetNumOfPasses: 40 {
-        0 struct_size: usize,
-        8 private: *mut c_void,
         16 config_image_size: usize,
         24 config_image: *mut u8,
         32 num_of_passes: usize,
     }
     "Profiler_Host_GetMaxNumHardwareMetricsPerPass" HostGetMaxNumHardwareMetricsPerPass: 48 {
-        0 struct_size: usize,
-        8 private: *mut c_void,
         16 profiler_type: u32,
         24 chip_name: *const c_char,
         32 counter_availability_image: *mut u8,
         40 max_metrics_per_pass: usize,
     }
     "Profiler_Host_EvaluateToGpuValues" HostEvaluateToGpuValues: 72 of host_object {
-        0 struct_size: usize,
-        8 private: *mut c_void,
-        16 host_object: *mut c_void,
         24 counter_data_image: *const u8,
         32 counter_data_image_size: usize,
         40 range_index: usize,
@@ -158,20 +123,11 @@ params! {
         64 metric_values: *mut f64,
     }
     "RangeProfiler_Enable" RangeEnable: 32 {
-        0 struct_size: usize,
-        8 private: *mut c_void,
         16 ctx: *mut c_void,
         24 range_profiler_object: *mut c_void,
     }
-    "RangeProfiler_Disable" RangeDisable: 24 of range_profiler_object {
-        0 struct_size: usize,
-        8 private: *mut c_void,
-        16 range_profiler_object: *mut c_void,
-    }
+    "RangeProfiler_Disable" RangeDisable: 24 of range_profiler_object {}
     "RangeProfiler_GetCounterDataSize" RangeGetCounterDataSize: 64 of range_profiler_object {
-        0 struct_size: usize,
-        8 private: *mut c_void,
-        16 range_profiler_object: *mut c_void,
         24 metric_names: *mut *const c_char,
         32 num_metrics: usize,
         40 max_num_of_ranges: usize,
@@ -179,16 +135,10 @@ params! {
         56 counter_data_size: usize,
     }
     "RangeProfiler_CounterDataImage_Initialize" RangeCounterDataImageInitialize: 40 of range_profiler_object {
-        0 struct_size: usize,
-        8 private: *mut c_void,
-        16 range_profiler_object: *mut c_void,
         24 counter_data_size: usize,
         32 counter_data: *mut u8,
     }
     "RangeProfiler_SetConfig" RangeSetConfig: 90 of range_profiler_object {
-        0 struct_size: usize,
-        8 private: *mut c_void,
-        16 range_profiler_object: *mut c_void,
         24 config_size: usize,
         32 config: *const u8,
         40 counter_data_image_size: usize,
@@ -201,46 +151,25 @@ params! {
         80 pass_index: usize,
         88 target_nesting_level: u16,
     }
-    "RangeProfiler_Start" RangeStart: 24 of range_profiler_object {
-        0 struct_size: usize,
-        8 private: *mut c_void,
-        16 range_profiler_object: *mut c_void,
-    }
+    "RangeProfiler_Start" RangeStart: 24 of range_profiler_object {}
     "RangeProfiler_Stop" RangeStop: 41 of range_profiler_object {
-        0 struct_size: usize,
-        8 private: *mut c_void,
-        16 range_profiler_object: *mut c_void,
         24 pass_index: usize,
         32 target_nesting_level: usize,
         40 is_all_pass_submitted: u8,
     }
     "RangeProfiler_PushRange" RangePushRange: 32 of range_profiler_object {
-        0 struct_size: usize,
-        8 private: *mut c_void,
-        16 range_profiler_object: *mut c_void,
         24 range_name: *const c_char,
     }
-    "RangeProfiler_PopRange" RangePopRange: 24 of range_profiler_object {
-        0 struct_size: usize,
-        8 private: *mut c_void,
-        16 range_profiler_object: *mut c_void,
-    }
+    "RangeProfiler_PopRange" RangePopRange: 24 of range_profiler_object {}
     "RangeProfiler_DecodeData" RangeDecodeData: 32 of range_profiler_object {
-        0 struct_size: usize,
-        8 private: *mut c_void,
-        16 range_profiler_object: *mut c_void,
         24 num_of_range_dropped: usize,
     }
     "RangeProfiler_GetCounterDataInfo" RangeGetCounterDataInfo: 40 {
-        0 struct_size: usize,
-        8 private: *mut c_void,
         16 counter_data_image: *const u8,
         24 counter_data_image_size: usize,
         32 num_total_ranges: usize,
     }
     "RangeProfiler_CounterData_GetRangeInfo" RangeCounterDataGetRangeInfo: 56 {
-        0 struct_size: usize,
-        8 private: *mut c_void,
         16 counter_data_image: *const u8,
         24 counter_data_image_size: usize,
         32 range_index: usize,
@@ -248,43 +177,26 @@ params! {
         48 range_name: *const c_char,
     }
     "PmSampling_Enable" SamplingEnable: 32 {
-        0 struct_size: usize,
-        8 private: *mut c_void,
         16 device_index: usize,
         24 pm_sampling_object: *mut c_void,
     }
-    "PmSampling_Disable" SamplingDisable: 24 of pm_sampling_object {
-        0 struct_size: usize,
-        8 private: *mut c_void,
-        16 pm_sampling_object: *mut c_void,
-    }
+    "PmSampling_Disable" SamplingDisable: 24 of pm_sampling_object {}
     "PmSampling_GetCounterAvailability" SamplingGetCounterAvailability: 40 {
-        0 struct_size: usize,
-        8 private: *mut c_void,
         16 device_index: usize,
         24 counter_availability_image_size: usize,
         32 counter_availability_image: *mut u8,
     }
     "PmSampling_GetCounterDataSize" SamplingGetCounterDataSize: 56 of pm_sampling_object {
-        0 struct_size: usize,
-        8 private: *mut c_void,
-        16 pm_sampling_object: *mut c_void,
         24 metric_names: *mut *const c_char,
         32 num_metrics: usize,
         40 max_samples: u32,
         48 counter_data_size: usize,
     }
     "PmSampling_CounterDataImage_Initialize" SamplingCounterDataImageInitialize: 40 of pm_sampling_object {
-        0 struct_size: usize,
-        8 private: *mut c_void,
-        16 pm_sampling_object: *mut c_void,
         24 counter_data_size: usize,
         32 counter_data: *mut u8,
     }
     "PmSampling_SetConfig" SamplingSetConfig: 64 of pm_sampling_object {
-        0 struct_size: usize,
-        8 private: *mut c_void,
-        16 pm_sampling_object: *mut c_void,
         24 config_size: usize,
         32 config: *const u8,
         40 hardware_buffer_size: usize,
@@ -292,28 +204,15 @@ params! {
         56 trigger_mode: u32,
         60 hw_buffer_append_mode: u32,
     }
-    "PmSampling_Start" SamplingStart: 24 of pm_sampling_object {
-        0 struct_size: usize,
-        8 private: *mut c_void,
-        16 pm_sampling_object: *mut c_void,
-    }
-    "PmSampling_Stop" SamplingStop: 24 of pm_sampling_object {
-        0 struct_size: usize,
-        8 private: *mut c_void,
-        16 pm_sampling_object: *mut c_void,
-    }
+    "PmSampling_Start" SamplingStart: 24 of pm_sampling_object {}
+    "PmSampling_Stop" SamplingStop: 24 of pm_sampling_object {}
     "PmSampling_DecodeData" SamplingDecodeData: 45 of pm_sampling_object {
-        0 struct_size: usize,
-        8 private: *mut c_void,
-        16 pm_sampling_object: *mut c_void,
         24 counter_data_image: *mut u8,
         32 counter_data_image_size: usize,
         40 decode_stop_reason: u32,
         44 overflow: u8,
     }
     "PmSampling_GetCounterDataInfo" SamplingGetCounterDataInfo: 56 {
-        0 struct_size: usize,
-        8 private: *mut c_void,
         16 counter_data_image: *const u8,
         24 counter_data_image_size: usize,
         32 num_total_samples: usize,
@@ -321,9 +220,6 @@ params! {
         48 num_completed_samples: usize,
     }
     "PmSampling_CounterData_GetSampleInfo" SamplingCounterDataGetSampleInfo: 64 of pm_sampling_object {
-        0 struct_size: usize,
-        8 private: *mut c_void,
-        16 pm_sampling_object: *mut c_void,
         24 counter_data_image: *const u8,
         32 counter_data_image_size: usize,
         40 sample_index: usize,

@@ -8,6 +8,7 @@ pub(crate) mod hodges_lehmann;
 pub(crate) mod kernel_names;
 #[cfg(feature = "analysis")]
 pub(crate) mod named_variants;
+pub(crate) mod order;
 #[cfg(feature = "analysis")]
 pub(crate) mod page;
 pub mod replace;

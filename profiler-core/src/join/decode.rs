@@ -6,6 +6,7 @@ use cupti::record::{
 use cupti::{CallClass, GraphNode, Record, tables};
 use rustc_hash::FxHashMap;
 
+use crate::base::order;
 use crate::join::attribute::Owner;
 use crate::join::graph_nodes::GraphNodes;
 use crate::join::health::Health;
@@ -678,7 +679,7 @@ fn read_records(
         let work = store.intern_work(Work::new(what, place));
         store.operations.push(add(work, span, correlation_id, node));
     }
-    store.operations.sort_by_key(Operation::start_ns);
-    store.memory.sort_by_key(|event| event.at_ns);
-    store.managed.sort_by_key(|event| event.time.start_ns);
+    order::sort_by_number(&mut store.operations, Operation::start_ns);
+    order::sort_by_number(&mut store.memory, |event| event.at_ns);
+    order::sort_by_number(&mut store.managed, |event| event.time.start_ns);
 }

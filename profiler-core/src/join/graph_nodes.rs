@@ -9,6 +9,8 @@ use std::hash::Hash;
 use cupti::{GraphEvent, GraphEventKind};
 use rustc_hash::FxHashMap;
 
+use crate::base::order;
+
 /// Ranges by graph node, for nodes that were created in one. `T` identifies a range, `N` a node.
 #[derive(Debug)]
 pub(crate) struct GraphNodes<T, N = u64> {
@@ -65,7 +67,7 @@ impl<T: Copy> GraphNodes<T> {
         mut range_of: impl FnMut(u64) -> Option<T>,
     ) {
         let mut events: Vec<&GraphEvent> = events.collect();
-        events.sort_by_key(|event| event.at_ns);
+        order::sort_by_number(&mut events, |event| event.at_ns);
         for event in events {
             match event.kind {
                 GraphEventKind::NodeCreated => self.create(event.node, range_of(event.word)),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use nvtx::Payload;
 use rustc_hash::FxHashMap;
 
+use crate::base::order;
 use crate::base::totals::Totals;
 use crate::join::attribute::{Contexts, Owner, links};
 use crate::join::sums::{Activation, Activations, Links, PathId, Rows, Sums};
@@ -246,7 +247,7 @@ impl LiveRanges {
             }
         }
         // A range comes after its outer range, of whatever thread that is.
-        new.sort_unstable_by_key(|new| (new.start_ns, new.tag));
+        order::sort_by_key(&mut new, |new| (new.start_ns, new.tag));
         for range in new {
             self.begin_range(&range, &threads[range.thread], sums);
         }

@@ -8,6 +8,7 @@ use cupti::tables;
 use rustc_hash::FxHashMap;
 
 use crate::base::kernel_names::Level;
+use crate::base::order;
 use crate::base::totals::Totals;
 use crate::join::tables::{
     Call, CallId, LabelId, NameId, Operation, OperationId, ProcessRangeId, Range, RangeId, ShareId,
@@ -265,7 +266,7 @@ impl Tree {
             tree.add_nodes(store, rows);
         } else {
             let mut order = tables::collected(rows);
-            order.sort_by_key(|&range| store.order(range));
+            store.sort_ranges(&mut order);
             tree.places = Places::new(store, &order);
             tree.add_nodes(store, order.into_iter());
         }
@@ -311,7 +312,7 @@ impl Tree {
                 _ => None,
             })
             .collect();
-        stays.sort_unstable_by_key(|(range, _)| store.order(*range));
+        order::sort_by_key(&mut stays, |(range, _)| store.order(*range));
         for (range, whole) in stays {
             self.stays[whole.at()].push(range);
         }
@@ -617,7 +618,7 @@ impl Tree {
     pub(crate) fn of_process_range(&self, store: &Store, whole: ProcessRangeId) -> Totals {
         let mut places: Vec<(Span<usize>, RangeId)> =
             self.stays[whole.at()].iter().map(|&stay| (self.places.within(stay), stay)).collect();
-        places.sort_unstable_by_key(|(places, _)| places.start);
+        order::sort_by_number(&mut places, |(places, _)| places.start as u64);
         let (mut totals, mut until) = (Totals::default(), 0);
         for (places, stay) in places {
             // A stay within a stay is in its sum already.

@@ -45,7 +45,7 @@ impl SharedContexts {
             return;
         }
         let mut order: Vec<RangeId> = (0..store.ranges.len() as u32).map(RangeId).collect();
-        order.sort_unstable_by_key(|&range| store.order(range));
+        store.sort_ranges(&mut order);
         for range in order {
             let parent = store.ranges[range.at()].parent.get();
             // The links of the outer range are among those of the context.

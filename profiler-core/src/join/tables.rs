@@ -614,6 +614,11 @@ impl Store {
         (self.ranges[range.at()].time.start_ns, range)
     }
 
+    /// Sorts ranges so that each comes after those it lies in.
+    pub(crate) fn sort_ranges(&self, ranges: &mut [RangeId]) {
+        ranges.sort_unstable_by_key(|&range| self.order(range));
+    }
+
     /// Marks what is told once more; records are in order.
     pub(crate) fn mark_repeats(&mut self) {
         let mut last: FxHashMap<(u32, u64), (bool, u32)> = FxHashMap::default();

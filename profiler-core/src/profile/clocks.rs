@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::track::united;
 use super::{Profile, Track};
+use crate::base::order;
 use crate::collect::nvml::{MEMORY_CLOCK, REASONS, SLOWED_BY, SM_CLOCK};
 use crate::join::tables::Interval;
 
@@ -79,7 +80,7 @@ impl Profile {
         };
         let mut slowed_by: Vec<Slowed> = shares.into_iter().map(slowed).collect();
         slowed_by.retain(|slowed| slowed.share > 0.0);
-        slowed_by.sort_by(|a, b| b.share.total_cmp(&a.share));
+        order::sort_by(&mut slowed_by, |a, b| b.share.total_cmp(&a.share));
         Some(DeviceClocks {
             device,
             samples: counts.max()?,

@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 
 use crate::base::distribution::Distribution;
 use crate::base::kernel_names::{Pattern, demangled};
+use crate::base::order;
 use crate::base::totals::Totals;
 use crate::base::units::{finish, shortened, table, time};
 use crate::join::health::Health;
@@ -147,7 +148,7 @@ impl Summary {
             sum.kernel_ns = sum.kernel_ns.saturating_add(times.sum().as_nanos() as u64);
         }
         let mut sums: Vec<_> = sums.into_iter().collect();
-        sums.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.kernel_ns));
+        order::sort_by_number(&mut sums, |(_, sum)| !sum.kernel_ns);
         sums
     }
 }

@@ -4,6 +4,7 @@ use std::ops::Range as Rows;
 use std::time::Duration;
 
 use super::{Profile, Range, RangeNode};
+use crate::base::order;
 use crate::base::units::nanoseconds;
 use crate::join::tables::Interval;
 use crate::record::series::{Kind, Metric, Series, Source, Unit};
@@ -313,7 +314,7 @@ impl Sums {
 
 /// Times that may overlap, as times that are in order and apart.
 pub(crate) fn united(mut times: Vec<Interval>) -> Vec<Interval> {
-    times.sort_unstable_by_key(|time| time.start_ns);
+    order::sort_by_number(&mut times, |time| time.start_ns);
     let mut united: Vec<Interval> = Vec::with_capacity(times.len());
     for time in times {
         match united.last_mut() {

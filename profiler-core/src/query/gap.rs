@@ -10,6 +10,7 @@ use serde::ser::SerializeStruct as _;
 use super::group::{CallThread, Grouping, Groups, RangePath};
 use super::timeline::{Timeline, within};
 use super::{Query, Span, ns};
+use crate::base::order;
 use crate::base::text::{printable, serialize_as_text};
 use crate::base::units::time;
 use crate::join::busy::Sweep;
@@ -157,7 +158,7 @@ impl<'a> Query<'a> {
                 *last = after;
             }
         }
-        gaps.sort_by_key(|gap| (gap.device(), gap.time.start_ns));
+        order::sort_by_key(&mut gaps, |gap| (gap.device(), gap.time.start_ns));
         Gaps { profile, gaps, timeline: Timeline::new(&profile.store) }
     }
 }
@@ -181,7 +182,7 @@ impl<'a> Gaps<'a> {
     /// The `count` longest, the longest first.
     pub fn longest(&self, count: usize) -> Vec<Gap<'a>> {
         let mut gaps = self.gaps.clone();
-        gaps.sort_by_key(|gap| std::cmp::Reverse(gap.time.ns()));
+        order::sort_by_number(&mut gaps, |gap| !gap.time.ns());
         gaps.truncate(count);
         gaps
     }

@@ -11,6 +11,7 @@ use serde::{Serialize, Serializer};
 
 use super::{Query, Wait};
 use crate::base::kernel_names;
+use crate::base::order;
 use crate::base::statistics::Statistics;
 use crate::base::text::{printable, serialize_as_text};
 use crate::base::units::{self, NAME_WIDTH, shortened, time};
@@ -228,7 +229,7 @@ impl<K: Eq + Hash> Grouping<K> {
 
     pub(super) fn finish(self) -> Groups<K> {
         let mut keys: Vec<(K, usize)> = self.places.into_iter().collect();
-        keys.sort_unstable_by_key(|(_, place)| *place);
+        order::sort_by_number(&mut keys, |(_, place)| *place as u64);
         let group = |((key, _), sum): ((K, usize), Sum)| Group {
             key,
             count: sum.count,
@@ -238,7 +239,7 @@ impl<K: Eq + Hash> Grouping<K> {
             statistics: Statistics::of_ns(sum.times),
         };
         let mut groups: Vec<Group<K>> = keys.into_iter().zip(self.sums).map(group).collect();
-        groups.sort_by_cached_key(|group| Reverse((group.time(), group.count)));
+        order::sort_by_key(&mut groups, |group| Reverse((group.time(), group.count)));
         let total: f64 = groups.iter().map(|group| group.time().as_secs_f64()).sum();
         for group in &mut groups {
             group.share = if total == 0.0 { 0.0 } else { group.time().as_secs_f64() / total };

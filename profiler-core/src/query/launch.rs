@@ -1,5 +1,6 @@
 //! From a call to the work it launched: how long the call took, and how long the work waited.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::hash::Hash;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::Query;
 use super::group::{KernelName, RangePath};
+use crate::base::order;
 use crate::base::statistics::Statistics;
 use crate::base::units::time;
 use crate::join::tables::CallId;
@@ -189,10 +191,10 @@ impl<'a> Launches<'a> {
             groups[place].push(launch);
         }
         let mut keys: Vec<(K, usize)> = places.into_iter().collect();
-        keys.sort_unstable_by_key(|(_, place)| *place);
+        order::sort_by_number(&mut keys, |(_, place)| *place as u64);
         let of = |(key, place): (K, usize)| summed(key, groups[place].iter().copied());
         let mut groups: Vec<LaunchGroup<K>> = keys.into_iter().map(of).collect();
-        groups.sort_by_key(|group| std::cmp::Reverse(group.total_time.sum()));
+        order::sort_by_key(&mut groups, |group| Reverse(group.total_time.sum()));
         groups
     }
 }

@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
+use crate::base::order;
 use crate::base::statistics::as_ns;
 use crate::base::units;
 use crate::join::tables;
@@ -270,9 +271,9 @@ impl Profile {
             devices[place].not_freed.push(event);
         }
         for memory in &mut devices {
-            memory.not_freed.sort_unstable_by_key(|event| (event.row.at_ns, event.row.address));
+            order::sort_by_key(&mut memory.not_freed, |event| (event.row.at_ns, event.row.address));
         }
-        devices.sort_by_key(|memory| (memory.process, memory.device, memory.kind));
+        order::sort_by_key(&mut devices, |memory| (memory.process, memory.device, memory.kind));
         (!devices.is_empty()).then_some(MemoryUse { devices })
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::{Query, Span};
+use crate::base::order;
 use crate::base::statistics::as_ns;
 use crate::base::units::time;
 use crate::profile::OperationKind;
@@ -98,7 +99,7 @@ impl Query<'_> {
             edges.push((time.start_ns, kind, 1));
             edges.push((time.end_ns, kind, -1));
         }
-        devices.sort_unstable_by_key(|device| device.number);
+        order::sort_by_number(&mut devices, |device| device.number.into());
         devices.into_iter().filter_map(|device| self.of_edges(device)).collect()
     }
 

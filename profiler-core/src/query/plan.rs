@@ -292,7 +292,7 @@ fn in_windows(profile: &Profile, selector: &Selector) -> Vec<(OperationId, Range
     let asked = selector.asked_for(profile);
     let rows = (0..store.ranges.len() as u32).map(RangeId);
     let mut windows: Vec<RangeId> = rows.filter(|range| asked[range.at()]).collect();
-    windows.sort_unstable_by_key(|&range| store.order(range));
+    store.sort_ranges(&mut windows);
     let mut next = windows.into_iter().peekable();
     // The one that began last on top. One that has ended will not come back.
     let mut open = BinaryHeap::new();

@@ -136,7 +136,7 @@ impl Profile {
         let of_range = &self.tree.of_range;
         let rows = (0..self.store.ranges.len() as u32).map(RangeId);
         let mut ranges: Vec<RangeId> = rows.filter(|id| is_step[of_range[id.at()].at()]).collect();
-        ranges.sort_unstable_by_key(|&range| self.store.order(range));
+        self.store.sort_ranges(&mut ranges);
         let step = |(number, &id): (usize, &RangeId)| {
             let range = Range { profile: self, id };
             let mut operations: Vec<OperationId> = self.tree.operations(id).collect();

@@ -1,5 +1,6 @@
 //! What each host thread was in at any time: calls and ranges, cut into pieces that do not overlap.
 
+use crate::base::order;
 use crate::join::tables::{CallId, Interval, RangeId, Store, ThreadId};
 
 /// What a thread was in for a while.
@@ -84,7 +85,7 @@ impl Timeline {
 
 /// Where several lie over each other, the one that began last.
 pub(super) fn innermost<T: Copy>(mut pieces: Vec<Piece<T>>) -> Vec<Piece<T>> {
-    pieces.sort_by_key(|piece| piece.time.start_ns);
+    order::sort_by_number(&mut pieces, |piece| piece.time.start_ns);
     let mut cut: Vec<Piece<T>> = Vec::with_capacity(pieces.len());
     let mut open: Vec<Piece<T>> = Vec::new();
     let mut at = 0;

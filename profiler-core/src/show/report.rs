@@ -1,5 +1,6 @@
 //! The report for people: ranges as a tree, the kernels that took the time, and how far to trust it.
 
+use std::cmp::Reverse;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use comfy_table::Table;
 use rustc_hash::FxHashMap;
 
 use crate::base::kernel_names::demangled;
+use crate::base::order;
 use crate::base::totals::Totals;
 use crate::base::units::{MESSAGE_WIDTH, NAME_WIDTH, bytes, finish, shortened, table, time};
 use crate::profile::{Kernel, Profile, RangeNode};
@@ -203,7 +205,7 @@ fn kernels<'a>(kernels: impl Iterator<Item = Kernel<'a>>) -> String {
         return "no kernels".into();
     }
     let mut sums: Vec<_> = sums.into_iter().collect();
-    sums.sort_by(|(name, sum), (other, than)| than.total.cmp(&sum.total).then(name.cmp(other)));
+    order::sort_by_key(&mut sums, |(name, sum)| (Reverse(sum.total), *name));
     let all: Duration = sums.iter().map(|(_, sum)| sum.total).sum();
     let share = |total: Duration| {
         let percent = 100.0 * total.as_secs_f64() / all.as_secs_f64().max(f64::MIN_POSITIVE);

@@ -10,6 +10,7 @@ use super::amount::Unit;
 use super::quantity::{Quantity, Source, ns, spans, stream};
 use super::scope::{Group, Instance};
 use crate::base::kernel_names::demangled;
+use crate::base::order;
 use crate::base::units::{self, shortened, time};
 use crate::profile::{ApiCall, GpuOperation, Range};
 
@@ -123,7 +124,7 @@ fn sums<'a>(quantity: &Quantity, parts: impl Iterator<Item = Part<'a>>) -> Vec<S
         Unit::Time => part.ns,
         Unit::Count | Unit::Share => part.count,
     };
-    sums.sort_by(|a, b| {
+    order::sort_by(&mut sums, |a, b| {
         size(b).cmp(&size(a)).then_with(|| (&a.path, &a.name).cmp(&(&b.path, &b.name)))
     });
     let shown = sums.iter().take(PARTS).map(|part| {
@@ -162,7 +163,7 @@ fn sums<'a>(quantity: &Quantity, parts: impl Iterator<Item = Part<'a>>) -> Vec<S
 /// The longest times in which nothing of the range ran.
 fn gaps<'s, 'a: 's>(instances: impl Iterator<Item = &'s Instance<'a>>) -> Vec<String> {
     let mut gaps: Vec<_> = instances.flat_map(spans).flat_map(|span| span.gaps).collect();
-    gaps.sort_by_key(|(ns, operation)| (Reverse(*ns), operation.start()));
+    order::sort_by_key(&mut gaps, |(ns, operation)| (Reverse(*ns), operation.start()));
     let line = |(ns, operation): &(u64, GpuOperation<'_>)| {
         let gap = time(Duration::from_nanos(*ns));
         let start = operation.start().map_or_else(String::new, time);

@@ -3,6 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::base::kernel_names::Pattern;
+use crate::base::order;
 use crate::base::units;
 use crate::join::tables::ShareId;
 use crate::profile::{ApiCall, GpuOperation, Profile, Range, RangeNode};
@@ -145,7 +146,7 @@ fn instances<'a>(profile: &'a Profile, pattern: &Pattern, each: bool) -> Vec<Ins
     let mut innermost: Vec<Option<usize>> = vec![None; store.ranges.len()];
     let mut around: Vec<Option<usize>> = Vec::new();
     let mut ranges: Vec<Range<'a>> = profile.ranges().collect();
-    ranges.sort_unstable_by_key(|range| store.order(range.id));
+    order::sort_by_key(&mut ranges, |range| store.order(range.id));
     for range in ranges {
         // A range comes after the one it lies in, whatever thread that is of.
         let parent = store.ranges[range.id.at()].parent.get();

@@ -11,6 +11,7 @@ use super::ranges::{Detail, Event, RangeWord, Slots, Value};
 use super::segment::ThreadRanges;
 use super::word::{epoch_of, in_epoch};
 use crate::base::error::Error;
+use crate::base::order;
 
 fn damaged(what: &str, why: &str) -> Error {
     Error::format(format!("{what} is damaged: {why}; get another copy of the file"))
@@ -47,15 +48,13 @@ pub(super) fn graph_events(
 pub(super) fn sort(recording: &mut Recording) {
     fn sort_calls<F>(threads: &mut [ThreadCalls<F>]) {
         for thread in threads {
-            if !thread.calls.is_sorted_by_key(|call| call.start_ns) {
-                thread.calls.sort_by_key(|call| call.start_ns);
-            }
+            order::sort_by_number(&mut thread.calls, |call| call.start_ns);
         }
     }
     fn sort_slots<T>(rows: &mut Vec<T>, slots: &mut Slots) {
         if !slots.are_rows() && !slots.iter().is_sorted() {
             let mut pairs: Vec<(u64, T)> = slots.iter().zip(rows.drain(..)).collect();
-            pairs.sort_by_key(|(slot, _)| *slot);
+            order::sort_by_number(&mut pairs, |(slot, _)| *slot);
             *slots = pairs.iter().map(|(slot, _)| *slot).collect();
             rows.extend(pairs.into_iter().map(|(_, row)| row));
         }
@@ -63,9 +62,7 @@ pub(super) fn sort(recording: &mut Recording) {
     sort_calls(&mut recording.calls);
     sort_calls(&mut recording.runtime_calls);
     for thread in &mut recording.graphs {
-        if !thread.events.is_sorted_by_key(|event| event.at_ns) {
-            thread.events.sort_by_key(|event| event.at_ns);
-        }
+        order::sort_by_number(&mut thread.events, |event| event.at_ns);
     }
     for thread in &mut recording.ranges {
         sort_slots(&mut thread.entries, &mut thread.slots);

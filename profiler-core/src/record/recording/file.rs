@@ -217,13 +217,13 @@ fn without_folder(name: &str) -> String {
 }
 
 /// Frames whose content is the length of a JSON head, the head, and words.
-struct LogWriter<W> {
-    frames: FrameWriter<W>,
+struct LogWriter<'a> {
+    frames: FrameWriter<'a>,
     /// The words of a frame, kept for the next one.
     words: Vec<u8>,
 }
 
-impl<W: Write> LogWriter<W> {
+impl LogWriter<'_> {
     /// Writes a log, in one frame at least: the head of the first, and of each by the rows in it.
     fn log<T, const WORDS: usize>(
         &mut self,
@@ -294,7 +294,7 @@ impl<W: Write> LogWriter<W> {
 }
 
 /// Writes format 3. A truncated recording stays one.
-pub(super) fn write<W: Write>(recording: &Recording, out: W) -> io::Result<W> {
+pub(super) fn write(recording: &Recording, out: &mut dyn Write) -> io::Result<()> {
     let mut out = LogWriter { frames: FrameWriter::begin(out)?, words: Vec::new() };
     let opening = Opening {
         info: recording.info.clone(),
@@ -303,11 +303,10 @@ pub(super) fn write<W: Write>(recording: &Recording, out: W) -> io::Result<W> {
     out.frames.frame(INFO, &[&json(&opening)])?;
     // Before the logs, so that a truncated file has its windows and clocks.
     out.frames.frame(STATE, &[&json(&State::of(recording))])?;
-    let names = Names {
-        strides: recording.records.strides().map(|(kind, stride)| (kind.0, stride)).collect(),
-        names: recording.records.names().map(|(key, name)| (key.0, without_folder(name))).collect(),
-        data: recording.records.all_data().map(|(key, data)| (key.0, data.to_owned())).collect(),
-    };
+    let (records, mut names) = (&recording.records, Names::default());
+    names.strides.extend(records.strides().map(|(kind, stride)| (kind.0, stride)));
+    names.names.extend(records.names().map(|(key, name)| (key.0, without_folder(name))));
+    names.data.extend(records.all_data().map(|(key, data)| (key.0, data.to_owned())));
     out.frames.frame(NAMES, &[&json(&names)])?;
     for buffer in recording.records.buffers() {
         out.frames.frame(RECORDS, &[buffer])?;
@@ -323,7 +322,7 @@ pub(super) fn write<W: Write>(recording: &Recording, out: W) -> io::Result<W> {
     for series in &recording.series {
         out.headed(SERIES, &series.head, series.words())?;
     }
-    if recording.is_truncated { Ok(out.frames.into_inner()) } else { out.frames.end() }
+    if recording.is_truncated { Ok(()) } else { out.frames.end() }
 }
 
 fn parse<T: for<'de> Deserialize<'de>>(bytes: &[u8], what: &str) -> Result<T, Error> {

@@ -40,17 +40,17 @@ pub(super) type Kind = [u8; 4];
 /// The last frame. In format 3 it has no content.
 pub(super) const END: Kind = *b"DONE";
 
-/// Writes frames of format 3. The bytes written so far are a truncated recording until [`end`](Self::end).
-#[derive(Debug)]
-pub(super) struct FrameWriter<W> {
-    out: W,
+/// Writes frames of format 3. The bytes written so far are a truncated recording until [`end`](Self::end). All writers
+/// share its code.
+pub(super) struct FrameWriter<'a> {
+    out: &'a mut dyn Write,
     number: u64,
     previous: u32,
 }
 
-impl<W: Write> FrameWriter<W> {
+impl<'a> FrameWriter<'a> {
     /// Writes the header.
-    pub(super) fn begin(mut out: W) -> io::Result<Self> {
+    pub(super) fn begin(out: &'a mut dyn Write) -> io::Result<Self> {
         let [a, b, c, d, e, f, g] = *MAGIC;
         let header = [a, b, c, d, e, f, g, FORMAT];
         out.write_all(&header)?;
@@ -77,14 +77,8 @@ impl<W: Write> FrameWriter<W> {
     }
 
     /// Appends the last frame, which completes the recording.
-    pub(super) fn end(mut self) -> io::Result<W> {
-        self.frame(END, &[])?;
-        Ok(self.out)
-    }
-
-    /// Leaves the recording truncated.
-    pub(super) fn into_inner(self) -> W {
-        self.out
+    pub(super) fn end(mut self) -> io::Result<()> {
+        self.frame(END, &[])
     }
 }
 

@@ -326,8 +326,9 @@ impl Recording {
     ///
     /// # Errors
     /// Those of the writer. What it has then is a truncated recording.
-    pub fn write_to(&self, out: impl Write) -> io::Result<()> {
-        file::write(self, out)?.flush()
+    pub fn write_to(&self, mut out: impl Write) -> io::Result<()> {
+        file::write(self, &mut out)?;
+        out.flush()
     }
 
     /// The size of the largest file that [`load`](Self::load) reads: 4 GiB, some 14 million kernels with their launches.
@@ -374,8 +375,10 @@ impl Recording {
 
     /// The file's content.
     pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
         // Writing to memory does not fail.
-        file::write(self, Vec::new()).unwrap_or_default()
+        let _ = file::write(self, &mut bytes);
+        bytes
     }
 
     /// Reads the content of a file.

@@ -9,6 +9,7 @@ use cupti::{
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::base::order;
 use crate::record::id_window::is_up_to;
 
 use super::ranges::{
@@ -312,7 +313,7 @@ impl CarriedOver {
             threads.entry(shared.number).or_insert_with(none).events.push(*event);
         }
         threads.into_values().map(|mut thread| {
-            thread.events.sort_unstable_by_key(|(slot, _)| *slot);
+            order::sort_by_number(&mut thread.events, |(slot, _)| *slot);
             thread
         })
     }
@@ -539,7 +540,7 @@ impl<F> Calls<F> {
     /// In the order they were made: a part has a call when it has returned.
     fn finish(mut self) -> Vec<ThreadCalls<F>> {
         for (place, _) in self.places.into_values().filter(|(_, again)| *again) {
-            self.threads[place].calls.sort_by_key(|call: &Call<F>| call.start_ns);
+            order::sort_by_number(&mut self.threads[place].calls, |call| call.start_ns);
         }
         self.threads
     }
@@ -590,10 +591,10 @@ impl Threads {
             if again || !entries.iter().all(is_within) {
                 let mut rows: Vec<(u64, RangeEntry)> = slots.iter().zip(entries).collect();
                 rows.retain(|(_, entry)| is_within(entry));
-                rows.sort_by_key(|(slot, _)| *slot);
+                order::sort_by_number(&mut rows, |(slot, _)| *slot);
                 slots = rows.iter().map(|(slot, _)| *slot).collect();
                 entries = rows.into_iter().map(|(_, entry)| entry).collect();
-                thread.events.sort_by_key(|(slot, _)| *slot);
+                order::sort_by_number(&mut thread.events, |(slot, _)| *slot);
             }
             cut_events(&mut thread.events, &slots, window_ns);
             // What its entries refer to was there before them.
