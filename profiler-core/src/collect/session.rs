@@ -555,8 +555,8 @@ mod tests {
         let has_end = |entry: &ranges::RangeEntry| entry.end_ns().is_some();
         assert!(recording.ranges.iter().flat_map(|thread| &thread.entries).all(has_end));
         // Every launch was in a range, and finds it.
-        let finds_range = |word: u64| {
-            let Some((number, slot)) = ranges::RangeWord(word).place() else { return false };
+        let finds_range = |tag: u64| {
+            let Some((number, slot)) = ranges::RangeTag(tag).place() else { return false };
             let mut logs = recording.ranges.iter().filter(|log| log.number == number);
             logs.any(|log| log.slots.row(slot).is_some())
         };

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::base::totals::Totals;
 use crate::join::attribute::{Contexts, Owner, links};
 use crate::join::sums::{Activation, Activations, Links, PathId, Rows, Sums};
-use crate::record::recording::ranges::{Detail, Event, RangeEntry, RangeWord, Subject};
+use crate::record::recording::ranges::{Detail, Event, RangeEntry, RangeTag, Subject};
 use crate::record::recording::segment::{OpenRanges, Segment, ThreadRangesPart};
 
 /// Ranges that were forgotten and whose path is still known, for contexts of theirs that are attached later. As many
@@ -144,7 +144,7 @@ pub(crate) struct LiveRanges {
     /// The contexts, with their positions once they were looked up.
     resolved: Remembered<Option<(Position, bool)>>,
     /// Members of contexts that are logged in a later segment: those after the second.
-    members: FxHashMap<u64, Vec<RangeWord>>,
+    members: FxHashMap<u64, Vec<RangeTag>>,
     process_ranges: FxHashMap<u64, LiveProcessRange>,
     /// What a range is an activation of: logged before the range begins, perhaps in an earlier segment.
     activation_of: FxHashMap<u64, u64>,
@@ -193,7 +193,7 @@ impl LiveRanges {
     }
 
     #[inline]
-    fn position_of_range(&self, tag: RangeWord) -> Option<&Position> {
+    fn position_of_range(&self, tag: RangeTag) -> Option<&Position> {
         match self.ranges.get(&tag.0) {
             Some(range) => Some(&range.position),
             None => self.remembered.values.get(&tag.0),
@@ -202,7 +202,7 @@ impl LiveRanges {
 
     /// The position of a context, and whether a range of it is unknown.
     #[cold]
-    fn position_of_context(&mut self, tag: RangeWord) -> Option<(Position, bool)> {
+    fn position_of_context(&mut self, tag: RangeTag) -> Option<(Position, bool)> {
         if let Some(resolved) = self.resolved.values.get(&tag.0)? {
             return Some(resolved.clone());
         }
@@ -218,10 +218,10 @@ impl LiveRanges {
         Some(resolved)
     }
 
-    fn add_context(&mut self, tag: RangeWord, members: Vec<RangeWord>) {
+    fn add_context(&mut self, tag: RangeTag, members: Vec<RangeTag>) {
         self.contexts.add(tag, members);
         if let Some(dropped) = self.resolved.insert(tag.0, None) {
-            self.contexts.remove(RangeWord(dropped));
+            self.contexts.remove(RangeTag(dropped));
         }
     }
 
@@ -314,7 +314,7 @@ impl LiveRanges {
                 Event::Joined { first, second } => {
                     let mut members = vec![first, second];
                     members.extend(self.members.remove(&of_event).unwrap_or_default());
-                    if let Some(tag) = RangeWord::joined(thread.number, *slot) {
+                    if let Some(tag) = RangeTag::joined(thread.number, *slot) {
                         self.add_context(tag, members);
                     }
                 }
@@ -522,7 +522,7 @@ impl LiveRanges {
 
 /// The tag of a range of a thread.
 fn tag(thread: &ThreadRangesPart<'_>, slot: u64) -> u64 {
-    RangeWord::new(thread.number, slot).map_or(0, |tag| tag.0)
+    RangeTag::new(thread.number, slot).map_or(0, |tag| tag.0)
 }
 
 #[cfg(test)]
@@ -533,10 +533,10 @@ mod tests {
     fn contexts_of_several_ranges_are_forgotten_as_ranges_are() {
         let mut ranges = LiveRanges::new(0);
         for tag in 1..=REMEMBERED as u64 + 10 {
-            ranges.add_context(RangeWord(tag), vec![RangeWord(tag), RangeWord(tag + 1)]);
+            ranges.add_context(RangeTag(tag), vec![RangeTag(tag), RangeTag(tag + 1)]);
         }
         assert_eq!((ranges.contexts.len(), ranges.resolved.oldest.len()), (REMEMBERED, REMEMBERED));
-        assert!(!ranges.contexts.contains(RangeWord(10)));
-        assert!(ranges.contexts.contains(RangeWord(11)));
+        assert!(!ranges.contexts.contains(RangeTag(10)));
+        assert!(ranges.contexts.contains(RangeTag(11)));
     }
 }

@@ -11,7 +11,7 @@ use std::task::{Context as TaskContext, Poll};
 
 use pin_project_lite::pin_project;
 
-use crate::record::recording::ranges::{self, RangeWord};
+use crate::record::recording::ranges::{self, RangeTag};
 
 /// The range in which some code runs, to be handed on to whatever thread goes on with it; or several, if they were
 /// [joined](Self::join).
@@ -29,13 +29,13 @@ use crate::record::recording::ranges::{self, RangeWord};
 /// .unwrap();
 /// ```
 ///
-/// It costs a read of a thread's own word to capture one, and a few stores to attach it. Without a session it is empty,
+/// It costs a read of a thread's own tag to capture one, and a few stores to attach it. Without a session it is empty,
 /// and one of an earlier session has no effect: [`Health::earlier_contexts`](crate::Health::earlier_contexts) counts its uses. The range may have ended by then; work still counts for
 /// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Context {
     /// 0 if there is none.
-    word: u64,
+    tag: u64,
 }
 
 impl Context {
@@ -43,7 +43,7 @@ impl Context {
     #[inline]
     #[must_use]
     pub fn capture() -> Self {
-        Self { word: cupti::calls::word() }
+        Self { tag: cupti::calls::word() }
     }
 
     /// The context of several ranges, for work that more than one of them asked for: a kernel into which operations of
@@ -77,17 +77,17 @@ impl Context {
     /// ```
     #[must_use]
     pub fn join(contexts: impl IntoIterator<Item = Self>) -> Self {
-        let words = contexts.into_iter().map(|context| RangeWord(context.word));
-        Self { word: ranges::join(words).map_or(0, |word| word.0) }
+        let tags = contexts.into_iter().map(|context| RangeTag(context.tag));
+        Self { tag: ranges::join(tags).map_or(0, |tag| tag.0) }
     }
 
     /// True if no session was on, or no range open.
     pub fn is_empty(&self) -> bool {
-        self.word == 0
+        self.tag == 0
     }
 
-    pub(crate) fn word(self) -> u64 {
-        self.word
+    pub(crate) fn tag(self) -> u64 {
+        self.tag
     }
 
     /// Until the returned guard is dropped, this thread is in that range, or in those that were joined.
@@ -95,9 +95,9 @@ impl Context {
     /// Guards nest as ranges do. What is on this thread already is put aside, not ended.
     #[must_use = "the context is detached when this guard is dropped: keep it in a variable, `let _attached = ...`"]
     pub fn attach(self) -> Attached {
-        let word = RangeWord(self.word);
-        let attached = if self.word == 0 { None } else { ranges::attach(word) };
-        Attached { attached: attached.map(|number| (word, number)), not_send: PhantomData }
+        let tag = RangeTag(self.tag);
+        let attached = if self.tag == 0 { None } else { ranges::attach(tag) };
+        Attached { attached: attached.map(|number| (tag, number)), not_send: PhantomData }
     }
 
     /// Calls `f` in this context.
@@ -135,14 +135,14 @@ impl Context {
 #[must_use = "the context is detached when this guard is dropped: keep it in a variable, `let _attached = ...`"]
 pub struct Attached {
     /// `None` if there was nothing to attach.
-    attached: Option<(RangeWord, u64)>,
+    attached: Option<(RangeTag, u64)>,
     not_send: PhantomData<*mut ()>,
 }
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        if let Some((word, number)) = self.attached {
-            ranges::detach(word, number);
+        if let Some((tag, number)) = self.attached {
+            ranges::detach(tag, number);
         }
     }
 }

@@ -28,23 +28,23 @@ thread_local! {
 struct Lanes {
     /// The number of the first log of the recording that all of them are of.
     first_log: u64,
-    /// By lane, the word of the context that was handed over last, and at which turn.
-    words: FxHashMap<u64, (u64, u64)>,
+    /// By lane, the tag of the context that was handed over last, and at which turn.
+    tags: FxHashMap<u64, (u64, u64)>,
     /// Turns with their lanes, the oldest first. A lane that was handed something later, or ended, has others.
     turns: VecDeque<(u64, u64)>,
     turn: u64,
 }
 
 impl Lanes {
-    fn word(&self, lane: u64) -> u64 {
-        self.words.get(&lane).map_or(0, |(word, _)| *word)
+    fn tag(&self, lane: u64) -> u64 {
+        self.tags.get(&lane).map_or(0, |(tag, _)| *tag)
     }
 
-    /// Hands over a word in the recording with this first log, or ends the lane with 0. True if the oldest lane was forgotten
+    /// Hands over a tag in the recording with this first log, or ends the lane with 0. True if the oldest lane was forgotten
     /// for it.
-    fn hand_over(&mut self, first_log: u64, lane: u64, word: u64) -> bool {
-        if word == 0 {
-            self.words.remove(&lane);
+    fn hand_over(&mut self, first_log: u64, lane: u64, tag: u64) -> bool {
+        if tag == 0 {
+            self.tags.remove(&lane);
             return false;
         }
         if first_log != self.first_log {
@@ -52,20 +52,20 @@ impl Lanes {
             *self = Self { first_log, ..Self::default() };
         }
         self.turn += 1;
-        self.words.insert(lane, (word, self.turn));
+        self.tags.insert(lane, (tag, self.turn));
         self.turns.push_back((self.turn, lane));
         if self.turns.len() > 2 * LANES {
-            let words = &self.words;
-            self.turns.retain(|(turn, lane)| words.get(lane).is_some_and(|(_, last)| last == turn));
+            let tags = &self.tags;
+            self.turns.retain(|(turn, lane)| tags.get(lane).is_some_and(|(_, last)| last == turn));
         }
-        self.words.len() > LANES && self.forget_oldest()
+        self.tags.len() > LANES && self.forget_oldest()
     }
 
     #[cold]
     fn forget_oldest(&mut self) -> bool {
         while let Some((turn, lane)) = self.turns.pop_front() {
-            if self.words.get(&lane).is_some_and(|(_, last)| *last == turn) {
-                self.words.remove(&lane);
+            if self.tags.get(&lane).is_some_and(|(_, last)| *last == turn) {
+                self.tags.remove(&lane);
                 return true;
             }
         }
@@ -92,11 +92,11 @@ pub fn set_lane(lane: fn() -> u64) -> bool {
     cupti::calls::set_word_source(word_of_lane).is_ok()
 }
 
-/// The word of the range that was handed over in the present lane of this thread.
+/// The tag of the range that was handed over in the present lane of this thread.
 fn word_of_lane() -> u64 {
     let Some(lane) = LANE.get() else { return 0 };
     let lane = lane();
-    HANDED.try_with(|lanes| lanes.try_borrow().map_or(0, |lanes| lanes.word(lane))).unwrap_or(0)
+    HANDED.try_with(|lanes| lanes.try_borrow().map_or(0, |lanes| lanes.tag(lane))).unwrap_or(0)
 }
 
 impl Context {
@@ -127,7 +127,7 @@ impl Context {
         let lane = lane();
         let _ = HANDED.try_with(|lanes| {
             if let Ok(mut lanes) = lanes.try_borrow_mut()
-                && lanes.hand_over(ranges::first_log(), lane, self.word())
+                && lanes.hand_over(ranges::first_log(), lane, self.tag())
             {
                 ranges::count_forgotten_lane();
             }
@@ -138,12 +138,12 @@ impl Context {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::recording::ranges::{RangeWord, SLOTS};
+    use crate::record::recording::ranges::{RangeTag, SLOTS};
 
-    /// A word of its own for each number; a log in tests has few entries.
-    fn word(recording: u64, number: u64) -> u64 {
+    /// A tag of its own for each number; a log in tests has few entries.
+    fn tag(recording: u64, number: u64) -> u64 {
         let (log, slot) = (recording * 1000 + number / SLOTS, number % SLOTS);
-        RangeWord::new(log, slot).map_or(0, |word| word.0)
+        RangeTag::new(log, slot).map_or(0, |tag| tag.0)
     }
 
     #[test]
@@ -152,22 +152,22 @@ mod tests {
         let many = LANES as u64 + 1_000;
         for lane in 0..many {
             // One lane is handed something all the time.
-            assert!(!lanes.hand_over(1, u64::MAX, word(1, lane)) || lanes.words.len() <= LANES);
-            forgotten += u64::from(lanes.hand_over(1, lane, word(1, lane)));
-            assert!(lanes.words.len() <= LANES && lanes.turns.len() <= 2 * LANES + 1);
+            assert!(!lanes.hand_over(1, u64::MAX, tag(1, lane)) || lanes.tags.len() <= LANES);
+            forgotten += u64::from(lanes.hand_over(1, lane, tag(1, lane)));
+            assert!(lanes.tags.len() <= LANES && lanes.turns.len() <= 2 * LANES + 1);
         }
-        assert_eq!((forgotten, lanes.words.len()), (1_001, LANES));
-        assert_eq!(lanes.word(u64::MAX), word(1, many - 1), "it is not the oldest");
-        assert_eq!((lanes.word(1_000), lanes.word(1_001)), (0, word(1, 1_001)));
+        assert_eq!((forgotten, lanes.tags.len()), (1_001, LANES));
+        assert_eq!(lanes.tag(u64::MAX), tag(1, many - 1), "it is not the oldest");
+        assert_eq!((lanes.tag(1_000), lanes.tag(1_001)), (0, tag(1, 1_001)));
     }
 
     #[test]
     fn lanes_that_end_are_not_counted() {
         let mut lanes = Lanes::default();
         for lane in 0..4 * LANES as u64 {
-            assert!(!lanes.hand_over(1, lane, word(1, lane)));
+            assert!(!lanes.hand_over(1, lane, tag(1, lane)));
             assert!(!lanes.hand_over(1, lane, 0));
-            assert!(lanes.words.is_empty() && lanes.turns.len() <= 2 * LANES + 1);
+            assert!(lanes.tags.is_empty() && lanes.turns.len() <= 2 * LANES + 1);
         }
     }
 
@@ -175,10 +175,10 @@ mod tests {
     fn lanes_of_an_earlier_recording_are_forgotten_by_the_next() {
         let mut lanes = Lanes::default();
         for lane in 0..100 {
-            assert!(!lanes.hand_over(1, lane, word(1, lane)));
+            assert!(!lanes.hand_over(1, lane, tag(1, lane)));
         }
-        assert!(!lanes.hand_over(2, 100, word(2, 5)));
-        assert_eq!((lanes.words.len(), lanes.turns.len()), (1, 1));
-        assert_eq!((lanes.word(100), lanes.word(99)), (word(2, 5), 0));
+        assert!(!lanes.hand_over(2, 100, tag(2, 5)));
+        assert_eq!((lanes.tags.len(), lanes.turns.len()), (1, 1));
+        assert_eq!((lanes.tag(100), lanes.tag(99)), (tag(2, 5), 0));
     }
 }

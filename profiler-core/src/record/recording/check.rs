@@ -7,9 +7,9 @@ use cupti::{Call, Function, GraphEvent, ThreadCalls};
 use rustc_hash::FxHashMap;
 
 use super::Recording;
-use super::ranges::{Detail, Event, RangeWord, Slots, Value};
+use super::ranges::{Detail, Event, RangeTag, Slots, Value};
 use super::segment::ThreadRanges;
-use super::word::{epoch_of, in_epoch};
+use super::tag::{epoch_of, in_epoch};
 use crate::base::error::Error;
 
 fn damaged(what: &str, why: &str) -> Error {
@@ -128,7 +128,7 @@ fn ranges(thread: &ThreadRanges) -> Result<(), &'static str> {
 
 fn events(thread: &ThreadRanges, logs: &std::ops::Range<u64>) -> Result<(), &'static str> {
     let (texts, labels) = (thread.texts.texts.len(), thread.texts.labels.len());
-    let is_own = |word: RangeWord| logs.contains(&word.log());
+    let is_own = |tag: RangeTag| logs.contains(&tag.log());
     for words in &thread.events {
         let (is_right, otherwise) = match Event::from_words(*words) {
             Event::Mark { label, .. } | Event::ProcessStart { label, .. } => {
@@ -139,8 +139,8 @@ fn events(thread: &ThreadRanges, logs: &std::ops::Range<u64>) -> Result<(), &'st
                 (is_own(first) && is_own(second), "a context is of another recording")
             }
             Event::Detail { detail, .. } => match detail {
-                Detail::Within(word) | Detail::Handed(word) | Detail::Member(word) => {
-                    (is_own(word), "a detail is of another recording")
+                Detail::Within(tag) | Detail::Handed(tag) | Detail::Member(tag) => {
+                    (is_own(tag), "a detail is of another recording")
                 }
                 Detail::Field { name, unit, value } => {
                     let has_value = match value {
@@ -165,7 +165,7 @@ fn identities(recording: &Recording) -> Result<(), Error> {
     let logs = &recording.logs;
     let mut threads: FxHashMap<u64, &ThreadRanges> = FxHashMap::default();
     for thread in &recording.ranges {
-        let fits = logs.contains(&thread.number) && RangeWord::new(thread.number, 0).is_some();
+        let fits = logs.contains(&thread.number) && RangeTag::new(thread.number, 0).is_some();
         if !fits || threads.insert(thread.number, thread).is_some() {
             let what = format!("the range log of thread {}", thread.thread_id);
             return Err(damaged(&what, "its number is that of another thread, or none"));
@@ -174,12 +174,12 @@ fn identities(recording: &Recording) -> Result<(), Error> {
     let Some(epoch) = epoch_of(logs) else { return Ok(()) };
     // A thread that is in a range of this recording has no range of an earlier one.
     let contradicts = |thread_id: u32, call: &Call| {
-        let word = RangeWord(call.word);
-        if call.word == 0 || logs.contains(&word.log()) {
+        let tag = RangeTag(call.word);
+        if call.word == 0 || logs.contains(&tag.log()) {
             return false;
         }
-        let Some(thread) = threads.get(&in_epoch(epoch, word.log())) else { return false };
-        let entry = thread.slots.row(word.slot()).and_then(|row| thread.entries.get(row));
+        let Some(thread) = threads.get(&in_epoch(epoch, tag.log())) else { return false };
+        let entry = thread.slots.row(tag.slot()).and_then(|row| thread.entries.get(row));
         thread.thread_id == thread_id
             && entry.is_some_and(|entry| {
                 let is_over = entry.end_ns().is_some_and(|end| end <= call.start_ns);

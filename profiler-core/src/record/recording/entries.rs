@@ -4,7 +4,7 @@ use nvtx::{FieldValue, Payload};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
-use super::word::RangeWord;
+use super::tag::RangeTag;
 
 /// Words of an entry.
 pub(crate) const WORDS: usize = 3;
@@ -111,9 +111,9 @@ pub(crate) enum Event {
     /// A range of the process begins; its identity is this entry's place.
     ProcessStart { label: u32, at_ns: u64, parent: Option<u64> },
     /// The range of the process with this identity ends.
-    ProcessEnd { of: RangeWord, at_ns: u64 },
-    /// A context of several ranges; its word has this entry's place. What is more than two are details of it.
-    Joined { first: RangeWord, second: RangeWord },
+    ProcessEnd { of: RangeTag, at_ns: u64 },
+    /// A context of several ranges; its tag has this entry's place. What is more than two are details of it.
+    Joined { first: RangeTag, second: RangeTag },
     /// Something more is known of a range, a mark, a range of the process or a context of several ranges.
     Detail { of: Subject, detail: Detail },
     /// Of a kind that this version does not know.
@@ -130,11 +130,11 @@ pub(crate) enum Subject {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Detail {
     /// It is a stay in this range of the process.
-    Within(RangeWord),
+    Within(RangeTag),
     /// It began in this range of another thread, which was handed to its own; or in several.
-    Handed(RangeWord),
+    Handed(RangeTag),
     /// This one is joined, too.
-    Member(RangeWord),
+    Member(RangeTag),
     Payload(Payload),
     /// Bytes of the text that the next field has for its value; those of the last piece that are beyond the text are 0.
     Piece([u8; PIECE_BYTES]),
@@ -168,11 +168,11 @@ impl Event {
         let detail = match first >> KIND_SHIFT {
             MARK => return Self::Mark { label, at_ns: second, parent },
             PROCESS_START => return Self::ProcessStart { label, at_ns: second, parent },
-            PROCESS_END => return Self::ProcessEnd { of: RangeWord(third), at_ns: second },
-            WITHIN => Detail::Within(RangeWord(second)),
-            HANDED => Detail::Handed(RangeWord(second)),
-            JOINS => return Self::Joined { first: RangeWord(second), second: RangeWord(third) },
-            MEMBER => Detail::Member(RangeWord(second)),
+            PROCESS_END => return Self::ProcessEnd { of: RangeTag(third), at_ns: second },
+            WITHIN => Detail::Within(RangeTag(second)),
+            HANDED => Detail::Handed(RangeTag(second)),
+            JOINS => return Self::Joined { first: RangeTag(second), second: RangeTag(third) },
+            MEMBER => Detail::Member(RangeTag(second)),
             PIECE => {
                 let bits = u128::from(third) << 64 | u128::from(second);
                 Detail::Piece(bits.to_le_bytes())

@@ -26,7 +26,7 @@ use super::check;
 use super::frames::{END, FrameReader, FrameWriter, Kind as FrameKind, Next};
 use super::ranges::{Label, RangeEntry, Slots};
 use super::segment::ThreadRanges;
-use super::word::logs_of_epoch;
+use super::tag::logs_of_epoch;
 use super::{Clocks, Losses, Recording, RecordingInfo};
 use crate::base::error::Error;
 use crate::record::series::{Kind, Series, Source};

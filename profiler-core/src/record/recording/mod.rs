@@ -9,7 +9,7 @@ mod info;
 pub(crate) mod ranges;
 pub(crate) mod segment;
 mod slots;
-pub(crate) mod word;
+pub(crate) mod tag;
 
 use std::fs;
 use std::io::{self, BufWriter, Read, Write};
@@ -55,7 +55,7 @@ pub struct Recording {
     /// In a snapshot: from when on returned calls may have records that have not come yet.
     pub(crate) pending_from_ns: Option<u64>,
     pub(crate) clocks: Clocks,
-    /// The numbers of its threads' logs, which the range words of its calls carry.
+    /// The numbers of its threads' logs, which the range tags of its calls carry.
     pub(crate) logs: Range<u64>,
     /// Records that have no call and a correlation id up to this are of calls before those that were kept.
     pub(crate) before_id: u32,

@@ -2,11 +2,11 @@
 //!
 //! The observer below sees every range of the program. It writes an entry at the start and fills in the end, in a log
 //! of the thread's own: two clock reads, a look at the thread's name table, a few stores. It keeps the thread's current
-//! range in the word that driver calls carry (`cupti::calls::set_word`), which is how work finds its range.
+//! range in the tag that driver calls carry (`cupti::calls::set_word`), which is how work finds its range.
 //!
 //! What only some ranges have (payload, fields, the process range that they are a stay in), marks and ranges of the
 //! process go to a second log of the thread, which begins with its first entry. So do contexts of several ranges, which
-//! have a word of their own.
+//! have a tag of their own.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -33,16 +33,16 @@ use super::entries::{
 };
 pub(super) use super::entries::{LoggedEvent, put_texts_together};
 pub(crate) use super::slots::Slots;
-use super::word::LOGS_END;
-pub(crate) use super::word::RangeWord;
+use super::tag::LOGS_END;
+pub(crate) use super::tag::RangeTag;
 #[cfg(test)]
-pub(crate) use super::word::SLOTS;
+pub(crate) use super::tag::SLOTS;
 use crate::record::range_tap;
 
 /// A thread's log, as the recording sees it.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// The log's number in the words of its ranges.
+    /// The log's number in the tags of its ranges.
     pub(super) number: u64,
     pub(super) thread_id: u32,
     pub(super) thread_name: Option<String>,
@@ -251,7 +251,7 @@ struct Thread {
 /// What a thread is in: a range, by its own guard or as a context that was attached. A range may be there several times.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Open {
-    word: RangeWord,
+    tag: RangeTag,
     /// Which attachment it is; 0 for the range's own guard.
     attached: u64,
 }
@@ -278,41 +278,41 @@ const RECENT: usize = 16;
 
 /// Puts a range of any thread up on this one; gives the number of the attachment, or `None` if the range is none of the
 /// present recording, which is counted.
-pub(crate) fn attach(word: RangeWord) -> Option<u64> {
-    if word.log() < LOGS.first() {
+pub(crate) fn attach(tag: RangeTag) -> Option<u64> {
+    if tag.log() < LOGS.first() {
         count(&RECORDER.earlier_contexts);
         return None;
     }
     let enter = |thread: &mut Thread| {
         // Another recording may have begun meanwhile.
-        if !thread.is_of_recording(word) {
+        if !thread.is_of_recording(tag) {
             return None;
         }
         thread.attached += 1;
-        thread.enter(Open { word, attached: thread.attached });
+        thread.enter(Open { tag, attached: thread.attached });
         Some(thread.attached)
     };
     RECORDER.with_thread(enter).flatten()
 }
 
 /// Takes away what [`attach`] put up under this number.
-pub(crate) fn detach(word: RangeWord, attached: u64) {
-    RECORDER.with_known_thread(|thread| _ = thread.leave(Open { word, attached }));
+pub(crate) fn detach(tag: RangeTag, attached: u64) {
+    RECORDER.with_known_thread(|thread| _ = thread.leave(Open { tag, attached }));
 }
 
-/// The word under which work belongs to several ranges of the present recording, each of which is there once; of one that
+/// The tag under which work belongs to several ranges of the present recording, each of which is there once; of one that
 /// of this one, and `None` of none. If it cannot be written down, which is counted, the first one is left.
-pub(crate) fn join(words: impl IntoIterator<Item = RangeWord>) -> Option<RangeWord> {
+pub(crate) fn join(tags: impl IntoIterator<Item = RangeTag>) -> Option<RangeTag> {
     let first_log = LOGS.first();
     let mut known = FxHashSet::default();
-    let words = words.into_iter().filter(|word| {
-        let is_of_this = first_log != 0 && word.log() >= first_log;
-        if first_log != 0 && word.0 != 0 && !is_of_this {
+    let tags = tags.into_iter().filter(|tag| {
+        let is_of_this = first_log != 0 && tag.log() >= first_log;
+        if first_log != 0 && tag.0 != 0 && !is_of_this {
             count(&RECORDER.earlier_contexts);
         }
-        is_of_this && known.insert(*word)
+        is_of_this && known.insert(*tag)
     });
-    match words.collect::<Vec<_>>()[..] {
+    match tags.collect::<Vec<_>>()[..] {
         [first, second, ref more @ ..] => {
             let join = |thread: &mut Thread| {
                 // Another recording may have begun meanwhile.
@@ -365,10 +365,10 @@ impl Thread {
         }
     }
 
-    /// Whether a word is one of this recording; counts those of earlier ones.
+    /// Whether a tag is one of this recording; counts those of earlier ones.
     #[inline]
-    fn is_of_recording(&self, word: RangeWord) -> bool {
-        let is_of_recording = word.log() >= self.first_log;
+    fn is_of_recording(&self, tag: RangeTag) -> bool {
+        let is_of_recording = tag.log() >= self.first_log;
         if !is_of_recording {
             count(&RECORDER.earlier_contexts);
         }
@@ -450,11 +450,11 @@ impl Thread {
         Some(self.text(value))
     }
 
-    fn start(&mut self, range: &RangeStart<'_>) -> Option<RangeWord> {
-        // Nothing is written of a range that has no word: it would have no end.
-        let word = match RangeWord::new(self.number, self.writer.len()) {
-            Some(word) => word,
-            None => self.renew().then(|| RangeWord::new(self.number, 0)).flatten()?,
+    fn start(&mut self, range: &RangeStart<'_>) -> Option<RangeTag> {
+        // Nothing is written of a range that has no tag: it would have no end.
+        let tag = match RangeTag::new(self.number, self.writer.len()) {
+            Some(tag) => tag,
+            None => self.renew().then(|| RangeTag::new(self.number, 0)).flatten()?,
         };
         let label = self.label(range);
         let parent = self.parent();
@@ -464,8 +464,8 @@ impl Thread {
             self.say(self.writer.len());
         }
         self.writer.push([parent << 32 | label, now_ns(), 0]);
-        self.enter(Open { word, attached: 0 });
-        Some(word)
+        self.enter(Open { tag, attached: 0 });
+        Some(tag)
     }
 
     /// Begins new logs in place of full ones; not while a range is open, whose end stands in the old one.
@@ -477,7 +477,7 @@ impl Thread {
 
     fn enter(&mut self, open: Open) {
         self.open.push(open);
-        set_word(open.word.0);
+        set_word(open.tag.0);
     }
 
     /// Whether the range was open here, in this way.
@@ -489,29 +489,24 @@ impl Thread {
         } else {
             return false;
         }
-        set_word(self.open.last().map_or(0, |top| top.word.0));
+        set_word(self.open.last().map_or(0, |top| top.tag.0));
         true
     }
 
     /// What is more than two comes first: whoever reads the entry then finds it.
-    fn join(
-        &mut self,
-        first: RangeWord,
-        second: RangeWord,
-        more: &[RangeWord],
-    ) -> Option<RangeWord> {
+    fn join(&mut self, first: RangeTag, second: RangeTag, more: &[RangeTag]) -> Option<RangeTag> {
         let slot = self.events.as_ref().map_or(0, Writer::len) + more.len() as u64;
-        let word = RangeWord::joined(self.number, slot)?;
+        let tag = RangeTag::joined(self.number, slot)?;
         for member in more {
             self.event([MEMBER << KIND_SHIFT | OF_EVENT | slot, member.0, 0]);
         }
         self.event([JOINS << KIND_SHIFT, first.0, second.0]);
-        Some(word)
+        Some(tag)
     }
 
     /// The entry of the innermost open range plus 1; 0 if there is none, or it is one of another thread, or of several.
     fn parent(&self) -> u64 {
-        match self.open.last().and_then(|parent| parent.word.place()) {
+        match self.open.last().and_then(|parent| parent.tag.place()) {
             Some((log, slot)) if log == self.number => slot + 1,
             _ => 0,
         }
@@ -519,15 +514,15 @@ impl Thread {
 
     /// The innermost open range, if it is one of another thread, or of several.
     #[inline]
-    fn handed(&self) -> Option<RangeWord> {
-        let innermost = self.open.last()?.word;
+    fn handed(&self) -> Option<RangeTag> {
+        let innermost = self.open.last()?.tag;
         innermost.place().is_none_or(|(log, _)| log != self.number).then_some(innermost)
     }
 
-    fn end(&mut self, word: RangeWord) {
+    fn end(&mut self, tag: RangeTag) {
         let now = now_ns();
-        if self.leave(Open { word, attached: 0 }) {
-            self.writer.set(word.slot(), END, now);
+        if self.leave(Open { tag, attached: 0 }) {
+            self.writer.set(tag.slot(), END, now);
         }
     }
 
@@ -574,7 +569,7 @@ impl Thread {
             self.unsaid.push([HANDED << KIND_SHIFT, parent.0, 0]);
         }
         if let Some(within) = event.within
-            && self.is_of_recording(RangeWord(within.get()))
+            && self.is_of_recording(RangeTag(within.get()))
         {
             self.unsaid.push([WITHIN << KIND_SHIFT, within.get(), 0]);
         }
@@ -615,7 +610,7 @@ impl Drop for Thread {
         let now = now_ns();
         // The innermost first: what lies in an entry has finished when it has.
         for open in self.open.iter().rev().filter(|open| open.attached == 0) {
-            let slot = open.word.slot();
+            let slot = open.tag.slot();
             self.writer.set(slot, START, self.writer.get(slot, START) | LEFT_OPEN);
             self.writer.set(slot, END, now);
         }
@@ -673,42 +668,42 @@ impl Recorder {
 impl Observer for Recorder {
     fn range_start(&self, range: &RangeStart<'_>) -> Token {
         let start = |thread: &mut Thread| thread.start(range).or_else(|| self.lose());
-        let word = self.with_thread(start).flatten();
-        // Without a recording they may be counted. No word of a recording is as small.
-        Token::new(word.map_or_else(|| range_tap::begin(range.name).unwrap_or(0), |word| word.0))
+        let tag = self.with_thread(start).flatten();
+        // Without a recording they may be counted. No tag of a recording is as small.
+        Token::new(tag.map_or_else(|| range_tap::begin(range.name).unwrap_or(0), |tag| tag.0))
     }
 
     fn range_end(&self, token: Token) {
         if token.get() == 0 {
             return;
         }
-        let word = RangeWord(token.get());
-        if word.is_below_logs() {
-            range_tap::end(word.0);
+        let tag = RangeTag(token.get());
+        if tag.is_below_logs() {
+            range_tap::end(tag.0);
         } else {
-            self.with_known_thread(|thread| thread.end(word));
+            self.with_known_thread(|thread| thread.end(tag));
         }
     }
 
     fn process_range_start(&self, range: &RangeStart<'_>) -> Option<Token> {
         let start = |thread: &mut Thread| {
-            // What is said of it comes before it. Nothing is written of one that has no word.
+            // What is said of it comes before it. Nothing is written of one that has no tag.
             let room = entries_of(range.fields) + DETAILS;
             let has_room = |thread: &Thread| {
                 let next = thread.events.as_ref().map_or(0, Writer::len);
-                RangeWord::new(thread.number, next + room).is_some()
+                RangeTag::new(thread.number, next + room).is_some()
             };
             if has_room(thread) || thread.renew() && has_room(thread) {
                 let slot = thread.occurrence(PROCESS_START, range);
-                return RangeWord::new(thread.number, slot);
+                return RangeTag::new(thread.number, slot);
             }
             self.lose()
         };
-        self.with_thread(start).flatten().map(|word| Token::new(word.0))
+        self.with_thread(start).flatten().map(|tag| Token::new(tag.0))
     }
 
     fn process_range_end(&self, token: Token) {
-        let of = RangeWord(token.get());
+        let of = RangeTag(token.get());
         self.with_thread(|thread| {
             // One that began in an earlier recording is none of this one.
             if of.log() >= thread.first_log {
@@ -755,11 +750,11 @@ mod tests {
         *shared.readers.lock() = Readers::of(&writer).into_inner();
         let mut thread = Thread::new(1, shared.clone(), writer);
         let starts = ["outer", "ended", "inner"].map(|name| {
-            let word = thread.start(&RangeStart::new(name)).unwrap();
+            let tag = thread.start(&RangeStart::new(name)).unwrap();
             if name == "ended" {
-                thread.end(word);
+                thread.end(tag);
             }
-            word.slot()
+            tag.slot()
         });
         assert_eq!(starts, [0, 1, 2]);
         let taken = shared.read(u64::MAX, true);

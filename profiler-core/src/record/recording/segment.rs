@@ -15,7 +15,7 @@ use super::ranges::{
     self, Detail, EVENT_WORDS, Event, LoggedEvent, RangeEntry, Shared, Slots, Subject, Texts,
     ThreadPart,
 };
-use super::word::logs_from;
+use super::tag::logs_from;
 use super::{Clocks, Losses, Recording, RecordingInfo};
 
 /// The kinds of records that operations have.
@@ -116,7 +116,7 @@ impl Segment {
         })
     }
 
-    /// The ranges of each thread in it, with the thread's number in their words.
+    /// The ranges of each thread in it, with the thread's number in their tags.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = ThreadRangesPart<'_>> {
         self.ranges.iter().map(ThreadRangesPart::of)
     }
@@ -548,7 +548,7 @@ impl<F> Calls<F> {
 /// The ranges of one thread, in the order they began.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct ThreadRanges {
-    /// The log's number in the words of its ranges.
+    /// The log's number in the tags of its ranges.
     pub(crate) number: u64,
     /// The kernel's id of the thread.
     pub(crate) thread_id: u32,
@@ -694,8 +694,8 @@ mod tests {
         let (client, server) = (3, 5);
         let start = |slot| (slot, [2 << 56, 100 + slot, 0]);
         let end = |slot, of: u64| {
-            let word = ranges::RangeWord::new(client, of).unwrap();
-            (slot, [3 << 56, 200 + of, word.0])
+            let tag = ranges::RangeTag::new(client, of).unwrap();
+            (slot, [3 << 56, 200 + of, tag.0])
         };
         let mut remains = CarriedOver::default();
         let mut left = |threads: Vec<ThreadPart>| -> Vec<(u64, u64)> {
