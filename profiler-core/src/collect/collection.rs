@@ -18,10 +18,8 @@ use crate::base::background::Background;
 use crate::base::error::{Error, Kind};
 use crate::collect::flush_pace::FlushDemand;
 use crate::record::id_window::is_up_to;
-use crate::record::recording::ranges::{self, RECORDER};
-use crate::record::recording::segment::{
-    CarriedOver, OpenRanges, PartialRecording, Segment, Settings, StoppedRanges, Tail,
-};
+use crate::record::recording::ranges::{self, RECORDER, ThreadSegment};
+use crate::record::recording::segment::{CarriedOver, PartialRecording, Segment, Settings, Tail};
 use crate::record::recording::{Recording, RecordingInfo, segment};
 
 use crate::collect::request::{Retention, SessionRequest};
@@ -57,7 +55,7 @@ pub(super) struct Collection {
     pub(super) info: RecordingInfo,
     pub(super) views: Vec<View>,
     /// Parts that some session needs.
-    pub(super) parts: VecDeque<Segment>,
+    pub(super) segments: VecDeque<Segment>,
     /// The number of the first of them.
     first: u64,
     /// When the collection was on, as the last part told, and when that was.
@@ -65,8 +63,8 @@ pub(super) struct Collection {
     /// How many windows there may be before the next look at which are no longer needed.
     most_windows: usize,
     parts_until_ns: u64,
-    /// What parts up to a number said of ranges that had not ended.
-    remains: (u64, CarriedOver),
+    /// What segments up to a number said of ranges that had not ended.
+    carried_over: (u64, CarriedOver),
     /// The records of calls that had returned before then have all come.
     pub(super) settled_ns: u64,
     /// Bytes of records that came last, in [`RATE_NS`]; and those since, from when on.
@@ -97,16 +95,16 @@ impl Observing {
     }
 
     /// Ends it and gives what was left.
-    fn end(self) -> StoppedRanges {
+    fn end(self) -> Vec<ThreadSegment> {
         self.switch.off();
-        StoppedRanges::end()
+        ranges::end()
     }
 }
 
 impl Drop for Observing {
     fn drop(&mut self) {
         self.switch.off();
-        let _ = StoppedRanges::end();
+        let _ = ranges::end();
     }
 }
 
@@ -155,12 +153,12 @@ impl Collection {
             config: wish.config.clone(),
             info,
             views: Vec::new(),
-            parts: VecDeque::new(),
+            segments: VecDeque::new(),
             first: 0,
             windows_ns: Vec::new(),
             most_windows: WINDOWS,
             parts_until_ns: 0,
-            remains: (0, CarriedOver::default()),
+            carried_over: (0, CarriedOver::default()),
             settled_ns: 0,
             came: 0,
             coming: (0, now_ns()),
@@ -188,8 +186,9 @@ impl Collection {
     ) -> Result<u64, Error> {
         let id = self.next_id;
         self.next_id += 1;
-        let from = self.first + self.parts.len() as u64;
-        let remains = if from == 0 { CarriedOver::default() } else { self.remains_until(from) };
+        let from = self.first + self.segments.len() as u64;
+        let carried_over =
+            if from == 0 { CarriedOver::default() } else { self.carried_over_until(from) };
         let began_ns = now_ns();
         let is_first = self.views.is_empty();
         let start_ns = if is_first { self.collector.start_ns() } else { began_ns };
@@ -204,7 +203,7 @@ impl Collection {
             left_ns: None,
             earliest_end_ns: start_ns,
             before_id: self.last_id,
-            remains,
+            carried_over,
             panics_before: self.observing.switch.panics(),
             sink: wish.sink.clone(),
         });
@@ -226,15 +225,15 @@ impl Collection {
         Ok(id)
     }
 
-    pub(super) fn remains_until(&mut self, until: u64) -> CarriedOver {
-        let (from, remains) = &mut self.remains;
-        for (number, part) in (self.first..).zip(&self.parts) {
+    pub(super) fn carried_over_until(&mut self, until: u64) -> CarriedOver {
+        let (from, carried_over) = &mut self.carried_over;
+        for (number, part) in (self.first..).zip(&self.segments) {
             if number >= *from && number < until {
-                remains.add(part);
+                carried_over.add(part);
             }
         }
         *from = until;
-        remains.clone()
+        carried_over.clone()
     }
 
     pub(super) fn view(&mut self, id: u64) -> Result<&mut View, Error> {
@@ -292,14 +291,14 @@ impl Collection {
     }
 
     pub(super) fn restart(&mut self, id: u64) -> Result<(), Error> {
-        let from = self.first + self.parts.len() as u64;
-        let remains = self.remains_until(from);
+        let from = self.first + self.segments.len() as u64;
+        let carried_over = self.carried_over_until(from);
         let (last_id, panics) = (self.last_id, self.observing.switch.panics());
         let view = self.view(id)?;
         let began_ns = now_ns();
         view.on_since_ns = view.on_since_ns.map(|_| began_ns);
         view.windows_ns.clear();
-        (view.from, view.start_ns, view.remains) = (from, began_ns, remains);
+        (view.from, view.start_ns, view.carried_over) = (from, began_ns, carried_over);
         (view.before_id, view.panics_before) = (last_id, panics);
         self.let_go();
         Ok(())
@@ -336,16 +335,16 @@ impl Collection {
         for view in &mut self.views {
             view.see_stop_call();
             if let Some(sink) = &view.sink {
-                let open = open.get_or_insert_with(|| OpenRanges::at(part.until_ns));
+                let open = open.get_or_insert_with(|| ranges::unfinished(part.until_ns));
                 view.earliest_end_ns = view.until_ns(part.until_ns).max(view.earliest_end_ns);
                 // All of its calls count, however little the session keeps.
                 let windows_ns = view.windows(part.first_call_ns(), part.until_ns);
                 sink.lock().add(&part, open, &windows_ns);
             }
         }
-        match self.parts.back_mut().filter(|last| last.is_empty() && part.is_empty()) {
+        match self.segments.back_mut().filter(|last| last.is_empty() && part.is_empty()) {
             Some(last) => last.extend(&part),
-            None => self.parts.push_back(part),
+            None => self.segments.push_back(part),
         }
         if self.views.iter().any(|view| matches!(view.keep, Retention::LastOperations(_))) {
             self.count_operations();
@@ -412,27 +411,27 @@ impl Collection {
         }
     }
 
-    /// Counts the operations that came last for the parts that have their calls: these may have come long before.
+    /// Counts the operations that came last for the segments that have their calls: these may have come long before.
     pub(super) fn count_operations(&mut self) {
-        let Some(last) = self.parts.pop_back() else { return };
+        let Some(last) = self.segments.pop_back() else { return };
         let mut own = 0;
         for id in last.operations() {
-            // Ids of parts that are gone come out at the first, of which nothing is known without its calls.
-            let place = self.parts.partition_point(|part| !is_up_to(id, part.last_id));
-            match self.parts.get_mut(place) {
+            // Ids of segments that are gone come out at the first, of which nothing is known without its calls.
+            let place = self.segments.partition_point(|part| !is_up_to(id, part.last_id));
+            match self.segments.get_mut(place) {
                 Some(part) => part.operations += 1,
                 None => own += 1,
             }
         }
-        self.parts.push_back(last);
-        if let Some(last) = self.parts.back_mut() {
+        self.segments.push_back(last);
+        if let Some(last) = self.segments.back_mut() {
             last.operations += own;
         }
     }
 
     /// Lets go of what no session needs any more.
     pub(super) fn let_go(&mut self) {
-        let end = self.first + self.parts.len() as u64;
+        let end = self.first + self.segments.len() as u64;
         for view in &mut self.views {
             // A stop that is called from now on may be seen late.
             let end_ns = now_ns().saturating_sub(STOP_SEEN_NS);
@@ -442,8 +441,8 @@ impl Collection {
                 continue;
             }
             while view.from < end {
-                let part = &self.parts[(view.from - self.first) as usize];
-                let later = || self.parts.iter().skip((view.from - self.first) as usize + 1);
+                let part = &self.segments[(view.from - self.first) as usize];
+                let later = || self.segments.iter().skip((view.from - self.first) as usize + 1);
                 let goes = match view.keep {
                     Retention::All => false,
                     Retention::Nothing => true,
@@ -465,7 +464,7 @@ impl Collection {
                 }
                 view.before_id = part.last_id;
                 if view.keep != Retention::Nothing {
-                    view.remains.add(part);
+                    view.carried_over.add(part);
                 }
                 if let Retention::LastOperations(_) = view.keep {
                     view.start_ns = view.start_ns.max(part.until_ns);
@@ -476,13 +475,13 @@ impl Collection {
         let needed = self.views.iter().map(|view| view.from).min().unwrap_or(end);
         while self.first < needed {
             // A session that begins later may have to know of it.
-            if self.remains.0 == self.first {
-                if let Some(part) = self.parts.front() {
-                    self.remains.1.add(part);
+            if self.carried_over.0 == self.first {
+                if let Some(part) = self.segments.front() {
+                    self.carried_over.1.add(part);
                 }
-                self.remains.0 += 1;
+                self.carried_over.0 += 1;
             }
-            self.parts.pop_front();
+            self.segments.pop_front();
             self.first += 1;
         }
     }
@@ -494,9 +493,9 @@ impl Collection {
         pending_from_ns: Option<u64>,
     ) -> Result<Recording, Error> {
         let at_ns = self.parts_until_ns;
-        let rest = Tail::Open {
+        let tail = Tail::Open {
             calls: self.collector.unfinished_calls(at_ns),
-            ranges: OpenRanges::at(at_ns),
+            ranges: ranges::unfinished(at_ns),
             settings: Settings {
                 attributes: self.collector.attributes().to_vec(),
                 missing_kinds: self.collector.missing_kinds().to_vec(),
@@ -506,7 +505,7 @@ impl Collection {
         let place = self.views.iter().position(|view| view.id == id);
         let view = &self.views[place.ok_or_else(|| Error::new(Kind::NotRunning))?];
         let until_ns = view.until_ns(at_ns);
-        let pieces = PartialRecording {
+        let partial = PartialRecording {
             info: self.info.clone(),
             first_log: self.observing.first_log,
             window_ns: (view.first_ns(until_ns), until_ns),
@@ -517,11 +516,11 @@ impl Collection {
             pending_from_ns,
             before_id: view.before_id,
             begins_late: view.begins_late(until_ns),
-            parts: self.parts.iter().skip((view.from - self.first) as usize).collect(),
-            remains: Some(&view.remains),
-            rest,
+            segments: self.segments.iter().skip((view.from - self.first) as usize).collect(),
+            carried_over: Some(&view.carried_over),
+            tail,
         };
-        Ok(segment::recording(pieces, panics.saturating_sub(view.panics_before)))
+        Ok(segment::recording(partial, panics.saturating_sub(view.panics_before)))
     }
 
     /// Ends a session while others go on, once the GPU was waited for. The buffers that it kept are unfinished for this
@@ -544,9 +543,9 @@ impl Collection {
             part.losses.failed_threads = self.background.take_failures();
             self.windows_ns = windows_ns;
             let windows_ns = view.windows(part.first_call_ns(), part.until_ns);
-            sink.lock().add(&part, &OpenRanges::at(part.until_ns), &windows_ns);
+            sink.lock().add(&part, &ranges::unfinished(part.until_ns), &windows_ns);
             if view.keep != Retention::Nothing {
-                self.parts.push_back(part);
+                self.segments.push_back(part);
             } else {
                 if !is_up_to(part.last_id, view.before_id) {
                     view.before_id = part.last_id;
@@ -563,7 +562,7 @@ impl Collection {
         let stop_ns = view.until_ns(collected.window_ns.1);
         let windows_ns =
             intersection(&collected.windows_ns, &view.windows(view.first_ns(stop_ns), stop_ns));
-        let pieces = PartialRecording {
+        let partial = PartialRecording {
             info: self.info,
             first_log,
             window_ns: (view.first_ns(stop_ns), stop_ns),
@@ -571,11 +570,11 @@ impl Collection {
             pending_from_ns: None,
             before_id: view.before_id,
             begins_late: view.begins_late(stop_ns),
-            parts: self.parts.iter().skip((view.from - self.first) as usize).collect(),
-            remains: Some(&view.remains),
-            rest: Tail::Stopped { collected: Box::new(collected), ranges },
+            segments: self.segments.iter().skip((view.from - self.first) as usize).collect(),
+            carried_over: Some(&view.carried_over),
+            tail: Tail::Stopped { collected: Box::new(collected), ranges },
         };
-        let mut recording = segment::recording(pieces, panics.saturating_sub(view.panics_before));
+        let mut recording = segment::recording(partial, panics.saturating_sub(view.panics_before));
         recording.losses.failed_threads += self.background.take_failures();
         segment::leave_open(&mut recording);
         Ok(recording)

@@ -7,7 +7,8 @@ use cupti::{Config, Library};
 use parking_lot::Mutex;
 
 use crate::collect::sampling::Sampling;
-use crate::record::recording::segment::{OpenRanges, Segment};
+use crate::record::recording::ranges::ThreadSegment;
+use crate::record::recording::segment::Segment;
 
 /// What a session keeps of the raw logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -47,7 +48,7 @@ pub(crate) trait Sink: std::fmt::Debug + Send {
     fn begins_with(&mut self, first_id: u32, is_final: bool);
 
     /// Adds a part. `open` is what was open at its end, and calls outside the windows do not count.
-    fn add(&mut self, part: &Segment, open: &OpenRanges, windows_ns: &[(u64, u64)]);
+    fn add(&mut self, part: &Segment, open: &[ThreadSegment], windows_ns: &[(u64, u64)]);
 
     /// Since when what lacks its records longest does.
     fn waits_since_ns(&self) -> Option<u64>;

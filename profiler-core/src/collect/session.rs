@@ -515,14 +515,14 @@ mod tests {
         let fake = Fake::new();
         let session = session(&fake, Retention::LastOperations(5));
         let parts = || {
-            let take = |running: &mut Collection| running.take().map(|()| running.parts.len());
+            let take = |running: &mut Collection| running.take().map(|()| running.segments.len());
             session.with(take).unwrap()
         };
         assert_eq!([parts(), parts(), parts()], [1, 1, 1]);
         fake.launch(Work::kernel(c"kernel"));
         assert_eq!([parts(), parts(), parts()], [2, 3, 3]);
-        let until_ns = session.with(|running| Ok(running.parts[2].until_ns)).unwrap();
-        assert!(until_ns > session.with(|running| Ok(running.parts[1].until_ns)).unwrap());
+        let until_ns = session.with(|running| Ok(running.segments[2].until_ns)).unwrap();
+        assert!(until_ns > session.with(|running| Ok(running.segments[1].until_ns)).unwrap());
         let recording = session.stop(now_ns()).unwrap();
         assert_eq!(recording.records.iter().count(), 1);
     }

@@ -40,7 +40,7 @@ pub(super) struct View {
     /// What was asked for before then was followed, or what an earlier end would keep was let go.
     pub(super) earliest_end_ns: u64,
     pub(super) before_id: u32,
-    pub(super) remains: CarriedOver,
+    pub(super) carried_over: CarriedOver,
     pub(super) panics_before: u64,
     pub(super) sink: Option<Arc<Mutex<dyn Sink>>>,
 }

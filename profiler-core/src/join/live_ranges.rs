@@ -10,8 +10,10 @@ use rustc_hash::FxHashMap;
 use crate::base::totals::Totals;
 use crate::join::attribute::{Contexts, Owner, links};
 use crate::join::sums::{Activation, Activations, Links, PathId, Rows, Sums};
-use crate::record::recording::ranges::{Detail, Event, RangeEntry, RangeTag, Subject};
-use crate::record::recording::segment::{OpenRanges, Segment, ThreadRangesPart};
+use crate::record::recording::ranges::{
+    Detail, Event, RangeEntry, RangeTag, Subject, ThreadSegment,
+};
+use crate::record::recording::segment::Segment;
 
 /// Ranges that were forgotten and whose path is still known, for contexts of theirs that are attached later. As many
 /// contexts of several ranges are kept.
@@ -226,11 +228,11 @@ impl LiveRanges {
     }
 
     /// Adds the ranges of a segment, and those that were `open` at its end.
-    pub(crate) fn begin(&mut self, segment: &Segment, open: &OpenRanges, sums: &mut Sums) {
-        for thread in segment.ranges() {
+    pub(crate) fn begin(&mut self, segment: &Segment, open: &[ThreadSegment], sums: &mut Sums) {
+        for thread in &segment.ranges {
             self.read_events(&thread, sums);
         }
-        let threads: Vec<ThreadRangesPart<'_>> = segment.ranges().chain(open.iter()).collect();
+        let threads: Vec<&ThreadSegment> = segment.ranges.iter().chain(open).collect();
         for thread in &threads {
             self.read_details(thread);
         }
@@ -252,7 +254,7 @@ impl LiveRanges {
         }
     }
 
-    fn begin_range(&mut self, new: &NewRange, thread: &ThreadRangesPart<'_>, sums: &mut Sums) {
+    fn begin_range(&mut self, new: &NewRange, thread: &ThreadSegment, sums: &mut Sums) {
         let parent = new.parent.or(self.handed.remove(&new.tag));
         let outer = parent.and_then(|parent| self.owner(parent).range());
         self.orphaned += u64::from(parent.is_some() && outer.is_none());
@@ -281,8 +283,8 @@ impl LiveRanges {
     }
 
     /// Reads what a thread logged of ranges of the process, marks and contexts.
-    fn read_events(&mut self, thread: &ThreadRangesPart<'_>, sums: &mut Sums) {
-        for (slot, words) in thread.events {
+    fn read_events(&mut self, thread: &ThreadSegment, sums: &mut Sums) {
+        for (slot, words) in &thread.events {
             let of_event = tag(thread, *slot);
             match Event::from_words(*words) {
                 Event::ProcessStart { label, at_ns, .. } => {
@@ -314,7 +316,7 @@ impl LiveRanges {
                 Event::Joined { first, second } => {
                     let mut members = vec![first, second];
                     members.extend(self.members.remove(&of_event).unwrap_or_default());
-                    if let Some(tag) = RangeTag::joined(thread.number, *slot) {
+                    if let Some(tag) = RangeTag::joined(thread.number(), *slot) {
                         self.add_context(tag, members);
                     }
                 }
@@ -324,8 +326,8 @@ impl LiveRanges {
     }
 
     /// Reads what a thread logged of ranges that have not begun.
-    fn read_details(&mut self, thread: &ThreadRangesPart<'_>) {
-        for (_, words) in thread.events {
+    fn read_details(&mut self, thread: &ThreadSegment) {
+        for (_, words) in &thread.events {
             let Event::Detail { of: Subject::Range(slot), detail } = Event::from_words(*words)
             else {
                 continue;
@@ -392,7 +394,7 @@ impl LiveRanges {
 
     /// Ends the ranges that a segment holds the ends of.
     pub(crate) fn end(&mut self, segment: &Segment, sums: &mut Sums) {
-        for thread in segment.ranges() {
+        for thread in &segment.ranges {
             for (slot, entry) in thread.entries() {
                 self.end_range(tag(&thread, slot), entry, sums);
             }
@@ -521,8 +523,8 @@ impl LiveRanges {
 }
 
 /// The tag of a range of a thread.
-fn tag(thread: &ThreadRangesPart<'_>, slot: u64) -> u64 {
-    RangeTag::new(thread.number, slot).map_or(0, |tag| tag.0)
+fn tag(thread: &ThreadSegment, slot: u64) -> u64 {
+    RangeTag::new(thread.number(), slot).map_or(0, |tag| tag.0)
 }
 
 #[cfg(test)]

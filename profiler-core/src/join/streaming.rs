@@ -19,7 +19,8 @@ use crate::join::sums::{Amount, PathId, Rows, Sums};
 use crate::record::id_window::{IdWindow, is_up_to};
 use crate::record::recording::Recording;
 use crate::record::recording::ranges;
-use crate::record::recording::segment::{OpenRanges, Segment};
+use crate::record::recording::ranges::ThreadSegment;
+use crate::record::recording::segment::Segment;
 
 /// How long a call is kept whose records do not arrive, and a record whose call does not, in nanoseconds. Where CUPTI has not
 /// answered since the call, which happens under load, [`UNANSWERED`] times as long.
@@ -147,7 +148,7 @@ impl Sink for StreamingJoin {
         }
     }
 
-    fn add(&mut self, segment: &Segment, open: &OpenRanges, windows_ns: &[(u64, u64)]) {
+    fn add(&mut self, segment: &Segment, open: &[ThreadSegment], windows_ns: &[(u64, u64)]) {
         self.health.add_losses(&segment.losses);
         self.health.set_range_losses(&ranges::losses());
         self.ranges.begin(segment, open, &mut self.sums);

@@ -13,7 +13,8 @@ use crate::base::kernel_names::Level;
 use crate::base::totals::Totals;
 use crate::join::account::OperationClass;
 use crate::join::intern::{NameId, Names};
-use crate::record::recording::segment::{Segment, ThreadRangesPart};
+use crate::record::recording::ranges::ThreadSegment;
+use crate::record::recording::segment::Segment;
 
 /// Labels of threads whose names are kept at hand.
 const MOST_LABELS: usize = 1 << 16;
@@ -203,7 +204,7 @@ impl Sums {
     /// The row of a name, or that of `(other)` where the table is full.
     fn row_of(
         &mut self,
-        thread: &ThreadRangesPart<'_>,
+        thread: &ThreadSegment,
         label: u32,
         rows: impl Fn(&mut Self) -> (&mut FxHashMap<Key, u32>, usize),
         push: impl Fn(&mut SumTables, Key),
@@ -224,7 +225,7 @@ impl Sums {
     }
 
     /// Counts an instance of a range of the process, and returns its row.
-    pub(crate) fn begin_process_range(&mut self, thread: &ThreadRangesPart<'_>, label: u32) -> u32 {
+    pub(crate) fn begin_process_range(&mut self, thread: &ThreadSegment, label: u32) -> u32 {
         let row = self.row_of(
             thread,
             label,
@@ -245,7 +246,7 @@ impl Sums {
         row
     }
 
-    pub(crate) fn count_mark(&mut self, thread: &ThreadRangesPart<'_>, label: u32) {
+    pub(crate) fn count_mark(&mut self, thread: &ThreadSegment, label: u32) {
         let row = self.row_of(
             thread,
             label,
@@ -257,8 +258,8 @@ impl Sums {
 
     /// The name and the domain of a label. Where the rows that they are for are full, a name of no row is `(other)`: so
     /// there are no more names than rows.
-    fn label(&mut self, thread: &ThreadRangesPart<'_>, label: u64, is_full: bool) -> Key {
-        if let Some(known) = self.labels.get(&(thread.number, label)) {
+    fn label(&mut self, thread: &ThreadSegment, label: u64, is_full: bool) -> Key {
+        if let Some(known) = self.labels.get(&(thread.number(), label)) {
             return *known;
         }
         let found = thread.with_texts(|texts| {
@@ -283,7 +284,7 @@ impl Sums {
         if self.labels.len() >= MOST_LABELS {
             self.labels.clear();
         }
-        self.labels.insert((thread.number, label), found);
+        self.labels.insert((thread.number(), label), found);
         found
     }
 
@@ -292,7 +293,7 @@ impl Sums {
     pub(crate) fn begin(
         &mut self,
         parent: Option<PathId>,
-        thread: &ThreadRangesPart<'_>,
+        thread: &ThreadSegment,
         label: u64,
     ) -> PathId {
         let is_in_other =

@@ -1,9 +1,9 @@
-//! Ordered queues: one thread launches what many issue, and says for whom it does so by a *lane*.
+//! Lanes attribute the work of a thread that launches for several issuers in turn.
 //!
-//! Where a program's work goes through a queue to a thread of its own (a device thread, as cubecl's has it), that thread
-//! runs jobs of several issuers by turns. A lane is a number that tells on the launching thread whose job runs: cubecl's
-//! `StreamId`, an id that a runtime keeps per task. A context that goes through the same queue is [handed
-//! over](Context::hand_over) there, and all that is launched later in its lane belongs to it.
+//! A program may send its work through a queue to a device thread, as cubecl does. A *lane* is a
+//! number that identifies, on that thread, the issuer of the current job: cubecl's `StreamId`, or
+//! an id that a runtime keeps per task. A context sent through the same queue is [handed
+//! over](Context::hand_over) there; later launches in its lane are attributed to it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use crate::record::recording::ranges;
 
 static LANE: OnceLock<fn() -> u64> = OnceLock::new();
 
-/// Lanes that a thread keeps. A program that takes a new number for every job and ends none of them would fill the memory.
+/// Upper bound of the lanes of a thread, for programs that use a new number per job and end none.
 const LANES: usize = 1 << 16;
 
 thread_local! {
@@ -26,11 +26,12 @@ thread_local! {
 /// The lanes of a thread.
 #[derive(Default)]
 struct Lanes {
-    /// The number of the first log of the recording that all of them are of.
+    /// The first log number of the recording that all lanes belong to.
     first_log: u64,
-    /// By lane, the tag of the context that was handed over last, and at which turn.
+    /// By lane: the tag handed over last, and the turn of that hand-over.
     tags: FxHashMap<u64, (u64, u64)>,
-    /// Turns with their lanes, the oldest first. A lane that was handed something later, or ended, has others.
+    /// Turns with their lanes, oldest first. Turns of lanes that ended or were handed another tag
+    /// are stale.
     turns: VecDeque<(u64, u64)>,
     turn: u64,
 }
@@ -40,15 +41,15 @@ impl Lanes {
         self.tags.get(&lane).map_or(0, |(tag, _)| *tag)
     }
 
-    /// Hands over a tag in the recording with this first log, or ends the lane with 0. True if the oldest lane was forgotten
-    /// for it.
+    /// Sets the tag of a lane in the recording with this first log number; tag 0 ends the lane.
+    /// Returns true if the oldest lane was dropped to make room.
     fn hand_over(&mut self, first_log: u64, lane: u64, tag: u64) -> bool {
         if tag == 0 {
             self.tags.remove(&lane);
             return false;
         }
         if first_log != self.first_log {
-            // No call of this recording belongs to a range of another.
+            // A call of this recording cannot be attributed to a range of another one.
             *self = Self { first_log, ..Self::default() };
         }
         self.turn += 1;
@@ -73,10 +74,11 @@ impl Lanes {
     }
 }
 
-/// Says how to find the present lane of a thread. Once in a process, and early: what is launched before finds none.
+/// Sets the function that returns the current lane of a thread. Call it once per process, early:
+/// earlier launches have no lane.
 ///
-/// It is asked within CUDA calls of threads that are in no range of their own: it must be quick, and must not call CUDA,
-/// wait or panic. Gives false if another function was set before.
+/// The function is called within CUDA calls of threads with no open range. It must be fast, and
+/// must not call CUDA, block or panic. Returns false if another function was set before.
 ///
 /// ```
 /// use std::cell::Cell;
@@ -92,7 +94,7 @@ pub fn set_lane(lane: fn() -> u64) -> bool {
     cupti::calls::set_word_source(word_of_lane).is_ok()
 }
 
-/// The tag of the range that was handed over in the present lane of this thread.
+/// The tag handed over last in this thread's current lane; 0 without one.
 fn word_of_lane() -> u64 {
     let Some(lane) = LANE.get() else { return 0 };
     let lane = lane();
@@ -100,16 +102,15 @@ fn word_of_lane() -> u64 {
 }
 
 impl Context {
-    /// On a thread that launches for others: from now on, what it launches in its present lane, and in no range of its
-    /// own, belongs to this context; until another one is handed over in the same lane, and an
-    /// [empty one](Context::is_empty) ends it. See [`set_lane`]; without a lane nothing happens.
+    /// Attributes later launches of this thread in its current lane, outside its own ranges, to
+    /// this context.
     ///
-    /// A range's work may reach the launching thread after the range has ended: hand over where the queue is, in order
-    /// with the work.
+    /// The next hand-over in the lane replaces it; an [empty context](Context::is_empty) ends it.
+    /// Does nothing without a lane: see [`set_lane`]. A range may have ended before its work
+    /// reaches the launching thread, so hand over in the queue, in order with the work.
     ///
-    /// A thread keeps 65,536 lanes of a recording. Where a program uses more and does not end them, the thread forgets the
-    /// lanes to which nothing was handed over for longest, and counts them in
-    /// [`Health::forgotten_lanes`](crate::Health::forgotten_lanes).
+    /// A thread keeps 65,536 lanes per recording. Beyond that it drops the lanes with the oldest
+    /// hand-over and counts them in [`Health::forgotten_lanes`](crate::Health::forgotten_lanes).
     ///
     /// ```no_run
     /// # fn submit(job: impl FnOnce() + Send + 'static) {}
@@ -140,7 +141,7 @@ mod tests {
     use super::*;
     use crate::record::recording::ranges::{RangeTag, SLOTS};
 
-    /// A tag of its own for each number; a log in tests has few entries.
+    /// A distinct tag for each number; logs have few entries in tests.
     fn tag(recording: u64, number: u64) -> u64 {
         let (log, slot) = (recording * 1000 + number / SLOTS, number % SLOTS);
         RangeTag::new(log, slot).map_or(0, |tag| tag.0)
@@ -151,7 +152,7 @@ mod tests {
         let (mut lanes, mut forgotten) = (Lanes::default(), 0);
         let many = LANES as u64 + 1_000;
         for lane in 0..many {
-            // One lane is handed something all the time.
+            // One lane is handed a tag in every iteration.
             assert!(!lanes.hand_over(1, u64::MAX, tag(1, lane)) || lanes.tags.len() <= LANES);
             forgotten += u64::from(lanes.hand_over(1, lane, tag(1, lane)));
             assert!(lanes.tags.len() <= LANES && lanes.turns.len() <= 2 * LANES + 1);

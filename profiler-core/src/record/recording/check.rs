@@ -1,7 +1,7 @@
-//! What a recording read from a file has to satisfy: orders, indices and identities that the join relies on.
+//! Checks of a recording read from a file: the orders, indices and identities that the join relies on.
 //!
-//! A checksum shows that a file is what was written. These checks show that what was written is a recording, and they are
-//! all there is for formats 1 and 2. What is missing is not checked here: the join counts it in `Health`.
+//! Checksums detect changed bytes; these checks reject content that no recorder writes. Formats 1 and 2
+//! have no checksums. Missing entries are not checked here: the join counts them in `Health`.
 
 use cupti::{Call, Function, GraphEvent, ThreadCalls};
 use rustc_hash::FxHashMap;
@@ -16,7 +16,7 @@ fn damaged(what: &str, why: &str) -> Error {
     Error::format(format!("{what} is damaged: {why}; get another copy of the file"))
 }
 
-/// Appends the calls of a frame, which are in the order they were made.
+/// Appends the calls of a frame. They must be in start order.
 pub(super) fn calls<F: Function>(
     known: &mut Vec<Call<F>>,
     entries: impl ExactSizeIterator<Item = Call<F>>,
@@ -31,7 +31,7 @@ pub(super) fn calls<F: Function>(
     is_ordered.then_some(()).ok_or_else(|| damaged(what, "its calls are not in order"))
 }
 
-/// Appends the events of a frame, which are in the order they happened.
+/// Appends the events of a frame. They must be in time order.
 pub(super) fn graph_events(
     known: &mut Vec<GraphEvent>,
     entries: impl ExactSizeIterator<Item = GraphEvent>,
@@ -43,15 +43,16 @@ pub(super) fn graph_events(
     is_ordered.then_some(()).ok_or_else(|| damaged(what, "its events are not in order"))
 }
 
-/// Brings logs into order whose frames were written when calls returned and ranges ended.
-pub(super) fn sort(recording: &mut Recording) {
-    fn sort_calls<F>(threads: &mut [ThreadCalls<F>]) {
-        for thread in threads {
-            if !thread.calls.is_sorted_by_key(|call| call.start_ns) {
-                thread.calls.sort_by_key(|call| call.start_ns);
-            }
+pub(super) fn sort_calls<F>(threads: &mut [ThreadCalls<F>]) {
+    for thread in threads {
+        if !thread.calls.is_sorted_by_key(|call| call.start_ns) {
+            thread.calls.sort_by_key(|call| call.start_ns);
         }
     }
+}
+
+/// Sorts logs whose frames were written when calls returned and ranges ended.
+pub(super) fn sort(recording: &mut Recording) {
     fn sort_slots<T>(rows: &mut Vec<T>, slots: &mut Slots) {
         if !slots.are_rows() && !slots.iter().is_sorted() {
             let mut pairs: Vec<(u64, T)> = slots.iter().zip(rows.drain(..)).collect();
@@ -73,7 +74,7 @@ pub(super) fn sort(recording: &mut Recording) {
     }
 }
 
-/// Checks a recording whose logs are in order.
+/// Checks a recording whose logs are sorted.
 pub(super) fn recording(recording: &Recording) -> Result<(), Error> {
     let windows_ns = &recording.windows_ns;
     let is_forward = |window: &(u64, u64)| window.0 <= window.1;
@@ -159,8 +160,8 @@ fn events(thread: &ThreadRanges, logs: &std::ops::Range<u64>) -> Result<(), &'st
     Ok(())
 }
 
-/// Each log has a number of its own, among those of the recording. A call may lie in a range of an earlier recording, on a
-/// thread that began no range since.
+/// Checks that log numbers are unique and belong to the recording. A call may refer to a range of an
+/// earlier recording if its thread has begun no range since.
 fn identities(recording: &Recording) -> Result<(), Error> {
     let logs = &recording.logs;
     let mut threads: FxHashMap<u64, &ThreadRanges> = FxHashMap::default();
@@ -172,7 +173,7 @@ fn identities(recording: &Recording) -> Result<(), Error> {
         }
     }
     let Some(epoch) = epoch_of(logs) else { return Ok(()) };
-    // A thread that is in a range of this recording has no range of an earlier one.
+    // A thread inside a range of this recording cannot be in one of an earlier recording.
     let contradicts = |thread_id: u32, call: &Call| {
         let tag = RangeTag(call.word);
         if call.word == 0 || logs.contains(&tag.log()) {

@@ -1,29 +1,30 @@
-//! The number by which a driver call names the range that it was made in.
+//! The tag that links a driver call to its range.
 
 use std::ops::Range;
 
-/// A range's identity: the number of its thread's log and the entry there. Or that of a context of several ranges: the
-/// number of a thread's log and the entry in its second log. Never 0.
+/// The identity of a range: the number of its thread's log and the entry in it. With the flag
+/// [`JOINED`], that of a joined context: an entry of the thread's second log. Never 0.
 ///
-/// A log has its number to itself for the life of the process, so a tag names one range, however many recordings there
-/// were. A guard, a `Context` or a thread that outlives its recording therefore keeps a tag of a log that no later
-/// recording has. Numbers are never used again. A log is one thread's in one recording, and 8,589,934,591 have a number: a
-/// recording a second with a hundred threads each reaches that in 2.7 years, and ranges are counted as lost from then on.
+/// Log numbers are never used again in a process, so a tag names one range across recordings. A
+/// guard, `Context` or thread that outlives its recording keeps a tag of a log that no later
+/// recording has. A log belongs to one thread in one recording. There are 8,589,934,591 numbers:
+/// one recording per second with a hundred threads uses them up in 2.7 years. Later ranges count as
+/// lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct RangeTag(pub(crate) u64);
 
 const SLOT_BITS: u32 = 30;
-/// Bits of a log's number below the flag of contexts of several ranges.
+/// Bits of a log number below the [`JOINED`] flag.
 const LOW_BITS: u32 = 21;
-/// The flag of contexts of several ranges.
+/// The flag of joined contexts.
 const JOINED: u64 = 1 << (SLOT_BITS + LOW_BITS);
-/// Entries of a log that have a tag: 1,073,741,824; a thread has a new log then.
+/// Entries of a log that have a tag: 1,073,741,824. A thread then starts a new log.
 pub(crate) const SLOTS: u64 = if cfg!(test) { 1 << 12 } else { 1 << SLOT_BITS };
-/// Logs have numbers from 1 to below this one.
+/// Log numbers are from 1 to below this.
 pub(super) const LOGS_END: u64 = 1 << (u64::BITS - SLOT_BITS - 1);
 
 impl RangeTag {
-    /// `None` where a number does not fit: the range is then counted as lost.
+    /// `None` if a number does not fit; the range then counts as lost.
     #[inline]
     pub(crate) fn new(log: u64, slot: u64) -> Option<Self> {
         let number = log >> LOW_BITS << (LOW_BITS + 1) | log & ((1 << LOW_BITS) - 1);
@@ -31,18 +32,19 @@ impl RangeTag {
         fits.then_some(Self(number << SLOT_BITS | slot))
     }
 
-    /// The tag of several ranges that this entry of a thread's second log joins.
+    /// The tag of the joined context at this entry of a thread's second log.
     pub(crate) fn joined(log: u64, slot: u64) -> Option<Self> {
         Self::new(log, slot).map(|tag| Self(tag.0 | JOINED))
     }
 
-    /// True for the tag of several ranges; in recordings from before there were such, of a thread after 2 million others.
+    /// True for joined contexts. In recordings older than joined contexts, also for threads after 2
+    /// million others.
     #[inline]
     pub(crate) fn is_joined(self) -> bool {
         self.0 & JOINED != 0
     }
 
-    /// The number of the thread's log; 0 for what is no tag.
+    /// The number of the thread's log; 0 for tag 0.
     #[inline]
     pub(crate) fn log(self) -> u64 {
         let number = self.0 >> SLOT_BITS;
@@ -61,32 +63,33 @@ impl RangeTag {
         self.0 & ((1 << SLOT_BITS) - 1)
     }
 
-    /// The number of the thread's log and the entry there; `None` for the tag of several ranges.
+    /// The log number and the entry; `None` for joined contexts.
     #[inline]
     pub(crate) fn place(self) -> Option<(u64, u64)> {
         (!self.is_joined()).then(|| (self.log(), self.slot()))
     }
 }
 
-/// The numbers of the logs of a recording whose first log has this one. Those of later recordings are among them, but no
-/// call of this recording can name a log that did not exist.
+/// The log numbers of a recording with this first log. They include those of later recordings,
+/// which no call of this recording can name.
 pub(crate) fn logs_from(first: u64) -> Range<u64> {
     first..LOGS_END.max(first)
 }
 
-/// The numbers of the logs in a file of before [`logs_from`]: 12 bits counted the recordings, and started again after 4,095.
+/// The log numbers in files older than [`logs_from`]: 12 bits counted recordings and wrapped after
+/// 4,095.
 pub(crate) fn logs_of_epoch(epoch: u32) -> Range<u64> {
     let first = u64::from(epoch) << LOW_BITS;
     first..first + (1 << LOW_BITS)
 }
 
-/// The epoch of the numbers that [`logs_of_epoch`] gave.
+/// The epoch of numbers from [`logs_of_epoch`].
 pub(super) fn epoch_of(logs: &Range<u64>) -> Option<u32> {
     let epoch = u32::try_from(logs.start >> LOW_BITS).ok()?;
     (*logs == logs_of_epoch(epoch)).then_some(epoch)
 }
 
-/// The log with the same place among its recording's logs, in this epoch.
+/// The log at the same position among the logs of this epoch.
 pub(super) fn in_epoch(epoch: u32, log: u64) -> u64 {
     logs_of_epoch(epoch).start + (log & ((1 << LOW_BITS) - 1))
 }
