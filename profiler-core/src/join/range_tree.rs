@@ -55,8 +55,8 @@ pub(crate) struct Tree {
     pub(crate) of_range: Vec<NodeId>,
     /// Calls and operations outside all ranges, and operations without a call.
     pub(crate) outside: Totals,
-    /// The stays of each range of the process, by start.
-    pub(crate) stays: Vec<Vec<RangeId>>,
+    /// The activations of each process range, by start.
+    pub(crate) activations: Vec<Vec<RangeId>>,
     places: Places,
     operations: Index,
     calls: Index,
@@ -302,8 +302,8 @@ impl Tree {
     }
 
     fn add_stays(&mut self, store: &Store) {
-        self.stays.resize_with(store.process_ranges.len(), Vec::new);
-        let mut stays: Vec<(RangeId, ProcessRangeId)> = store
+        self.activations.resize_with(store.process_ranges.len(), Vec::new);
+        let mut activations: Vec<(RangeId, ProcessRangeId)> = store
             .details
             .iter()
             .filter_map(|(subject, details)| match subject {
@@ -311,9 +311,9 @@ impl Tree {
                 _ => None,
             })
             .collect();
-        stays.sort_unstable_by_key(|(range, _)| store.order(*range));
-        for (range, whole) in stays {
-            self.stays[whole.at()].push(range);
+        activations.sort_unstable_by_key(|(range, _)| store.order(*range));
+        for (range, whole) in activations {
+            self.activations[whole.at()].push(range);
         }
     }
 
@@ -613,16 +613,18 @@ impl Tree {
         totals(store, self.shared_operations(store, range), self.shared_calls(store, range))
     }
 
-    /// What the stays of a range of the process came to.
+    /// The totals of the activations of a process range.
     pub(crate) fn of_process_range(&self, store: &Store, whole: ProcessRangeId) -> Totals {
-        let mut places: Vec<(Span<usize>, RangeId)> =
-            self.stays[whole.at()].iter().map(|&stay| (self.places.within(stay), stay)).collect();
+        let mut places: Vec<(Span<usize>, RangeId)> = self.activations[whole.at()]
+            .iter()
+            .map(|&activation| (self.places.within(activation), activation))
+            .collect();
         places.sort_unstable_by_key(|(places, _)| places.start);
         let (mut totals, mut until) = (Totals::default(), 0);
-        for (places, stay) in places {
-            // A stay within a stay is in its sum already.
+        for (places, activation) in places {
+            // The sum of an enclosing activation includes it.
             if places.start >= until {
-                totals += self.inclusive(store, stay);
+                totals += self.inclusive(store, activation);
                 until = places.end;
             }
         }

@@ -67,7 +67,7 @@ pub(crate) struct Label {
 #[derive(Debug, Default)]
 pub(crate) struct Details {
     pub(crate) payload: Option<Payload>,
-    /// The range of the process that it is a stay in.
+    /// The process range that it is an activation of.
     pub(crate) within: Option<ProcessRangeId>,
     pub(crate) fields: Vec<Field>,
 }

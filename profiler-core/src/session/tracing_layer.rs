@@ -74,7 +74,7 @@ const LOST: &str = "gpu_profiler::lost";
 /// | `start_ns` | u64 | when it began, since the session's start |
 /// | `host_ns` | u64 | from its start to its end; of a span its life |
 /// | `busy_ns` | u64 | the time of its stays |
-/// | `stays` | u64 | ranges of threads that it was: 1, or how often a span was entered |
+/// | `activations` | u64 | the number of its thread ranges: 1, or the entries of a span |
 /// | `gpu_ns` | u64 | the time of its kernels, copies and memsets, summed: [`Totals::gpu_time`](crate::profile::Totals::gpu_time) |
 /// | `kernels`, `launches`, `copies`, `copy_bytes`, `memsets`, `synchronizations` | u64 | as in [`Totals`](crate::profile::Totals) |
 /// | `thread.id` | u64 | the kernel's id of the thread on which it began |
@@ -521,7 +521,7 @@ fn event(level: Level, place: &Place, done: &Done, start_ns: u64) {
                 start_ns = done.start_ns.saturating_sub(start_ns),
                 host_ns = done.host_ns,
                 busy_ns = done.busy_ns,
-                stays = done.activations,
+                activations = done.activations,
                 gpu_ns = done.totals.gpu_time().as_nanos() as u64,
                 kernels = done.totals.kernels,
                 launches = done.totals.launches,
