@@ -1,4 +1,4 @@
-//! Many durations, summed up as they come.
+//! Distributions of durations, accumulated one by one.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,19 +9,18 @@ use serde::{Serialize, Serializer};
 
 use crate::base::units::time;
 
-/// What is left of many durations: exact in count, sum, least, most, mean and deviation; percentiles are within 1 %.
-///
-/// Takes some KiB, however many there are.
+/// A summary of durations in a few KiB: count, sum, extremes, mean and deviation are exact,
+/// percentiles within 1 %.
 #[derive(Debug, Clone, Default)]
 pub struct Distribution {
     count: u64,
     sum_ns: u64,
     least_ns: u64,
     most_ns: u64,
-    /// The mean so far, and the sum of squared distances from it (Welford 1962).
+    /// The mean, and the sum of squared differences from it (Welford 1962).
     mean: f64,
     squares: f64,
-    /// With two digits; made with the first duration.
+    /// A histogram with two significant digits, created with the first duration.
     histogram: Option<Histogram<u32>>,
 }
 
@@ -38,50 +37,50 @@ impl Distribution {
             self.histogram = Histogram::new(2).ok();
         }
         if let Some(histogram) = &mut self.histogram {
-            // It grows to whatever 64 bits hold.
+            // It grows to hold any 64-bit value.
             let _ = histogram.record(ns);
         }
     }
 
-    /// How many there were.
+    /// The number of durations.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// All together.
+    /// The sum.
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.sum_ns)
     }
 
-    /// The arithmetic mean; 0 of none.
+    /// The arithmetic mean; 0 if empty.
     pub fn mean(&self) -> Duration {
         Duration::from_nanos(self.sum_ns / self.count.max(1))
     }
 
-    /// The least; 0 of none.
+    /// The minimum; 0 if empty.
     pub fn min(&self) -> Duration {
         Duration::from_nanos(self.least_ns)
     }
 
-    /// The most; 0 of none.
+    /// The maximum; 0 if empty.
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.most_ns)
     }
 
-    /// The sample standard deviation; 0 of fewer than two.
+    /// The sample standard deviation; 0 for fewer than two.
     pub fn standard_deviation(&self) -> Duration {
         let degrees = self.count.saturating_sub(1).max(1) as f64;
         Duration::from_nanos((self.squares / degrees).max(0.0).sqrt() as u64)
     }
 
-    /// The duration that so many percent of all do not exceed, within 1 %; 0 of none.
+    /// The percentile, within 1 %; 0 if empty.
     pub fn percentile(&self, percent: f64) -> Duration {
         let at = |histogram: &Histogram<u32>| histogram.value_at_percentile(percent);
         let ns = self.histogram.as_ref().map_or(0, at);
         Duration::from_nanos(ns.clamp(self.least_ns, self.most_ns))
     }
 
-    /// The one in the middle, within 1 %; 0 of none.
+    /// The median, within 1 %; 0 if empty.
     pub fn median(&self) -> Duration {
         self.percentile(50.0)
     }
