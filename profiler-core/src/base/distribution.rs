@@ -4,10 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use serde::ser::SerializeStruct;
-use serde::{Serialize, Serializer};
 
-use crate::base::units::time;
+use crate::base::text::serialize_fields;
+use crate::base::units::{nanoseconds, time};
 
 /// A summary of durations in a few KiB: count, sum, extremes, mean and deviation are exact,
 /// percentiles within 1 %.
@@ -100,22 +99,16 @@ impl fmt::Display for Distribution {
     }
 }
 
-impl Serialize for Distribution {
-    /// In nanoseconds.
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let ns = |duration: Duration| duration.as_nanos() as u64;
-        let mut fields = serializer.serialize_struct("Distribution", 8)?;
-        fields.serialize_field("count", &self.count)?;
-        fields.serialize_field("sum_ns", &self.sum_ns)?;
-        fields.serialize_field("mean_ns", &ns(self.mean()))?;
-        fields.serialize_field("min_ns", &self.least_ns)?;
-        fields.serialize_field("max_ns", &self.most_ns)?;
-        fields.serialize_field("standard_deviation_ns", &ns(self.standard_deviation()))?;
-        fields.serialize_field("median_ns", &ns(self.median()))?;
-        fields.serialize_field("p99_ns", &ns(self.percentile(99.0)))?;
-        fields.end()
-    }
-}
+serialize_fields!(Distribution, "Distribution", |all| {
+    "count": all.count,
+    "sum_ns": all.sum_ns,
+    "mean_ns": nanoseconds(all.mean()),
+    "min_ns": all.least_ns,
+    "max_ns": all.most_ns,
+    "standard_deviation_ns": nanoseconds(all.standard_deviation()),
+    "median_ns": nanoseconds(all.median()),
+    "p99_ns": nanoseconds(all.percentile(99.0)),
+});
 
 #[cfg(test)]
 mod tests {

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::ser::SerializeStruct as _;
-use serde::{Serialize, Serializer};
+use serde::Serializer;
 
+use crate::base::text::serialize_fields;
 use crate::base::units::{nanoseconds as ns, time};
 
 /// A statistic of several times.
@@ -164,23 +164,15 @@ impl fmt::Display for Statistics {
     }
 }
 
-impl Serialize for Statistics {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut out = serializer.serialize_struct("Statistics", 7)?;
-        out.serialize_field("count", &self.count())?;
-        for (name, time) in [
-            ("sum_ns", self.sum()),
-            ("mean_ns", self.mean()),
-            ("median_ns", self.median()),
-            ("min_ns", self.min()),
-            ("max_ns", self.max()),
-            ("standard_deviation_ns", self.standard_deviation()),
-        ] {
-            out.serialize_field(name, &ns(time))?;
-        }
-        out.end()
-    }
-}
+serialize_fields!(Statistics, "Statistics", |all| {
+    "count": all.count(),
+    "sum_ns": ns(all.sum()),
+    "mean_ns": ns(all.mean()),
+    "median_ns": ns(all.median()),
+    "min_ns": ns(all.min()),
+    "max_ns": ns(all.max()),
+    "standard_deviation_ns": ns(all.standard_deviation()),
+});
 
 #[cfg(test)]
 mod tests {

@@ -106,6 +106,22 @@ macro_rules! serialize_as_text {
 }
 pub(crate) use serialize_as_text;
 
+/// Implements `Serialize` for a type as a struct of these fields.
+macro_rules! serialize_fields {
+    ($type:ty, $name:literal, |$this:ident| { $($field:literal: $value:expr,)+ }) => {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                use serde::ser::SerializeStruct as _;
+                let $this = self;
+                let mut out = to.serialize_struct($name, [$($field),+].len())?;
+                $(out.serialize_field($field, &$value)?;)+
+                out.end()
+            }
+        }
+    };
+}
+pub(crate) use serialize_fields;
+
 // --- CSV ---
 
 /// Escapes text as a CSV cell. A cell that a spreadsheet would evaluate gets the prefix `'`, as

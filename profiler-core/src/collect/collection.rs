@@ -85,10 +85,14 @@ struct Observing {
     first_log: u64,
 }
 
+fn install_observer() -> Result<nvtx::observer::Switch, Error> {
+    let installed = nvtx::observer::install(&RECORDER);
+    installed.map_err(|error| Error::new(Kind::Observer(error.to_string())))
+}
+
 impl Observing {
     fn begin() -> Result<Self, Error> {
-        let switch = nvtx::observer::install(&RECORDER)
-            .map_err(|error| Error::new(Kind::Observer(error.to_string())))?;
+        let switch = install_observer()?;
         let first_log = ranges::begin();
         switch.on();
         Ok(Self { switch, first_log })
@@ -123,8 +127,7 @@ impl Counting {
         if collection.is_some() || COUNTING.load(Ordering::Relaxed) {
             return Err(Error::new(Kind::Excluded));
         }
-        let switch = nvtx::observer::install(&RECORDER)
-            .map_err(|error| Error::new(Kind::Observer(error.to_string())))?;
+        let switch = install_observer()?;
         COUNTING.store(true, Ordering::Relaxed);
         switch.on();
         Ok(Self { switch })

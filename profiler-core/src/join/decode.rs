@@ -197,7 +197,7 @@ impl ThreadRows<'_> {
     }
 }
 
-/// Marks, ranges of the process, contexts of several ranges and details. Starts come first, for an end or an activation may be
+/// Marks, process ranges, joined contexts and details. Starts come first, for an end or an activation may be
 /// in the log of any thread.
 fn read_events(
     recording: &Recording,
@@ -236,7 +236,7 @@ fn read_events(
     shared
 }
 
-/// Marks, starts of ranges of the process, and contexts of a thread.
+/// Marks, starts of process ranges, and contexts of a thread.
 fn read_starts(
     log: &ThreadRanges,
     rows: &mut ThreadRows<'_>,
@@ -283,7 +283,7 @@ struct DetailReader<'a> {
     recording: &'a Recording,
     rows: &'a Rows<'a>,
     shared: &'a mut SharedContexts,
-    /// What lies in a context of several ranges.
+    /// What lies in a joined context.
     in_several: Vec<(Subject, RangeTag)>,
 }
 

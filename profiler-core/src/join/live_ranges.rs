@@ -16,7 +16,7 @@ use crate::record::recording::ranges::{
 use crate::record::recording::segment::Segment;
 
 /// Ranges that were forgotten and whose path is still known, for contexts of theirs that are attached later. As many
-/// contexts of several ranges are kept.
+/// joined contexts are kept.
 pub(crate) const REMEMBERED: usize = 1 << 18;
 
 /// Where work under a tag is summed up.
@@ -35,7 +35,7 @@ impl Position {
     }
 }
 
-/// A range that has ended and submitted work to the GPU, all of which is done. Activations of a range of the process are one
+/// A range that has ended and submitted work to the GPU, all of which is done. Activations of a process range are one
 /// of these together, where its start was seen.
 #[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "a layer reads it"))]
 #[derive(Debug, Clone)]
@@ -90,7 +90,7 @@ struct ActivationOf {
     is_inner: bool,
 }
 
-/// A range of the process that is open, or has activations that are not done.
+/// A process range that is open, or has activations that are not done.
 #[derive(Debug)]
 struct LiveProcessRange {
     /// Row of its sums.
@@ -152,7 +152,7 @@ pub(crate) struct LiveRanges {
     activation_of: FxHashMap<u64, u64>,
     /// Payloads of what has not begun yet.
     payloads: FxHashMap<Subject, Payload>,
-    /// Ends of ranges of the process that are later than the segments so far, of which more activations may come.
+    /// Ends of process ranges that are later than the segments so far, of which more activations may come.
     process_ends: Vec<(u64, u64)>,
     /// Ranges that were open when their thread ended.
     left_open: u64,
@@ -282,7 +282,7 @@ impl LiveRanges {
         self.ranges.insert(new.tag, range);
     }
 
-    /// Reads what a thread logged of ranges of the process, marks and contexts.
+    /// Reads what a thread logged of process ranges, marks and contexts.
     fn read_events(&mut self, thread: &ThreadSegment, sums: &mut Sums) {
         for (slot, words) in &thread.events {
             let of_event = tag(thread, *slot);
@@ -347,7 +347,7 @@ impl LiveRanges {
         }
     }
 
-    /// Begins an activation of a range of the process whose start was seen. `activations` are those of the outer range.
+    /// Begins an activation of a process range whose start was seen. `activations` are those of the outer range.
     fn activate(
         &mut self,
         of: u64,
@@ -417,7 +417,7 @@ impl LiveRanges {
         }
     }
 
-    /// Ends the ranges of the process that ended before `until_ns`.
+    /// Ends the process ranges that ended before `until_ns`.
     pub(crate) fn end_process_ranges(&mut self, until_ns: u64, sums: &mut Sums) {
         for (of, at_ns) in std::mem::take(&mut self.process_ends) {
             // An activation that ended before it is in this segment at the latest.
@@ -484,7 +484,7 @@ impl LiveRanges {
         }
     }
 
-    /// Forgets a range of the process if it has ended and its activations are done.
+    /// Forgets a process range if it has ended and its activations are done.
     fn finish_process_range(&mut self, of: u64, sums: &mut Sums) {
         if let Some(range) = self.process_ranges.get(&of)
             && range.waits_for == 0

@@ -1,4 +1,4 @@
-//! The contexts of several ranges of a finished recording: with which ranges a call shares its work.
+//! The joined contexts of a finished recording: with which ranges a call shares its work.
 
 use rustc_hash::FxHashMap;
 
@@ -10,7 +10,7 @@ use crate::record::recording::ranges::RangeTag;
 #[derive(Debug, Default)]
 pub(crate) struct SharedContexts {
     pub(crate) contexts: Contexts,
-    /// The links of ranges that were opened under a context of several ranges, and of those within them.
+    /// The links of ranges that were opened under a joined context, and of those within them.
     of_range: FxHashMap<RangeId, ShareId>,
     resolved: FxHashMap<RangeTag, Resolved>,
     ids: FxHashMap<Box<[RangeId]>, ShareId>,

@@ -1,4 +1,4 @@
-//! The sums of a session that keeps no operations: by path, by kernel, by range of the process and by mark.
+//! The sums of a session that keeps no operations: by path, by kernel, by process range and by mark.
 //!
 //! Memory grows with the number of different paths and names up to a limit, not with time: what is new beyond the limit is
 //! summed up as `(other)`.
@@ -57,7 +57,7 @@ pub(crate) struct OwnSums {
     pub(crate) copies: FxHashMap<CopyKind, (Distribution, u64)>,
 }
 
-/// All ranges of the process of one name.
+/// All process ranges of one name.
 #[derive(Debug, Clone)]
 pub(crate) struct ProcessSums {
     pub(crate) name: NameId,
@@ -84,7 +84,7 @@ pub(crate) struct MarkSums {
     pub(crate) count: u64,
 }
 
-/// A range of the process that a range of a thread is an activation of, or lies in an activation of: its tag, and the row of its
+/// A process range that a range of a thread is an activation of, or lies in an activation of: its tag, and the row of its
 /// sums.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Activation {
@@ -175,7 +175,7 @@ pub(crate) struct Sums {
     pub(crate) tables: SumTables,
     /// The name `(other)`.
     other: NameId,
-    /// Paths, kernels, ranges of the process, and marks: as many of each.
+    /// Paths, kernels, process ranges, and marks: as many of each.
     most_rows: usize,
     /// Kernels of all paths.
     kernel_rows: usize,
@@ -224,7 +224,7 @@ impl Sums {
         count as u32
     }
 
-    /// Counts an instance of a range of the process, and returns its row.
+    /// Counts an instance of a process range, and returns its row.
     pub(crate) fn begin_process_range(&mut self, thread: &ThreadSegment, label: u32) -> u32 {
         let row = self.row_of(
             thread,

@@ -5,13 +5,14 @@ use std::fmt;
 use std::time::Duration;
 
 use cupti::CopyKind;
-use serde::ser::{SerializeSeq, SerializeStruct};
+use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
 use crate::base::distribution::Distribution;
 use crate::base::kernel_names::{Pattern, demangled};
+use crate::base::text::serialize_fields;
 use crate::base::totals::Totals;
-use crate::base::units::{finish, shortened, table, time};
+use crate::base::units::{finish, nanoseconds, shortened, table, time};
 use crate::join::health::Health;
 use crate::join::intern::Names;
 use crate::join::streaming::StreamingJoin;
@@ -296,50 +297,36 @@ impl<'a> ProcessRangeSummary<'a> {
     }
 }
 
-impl Serialize for ProcessRangeSummary<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_struct("ProcessRangeSummary", 7)?;
-        fields.serialize_field("name", self.name())?;
-        fields.serialize_field("domain", &self.domain())?;
-        fields.serialize_field("instances", &self.instances())?;
-        fields.serialize_field("activations", &self.activations())?;
-        fields.serialize_field("host", self.host_time())?;
-        fields.serialize_field("gpu", self.gpu_time())?;
-        fields.serialize_field("inclusive", &self.inclusive())?;
-        fields.end()
-    }
+serialize_fields!(ProcessRangeSummary<'_>, "ProcessRangeSummary", |range| {
+    "name": range.name(),
+    "domain": range.domain(),
+    "instances": range.instances(),
+    "activations": range.activations(),
+    "host": range.host_time(),
+    "gpu": range.gpu_time(),
+    "inclusive": range.inclusive(),
+});
+
+#[derive(Serialize)]
+struct NamedMarks<'a> {
+    name: &'a str,
+    domain: Option<&'a str>,
+    count: u64,
 }
 
-impl Serialize for Summary {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        struct Paths<'a>(&'a Summary);
-        impl Serialize for Paths<'_> {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                let mut paths = serializer.serialize_seq(Some(self.0.sums.paths.len()))?;
-                self.0.paths().try_for_each(|path| paths.serialize_element(&path))?;
-                paths.end()
-            }
-        }
-        #[derive(Serialize)]
-        struct Marks<'a> {
-            name: &'a str,
-            domain: Option<&'a str>,
-            count: u64,
-        }
-        let marks = self.marks().map(|(domain, name, count)| Marks { name, domain, count });
-        let mut fields = serializer.serialize_struct("Summary", 8)?;
-        fields.serialize_field("duration_ns", &(self.duration.as_nanos() as u64))?;
-        fields.serialize_field("totals", &self.totals())?;
-        fields.serialize_field("outside", &self.sums.outside.totals)?;
-        fields.serialize_field("paths", &Paths(self))?;
-        let process_ranges: Vec<_> = self.process_ranges().collect();
-        fields.serialize_field("process_ranges", &process_ranges)?;
-        fields.serialize_field("marks", &marks.collect::<Vec<_>>())?;
-        fields.serialize_field("complete", &self.health.is_complete())?;
-        fields.serialize_field("health", &self.health)?;
-        fields.end()
-    }
-}
+serialize_fields!(Summary, "Summary", |summary| {
+    "duration_ns": nanoseconds(summary.duration),
+    "totals": summary.totals(),
+    "outside": summary.sums.outside.totals,
+    "paths": summary.paths().collect::<Vec<_>>(),
+    "process_ranges": summary.process_ranges().collect::<Vec<_>>(),
+    "marks": summary
+        .marks()
+        .map(|(domain, name, count)| NamedMarks { name, domain, count })
+        .collect::<Vec<_>>(),
+    "complete": summary.health.is_complete(),
+    "health": summary.health,
+});
 
 impl Serialize for PathSummary<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -366,27 +353,20 @@ const KERNELS: usize = 12;
 /// The longest name in a table.
 const NAME_WIDTH: usize = 60;
 
+fn time_and_counts(totals: &Totals) -> impl Iterator<Item = String> {
+    let counts = [totals.launches, totals.kernels, totals.copies, totals.synchronizations];
+    [time(totals.gpu_time())].into_iter().chain(counts.map(|count| count.to_string()))
+}
+
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "GPU summary: {}", self.info)?;
         writeln!(f, "{} summed up", time(self.duration))?;
-        let header = [
-            "range",
-            "times",
-            "host mean",
-            "host p99",
-            "GPU mean",
-            "GPU p99",
-            "GPU time",
-            "launches",
-            "kernels",
-            "copies",
-            "syncs",
-        ];
-        // Only where there is any.
+        let mut header = vec!["range", "times", "host mean", "host p99", "GPU mean", "GPU p99"];
+        header.extend(["GPU time", "launches", "kernels", "copies", "syncs"]);
         let has_shared = self.sums.paths.iter().any(|path| path.shared != Totals::default());
         let shared = has_shared.then_some("shared GPU");
-        let header: Vec<_> = header.into_iter().chain(shared).collect();
+        header.extend(shared);
         let mut ranges = table(&header, 1);
         for path in self.paths() {
             let totals = path.inclusive();
@@ -395,9 +375,7 @@ impl fmt::Display for Summary {
             for times in [path.host_time(), path.gpu_time()] {
                 row.extend([time(times.mean()), time(times.percentile(99.0))]);
             }
-            row.push(time(totals.gpu_time()));
-            let counts = [totals.launches, totals.kernels, totals.copies, totals.synchronizations];
-            row.extend(counts.map(|count| count.to_string()));
+            row.extend(time_and_counts(&totals));
             row.extend(shared.map(|_| time(path.shared().gpu_time())));
             ranges.add_row(row);
         }
@@ -405,25 +383,13 @@ impl fmt::Display for Summary {
         if outside != Totals::default() {
             let mut row = vec!["(outside any range)".to_owned()];
             row.extend([const { String::new() }; 5]);
-            row.push(time(outside.gpu_time()));
-            let counts =
-                [outside.launches, outside.kernels, outside.copies, outside.synchronizations];
-            row.extend(counts.map(|count| count.to_string()));
+            row.extend(time_and_counts(&outside));
             ranges.add_row(row);
         }
         writeln!(f, "\n{}\n", finish(&ranges))?;
         if !self.sums.process_ranges.is_empty() {
-            let header = [
-                "range of the process",
-                "times",
-                "activations",
-                "host mean",
-                "host p99",
-                "GPU mean",
-                "GPU p99",
-                "GPU time",
-                "kernels",
-            ];
+            let mut header = vec!["range of the process", "times", "activations", "host mean"];
+            header.extend(["host p99", "GPU mean", "GPU p99", "GPU time", "kernels"]);
             let mut ranges = table(&header, 1);
             for range in self.process_ranges() {
                 let mut row = vec![shortened(range.name(), NAME_WIDTH)];

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use cupti::CallClass;
 use rustc_hash::FxHashMap;
-use serde::ser::SerializeStruct as _;
 
 use super::group::{CallThread, Grouping, Groups, RangePath};
 use super::timeline::{Timeline, within};
 use super::{Query, Span, ns};
-use crate::base::text::{printable, serialize_as_text};
+use crate::base::text::{printable, serialize_as_text, serialize_fields};
 use crate::base::units::time;
 use crate::join::busy::Sweep;
 use crate::join::tables::{CallId, Interval, RangeId};
@@ -97,16 +96,12 @@ impl<'a> Gap<'a> {
     }
 }
 
-impl serde::Serialize for Gap<'_> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut out = serializer.serialize_struct("Gap", 4)?;
-        out.serialize_field("device", &self.device())?;
-        out.serialize_field("span", &self.span())?;
-        out.serialize_field("before", &self.before.number())?;
-        out.serialize_field("after", &self.after.number())?;
-        out.end()
-    }
-}
+serialize_fields!(Gap<'_>, "Gap", |gap| {
+    "device": gap.device(),
+    "span": gap.span(),
+    "before": gap.before.number(),
+    "after": gap.after.number(),
+});
 
 /// A thread's main activity during a gap.
 #[derive(Debug, Clone, Copy)]

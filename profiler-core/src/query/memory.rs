@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use cupti::MemoryKind;
 use rustc_hash::FxHashMap;
-use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
 use crate::base::statistics::as_ns;
+use crate::base::text::serialize_fields;
 use crate::base::units;
 use crate::join::tables;
 use crate::profile::{ApiCall, Profile, Range};
@@ -67,17 +67,13 @@ impl<'a> MemoryEvent<'a> {
     }
 }
 
-impl Serialize for MemoryEvent<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut out = serializer.serialize_struct("MemoryEvent", 5)?;
-        out.serialize_field("at_ns", &super::ns(self.at()))?;
-        out.serialize_field("is_allocation", &self.is_allocation())?;
-        out.serialize_field("bytes", &self.bytes())?;
-        out.serialize_field("address", &self.address())?;
-        out.serialize_field("range", &self.range().map(|range| range.node().cut_path()))?;
-        out.end()
-    }
-}
+serialize_fields!(MemoryEvent<'_>, "MemoryEvent", |event| {
+    "at_ns": super::ns(event.at()),
+    "is_allocation": event.is_allocation(),
+    "bytes": event.bytes(),
+    "address": event.address(),
+    "range": event.range().map(|range| range.node().cut_path()),
+});
 
 fn as_text<S: Serializer>(kind: &MemoryKind, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(kind)

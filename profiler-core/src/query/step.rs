@@ -3,12 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::ser::SerializeStruct as _;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::{DeviceTimes, Span, device_times, ns};
 use crate::base::kernel_names::Pattern;
 use crate::base::statistics::Statistics;
+use crate::base::text::serialize_fields;
 use crate::base::totals::Totals;
 use crate::base::units::time;
 use crate::join::tables::{OperationId, RangeId};
@@ -86,20 +86,16 @@ impl<'a> Step<'a> {
     }
 }
 
-impl Serialize for Step<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut out = serializer.serialize_struct("Step", 8)?;
-        out.serialize_field("number", &self.number)?;
-        out.serialize_field("start_ns", &ns(self.range.start()))?;
-        out.serialize_field("host_ns", &ns(self.host_time()))?;
-        out.serialize_field("period_ns", &self.period.map(ns))?;
-        out.serialize_field("gpu_ns", &ns(self.gpu_time()))?;
-        out.serialize_field("busy_ns", &ns(self.busy_time()))?;
-        out.serialize_field("idle_ns", &ns(self.idle()))?;
-        out.serialize_field("totals", &self.totals)?;
-        out.end()
-    }
-}
+serialize_fields!(Step<'_>, "Step", |step| {
+    "number": step.number,
+    "start_ns": ns(step.range.start()),
+    "host_ns": ns(step.host_time()),
+    "period_ns": step.period.map(ns),
+    "gpu_ns": ns(step.gpu_time()),
+    "busy_ns": ns(step.busy_time()),
+    "idle_ns": ns(step.idle()),
+    "totals": step.totals,
+});
 
 /// The steps of a run in start order.
 #[derive(Debug, Clone, Serialize)]

@@ -254,10 +254,14 @@ fn random(rng: &mut Rng) -> Made {
     made
 }
 
-fn programs(count: u32) -> impl Iterator<Item = (u64, Made)> {
+fn programs(count: u32) -> impl Iterator<Item = (u64, Made, Profile)> {
     let first = std::env::var("RANDOM_PROGRAMS_SEED").ok().and_then(|seed| seed.parse().ok());
     let first = first.unwrap_or(0_u64);
-    (first..first + u64::from(count)).map(|seed| (seed, random(&mut Rng::with_seed(seed))))
+    (first..first + u64::from(count)).map(|seed| {
+        let made = random(&mut Rng::with_seed(seed));
+        let profile = made.profile();
+        (seed, made, profile)
+    })
 }
 
 /// For each nanosecond of the session, whether an operation ran.
@@ -286,8 +290,7 @@ fn wanted(made: &Made, is_wanted: impl Fn(&Ran) -> bool) -> Vec<usize> {
 
 #[test]
 fn filters_select_matching_operations() {
-    for (seed, made) in programs(300) {
-        let profile = made.profile();
+    for (seed, made, profile) in programs(300) {
         let query = profile.query();
         let check = |what: &str, query: Query<'_>, is_wanted: &dyn Fn(&Ran) -> bool| {
             assert_eq!(numbers(&query), wanted(&made, is_wanted), "{what}, seed {seed}");
@@ -405,8 +408,7 @@ fn filters_select_matching_operations() {
 #[test]
 fn a_window_holds_what_started_while_it_was_open() {
     let mut found = 0;
-    for (seed, made) in programs(300) {
-        let profile = made.profile();
+    for (seed, made, profile) in programs(300) {
         // The range that began last; of several at once, the one with the higher number.
         let window = |ran: &Ran| {
             let (start, _) = ran.time?;
@@ -441,8 +443,7 @@ fn a_window_holds_what_started_while_it_was_open() {
 
 #[test]
 fn busy_idle_and_overlap_are_those_of_every_nanosecond() {
-    for (seed, made) in programs(300) {
-        let profile = made.profile();
+    for (seed, made, profile) in programs(300) {
         for stream in [None, Some(1)] {
             let query = profile.query();
             let query = stream.map_or(query.clone(), |stream| query.clone().stream(stream));
@@ -536,8 +537,7 @@ fn at(made: &Made, thread: usize, at: u64) -> (Option<usize>, Option<usize>) {
 #[test]
 fn gaps_and_their_causes_are_those_of_every_nanosecond() {
     let mut seen = BTreeMap::<&str, u64>::new();
-    for (seed, made) in programs(300) {
-        let profile = made.profile();
+    for (seed, made, profile) in programs(300) {
         let shortest = seed % 12;
         let gaps = profile.query().gaps(Duration::from_nanos(shortest));
         let mut expected = Vec::new();
@@ -660,8 +660,7 @@ fn gaps_and_their_causes_are_those_of_every_nanosecond() {
 
 #[test]
 fn groups_hold_all_and_the_top_is_the_smallest_set() {
-    for (seed, made) in programs(200) {
-        let profile = made.profile();
+    for (seed, made, profile) in programs(200) {
         let query = profile.query();
         let mut by_path: BTreeMap<String, (u64, u64, u64)> = BTreeMap::new();
         for ran in &made.ran {
@@ -707,8 +706,7 @@ fn groups_hold_all_and_the_top_is_the_smallest_set() {
 #[test]
 fn launches_are_measured_from_their_call() {
     let mut queued = 0;
-    for (seed, made) in programs(200) {
-        let profile = made.profile();
+    for (seed, made, profile) in programs(200) {
         let launches = profile.query().kernels().launches();
         let mut expected: BTreeMap<usize, &Ran> = BTreeMap::new();
         let kernels = made.ran.iter().filter(|ran| ran.kind == OperationKind::Kernel);
@@ -761,8 +759,7 @@ fn launches_are_measured_from_their_call() {
 
 #[test]
 fn waits_are_the_calls_that_block() {
-    for (seed, made) in programs(200) {
-        let profile = made.profile();
+    for (seed, made, profile) in programs(200) {
         let waits = profile.waits();
         let rows = made.calls.iter().filter(|call| call.class == CallClass::Synchronize);
         let time = |call: &TestCall| call.time.1 - call.time.0;
@@ -787,8 +784,7 @@ fn waits_are_the_calls_that_block() {
 
 #[test]
 fn steps_are_the_outermost_instances_in_order() {
-    for (seed, made) in programs(200) {
-        let profile = made.profile();
+    for (seed, made, profile) in programs(200) {
         let is_r1 = |range: &usize| made.ranges[*range].name == "r1";
         let is_step = |range: &usize| {
             is_r1(range) && !made.around(made.ranges[*range].parent).iter().any(is_r1)
@@ -1017,8 +1013,7 @@ fn inconsistent_times_are_accepted() {
 
 #[test]
 fn nodes_are_walked_from_the_outside_in() {
-    for (seed, made) in programs(100) {
-        let profile = made.profile();
+    for (seed, _, profile) in programs(100) {
         fn descend(node: RangeNode<'_>, depth: usize, into: &mut Vec<(usize, String)>) {
             into.push((depth, node.path()));
             node.children().for_each(|child| descend(child, depth + 1, into));
@@ -1068,8 +1063,7 @@ fn duplicate_memory_records_count_once() {
 
 #[test]
 fn a_tree_holds_what_its_branches_hold() {
-    for (seed, made) in programs(200) {
-        let profile = made.profile();
+    for (seed, made, profile) in programs(200) {
         let tree = profile.query().kernels().tree();
         let kernels = || made.ran.iter().filter(|ran| ran.kind == OperationKind::Kernel);
         let took = |ran: &Ran| ran.time.map_or(0, |(start, end)| end - start);

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::ser::SerializeStruct as _;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::Query;
 use crate::base::statistics::as_ns;
+use crate::base::text::serialize_fields;
 use crate::base::units::{self, NAME_WIDTH, shortened, time};
 use crate::profile::RangeNode;
 
@@ -46,15 +46,11 @@ pub struct Branch<'a> {
     pub inclusive: Amounts,
 }
 
-impl Serialize for Branch<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut out = serializer.serialize_struct("Branch", 3)?;
-        out.serialize_field("path", &self.node.map(|node| node.cut_path()))?;
-        out.serialize_field("exclusive", &self.exclusive)?;
-        out.serialize_field("inclusive", &self.inclusive)?;
-        out.end()
-    }
-}
+serialize_fields!(Branch<'_>, "Branch", |branch| {
+    "path": branch.node.map(|node| node.cut_path()),
+    "exclusive": branch.exclusive,
+    "inclusive": branch.inclusive,
+});
 
 /// The part of the range tree that has operations of a query, in depth-first order. Work outside
 /// all ranges is last.

@@ -175,18 +175,16 @@ impl Outputs {
 
     fn write(&self, profile: &Profile) {
         for output in &self.outputs {
-            let (path, written) = match output {
+            let (path, content) = match output {
                 Output::Report(None) => {
                     let _ = writeln!(std::io::stderr(), "{profile}");
                     continue;
                 }
-                Output::Report(Some(path)) => {
-                    (path, replace::write_all(path, format!("{profile}\n")))
-                }
+                Output::Report(Some(path)) => (path, format!("{profile}\n")),
                 #[cfg(feature = "analysis")]
-                Output::Counts(path) => (path, replace::write_all(path, profile.counts())),
+                Output::Counts(path) => (path, profile.counts()),
                 #[cfg(feature = "analysis")]
-                Output::Json(path) => (path, replace::write_all(path, profile.json_lines())),
+                Output::Json(path) => (path, profile.json_lines()),
                 // Its error names the path.
                 Output::Save(path) => {
                     if let Err(error) = profile.save(path) {
@@ -195,7 +193,7 @@ impl Outputs {
                     continue;
                 }
             };
-            if let Err(error) = written {
+            if let Err(error) = replace::write_all(path, content) {
                 print(&format!("could not write {}: {error}", path.display()));
             }
         }

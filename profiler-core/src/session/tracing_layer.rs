@@ -52,7 +52,7 @@ const LOST: &str = "gpu_profiler::lost";
 /// ```
 ///
 /// [`NvtxLayer`] makes the ranges, with its fields `nvtx.*`, for other tools and for the session that
-/// [`LayerBuilder::build`] starts. The session also sees the other ranges of the process. A filter on the
+/// [`LayerBuilder::build`] starts. The session also sees the other process ranges. A filter on the
 /// layer (`with_filter`) selects the spans. [`without_session`](Self::without_session) makes ranges only.
 ///
 /// # Events

@@ -3,10 +3,11 @@
 //! Checksums detect changed bytes; these checks reject content that no recorder writes. Formats 1 and 2
 //! have no checksums. Missing entries are not checked here: the join counts them in `Health`.
 
-use cupti::{Call, Function, GraphEvent, ThreadCalls};
+use cupti::{Call, Function, GraphEvent};
 use rustc_hash::FxHashMap;
 
 use super::Recording;
+use super::logs::sort_calls;
 use super::ranges::{Detail, Event, RangeTag, Slots, Value};
 use super::segment::ThreadRanges;
 use super::tag::{epoch_of, in_epoch};
@@ -41,14 +42,6 @@ pub(super) fn graph_events(
     known.extend(entries);
     let is_ordered = known[from..].is_sorted_by_key(|event| event.at_ns);
     is_ordered.then_some(()).ok_or_else(|| damaged(what, "its events are not in order"))
-}
-
-pub(super) fn sort_calls<F>(threads: &mut [ThreadCalls<F>]) {
-    for thread in threads {
-        if !thread.calls.is_sorted_by_key(|call| call.start_ns) {
-            thread.calls.sort_by_key(|call| call.start_ns);
-        }
-    }
 }
 
 /// Sorts logs whose frames were written when calls returned and ranges ended.

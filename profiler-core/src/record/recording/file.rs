@@ -20,12 +20,13 @@ use cupti::{
     ActivityKind, Attribute, AttributeSetting, Call, DataKey, GraphEvent, NameKey, Reading,
     RecordBytes, ThreadCalls, ThreadGraphs, Version,
 };
-use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
+use rustc_hash::{FxBuildHasher, FxHashSet};
 use serde::de::value::BorrowedStrDeserializer;
 use serde::{Deserialize, Serialize};
 
 use super::check;
 use super::frames::{END, FrameReader, FrameWriter, Kind as FrameKind, Next};
+use super::logs::Logs;
 use super::ranges::{Label, RangeEntry, Slots};
 use super::segment::ThreadRanges;
 use super::tag::logs_of_epoch;
@@ -420,46 +421,6 @@ fn add_slots(
         }
     }
     Ok(())
-}
-
-/// Logs by thread, assembled from frames or segments, in the order of their first ones.
-pub(super) struct Logs<T> {
-    threads: Vec<T>,
-    places: FxHashMap<u32, usize>,
-}
-
-impl<T> Default for Logs<T> {
-    fn default() -> Self {
-        Self { threads: Vec::new(), places: FxHashMap::default() }
-    }
-}
-
-impl<T> Logs<T> {
-    /// The thread with this key, inserted if it is new.
-    fn thread(&mut self, key: u32, new: impl FnOnce() -> T) -> &mut T {
-        let place = *self.places.entry(key).or_insert_with(|| {
-            self.threads.push(new());
-            self.threads.len() - 1
-        });
-        &mut self.threads[place]
-    }
-}
-
-impl<F> Logs<ThreadCalls<F>> {
-    pub(super) fn append(&mut self, mut thread: ThreadCalls<F>) {
-        let id = thread.thread_id;
-        let known = self.thread(id, || ThreadCalls::new(id, Vec::new()));
-        match known.calls.is_empty() {
-            true => *known = thread,
-            false => known.calls.append(&mut thread.calls),
-        }
-    }
-
-    /// Returns the calls in start order: a segment has a call once it has returned.
-    pub(super) fn sorted(mut self) -> Vec<ThreadCalls<F>> {
-        check::sort_calls(&mut self.threads);
-        self.threads
-    }
 }
 
 impl<F: cupti::Function> Logs<ThreadCalls<F>> {

@@ -7,6 +7,7 @@ mod entries;
 mod file;
 mod frames;
 mod info;
+mod logs;
 pub(crate) mod ranges;
 pub(crate) mod segment;
 mod slots;

@@ -11,7 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::record::id_window::is_up_to;
 
-use super::file::Logs;
+use super::logs::Logs;
 use super::ranges::{
     self, Detail, EVENT_WORDS, Event, LoggedEvent, RangeEntry, Shared, Slots, Subject, Texts,
     ThreadSegment,
