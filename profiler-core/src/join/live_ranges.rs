@@ -230,7 +230,7 @@ impl LiveRanges {
     /// Adds the ranges of a segment, and those that were `open` at its end.
     pub(crate) fn begin(&mut self, segment: &Segment, open: &[ThreadSegment], sums: &mut Sums) {
         for thread in &segment.ranges {
-            self.read_events(&thread, sums);
+            self.read_events(thread, sums);
         }
         let threads: Vec<&ThreadSegment> = segment.ranges.iter().chain(open).collect();
         for thread in &threads {
@@ -250,7 +250,7 @@ impl LiveRanges {
         // A range comes after its outer range, of whatever thread that is.
         new.sort_unstable_by_key(|new| (new.start_ns, new.tag));
         for range in new {
-            self.begin_range(&range, &threads[range.thread], sums);
+            self.begin_range(&range, threads[range.thread], sums);
         }
     }
 
@@ -396,7 +396,7 @@ impl LiveRanges {
     pub(crate) fn end(&mut self, segment: &Segment, sums: &mut Sums) {
         for thread in &segment.ranges {
             for (slot, entry) in thread.entries() {
-                self.end_range(tag(&thread, slot), entry, sums);
+                self.end_range(tag(thread, slot), entry, sums);
             }
         }
         self.end_process_ranges(segment.until_ns, sums);
