@@ -38,6 +38,11 @@ pub(crate) fn demangled(name: &str) -> String {
     demangled_with(name, cpp_demangle::DemangleOptions::new().no_params().no_return_type())
 }
 
+/// The name that reports show: without parameters, from the `demangled` name if there is one.
+pub(crate) fn displayed(name: &str, demangled_name: Option<&str>) -> String {
+    demangled_name.map_or_else(|| demangled(name), without_parameters)
+}
+
 /// A C++ name with parameters; other names unchanged.
 pub(crate) fn with_parameters(name: &str) -> String {
     demangled_with(name, cpp_demangle::DemangleOptions::new())

@@ -11,32 +11,12 @@ pub(crate) struct Labelled<'a> {
 }
 
 impl<'a> Labelled<'a> {
-    fn label(self) -> &'a Label {
+    pub(crate) fn label(self) -> &'a Label {
         self.store.label(self.label)
-    }
-
-    pub(crate) fn name(self) -> &'a str {
-        self.store.names.get(self.label().name)
-    }
-
-    pub(crate) fn domain(self) -> Option<&'a str> {
-        self.label().domain.map(|domain| self.store.names.get(domain))
-    }
-
-    pub(crate) fn category(self) -> Option<&'a str> {
-        self.label().category.map(|category| self.store.names.get(category))
-    }
-
-    pub(crate) fn color(self) -> Option<nvtx::Color> {
-        self.label().color.map(nvtx::Color::from_argb)
     }
 
     pub(crate) fn details(self) -> Option<&'a Details> {
         self.store.details.get(&self.subject)
-    }
-
-    pub(crate) fn payload(self) -> Option<nvtx::Payload> {
-        self.details()?.payload
     }
 
     pub(crate) fn fields(self) -> impl Iterator<Item = nvtx::Field<'a>> {
@@ -61,27 +41,30 @@ macro_rules! label_methods {
         impl<'a> $type<'a> {
             /// Its name.
             pub fn name(&self) -> &'a str {
-                self.labelled().name()
+                let row = self.labelled();
+                row.store.names.get(row.label().name)
             }
 
             /// Its domain's name; `None` is the default domain.
             pub fn domain(&self) -> Option<&'a str> {
-                self.labelled().domain()
+                let row = self.labelled();
+                Some(row.store.names.get(row.label().domain?))
             }
 
             /// Its category's name.
             pub fn category(&self) -> Option<&'a str> {
-                self.labelled().category()
+                let row = self.labelled();
+                Some(row.store.names.get(row.label().category?))
             }
 
             /// Its colour.
             pub fn color(&self) -> Option<nvtx::Color> {
-                self.labelled().color()
+                self.labelled().label().color.map(nvtx::Color::from_argb)
             }
 
             /// Its payload.
             pub fn payload(&self) -> Option<nvtx::Payload> {
-                self.labelled().payload()
+                self.labelled().details()?.payload
             }
 
             /// Its fields in the order they were given.

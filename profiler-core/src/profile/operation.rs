@@ -258,10 +258,7 @@ impl<'a> Kernel<'a> {
 
     /// A C++ name without parameters, other names unchanged. Costs microseconds.
     pub fn demangled_name(&self) -> String {
-        match self.demangled {
-            Some(name) => kernel_names::without_parameters(name),
-            None => kernel_names::demangled(self.name),
-        }
+        kernel_names::displayed(self.name, self.demangled)
     }
 
     /// The demangled name with parameters, if the source of the profile has it.

@@ -275,10 +275,7 @@ impl<'a> KernelName<'a> {
 
     /// The name without parameters.
     fn short(&self) -> String {
-        match self.demangled {
-            Some(name) => kernel_names::without_parameters(name),
-            None => kernel_names::demangled(self.name),
-        }
+        kernel_names::displayed(self.name, self.demangled)
     }
 }
 

@@ -166,10 +166,7 @@ fn is_named<'a>(
     };
     let name = store.names.get(names.name);
     *known.entry(name).or_insert_with(|| {
-        let shown = match names.demangled {
-            Some(demangled) => kernel_names::without_parameters(store.names.get(demangled)),
-            None => kernel_names::demangled(name),
-        };
+        let shown = kernel_names::displayed(name, names.demangled.map(|id| store.names.get(id)));
         patterns.iter().any(|pattern| pattern.matches(name) || pattern.matches(&shown))
     })
 }
