@@ -51,8 +51,7 @@ pub(crate) fn median(sorted: &[f64]) -> Option<f64> {
     Some(f64::midpoint(sorted[last / 2], sorted[sorted.len() / 2]))
 }
 
-/// The mean of the middle half: as robust against outliers as the median, and finer with coarse
-/// clocks. 0 if empty.
+/// The mean of the middle half: as robust as the median, finer with coarse clocks. 0 if empty.
 pub(crate) fn midmean(times: &mut [u64]) -> f64 {
     times.sort_unstable();
     let cut = times.len() / 4;
@@ -63,8 +62,7 @@ pub(crate) fn midmean(times: &mut [u64]) -> f64 {
     middle.iter().map(|&ns| ns as f64).sum::<f64>() / middle.len() as f64
 }
 
-/// Combines consecutive times into at most `most` midmeans, since neighbouring times are
-/// correlated.
+/// Combines consecutive times, which are correlated, into at most `most` midmeans.
 pub(crate) fn blocks(times: &[u64], most: usize) -> Vec<f64> {
     let count = times.len().min(most.max(1));
     let block = |at: usize| {
@@ -106,8 +104,7 @@ fn rank(m: usize, n: usize, tail: f64) -> Option<usize> {
     }
 }
 
-/// The number of orders of `m` and `n` values for each statistic 0, 1, ... `m * n`: Gaussian
-/// binomial coefficients.
+/// The number of orders for each statistic 0, 1, ... `m * n`: Gaussian binomial coefficients.
 fn ways(m: usize, n: usize) -> Vec<f64> {
     // Compute the lower half, where rounding is negligible, and mirror it.
     let mut ways = vec![0.0; m * n / 2 + 1];

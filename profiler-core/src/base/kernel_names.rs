@@ -190,8 +190,7 @@ impl Pattern {
         rows: impl Iterator<Item = (Option<usize>, &'n str)>,
     ) -> Vec<bool> {
         let whole = self.text.len();
-        // For each row, the lengths of the pattern that its paths match, whichever ancestor they
-        // start at.
+        // For each row, the lengths of the pattern that paths ending with it match.
         let mut matched: Vec<Box<[usize]>> = Vec::with_capacity(rows.size_hint().0);
         for (around, name) in rows {
             let around = around.map_or(&[][..], |around| &matched[around]);
@@ -226,8 +225,7 @@ impl Pattern {
         matched
     }
 
-    /// Adds a position in the pattern, and those after stars there, which match empty text. Keeps
-    /// the order.
+    /// Adds a position, and those after stars there, which match empty text. Keeps the order.
     fn add(&self, matched: &mut Vec<usize>, mut at: usize) {
         loop {
             if let Err(place) = matched.binary_search(&at) {

@@ -1,5 +1,4 @@
-//! Atomic replacement of files: the new content is written beside the file and renamed when
-//! complete.
+//! Atomic replacement of files: new content is written beside the file, then renamed.
 
 use std::fs::{self, File, Permissions, TryLockError};
 use std::io::{self, Write as _};
@@ -53,8 +52,7 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Replaces the file at a path, or appends to the stream there. After an error the file is
-/// unchanged.
+/// Replaces the file at a path, or appends to its stream. After an error nothing changed.
 pub(crate) fn write(path: &Path, content: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
     match Target::of(path)? {
         Target::File(to) => {
@@ -71,11 +69,9 @@ pub(crate) fn write_all(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()
     write(path, |mut file| file.write_all(content.as_ref()))
 }
 
-/// The new content of a file. Dropping it before [`commit`](Self::commit) leaves the file
-/// unchanged.
+/// The new content of a file. Without a [`commit`](Self::commit), the file is unchanged.
 ///
-/// Writers lock their partial files; the next writer to the folder removes those of killed
-/// processes.
+/// Writers lock their partial files; the next writer to the folder removes unlocked ones.
 #[derive(Debug)]
 pub struct Replacement {
     to: PathBuf,

@@ -136,8 +136,7 @@ impl Statistics {
         Duration::from_nanos(deviation.round() as u64)
     }
 
-    /// The median of absolute differences from the median. Robust against outliers, unlike the
-    /// standard deviation.
+    /// The median of absolute differences from the median, which is robust against outliers.
     pub fn median_absolute_deviation(&self) -> Duration {
         let median = Statistic::Median.of_sorted(&self.times);
         let deviations = self.times.iter().map(|ns| ns.abs_diff(median)).collect();

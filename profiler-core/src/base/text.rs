@@ -42,8 +42,7 @@ fn is_plain(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b' '..=b'~')) || !text.contains(is_active)
 }
 
-/// Converts text to one line: line separators and tabs become spaces, other active characters
-/// U+FFFD.
+/// Converts text to one line: line separators and tabs become spaces, active characters U+FFFD.
 ///
 /// ```
 /// assert_eq!(profiler_core::formats::text::printable("a\tb\u{1b}[2J"), "a b\u{fffd}[2J");
@@ -55,8 +54,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Printable text of at most `width` characters. Longer text loses its middle: kernel names often
-/// differ at the end.
+/// Printable text of at most `width` characters. Longer text loses its middle.
 ///
 /// ```
 /// assert_eq!(profiler_core::formats::text::shortened("sgemm_128x64_tn", 9), "sgem…4_tn");

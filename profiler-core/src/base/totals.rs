@@ -28,8 +28,7 @@ pub struct Totals {
     pub memset_ns: u64,
     /// Bytes they wrote.
     pub memset_bytes: u64,
-    /// Launches of CUDA graphs traced as one interval. Operations in them have no records and count
-    /// nowhere else.
+    /// Launches of CUDA graphs traced as one interval. Their operations count nowhere.
     pub graphs: u64,
     /// Their GPU time in nanoseconds, from the first node's start to the last node's end.
     pub graph_ns: u64,

@@ -145,8 +145,7 @@ impl Drop for Counting {
 impl Collection {
     pub(super) fn start(request: &SessionRequest<'_>) -> Result<Self, Error> {
         let info = RecordingInfo::now(request.library);
-        // Ranges first: calls in a range that began in between would otherwise be outside all
-        // ranges.
+        // Ranges first: calls in ranges that begin in between would be outside all ranges.
         let observing = Observing::begin()?;
         let collector = Collector::start(request.library, request.config)?;
         Ok(Self {
@@ -538,8 +537,7 @@ impl Collection {
         Ok(recording)
     }
 
-    /// Ends the last session and the collection. `waited` is the result of a wait for the GPU, if
-    /// any.
+    /// Ends the last session and the collection. `waited` is the result of a wait, if any.
     pub(super) fn stop(mut self, id: u64, waited: Option<u64>) -> Result<Recording, Error> {
         let place = self.views.iter().position(|view| view.id == id);
         let mut view = self.views.swap_remove(place.ok_or_else(|| Error::new(Kind::NotRunning))?);

@@ -1,7 +1,6 @@
 //! When CUPTI is flushed for records in buffers that are not full (docs/decisions/012).
 //!
-//! A flush of CUPTI 13.0 takes longer and longer, and under load may not return before the load
-//! ends.
+//! A flush of CUPTI 13.0 takes longer and longer, under load possibly until the load ends.
 
 use cupti::LastFlush;
 

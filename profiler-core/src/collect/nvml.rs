@@ -1,5 +1,4 @@
-//! NVML samples of a device: clocks and what lowers them, power, memory. Failures are in the
-//! series.
+//! NVML samples of a device: clocks and what lowers them, power, memory.
 
 #[cfg(feature = "nvml")]
 pub(crate) use known::{Gpu, Sampler};
@@ -51,8 +50,7 @@ mod known {
         /// Finds the GPU with this CUDA ordinal.
         pub(crate) fn find(info: &RecordingInfo, ordinal: u32) -> Result<Self, String> {
             let nvml = Nvml::init().map_err(|error| format!("NVML says {error}"))?;
-            // CUDA and NVML number GPUs differently, and the process may see only some: match by
-            // PCI address.
+            // CUDA and NVML number GPUs differently: match by PCI address.
             let info_of = |device: &&DeviceInfo| device.id == ordinal;
             let bus_id = info.devices.iter().find(info_of).and_then(|of| of.pci_bus_id.as_deref());
             let by_bus = bus_id.and_then(|id| nvml.device_by_pci_bus_id(id).ok()?.index().ok());

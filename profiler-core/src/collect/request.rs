@@ -39,16 +39,14 @@ pub(crate) struct SessionRequest<'a> {
 
 /// Consumes a session segment by segment: sums, or the events of a layer.
 pub(crate) trait Sink: std::fmt::Debug + Send {
-    /// Starts the session at `start_ns`, with its first range log and the latest correlation id of
-    /// earlier calls.
+    /// Starts the session, with its first range log and the latest id of earlier calls.
     fn begin(&mut self, first_log: u64, before_id: u32, start_ns: u64);
 
     /// Sets the earliest call id of the collection so far. Once `is_final`, records with earlier
     /// ids belong to calls before the collection.
     fn begins_with(&mut self, first_id: u32, is_final: bool);
 
-    /// Adds a segment. `open` holds the ranges that were open at its end; calls outside the windows
-    /// do not count.
+    /// Adds a segment with the ranges open at its end. Calls outside the windows do not count.
     fn add(&mut self, part: &Segment, open: &[ThreadSegment], windows_ns: &[(u64, u64)]);
 
     /// When the longest-waiting call without a record returned.

@@ -1,5 +1,4 @@
-//! Sessions: each starts, pauses and stops independently and views the one collection of the
-//! process.
+//! Sessions: independent views of the one collection of the process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

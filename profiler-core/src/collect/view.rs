@@ -37,8 +37,7 @@ pub(super) struct View {
     pub(super) stop_call: Arc<StopCall>,
     /// Its end: the time of the stop call, but not before `earliest_end_ns`.
     pub(super) left_ns: Option<u64>,
-    /// Work submitted before this time was consumed by the sink, or what an earlier end would keep
-    /// was released.
+    /// Work before this time was consumed by the sink, or released.
     pub(super) earliest_end_ns: u64,
     pub(super) before_id: u32,
     pub(super) carried_over: CarriedOver,

@@ -25,8 +25,7 @@ enum Calls {
 const NO_CALL: u32 = u32::MAX;
 
 impl Calls {
-    /// Of several calls with one id, the last. `rows` are calls with their ids; `count` is an upper
-    /// bound of their number.
+    /// Of several calls with one id, the last. `count` is an upper bound of the number of `rows`.
     fn of(count: usize, rows: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
         let (mut first, mut last) = (u32::MAX, 0);
         for (_, id) in rows.clone() {
@@ -91,8 +90,7 @@ impl ByProcess {
     }
 }
 
-/// Sets the call of every operation, synchronisation and allocation, and removes what is outside
-/// the session's windows.
+/// Sets the call of every operation, synchronisation and allocation within the windows.
 pub(crate) fn join(store: &mut Store, health: &mut Health) {
     set_outer_calls_apart(store);
     let windows = std::mem::take(&mut store.session.windows_ns);

@@ -556,8 +556,7 @@ impl Tree {
         self.replays.of(self.places.within(range)).iter().copied().map(OperationId)
     }
 
-    /// The shared operations of a range and its descendants that are attributed to others, without
-    /// duplicates.
+    /// Shared operations of a range with descendants, attributed to others; no duplicates.
     pub(crate) fn shared_operations(
         &self,
         store: &Store,
@@ -571,8 +570,7 @@ impl Tree {
         })
     }
 
-    /// The shared calls of a range and its descendants that are attributed to others, without
-    /// duplicates.
+    /// Shared calls of a range with descendants, attributed to others; no duplicates.
     pub(crate) fn shared_calls(
         &self,
         store: &Store,

@@ -245,8 +245,7 @@ pub(crate) struct Work {
     pub(crate) green_context: Option<u32>,
     /// The shared memory setting of the multiprocessors for a kernel.
     pub(crate) shared_memory: SharedMemorySetting,
-    /// CUPTI's number of the copy kind, which distinguishes arrays and managed memory; 0 if
-    /// unknown.
+    /// CUPTI's copy kind, which distinguishes arrays and managed memory; 0 if unknown.
     pub(crate) copy_kind: u8,
     /// The kernel's id of the process; 0 as for [`Thread::process`].
     pub(crate) process: u32,
@@ -460,8 +459,7 @@ pub(crate) struct Session {
     pub(crate) windows_ns: Vec<(u64, u64)>,
     /// In a snapshot: calls that returned after this time may still get records.
     pub(crate) pending_from_ns: Option<u64>,
-    /// Records without a call and with an id up to this belong to calls before the session, or to
-    /// released ones.
+    /// Records without a call and with an id up to this belong to calls before those kept.
     pub(crate) before_id: u32,
     pub(crate) ranges_by: RangesBy,
     /// The source's time 0.

@@ -37,8 +37,7 @@ pub struct Slowed {
 }
 
 impl DeviceClocks {
-    /// True if a cause lowered the clocks for at least 1 % of the time: times are then not those of
-    /// the program alone.
+    /// True if a cause lowered the clocks for at least 1 % of the time, which distorts times.
     pub fn is_throttled(&self) -> bool {
         self.slowed_by.iter().any(|slowed| slowed.share >= THROTTLED)
     }

@@ -218,8 +218,7 @@ impl Profile {
         self.tree.outside
     }
 
-    /// The outermost nodes of the range tree, in the order they first began. All instances of a
-    /// path are one node.
+    /// The outermost nodes of the range tree in order of first start. A path is one node.
     pub fn roots(&self) -> impl Iterator<Item = RangeNode<'_>> {
         self.tree.roots.iter().map(|&id| RangeNode { profile: self, id })
     }
@@ -326,8 +325,8 @@ impl Profile {
         self.store.outer_calls.iter().map(|row| ApiCall { profile: self, row })
     }
 
-    /// The processes of a capture: the kernel's id, and the name if known. Empty if a process
-    /// recorded itself.
+    /// The processes of a capture: the kernel's id and the name. Empty if a process recorded
+    /// itself.
     pub fn processes(&self) -> impl Iterator<Item = (u32, Option<&str>)> {
         self.store.processes.iter().map(|process| (process.id, process.name.as_deref()))
     }

@@ -310,8 +310,7 @@ impl Copy<'_> {
         self.details.destination
     }
 
-    /// Bytes per GPU time in GB/s (10^9 bytes per second). `None` without timestamps, or if both
-    /// are equal.
+    /// Bytes per GPU time in GB/s (10^9 bytes per second). `None` without a GPU time.
     pub fn bandwidth(&self) -> Option<f64> {
         let ns = self.operation.row().ns();
         // A byte a nanosecond is a GB/s.

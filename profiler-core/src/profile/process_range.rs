@@ -35,8 +35,7 @@ impl<'a> ProcessRange<'a> {
         self.profile.since_start(self.row().time.start_ns)
     }
 
-    /// From its start to its end, or to the stop if it had not ended. Its activations may cover
-    /// less.
+    /// From its start to its end, or to the stop if open. Its activations may cover less.
     pub fn host_time(&self) -> Duration {
         Duration::from_nanos(self.row().time.ns())
     }

@@ -326,8 +326,7 @@ impl<'a> Range<'a> {
         self.profile.tree.replayed(&self.profile.store, self.id)
     }
 
-    /// Work shared with the ranges it is attributed to; see [`RangeSummary::shared`]. Summed on
-    /// each call.
+    /// Work shared with others; see [`RangeSummary::shared`]. Summed on each call.
     pub fn shared(&self) -> Totals {
         self.profile.tree.shared(&self.profile.store, self.id)
     }

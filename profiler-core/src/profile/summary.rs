@@ -1,5 +1,4 @@
-//! Summaries: sums and distributions of every range and kernel, of sessions that keep no
-//! operations.
+//! Summaries: sums and distributions of ranges and kernels, of sessions without operations.
 
 use std::fmt;
 use std::time::Duration;
@@ -133,8 +132,7 @@ impl Summary {
             .map(|sums| ProcessRangeSummary { names: &self.sums.names, sums })
     }
 
-    /// Marks by name, in the order they first occurred: domain (`None` is the default), name,
-    /// count.
+    /// Marks by name, in order of first occurrence: domain (`None` is the default), name, count.
     pub fn marks(&self) -> impl Iterator<Item = (Option<&str>, &str, u64)> {
         let name = |name| self.sums.names.get(name);
         self.sums.marks.iter().map(move |mark| (mark.domain.map(name), name(mark.name), mark.count))
@@ -290,8 +288,7 @@ impl<'a> ProcessRangeSummary<'a> {
         &self.sums.gpu
     }
 
-    /// The totals of activations with their descendants. The sums of the activations' paths contain
-    /// them, too.
+    /// The totals of activations with descendants, which their paths' sums contain, too.
     pub fn inclusive(&self) -> Totals {
         self.sums.totals
     }

@@ -1,5 +1,4 @@
-//! Tracks: sampled values of a device over time, with sums and means of ranges, steps and any
-//! interval.
+//! Tracks: sampled values of a device, with sums and means of ranges, steps and intervals.
 
 use std::ops::Range as Rows;
 use std::time::Duration;
@@ -75,8 +74,7 @@ impl Profile {
         columns.map(move |column| Track { profile: self, series, column })
     }
 
-    /// The track of a device, by CUDA ordinal, and metric: `dram__bytes_read.sum`. `None` if
-    /// missing.
+    /// The track of a device, by CUDA ordinal, and metric, such as `dram__bytes_read.sum`.
     pub fn track(&self, device: u32, name: &str) -> Option<Track<'_>> {
         self.tracks().find(|track| track.device() == device && track.name() == name)
     }
@@ -322,8 +320,7 @@ pub(crate) fn united(mut times: Vec<Interval>) -> Vec<Interval> {
 }
 
 impl<'a> Range<'a> {
-    /// From the first start to the last end of its operations on a device, with descendants: nsys's
-    /// projection of a range.
+    /// From the first start to the last end of its operations on a device: nsys's projection.
     pub(crate) fn projection(&self, device: u32) -> Option<Interval> {
         let on_device =
             self.operations().filter(|operation| operation.work().place.device == device);
@@ -366,8 +363,7 @@ impl<'a> RangeNode<'a> {
         track.sum_of(&self.projections(track.device()))
     }
 
-    /// [`Range::mean`] over all instances; time shared by two of them counts once. Costs as
-    /// [`sum`](Self::sum).
+    /// [`Range::mean`] over all instances, as [`sum`](Self::sum).
     pub fn mean(&self, track: &Track<'_>) -> Option<Sampled> {
         track.mean_of(&self.projections(track.device()))
     }

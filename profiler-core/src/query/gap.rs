@@ -19,8 +19,7 @@ use crate::profile::{GpuOperation, Profile, Range};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum IdleReason<'a> {
-    /// The thread that submitted the next operation was in this call: an allocation, a wait, the
-    /// launch.
+    /// The submitting thread was in this call: an allocation, a wait, the launch.
     Call(&'a str, CallClass),
     /// The thread was in no call: the program computed, waited or read data.
     Host,

@@ -64,8 +64,7 @@ impl<K> Group<K> {
         self.bytes
     }
 
-    /// [Bytes](Self::bytes) per time of the copies and memsets in GB/s (10^9 bytes per second).
-    /// `None` if either is 0.
+    /// [Bytes](Self::bytes) per time in GB/s (10^9 bytes per second). `None` if either is 0.
     pub fn bandwidth(&self) -> Option<f64> {
         let (bytes, ns) = self.timed_bytes;
         // A byte a nanosecond is a GB/s.

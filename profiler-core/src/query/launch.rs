@@ -13,8 +13,7 @@ use crate::base::units::time;
 use crate::join::tables::CallId;
 use crate::profile::{ApiCall, GpuOperation};
 
-/// A call with the first operation it submitted. Further operations, as of a graph, follow that
-/// one.
+/// A call with the first operation it submitted.
 #[derive(Debug, Clone, Copy)]
 pub struct Launch<'a> {
     operation: GpuOperation<'a>,

@@ -316,8 +316,7 @@ impl<'a> Query<'a> {
         self
     }
 
-    /// Selects operations that ran at any time in `start..end` since the session's start. They count in
-    /// full.
+    /// Selects operations that ran in `start..end` since the session's start. They count in full.
     pub fn between(mut self, start: Duration, end: Duration) -> Self {
         self.selection.times.push((ns(start), ns(end)));
         self

@@ -173,8 +173,7 @@ impl<'a> Steps<'a> {
         Statistics::of_ns(self.steps.iter().map(|step| ns(of(step))).collect())
     }
 
-    /// Steps whose time differs from the median by more than `deviations` median absolute
-    /// deviations.
+    /// Steps that differ from the median by over `deviations` median absolute deviations.
     pub fn outliers(&self, deviations: f64, of: impl Fn(&Step<'a>) -> Duration) -> Vec<&Step<'a>> {
         let times = self.statistics(&of);
         let (median, deviation) = (ns(times.median()), ns(times.median_absolute_deviation()));

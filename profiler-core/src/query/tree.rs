@@ -52,8 +52,7 @@ serialize_fields!(Branch<'_>, "Branch", |branch| {
     "inclusive": branch.inclusive,
 });
 
-/// The part of the range tree that has operations of a query, in depth-first order. Work outside
-/// all ranges is last.
+/// The range tree with operations of a query, depth first. Work outside all ranges is last.
 #[derive(Debug, Clone, Serialize)]
 #[serde(transparent)]
 pub struct Branches<'a> {

@@ -13,8 +13,7 @@ use pin_project_lite::pin_project;
 
 use crate::record::recording::ranges::{self, RangeTag};
 
-/// A captured range, or several [joined](Self::join) ones, to attach on the thread that continues
-/// its work.
+/// A captured range, or several [joined](Self::join) ones, to attach on another thread.
 ///
 /// ```
 /// use profiler_core::Context;
@@ -109,8 +108,7 @@ impl Context {
         f()
     }
 
-    /// Returns a closure that runs in this context, for `thread::spawn`, `rayon::spawn` and the
-    /// like.
+    /// Returns a closure that runs in this context, for `thread::spawn`, `rayon::spawn` etc.
     ///
     /// ```
     /// use profiler_core::Context;

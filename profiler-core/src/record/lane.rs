@@ -30,8 +30,7 @@ struct Lanes {
     first_log: u64,
     /// By lane: the tag handed over last, and the turn of that hand-over.
     tags: FxHashMap<u64, (u64, u64)>,
-    /// Turns with their lanes, oldest first. Turns of lanes that ended or were handed another tag
-    /// are stale.
+    /// Turns with their lanes, oldest first. Turns of ended or changed lanes are stale.
     turns: VecDeque<(u64, u64)>,
     turn: u64,
 }
@@ -102,8 +101,7 @@ fn word_of_lane() -> u64 {
 }
 
 impl Context {
-    /// Attributes later launches of this thread in its current lane, outside its own ranges, to
-    /// this context.
+    /// Attributes later launches of this thread in its current lane to this context.
     ///
     /// The next hand-over in the lane replaces it; an [empty context](Context::is_empty) ends it.
     /// Does nothing without a lane: see [`set_lane`]. A range may have ended before its work

@@ -212,8 +212,7 @@ impl Scheduled {
         Ok((result, self.step()?))
     }
 
-    /// Opens a range `step` with the number of the current step as payload. End it before
-    /// [`step`](Self::step).
+    /// Opens a range `step` with the step's number as payload. End it before [`step`](Self::step).
     #[must_use = "the range ends when this is dropped: keep it in a variable, `let _range = ...`"]
     pub fn range(&self) -> nvtx::Range {
         nvtx::event("step").payload(self.step).range()
@@ -229,8 +228,7 @@ impl Scheduled {
         self.schedule.action(self.step)
     }
 
-    /// Ends the run and returns the profile of the current cycle's active steps, including the current one;
-    /// `None` without any.
+    /// Ends the run; returns the profile of the current cycle's active steps, `None` without any.
     ///
     /// # Errors
     /// As [`Profiler::stop`]; as [`Profiler::start`] if the last step could not start the next cycle.

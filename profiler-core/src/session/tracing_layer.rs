@@ -217,8 +217,7 @@ impl LayerBuilder {
     }
 }
 
-/// The session of a [`ProfilerLayer`]. Dropping it ends the session: known results are emitted, and the
-/// profile is discarded.
+/// The session of a [`ProfilerLayer`]. Dropping it emits known results and ends the session.
 #[derive(Debug)]
 #[must_use = "the session ends when this is dropped"]
 pub struct LayerGuard {
@@ -242,8 +241,7 @@ impl LayerGuard {
         self.with_session(Session::snapshot).map(Profile::from_recording)
     }
 
-    /// Sums of every range and kernel since the session's start, even if the session keeps only the last
-    /// part.
+    /// Sums of every range and kernel since the session's start, whatever the session keeps.
     ///
     /// # Errors
     /// CUPTI's refusal.
@@ -282,8 +280,7 @@ impl LayerGuard {
         self.results.counts()
     }
 
-    /// Ends the session and returns its profile, as [`Profiler::stop`] does. Emits all results; open ranges
-    /// have none.
+    /// Ends the session and returns its profile, as [`Profiler::stop`] does. Emits all results.
     ///
     /// # Errors
     /// As [`Profiler::stop`].

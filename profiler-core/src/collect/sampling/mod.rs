@@ -116,8 +116,7 @@ impl Sampling {
         self
     }
 
-    /// Samples these devices by CUDA ordinal instead of device 0, each with its own sampler and
-    /// series.
+    /// Samples these devices by CUDA ordinal instead of device 0, each with its own series.
     pub fn devices(mut self, ordinals: impl IntoIterator<Item = u32>) -> Self {
         self.devices = ordinals.into_iter().collect();
         self

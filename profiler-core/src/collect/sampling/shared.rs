@@ -10,8 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::record::series::{Cause, Failure, Kept, Lost, Series};
 
-/// How long a session that is not the last waits for its last samples, which need one or two
-/// decodings.
+/// How long a session that is not the last waits for its last samples (one or two decodings).
 const LAST_SAMPLES: Duration = Duration::from_secs(1);
 
 /// The running samplers. Locked to start or end one.

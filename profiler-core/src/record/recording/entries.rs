@@ -66,8 +66,7 @@ impl RangeEntry {
     }
 }
 
-/// The properties shared by ranges and marks of one kind. Texts are indices into the thread's
-/// texts.
+/// The properties shared by ranges and marks of one kind. Texts are indices into `texts`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Label {
     pub(crate) name: u32,

@@ -114,8 +114,7 @@ struct ThreadHead {
     /// Labels, appended to those of earlier frames. Format 1 has none: a label is a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     labels: Option<Vec<Label>>,
-    /// The log number relative to the first one. In formats 1 and 2 only if it differs from the
-    /// thread's position.
+    /// The number relative to the first log. In formats 1 and 2 if it differs from the position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     number: Option<u32>,
     /// The log slot of the first entry, if the slots have no gaps.
@@ -228,8 +227,7 @@ struct LogWriter<W> {
 }
 
 impl<W: Write> LogWriter<W> {
-    /// Writes a log in at least one frame. `first` is the head of the first frame; `head` adds the
-    /// slots.
+    /// Writes a log in one or more frames. `first` is the first frame's head; `head` adds slots.
     fn log<T, const WORDS: usize>(
         &mut self,
         kind: FrameKind,

@@ -1,5 +1,4 @@
-//! The machine, the versions and the time of a recording. Never the host name, user, paths or
-//! environment.
+//! The machine, versions and time of a recording. Never the host, user, paths or environment.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -24,8 +23,7 @@ pub struct RecordingInfo {
     pub devices: Vec<DeviceInfo>,
     /// The version of this crate that recorded, or name and version of another tool.
     pub recorder_version: String,
-    /// The kernel's process id; `None` in captures of other tools and in recordings of older
-    /// versions.
+    /// The kernel's process id; `None` in captures and in recordings of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process_id: Option<u32>,
     /// The offset from the recording's clock (`CLOCK_MONOTONIC`) to nanoseconds since the Unix
@@ -52,8 +50,7 @@ pub struct DeviceInfo {
     /// The maximum clock of the multiprocessors in kHz. `None` in recordings of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub core_clock_khz: Option<u32>,
-    /// Peak bandwidth of device memory in bytes per second, from its clock and bus. `None` as
-    /// above.
+    /// Peak bytes per second of device memory, from its clock and bus. `None` as above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bandwidth: Option<u64>,
     /// Bytes of the L2 cache. `None` as above.

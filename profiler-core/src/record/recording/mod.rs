@@ -61,8 +61,7 @@ pub struct Recording {
     pub(crate) logs: Range<u64>,
     /// Records without a call and with an id up to this belong to calls before those kept.
     pub(crate) before_id: u32,
-    /// Ranges of the collection that ended earlier are missing, so their children on other threads
-    /// have no parent.
+    /// Earlier ranges of the collection are missing: their children have no parent.
     pub(crate) begins_late: bool,
     pub(crate) records: RecordBytes,
     pub(crate) calls: Vec<ThreadCalls>,
@@ -170,8 +169,7 @@ impl Recording {
         &self.info
     }
 
-    /// The times in which the session was on and not paused, in nanoseconds of `CLOCK_MONOTONIC`.
-    /// Sorted and disjoint.
+    /// When the session was on and not paused, in ns of `CLOCK_MONOTONIC`. Sorted and disjoint.
     pub fn windows_ns(&self) -> &[(u64, u64)] {
         &self.windows_ns
     }

@@ -44,8 +44,7 @@ pub(crate) struct Segment {
     pub(crate) graphs: Vec<ThreadGraphs>,
     pub(crate) ranges: Vec<ThreadSegment>,
     pub(crate) losses: Losses,
-    /// The latest correlation id of its calls; 0 without calls. In a collection, of all segments so
-    /// far.
+    /// The latest correlation id: of its calls (0 if none); in a collection, of all so far.
     pub(crate) last_id: u32,
     /// GPU operations submitted by its calls that have arrived, if they are counted.
     pub(crate) operations: u64,
@@ -54,8 +53,7 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Takes the entries that finished since the last segment, and the records that CUPTI has
-    /// delivered.
+    /// Takes the entries finished since the last segment and the records CUPTI has delivered.
     pub(crate) fn take(collector: &Collector) -> Result<(Self, Vec<(u64, u64)>), cupti::Error> {
         let answered_ns = collector.flusher().answered_ns();
         let collected = collector.drain_delivered()?;
@@ -201,8 +199,7 @@ impl Ended {
 /// attached again, but memory must not grow with the run.
 const MOST_JOINED: usize = 1 << 16;
 
-/// What later segments may refer to in released ones: details of open ranges, and the latest joined
-/// contexts.
+/// What later segments may refer to: details of open ranges, and the latest joined contexts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CarriedOver {
     ranges: BTreeMap<u64, ThreadSegment>,

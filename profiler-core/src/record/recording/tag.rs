@@ -37,8 +37,7 @@ impl RangeTag {
         Self::new(log, slot).map(|tag| Self(tag.0 | JOINED))
     }
 
-    /// True for joined contexts. In recordings older than joined contexts, also for threads after 2
-    /// million others.
+    /// True for joined contexts; in older recordings also for threads after 2 million others.
     #[inline]
     pub(crate) fn is_joined(self) -> bool {
         self.0 & JOINED != 0
@@ -76,8 +75,7 @@ pub(crate) fn logs_from(first: u64) -> Range<u64> {
     first..LOGS_END.max(first)
 }
 
-/// The log numbers in files older than [`logs_from`]: 12 bits counted recordings and wrapped after
-/// 4,095.
+/// Log numbers in files older than [`logs_from`]: 12 bits for recordings, wrapped after 4,095.
 pub(crate) fn logs_of_epoch(epoch: u32) -> Range<u64> {
     let first = u64::from(epoch) << LOW_BITS;
     first..first + (1 << LOW_BITS)

@@ -14,8 +14,7 @@ pub(crate) struct Lost {
     overflows: u64,
 }
 
-/// A series with a bounded number of rows, filled by a sampler. Sessions copy the rows and losses of
-/// their window.
+/// A bounded series filled by a sampler. Sessions copy the rows and losses of their window.
 #[derive(Debug)]
 pub(crate) struct Kept {
     series: Series,
