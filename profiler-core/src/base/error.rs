@@ -9,8 +9,7 @@ use crate::base::units::{MESSAGE_WIDTH, shortened};
 
 /// The reason why a profile could not be recorded or read.
 ///
-/// The type is opaque; its predicates cover what a caller can act on. The text contains what failed, on what, why, and
-/// what to do.
+/// Predicates cover what a caller can act on. The text has what failed, on what, why, and what to do.
 ///
 /// ```
 /// use profiler_core::Profiler;

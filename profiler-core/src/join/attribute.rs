@@ -1,5 +1,4 @@
-//! Who owns what: the range of a call, the ranges linked by a context, the call of a record. Every such decision is taken
-//! here, once.
+//! Attribution: the range of a call, the ranges linked by a context, the call of a record.
 //!
 //! A finished recording (`decode`, `correlate`), a running session (`streaming`) and a capture of another tool store what
 //! they know in different ways. They look rows up themselves and take the decisions from here.

@@ -58,8 +58,7 @@ pub struct Health {
     pub unknown_range_entries: u64,
     /// Bytes that could not be divided into records.
     pub unreadable_bytes: u64,
-    /// GPU operations of calls in the session without a start or an end: CUPTI ran out of device buffers, or a stop gave up
-    /// waiting.
+    /// GPU operations without timestamps: CUPTI ran out of device buffers, or a stop gave up waiting.
     pub zero_timestamps: u64,
     /// Records dropped by CUPTI, by its own count.
     pub dropped_by_cupti: u64,
@@ -87,8 +86,7 @@ pub struct Health {
     pub failed_threads: u64,
     /// Calls whose range is not in the recording, or one of several that they belong to.
     pub calls_in_unknown_ranges: u64,
-    /// Calls made in a range of an earlier recording, which the thread was still in; they count for no range. A fact, not a
-    /// loss.
+    /// Calls made in a range of an earlier recording; they count for no range. A fact, not a loss.
     pub calls_in_earlier_ranges: u64,
     /// Contexts and process ranges of earlier recordings that were attached, joined or entered in this one, which
     /// had no effect. A fact, not a loss.
@@ -108,8 +106,7 @@ pub struct Health {
     pub mismatched_buffers: u64,
     /// Calls before the start, in a pause or after the stop had begun; they and their records are left out of everything else.
     pub calls_outside: u64,
-    /// Records of calls before the session's start, where others went on, or before the calls that were kept. A fact, not a
-    /// loss.
+    /// Records of calls before the session's start or before the kept calls. A fact, not a loss.
     pub records_before: u64,
     /// Unrequested records that are not used: event records, for one, which CUPTI before 12.9 gives along with
     /// synchronisations. A fact, not a loss.
@@ -153,9 +150,8 @@ pub struct Health {
     pub capture_warnings: u64,
     /// In a capture of another tool: those of its diagnostics that say that events were lost.
     pub capture_losses: u64,
-    /// In a summary: ranges, process ranges, marks and kernels whose name or path came after
-    /// [as many as it keeps](crate::ProfilerBuilder::summary_rows), and that it sums up as `(other)`. A fact, not a loss:
-    /// totals have them.
+    /// In a summary: ranges, process ranges, marks and kernels beyond the [upper
+    /// bound](crate::ProfilerBuilder::summary_rows), summed as `(other)`. A fact: totals have them.
     pub summed_as_other: u64,
     /// Lanes dropped at a thread's [upper bound](crate::Context::hand_over). Later launches in them have no
     /// range. A fact: lanes that are not used again lose nothing.

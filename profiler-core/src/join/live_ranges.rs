@@ -1,5 +1,4 @@
-//! The ranges of a running session that are open or whose work is not done: each is summed up when it is done, and then
-//! forgotten.
+//! The live ranges of a running session: open, or with unfinished work. Each is summed once it is done.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

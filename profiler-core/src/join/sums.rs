@@ -84,8 +84,7 @@ pub(crate) struct MarkSums {
     pub(crate) count: u64,
 }
 
-/// A process range that a range of a thread is an activation of, or lies in an activation of: its tag, and the row of its
-/// sums.
+/// The process range of an activation and its descendants: its tag, and the row of its sums.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Activation {
     pub(crate) process_range: u64,

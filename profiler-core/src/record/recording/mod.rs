@@ -268,8 +268,7 @@ impl Recording {
     /// A truncated file is no error: see [`is_truncated`](Self::is_truncated).
     ///
     /// # Errors
-    /// The file cannot be read, or [`is_format`](Error::is_format): not a recording, damaged, too large, or written by a
-    /// newer version.
+    /// The file cannot be read; [`is_format`](Error::is_format) if damaged, too large or too new.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::load_up_to(path, Self::MAX_BYTES)
     }
